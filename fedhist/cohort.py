@@ -1,0 +1,67 @@
+"""Cohorts: data-independent groups of users, by a salted public hash of the user id."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhist.keys import keyed_hash
+from fedhist.mixing import Words
+
+MAX_SALT = 1 << 63
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """The users whose keyed hash, divided by 2^64, lies in [lo, hi).
+
+    Cohorts of one salt nest, and whether two of them are disjoint is known without any data;
+    each purpose (phase, fold, hash row) takes a salt of its own, so that purposes do not
+    correlate.
+
+    Parameters
+    ----------
+    salt : int
+        Public; in [0, 2^63).
+    lo, hi : float
+        0 <= lo < hi <= 1.
+
+    Examples
+    --------
+    >>> Cohort(1, 0.0, 0.5).disjoint(Cohort(1, 0.5, 1.0)), Cohort(1).disjoint(Cohort(2))
+    (True, False)
+    """
+
+    salt: int
+    lo: float = 0.0
+    hi: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.salt < MAX_SALT:
+            raise ValueError(f"salt must lie in [0, 2^63), got {self.salt}")
+        if not 0.0 <= self.lo < self.hi <= 1.0:
+            raise ValueError(f"need 0 <= lo < hi <= 1, got [{self.lo}, {self.hi})")
+
+    @property
+    def share(self) -> float:
+        """Expected share of the users."""
+        return self.hi - self.lo
+
+    def contains(self, ids: Words) -> NDArray[np.bool_]:
+        """Say which users belong: ids (n,) uint64; returns (n,) bool."""
+        h = keyed_hash(ids, self.salt)
+        inside = h >= np.uint64(_bound(self.lo))
+        if self.hi < 1.0:
+            inside &= h < np.uint64(_bound(self.hi))
+        return inside
+
+    def disjoint(self, other: Cohort) -> bool:
+        """Say whether no user can be in both (known only within one salt)."""
+        return self.salt == other.salt and (self.hi <= other.lo or other.hi <= self.lo)
+
+
+def _bound(x: float) -> int:
+    """floor(x 2^64): monotone, so neighbouring intervals neither overlap nor leave a gap."""
+    return int(np.ldexp(x, 64))

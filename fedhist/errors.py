@@ -1,0 +1,46 @@
+"""The few run-time failures that have a name of their own.
+
+Bad parameters are ``ValueError`` at construction; these four are what can go wrong later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+class FedhistError(Exception):
+    """Base of the named run-time failures."""
+
+
+class BudgetExceeded(FedhistError):
+    """A release would spend more than the declared guarantee or the owner's cap."""
+
+
+class PopulationError(FedhistError):
+    """The users' data cannot be loaded or break an invariant (a user on two nodes, a NaN id)."""
+
+
+class WireError(FedhistError):
+    """A message is not ours: unknown name, wrong version, missing field, value out of bounds."""
+
+
+class MissingReplies(FedhistError):
+    """Fewer nodes answered than the run asks for.
+
+    Parameters
+    ----------
+    expected : int
+        Nodes that were asked.
+    got : int
+        Nodes that answered with a usable message.
+    reasons : mapping of str to int
+        Why the others are missing, with how often each reason occurred.
+    """
+
+    def __init__(self, expected: int, got: int, reasons: Mapping[str, int] | None = None) -> None:
+        self.expected, self.got, self.reasons = expected, got, dict(reasons or {})
+        why = "".join(f"\n  {count} x {reason}" for reason, count in self.reasons.items())
+        super().__init__(f"{expected - got} of {expected} replies are missing ({got} came){why}")
+
+
+__all__ = ["BudgetExceeded", "FedhistError", "MissingReplies", "PopulationError", "WireError"]

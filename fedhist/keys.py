@@ -1,0 +1,199 @@
+"""Ordered sets of UTF-8 strings, and public hashing of them.
+
+``Keys`` names things in public: the items of a bounded domain, the vocabulary a batch of users
+is interned in, the keys of a sparse summary. It is stored as byte offsets plus bytes, which is
+also how it travels. ``user_ids`` turns original user names into public 64-bit ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhist.errors import PopulationError
+from fedhist.mixing import Words, digest64, hash_bytes_kernel, mix64
+
+USER_ID_KEY = digest64("fedhist.user-id")
+
+
+class Keys(Sequence[str]):
+    """An immutable ordered set of strings, stored as UTF-8 bytes with offsets.
+
+    Parameters
+    ----------
+    offsets : (k + 1,) int64
+        Byte offsets; string i is ``data[offsets[i]:offsets[i + 1]]``.
+    data : (n_bytes,) uint8
+        The UTF-8 bytes, one string after the other.
+
+    Raises
+    ------
+    ValueError
+        If the offsets do not describe the bytes, a string is not UTF-8, or a string occurs twice.
+
+    Examples
+    --------
+    >>> keys = Keys.of(["pear", "äpple"])
+    >>> keys[1], keys.position("pear"), len(keys)
+    ('äpple', 0, 2)
+    """
+
+    __slots__ = ("__dict__", "data", "offsets")
+
+    def __init__(self, offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> None:
+        offsets = np.ascontiguousarray(offsets, dtype=np.int64)
+        data = np.ascontiguousarray(data, dtype=np.uint8)
+        if (
+            offsets.ndim != 1
+            or data.ndim != 1
+            or len(offsets) == 0
+            or offsets[0] != 0
+            or offsets[-1] != len(data)
+            or (np.diff(offsets) < 0).any()
+        ):
+            raise ValueError(f"offsets {offsets[:5]}... do not describe {len(data)} bytes of keys")
+        offsets.setflags(write=False)
+        data.setflags(write=False)
+        self.offsets, self.data = offsets, data
+        if len(self._index) != len(offsets) - 1:
+            raise ValueError(f"{len(offsets) - 1} keys are not distinct: {len(self._index)} differ")
+
+    @classmethod
+    def of(cls, strings: Iterable[str]) -> Keys:
+        """Build from strings, in the order given."""
+        raw = [s.encode() for s in strings]
+        offsets = np.zeros(len(raw) + 1, dtype=np.int64)
+        np.cumsum([len(r) for r in raw], out=offsets[1:])
+        return cls(offsets, np.frombuffer(b"".join(raw), dtype=np.uint8))
+
+    @classmethod
+    def range(cls, d: int) -> Keys:
+        """Name the items of an anonymous domain "0", "1", ..., str(d - 1)."""
+        if d < 0:
+            raise ValueError(f"d must be non-negative, got {d}")
+        return cls.of(map(str, range(d)))
+
+    @cached_property
+    def _strings(self) -> list[str]:
+        raw, bounds = self.data.tobytes(), self.offsets.tolist()
+        return [raw[a:b].decode() for a, b in zip(bounds, bounds[1:], strict=False)]
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        return {s: i for i, s in enumerate(self._strings)}
+
+    @cached_property
+    def digest(self) -> int:
+        """64-bit digest of the strings in their order."""
+        return digest64(self.offsets.tobytes(), self.data.tobytes())
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, i: Any) -> Any:
+        return self._strings[i]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._strings)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._index
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Keys) and (
+            self is other or (len(self) == len(other) and self.digest == other.digest)
+        )
+
+    def __hash__(self) -> int:
+        return self.digest
+
+    def __repr__(self) -> str:
+        head = ", ".join(map(repr, self._strings[:4]))
+        return f"Keys({head}{', ...' if len(self) > 4 else ''}; {len(self)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Keys, (self.offsets, self.data)
+
+    def position(self, key: str) -> int:
+        """Return the position of one key, or -1."""
+        return self._index.get(key, -1)
+
+    def positions(self, others: Keys) -> NDArray[np.int32]:
+        """Return the position in ``self`` of each key of ``others``, -1 where there is none.
+
+        Returns
+        -------
+        (len(others),) int32
+        """
+        find = self._index.get
+        return np.fromiter((find(s, -1) for s in others), dtype=np.int32, count=len(others))
+
+    @cached_property
+    def byte_order(self) -> NDArray[np.int64]:
+        """Positions sorted by the keys' bytes: the order in which a user's items are kept."""
+        raw = [s.encode() for s in self._strings]
+        return np.array(sorted(range(len(raw)), key=raw.__getitem__), dtype=np.int64)
+
+    def hash64(self, key: int) -> Words:
+        """Hash every string to 64 bits under a public key; returns (len(self),) uint64."""
+        out = np.empty(len(self), dtype=np.uint64)
+        hash_bytes_kernel(self.offsets, self.data, np.uint64(key), out)
+        return out
+
+
+def user_ids(names: Keys) -> Words:
+    """Hash distinct user names to public 64-bit user ids; see :func:`user_ids_of_bytes`."""
+    return user_ids_of_bytes(names.offsets, names.data)
+
+
+def user_ids_of_bytes(offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> Words:
+    """Hash distinct user names, given as byte offsets and bytes, to public 64-bit user ids.
+
+    Parameters
+    ----------
+    offsets : (n + 1,) int64
+    data : (n_bytes,) uint8
+
+    Returns
+    -------
+    (n,) uint64
+
+    Raises
+    ------
+    PopulationError
+        If two names collide; the two users would share one privacy budget.
+    """
+    ids = np.empty(len(offsets) - 1, dtype=np.uint64)
+    hash_bytes_kernel(offsets, data, np.uint64(USER_ID_KEY), ids)
+    order = np.argsort(ids, kind="stable")
+    equal = np.flatnonzero(ids[order][1:] == ids[order][:-1])
+    if len(equal):
+        pair = [
+            data[offsets[i] : offsets[i + 1]].tobytes().decode(errors="replace")
+            for i in (order[equal[0]], order[equal[0] + 1])
+        ]
+        raise PopulationError(f"user names {pair[0]!r} and {pair[1]!r} have the same 64-bit id")
+    return ids
+
+
+def keyed_hash(ids: Words, salt: int) -> Words:
+    """Hash user ids under a public salt (cohorts, folds, hash rows): (n,) uint64."""
+    return mix64(mix64(ids ^ np.uint64(digest64("fedhist.salt", salt))) + np.uint64(salt))
+
+
+def public_signs(key: int, shape: tuple[int, ...]) -> NDArray[np.int8]:
+    """Expand a public integer key to independent random signs (rotations), int8 in {-1, +1}.
+
+    >>> public_signs(7, (2, 3)).shape
+    (2, 3)
+    """
+    n = int(np.prod(shape))
+    words = mix64(
+        np.uint64(digest64("fedhist.signs", key)) + np.arange(-(-n // 64), dtype=np.uint64)
+    )
+    bits = np.unpackbits(words.astype("<u8").view(np.uint8), bitorder="little")[:n]
+    return (1 - 2 * bits.astype(np.int8)).reshape(shape)

@@ -1,0 +1,178 @@
+"""Protocol: a script of queries. Estimate: what it returns. ErrorBound: what theory predicts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import numpy as np
+
+from fedhist.keys import Keys
+from fedhist.privacy import Guarantee
+from fedhist.query import Array, Query, Summary
+from fedhist.users import Users
+
+if TYPE_CHECKING:
+    from fedhist.curator import Curator
+    from fedhist.ledger import Ledger
+
+Status = Literal["ok", "refused", "failed"]
+Script = Generator[Query, Summary, "Estimate"]
+EXIT_CODES: Mapping[Status, int] = {"ok": 0, "refused": 3, "failed": 4}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a run publishes; everything in it is private by the ledger or public by nature.
+
+    Attributes
+    ----------
+    status : {"ok", "refused", "failed"}
+        A refusal depends on public quantities only and spends nothing; a failure has spent.
+    value : array or None
+        The estimate, in the protocol's units; None unless ok.
+    stderr : array or None
+        Standard error of each entry of ``value`` from public quantities, where it is known.
+    keys : Keys or None
+        What the entries of ``value`` stand for.
+    reason : str
+        Why there is no value, in public terms.
+    warnings : tuple of str
+        What a reader should know before using the value.
+    public : dict
+        Other released or public numbers (threshold used, window mass, users who answered).
+    ledger : Ledger or None
+        What the run spent; attached by the session.
+    """
+
+    status: Status
+    value: Array | None = None
+    stderr: Array | None = None
+    keys: Keys | None = None
+    reason: str = ""
+    warnings: tuple[str, ...] = ()
+    public: Mapping[str, float] = field(default_factory=dict)
+    ledger: Ledger | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if (self.value is not None) != (self.status == "ok"):
+            raise ValueError(f"an estimate has a value exactly when it is ok, got {self.status}")
+        if self.status != "ok" and not self.reason:
+            raise ValueError(f"a {self.status} estimate needs a reason")
+
+    @classmethod
+    def ok(cls, value: Any, **details: Any) -> Self:
+        """Return a usable estimate."""
+        return cls("ok", np.asarray(value), **details)
+
+    @classmethod
+    def refused(cls, reason: str) -> Self:
+        """Refuse before anything was asked or spent."""
+        return cls("refused", reason=reason)
+
+    @classmethod
+    def failed(cls, reason: str, **details: Any) -> Self:
+        """Report that the budget is spent and there is no value."""
+        return cls("failed", reason=reason, **details)
+
+    def with_ledger(self, ledger: Ledger) -> Self:
+        """Return the same estimate with the run's ledger."""
+        return replace(self, ledger=ledger)
+
+
+@dataclass(frozen=True)
+class ErrorBound:
+    """What theory predicts for a run.
+
+    Attributes
+    ----------
+    loss : str
+        Which loss: "l1", "relative l1", "mse", ...
+    expected : float
+        Predicted expected loss, in the estimate's units.
+    exact : bool
+        Whether ``expected`` is an exact formula rather than a rate or an approximation.
+    source : str
+        Paper and equation, or the derivation.
+    """
+
+    loss: str
+    expected: float
+    exact: bool
+    source: str
+
+
+class Protocol(ABC):
+    """A federated estimator. Subclasses are frozen dataclasses; fields ARE the configuration.
+
+    Class attributes
+    ----------------
+    name : str
+        kebab-case; the name in configurations and on the command line.
+    paper : str
+        Reference, one line.
+    target : str
+        What is estimated: "histogram", "mean", ...
+    """
+
+    name: ClassVar[str]
+    paper: ClassVar[str]
+    target: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def max_rounds(self) -> int:
+        """Most round trips the script may take."""
+
+    @property
+    @abstractmethod
+    def guarantee(self) -> Guarantee:
+        """What is provable."""
+
+    @property
+    def claimed(self) -> Guarantee:
+        """What the paper states; differs from the guarantee only in ``mode="paper"``."""
+        return self.guarantee
+
+    @abstractmethod
+    def rounds(self, server: Curator) -> Script:
+        """Run the server script: yields queries, receives summaries, returns the estimate."""
+
+    @abstractmethod
+    def error(self, users: Users) -> ErrorBound:
+        """Predict the error on a known population. NOT PRIVATE: for evaluation only."""
+
+    @abstractmethod
+    def truth(self, users: Users) -> Array:
+        """Compute what is being estimated, exactly. NOT PRIVATE: for evaluation only."""
+
+    @abstractmethod
+    def loss(self, value: Array, truth: Array) -> float:
+        """Measure an estimate in the loss that :meth:`error` predicts."""
+
+    @classmethod
+    @abstractmethod
+    def example(cls) -> Self:
+        """Build a small instance that the contract tests run."""
+
+    @classmethod
+    @abstractmethod
+    def example_users(cls) -> Users:
+        """Make a small population that the example can be run on."""
+
+    @classmethod
+    def resolve(
+        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Complete a configuration from the population before the protocol is built.
+
+        Returns
+        -------
+        parameters : dict
+            Keyword arguments of the protocol.
+        not_private : list of str
+            What was computed from private data to do so, in words; empty if nothing was.
+        """
+        return dict(parameters), []

@@ -1,0 +1,292 @@
+"""Query: one round trip. Report: what users answer. Summary: what the server adds up.
+
+A Query is a frozen dataclass; every field is PUBLIC and travels to the clients, and nothing else
+does. Its methods are the two halves of the round: ``answer`` runs where the data are, ``fold``
+and the decoding helpers where messages arrive.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhist.cohort import Cohort
+from fedhist.errors import WireError
+from fedhist.keys import Keys
+from fedhist.mixing import Words
+from fedhist.privacy import EXACT, Release, Trust
+from fedhist.streams import Streams
+from fedhist.users import Users
+
+Array = NDArray[Any]
+CHUNK = 4096
+"""Users per batch when a node is walked; fixed, because real-valued sums depend on it."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """The answers of a batch of users, one row each.
+
+    Attributes
+    ----------
+    ids : (n,) uint64
+        Public user ids.
+    arrays : dict of str to (n, ...) array
+        One row per user.
+    ragged : dict of str to (total,) array
+        Rows of differing length, described by ``indptr``.
+    indptr : (n + 1,) int64 or None
+    """
+
+    ids: Words
+    arrays: Mapping[str, Array] = field(default_factory=dict)
+    ragged: Mapping[str, Array] = field(default_factory=dict)
+    indptr: NDArray[np.int64] | None = None
+
+    def __post_init__(self) -> None:
+        n = len(self.ids)
+        for name, a in self.arrays.items():
+            if a.ndim < 1 or len(a) != n:
+                raise WireError(f"report array {name!r} has shape {a.shape} for {n} users")
+        if (self.indptr is None) != (not self.ragged):
+            raise WireError("ragged arrays and indptr come together")
+        if self.indptr is not None:
+            p = self.indptr
+            if p.shape != (n + 1,) or p[0] != 0 or (np.diff(p) < 0).any():
+                raise WireError(f"report indptr does not describe {n} users")
+            for name, a in self.ragged.items():
+                if a.ndim != 1 or len(a) != p[-1]:
+                    raise WireError(f"ragged array {name!r} has shape {a.shape}, not ({p[-1]},)")
+
+    @property
+    def n_users(self) -> int:
+        """Users who answered."""
+        return len(self.ids)
+
+    def row(self, i: int) -> dict[str, Array]:
+        """Return what user i sent."""
+        out = {name: a[i] for name, a in self.arrays.items()}
+        if self.indptr is not None:
+            a, b = self.indptr[i], self.indptr[i + 1]
+            out |= {name: values[a:b] for name, values in self.ragged.items()}
+        return out
+
+
+@dataclass(frozen=True)
+class Keyed:
+    """Numbers or vectors by item key: the sparse part of a summary over an unbounded domain.
+
+    Attributes
+    ----------
+    keys : Keys
+        In byte order.
+    values : (k, ...) array
+    """
+
+    keys: Keys
+    values: Array
+
+    @classmethod
+    def merge(cls, parts: Iterable[Keyed]) -> Keyed:
+        """Add values under equal keys; the result is in byte order, whatever the order of keys."""
+        found = [p for p in parts if len(p.keys)]
+        if not found:
+            return cls(Keys.of(()), np.zeros(0, dtype=np.int64))
+        union = Keys.of(sorted(set().union(*(p.keys for p in found)), key=str.encode))
+        values = np.zeros((len(union), *found[0].values.shape[1:]), dtype=found[0].values.dtype)
+        for p in found:
+            np.add.at(values, union.positions(p.keys), p.values)
+        return cls(union, values)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What the server keeps of a round: a commutative monoid with three kinds of parts.
+
+    Attributes
+    ----------
+    n_users : int
+        Users who answered.
+    sums : dict of str to array
+        Arrays that add.
+    keyed : dict of str to Keyed
+        Sparse parts that add by key.
+    rows : dict of str to (n_users, ...) array
+        Every user's own row, for estimators that need it; ordered by user id.
+    ids : (n_users,) uint64 or None
+        User ids of the rows; present when there are rows.
+    """
+
+    n_users: int
+    sums: Mapping[str, Array] = field(default_factory=dict)
+    keyed: Mapping[str, Keyed] = field(default_factory=dict)
+    rows: Mapping[str, Array] = field(default_factory=dict)
+    ids: Words | None = None
+
+    def __post_init__(self) -> None:
+        if self.n_users < 0:
+            raise WireError(f"a summary cannot cover {self.n_users} users")
+        if (self.ids is None) != (not self.rows):
+            raise WireError("rows and their user ids come together")
+        for name, a in self.rows.items():
+            if self.ids is None or len(a) != len(self.ids) or len(a) != self.n_users:
+                raise WireError(f"rows {name!r}: {len(a)} rows for {self.n_users} users")
+
+    @property
+    def linear(self) -> bool:
+        """Whether only sums were sent, so that secure aggregation could compute it."""
+        return not self.keyed and not self.rows
+
+    @classmethod
+    def merge(cls, parts: Iterable[Summary]) -> Summary:
+        """Add summaries in the order given (which fixes the rounding of real-valued sums).
+
+        Raises
+        ------
+        WireError
+            If the parts do not have the same names and shapes, or a user's row comes twice.
+        """
+        found = list(parts)
+        if not found:
+            raise WireError("no summaries to merge")
+        first = found[0]
+        for p in found[1:]:
+            for kind in ("sums", "keyed", "rows"):
+                if getattr(p, kind).keys() != getattr(first, kind).keys():
+                    raise WireError(
+                        f"summaries disagree: {kind} {sorted(getattr(p, kind))} and "
+                        f"{sorted(getattr(first, kind))}"
+                    )
+        sums = {}
+        for name, a in first.sums.items():
+            total = a.copy()
+            for p in found[1:]:
+                b = p.sums[name]
+                if b.shape != total.shape or b.dtype != total.dtype:
+                    raise WireError(
+                        f"sums {name!r} disagree: {b.dtype}{b.shape} and {total.dtype}{total.shape}"
+                    )
+                total += b
+            sums[name] = total
+        keyed = {name: Keyed.merge(p.keyed[name] for p in found) for name in first.keyed}
+        rows: dict[str, Array] = {}
+        ids = None
+        if first.rows:
+            ids = np.concatenate([p.ids for p in found if p.ids is not None])
+            order = np.argsort(ids, kind="stable")
+            ids = ids[order]
+            if (ids[1:] == ids[:-1]).any():
+                raise WireError("a user's row came from two nodes")
+            rows = {
+                name: np.concatenate([p.rows[name] for p in found])[order] for name in first.rows
+            }
+        return cls(sum(p.n_users for p in found), sums, keyed, rows, ids)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What one array of an honest message can be: shape, kind and range.
+
+    Parameters
+    ----------
+    shape : tuple of int or None
+        None stands for any length.
+    kind : str
+        NumPy dtype kinds allowed, such as "iu" or "f".
+    low, high : float
+        Inclusive.
+    """
+
+    shape: tuple[int | None, ...]
+    kind: str
+    low: float = -np.inf
+    high: float = np.inf
+
+    def check(self, name: str, a: Array) -> None:
+        """Raise WireError, with the offending value, unless the array fits."""
+        fits = len(a.shape) == len(self.shape) and all(
+            want is None or got == want for got, want in zip(a.shape, self.shape, strict=True)
+        )
+        if not fits:
+            raise WireError(f"{name!r} has shape {a.shape}, expected {self.shape}")
+        if a.dtype.kind not in self.kind:
+            raise WireError(f"{name!r} has dtype {a.dtype}, expected kind {self.kind!r}")
+        if a.dtype.kind == "f" and not np.isfinite(a).all():
+            raise WireError(f"{name!r} holds {a[~np.isfinite(a)][0]}")
+        if a.size:
+            low, high = a.min(), a.max()
+            if low < self.low or high > self.high:
+                bad = low if low < self.low else high
+                raise WireError(f"{name!r} holds {bad}, outside [{self.low:g}, {self.high:g}]")
+
+
+class Query(ABC):
+    """One round trip. Subclasses are frozen dataclasses registered with ``@register_query``.
+
+    Class attributes
+    ----------------
+    wire_name : str
+        The name under which a message may ask for this query.
+    trust : Trust
+        LOCAL if ``answer`` is itself a randomizer; CENTRAL if the server must be trusted.
+    """
+
+    wire_name: ClassVar[str]
+    trust: ClassVar[Trust]
+    cohort: Cohort | None = None
+
+    @property
+    def release(self) -> Release:
+        """What answering costs one user: EXACT (nothing yet) for central queries."""
+        return EXACT
+
+    @abstractmethod
+    def answer(self, users: Users, rng: Streams) -> Report:
+        """Run the client half for a batch of users; never raises for a user's data.
+
+        Parameters
+        ----------
+        users : Users
+        rng : Streams
+            The same users' private randomness.
+        """
+
+    @abstractmethod
+    def fold(self, report: Report) -> Summary:
+        """Add up the reports of a batch; may run on the node or on the server."""
+
+    @abstractmethod
+    def check(self, report: Report) -> None:
+        """Raise WireError unless every row could come from an honest user."""
+
+    @abstractmethod
+    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
+        """What each part of an honest folded summary of n_users can be, by name."""
+
+    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
+        """Answer and fold a whole node without keeping its reports; fused kernels may override it.
+
+        The result must equal folding the answers chunk by chunk, bit for bit.
+        """
+        parts = [self.fold(self.answer(c, rng(c))) for c in users.chunks(CHUNK)]
+        if not parts:
+            parts = [self.fold(self.answer(users, rng(users)))]
+        return Summary.merge(parts)
+
+    def check_summary(self, summary: Summary) -> None:
+        """Raise WireError unless an honest node with that many users could send the summary."""
+        bounds = self.bounds(summary.n_users)
+        found: dict[str, Array] = {
+            **summary.sums,
+            **{name: k.values for name, k in summary.keyed.items()},
+            **summary.rows,
+        }
+        if found.keys() != bounds.keys():
+            raise WireError(f"a summary of {sorted(bounds)} is expected, got {sorted(found)}")
+        for name, limits in bounds.items():
+            limits.check(name, found[name])

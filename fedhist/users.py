@@ -1,0 +1,375 @@
+"""Users: a batch of users' private records, columnar.
+
+A phone is a batch of one user, a Flower node one batch, and the in-process engine walks batches
+of some thousands. Records are either item counts (a histogram per user) or real samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedhist.errors import PopulationError
+from fedhist.keys import Keys, user_ids
+from fedhist.mixing import Words
+
+if TYPE_CHECKING:
+    from fedhist.cohort import Cohort
+
+Indptr = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Items:
+    """Item counts of each user in CSR form, each user's items in the byte order of their keys.
+
+    Attributes
+    ----------
+    vocabulary : Keys
+        What the item numbers stand for. Local to the data; never sent as it is.
+    indptr : (n + 1,) int64
+    item : (nnz,) uint32
+        Positions in the vocabulary; distinct within a user.
+    count : (nnz,) uint32 or uint64
+        Positive totals.
+    """
+
+    vocabulary: Keys
+    indptr: Indptr
+    item: NDArray[np.unsignedinteger[Any]]
+    count: NDArray[np.unsignedinteger[Any]]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Real-valued samples of each user, ragged.
+
+    Attributes
+    ----------
+    indptr : (n + 1,) int64
+        User u holds rows ``indptr[u]`` to ``indptr[u + 1]``.
+    values : (total, dimension) float64
+        May hold NaN: a client half maps such a user to the protocol's null record.
+    """
+
+    indptr: Indptr
+    values: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Users:
+    """A batch of users.
+
+    Attributes
+    ----------
+    ids : (n,) uint64
+        Public user ids, distinct.
+    items : Items or None
+    samples : Samples or None
+        Exactly one of the two.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> frame = pl.DataFrame({"user": ["ann", "ann", "bob"], "item": ["tea", "rye", "tea"]})
+    >>> users = Users.from_frame(frame, user="user", item="item")
+    >>> len(users), users.vocabulary[0]
+    (2, 'rye')
+    """
+
+    ids: Words
+    items: Items | None = None
+    samples: Samples | None = None
+
+    def __post_init__(self) -> None:
+        if (self.items is None) == (self.samples is None):
+            raise PopulationError("users hold item counts or samples, exactly one of the two")
+        if self.ids.dtype != np.uint64 or self.ids.ndim != 1:
+            raise PopulationError(f"user ids must be (n,) uint64, got {self.ids.dtype}")
+        if len(self._indptr) != len(self.ids) + 1:
+            raise PopulationError(
+                f"{len(self.ids)} user ids, but records of {len(self._indptr) - 1} users"
+            )
+
+    # -- ways in -------------------------------------------------------------------------------
+
+    @classmethod
+    def from_counts(
+        cls,
+        ids: ArrayLike,
+        user: ArrayLike,
+        item: ArrayLike,
+        count: ArrayLike,
+        vocabulary: Keys,
+    ) -> Users:
+        """Build from coordinate form: any order; repeated (user, item) pairs are added up.
+
+        Parameters
+        ----------
+        ids : (n,) uint64
+            Distinct user ids, in any order; users without items are kept as empty records.
+        user : (nnz,) int
+            Index into ``ids``.
+        item : (nnz,) int
+            Index into ``vocabulary``.
+        count : (nnz,) int
+            Non-negative; zeros are dropped.
+        vocabulary : Keys
+
+        Raises
+        ------
+        PopulationError
+            For repeated ids, indices out of range, and counts that are not non-negative integers.
+        """
+        ids = np.asarray(ids, dtype=np.uint64)
+        u, j = np.asarray(user, dtype=np.int64), np.asarray(item, dtype=np.int64)
+        c = _integer_counts(count)
+        if not len(u) == len(j) == len(c):
+            raise PopulationError(f"got {len(u)} users, {len(j)} items and {len(c)} counts")
+        _check_range("user index", u, len(ids))
+        _check_range("item index", j, len(vocabulary))
+        order_of_ids, ids = _sorted_ids(ids)
+        place = np.empty(len(ids), dtype=np.int64)
+        place[order_of_ids] = np.arange(len(ids))
+        rank = np.empty(len(vocabulary), dtype=np.int64)
+        rank[vocabulary.byte_order] = np.arange(len(vocabulary))
+        keep = c > 0
+        u, j, c = place[u[keep]], j[keep], c[keep]
+        order = np.lexsort((rank[j], u))
+        u, j, c = u[order], j[order], c[order]
+        if len(u):
+            first = np.concatenate(([True], (u[1:] != u[:-1]) | (j[1:] != j[:-1])))
+            if not first.all():
+                starts = np.flatnonzero(first)
+                u, j, c = u[starts], j[starts], np.add.reduceat(c, starts)
+        indptr = np.zeros(len(ids) + 1, dtype=np.int64)
+        np.cumsum(np.bincount(u, minlength=len(ids)), out=indptr[1:])
+        return cls(ids, items=Items(vocabulary, indptr, j.astype(np.uint32), _narrow(c)))
+
+    @classmethod
+    def from_samples(cls, ids: ArrayLike, indptr: ArrayLike, values: ArrayLike) -> Users:
+        """Build from ragged samples.
+
+        Parameters
+        ----------
+        ids : (n,) uint64
+        indptr : (n + 1,) int
+        values : (total,) or (total, dimension) float
+
+        Raises
+        ------
+        PopulationError
+            For repeated ids or an indptr that does not describe the values.
+        """
+        ids = np.asarray(ids, dtype=np.uint64)
+        ptr = np.asarray(indptr, dtype=np.int64)
+        x = np.asarray(values, dtype=np.float64)
+        x = x[:, None] if x.ndim == 1 else x
+        if x.ndim != 2:
+            raise PopulationError(f"values must be (total, dimension), got shape {x.shape}")
+        if ptr.ndim != 1 or len(ptr) != len(ids) + 1 or ptr[0] != 0 or ptr[-1] != len(x):
+            raise PopulationError(f"indptr does not describe {len(x)} samples of {len(ids)} users")
+        if (np.diff(ptr) < 0).any():
+            raise PopulationError("indptr decreases")
+        order, sorted_ids = _sorted_ids(ids)
+        users = cls(ids, samples=Samples(ptr, np.ascontiguousarray(x)))
+        return users if np.array_equal(ids, sorted_ids) else users.take(order)
+
+    @classmethod
+    def from_records(cls, records: Mapping[str, Mapping[str, int] | Iterable[float]]) -> Users:
+        """Build from a dict of user name to item counts, or to samples (for small examples).
+
+        >>> Users.from_records({"ann": {"tea": 2}, "bob": {}}).n_items()
+        array([1, 0])
+        """
+        ids = user_ids(Keys.of(records))
+        values = list(records.values())
+        if all(isinstance(v, Mapping) for v in values):
+            maps = [dict(v) for v in values if isinstance(v, Mapping)]
+            vocabulary = Keys.of(sorted({k for m in maps for k in m}, key=str.encode))
+            triples = [
+                (u, vocabulary.position(k), c) for u, m in enumerate(maps) for k, c in m.items()
+            ]
+            u, j, c = zip(*triples, strict=True) if triples else ((), (), ())
+            return cls.from_counts(ids, u, j, np.array(c, dtype=np.int64), vocabulary)
+        rows = [np.asarray(list(v), dtype=np.float64) for v in values]
+        indptr = np.cumsum([0, *(len(r) for r in rows)])
+        return cls.from_samples(ids, indptr, np.concatenate([*rows, np.empty(0)]))
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        user: str,
+        item: str | None = None,
+        count: str | None = None,
+        value: str | Iterable[str] | None = None,
+    ) -> Users:
+        """Build from a polars or pandas frame of events or samples.
+
+        Parameters
+        ----------
+        frame : polars.DataFrame, polars.LazyFrame or pandas.DataFrame
+        user : str
+            Column of user names (any type; compared as text).
+        item : str, optional
+            Column of items; each row is one event, or ``count`` of them.
+        count : str, optional
+            Column of non-negative integers.
+        value : str or iterable of str, optional
+            Column or columns of real samples, instead of ``item``.
+
+        Raises
+        ------
+        PopulationError
+            For missing columns, missing users or items, or bad counts; names the value.
+        """
+        from fedhist.frames import users_of_frame
+
+        columns = [value] if isinstance(value, str) else list(value or ())
+        return users_of_frame(cls, frame, user=user, item=item, count=count, value=columns)
+
+    # -- views ---------------------------------------------------------------------------------
+
+    @property
+    def _indptr(self) -> Indptr:
+        record = self.items or self.samples
+        return record.indptr if record is not None else np.zeros(1, dtype=np.int64)
+
+    @property
+    def vocabulary(self) -> Keys:
+        """What the item numbers stand for."""
+        return self.counts.vocabulary
+
+    @property
+    def counts(self) -> Items:
+        """The item counts; PopulationError if these users hold samples."""
+        if self.items is None:
+            raise PopulationError("this needs users with item counts; these hold real samples")
+        return self.items
+
+    @property
+    def reals(self) -> Samples:
+        """The samples; PopulationError if these users hold item counts."""
+        if self.samples is None:
+            raise PopulationError("this needs users with real samples; these hold item counts")
+        return self.samples
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def n_items(self) -> NDArray[np.int64]:
+        """Return distinct items, or samples, per user: (n,) int64."""
+        return np.asarray(np.diff(self._indptr))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the records, vocabulary apart."""
+        if self.items is not None:
+            return int(self._indptr.nbytes + self.items.item.nbytes + self.items.count.nbytes)
+        return int(self._indptr.nbytes + self.reals.values.nbytes)
+
+    def slice(self, start: int, stop: int) -> Users:
+        """Return users start to stop, as views where the memory layout allows it."""
+        ptr = self._indptr[start : stop + 1]
+        a, b = int(ptr[0]), int(ptr[-1])
+        return self._rebuild(self.ids[start:stop], ptr - a, slice(a, b))
+
+    def take(self, rows: NDArray[np.integer[Any]]) -> Users:
+        """Return the users at the given row numbers, in that order (copies)."""
+        starts, sizes = self._indptr[:-1][rows], np.diff(self._indptr)[rows]
+        indptr = np.zeros(len(rows) + 1, dtype=np.int64)
+        np.cumsum(sizes, out=indptr[1:])
+        flat = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], sizes)
+        return self._rebuild(self.ids[rows], indptr, flat)
+
+    def select(self, cohort: Cohort | None) -> Users:
+        """Return the users of a cohort (all of them for None)."""
+        if cohort is None:
+            return self
+        inside = cohort.contains(self.ids)
+        return self if inside.all() else self.take(np.flatnonzero(inside))
+
+    def chunks(self, size: int) -> Iterator[Users]:
+        """Walk batches of at most ``size`` users."""
+        for start in range(0, len(self), size):
+            yield self.slice(start, min(start + size, len(self)))
+
+    def split(self, n_nodes: int) -> list[Users]:
+        """Split evenly into contiguous nodes: sizes differ by at most one, none is cut."""
+        if n_nodes < 1:
+            raise PopulationError(f"the number of nodes must be positive, got {n_nodes}")
+        if n_nodes > len(self):
+            raise PopulationError(f"{n_nodes} nodes need at least as many users, got {len(self)}")
+        edges = np.arange(n_nodes + 1) * len(self) // n_nodes
+        return [self.slice(int(a), int(b)) for a, b in zip(edges, edges[1:], strict=False)]
+
+    def _rebuild(self, ids: Words, indptr: Indptr, flat: Any) -> Users:
+        if self.items is not None:
+            v = self.items
+            return Users(ids, items=Items(v.vocabulary, indptr, v.item[flat], v.count[flat]))
+        return Users(ids, samples=Samples(indptr, self.reals.values[flat]))
+
+
+def join(nodes: Iterable[Users]) -> Users:
+    """Put nodes back together.
+
+    Raises
+    ------
+    PopulationError
+        If a user id stands on two nodes: its data would be clipped and counted twice.
+    """
+    parts = list(nodes)
+    if not parts:
+        raise PopulationError("no nodes to join")
+    ids = np.concatenate([p.ids for p in parts])
+    order, _ = _sorted_ids(ids, where=" on two nodes")
+    ptr = np.concatenate(([0], np.cumsum(np.concatenate([p.n_items() for p in parts]))))
+    if parts[0].samples is not None:
+        values = np.concatenate([p.reals.values for p in parts])
+        return Users(ids, samples=Samples(ptr, values)).take(order)
+    vocabulary = parts[0].vocabulary
+    if any(p.vocabulary != vocabulary for p in parts):
+        raise PopulationError("nodes can be joined only where they share one vocabulary")
+    item = np.concatenate([p.counts.item for p in parts])
+    count = np.concatenate([p.counts.count for p in parts])
+    return Users(ids, items=Items(vocabulary, ptr, item, count)).take(order)
+
+
+def _sorted_ids(ids: Words, where: str = "") -> tuple[NDArray[np.int64], Words]:
+    order = np.argsort(ids, kind="stable")
+    ordered = ids[order]
+    twice = np.flatnonzero(ordered[1:] == ordered[:-1])
+    if len(twice):
+        raise PopulationError(f"user id {int(ordered[twice[0]])} occurs twice{where}")
+    return order, ordered
+
+
+def _integer_counts(count: ArrayLike) -> NDArray[np.int64]:
+    c = np.asarray(count)
+    if c.dtype.kind == "f":
+        bad = ~(np.isfinite(c) & (c == np.floor(c)))
+        if bad.any():
+            raise PopulationError(f"counts must be integers, got {c[bad][0]}")
+    if c.size and c.dtype.kind not in "iuf":
+        raise PopulationError(f"counts must be integers, got dtype {c.dtype}")
+    if c.size and (c < 0).any():
+        raise PopulationError(f"counts must be non-negative, got {c[c < 0][0]}")
+    if c.size and (c >= 2.0**62).any():
+        raise PopulationError(f"counts must be below 2^62, got {c.max()}")
+    return c.astype(np.int64)
+
+
+def _check_range(what: str, x: NDArray[np.int64], stop: int) -> None:
+    bad = (x < 0) | (x >= stop)
+    if bad.any():
+        raise PopulationError(f"{what} must lie in [0, {stop}), got {int(x[bad][0])}")
+
+
+def _narrow(c: NDArray[np.int64]) -> NDArray[np.unsignedinteger[Any]]:
+    return c.astype(np.uint32 if not len(c) or int(c.max()) < 1 << 32 else np.uint64)
