@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,7 @@ class Keys(Sequence[str]):
     @cached_property
     def _strings(self) -> list[str]:
         raw, bounds = self.data.tobytes(), self.offsets.tolist()
-        return [raw[a:b].decode() for a, b in zip(bounds, bounds[1:], strict=False)]
+        return [raw[a:b].decode() for a, b in pairwise(bounds)]
 
     @cached_property
     def _index(self) -> dict[str, int]:

@@ -266,7 +266,7 @@ class Query(ABC):
 
     @abstractmethod
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """What each part of an honest folded summary of n_users can be, by name."""
+        """Say what each part of an honest folded summary of n_users can be, by name."""
 
     def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
         """Answer and fold a whole node without keeping its reports; fused kernels may override it.

@@ -175,7 +175,8 @@ class SeededStreams(Streams):
         index = np.arange(1, indptr[-1] + 1, dtype=np.uint64) - np.repeat(
             indptr[:-1].astype(np.uint64), sizes
         )
-        return mix64(np.repeat(self.keys, sizes) + index * np.uint64(GOLDEN))
+        counters = np.repeat(self.keys, sizes) + (index * np.uint64(GOLDEN)).astype(np.uint64)
+        return mix64(counters)
 
     def bernoulli_bits(self, n_bits: int, probability: float) -> Words:
         """Draw packed Bernoulli bits; see the base class."""

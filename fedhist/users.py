@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -307,7 +308,7 @@ class Users:
         if n_nodes > len(self):
             raise PopulationError(f"{n_nodes} nodes need at least as many users, got {len(self)}")
         edges = np.arange(n_nodes + 1) * len(self) // n_nodes
-        return [self.slice(int(a), int(b)) for a, b in zip(edges, edges[1:], strict=False)]
+        return [self.slice(int(a), int(b)) for a, b in pairwise(edges)]
 
     def _rebuild(self, ids: Words, indptr: Indptr, flat: Any) -> Users:
         if self.items is not None:

@@ -1,0 +1,46 @@
+"""The Flower ClientApp: unpack, guard, answer, fold, pack."""
+
+from __future__ import annotations
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+from clients.node import Node
+from clients.store import ContextStore, FolderStore, Store
+from fedhist.hosting import current_host
+from fedhist.registry import load_builtin
+
+app = ClientApp()
+_nodes: dict[tuple[int, int], Node] = {}
+
+
+@app.query()
+def answer(message: Message, context: Context) -> Message:
+    """Answer one query for the users of this node.
+
+    Raises
+    ------
+    WireError
+        If the message is not ours; Flower sends the error back as the reply.
+    """
+    node = _node(context)
+    folder = node.setup.owner.get("guard-folder")
+    store: Store = FolderStore(str(folder)) if folder else ContextStore(context.state)
+    return Message(node.answer(message.content, store), reply_to=message)
+
+
+def _node(context: Context) -> Node:
+    """Set up the node once per process and run."""
+    key = (context.run_id, context.node_id)
+    node = _nodes.get(key)
+    if node is None:
+        if not _nodes:
+            load_builtin()
+        node = Node(current_host().node(context.run_config, context.node_config))
+        _nodes[key] = node
+    return node
+
+
+def forget_nodes() -> None:
+    """Drop the nodes of this process (a worker that hosts other nodes now)."""
+    _nodes.clear()

@@ -1,0 +1,193 @@
+"""Compiled loops of the client half: norms, clipping weights, clip-and-sum.
+
+One file for the hot loops; each has a short obvious NumPy counterpart in the tests. Indices are
+unsigned, which spares the compiled loops the test for negative ones. Nothing here copies the
+data: the loops walk the users' columns as they lie in memory.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit, uint64
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Lookup = NDArray[np.int32] | None
+Unsigned = NDArray[np.unsignedinteger[Any]]
+
+NUDGE = 1.0 + 2.0**-50
+"""Lifts a value that rounding left just under a grid point back onto it; norms are then checked."""
+
+
+@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+def _norm(start: Any, stop: Any, item: Any, count: Any, lookup: Any, norm: Any) -> Any:
+    """l1 or l2 norm of one user's in-domain counts.
+
+    Sums run in 64-bit integers, which vectorise and are exact; a user whose counts could overflow
+    them is summed again in doubles. The choice depends on that user's record alone.
+    """
+    seen, total = uint64(0), uint64(0)
+    if norm == 1:
+        for k in range(start, stop):
+            c = uint64(count[k])
+            if lookup is not None and lookup[item[k]] < 0:
+                c = uint64(0)
+            seen |= c
+            total += c
+        if seen >> uint64(40) == uint64(0) and stop - start < uint64(1 << 24):
+            return float(total)
+    else:
+        for k in range(start, stop):
+            c = uint64(count[k])
+            if lookup is not None and lookup[item[k]] < 0:
+                c = uint64(0)
+            seen |= c
+            total += c * c
+        if seen >> uint64(24) == uint64(0) and stop - start < uint64(1 << 16):
+            return math.sqrt(float(total))
+    large = 0.0
+    for k in range(start, stop):
+        x = float(count[k])
+        if lookup is not None and lookup[item[k]] < 0:
+            x = 0.0
+        large += x if norm == 1 else x * x
+    return large if norm == 1 else math.sqrt(large)
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def clip_values(
+    indptr: NDArray[np.int64],
+    item: Unsigned,
+    count: Unsigned,
+    lookup: Lookup,
+    clip: float,
+    norm: int,
+    out: Floats,
+) -> None:
+    """Fill ``out[k]`` with the clipped value of entry k; entries outside the domain get 0."""
+    for u in range(indptr.shape[0] - 1):
+        start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
+        size = _norm(start, stop, item, count, lookup, norm)
+        w = clip / size if size > clip else 1.0
+        for k in range(start, stop):
+            inside = lookup is None or lookup[item[k]] >= 0
+            out[k] = w * float(count[k]) if inside else 0.0
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def sum_clipped(
+    indptr: NDArray[np.int64],
+    item: Unsigned,
+    count: Unsigned,
+    lookup: Lookup,
+    clip: float,
+    norm: int,
+    chunk: int,
+    part: Floats,
+    out: Floats,
+) -> None:
+    """Add every user's clipped counts to ``out``; ``part`` (d,) is scratch.
+
+    Additions happen in the order of folding the values of :func:`clip_values` chunk by chunk and
+    merging the chunks, so that both ways agree to the last bit.
+    """
+    n = indptr.shape[0] - 1
+    for first in range(0, n, chunk):
+        part[:] = 0.0
+        for u in range(first, min(first + chunk, n)):
+            start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
+            size = _norm(start, stop, item, count, lookup, norm)
+            w = clip / size if size > clip else 1.0
+            if lookup is None:
+                for k in range(start, stop):
+                    part[item[k]] += w * float(count[k])
+            else:
+                for k in range(start, stop):
+                    j = lookup[item[k]]
+                    if j >= 0:
+                        part[np.uint32(j)] += w * float(count[k])
+        for j in range(part.shape[0]):
+            out[j] += part[j]
+
+
+@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+def _grid_weight(
+    start: Any,
+    stop: Any,
+    item: Any,
+    count: Any,
+    lookup: Any,
+    clip: Any,
+    grid: Any,
+    norm: Any,
+    limit: Any,
+) -> Any:
+    """Weight w such that floor(w count) has an integer norm (l1, or l2 squared) of at most limit.
+
+    The norm is added up in integers, hence exact; where rounding has carried it past the limit,
+    the weight is shaved by 2^-50, 2^-49, ... until it fits.
+    """
+    size = _norm(start, stop, item, count, lookup, norm)
+    w = (clip / size / grid if size > clip else 1.0 / grid) * NUDGE
+    shave = 2.0**-50
+    while True:
+        used = uint64(0)
+        for k in range(start, stop):
+            h = uint64(math.floor(w * float(count[k])))
+            if lookup is not None and lookup[item[k]] < 0:
+                h = uint64(0)
+            used += h if norm == 1 else h * h
+        if used <= uint64(limit):
+            return w
+        w *= 1.0 - shave
+        shave *= 2.0
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def clip_grid_values(
+    indptr: NDArray[np.int64],
+    item: Unsigned,
+    count: Unsigned,
+    lookup: Lookup,
+    clip: float,
+    grid: float,
+    norm: int,
+    limit: int,
+    out: NDArray[np.int64],
+) -> None:
+    """Fill ``out[k]`` with the clipped value of entry k in whole grid steps, rounded down."""
+    for u in range(indptr.shape[0] - 1):
+        start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
+        w = _grid_weight(start, stop, item, count, lookup, clip, grid, norm, limit)
+        for k in range(start, stop):
+            inside = lookup is None or lookup[item[k]] >= 0
+            out[k] = np.int64(math.floor(w * float(count[k]))) if inside else np.int64(0)
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def sum_grid(
+    indptr: NDArray[np.int64],
+    item: Unsigned,
+    count: Unsigned,
+    lookup: Lookup,
+    clip: float,
+    grid: float,
+    norm: int,
+    limit: int,
+    out: NDArray[np.int64],
+) -> None:
+    """Add every user's clipped counts, in whole grid steps, to ``out``; any order is exact."""
+    for u in range(indptr.shape[0] - 1):
+        start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
+        w = _grid_weight(start, stop, item, count, lookup, clip, grid, norm, limit)
+        for k in range(start, stop):
+            h = np.int64(math.floor(w * float(count[k])))
+            if lookup is None:
+                out[item[k]] += h
+            else:
+                j = lookup[item[k]]
+                if j >= 0:
+                    out[np.uint32(j)] += h

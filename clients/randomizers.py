@@ -1,0 +1,177 @@
+"""Local randomizers: a user's value in, a private report out, vectorised over users.
+
+Each takes data, a channel of :mod:`fedhist.channels` and the users' private streams. A record
+that cannot be used (no samples, NaN) becomes the null record of the randomizer: no vote, or the
+midpoint. Its message has the same shape and costs the same draws as any other.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhist.bits import n_words, set_bits
+from fedhist.channels import (
+    LaplaceChannel,
+    OneBitChannel,
+    PiecewiseChannel,
+    ScalarChannel,
+    UnaryChannel,
+)
+from fedhist.mixing import Words
+from fedhist.streams import Streams
+from fedhist.users import Samples
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+def user_means(
+    samples: Samples, low: float, high: float, max_items: int = 0, column: int = 0
+) -> Floats:
+    """Average each user's samples, every sample clipped to [low, high] first.
+
+    Parameters
+    ----------
+    samples : Samples
+    low, high : float
+    max_items : int
+        Use only the first so many samples of a user; 0 for all.
+    column : int
+        Which coordinate of the samples.
+
+    Returns
+    -------
+    (n,) float64
+        In [low, high]; NaN for a user without samples or with a NaN among them.
+
+    Examples
+    --------
+    >>> user_means(Samples(np.array([0, 2, 2]), np.array([[1.0], [9.0]])), 0.0, 4.0)
+    array([2.5, nan])
+    """
+    starts, stops = samples.indptr[:-1], samples.indptr[1:]
+    if max_items:
+        stops = np.minimum(stops, starts + max_items)
+    # one value more, so that the end of the last user is an index too
+    x = np.zeros(len(samples.values) + 1)
+    np.clip(samples.values[:, column], low, high, out=x[:-1])
+    edges = np.stack((starts, stops), axis=1).reshape(-1)
+    totals = np.add.reduceat(x, edges)[::2] if len(edges) else np.empty(0)
+    sizes = stops - starts
+    means = np.where(sizes > 0, totals / np.maximum(sizes, 1), np.nan)
+    return np.asarray(np.clip(means, low, high))  # summation may leave the range by a rounding
+
+
+def bin_indices(x: Floats, low: float, high: float, n_bins: int) -> Integers:
+    """Find the bin of each value among n_bins half-open bins of equal width on [low, high].
+
+    Returns
+    -------
+    (n,) int64
+        In [0, n_bins); the last bin is closed and values outside go to the ends; -1 for NaN.
+
+    Examples
+    --------
+    >>> bin_indices(np.array([0.0, 0.5, 1.0, 7.0, np.nan]), 0.0, 1.0, 2)
+    array([ 0,  1,  1,  1, -1])
+    """
+    unusable = np.isnan(x)
+    scaled = (np.where(unusable, low, np.clip(x, low, high)) - low) * (n_bins / (high - low))
+    return np.where(unusable, -1, np.clip(np.floor(scaled), 0, n_bins - 1)).astype(np.int64)
+
+
+def neighbours(bins: Integers, n_bins: int) -> Integers:
+    """List each bin and the bins beside it: (n, 3) int64, -1 where there is none."""
+    three = bins[:, None] + np.array([0, -1, 1])
+    exists = (bins[:, None] >= 0) & (three >= 0) & (three < n_bins)
+    return np.where(exists, three, -1)
+
+
+def unary_votes(positions: Integers, n_bits: int, channel: UnaryChannel, rng: Streams) -> Words:
+    """Set the given bits and flip every bit independently.
+
+    Parameters
+    ----------
+    positions : (n,) or (n, k) int64
+        Bits to set; entries outside [0, n_bits) stand for none. Only the first ``channel.ones``
+        of a row count: the guarantee rests on that cap, so it is applied here.
+    n_bits : int
+    channel : UnaryChannel
+    rng : Streams
+
+    Returns
+    -------
+    (n, ceil(n_bits / 64)) uint64
+
+    Privacy
+    -------
+    epsilon-LDP for any two rows of positions.
+
+    References
+    ----------
+    Kent et al., arXiv 2405.11923, eq. (27), Lemma 16.
+    """
+    wanted = positions[:, None] if positions.ndim == 1 else positions
+    valid = (wanted >= 0) & (wanted < n_bits)
+    valid &= np.cumsum(valid, axis=1) <= channel.ones
+    rows, columns = np.nonzero(valid)
+    truth = np.zeros((len(wanted), n_words(n_bits)), dtype=np.uint64)
+    set_bits(rows, wanted[rows, columns], truth)
+    truth ^= rng.substream("unary").bernoulli_bits(n_bits, channel.flip)
+    return truth
+
+
+def randomize(u: Floats, channel: ScalarChannel, rng: Streams) -> NDArray[Any]:
+    """Report scalars of [-1, 1] through a scalar channel.
+
+    Parameters
+    ----------
+    u : (n,) float64
+        Clipped to [-1, 1] here; NaN becomes 0, the midpoint.
+    channel : ScalarChannel
+    rng : Streams
+
+    Returns
+    -------
+    (n,) float64, or int8 for one bit
+        ``report / channel.gain`` is unbiased for u.
+
+    Privacy
+    -------
+    epsilon-LDP for any two values of u.
+    """
+    x = np.clip(np.where(np.isnan(u), 0.0, u), -1.0, 1.0)
+    if isinstance(channel, LaplaceChannel):
+        return laplace(x, channel, rng)
+    if isinstance(channel, OneBitChannel):
+        return onebit(x, channel, rng)
+    if isinstance(channel, PiecewiseChannel):
+        return piecewise(x, channel, rng)
+    raise ValueError(f"no randomizer for the channel {channel}")
+
+
+def laplace(u: Floats, channel: LaplaceChannel, rng: Streams) -> Floats:
+    """Add Laplace noise to u in [-1, 1]: (n,) float64."""
+    return np.asarray(u + rng.substream("laplace").laplace(channel.scale))
+
+
+def onebit(u: Floats, channel: OneBitChannel, rng: Streams) -> NDArray[np.int8]:
+    """Round u in [-1, 1] to +-1 at random, then answer by randomized response: (n,) int8."""
+    up = rng.substream("round").bernoulli((1.0 + u) / 2)
+    lie = rng.substream("flip").bernoulli(np.full(len(u), channel.flip))
+    return np.where(up ^ lie, np.int8(1), np.int8(-1))
+
+
+def piecewise(u: Floats, channel: PiecewiseChannel, rng: Streams) -> Floats:
+    """Report u in [-1, 1] by the piecewise mechanism: (n,) float64 in [-C, C]."""
+    far = rng.substream("far").bernoulli(np.full(len(u), channel.flip))
+    where = rng.substream("where").uniform(1)[:, 0]
+    left = channel.left(u)
+    # the two outer pieces are drawn as one, and what lies beyond the left one skips the window
+    outer = where * channel.outside - channel.bound
+    outer += np.where(outer > left, channel.inside, 0.0)
+    z = np.where(far, outer, left + where * channel.inside)
+    return np.asarray(np.clip(z, -channel.bound, channel.bound))

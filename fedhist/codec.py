@@ -1,0 +1,201 @@
+"""Plain data and back: the one encoding of queries and summaries, for the wire and the journal.
+
+A value becomes a JSON object of its scalar fields plus named arrays. Nothing is pickled, and
+nothing is imported to decode: classes come from the registry.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import lru_cache
+from typing import Any, get_type_hints
+
+import numpy as np
+
+from fedhist.cohort import Cohort
+from fedhist.errors import WireError
+from fedhist.keys import Keys
+from fedhist.query import Array, Keyed, Query, Summary
+from fedhist.registry import query_class
+
+SEP = "/"
+DTYPES = frozenset(
+    ["bool", *(f"{k}int{b}" for k in ("", "u") for b in (8, 16, 32, 64)), "float32", "float64"]
+)
+
+
+def encode_fields(value: Any) -> tuple[str, dict[str, Array]]:
+    """Split a dataclass into the canonical JSON of its scalars and its named arrays."""
+    scalars: dict[str, Any] = {}
+    arrays: dict[str, Array] = {}
+    for f in fields(value):
+        v = getattr(value, f.name)
+        if isinstance(v, Cohort):
+            scalars[f.name] = {"cohort": [v.salt, v.lo, v.hi]}
+        elif isinstance(v, Keys):
+            scalars[f.name] = {"keys": len(v)}
+            arrays[f.name + SEP + "offsets"] = v.offsets
+            arrays[f.name + SEP + "bytes"] = v.data
+        elif isinstance(v, np.ndarray):
+            scalars[f.name] = {"array": str(v.dtype)}
+            arrays[f.name] = v
+        elif isinstance(v, tuple):
+            scalars[f.name] = {"tuple": list(v)}
+        elif v is None or isinstance(v, bool | int | float | str):
+            scalars[f.name] = v
+        else:
+            raise WireError(f"field {f.name!r} cannot travel: {type(v).__name__}")
+    return json.dumps(scalars, sort_keys=True, separators=(",", ":")), arrays
+
+
+def decode_fields(cls: type, text: str, arrays: Mapping[str, Array]) -> Any:
+    """Rebuild a dataclass from its encoding.
+
+    Raises
+    ------
+    WireError
+        For unknown or missing fields, values of the wrong type, and values that the class
+        refuses.
+    """
+    try:
+        scalars = json.loads(text)
+    except (ValueError, RecursionError) as e:
+        raise WireError(f"the fields of {cls.__name__} are not JSON: {e}") from None
+    names = {f.name for f in fields(cls)}
+    if not isinstance(scalars, dict) or scalars.keys() != names:
+        got = sorted(scalars) if isinstance(scalars, dict) else type(scalars).__name__
+        raise WireError(f"{cls.__name__} has the fields {sorted(names)}, the message has {got}")
+    left = dict(arrays)
+    try:
+        values = {n: _decode_value(n, v, left, _hints(cls)[n]) for n, v in scalars.items()}
+        if left:
+            raise WireError(f"{cls.__name__} has no arrays {sorted(left)}")
+        return cls(**values)
+    except (ValueError, TypeError, KeyError, OverflowError, UnicodeDecodeError) as e:
+        raise WireError(f"{cls.__name__} cannot be built from the message: {e}") from None
+
+
+@lru_cache(maxsize=256)
+def _hints(cls: type) -> dict[str, Any]:
+    return get_type_hints(cls)
+
+
+def _decode_value(name: str, v: Any, left: dict[str, Array], hint: Any) -> Any:
+    if isinstance(v, dict):
+        if len(v) != 1:
+            raise WireError(f"field {name!r} is not understood: {v}")
+        kind, body = next(iter(v.items()))
+        if kind == "cohort":
+            salt, lo, hi = body
+            return Cohort(_typed(name, salt, int), _typed(name, lo, float), _typed(name, hi, float))
+        if kind == "keys":
+            return Keys(left.pop(name + SEP + "offsets"), left.pop(name + SEP + "bytes"))
+        if kind == "array":
+            return left.pop(name)
+        if kind == "tuple" and isinstance(body, list):
+            return tuple(body)
+        raise WireError(f"field {name!r} is not understood: {v}")
+    if hint in (bool, int, float, str):
+        return _typed(name, v, hint)
+    if v is None or isinstance(v, bool | int | float | str):
+        return v
+    raise WireError(f"field {name!r} is not understood: {type(v).__name__}")
+
+
+def _typed(name: str, v: Any, hint: type) -> Any:
+    if hint is float and type(v) is int:
+        return float(v)
+    if type(v) is not hint:
+        raise WireError(f"field {name!r} must be {hint.__name__}, got {type(v).__name__} {v!r}")
+    return v
+
+
+def query_digest(query: Query, round_index: int) -> str:
+    """Name a query of a round: 32 hexadecimal digits over every public field.
+
+    Two different queries never share a digest, so they never share private randomness.
+    """
+    text, arrays = encode_fields(query)
+    h = hashlib.blake2b(digest_size=16)
+    for part in (query.wire_name, str(round_index), text):
+        h.update(f"{len(part)}:{part}".encode())
+    for name in sorted(arrays):
+        a = np.ascontiguousarray(arrays[name])
+        h.update(f"{name}:{a.dtype.str}:{a.shape}:".encode())
+        h.update(a.tobytes())
+    return h.hexdigest()
+
+
+def decode_query(wire_name: str, text: str, arrays: Mapping[str, Array]) -> Query:
+    """Rebuild a query; WireError for names outside the registry's allow-list."""
+    try:
+        cls = query_class(wire_name)
+    except ValueError as e:
+        raise WireError(str(e)) from None
+    query: Query = decode_fields(cls, text, arrays)
+    return query
+
+
+def summary_arrays(summary: Summary) -> dict[str, Array]:
+    """Flatten a summary to named arrays: "sums/x", "keyed/x/offsets", "rows/x", "ids"."""
+    out: dict[str, Array] = {f"sums/{k}": v for k, v in summary.sums.items()}
+    for name, part in summary.keyed.items():
+        out[f"keyed/{name}/offsets"] = part.keys.offsets
+        out[f"keyed/{name}/bytes"] = part.keys.data
+        out[f"keyed/{name}/values"] = part.values
+    out |= {f"rows/{k}": v for k, v in summary.rows.items()}
+    if summary.ids is not None:
+        out["ids"] = summary.ids
+    return out
+
+
+def summary_of_arrays(n_users: int, arrays: Mapping[str, Array]) -> Summary:
+    """Rebuild a summary from its named arrays; WireError for anything it does not know."""
+    sums: dict[str, Array] = {}
+    rows: dict[str, Array] = {}
+    parts: dict[str, dict[str, Array]] = {}
+    ids = None
+    for path, a in arrays.items():
+        kind, _, name = path.partition(SEP)
+        if kind == "sums" and name:
+            sums[name] = a
+        elif kind == "rows" and name:
+            rows[name] = a
+        elif kind == "keyed" and name.count(SEP) == 1:
+            key, _, part = name.partition(SEP)
+            parts.setdefault(key, {})[part] = a
+        elif path == "ids" and a.dtype == np.uint64 and a.ndim == 1:
+            ids = a
+        else:
+            raise WireError(f"a summary has no part {path!r}")
+    keyed = {}
+    for name, p in parts.items():
+        if p.keys() != {"offsets", "bytes", "values"}:
+            raise WireError(f"the keyed part {name!r} is incomplete: {sorted(p)}")
+        try:
+            keys = Keys(p["offsets"], p["bytes"])
+        except (ValueError, TypeError, UnicodeDecodeError) as e:
+            raise WireError(f"the keys of {name!r} are malformed: {e}") from None
+        if len(p["values"].shape) < 1 or len(p["values"]) != len(keys):
+            raise WireError(f"{len(keys)} keys of {name!r} with values {p['values'].shape}")
+        keyed[name] = Keyed(keys, p["values"])
+    return Summary(n_users, sums, keyed, rows, ids)
+
+
+def array_to_json(a: Array) -> dict[str, Any]:
+    """Encode an array for the journal."""
+    data = base64.b64encode(np.ascontiguousarray(a).astype(a.dtype.newbyteorder("<")).tobytes())
+    return {"dtype": str(a.dtype), "shape": list(a.shape), "data": data.decode("ascii")}
+
+
+def array_from_json(entry: Mapping[str, Any]) -> Array:
+    """Decode an array of the journal."""
+    if entry["dtype"] not in DTYPES:
+        raise WireError(f"dtype {entry['dtype']!r} is not allowed")
+    dtype = np.dtype(entry["dtype"])
+    flat = np.frombuffer(base64.b64decode(entry["data"]), dtype=dtype.newbyteorder("<"))
+    return flat.astype(dtype).reshape(entry["shape"])

@@ -1,0 +1,100 @@
+"""Where the Flower apps get their setup: users for a node, a protocol for the server.
+
+The apps in ``clients/`` and ``server/`` know no runtime. Whoever starts them registers a
+:class:`Host`; where nobody did (``flwr run``, a SuperNode), the host of this distribution is
+loaded by its fixed name. This is the composition root: the only place where a lower layer reaches
+an upper one, and only by name.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from fedhist.protocol import Estimate
+from fedhist.session import Session
+from fedhist.users import Users
+
+Config = Mapping[str, Any]
+DEFAULT_HOST = "simulations.hosting"
+
+
+@dataclass(frozen=True)
+class NodeSetup:
+    """What a client node needs.
+
+    Attributes
+    ----------
+    users : Users
+        The users whose data this node holds.
+    index : int
+        Public index of the node; fixes the order of merging.
+    seed : int or None
+        The simulation's seed; None draws the randomizers' coins from system entropy.
+    owner : mapping
+        What the node's owner configured: the keys of ``clients.guard.Policy`` and "guard-folder".
+    """
+
+    users: Users
+    index: int
+    seed: int | None
+    owner: Config
+
+
+@dataclass(frozen=True)
+class ServerSetup:
+    """What the server app needs.
+
+    Attributes
+    ----------
+    session : Session
+    n_nodes : int
+        Nodes to wait for and to ask.
+    publish : callable
+        Receives the estimate and the rounds' statistics when the run has ended.
+    fold : bool
+        Whether nodes fold their users' reports before they answer.
+    min_replies : int or None
+        Fewest nodes that must answer; None asks for all of them.
+    timeout : float
+        Seconds to wait for the nodes of a round.
+    progress : callable or None
+        Called with (round, replies so far, replies expected).
+    """
+
+    session: Session
+    n_nodes: int
+    publish: Callable[[Estimate, list[dict[str, float]]], None]
+    fold: bool = True
+    min_replies: int | None = None
+    timeout: float = 3600.0
+    progress: Callable[[int, int, int], None] | None = None
+
+
+class Host(Protocol):
+    """Sets up nodes and servers for one runtime."""
+
+    def node(self, run_config: Config, node_config: Config) -> NodeSetup:
+        """Set up the node that a ClientApp finds itself on."""
+
+    def server(self, run_config: Config) -> ServerSetup:
+        """Set up the server that a ServerApp finds itself on."""
+
+
+_host: Host | None = None
+
+
+def set_host(host: Host | None) -> None:
+    """Register who sets up the apps of this process; None returns to the default."""
+    global _host
+    _host = host
+
+
+def current_host() -> Host:
+    """Return the registered host, or the default one of this distribution."""
+    if _host is not None:
+        return _host
+    host: Host = importlib.import_module(DEFAULT_HOST).HOST
+    return host

@@ -1,0 +1,188 @@
+"""The journal: what a run has released so far, so that a restart repeats and never redraws.
+
+One file of JSON lines, mode 0600, each line forced to disk before its value is used. Exact
+central summaries are kept beside it only until everything drawn from them is journalled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedhist.codec import array_from_json, array_to_json, summary_arrays, summary_of_arrays
+from fedhist.errors import FedhistError
+from fedhist.query import Array, Summary
+
+Line = dict[str, Any]
+
+
+class Journal:
+    """A run's checkpoint, in memory or on disk.
+
+    Parameters
+    ----------
+    folder : path, optional
+        Where to keep it; None keeps it in memory only. A folder that holds a journal already is
+        continued.
+
+    Raises
+    ------
+    FedhistError
+        If a line other than a torn last one cannot be read.
+    """
+
+    def __init__(self, folder: str | Path | None = None) -> None:
+        self._folder = Path(folder) if folder is not None else None
+        self._lines: list[Line] = []
+        self._exact: dict[int, Summary] = {}
+        if self._folder is not None:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._read(self._folder / "journal.jsonl")
+
+    def _read(self, file: Path) -> None:
+        if not file.exists():
+            return
+        raw = file.read_bytes()
+        complete, _, torn = raw.rpartition(b"\n")
+        for number, text in enumerate(complete.splitlines(), 1):
+            try:
+                self._lines.append(json.loads(text))
+            except ValueError as e:
+                raise FedhistError(f"{file}, line {number}, cannot be read: {e}") from None
+        if torn:  # a write that was cut off: its value was never used
+            with file.open("r+b") as f:
+                f.truncate(len(raw) - len(torn))
+
+    def append(self, line: Line) -> None:
+        """Write one line and force it to disk."""
+        if self._folder is not None:
+            _write_private(
+                self._folder / "journal.jsonl",
+                json.dumps(line, separators=(",", ":")).encode() + b"\n",
+                append=True,
+            )
+        self._lines.append(line)
+
+    def find(self, kind: str, index: int) -> Line | None:
+        """Return the line of one kind and number, or None."""
+        for line in self._lines:
+            if line["kind"] == kind and line["index"] == index:
+                return line
+        return None
+
+    # -- released values -----------------------------------------------------------------------
+
+    def release(self, index: int, label: str, value: Array) -> None:
+        """Journal a released value."""
+        self.append(
+            {"kind": "release", "index": index, "label": label, "value": array_to_json(value)}
+        )
+
+    def released(self, index: int, label: str) -> Array | None:
+        """Return the value released before under this number, or None.
+
+        Raises
+        ------
+        FedhistError
+            If the journal belongs to another script.
+        """
+        line = self.find("release", index)
+        if line is None:
+            return None
+        if line["label"] != label:
+            raise FedhistError(
+                f"release {index} of the journal is {line['label']!r}, the script asks for "
+                f"{label!r}: the journal belongs to another run"
+            )
+        return array_from_json(line["value"])
+
+    # -- summaries -----------------------------------------------------------------------------
+
+    def keep_local(self, index: int, summary: Summary) -> None:
+        """Journal a local-DP summary: it is private as it is."""
+        arrays = {k: array_to_json(v) for k, v in summary_arrays(summary).items()}
+        self.append(
+            {"kind": "summary", "index": index, "n_users": summary.n_users, "arrays": arrays}
+        )
+
+    def keep_exact(self, index: int, summary: Summary) -> None:
+        """Keep an exact central summary until :meth:`forget_exact`; journal its shapes only."""
+        arrays = summary_arrays(summary)
+        if self._folder is not None:
+            body = {"n_users": summary.n_users, "arrays": _encoded(arrays)}
+            _write_private(self._exact_file(index), json.dumps(body).encode())
+        else:
+            self._exact[index] = summary
+        shapes = {
+            k: {"dtype": str(v.dtype), "shape": list(v.shape)}
+            for k, v in arrays.items()
+            if not k.startswith("keyed/")
+        }
+        line: Line = {"kind": "exact", "index": index, "n_users": summary.n_users}
+        self.append(line | {"shapes": shapes, "keyed": sorted(summary.keyed)})
+
+    def forget_exact(self, index: int) -> None:
+        """Delete an exact summary: everything drawn from it is journalled."""
+        self._exact.pop(index, None)
+        if self._folder is not None:
+            self._exact_file(index).unlink(missing_ok=True)
+
+    def summary(self, index: int) -> Summary | None:
+        """Return the summary of a round already answered, or None.
+
+        A central summary whose releases are all journalled comes back with zeros: the Curator
+        replays the released values and does not look at it.
+        """
+        line = self.find("summary", index)
+        if line is None:
+            exact = self.find("exact", index)
+            if exact is None:
+                return None
+            if index in self._exact:
+                return self._exact[index]
+            if self._folder is None or not self._exact_file(index).exists():
+                return _blank(exact)
+            line = json.loads(self._exact_file(index).read_bytes())
+        arrays = {k: array_from_json(v) for k, v in line["arrays"].items()}
+        return summary_of_arrays(line["n_users"], arrays)
+
+    def _exact_file(self, index: int) -> Path:
+        if self._folder is None:
+            raise FedhistError("a journal in memory has no files")
+        return self._folder / f"exact-{index}.json"
+
+
+def _blank(line: Line) -> Summary:
+    """Stand in for an exact summary that was deleted: its shapes, zeros, no keys."""
+    arrays = {k: np.zeros(v["shape"], dtype=v["dtype"]) for k, v in line["shapes"].items()}
+    for name in line["keyed"]:
+        arrays[f"keyed/{name}/offsets"] = np.zeros(1, dtype=np.int64)
+        arrays[f"keyed/{name}/bytes"] = np.zeros(0, dtype=np.uint8)
+        arrays[f"keyed/{name}/values"] = np.zeros(0, dtype=np.int64)
+    return summary_of_arrays(line["n_users"], arrays)
+
+
+def _encoded(arrays: dict[str, Array]) -> dict[str, Any]:
+    return {k: array_to_json(v) for k, v in arrays.items()}
+
+
+def _write_private(path: Path, data: bytes, *, append: bool = False) -> None:
+    """Write with mode 0600 and fsync; whole files appear at once or not at all."""
+    target = path if append else path.with_suffix(path.suffix + ".part")
+    flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if append else os.O_TRUNC)
+    fd = os.open(target, flags, 0o600)
+    try:
+        with os.fdopen(fd, "wb") as f:
+            f.write(data)
+            f.flush()
+            os.fsync(f.fileno())
+    except BaseException:
+        if not append:
+            target.unlink(missing_ok=True)
+        raise
+    if not append:
+        os.replace(target, path)

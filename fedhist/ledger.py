@@ -1,0 +1,127 @@
+"""The privacy ledger: what a run has spent, in two currencies, over cohorts."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedhist.cohort import Cohort
+from fedhist.errors import BudgetExceeded
+from fedhist.privacy import Guarantee, Release, zcdp_epsilon
+
+SLACK = 1 + 1e-9
+"""Relative rounding allowed when a budget is compared with what was spent."""
+
+MOST_COMBINATIONS = 4096
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One charge: what was released, at which cost, to which users."""
+
+    label: str
+    release: Release
+    cohort: Cohort | None = None
+
+
+@dataclass(frozen=True)
+class Spent:
+    """A total: the basic sum, the zCDP sum, and the smaller epsilon at the delta asked for."""
+
+    epsilon: float
+    delta: float
+    basic_epsilon: float
+    basic_delta: float
+    rho: float
+    slack: float
+
+    @property
+    def how(self) -> str:
+        """Which composition gives the epsilon, in words."""
+        return "basic composition" if self.epsilon >= self.basic_epsilon else "zCDP composition"
+
+
+class Ledger:
+    """Keeps charges and answers what the worst-off user has spent.
+
+    Basic (epsilon, delta) sums and delta-approximate zCDP are kept side by side; over disjoint
+    cohorts the maximum counts, within a cohort the sum. The budgets of a script are public and
+    fixed before its data are seen, so the smaller of the two is a valid guarantee.
+
+    Parameters
+    ----------
+    limit : Guarantee or None
+        A charge that would pass it is refused before it is written.
+    """
+
+    def __init__(self, limit: Guarantee | None = None) -> None:
+        self.limit = limit
+        self._entries: list[Entry] = []
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """All charges, in order."""
+        return tuple(self._entries)
+
+    def charge(self, label: str, release: Release, cohort: Cohort | None = None) -> None:
+        """Write a charge, or raise BudgetExceeded and write nothing."""
+        entry = Entry(label, release, cohort)
+        if self.limit is not None:
+            total = spent([*self._entries, entry], self.limit.delta)
+            if not total.epsilon <= self.limit.epsilon * SLACK:
+                raise BudgetExceeded(
+                    f"{label!r} would bring the total to epsilon = {total.epsilon:.6g} at "
+                    f"delta = {self.limit.delta:g}; the guarantee allows {self.limit.epsilon:g}"
+                )
+        self._entries.append(entry)
+
+    def spent(self, delta: float | None = None) -> Spent:
+        """Total spent at ``delta`` (default: the limit's)."""
+        at = delta if delta is not None else (self.limit.delta if self.limit else 0.0)
+        return spent(self._entries, at)
+
+
+def spent(entries: Sequence[Entry], delta: float) -> Spent:
+    """Total of the charges for the worst-off user, as an epsilon at ``delta``.
+
+    Returns
+    -------
+    Spent
+        ``epsilon`` is infinite where neither composition reaches ``delta``.
+    """
+    worst: Spent | None = None
+    for eps, dlt, rho, slack in _totals(entries):
+        basic = eps if dlt <= delta * SLACK else math.inf
+        concentrated = math.inf
+        if math.isfinite(rho) and delta > slack:
+            concentrated = zcdp_epsilon(rho, delta - slack)
+        total = Spent(min(basic, concentrated), delta, eps, dlt, rho, slack)
+        if worst is None or total.epsilon > worst.epsilon:
+            worst = total
+    return worst or Spent(0.0, delta, 0.0, 0.0, 0.0, 0.0)
+
+
+def _totals(entries: Iterable[Entry]) -> list[tuple[float, float, float, float]]:
+    """Sum the costs at every atom of the cohorts' intervals; salts combine freely."""
+    by_salt: dict[int | None, list[Entry]] = {}
+    for e in entries:
+        by_salt.setdefault(e.cohort.salt if e.cohort else None, []).append(e)
+    choices = []
+    for salt, group in by_salt.items():
+        cuts = [0.0] if salt is None else sorted({0.0, *(e.cohort.lo for e in group if e.cohort)})
+        atoms = []
+        for x in cuts:
+            inside = [e for e in group if e.cohort is None or e.cohort.lo <= x < e.cohort.hi]
+            costs = [
+                (e.release.epsilon, e.release.delta, e.release.rho, e.release.slack) for e in inside
+            ]
+            atoms.append(np.sum(costs, axis=0) if costs else np.zeros(4))
+        choices.append(atoms)
+    if math.prod(len(a) for a in choices) > MOST_COMBINATIONS:
+        choices = [[np.max(a, axis=0)] for a in choices]
+    totals = {tuple(np.sum(c, axis=0).tolist()) for c in itertools.product(*choices) if c}
+    return [(a, b, c, d) for a, b, c, d in totals]

@@ -1,0 +1,377 @@
+"""Histogram over a public domain: clip every user, add up, add noise (central) [1]_.
+
+Users scale their counts into a norm ball of radius C, a trusted server adds the vectors and
+releases the sum with noise in proportion to C. Corrected against the paper: noise is calibrated to
+the adjacency that is declared (the paper declares replacement and calibrates for zeroing out).
+
+References
+----------
+.. [1] Liu, Suresh, Zhu, Kairouz & Gruteser, "Algorithms for bounding contribution for histogram
+   estimation under user-level privacy", ICML 2023, Algorithm 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from clients.contribution import clip_rows, clipped_counts, domain_lookup, grid_limit
+from fedhist.cohort import Cohort
+from fedhist.curator import Curator
+from fedhist.errors import WireError
+from fedhist.keys import Keys
+from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
+from fedhist.protocol import ErrorBound, Estimate, Protocol, Script
+from fedhist.query import CHUNK, Array, Bounds, Query, Report, Summary
+from fedhist.registry import register_protocol, register_query
+from fedhist.streams import Streams
+from fedhist.users import Users
+from server.theory_histogram import (
+    NoiseLaw,
+    clipped_totals,
+    expected_l1,
+    noise_per_sensitivity,
+    totals,
+)
+from server.thresholds import reference_clip, sensitivity_multipliers, sqrt_up
+
+ROUNDING = 1 + 1e-9
+"""Room for the rounding of doubles when a real-valued message is checked."""
+
+GRID_STEPS = 1024
+"""Grid steps per clip of ``grid = "default"``."""
+
+
+@register_query
+@dataclass(frozen=True)
+class ClippedCounts(Query):
+    """Each user answers its in-domain counts, scaled into a norm ball of radius ``clip``.
+
+    Parameters
+    ----------
+    domain : Keys
+        Public items; others are dropped before any norm is computed.
+    clip : float
+        C, in counts.
+    norm : {1, 2}
+    grid : float
+        0 for real values; otherwise coordinates are rounded down to multiples of ``grid`` and
+        sent as integers, whose norm never exceeds C in exact arithmetic.
+    cohort : Cohort, optional
+        Only these users answer.
+    """
+
+    wire_name: ClassVar[str] = "clipped-counts"
+    trust: ClassVar[Trust] = Trust.CENTRAL
+
+    domain: Keys
+    clip: float
+    norm: int
+    grid: float = 0.0
+    cohort: Cohort | None = None
+
+    def __post_init__(self) -> None:
+        if not len(self.domain):
+            raise ValueError(f"the domain must not be empty, got {self.domain}")
+        if not 0 <= self.clip < math.inf:
+            raise ValueError(f"clip must be non-negative and finite, got {self.clip}")
+        if self.norm not in (1, 2):
+            raise ValueError(f"norm must be 1 or 2, got {self.norm}")
+        if not 0 <= self.grid < math.inf:
+            raise ValueError(f"grid must be non-negative and finite, got {self.grid}")
+        if self.grid:
+            grid_limit(self.clip, self.grid, self.norm)
+
+    @property
+    def limit(self) -> float:
+        """Largest norm of one user's answer, in the units that are sent; exact on a grid."""
+        if not self.grid:
+            return self.clip
+        limit = grid_limit(self.clip, self.grid, self.norm)
+        return limit if self.norm == 1 else sqrt_up(limit)
+
+    def sensitivity(self, adjacency: Adjacency) -> float:
+        """Sensitivity of the sum in this norm, in the units that are sent (counts or steps)."""
+        k1, k2 = sensitivity_multipliers(adjacency, len(self.domain))
+        if not self.grid or self.norm == 1:
+            return (k1 if self.norm == 1 else k2) * self.limit
+        return sqrt_up(round(k2**2) * grid_limit(self.clip, self.grid, 2))
+
+    # -- client half -----------------------------------------------------------------------------
+
+    def answer(self, users: Users, rng: Streams) -> Report:
+        """Send the clipped vector as (item, value) entries; uses no randomness."""
+        items = users.counts
+        lookup = domain_lookup(self.domain, items.vocabulary)
+        indptr, item, value = clip_rows(items, lookup, self.clip, self.norm, self.grid)
+        return Report(users.ids, ragged={"item": item, "value": value}, indptr=indptr)
+
+    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
+        """Clip and add up in one walk, bit-identical to folding the answers chunk by chunk."""
+        items = users.counts
+        lookup = domain_lookup(self.domain, items.vocabulary)
+        total = clipped_counts(
+            items, lookup, len(self.domain), self.clip, self.norm, self.grid, CHUNK
+        )
+        return Summary(len(users), sums={"counts": total})
+
+    # -- server half -----------------------------------------------------------------------------
+
+    def fold(self, report: Report) -> Summary:
+        """Add up the entries by item: (d,) float64 in counts, or int64 in grid steps."""
+        d = len(self.domain)
+        item, value = report.ragged["item"], report.ragged["value"]
+        if self.grid:
+            total = np.zeros(d, dtype=np.int64)
+            np.add.at(total, item, value)
+        else:
+            total = np.bincount(item, weights=value, minlength=d)
+        return Summary(report.n_users, sums={"counts": total})
+
+    def check(self, report: Report) -> None:
+        """Raise WireError unless every row is a non-negative vector within the ball."""
+        if report.arrays or report.ragged.keys() != {"item", "value"} or report.indptr is None:
+            raise WireError(
+                f"rows of item and value are expected, got {[*report.arrays, *report.ragged]}"
+            )
+        item, value = report.ragged["item"], report.ragged["value"]
+        d = len(self.domain)
+        Bounds((None,), "u", 0, d - 1).check("item", item)
+        Bounds((None,), "iu" if self.grid else "f", 0, self.limit * ROUNDING).check("value", value)
+        user = np.repeat(np.arange(report.n_users), np.diff(report.indptr))
+        cells = np.sort(user * d + item.astype(np.int64))
+        if (cells[1:] == cells[:-1]).any():
+            raise WireError("a user's row names an item twice")
+        size = np.bincount(user, value.astype(np.float64) ** self.norm, report.n_users)
+        if self.grid and (size < 2.0**62).all():  # then integers cannot overflow: compare exactly
+            size = np.zeros(report.n_users, dtype=np.int64)
+            np.add.at(size, user, value.astype(np.int64) ** self.norm)
+            most: float = grid_limit(self.clip, self.grid, self.norm)
+        else:
+            most = self.limit**self.norm * ROUNDING
+        if (size > most).any():
+            worst = size.max() ** (1 / self.norm)
+            raise WireError(
+                f"a row has l{self.norm} norm {worst:.17g}, outside [0, {self.limit:.17g}]"
+            )
+
+    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
+        """Bound each total by n_users times the bound on one user."""
+        high = n_users * self.limit * ROUNDING
+        return {"counts": Bounds((len(self.domain),), "i" if self.grid else "f", 0, high)}
+
+    def check_summary(self, summary: Summary) -> None:
+        """Bound the norm of the totals as well: it cannot exceed n_users times the clip."""
+        super().check_summary(summary)
+        size = float(np.linalg.norm(summary.sums["counts"].astype(np.float64), self.norm))
+        if size > summary.n_users * self.limit * ROUNDING:
+            raise WireError(
+                f"'counts' has l{self.norm} norm {size:g}, more than {summary.n_users} users of "
+                f"{self.limit:g} each"
+            )
+
+
+@register_protocol
+@dataclass(frozen=True)
+class BoundedHistogram(Protocol):
+    """Total count of every item of a public domain, under central user-level privacy.
+
+    Parameters
+    ----------
+    domain : Keys
+        Public items.
+    epsilon : float
+        Positive; ``inf`` switches noise off (not private).
+    clip : float
+        C, in counts: each user's contribution is scaled to at most this norm. Public: choose it
+        without the data. In a configuration, "c-star" and "best" compute it FROM the data, as
+        references that are not private.
+    delta : float
+        0: l1 norm and Laplace noise. Positive: l2 norm and Gaussian noise.
+    adjacency : str
+        "zero-out-user" (default), "add-remove-user" or "replace-user".
+    grid : float, optional
+        Send whole multiples of ``grid`` and add discrete noise. Needed for secure noise; clip /
+        1024 is a good value ("default" in a configuration). None: real values.
+    nonneg : bool
+        Raise negative totals to zero; never increases the l1 error.
+
+    Privacy
+    -------
+    (epsilon, delta)-DP per user. Sensitivities: :func:`sensitivity_multipliers` times C. With
+    ``delta = 0`` Laplace noise of scale k1 C / epsilon; otherwise the analytic Gaussian of std
+    k2 C sigma(epsilon, delta), or on a grid the discrete Gaussian calibrated by zCDP.
+
+    Error
+    -----
+    Sum over items of E|Z - b|, b what clipping took away; exact, see :meth:`error`.
+
+    Examples
+    --------
+    >>> BoundedHistogram(Keys.of(["tea", "rye"]), epsilon=1.0, clip=4.0).noise.scale
+    4.0
+    """
+
+    name: ClassVar[str] = "bounded-histogram"
+    paper: ClassVar[str] = "Liu et al., ICML 2023, Algorithm 1"
+    target: ClassVar[str] = "histogram"
+
+    domain: Keys
+    epsilon: float
+    clip: float
+    delta: float = 0.0
+    adjacency: str = Adjacency.ZERO_OUT_USER.value
+    grid: float | None = None
+    nonneg: bool = True
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon, self.delta)
+        Adjacency(self.adjacency)
+        if self.grid is not None and not 0 < self.grid < math.inf:
+            raise ValueError(f"grid must be positive and finite, got {self.grid}")
+        _ = self.query
+
+    @property
+    def max_rounds(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """(epsilon, delta) under the declared adjacency, trusting the server."""
+        return Guarantee(self.epsilon, self.delta, Trust.CENTRAL, Adjacency(self.adjacency))
+
+    @property
+    def norm(self) -> int:
+        """1 with Laplace noise, 2 with Gaussian noise."""
+        return 2 if self.delta else 1
+
+    @property
+    def query(self) -> ClippedCounts:
+        """The one question."""
+        return ClippedCounts(self.domain, float(self.clip), self.norm, float(self.grid or 0.0))
+
+    @property
+    def noise(self) -> NoiseLaw:
+        """Law of the noise on every entry."""
+        sensitivity = self.query.sensitivity(Adjacency(self.adjacency))
+        step = self.grid or 1.0
+        unit = noise_per_sensitivity(self.epsilon, self.delta, discrete=bool(self.grid))
+        return NoiseLaw(unit.kind, unit.scale * sensitivity, step)
+
+    def rounds(self, server: Curator) -> Script:
+        """Ask once, then release the totals with noise."""
+        d = len(self.domain)
+        if self.clip == 0:
+            return Estimate.ok(
+                np.zeros(d),
+                keys=self.domain,
+                stderr=np.zeros(d),
+                warnings=("clip is 0: the estimate is 0 whatever the data, and nobody was asked",),
+                public={"clip": 0.0, "noise_std": 0.0},
+            )
+        summary = yield self.query
+        value = self._release(server, summary.sums["counts"])
+        public = {"clip": float(self.clip), "noise_std": self.noise.std}
+        if Adjacency(self.adjacency) is not Adjacency.ADD_REMOVE_USER:
+            public["n_users"] = float(summary.n_users)
+        return Estimate.ok(
+            np.maximum(value, 0.0) if self.nonneg else value,
+            keys=self.domain,
+            stderr=np.full(d, self.noise.std),
+            public=public,
+        )
+
+    def _release(self, server: Curator, counts: Array) -> Array:
+        """Add noise to the totals; returns counts."""
+        s = self.query.sensitivity(Adjacency(self.adjacency))
+        eps, delta = self.epsilon, self.delta
+        if self.grid is None and not delta:
+            return server.laplace(counts, l1_sensitivity=s, epsilon=eps)
+        if self.grid is None:
+            return server.gaussian(counts, l2_sensitivity=s, epsilon=eps, delta=delta)
+        if not delta:
+            return self.grid * server.discrete_laplace(counts, l1_sensitivity=s, epsilon=eps)
+        return self.grid * server.discrete_gaussian(
+            counts, l2_sensitivity=s, epsilon=eps, delta=delta
+        )
+
+    def error(self, users: Users) -> ErrorBound:
+        """Compute the exact expected l1 error on a known population. NOT PRIVATE."""
+        kept = clipped_totals(users, self.domain, self.clip, self.norm, self.grid or 0.0)
+        bias = np.maximum(self.truth(users) - kept, 0.0)
+        expected = expected_l1(self.noise, bias, kept if self.nonneg else None)
+        return ErrorBound("l1", expected, True, "sum of E|Z - b|; Liu et al. 2023, Section 4.1")
+
+    def truth(self, users: Users) -> Array:
+        """Compute the total count of every item, (d,). NOT PRIVATE."""
+        return totals(users, self.domain)
+
+    def loss(self, value: Array, truth: Array) -> float:
+        """Return the l1 distance, in counts."""
+        return float(np.abs(value - truth).sum())
+
+    @classmethod
+    def resolve(
+        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Fill the domain; compute ``clip`` given as "c-star" or "best"; expand the default grid.
+
+        The two rules read the private data: they are references, and are reported as such.
+        """
+        p = dict(parameters)
+        p["domain"] = resolve_domain(p.get("domain"), domain)
+        not_private: list[str] = []
+        grid = p.pop("grid", None)
+        if isinstance(p.get("clip"), str):
+            adjacency = Adjacency(p.get("adjacency", cls.adjacency))
+            p["clip"], statement = reference_clip(
+                p["clip"],
+                users,
+                p["domain"],
+                float(p["epsilon"]),
+                float(p.get("delta", cls.delta)),
+                sensitivity_multipliers(adjacency, len(p["domain"])),
+                discrete=grid is not None,
+                nonneg=bool(p.get("nonneg", cls.nonneg)),
+            )
+            not_private.append(statement)
+        if isinstance(grid, str):
+            if grid != "default":
+                raise ValueError(f'grid must be a number or "default", got {grid!r}')
+            grid = p["clip"] / GRID_STEPS if p.get("clip") else None
+        if grid is not None:
+            p["grid"] = grid
+        return p, not_private
+
+    @classmethod
+    def example(cls) -> Self:
+        """Five drinks, Gaussian noise, a clip that nobody in the example reaches."""
+        domain = Keys.of(["chai", "maté", "rooibos", "tea", "お茶"])
+        return cls(domain, epsilon=1.0, clip=16.0, delta=1e-6)
+
+    @classmethod
+    def example_users(cls) -> Users:
+        """Forty users, some of them empty and some with items outside the domain."""
+        names = ["お茶", "tea", "rye", "maté", "chai"]
+        return Users.from_records(
+            {
+                f"user-{u}": {names[(u + 2 * k) % 5]: 1 + (u + k) % 4 for k in range(u % 4)}
+                for u in range(40)
+            }
+        )
+
+
+def resolve_domain(given: Any, public: Keys | None) -> Keys:
+    """Take the domain of a configuration (Keys or strings), or the population's public one."""
+    if isinstance(given, Keys):
+        return given
+    if given is not None:
+        return Keys.of(given)
+    if public is None:
+        raise ValueError("a bounded histogram needs a public domain: the population names none")
+    return public

@@ -1,0 +1,128 @@
+"""The registry: the allow-list of queries and protocols that may be named in a message or a file.
+
+Nothing is imported because a message says so. Protocols come from :mod:`fedhist.protocols`, from
+installed packages that declare the entry point group ``fedhist.protocols``, and from files that
+the person who starts the process names (``--plugin my_protocol.py``).
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import MappingProxyType
+from typing import TypeVar
+
+from fedhist.mixing import digest64
+from fedhist.protocol import Protocol
+from fedhist.query import Query
+
+Q = TypeVar("Q", bound=type[Query])
+P = TypeVar("P", bound=type[Protocol])
+
+_queries: dict[str, type[Query]] = {}
+_protocols: dict[str, type[Protocol]] = {}
+ENTRY_POINTS = "fedhist.protocols"
+
+
+def register_query(cls: Q) -> Q:
+    """Register a Query class under its ``wire_name`` (class decorator)."""
+    _register(_queries, cls.wire_name, cls)
+    return cls
+
+
+def register_protocol(cls: P) -> P:
+    """Register a Protocol class under its ``name`` (class decorator)."""
+    _register(_protocols, cls.name, cls)
+    return cls
+
+
+def _register(table: dict[str, type], name: str, cls: type) -> None:
+    if not is_dataclass(cls):
+        raise TypeError(f"{cls.__name__} must be a frozen dataclass: its fields are what is public")
+    known = table.get(name)
+    if known is not None and (known.__module__, known.__qualname__) != (
+        cls.__module__,
+        cls.__qualname__,
+    ):
+        raise ValueError(f"the name {name!r} is taken by {known.__module__}.{known.__qualname__}")
+    table[name] = cls
+
+
+def query_class(wire_name: str) -> type[Query]:
+    """Look up a query by its wire name; ValueError for names that are not registered."""
+    return _find(_queries, wire_name, "query")
+
+
+def protocol_class(name: str) -> type[Protocol]:
+    """Look up a protocol by name; ValueError, with the nearest known name, if there is none."""
+    return _find(_protocols, name, "protocol")
+
+
+def _find(table: Mapping[str, type], name: str, what: str) -> type:
+    if name not in table:
+        raise ValueError(f"unknown {what} {name!r}{nearest(name, table)}")
+    return table[name]
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return '; did you mean ...?' or the list of known names, for error messages."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(names)}"
+
+
+def protocols() -> Mapping[str, type[Protocol]]:
+    """All registered protocols by name."""
+    return MappingProxyType(_protocols)
+
+
+def queries() -> Mapping[str, type[Query]]:
+    """All registered queries by wire name."""
+    return MappingProxyType(_queries)
+
+
+def parameters(cls: type[Protocol]) -> list[str]:
+    """Return the configuration keys of a protocol: its dataclass fields."""
+    return [f.name for f in fields(cls) if f.init]  # type: ignore[arg-type]
+
+
+def load_builtin() -> None:
+    """Register the protocols of this package and of installed packages that declare some."""
+    importlib.import_module("fedhist.protocols")
+    for point in entry_points(group=ENTRY_POINTS):
+        point.load()
+
+
+def load_plugin(path: str | Path) -> None:
+    """Register the protocols of one Python file named by the person who runs it.
+
+    Raises
+    ------
+    ValueError
+        If the file does not exist or registers nothing.
+    """
+    file = Path(path).resolve()
+    if not file.is_file():
+        raise ValueError(f"no such plugin file: {file}")
+    name = f"fedhist_plugin_{file.stem}_{digest64(str(file)):016x}"
+    if name in sys.modules:
+        return
+    before = len(_protocols) + len(_queries)
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise ValueError(f"not a Python file: {file}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    if len(_protocols) + len(_queries) == before:
+        raise ValueError(f"the plugin {file} registers no protocol and no query")

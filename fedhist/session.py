@@ -1,0 +1,128 @@
+"""Session: drives a protocol's script; the only place that calls ``.send``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fedhist.codec import query_digest
+from fedhist.curator import Curator, Noise
+from fedhist.errors import FedhistError, WireError
+from fedhist.journal import Journal
+from fedhist.ledger import Ledger
+from fedhist.privacy import Trust
+from fedhist.protocol import Estimate, Protocol
+from fedhist.query import Query, Summary
+
+Ask = Callable[[Query, int], Summary]
+"""Asks a population one query in one round; hides who answers."""
+
+
+class Session:
+    """One run of a protocol, as a state machine: a query is pending, or there is an estimate.
+
+    Local releases are charged when their query leaves; central ones when the Curator draws. A
+    central summary may be used until the script's next yield; its exact copy on disk is deleted
+    there. Given a journal that already holds a part of the same run, the session continues after
+    that part.
+
+    Parameters
+    ----------
+    protocol : Protocol
+    noise : callable of int to NoiseSource
+        The Curator's noise, by number of the draw.
+    journal : Journal, optional
+        Default: in memory.
+
+    Attributes
+    ----------
+    query : Query or None
+        What to ask next; None when the run has ended.
+    round_index : int
+        Number of the pending round, from 0.
+    estimate : Estimate or None
+        The result, when the run has ended.
+    """
+
+    def __init__(self, protocol: Protocol, noise: Noise, journal: Journal | None = None) -> None:
+        self.protocol = protocol
+        self.ledger = Ledger(protocol.guarantee)
+        self.journal = journal if journal is not None else Journal()
+        self.query: Query | None = None
+        self.estimate: Estimate | None = None
+        self.round_index = -1
+        self._curator = Curator(self.ledger, noise, self.journal)
+        self._script = protocol.rounds(self._curator)
+        self._step(None)
+        while self.query is not None:
+            summary = self.journal.summary(self.round_index)
+            if summary is None:
+                break
+            self._step(summary)
+
+    @classmethod
+    def replay(cls, protocol: Protocol, noise: Noise, folder: str) -> Session:
+        """Rebuild a run from its journal on disk, up to the same next query."""
+        return cls(protocol, noise, Journal(folder))
+
+    def advance(self, summary: Summary) -> None:
+        """Hand over the answer to the pending query.
+
+        Raises
+        ------
+        WireError
+            If no honest population of that size could have sent the summary.
+        """
+        query = self.query
+        if query is None:
+            raise FedhistError("the run has ended; no query is pending")
+        query.check_summary(summary)
+        if query.trust is Trust.LOCAL:
+            self.journal.keep_local(self.round_index, summary)
+        else:
+            self.journal.keep_exact(self.round_index, summary)
+        self._step(summary)
+
+    def run(self, ask: Ask) -> Estimate:
+        """Ask until the script returns."""
+        while self.query is not None:
+            self.advance(ask(self.query, self.round_index))
+        if self.estimate is None:
+            raise FedhistError(f"the script of {self.protocol.name} returned no estimate")
+        return self.estimate
+
+    def _step(self, summary: Summary | None) -> None:
+        answered = self.query
+        self._curator.cohort = answered.cohort if answered is not None else None
+        try:
+            query = next(self._script) if summary is None else self._script.send(summary)
+        except StopIteration as stop:
+            if not isinstance(stop.value, Estimate):
+                raise FedhistError(
+                    f"the script of {self.protocol.name} returned {stop.value!r}, not an Estimate"
+                ) from None
+            self.query, self.estimate = None, stop.value.with_ledger(self.ledger)
+        else:
+            self._send_out(query)
+        if answered is not None and answered.trust is Trust.CENTRAL:
+            self.journal.forget_exact(self.round_index - (self.query is not None))
+
+    def _send_out(self, query: Query) -> None:
+        """Make a query pending: charge it if it is local, and journal which one it is."""
+        self.round_index += 1
+        if self.round_index >= self.protocol.max_rounds:
+            raise FedhistError(
+                f"{self.protocol.name} asks for round {self.round_index + 1}; its max_rounds is "
+                f"{self.protocol.max_rounds}"
+            )
+        if query.trust is Trust.LOCAL:
+            self.ledger.charge(query.wire_name, query.release, query.cohort)
+        digest = query_digest(query, self.round_index)
+        line = self.journal.find("query", self.round_index)
+        if line is None:
+            self.journal.append({"kind": "query", "index": self.round_index, "digest": digest})
+        elif line["digest"] != digest:
+            raise WireError(
+                f"round {self.round_index} of the journal asked {line['digest']}, this run asks "
+                f"{digest}: the journal belongs to another run or another configuration"
+            )
+        self.query = query

@@ -1,0 +1,1 @@
+"""What runs where messages arrive: estimators, noise, the Flower strategy."""

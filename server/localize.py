@@ -1,0 +1,271 @@
+"""Localize, then refine: the public plan of the two rounds, and the reading of the vote.
+
+The same plan serves a coordinate of a mean, a rotated coordinate and a Fourier coefficient, so
+everything here takes a half range and is vectorised over leading axes (folds).
+
+References
+----------
+.. [1] Kent, Berrett & Yu, "Rate optimality and phase transition for user-level local
+   differential privacy", arXiv 2405.11923, Section 3.1 and Appendix B.1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from fedhist.channels import UnaryChannel, scalar_channel
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+MAX_BINS = 65536
+"""Bits of one vote message; a user mean over 2^32 samples would need more."""
+LEAST_MASS = 0.6
+"""A window that holds less than this share of the users is probably the wrong one."""
+
+_SHARES = np.array([0.5, 0.4, 0.3, 0.2, 0.1, 0.05])
+_CLIPS = np.arange(1.0, 4.01, 0.25)
+_PAPER_K, _PAPER_C = 0.25, 0.01
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a population estimates one mean; computed from public numbers only.
+
+    Attributes
+    ----------
+    n_bins : int
+        Bins of the vote; 1 means no vote: every user answers over the whole range.
+    vote_share : float
+        Expected share of the users who vote; 0 without a vote.
+    half_width : float
+        Half width of the interval that is refined, in the units of the range.
+    variance : float
+        Variance of the estimate if the vote finds the right window.
+    failure : float
+        Bound on the probability that it does not.
+    risk : float
+        Predicted mean squared error; that of the midpoint where nothing is better.
+    max_items : int
+        Samples of a user that count; 0 for all.
+    feasible : bool
+        Whether the estimate is expected to beat the midpoint of the range.
+    """
+
+    n_bins: int
+    vote_share: float
+    half_width: float
+    variance: float
+    failure: float
+    risk: float
+    max_items: int = 0
+    feasible: bool = True
+
+
+def plan_univariate(
+    n_users: float, mean_scale: float, half_range: float, epsilon: float, kind: str = "auto"
+) -> Plan:
+    """Choose bins, vote share and refinement width by least predicted risk.
+
+    Parameters
+    ----------
+    n_users : float
+        Planned (expected) number of users.
+    mean_scale : float
+        Standard deviation of one user's mean around the common mean, or a bound on it.
+    half_range : float
+        Half of high - low, in the same units.
+    epsilon : float
+    kind : str
+        Scalar channel of the refinement.
+
+    Returns
+    -------
+    Plan
+
+    Error
+    -----
+    risk = (N - 2) Phi(-z) R^2 + (v (2H)^2 + sigma^2) / n2 + (clipping bias)^2; conservative, since
+    it counts every wrong window and places the mean where the bins serve it worst.
+
+    Examples
+    --------
+    >>> plan_univariate(2000, 1 / 32, 1.0, 1.0).n_bins > 8, plan_univariate(2000, 1, 1, 1).n_bins
+    (True, 1)
+    """
+    if not (n_users > 0 and mean_scale > 0 and half_range > 0):
+        raise ValueError(
+            "n_users, mean_scale and half_range must be positive, "
+            f"got {n_users}, {mean_scale} and {half_range}"
+        )
+    v = scalar_channel(kind, epsilon).v
+    return _plan(float(n_users), float(mean_scale), float(half_range), UnaryChannel(epsilon).tau, v)
+
+
+@lru_cache(maxsize=4096)
+def _plan(n: float, sigma: float, R: float, tau: float, v: float) -> Plan:
+    alone = _one_round(n, sigma, R, v)
+    most = min(2 * R / sigma, MAX_BINS)
+    if most < 3 or tau >= 1.0:  # no use for a vote: coarse means, or noise is off
+        return alone
+    with np.errstate(divide="ignore", over="ignore"):  # absurdly small epsilon: infinite risk
+        voted = _two_rounds(n, sigma, R, tau, v, int(most))
+    return voted if voted.risk < alone.risk else alone
+
+
+def _one_round(n: float, sigma: float, R: float, v: float) -> Plan:
+    risk = (4 * v * R**2 + min(sigma, R) ** 2) / n
+    return Plan(1, 0.0, R, risk, 0.0, min(risk, R**2), feasible=risk <= R**2)
+
+
+def _two_rounds(n: float, sigma: float, R: float, tau: float, v: float, most: int) -> Plan:
+    N = np.unique(np.geomspace(3, most, 256).round())[:, None, None]
+    n1, a = (n * _SHARES)[:, None], _CLIPS
+    n2 = n - n1
+    delta = 2 * R / N
+    scale = np.maximum(delta / 2, sigma)
+    b = delta / sigma
+    mass = ndtr(1.5 * b) - ndtr(-0.5 * b)  # least mass of the best pair of adjacent bins
+    z = mass * tau * np.sqrt(n1 / (1 - tau**2))  # its lead over an empty pair, in deviations
+    failure = (N - 2) * ndtr(-z)
+    wobble = (delta / 2) * np.sqrt(20 * (1 - tau**2) / (4 * tau**2 * n1))  # of the centroid
+    H = np.minimum(R, a * scale + 1.5 * np.minimum(wobble, 1.5 * scale))
+    variance = (v * (2 * H) ** 2 + min(sigma, R) ** 2) / n2
+    density = np.exp(-(a**2) / 2) / math.sqrt(2 * math.pi)
+    bias = scale * (density - a * ndtr(-a))
+    risk = failure * R**2 + variance + bias**2
+    best = np.unravel_index(np.argmin(risk), risk.shape)
+    i, j, _ = best
+    return Plan(
+        n_bins=int(N[i, 0, 0]),
+        vote_share=float(_SHARES[j]),
+        half_width=float(H[best]),
+        variance=float(variance[best]),
+        failure=min(1.0, float(failure[i, j, 0])),
+        risk=min(float(risk[best]), R**2),
+        feasible=bool(risk[best] <= R**2),
+    )
+
+
+def least_users(mean_scale: float, half_range: float, epsilon: float, kind: str = "auto") -> int:
+    """Return the least number of users whose estimate is expected to beat the midpoint.
+
+    >>> least_users(1 / 32, 1.0, 1.0), least_users(1 / 32, 1.0, 0.1)
+    (5, 401)
+    """
+    no, yes = 0, 1
+    while not plan_univariate(yes, mean_scale, half_range, epsilon, kind).feasible:
+        no, yes = yes, 2 * yes
+    while yes - no > 1:
+        n = (no + yes) // 2
+        if plan_univariate(n, mean_scale, half_range, epsilon, kind).feasible:
+            yes = n
+        else:
+            no = n
+    return yes
+
+
+@lru_cache(maxsize=1024)
+def plan_paper(
+    n_users: float, samples_per_user: float, mean_scale: float, half_range: float, epsilon: float
+) -> Plan:
+    """Plan as the paper does, with K = 1/4 and c = 1/100 for its unnamed constants.
+
+    T* = min(T, exp(c n min(epsilon, epsilon^2))), delta = sqrt(K log(n epsilon^2 T*) / T*),
+    ceil(2 / delta) bins, half of the users vote for three bins each, and an interval of width
+    exactly 7 delta is refined by Laplace noise [1, eq. (25)-(30)].
+
+    Raises
+    ------
+    ValueError
+        If the paper's plan does not exist: n epsilon^2 T* is at most 1, or the vote would take
+        more than MAX_BINS bits.
+    """
+    v = scalar_channel("laplace", epsilon).v
+    if math.isinf(epsilon):  # log(n epsilon^2 T) is infinite: one bin
+        return _one_round(n_users, mean_scale, half_range, v)
+    cap = math.exp(min(700.0, _PAPER_C * n_users * min(epsilon, epsilon**2)))
+    items = max(1, math.floor(min(samples_per_user, cap)))
+    log = math.log(n_users * epsilon**2 * items)
+    if log <= 0:
+        raise ValueError(f"the paper needs n epsilon^2 T > 1, got {math.exp(log)}")
+    delta = math.sqrt(_PAPER_K * log / items)
+    n_bins = max(1, math.ceil(2 / delta))
+    if n_bins > MAX_BINS:
+        raise ValueError(f"{n_bins} bins are more than the {MAX_BINS} that a vote may have")
+    sigma = min(mean_scale * math.sqrt(max(1.0, samples_per_user / items)), half_range)
+    if n_bins == 1:
+        return replace(_one_round(n_users, sigma, half_range, v), max_items=items)
+    half_width = min(1.0, 3.5 * delta) * half_range
+    half = n_users / 2
+    variance = (v * (2 * half_width) ** 2 + sigma**2) / half
+    tau = UnaryChannel(epsilon, ones=3).tau
+    # a vote that is always cast against one that never is: 2 n1 bits that differ by tau n1
+    failure = min(1.0, (n_bins - 1) * float(ndtr(-tau * math.sqrt(2 * half / (1 - tau**2)))))
+    risk = variance + failure * half_range**2
+    return Plan(n_bins, 0.5, half_width, variance, failure, risk, items)
+
+
+def best_window(frequencies: Floats) -> Integers:
+    """Find the pair of adjacent bins with the most votes: w stands for bins w and w + 1.
+
+    Parameters
+    ----------
+    frequencies : (..., n_bins) float64
+        Debiased.
+
+    Returns
+    -------
+    (...,) int64
+        The lowest of several equal ones.
+
+    Examples
+    --------
+    >>> int(best_window(np.array([0.0, 0.2, 0.5, 0.4, -0.1])))
+    2
+    """
+    return np.asarray(np.argmax(frequencies[..., :-1] + frequencies[..., 1:], axis=-1))
+
+
+def window_mass(frequencies: Floats, window: Integers) -> Floats:
+    """Return the debiased share of the users in the window's two bins: (...,) float64."""
+    both = window[..., None] + np.arange(2)
+    return np.asarray(np.take_along_axis(frequencies, both, axis=-1).sum(axis=-1))
+
+
+def centroid(frequencies: Floats, window: Integers, low: float, high: float) -> Floats:
+    """Locate the mean inside the window: the centroid of its two bins and the two beside them.
+
+    Parameters
+    ----------
+    frequencies : (..., n_bins) float64
+    window : (...,) int64
+        From :func:`best_window`.
+    low, high : float
+        The range that the bins divide.
+
+    Returns
+    -------
+    (...,) float64
+        At most 3/4 of a bin from the edge between the window's bins.
+    """
+    n_bins = frequencies.shape[-1]
+    width = (high - low) / n_bins
+    four = window[..., None] + np.arange(-1, 3)
+    exists = (four >= 0) & (four < n_bins)
+    h = np.take_along_axis(frequencies, np.clip(four, 0, n_bins - 1), axis=-1) * exists
+    mass = np.maximum(0.5, window_mass(frequencies, window))
+    shift = (h * np.array([-1.5, -0.5, 0.5, 1.5])).sum(axis=-1) / mass
+    return np.asarray(low + (window + 1 + np.clip(shift, -0.75, 0.75)) * width)
+
+
+def keep_inside(centre: Floats, half_width: float, low: float, high: float) -> Floats:
+    """Shift intervals centre +- half_width into [low, high]; their width stays."""
+    middle, slack = (low + high) / 2, max(0.0, (high - low) / 2 - half_width)
+    return np.clip(centre, middle - slack, middle + slack)

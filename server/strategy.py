@@ -1,0 +1,174 @@
+"""A Flower strategy with a fedhist Session behind Flower's verbs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from logging import INFO
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.common import log
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+
+from fedhist.codec import query_digest
+from fedhist.errors import MissingReplies
+from fedhist.session import Session
+from fedhist.wire import MESSAGE_TYPE, encode_question
+from server.collect import collect
+
+NODE_POLL_SECONDS = 0.2
+
+
+class SessionStrategy(Strategy):
+    """Runs a protocol over a Grid; usable in anybody's own ServerApp.
+
+    Each round asks every node the session's pending query, checks and merges the answers, and
+    hands the summary to the session.
+
+    Parameters
+    ----------
+    session : Session
+    n_nodes : int
+        Nodes to wait for before the first round, and to ask in each.
+    fold : bool
+        Whether nodes fold their users' reports before they answer.
+    min_replies : int, optional
+        Fewest nodes that must answer; default: all.
+    node_timeout : float
+        Seconds to wait for the nodes to connect.
+
+    Attributes
+    ----------
+    rounds : list of dict
+        Statistics of each round: replies, bytes, seconds. NOT PRIVATE where participation is.
+
+    Examples
+    --------
+    ::
+
+        strategy = SessionStrategy(Session(protocol, noise), n_nodes=100)
+        strategy.start(grid, ArrayRecord())
+        print(strategy.session.estimate)
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        n_nodes: int,
+        *,
+        fold: bool = True,
+        min_replies: int | None = None,
+        node_timeout: float = 60.0,
+    ) -> None:
+        if n_nodes < 1:
+            raise ValueError(f"n_nodes must be positive, got {n_nodes}")
+        if min_replies is not None and not 0 < min_replies <= n_nodes:
+            raise ValueError(f"min_replies must lie in 1..{n_nodes}, got {min_replies}")
+        self.session, self.n_nodes, self.fold = session, n_nodes, fold
+        self.min_replies, self.node_timeout = min_replies, node_timeout
+        self.rounds: list[dict[str, float]] = []
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return the pending query as one message per node; none when the session has ended."""
+        query = self.session.query
+        if query is None:
+            return []
+        record = encode_question(query, self.session.round_index, fold=self.fold)
+        group = str(self.session.round_index)
+        return [
+            Message(record, node, MESSAGE_TYPE, group_id=group)
+            for node in wait_for_nodes(grid, self.n_nodes, self.node_timeout)
+        ]
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Check and merge the replies and advance the session.
+
+        Raises
+        ------
+        MissingReplies
+            If fewer than ``min_replies`` nodes sent a usable answer.
+        """
+        query = self.session.query
+        if query is None:
+            return None, None
+        digest = query_digest(query, self.session.round_index)
+        got = collect(query, digest, replies, self.n_nodes, self.min_replies)
+        statistics: dict[str, float] = {
+            "replies": got.replies,
+            "missing": self.n_nodes - got.replies,
+            "bytes_received": got.bytes_received,
+        }
+        self.rounds.append(statistics)
+        for reason, count in got.dropped.items():
+            log(INFO, "%d x %s", count, reason)
+        self.session.advance(got.summary)
+        return None, MetricRecord({k: int(v) for k, v in statistics.items()})
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return no messages: an estimator has no evaluation phase."""
+        return []
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Return nothing: an estimator has no evaluation phase."""
+        return None
+
+    def summary(self) -> None:
+        """Log what is being run and what it guarantees."""
+        protocol = self.session.protocol
+        log(INFO, "%s over %d nodes: %s", protocol.name, self.n_nodes, protocol.guarantee)
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 0,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Run until the protocol's script ends; it decides the number of rounds itself."""
+        self.summary()
+        result = Result()
+        config = train_config or ConfigRecord()
+        while self.session.query is not None:
+            number = self.session.round_index + 1
+            started = time.perf_counter()
+            messages = self.configure_train(number, initial_arrays, config, grid)
+            replies = grid.send_and_receive(messages, timeout=timeout)
+            answered = time.perf_counter()
+            _, metrics = self.aggregate_train(number, replies)
+            self.rounds[-1]["seconds_asking"] = answered - started
+            self.rounds[-1]["seconds_merging"] = time.perf_counter() - answered
+            if metrics is not None:
+                result.train_metrics_clientapp[number] = metrics
+        return result
+
+
+def wait_for_nodes(grid: Grid, n_nodes: int, timeout: float) -> list[int]:
+    """Wait until n_nodes are connected; get_node_ids() is empty or partial for a moment.
+
+    Raises
+    ------
+    MissingReplies
+        If they do not come within ``timeout`` seconds, or if there are more than expected.
+    """
+    end = time.monotonic() + timeout
+    while True:
+        nodes = sorted(grid.get_node_ids())
+        if len(nodes) == n_nodes:
+            return nodes
+        if len(nodes) > n_nodes or time.monotonic() > end:
+            raise MissingReplies(
+                n_nodes, len(nodes), {f"{len(nodes)} nodes are connected, {n_nodes} expected": 1}
+            )
+        time.sleep(NODE_POLL_SECONDS)

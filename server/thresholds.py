@@ -1,0 +1,211 @@
+"""Clipping thresholds: the sensitivity they give, and reference choices that are NOT PRIVATE.
+
+Each rule minimises (a bound on) the expected l1 error of a clipped histogram with noise in
+proportion to the threshold C, computed WITH the private data. They say how good a threshold could
+have been; a private run may not use them.
+
+References
+----------
+.. [1] Liu et al., "Algorithms for bounding contribution for histogram estimation under user-level
+   privacy", ICML 2023, Lemma 4.2 and Theorem 4.3.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhist.keys import Keys
+from fedhist.privacy import Adjacency
+from fedhist.users import Users
+from server.theory_histogram import (
+    NoiseLaw,
+    clipped_curve,
+    expected_l1,
+    noise_per_sensitivity,
+    totals,
+    user_norms,
+)
+
+Floats = NDArray[np.float64]
+
+
+def sensitivity_multipliers(adjacency: Adjacency, d: int) -> tuple[float, float]:
+    """l1 and l2 sensitivity of a sum of non-negative vectors, per unit of their norm bound.
+
+    (1, 1) where a user is added, removed or zeroed out. Under replacement (2, sqrt 2) for d >= 2,
+    by disjoint supports: ||a - b||_1 <= ||a||_1 + ||b||_1, and ||a - b||_2^2 <= ||a||_2^2 +
+    ||b||_2^2 because a . b >= 0; and (1, 1) for d = 1, where both values lie in [0, C]. All are
+    attained.
+
+    >>> sensitivity_multipliers(Adjacency.ZERO_OUT_USER, 5)
+    (1.0, 1.0)
+    """
+    if adjacency is Adjacency.REPLACE_USER and d > 1:
+        return 2.0, math.sqrt(2.0)
+    return 1.0, 1.0
+
+
+def sqrt_up(n: int) -> float:
+    """Square root of an integer, rounded up: a sensitivity is never understated."""
+    root = math.sqrt(n)
+    return root if Fraction(root) ** 2 >= n else math.nextafter(root, math.inf)
+
+
+def c_star_laplace(l1_norms: Floats, d: int, epsilon: float, k1: float = 1.0) -> float:
+    """Minimise sum_i (m_i - C)^+ + k1 d C / epsilon over C >= 0. NOT PRIVATE.
+
+    Parameters
+    ----------
+    l1_norms : (n,) float64
+        m_i, in-domain.
+    d : int
+        Domain size.
+    epsilon : float
+    k1 : float
+        l1 sensitivity per unit of C.
+
+    Returns
+    -------
+    float
+        The k-th largest m_i with k = ceil(k1 d / epsilon); 0 where there are fewer users. The
+        expected error is within a factor 2 of the best threshold's [1, Lemma 4.2].
+
+    Examples
+    --------
+    >>> c_star_laplace(np.array([9.0, 1.0, 5.0, 3.0]), d=2, epsilon=1.0)
+    5.0
+    """
+    if math.isinf(epsilon):
+        return float(l1_norms.max(initial=0.0))
+    rank = math.ceil(k1 * d / epsilon)
+    if rank > len(l1_norms):
+        return 0.0
+    return float(np.partition(l1_norms, len(l1_norms) - rank)[len(l1_norms) - rank])
+
+
+def c_star_gaussian(l1_norms: Floats, l2_norms: Floats, noise_mass: float) -> float:
+    """Minimise sum_i (1 - C / v_i)^+ m_i + C M over C >= 0. NOT PRIVATE.
+
+    The smallest C with sum over v_i > C of m_i / v_i <= M. (The paper's formula is a minimum over
+    C, where it prints an arg min of the sum.)
+
+    Parameters
+    ----------
+    l1_norms, l2_norms : (n,) float64
+        m_i and v_i, in-domain; empty users have zeros.
+    noise_mass : float
+        M, the expected l1 norm of the noise per unit of C: d k2 sigma sqrt(2 / pi) for a Gaussian.
+
+    Returns
+    -------
+    float
+        0, or one of the v_i. Within a factor 2 of the best threshold for every epsilon
+        [1, Theorem 4.3].
+
+    Cost
+    ----
+    O(n log n).
+
+    Examples
+    --------
+    >>> c_star_gaussian(np.array([4.0, 2.0, 1.0]), np.array([4.0, 2.0, 1.0]), noise_mass=1.5)
+    2.0
+    """
+    order = np.argsort(-l2_norms, kind="stable")
+    v, m = l2_norms[order], l1_norms[order]
+    slope = np.cumsum(np.divide(m, v, out=np.zeros_like(m), where=v > 0))
+    at = int(np.searchsorted(slope, noise_mass, side="right"))  # first index with slope > M
+    return float(v[at]) if at < len(v) else 0.0
+
+
+def best_clip(
+    users: Users, domain: Keys, norm: int, unit: NoiseLaw, nonneg: bool, per_octave: int = 8
+) -> tuple[float, float]:
+    """Search the threshold with the least expected l1 error on a log grid. NOT PRIVATE.
+
+    Parameters
+    ----------
+    users : Users
+    domain : Keys
+    norm : {1, 2}
+    unit : NoiseLaw
+        The noise at C = 1; its scale is proportional to C.
+    nonneg : bool
+        Whether the release is raised to at least zero.
+    per_octave : int
+        Grid points per factor of two, from the largest norm down to 1/16; 0 is tried as well.
+
+    Returns
+    -------
+    clip, error : float
+        The threshold and its exact expected l1 error.
+    """
+    largest = float(user_norms(users, domain)[norm - 1].max(initial=0.0))
+    truth = totals(users, domain)
+    best = 0.0, float(truth.sum())
+    if largest == 0.0:
+        return best
+    octaves = math.log2(largest) + 4
+    clips = largest * 2.0 ** (np.arange(math.ceil(octaves * per_octave) + 1) / per_octave - octaves)
+    clips[-1] = largest
+    for clip, kept in zip(clips, clipped_curve(users, domain, clips, norm), strict=True):
+        law = NoiseLaw(unit.kind, unit.scale * clip, unit.step)
+        bias = np.maximum(truth - kept, 0.0)
+        error = expected_l1(law, bias, kept if nonneg else None)
+        if error < best[1]:
+            best = float(clip), error
+    return best
+
+
+def reference_clip(
+    rule: str,
+    users: Users,
+    domain: Keys,
+    epsilon: float,
+    delta: float,
+    multipliers: tuple[float, float],
+    *,
+    discrete: bool,
+    nonneg: bool,
+) -> tuple[float, str]:
+    """Compute the threshold of a named rule from the private data. NOT PRIVATE.
+
+    Parameters
+    ----------
+    rule : {"c-star", "best"}
+    users : Users
+    domain : Keys
+    epsilon, delta : float
+        Budget of the release; delta = 0 means l1 norms and Laplace noise.
+    multipliers : (k1, k2)
+        l1 and l2 sensitivity per unit of C.
+    discrete : bool
+        Whether the noise is integer-valued (its std is then calibrated by zCDP).
+    nonneg : bool
+        Whether the release is raised to at least zero; counts for "best" only.
+
+    Returns
+    -------
+    clip : float
+    statement : str
+        Says, in words, that private data were used.
+    """
+    unit = noise_per_sensitivity(epsilon, delta, discrete).scale * multipliers[1 if delta else 0]
+    law = NoiseLaw("gaussian" if delta else "laplace", unit)
+    if rule == "best":
+        clip, _ = best_clip(users, domain, 2 if delta else 1, law, nonneg)
+        how = "the least expected l1 error on a log grid"
+    elif rule == "c-star":
+        l1, l2 = user_norms(users, domain)
+        if delta:
+            clip = c_star_gaussian(l1, l2, len(domain) * law.mean_absolute)
+        else:
+            clip = c_star_laplace(l1, len(domain), epsilon, multipliers[0])
+        how = "the C* rule (Liu et al. 2023, Section 4.1)"
+    else:
+        raise ValueError(f'clip must be a number, "c-star" or "best", got {rule!r}')
+    return clip, f"clip = {clip:.6g} was computed from the private data by {how}"

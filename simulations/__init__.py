@@ -1,0 +1,1 @@
+"""Simulated populations, runtimes and experiments."""

@@ -1,0 +1,176 @@
+"""What every population shares: the specification, what it loads, and parameter checks."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedhist.errors import PopulationError
+from fedhist.keys import Keys
+from fedhist.users import Users
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A population in memory.
+
+    Attributes
+    ----------
+    users : Users
+    title : str
+        One line for tables and figures.
+    domain : Keys or None
+        PUBLIC bounded domain, if the source defines one. Users keep the items outside it: their
+        own client half drops these before it computes any norm.
+    value_range : (float, float) or None
+        PUBLIC range of real samples, if the source guarantees one.
+    not_private : tuple of str
+        What was chosen by looking at private data, in words.
+    dropped : mapping of str to int
+        NOT PRIVATE diagnostics: rows left out, or values changed, and why.
+    """
+
+    users: Users
+    title: str
+    domain: Keys | None = None
+    value_range: tuple[float, float] | None = None
+    not_private: tuple[str, ...] = ()
+    dropped: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PopulationSpec(ABC):
+    """What to load; its fields are the keys of the configuration's ``[population]`` table."""
+
+    kind: ClassVar[str]
+
+    @abstractmethod
+    def load(self) -> Loaded:
+        """Read or generate the users; the same specification gives the same users."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ItemDomain(PopulationSpec):
+    """Item data that may be restricted to a public domain and to a part of the users.
+
+    Parameters
+    ----------
+    top : int, optional
+        Take the ``top`` most frequent items as the domain (ties go to the smaller bytes). This
+        looks at all users' data and is not private.
+    domain : path, optional
+        Take the domain from a public list: UTF-8 text, one item per line.
+    max_users : int, optional
+        Keep only the users with the smallest ids: a subset that does not depend on the data.
+    """
+
+    top: int | None = None
+    domain: str | Path | None = None
+    max_users: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.top is not None and self.domain is not None:
+            raise ValueError(f"give top or domain, not both: {self.top} and {self.domain}")
+        for name in ("top", "max_users"):
+            if getattr(self, name) is not None:
+                positive_integer(name, getattr(self, name))
+
+    def bounded(self, users: Users, what: str, dropped: Mapping[str, int]) -> Loaded:
+        """Keep at most ``max_users`` users and settle the domain."""
+        if self.max_users is not None:
+            users = users.slice(0, min(self.max_users, len(users)))
+        domain, told = None, ()
+        if self.domain is not None:
+            domain = read_domain(Path(self.domain))
+        if self.top is not None:
+            domain = most_frequent(users, self.top)
+            told = (
+                f"the domain is the {self.top:,} most frequent items, "
+                "chosen by looking at all users' data",
+            )
+        size = "" if domain is None else f", {len(domain):,} items"
+        title = f"{what}: {len(users):,} users{size}"
+        return Loaded(users, title, domain=domain, not_private=told, dropped=dropped)
+
+
+def most_frequent(users: Users, d: int) -> Keys:
+    """Return the ``d`` items with the largest totals, in byte order. NOT PRIVATE.
+
+    Raises
+    ------
+    PopulationError
+        If the users have fewer than ``d`` different items.
+    """
+    items = users.counts
+    totals = np.bincount(items.item, weights=items.count, minlength=len(items.vocabulary))
+    if np.count_nonzero(totals) < d:
+        raise PopulationError(f"top = {d}, but there are {np.count_nonzero(totals)} items")
+    ranked = items.vocabulary.byte_order
+    chosen = ranked[np.sort(np.argsort(-totals[ranked], kind="stable")[:d])]
+    return Keys.of(items.vocabulary[int(j)] for j in chosen)
+
+
+def read_domain(path: Path) -> Keys:
+    """Read a public list of items, one per line, in the order of the file.
+
+    Raises
+    ------
+    PopulationError
+        For a missing or empty file, text that is not UTF-8, and items that stand twice.
+    """
+    try:
+        lines = existing(path).read_bytes().decode("utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise PopulationError(f"{path}: the domain must be UTF-8 text: {error}") from error
+    first: dict[str, int] = {}
+    for number, line in enumerate(lines, start=1):
+        name = line.removesuffix("\r")
+        if name and first.setdefault(name, number) != number:
+            raise PopulationError(
+                f"{path}: item {name!r} stands on line {first[name]} and on line {number}"
+            )
+    if not first:
+        raise PopulationError(f"{path}: the domain is empty")
+    return Keys.of(first)
+
+
+def existing(path: Path) -> Path:
+    """Return the path of a file that exists; PopulationError otherwise."""
+    if not path.is_file():
+        beside = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+        close = [name for name in beside if name.lower().startswith(path.stem.lower()[:4])]
+        hint = f" (there is {', '.join(sorted(close)[:3])})" if close else ""
+        raise PopulationError(f"no such file: {path}{hint}")
+    return path
+
+
+def positive_integer(name: str, value: Any) -> None:
+    """Refuse what is not an integer of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a positive integer, got {value!r}")
+
+
+def seed_integer(value: Any) -> None:
+    """Refuse what is not a non-negative integer."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"seed must be a non-negative integer, got {value!r}")
+
+
+def finite(name: str, value: Any) -> None:
+    """Refuse what is not a finite number."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not math.isfinite(value):
+        raise ValueError(f"{name} must be a finite number, got {value!r}")
+
+
+def positive(name: str, value: Any) -> None:
+    """Refuse what is not a finite positive number."""
+    finite(name, value)
+    if value <= 0:
+        raise ValueError(f"{name} must be positive, got {value!r}")

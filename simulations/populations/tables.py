@@ -1,0 +1,233 @@
+"""Text and Parquet tables as lazy frames of text columns.
+
+Every field is read as text and parsed where it is used, so a bad field is a bad row with a number
+and a value, not a failure of the whole file. One column more than the file has is asked for: it is
+null in every good row and catches rows with too many fields.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import polars as pl
+
+from fedhist.errors import PopulationError
+from fedhist.frames import nearest
+from simulations.populations.base import existing
+
+SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".txt": "\t"}
+OVERFLOW = "beyond the last column"
+LONGEST_HEADER = 1 << 20
+
+Column = str | int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableFormat:
+    """How a text table is written.
+
+    Parameters
+    ----------
+    separator : str, optional
+        One byte; guessed from the file's extension by default: comma for .csv, tab for .tsv,
+        .tab and .txt, before .gz, .bz2 or .zst if need be. Not used for .parquet.
+    encoding : str, default "utf8"
+        "utf8", "utf8-lossy" (invalid bytes become U+FFFD), or the name of any Python codec.
+        Other encodings than UTF-8 are converted in memory first.
+    header : bool, default True
+        Whether the first row names the columns.
+    quote : str, default '"'
+        Quotation mark around fields; "" for none.
+    """
+
+    separator: str | None = None
+    encoding: str = "utf8"
+    header: bool = True
+    quote: str = '"'
+
+    def __post_init__(self) -> None:
+        if self.separator is not None and len(self.separator.encode()) != 1:
+            raise ValueError(f"separator must be one byte, got {self.separator!r}")
+        if len(self.quote.encode()) > 1:
+            raise ValueError(f"quote must be one byte or empty, got {self.quote!r}")
+        if not isinstance(self.header, bool):
+            raise ValueError(f"header must be true or false, got {self.header!r}")
+        if self.encoding != "utf8-lossy":
+            try:
+                codecs.lookup(self.encoding)
+            except LookupError:
+                raise ValueError(f"unknown encoding {self.encoding!r}") from None
+
+
+@dataclass(frozen=True)
+class Table:
+    """A lazy table: the wanted columns, as text, under the names c0, c1, ...
+
+    Attributes
+    ----------
+    rows : polars.LazyFrame
+    names : list of str
+        Name in ``rows`` of each column asked for.
+    overflow : str or None
+        Column that is null unless a row has too many fields.
+    """
+
+    rows: pl.LazyFrame
+    names: list[str]
+    overflow: str | None
+
+
+def is_parquet(path: Path) -> bool:
+    """Say whether the name is that of a Parquet file."""
+    return path.suffix.lower() in {".parquet", ".pq"}
+
+
+def scan_table(path: Path, columns: Sequence[Column], form: TableFormat) -> Table:
+    """Open a table lazily and find columns by name or by position.
+
+    Parameters
+    ----------
+    path : Path
+        Parquet by its extension; otherwise text, plain or compressed by gzip or zstd.
+    columns : sequence of str or int
+        Names, or positions counted from 0.
+    form : TableFormat
+
+    Raises
+    ------
+    PopulationError
+        For a missing or empty file, an unknown column (naming the nearest) or one whose name
+        stands twice, and a separator that cannot be guessed.
+    """
+    existing(path)
+    if is_parquet(path):
+        try:
+            rows = pl.scan_parquet(path, glob=False)
+            header = list(rows.collect_schema())
+        except (pl.exceptions.PolarsError, OSError) as error:
+            raise PopulationError(f"{path}: not a Parquet file: {error}") from error
+        return Table(rows, [header[k] for k in _positions(path, columns, header)], None)
+    separator = form.separator or _guess_separator(path)
+    first = _first_row(path, separator, form)
+    names = first if form.header else [str(k) for k in range(len(first))]
+    places = _positions(path, columns, names if form.header else None, width=len(first))
+    source: Path | io.BytesIO = path
+    if _codec(form.encoding) != "utf-8":
+        source = _as_utf8(path, form.encoding)
+    rows = pl.scan_csv(
+        source,
+        schema={f"c{k}": pl.String() for k in range(len(first))} | {OVERFLOW: pl.String()},
+        has_header=False,
+        skip_rows=int(form.header),
+        separator=separator,
+        quote_char=form.quote or None,
+        encoding="utf8-lossy" if form.encoding == "utf8-lossy" else "utf8",
+        truncate_ragged_lines=True,
+        missing_columns="insert",
+        glob=False,
+    )
+    wanted = [f"c{k}" for k in places]
+    empty_is_null = [
+        pl.when(pl.col(c) != "").then(pl.col(c)).alias(c) for c in dict.fromkeys(wanted)
+    ]
+    return Table(rows.with_columns(empty_is_null), wanted, OVERFLOW)
+
+
+@contextmanager
+def told_of(path: Path) -> Iterator[None]:
+    """Put the file's name before the message of a PopulationError."""
+    try:
+        yield
+    except PopulationError as error:
+        hint = ' (set encoding = "latin-1"?)' if "utf-8" in str(error) else ""
+        raise PopulationError(f"{path}: {error}{hint}") from error
+
+
+def check_columns(columns: Sequence[Column]) -> None:
+    """Refuse columns that are neither a name nor a position."""
+    for column in columns:
+        text = isinstance(column, str) and column != ""
+        place = isinstance(column, int) and not isinstance(column, bool) and column >= 0
+        if not (text or place):
+            raise ValueError(f"a column is a name or a position from 0, got {column!r}")
+
+
+def _positions(
+    path: Path, columns: Sequence[Column], header: list[str] | None, width: int = 0
+) -> list[int]:
+    width = width if header is None else len(header)
+    places = []
+    for column in columns:
+        if isinstance(column, int):
+            if column >= width:
+                raise PopulationError(f"{path}: no column {column}: there are {width}, from 0")
+            places.append(column)
+        elif header is None:
+            raise PopulationError(
+                f"{path}: column {column!r} needs a header; without one, give a position from 0"
+            )
+        elif header.count(column) != 1:
+            what = "several columns" if column in header else "no column"
+            others = [name for name in header if name != column]
+            raise PopulationError(f"{path}: {what} {column!r}" + nearest(column, others))
+        else:
+            places.append(header.index(column))
+    return places
+
+
+def _guess_separator(path: Path) -> str:
+    suffixes = [s.lower() for s in path.suffixes if s.lower() not in {".gz", ".zst"}]
+    if not suffixes or suffixes[-1] not in SEPARATORS:
+        raise PopulationError(f"{path}: cannot guess the separator from the name; set separator")
+    return SEPARATORS[suffixes[-1]]
+
+
+def _codec(encoding: str) -> str:
+    return "utf-8" if encoding == "utf8-lossy" else codecs.lookup(encoding).name
+
+
+def _open(path: Path) -> IO[bytes]:
+    with path.open("rb") as raw:
+        magic = raw.read(2)
+    return gzip.open(path) if magic == b"\x1f\x8b" else path.open("rb")
+
+
+def _first_row(path: Path, separator: str, form: TableFormat) -> list[str]:
+    codec = _codec(form.encoding)
+    codec = "utf-8-sig" if codec == "utf-8" else codec
+    quoting = csv.QUOTE_MINIMAL if form.quote else csv.QUOTE_NONE
+    try:
+        with _open(path) as raw:
+            head = raw.read(LONGEST_HEADER)
+        text = codecs.getincrementaldecoder(codec)("replace").decode(head)
+        lines = io.StringIO(text, newline="")
+        reader = csv.reader(
+            lines, delimiter=separator, quotechar=form.quote or None, quoting=quoting
+        )
+        row = next(iter(reader), [])
+    except (OSError, EOFError, csv.Error) as error:
+        raise PopulationError(f"{path}: the first row cannot be read: {error}") from error
+    if not row:
+        raise PopulationError(f"{path}: no rows: the file or its first line is empty")
+    return row
+
+
+def _as_utf8(path: Path, encoding: str) -> io.BytesIO:
+    """Convert a whole text file to UTF-8 in memory, some megabytes at a time."""
+    out = io.BytesIO()
+    try:
+        with _open(path) as raw, io.TextIOWrapper(raw, encoding=encoding, newline="") as text:
+            while part := text.read(1 << 22):
+                out.write(part.encode())
+    except (UnicodeError, OSError, EOFError) as error:
+        raise PopulationError(f"{path}: not {encoding} text: {error}") from error
+    out.seek(0)
+    return out

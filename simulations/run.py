@@ -1,0 +1,239 @@
+"""Run a protocol on users: one function for every runtime that this process can drive."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from flwr.app import Context, RecordDict
+
+from fedhist.curator import Noise
+from fedhist.hosting import Config, NodeSetup, ServerSetup, set_host
+from fedhist.journal import Journal
+from fedhist.mixing import digest64
+from fedhist.protocol import Estimate, Protocol
+from fedhist.registry import load_builtin, load_plugin
+from fedhist.session import Session
+from fedhist.users import Users
+from server.app import app as server_app
+from server.noise import SecureNoise, SimulatedNoise
+from simulations.inline import InlinePopulation
+
+Runtime = Literal["inline", "ray"]
+RUNTIMES: tuple[Runtime, ...] = ("inline", "ray")
+GRADES = ("simulated", "secure")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished run.
+
+    Attributes
+    ----------
+    estimate : Estimate
+    rounds : list of dict
+        Statistics of each round (replies, bytes, seconds).
+    seconds : dict of str to float
+        Wall time of each phase.
+    seed : int
+        The simulation's seed, drawn if none was given.
+    """
+
+    estimate: Estimate
+    rounds: list[dict[str, float]]
+    seconds: dict[str, float]
+    seed: int
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run a protocol; see :func:`run` for what each means."""
+
+    seed: int | None = None
+    runtime: str = "inline"
+    nodes: int | None = None
+    workers: int | None = None
+    ray_address: str | None = None
+    noise: str = "simulated"
+    fold: bool = True
+    min_replies: int | None = None
+    timeout: float = 3600.0
+    journal: str | Path | None = None
+    plugins: Sequence[str] = ()
+    policy: Config | None = None
+    progress: Callable[[int, int, int], None] | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.runtime not in RUNTIMES:
+            raise ValueError(f"runtime must be one of {', '.join(RUNTIMES)}, got {self.runtime!r}")
+        if self.noise not in GRADES:
+            raise ValueError(f"noise must be one of {', '.join(GRADES)}, got {self.noise!r}")
+        if self.nodes is not None and self.nodes < 1:
+            raise ValueError(f"nodes must be positive, got {self.nodes}")
+        if self.workers is not None and self.workers < 1:
+            raise ValueError(f"workers must be positive, got {self.workers}")
+        if not self.timeout > 0:
+            raise ValueError(f"timeout must be positive, got {self.timeout}")
+
+
+def run(
+    protocol: Protocol,
+    users: Users,
+    *,
+    seed: int | None = None,
+    runtime: Runtime = "inline",
+    nodes: int | None = None,
+    workers: int | None = None,
+    noise: Literal["simulated", "secure"] = "simulated",
+    journal: str | Path | None = None,
+    min_replies: int | None = None,
+) -> Estimate:
+    """Run a protocol on simulated users and return its estimate, with the ledger.
+
+    Parameters
+    ----------
+    protocol : Protocol
+    users : Users
+    seed : int, optional
+        Makes the run reproducible; None draws one.
+    runtime : {"inline", "ray"}
+    nodes : int, optional
+        Flower nodes that the users are split over evenly; default: one for inline, at most
+        1,000 for Ray. Integer-valued protocols give the same estimate for any number.
+    workers : int, optional
+        Ray actors; default: all cores.
+    noise : {"simulated", "secure"}
+        Grade of the Curator's noise.
+    journal : path, optional
+        Folder that makes the run survive a restart.
+    min_replies : int, optional
+        Fewest nodes that must answer; default: all.
+
+    Returns
+    -------
+    Estimate
+
+    Raises
+    ------
+    BudgetExceeded, MissingReplies, PopulationError, WireError
+
+    Examples
+    --------
+    >>> import fedhist
+    >>> from fedhist.protocols import BoundedHistogram
+    >>> users = fedhist.Users.from_records({"ann": {"tea": 2}, "bob": {"rye": 1, "tea": 1}})
+    >>> protocol = BoundedHistogram(domain=users.vocabulary, clip=2.0, epsilon=1.0)
+    >>> estimate = fedhist.run(protocol, users, seed=1)
+    >>> estimate.status, estimate.value.shape
+    ('ok', (2,))
+    """
+    options = Options(
+        seed=seed,
+        runtime=runtime,
+        nodes=nodes,
+        workers=workers,
+        noise=noise,
+        journal=journal,
+        min_replies=min_replies,
+    )
+    return execute(protocol, users, options).estimate
+
+
+def execute(protocol: Protocol, users: Users, options: Options) -> Outcome:
+    """Run a protocol and keep what was measured on the way."""
+    if len(users) == 0:
+        raise ValueError("the population is empty: there are no users to ask")
+    load_builtin()
+    for plugin in options.plugins:
+        load_plugin(plugin)
+    seed = options.seed if options.seed is not None else secrets.randbits(62)
+    journal = Journal(options.journal) if options.journal is not None else None
+    session = Session(protocol, noise_source(options.noise, seed), journal)
+    n_nodes = options.nodes or (1 if options.runtime == "inline" else min(1000, len(users)))
+    if session.query is None:  # refused before asking anybody, or replayed to its end
+        return Outcome(_estimate(session), [], {}, seed)
+    if options.runtime == "inline":
+        return _run_inline(session, users, n_nodes, seed, options)
+    return _run_ray(session, users, n_nodes, seed, options)
+
+
+def _estimate(session: Session) -> Estimate:
+    if session.estimate is None:
+        raise RuntimeError("the session has not ended")
+    return session.estimate
+
+
+def noise_source(grade: str, seed: int) -> Noise:
+    """Make the Curator's noise: one independent source per draw."""
+    if grade == "secure":
+        return lambda index: SecureNoise()
+    return lambda index: SimulatedNoise(digest64("fedhist.server", seed), index)
+
+
+def _run_inline(
+    session: Session, users: Users, n_nodes: int, seed: int, options: Options
+) -> Outcome:
+    population = InlinePopulation(
+        users.split(n_nodes), seed, fold=options.fold, progress=options.progress
+    )
+    started = time.perf_counter()
+    estimate = session.run(population.ask)
+    seconds = {"run": time.perf_counter() - started}
+    return Outcome(estimate, population.rounds, seconds, seed)
+
+
+@dataclass
+class DriverHost:
+    """Hands a prepared server setup to the ServerApp of this process."""
+
+    setup: ServerSetup
+
+    def node(self, run_config: Config, node_config: Config) -> NodeSetup:
+        """Refuse: the driver hosts no client."""
+        raise TypeError("the driver hosts the server only")
+
+    def server(self, run_config: Config) -> ServerSetup:
+        """Return the prepared setup."""
+        return self.setup
+
+
+def _run_ray(session: Session, users: Users, n_nodes: int, seed: int, options: Options) -> Outcome:
+    from simulations.grid import RayGrid
+
+    outcome: list[Outcome] = []
+    started = time.perf_counter()
+    progress = options.progress
+
+    def report(replies: int, expected: int) -> None:
+        if progress is not None:
+            progress(session.round_index, replies, expected)
+
+    with RayGrid(
+        users,
+        n_nodes,
+        seed,
+        workers=options.workers,
+        address=options.ray_address,
+        owner=options.policy,
+        plugins=list(options.plugins),
+        progress=report,
+    ) as grid:
+        ready = time.perf_counter()
+
+        def publish(estimate: Estimate, rounds: list[dict[str, float]]) -> None:
+            seconds = {"start": ready - started, "run": time.perf_counter() - ready}
+            outcome.append(Outcome(estimate, rounds, seconds, seed))
+
+        setup = ServerSetup(
+            session, n_nodes, publish, options.fold, options.min_replies, options.timeout
+        )
+        set_host(DriverHost(setup))
+        try:
+            server_app(grid, Context(1, 1, {}, RecordDict(), {}))
+        finally:
+            set_host(None)
+    return outcome[0]

@@ -1,0 +1,112 @@
+"""A Ray actor that hosts many Flower nodes and answers messages in batches.
+
+The actor keeps nothing that matters: its nodes' data come from the object store, and what the
+guard has to remember travels with each batch, so a killed worker loses nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from flwr.app import Context, Error, Message, RecordDict
+
+from clients import app as client
+from clients.store import guard_lines, set_guard_lines
+from fedhist.hosting import Config, NodeSetup, ServerSetup, set_host
+from fedhist.registry import load_builtin, load_plugin
+from fedhist.users import Users
+
+CLIENT_APP_RAISED = 2
+"""Flower's error code for a ClientApp that raises."""
+
+GuardLines = tuple[str, ...]
+
+
+class BlockHost:
+    """Sets up the nodes of one block of users; a Host for the ClientApp.
+
+    Parameters
+    ----------
+    users : Users
+        The users of all nodes of the block.
+    edges : sequence of int
+        User numbers at which the nodes begin and end, within the block.
+    first_node : int
+        Index of the block's first node.
+    seed : int
+    owner : mapping
+        The owner's policy, the same for every simulated node.
+    """
+
+    def __init__(
+        self, users: Users, edges: Sequence[int], first_node: int, seed: int, owner: Config
+    ) -> None:
+        self._users, self._edges, self._first = users, edges, first_node
+        self._seed, self._owner = seed, owner
+
+    def node(self, run_config: Config, node_config: Config) -> NodeSetup:
+        """Set up the node with the given partition id."""
+        index = int(node_config["partition-id"])
+        i = index - self._first
+        users = self._users.slice(self._edges[i], self._edges[i + 1])
+        return NodeSetup(users, index, self._seed, self._owner)
+
+    def server(self, run_config: Config) -> ServerSetup:
+        """Refuse: a worker hosts no server."""
+        raise TypeError("a worker hosts client nodes only")
+
+
+class Worker:
+    """Runs Flower's ClientApp for a block of nodes.
+
+    Parameters
+    ----------
+    users, edges, first_node, seed, owner
+        As in :class:`BlockHost`.
+    plugins : sequence of str
+        Files whose protocols may be asked for.
+    """
+
+    def __init__(
+        self,
+        users: Users,
+        edges: Sequence[int],
+        first_node: int,
+        seed: int,
+        owner: Config,
+        plugins: Sequence[str],
+    ) -> None:
+        load_builtin()
+        for plugin in plugins:
+            load_plugin(plugin)
+        set_host(BlockHost(users, edges, first_node, seed, owner))
+        client.forget_nodes()
+
+    def pid(self) -> int:
+        """Return the process id (to wait until the worker is up, and to kill it in tests)."""
+        return os.getpid()
+
+    def answer(
+        self, batch: Sequence[tuple[int, Message, GuardLines]]
+    ) -> list[tuple[Message, GuardLines]]:
+        """Answer messages; each comes with its node's index and what its guard remembers."""
+        return [self._answer(*item) for item in batch]
+
+    def _answer(
+        self, index: int, message: Message, lines: GuardLines
+    ) -> tuple[Message, GuardLines]:
+        state = RecordDict()
+        set_guard_lines(state, lines)
+        meta = message.metadata
+        context = Context(
+            meta.run_id, meta.dst_node_id, {"partition-id": index}, state, run_config={}
+        )
+        try:
+            reply = client.app(message, context)
+        except Exception as e:  # what Flower's own runtimes do: the error is the reply
+            return Message(
+                Error(CLIENT_APP_RAISED, f"{type(e).__name__}: {e}"), reply_to=message
+            ), lines
+        return reply, tuple(sys.intern(x) for x in guard_lines(state))
