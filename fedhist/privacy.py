@@ -82,11 +82,8 @@ class Guarantee:
     def __str__(self) -> str:
         if not self.private:
             return "NOT PRIVATE (epsilon is infinite: noise is off)"
-        delta = f", {self.delta:g}" if self.delta else ""
-        return (
-            f"({self.epsilon:g}{delta})-DP per {self.unit}, {self.trust.value} trust, "
-            f"{self.adjacency.value}"
-        )
+        budget = f"({self.epsilon:g}, {self.delta:g})" if self.delta else f"{self.epsilon:g}"
+        return f"{budget}-DP per {self.unit}, {self.trust.value} trust, {self.adjacency.value}"
 
 
 @dataclass(frozen=True)

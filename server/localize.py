@@ -28,6 +28,8 @@ MAX_BINS = 65536
 """Bits of one vote message; a user mean over 2^32 samples would need more."""
 LEAST_MASS = 0.6
 """A window that holds less than this share of the users is probably the wrong one."""
+MOST_FAILURE = 0.05
+"""A planned probability of a wrong window above this deserves a warning."""
 
 _SHARES = np.array([0.5, 0.4, 0.3, 0.2, 0.1, 0.05])
 _CLIPS = np.arange(1.0, 4.01, 0.25)

@@ -68,6 +68,9 @@ class SimulatedNoise(NoiseSource):
         """Draw integers with P(k) ~ exp(-|k| / scale), as the difference of two geometrics."""
         if _checked(scale, MOST_SCALE) == 0:
             return np.zeros(shape, dtype=np.int64)
+        return self._geometrics(shape, scale)
+
+    def _geometrics(self, shape: Shape, scale: float) -> NDArray[np.int64]:
         stop = -math.expm1(-1 / scale)
         draws = self._rng.geometric(stop, shape) - self._rng.geometric(stop, shape)
         return np.asarray(draws, dtype=np.int64)
@@ -85,7 +88,7 @@ class SimulatedNoise(NoiseSource):
         filled = 0
         while filled < len(out):
             missing = len(out) - filled
-            y = self.discrete_laplace((2 * missing + 16,), float(t))
+            y = self._geometrics((2 * missing + 16,), float(t))
             exponent = ((np.abs(y) - std * (std / t)) / std) ** 2 / 2
             kept = y[self._rng.standard_exponential(len(y)) > exponent][:missing]
             out[filled : filled + len(kept)] = kept

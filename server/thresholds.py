@@ -165,8 +165,7 @@ def reference_clip(
     rule: str,
     users: Users,
     domain: Keys,
-    epsilon: float,
-    delta: float,
+    budget: tuple[float, float],
     multipliers: tuple[float, float],
     *,
     discrete: bool,
@@ -179,8 +178,8 @@ def reference_clip(
     rule : {"c-star", "best"}
     users : Users
     domain : Keys
-    epsilon, delta : float
-        Budget of the release; delta = 0 means l1 norms and Laplace noise.
+    budget : (epsilon, delta)
+        Of the release; delta = 0 means l1 norms and Laplace noise.
     multipliers : (k1, k2)
         l1 and l2 sensitivity per unit of C.
     discrete : bool
@@ -194,6 +193,7 @@ def reference_clip(
     statement : str
         Says, in words, that private data were used.
     """
+    epsilon, delta = budget
     unit = noise_per_sensitivity(epsilon, delta, discrete).scale * multipliers[1 if delta else 0]
     law = NoiseLaw("gaussian" if delta else "laplace", unit)
     if rule == "best":

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count, pairwise
 from typing import Any
@@ -319,3 +320,14 @@ def start_ray(workers: int | None, address: str | None) -> bool:
         return True
     ray.init(num_cpus=workers, include_dashboard=False, **quiet)
     return True
+
+
+@contextmanager
+def ray_session(workers: int | None = None, address: str | None = None) -> Iterator[None]:
+    """Keep Ray up for several grids, and stop it afterwards if this started it."""
+    started = start_ray(workers, address)
+    try:
+        yield
+    finally:
+        if started:
+            ray.shutdown()

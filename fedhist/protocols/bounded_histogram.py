@@ -30,13 +30,7 @@ from fedhist.query import CHUNK, Array, Bounds, Query, Report, Summary
 from fedhist.registry import register_protocol, register_query
 from fedhist.streams import Streams
 from fedhist.users import Users
-from server.theory_histogram import (
-    NoiseLaw,
-    clipped_totals,
-    expected_l1,
-    noise_per_sensitivity,
-    totals,
-)
+from server import theory_histogram as theory
 from server.thresholds import reference_clip, sensitivity_multipliers, sqrt_up
 
 ROUNDING = 1 + 1e-9
@@ -81,8 +75,8 @@ class ClippedCounts(Query):
             raise ValueError(f"clip must be non-negative and finite, got {self.clip}")
         if self.norm not in (1, 2):
             raise ValueError(f"norm must be 1 or 2, got {self.norm}")
-        if not 0 <= self.grid < math.inf:
-            raise ValueError(f"grid must be non-negative and finite, got {self.grid}")
+        if not self.grid >= 0 or (self.clip > 0 and self.grid > self.clip):
+            raise ValueError(f"grid must lie in [0, clip = {self.clip}], got {self.grid}")
         if self.grid:
             grid_limit(self.clip, self.grid, self.norm)
 
@@ -92,7 +86,7 @@ class ClippedCounts(Query):
         if not self.grid:
             return self.clip
         limit = grid_limit(self.clip, self.grid, self.norm)
-        return limit if self.norm == 1 else sqrt_up(limit)
+        return float(limit) if self.norm == 1 else sqrt_up(limit)
 
     def sensitivity(self, adjacency: Adjacency) -> float:
         """Sensitivity of the sum in this norm, in the units that are sent (counts or steps)."""
@@ -114,9 +108,8 @@ class ClippedCounts(Query):
         """Clip and add up in one walk, bit-identical to folding the answers chunk by chunk."""
         items = users.counts
         lookup = domain_lookup(self.domain, items.vocabulary)
-        total = clipped_counts(
-            items, lookup, len(self.domain), self.clip, self.norm, self.grid, CHUNK
-        )
+        d = len(self.domain)
+        total = clipped_counts(items, lookup, d, self.clip, self.norm, self.grid, CHUNK)
         return Summary(len(users), sums={"counts": total})
 
     # -- server half -----------------------------------------------------------------------------
@@ -135,9 +128,8 @@ class ClippedCounts(Query):
     def check(self, report: Report) -> None:
         """Raise WireError unless every row is a non-negative vector within the ball."""
         if report.arrays or report.ragged.keys() != {"item", "value"} or report.indptr is None:
-            raise WireError(
-                f"rows of item and value are expected, got {[*report.arrays, *report.ragged]}"
-            )
+            found = [*report.arrays, *report.ragged]
+            raise WireError(f"rows of item and value are expected, got {found}")
         item, value = report.ragged["item"], report.ragged["value"]
         d = len(self.domain)
         Bounds((None,), "u", 0, d - 1).check("item", item)
@@ -155,9 +147,7 @@ class ClippedCounts(Query):
             most = self.limit**self.norm * ROUNDING
         if (size > most).any():
             worst = size.max() ** (1 / self.norm)
-            raise WireError(
-                f"a row has l{self.norm} norm {worst:.17g}, outside [0, {self.limit:.17g}]"
-            )
+            raise WireError(f"a row has l{self.norm} norm {worst}, outside [0, {self.limit}]")
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
         """Bound each total by n_users times the bound on one user."""
@@ -169,10 +159,8 @@ class ClippedCounts(Query):
         super().check_summary(summary)
         size = float(np.linalg.norm(summary.sums["counts"].astype(np.float64), self.norm))
         if size > summary.n_users * self.limit * ROUNDING:
-            raise WireError(
-                f"'counts' has l{self.norm} norm {size:g}, more than {summary.n_users} users of "
-                f"{self.limit:g} each"
-            )
+            most = f"{summary.n_users} users of {self.limit:g} each"
+            raise WireError(f"'counts' has l{self.norm} norm {size:g}, more than {most}")
 
 
 @register_protocol
@@ -256,35 +244,28 @@ class BoundedHistogram(Protocol):
         return ClippedCounts(self.domain, float(self.clip), self.norm, float(self.grid or 0.0))
 
     @property
-    def noise(self) -> NoiseLaw:
+    def noise(self) -> theory.NoiseLaw:
         """Law of the noise on every entry."""
         sensitivity = self.query.sensitivity(Adjacency(self.adjacency))
         step = self.grid or 1.0
-        unit = noise_per_sensitivity(self.epsilon, self.delta, discrete=bool(self.grid))
-        return NoiseLaw(unit.kind, unit.scale * sensitivity, step)
+        unit = theory.noise_per_sensitivity(self.epsilon, self.delta, discrete=bool(self.grid))
+        return theory.NoiseLaw(unit.kind, unit.scale * sensitivity, step)
 
     def rounds(self, server: Curator) -> Script:
         """Ask once, then release the totals with noise."""
         d = len(self.domain)
         if self.clip == 0:
-            return Estimate.ok(
-                np.zeros(d),
-                keys=self.domain,
-                stderr=np.zeros(d),
-                warnings=("clip is 0: the estimate is 0 whatever the data, and nobody was asked",),
-                public={"clip": 0.0, "noise_std": 0.0},
-            )
+            zero, public = np.zeros(d), {"clip": 0.0, "noise_std": 0.0}
+            why = "clip is 0: the estimate is 0 whatever the data, and nobody was asked"
+            return Estimate.ok(zero, keys=self.domain, stderr=zero, warnings=(why,), public=public)
         summary = yield self.query
         value = self._release(server, summary.sums["counts"])
         public = {"clip": float(self.clip), "noise_std": self.noise.std}
         if Adjacency(self.adjacency) is not Adjacency.ADD_REMOVE_USER:
             public["n_users"] = float(summary.n_users)
-        return Estimate.ok(
-            np.maximum(value, 0.0) if self.nonneg else value,
-            keys=self.domain,
-            stderr=np.full(d, self.noise.std),
-            public=public,
-        )
+        value = np.maximum(value, 0.0) if self.nonneg else value
+        stderr = np.full(d, self.noise.std)
+        return Estimate.ok(value, keys=self.domain, stderr=stderr, public=public)
 
     def _release(self, server: Curator, counts: Array) -> Array:
         """Add noise to the totals; returns counts."""
@@ -302,14 +283,14 @@ class BoundedHistogram(Protocol):
 
     def error(self, users: Users) -> ErrorBound:
         """Compute the exact expected l1 error on a known population. NOT PRIVATE."""
-        kept = clipped_totals(users, self.domain, self.clip, self.norm, self.grid or 0.0)
+        kept = theory.clipped_totals(users, self.domain, self.clip, self.norm, self.grid or 0.0)
         bias = np.maximum(self.truth(users) - kept, 0.0)
-        expected = expected_l1(self.noise, bias, kept if self.nonneg else None)
+        expected = theory.expected_l1(self.noise, bias, kept if self.nonneg else None)
         return ErrorBound("l1", expected, True, "sum of E|Z - b|; Liu et al. 2023, Section 4.1")
 
     def truth(self, users: Users) -> Array:
         """Compute the total count of every item, (d,). NOT PRIVATE."""
-        return totals(users, self.domain)
+        return theory.totals(users, self.domain)
 
     def loss(self, value: Array, truth: Array) -> float:
         """Return the l1 distance, in counts."""
@@ -329,15 +310,11 @@ class BoundedHistogram(Protocol):
         grid = p.pop("grid", None)
         if isinstance(p.get("clip"), str):
             adjacency = Adjacency(p.get("adjacency", cls.adjacency))
+            budget = float(p["epsilon"]), float(p.get("delta", cls.delta))
+            k = sensitivity_multipliers(adjacency, len(p["domain"]))
+            nonneg = bool(p.get("nonneg", cls.nonneg))
             p["clip"], statement = reference_clip(
-                p["clip"],
-                users,
-                p["domain"],
-                float(p["epsilon"]),
-                float(p.get("delta", cls.delta)),
-                sensitivity_multipliers(adjacency, len(p["domain"])),
-                discrete=grid is not None,
-                nonneg=bool(p.get("nonneg", cls.nonneg)),
+                p["clip"], users, p["domain"], budget, k, discrete=grid is not None, nonneg=nonneg
             )
             not_private.append(statement)
         if isinstance(grid, str):
@@ -358,20 +335,14 @@ class BoundedHistogram(Protocol):
     def example_users(cls) -> Users:
         """Forty users, some of them empty and some with items outside the domain."""
         names = ["お茶", "tea", "rye", "maté", "chai"]
-        return Users.from_records(
-            {
-                f"user-{u}": {names[(u + 2 * k) % 5]: 1 + (u + k) % 4 for k in range(u % 4)}
-                for u in range(40)
-            }
-        )
+        rows = ({names[(u + 2 * k) % 5]: 1 + (u + k) % 4 for k in range(u % 4)} for u in range(40))
+        return Users.from_records({f"user-{u}": row for u, row in enumerate(rows)})
 
 
 def resolve_domain(given: Any, public: Keys | None) -> Keys:
     """Take the domain of a configuration (Keys or strings), or the population's public one."""
-    if isinstance(given, Keys):
-        return given
     if given is not None:
-        return Keys.of(given)
+        return given if isinstance(given, Keys) else Keys.of(given)
     if public is None:
-        raise ValueError("a bounded histogram needs a public domain: the population names none")
+        raise ValueError("a bounded domain is needed, got None: the population names none either")
     return public

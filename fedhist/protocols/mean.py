@@ -33,6 +33,7 @@ from fedhist.registry import register_protocol
 from fedhist.users import Users
 from server.localize import (
     LEAST_MASS,
+    MOST_FAILURE,
     Plan,
     best_window,
     centroid,
@@ -194,14 +195,19 @@ class Mean(Protocol):
         """Find the centre of the interval to refine, with its diagnostics."""
         if self.mode == "paper":
             best = int(np.argmax(frequencies))  # [1, eq. (28)]
-            centre = self.low + (best + 0.5) * (self.high - self.low) / len(frequencies)
+            middle = np.asarray(self.low + (best + 0.5) * (self.high - self.low) / len(frequencies))
             mass = float(frequencies[best])
         else:
             window = best_window(frequencies)
-            centre = centroid(frequencies, window, self.low, self.high)
+            middle = centroid(frequencies, window, self.low, self.high)
             mass = float(window_mass(frequencies, window))
-        centre = float(keep_inside(centre, self.plan.half_width, self.low, self.high))
+        centre = float(keep_inside(middle, self.plan.half_width, self.low, self.high))
         warnings = []
+        if self.plan.failure > MOST_FAILURE:
+            warnings.append(
+                f"with {self.n_users} users the vote may find the wrong window with probability "
+                f"{self.plan.failure:.2g}"
+            )
         if mass < LEAST_MASS:
             warnings.append(
                 f"the winning window holds a share of {mass:.2f} of the votes, less than "
@@ -227,7 +233,7 @@ class Mean(Protocol):
         }
         variance = plan.variance * self.n_users * (1 - plan.vote_share) / n
         return Estimate.ok(
-            [refine.estimate(reports)],
+            [refine.estimate(reports, clip=self.mode != "paper")],
             stderr=np.array([math.sqrt(variance)]),
             public=public,
             warnings=warnings,

@@ -201,10 +201,17 @@ class ClippedMean(Query):
         most = n_users if one_bit else n_users * self.channel.bound * (1 + 1e-9) if n_users else 0.0
         return {"reports": Bounds((1,), "i" if one_bit else "f", -most, most)}
 
-    def estimate(self, summary: Summary) -> float:
-        """Average the debiased reports, in the units of the samples; clipped to the interval."""
+    def estimate(self, summary: Summary, clip: bool = True) -> float:
+        """Average the debiased reports, in the units of the samples.
+
+        Parameters
+        ----------
+        summary : Summary
+        clip : bool
+            Whether to clip the average to the interval, where the clipped means lie.
+        """
         u = float(summary.sums["reports"][0]) / summary.n_users / self.channel.gain
-        return self.centre + self.half_width * min(1.0, max(-1.0, u))
+        return self.centre + self.half_width * (min(1.0, max(-1.0, u)) if clip else u)
 
 
 def one_dimension(users: Users) -> Samples:

@@ -85,7 +85,8 @@ class ItemDomain(PopulationSpec):
         """Keep at most ``max_users`` users and settle the domain."""
         if self.max_users is not None:
             users = users.slice(0, min(self.max_users, len(users)))
-        domain, told = None, ()
+        domain: Keys | None = None
+        told: tuple[str, ...] = ()
         if self.domain is not None:
             domain = read_domain(Path(self.domain))
         if self.top is not None:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import BinaryIO, cast
 
 import polars as pl
 
@@ -26,6 +26,7 @@ from simulations.populations.base import existing
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".txt": "\t"}
 OVERFLOW = "beyond the last column"
 LONGEST_HEADER = 1 << 20
+GZIP = b"\x1f\x8b"
 
 Column = str | int
 
@@ -38,7 +39,7 @@ class TableFormat:
     ----------
     separator : str, optional
         One byte; guessed from the file's extension by default: comma for .csv, tab for .tsv,
-        .tab and .txt, before .gz, .bz2 or .zst if need be. Not used for .parquet.
+        .tab and .txt, before .gz or .zst if need be. Not used for .parquet.
     encoding : str, default "utf8"
         "utf8", "utf8-lossy" (invalid bytes become U+FFFD), or the name of any Python codec.
         Other encodings than UTF-8 are converted in memory first.
@@ -116,7 +117,7 @@ def scan_table(path: Path, columns: Sequence[Column], form: TableFormat) -> Tabl
             raise PopulationError(f"{path}: not a Parquet file: {error}") from error
         return Table(rows, [header[k] for k in _positions(path, columns, header)], None)
     separator = form.separator or _guess_separator(path)
-    first = _first_row(path, separator, form)
+    first = first_row(path, separator, form)
     names = first if form.header else [str(k) for k in range(len(first))]
     places = _positions(path, columns, names if form.header else None, width=len(first))
     source: Path | io.BytesIO = path
@@ -139,6 +140,35 @@ def scan_table(path: Path, columns: Sequence[Column], form: TableFormat) -> Tabl
         pl.when(pl.col(c) != "").then(pl.col(c)).alias(c) for c in dict.fromkeys(wanted)
     ]
     return Table(rows.with_columns(empty_is_null), wanted, OVERFLOW)
+
+
+def first_row(path: Path, separator: str, form: TableFormat) -> list[str]:
+    """Read the fields of a text table's first row.
+
+    Raises
+    ------
+    PopulationError
+        For a damaged or empty file.
+    """
+    codec = _codec(form.encoding)
+    codec = "utf-8-sig" if codec == "utf-8" else codec
+    try:
+        with _open(path) as raw:
+            head = raw.read(LONGEST_HEADER)
+        text = codecs.getincrementaldecoder(codec)("replace").decode(head)
+        lines = io.StringIO(text, newline="")
+        reader = csv.reader(
+            lines,
+            delimiter=separator,
+            quotechar=form.quote or None,
+            quoting=csv.QUOTE_MINIMAL if form.quote else csv.QUOTE_NONE,
+        )
+        row = next(iter(reader), [])
+    except (OSError, EOFError, csv.Error) as error:
+        raise PopulationError(f"{path}: the first row cannot be read: {error}") from error
+    if not row:
+        raise PopulationError(f"{path}: no rows: the file or its first line is empty")
+    return row
 
 
 @contextmanager
@@ -194,30 +224,10 @@ def _codec(encoding: str) -> str:
     return "utf-8" if encoding == "utf8-lossy" else codecs.lookup(encoding).name
 
 
-def _open(path: Path) -> IO[bytes]:
+def _open(path: Path) -> BinaryIO:
     with path.open("rb") as raw:
         magic = raw.read(2)
-    return gzip.open(path) if magic == b"\x1f\x8b" else path.open("rb")
-
-
-def _first_row(path: Path, separator: str, form: TableFormat) -> list[str]:
-    codec = _codec(form.encoding)
-    codec = "utf-8-sig" if codec == "utf-8" else codec
-    quoting = csv.QUOTE_MINIMAL if form.quote else csv.QUOTE_NONE
-    try:
-        with _open(path) as raw:
-            head = raw.read(LONGEST_HEADER)
-        text = codecs.getincrementaldecoder(codec)("replace").decode(head)
-        lines = io.StringIO(text, newline="")
-        reader = csv.reader(
-            lines, delimiter=separator, quotechar=form.quote or None, quoting=quoting
-        )
-        row = next(iter(reader), [])
-    except (OSError, EOFError, csv.Error) as error:
-        raise PopulationError(f"{path}: the first row cannot be read: {error}") from error
-    if not row:
-        raise PopulationError(f"{path}: no rows: the file or its first line is empty")
-    return row
+    return cast(BinaryIO, gzip.open(path)) if magic == GZIP else path.open("rb")
 
 
 def _as_utf8(path: Path, encoding: str) -> io.BytesIO:

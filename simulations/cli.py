@@ -1,0 +1,232 @@
+"""The command line: ``fedhist run``, ``protocols``, ``ledger``, ``validate``, ``bench``."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+import fedhist
+from fedhist.errors import FedhistError
+from fedhist.protocol import EXIT_CODES
+
+cli = typer.Typer(
+    name="fedhist",
+    help="Federated analytics under user-level differential privacy.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+console = Console(highlight=False)
+errors = Console(stderr=True, highlight=False)
+
+USAGE_ERROR, RUN_ERROR, INTERRUPTED = 2, 1, 130
+ANY_OPTION = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+@cli.callback(invoke_without_command=True)
+def top(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Run federated estimators on simulated clients."""
+    if version:
+        console.print(f"fedhist {fedhist.__version__}")
+        raise typer.Exit
+
+
+@cli.command(context_settings=ANY_OPTION)
+def run(
+    ctx: typer.Context,
+    config: Annotated[str, typer.Argument(help="A .toml file or a built-in configuration.")],
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="protocol.epsilon=0.5; may be repeated.")
+    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Privacy budget.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Privacy budget.")] = None,
+    runtime: Annotated[str | None, typer.Option(help="inline or ray.")] = None,
+    nodes: Annotated[int | None, typer.Option(help="Flower nodes.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Ray workers.")] = None,
+    ray_address: Annotated[str | None, typer.Option(help="Join this Ray cluster.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Makes the run reproducible.")] = None,
+    noise: Annotated[str | None, typer.Option(help="simulated or secure.")] = None,
+    repeats: Annotated[int | None, typer.Option(help="Runs with different seeds.")] = None,
+    out: Annotated[str | None, typer.Option(help="Folder for the results.")] = None,
+    ledger: Annotated[str | None, typer.Option(help="Ledger file of the data set.")] = None,
+    plugin: Annotated[list[Path] | None, typer.Option(help="File with your protocol.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Your CSV, TSV or Parquet file.")] = None,
+    user: Annotated[str | None, typer.Option(help="Column of users in --data.")] = None,
+    item: Annotated[str | None, typer.Option(help="Column of items in --data.")] = None,
+    count: Annotated[str | None, typer.Option(help="Column of counts in --data.")] = None,
+    value: Annotated[str | None, typer.Option(help="Column of samples in --data.")] = None,
+    top: Annotated[int | None, typer.Option(help="Keep the d most frequent items.")] = None,
+) -> None:
+    """Run a configuration; any key can be given as --table.key VALUE too.
+
+    Exit status: 0 ok, 3 refused, 4 failed, 2 wrong usage, 1 the run broke off.
+    """
+    from simulations.config import load_config, prepare
+    from simulations.job import run_job
+    from simulations.tables import print_job
+
+    overrides = _data_overrides(data, user, item, count, value, top)
+    plain = {
+        "protocol.epsilon": epsilon,
+        "protocol.delta": delta,
+        "run.runtime": runtime,
+        "run.nodes": nodes,
+        "run.workers": workers,
+        "run.ray_address": ray_address,
+        "run.seed": seed,
+        "run.noise": noise,
+        "run.repeats": repeats,
+        "run.out": out,
+        "run.ledger": ledger,
+    }
+    overrides += [f"{k}={_toml(v)}" for k, v in plain.items() if v is not None]
+    if plugin:
+        overrides.append(f"run.plugins={_toml([str(p.resolve()) for p in plugin])}")
+    overrides += [*_extra(ctx.args), *(set_ or [])]
+    quiet_flower()
+    prepared = prepare(load_config(config, overrides))
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=errors, transient=True) as bar:
+        tasks: dict[int, Any] = {}
+
+        def progress(round_index: int, replies: int, expected: int) -> None:
+            if round_index not in tasks:
+                tasks[round_index] = bar.add_task(f"round {round_index + 1}", total=expected)
+            bar.update(tasks[round_index], completed=replies, total=expected)
+
+        finished = run_job(prepared, progress)
+    print_job(console, finished)
+    raise typer.Exit(EXIT_CODES[finished.outcomes[0].estimate.status])
+
+
+@cli.command()
+def protocols(
+    name: Annotated[str | None, typer.Argument(help="Show one protocol whole.")] = None,
+    plugin: Annotated[list[Path] | None, typer.Option(help="File with your protocol.")] = None,
+) -> None:
+    """List the protocols: trust, guarantee, parameters, paper."""
+    from fedhist.registry import load_builtin, load_plugin
+    from simulations.tables import print_protocol, print_protocols
+
+    load_builtin()
+    for file in plugin or []:
+        load_plugin(file)
+    if name is None:
+        print_protocols(console)
+    else:
+        print_protocol(console, name)
+
+
+@cli.command()
+def configs() -> None:
+    """List the built-in configurations."""
+    from simulations.tables import print_configs
+
+    print_configs(console)
+
+
+@cli.command()
+def ledger(
+    path: Annotated[Path, typer.Argument(help="Ledger file of a data set.")],
+    cap_epsilon: Annotated[float | None, typer.Option(help="Set the cap.")] = None,
+    cap_delta: Annotated[float | None, typer.Option(help="Set the cap.")] = None,
+) -> None:
+    """Show what has been released from a data set; set its cap."""
+    from simulations.spending import Cap, DataLedger
+    from simulations.tables import print_ledger
+
+    book = DataLedger(path)
+    if cap_epsilon is not None or cap_delta is not None:
+        old, _ = book.read()
+        book.set_cap(
+            Cap(
+                old.epsilon if cap_epsilon is None else cap_epsilon,
+                old.delta if cap_delta is None else cap_delta,
+            )
+        )
+    elif not path.exists():
+        raise ValueError(f"no such ledger: {path} (--cap-epsilon makes one)")
+    print_ledger(console, book)
+
+
+def _data_overrides(
+    data: Path | None,
+    user: str | None,
+    item: str | None,
+    count: str | None,
+    value: str | None,
+    top: int | None,
+) -> list[str]:
+    columns = {"user": user, "item": item, "count": count, "value": value, "top": top}
+    given = {k: v for k, v in columns.items() if v is not None}
+    if data is None:
+        if given:
+            raise ValueError(f"--{next(iter(given))} describes --data, which is not given")
+        return []
+    kind = "samples" if value is not None else "events"
+    found = {"path": str(data), **given}
+    return [
+        f"population.kind={_toml(kind)}",
+        *(f"population.{k}={_toml(v)}" for k, v in found.items()),
+    ]
+
+
+def _extra(args: list[str]) -> list[str]:
+    """Read --table.key VALUE and --table.key=VALUE."""
+    out, rest = [], list(args)
+    while rest:
+        head = rest.pop(0)
+        if not head.startswith("--") or "." not in head.partition("=")[0]:
+            raise ValueError(f"unknown option {head!r}; see fedhist run --help")
+        if "=" not in head:
+            if not rest:
+                raise ValueError(f"{head!r} needs a value")
+            head = f"{head}={rest.pop(0)}"
+        out.append(head.removeprefix("--"))
+    return out
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    text = str(value).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"'
+
+
+def quiet_flower() -> None:
+    """Keep Flower's own log lines out of the tables."""
+    logging.getLogger("flwr").setLevel(logging.WARNING)
+
+
+def main() -> None:
+    """Entry point of the ``fedhist`` command."""
+    try:
+        cli()
+    except (ValueError, FedhistError, OSError) as e:
+        errors.print(f"[bold red]error:[/] {type(e).__name__}: ", end="")
+        errors.print(str(e), markup=False)
+        sys.exit(USAGE_ERROR if isinstance(e, ValueError | OSError) else RUN_ERROR)
+    except KeyboardInterrupt:
+        errors.print("interrupted; nothing was written")
+        sys.exit(INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()

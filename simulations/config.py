@@ -1,0 +1,291 @@
+"""Run configurations: a TOML file with the tables [run], [protocol] and [population].
+
+The keys of [protocol] are the fields of the protocol, those of [population] the fields of the
+population's kind, and those of [run] the fields of :class:`RunTable`. An unknown key is an error
+that names the nearest known one.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from importlib import resources
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from fedhist.keys import Keys
+from fedhist.protocol import Protocol
+from fedhist.registry import load_builtin, load_plugin, nearest, parameters, protocol_class
+from simulations.populations import Loaded, PopulationSpec, population
+from simulations.run import GRADES, RUNTIMES, Options
+
+BUILTIN = "simulations.configs"
+CHOICE = {"protocol": "name", "population": "kind"}
+"""The key of a table that decides which other keys it has."""
+
+REMOTE = "remote"
+"""Kind of a population whose data only the nodes have; the protocol must be fully configured."""
+
+
+@dataclass(frozen=True)
+class RunTable:
+    """The table [run].
+
+    Parameters
+    ----------
+    runtime : {"inline", "ray"}
+    nodes : int
+        Flower nodes; 0 takes the runtime's default.
+    workers : int
+        Ray actors; 0 takes all cores.
+    seed : int
+        The simulation's seed; negative draws one.
+    noise : {"simulated", "secure"}
+    fold : {"node", "server"}
+        Where the reports of a node's users are added up.
+    min_replies : int
+        Fewest nodes that must answer; 0 asks for all.
+    timeout : float
+        Seconds to wait for the nodes of a round.
+    repeats : int
+        Runs with seeds seed, seed + 1, ...; errors are reported with their standard error.
+    ray_address : str
+        Ray cluster to join; empty starts one in this machine.
+    plugins : tuple of str
+        Python files whose protocols may be used.
+    ledger : str
+        File that keeps what has been released from this data set; empty keeps none.
+    journal : str
+        Folder that makes the run survive a restart; empty keeps none.
+    out : str
+        Folder for the results; empty names one after the protocol and the time.
+    """
+
+    runtime: str = "ray"
+    nodes: int = 0
+    workers: int = 0
+    seed: int = -1
+    noise: str = "simulated"
+    fold: str = "node"
+    min_replies: int = 0
+    timeout: float = 3600.0
+    repeats: int = 1
+    ray_address: str = ""
+    plugins: tuple[str, ...] = ()
+    ledger: str = ""
+    journal: str = ""
+    out: str = ""
+
+    def __post_init__(self) -> None:
+        for name, allowed in (
+            ("runtime", RUNTIMES),
+            ("noise", GRADES),
+            ("fold", ("node", "server")),
+        ):
+            if getattr(self, name) not in allowed:
+                raise ValueError(
+                    f"run.{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}"
+                )
+        for name in ("nodes", "workers", "min_replies"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"run.{name} must be non-negative, got {getattr(self, name)}")
+        if self.repeats < 1:
+            raise ValueError(f"run.repeats must be positive, got {self.repeats}")
+        if self.repeats > 1 and self.journal:
+            raise ValueError("a journal belongs to one run; run.repeats must be 1")
+
+    def options(self, **more: Any) -> Options:
+        """Translate to the options of :func:`simulations.run.execute`."""
+        given: dict[str, Any] = {
+            "seed": self.seed if self.seed >= 0 else None,
+            "runtime": self.runtime,
+            "nodes": self.nodes or None,
+            "workers": self.workers or None,
+            "ray_address": self.ray_address or None,
+            "noise": self.noise,
+            "fold": self.fold == "node",
+            "min_replies": self.min_replies or None,
+            "timeout": self.timeout,
+            "journal": self.journal or None,
+            "plugins": self.plugins,
+        }
+        return Options(**(given | more))
+
+
+@dataclass(frozen=True)
+class Config:
+    """A configuration as written, before its population is loaded.
+
+    Attributes
+    ----------
+    name : str
+        Built-in name or file name, for titles and folders.
+    run : RunTable
+    protocol : mapping
+        "name" and the protocol's parameters.
+    population : mapping
+        "kind" and the population's parameters.
+    """
+
+    name: str
+    run: RunTable
+    protocol: Mapping[str, Any]
+    population: Mapping[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the three tables as plain data."""
+        run = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self.run).items()}
+        return {"run": run, "protocol": dict(self.protocol), "population": dict(self.population)}
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A configuration with its population loaded and its protocol built.
+
+    Attributes
+    ----------
+    config : Config
+    loaded : Loaded or None
+        None for the population "remote": the users' data are elsewhere (a deployment).
+    protocol : Protocol
+    not_private : tuple of str
+        What was chosen by looking at private data, in words.
+    """
+
+    config: Config
+    loaded: Loaded | None
+    protocol: Protocol
+    not_private: tuple[str, ...] = field(default=())
+
+
+def builtin_configs() -> list[str]:
+    """Return the names of the configurations that come with fedhist."""
+    return sorted(
+        f.name.removesuffix(".toml")
+        for f in resources.files(BUILTIN).iterdir()
+        if f.name.endswith(".toml")
+    )
+
+
+def load_config(source: str | Path, overrides: Iterable[str] = ()) -> Config:
+    """Read a configuration file, or a built-in configuration by name.
+
+    Parameters
+    ----------
+    source : path or str
+        A .toml file, or a name from :func:`builtin_configs`.
+    overrides : iterable of str
+        "protocol.epsilon=0.5": values are TOML; a bare word is a string.
+
+    Raises
+    ------
+    ValueError
+        For a missing file, malformed TOML, unknown tables and keys.
+    """
+    path = Path(source)
+    if path.suffix == ".toml":
+        if not path.is_file():
+            raise ValueError(f"no such configuration file: {path}")
+        text, name = path.read_text(encoding="utf-8"), path.stem
+    else:
+        if str(source) not in builtin_configs():
+            raise ValueError(
+                f"unknown configuration {str(source)!r}{nearest(str(source), builtin_configs())}"
+            )
+        name = str(source)
+        text = resources.files(BUILTIN).joinpath(f"{name}.toml").read_text(encoding="utf-8")
+    try:
+        tables: dict[str, Any] = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as e:
+        raise ValueError(f"{source} is not TOML: {e}") from None
+    for override in overrides:
+        _override(tables, override)
+    _check_keys(tables, ("run", "protocol", "population"), "table")
+    for table, key in CHOICE.items():
+        if not isinstance(tables.get(table), dict) or key not in tables[table]:
+            raise ValueError(f"{source} needs a table [{table}] with the key {key!r}")
+    run = tables.get("run", {})
+    _check_keys(run, [f.name for f in fields(RunTable)], "key of [run]")
+    if "plugins" in run:
+        run["plugins"] = tuple(
+            str(path.parent / p) if path.suffix == ".toml" and not Path(p).is_absolute() else p
+            for p in run["plugins"]
+        )
+    return Config(name, RunTable(**_cast(RunTable, run)), tables["protocol"], tables["population"])
+
+
+def prepare(config: Config) -> Prepared:
+    """Load the population and build the protocol.
+
+    Raises
+    ------
+    ValueError, PopulationError
+        With the offending key or value.
+    """
+    load_builtin()
+    for plugin in config.run.plugins:
+        load_plugin(plugin)
+    cls = protocol_class(str(config.protocol["name"]))
+    given = {k: v for k, v in config.protocol.items() if k != "name"}
+    if config.population["kind"] == REMOTE:
+        loaded = None
+        resolved, notes = given, list[str]()
+    else:
+        loaded = population_spec(config).load()
+        resolved, notes = cls.resolve(given, loaded.users, loaded.domain)
+    _check_keys(resolved, parameters(cls), f"parameter of {cls.name}")
+    try:
+        protocol = cls(**_cast(cls, resolved))
+    except TypeError as e:
+        raise ValueError(f"{cls.name}: {e}") from None
+    seen = loaded.not_private if loaded is not None else ()
+    return Prepared(config, loaded, protocol, (*seen, *notes))
+
+
+def population_spec(config: Config) -> PopulationSpec:
+    """Build the population's specification without loading it."""
+    given = {k: v for k, v in config.population.items() if k != "kind"}
+    return population(str(config.population["kind"]), **given)
+
+
+def _override(tables: dict[str, Any], text: str) -> None:
+    key, equals, value = text.partition("=")
+    table, dot, name = key.strip().partition(".")
+    if not (equals and dot and name):
+        raise ValueError(f"an override reads table.key=value, got {text!r}")
+    try:
+        parsed = tomllib.loads(f"x = {value.strip()}")["x"]
+    except tomllib.TOMLDecodeError:
+        parsed = value.strip()
+    if not isinstance(tables.setdefault(table, {}), dict):
+        raise ValueError(f"{table!r} is not a table")
+    if CHOICE.get(table) == name and tables[table].get(name) != parsed:
+        tables[table] = {}  # another kind has other keys; the old ones mean nothing to it
+    tables[table][name] = parsed
+
+
+def _check_keys(given: Iterable[str], known: Iterable[str], what: str) -> None:
+    names = list(known)
+    for key in given:
+        if key not in names:
+            raise ValueError(f"unknown {what} {key!r}{nearest(key, names)}")
+
+
+def _cast(cls: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn TOML integers into floats and lists into tuples where the fields want them."""
+    hints = get_type_hints(cls)
+    out = {}
+    for key, value in given.items():
+        hint = str(hints.get(key, ""))
+        if type(value) is int and "float" in hint and "int" not in hint:
+            value = float(value)
+        elif isinstance(value, list | tuple) and hints.get(key) is Keys:
+            value = Keys.of(map(str, value))
+        elif isinstance(value, list):
+            value = tuple(value)
+        elif value == "inf" and "float" in hint:
+            value = math.inf
+        out[key] = value
+    return out

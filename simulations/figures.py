@@ -1,0 +1,84 @@
+"""Figures of estimates: readable in black and white, units on the axes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+from fedhist.protocol import Estimate, Protocol
+from fedhist.query import Array
+
+Z95 = 1.96
+MOST_LABELS = 40
+BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#555555"
+"""Okabe and Ito's colours, which colour-blind readers can tell apart."""
+
+
+def draw_estimate(
+    estimate: Estimate, truth: Array | None, protocol: Protocol, path: str | Path
+) -> None:
+    """Draw an estimate with 95% intervals, over the truth where it is known, to a PNG file."""
+    if estimate.value is None:
+        raise ValueError(f"a {estimate.status} estimate has nothing to draw")
+    value = np.atleast_1d(np.asarray(estimate.value, dtype=np.float64))
+    half = None
+    if estimate.stderr is not None:
+        half = Z95 * np.broadcast_to(np.asarray(estimate.stderr, dtype=np.float64), value.shape)
+    with mpl.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
+        figure = Figure(figsize=(8, 2.2 if len(value) == 1 else 4.2), layout="constrained")
+        axes = figure.subplots()
+        if len(value) == 1:
+            _draw_number(axes, value, half, truth)
+            axes.set_xlabel(f"{protocol.target} (units of the samples)")
+        else:
+            _draw_vector(axes, value, half, truth, estimate)
+        axes.set_title(f"{protocol.name}: {protocol.guarantee}", loc="left", fontsize=9)
+        if axes.get_legend_handles_labels()[1]:
+            axes.legend(frameon=False)
+        figure.savefig(path, dpi=150)
+
+
+def _draw_number(axes: Any, value: Array, half: Array | None, truth: Array | None) -> None:
+    axes.errorbar(value, [0], xerr=half, fmt="o", color=BLUE, capsize=4, label="estimate, 95%")
+    if truth is not None:
+        x = float(np.atleast_1d(truth)[0])
+        axes.axvline(x, color=ORANGE, linestyle="--", label="truth (NOT PRIVATE)")
+    axes.set_yticks([])
+    axes.margins(x=0.4)
+
+
+def _draw_vector(
+    axes: Any, value: Array, half: Array | None, truth: Array | None, estimate: Estimate
+) -> None:
+    order = np.argsort(-(value if truth is None else np.asarray(truth)), kind="stable")
+    x = np.arange(1, len(value) + 1)
+    if truth is not None:
+        axes.plot(x, np.asarray(truth)[order], color=ORANGE, lw=1.5, label="truth (NOT PRIVATE)")
+    axes.errorbar(
+        x,
+        value[order],
+        yerr=None if half is None else half[order],
+        fmt=".",
+        color=BLUE,
+        ecolor=GREY,
+        elinewidth=0.6,
+        markersize=4,
+        label="estimate, 95%",
+    )
+    positive = value[value > 0]
+    if len(positive) and value.max() > 100 * max(float(np.median(positive)), 1e-12):
+        axes.set_yscale("symlog", linthresh=max(1.0, float(np.median(positive))))
+    axes.set_ylabel("count (all users)")
+    if estimate.keys is not None and len(value) <= MOST_LABELS:
+        axes.set_xticks(x, [_short(estimate.keys[int(i)]) for i in order], rotation=90)
+    else:
+        axes.set_xscale("log")
+        axes.set_xlabel("item, by rank of its " + ("estimate" if truth is None else "true count"))
+
+
+def _short(key: str, most: int = 24) -> str:
+    return key if len(key) <= most else key[: most - 1] + "…"

@@ -1,0 +1,65 @@
+"""A job: a prepared configuration, run as often as it says, within the data set's ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from simulations.config import Prepared
+from simulations.output import Evaluation, evaluate, write_results
+from simulations.run import Outcome, execute
+from simulations.spending import DataLedger
+
+Progress = Callable[[int, int, int], None]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished job: its runs, how far off they were, and where they were written."""
+
+    prepared: Prepared
+    outcomes: list[Outcome]
+    evaluation: Evaluation | None
+    folder: Path
+
+
+def run_job(prepared: Prepared, progress: Progress | None = None) -> Finished:
+    """Run a prepared configuration and write its results.
+
+    Raises
+    ------
+    BudgetExceeded
+        If the data set's ledger does not allow the run; nothing has been asked then.
+    """
+    table = prepared.config.run
+    if prepared.loaded is None:
+        raise ValueError(
+            "the population is remote: its users are asked by a deployment (flwr run), not here"
+        )
+    ledger = DataLedger(table.ledger) if table.ledger else None
+    outcomes = []
+    with _runtime(table.runtime, table.workers, table.ray_address):
+        for repeat in range(table.repeats):
+            seed = {"seed": table.seed + repeat} if table.seed >= 0 else {}
+            options = table.options(progress=progress, **seed)
+            line = None
+            if ledger is not None:
+                line = ledger.reserve(prepared.config.name, prepared.protocol.guarantee)
+            outcome = execute(prepared.protocol, prepared.loaded.users, options)
+            outcomes.append(outcome)
+            if ledger is not None and line is not None:
+                refused = outcome.estimate.status == "refused"
+                ledger.settle(line, None if refused else outcome.estimate.ledger)
+    folder = write_results(prepared, outcomes, table.out)
+    return Finished(prepared, outcomes, evaluate(prepared, outcomes), folder)
+
+
+def _runtime(name: str, workers: int, address: str) -> AbstractContextManager[object]:
+    """Keep one Ray for all repeats."""
+    if name != "ray":
+        return nullcontext()
+    from simulations.grid import ray_session
+
+    return ray_session(workers or None, address or None)

@@ -1,0 +1,244 @@
+"""What a run leaves behind: one folder, written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+import fedhist
+from fedhist.ledger import Ledger
+from fedhist.protocol import ErrorBound, Protocol
+from fedhist.query import Array
+from simulations.config import Prepared
+from simulations.figures import draw_estimate
+from simulations.run import Outcome
+
+NOT_PRIVATE = "NOT PRIVATE"
+VERSIONS = ("fedhist", "flwr", "ray", "numpy", "numba", "scipy", "polars", "opendp")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How far the estimates are from the truth. NOT PRIVATE: it is computed from the data.
+
+    Attributes
+    ----------
+    truth : array
+    losses : (repeats,) float
+    bound : ErrorBound
+        What theory predicts, in the same loss.
+    """
+
+    truth: Array
+    losses: Array
+    bound: ErrorBound
+
+    @property
+    def mean(self) -> float:
+        """Mean loss over the repeats."""
+        return float(self.losses.mean())
+
+    @property
+    def standard_error(self) -> float:
+        """Standard error of the mean loss; NaN for a single run."""
+        n = len(self.losses)
+        return float(self.losses.std(ddof=1) / math.sqrt(n)) if n > 1 else math.nan
+
+
+def evaluate(prepared: Prepared, outcomes: Sequence[Outcome]) -> Evaluation | None:
+    """Compare the estimates with the truth, where the data are here and an estimate is ok."""
+    values = [o.estimate.value for o in outcomes if o.estimate.value is not None]
+    if prepared.loaded is None or not values:
+        return None
+    protocol, users = prepared.protocol, prepared.loaded.users
+    truth = protocol.truth(users)
+    losses = np.array([protocol.loss(v, truth) for v in values])
+    return Evaluation(truth, losses, protocol.error(users))
+
+
+def write_results(prepared: Prepared, outcomes: Sequence[Outcome], out: str = "") -> Path:
+    """Write a run's folder: configuration, estimate, metrics, ledger and figure.
+
+    Parameters
+    ----------
+    prepared : Prepared
+    outcomes : sequence of Outcome
+        One per repeat; the estimate written and drawn is the first one's.
+    out : str
+        Folder; empty makes one under results/ named after configuration and time.
+
+    Returns
+    -------
+    Path
+        The folder. It appears whole or not at all; an existing one is replaced.
+
+    Raises
+    ------
+    ValueError
+        If ``out`` exists and does not look like a run's folder.
+    """
+    first = outcomes[0]
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    target = Path(out or Path("results") / f"{prepared.config.name}-{stamp}").absolute()
+    if target.exists() and not (target / "config.json").exists() and any(target.iterdir()):
+        raise ValueError(f"{target} exists and is not a folder of results; it is left alone")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    evaluation = evaluate(prepared, outcomes)
+    part = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        _write_json(part / "config.json", describe(prepared, [o.seed for o in outcomes]))
+        _write_json(part / "metrics.json", metrics(prepared, outcomes, evaluation))
+        _write_json(part / "ledger.json", ledger_in_words(prepared.protocol, first.estimate.ledger))
+        frame = estimate_frame(first)
+        if frame is not None:
+            frame.write_csv(part / "estimate.csv")
+            frame.write_parquet(part / "estimate.parquet")
+            truth = evaluation.truth if evaluation is not None else None
+            draw_estimate(first.estimate, truth, prepared.protocol, part / "figure.png")
+        part.chmod(0o755)
+        if target.exists():
+            shutil.rmtree(target)
+        os.replace(part, target)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+    return target
+
+
+def estimate_frame(outcome: Outcome) -> pl.DataFrame | None:
+    """Return the released estimate as a table: key, estimate, stderr."""
+    estimate = outcome.estimate
+    if estimate.value is None:
+        return None
+    value = np.atleast_1d(estimate.value)
+    names = list(estimate.keys) if estimate.keys is not None else list(map(str, range(len(value))))
+    columns: dict[str, Any] = {"key": names, "estimate": value}
+    if estimate.stderr is not None:
+        columns["stderr"] = np.broadcast_to(estimate.stderr, value.shape)
+    return pl.DataFrame(columns)
+
+
+def describe(prepared: Prepared, seeds: Sequence[int]) -> dict[str, Any]:
+    """Return the configuration as resolved, with versions, seeds and revision."""
+    return {
+        **prepared.config.to_dict(),
+        "resolved": {"protocol": protocol_fields(prepared.protocol), "seeds": list(seeds)},
+        "versions": {"python": platform.python_version()} | {v: version(v) for v in VERSIONS},
+        "revision": git_revision(),
+        "not private": list(prepared.not_private),
+    }
+
+
+def protocol_fields(protocol: Protocol) -> dict[str, Any]:
+    """Return a protocol's fields as plain data; long ones are named by their size."""
+    out: dict[str, Any] = {"name": protocol.name}
+    for key, value in vars(protocol).items():
+        if isinstance(value, bool | int | float | str) or value is None:
+            out[key] = value
+        elif isinstance(value, fedhist.Keys):
+            out[key] = f"{len(value)} keys, digest {value.digest:016x}"
+        else:
+            out[key] = repr(value)
+    return out
+
+
+def metrics(
+    prepared: Prepared, outcomes: Sequence[Outcome], evaluation: Evaluation | None
+) -> dict[str, Any]:
+    """Return what was measured, the public part apart from the part that is not private."""
+    first = outcomes[0]
+    body: dict[str, Any] = {
+        "status": first.estimate.status,
+        "reason": first.estimate.reason,
+        "warnings": list(first.estimate.warnings),
+        "public": dict(first.estimate.public),
+        "noise": prepared.config.run.noise,
+        "seconds": first.seconds,
+        "rounds": [_with_rates(r) for r in first.rounds],
+    }
+    if evaluation is not None:
+        body[NOT_PRIVATE] = {
+            "why": "computed from the users' data for evaluation; do not publish",
+            "loss": evaluation.bound.loss,
+            "measured": evaluation.mean,
+            "standard error": evaluation.standard_error,
+            "repeats": len(evaluation.losses),
+            "predicted": evaluation.bound.expected,
+            "prediction is exact": evaluation.bound.exact,
+            "prediction": evaluation.bound.source,
+        }
+    return body
+
+
+def _with_rates(statistics: Mapping[str, float]) -> dict[str, float]:
+    out = dict(statistics)
+    if statistics.get("replies") and "bytes_received" in statistics:
+        out["bytes_per_client"] = statistics["bytes_received"] / statistics["replies"]
+    return out
+
+
+def ledger_in_words(protocol: Protocol, ledger: Ledger | None) -> dict[str, Any]:
+    """Return what was spent, on what, and what it guarantees, in words."""
+    guarantee, claimed = protocol.guarantee, protocol.claimed
+    body: dict[str, Any] = {
+        "guarantee": str(guarantee),
+        "unit": guarantee.unit,
+        "trust": guarantee.trust.value,
+        "adjacency": f"{guarantee.adjacency.value}: {guarantee.adjacency.in_words}",
+    }
+    if claimed != guarantee:
+        body["the paper claims"] = str(claimed)
+    if ledger is not None:
+        total = ledger.spent()
+        body |= {"spent epsilon": total.epsilon, "at delta": total.delta, "composed by": total.how}
+        body["charges"] = [
+            {
+                "label": e.label,
+                "epsilon": e.release.epsilon,
+                "delta": e.release.delta,
+                "rho": e.release.rho,
+                "cohort": None if e.cohort is None else vars(e.cohort),
+            }
+            for e in ledger.entries
+        ]
+    return body
+
+
+def git_revision() -> str | None:
+    """Return the git revision of the source tree, or None outside a checkout."""
+    home = Path(fedhist.__file__).resolve().parent.parent
+    if not (home / ".git").exists():
+        return None
+    command = ["git", "-C", str(home), "describe", "--always", "--dirty", "--abbrev=40"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    return found.stdout.strip() or None
+
+
+def _write_json(path: Path, body: Any) -> None:
+    text = json.dumps(_finite(body), indent=2, ensure_ascii=False, allow_nan=False)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def _finite(body: Any) -> Any:
+    """Spell infinities and NaN as strings: strict JSON has no word for them."""
+    if isinstance(body, dict):
+        return {str(k): _finite(v) for k, v in body.items()}
+    if isinstance(body, list | tuple):
+        return [_finite(v) for v in body]
+    if isinstance(body, float) and not math.isfinite(body):
+        return str(body)
+    return body.item() if isinstance(body, np.generic) else body

@@ -1,0 +1,142 @@
+"""Words of tweets: Sentiment140 [1]_ in its raw layout, as in the experiments of [2]_.
+
+References
+----------
+.. [1] Go, Bhayani & Huang, "Twitter sentiment classification using distant supervision", 2009.
+.. [2] Liu, Suresh, Zhu, Kairouz & Gruteser, "Algorithms for bounding contribution for histogram
+   estimation under user-level privacy", ICML 2023, section 7.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import polars as pl
+
+from fedhist.errors import PopulationError
+from fedhist.frames import items_of_rows
+from fedhist.users import Users
+from simulations.populations.base import ItemDomain, Loaded, existing
+from simulations.populations.tables import (
+    Table,
+    TableFormat,
+    first_row,
+    scan_table,
+    told_of,
+)
+
+POLARITY, USER, TEXT, WIDTH = 0, 4, 5, 6
+URL = r"\w+://\S+|www\.\S+"
+HANDLE = r"@\w+"
+WORD = r"[\p{L}\p{N}_]+(?:['’][\p{L}\p{N}_]+)*"
+ENTITIES = {"&quot;": '"', "&lt;": "<", "&gt;": ">", "&#39;": "'", "&apos;": "'", "&amp;": "&"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sentiment140(ItemDomain):
+    """Authors' word counts over all their tweets.
+
+    The paper says no more than "we parse each user's tweets to words, and treat each word as an
+    element" [2]_. It leaves open letter case, punctuation, user handles, URLs and HTML entities.
+    Chosen here: entities (``&amp;`` and the like) are decoded; a word is a maximal run of letters,
+    digits and underscores of any script, with apostrophes inside it ("can't"); all other
+    punctuation separates, so "#tag" gives "tag"; words are lower-cased; handles ("@name") and URLs
+    are not words and are left out unless asked for. No stemming, no stop words.
+
+    Parameters
+    ----------
+    path : path
+        Latin-1 CSV of polarity, id, date, query, user, text without a header. A first row whose
+        polarity is not an integer is taken for a stray header and counted as dropped.
+    lower : bool, default True
+        Whether words are lower-cased.
+    handles, urls : bool, default False
+        Whether "@name" and URLs count as items, as they are written.
+    top, domain, max_users
+        See :class:`~simulations.populations.base.ItemDomain`.
+    skip_bad_rows : bool, default False
+        Leave out and count rows without a user or a text, with a polarity that is not an integer
+        or with too many fields, instead of refusing the file.
+    """
+
+    kind: ClassVar[str] = "sentiment140"
+    path: str | Path
+    lower: bool = True
+    handles: bool = False
+    urls: bool = False
+    skip_bad_rows: bool = False
+
+    def load(self) -> Loaded:
+        """Read the file; authors without a single word are kept, with an empty record.
+
+        Raises
+        ------
+        PopulationError
+            For a missing file, another number of columns and bad rows; names the file and row.
+        """
+        path = existing(Path(self.path))
+        form = TableFormat(separator=",", encoding="latin-1")
+        first = first_row(path, ",", form)
+        if len(first) != WIDTH:
+            raise PopulationError(f"{path}: need {WIDTH} columns, the first row has {len(first)}")
+        stray = not _is_integer(first[POLARITY])
+        form = TableFormat(separator=",", encoding="latin-1", header=stray)
+        with told_of(path):
+            table = scan_table(path, [POLARITY, USER, TEXT], form)
+            rows, bad = self._good_rows(table)
+            ids, items, _ = items_of_rows(self._words(rows), user="user", item="word", count="n")
+        dropped = {"stray header": 1, **bad} if stray else bad
+        return self.bounded(Users(ids, items=items), f"words of {path.name}", dropped)
+
+    def _good_rows(self, table: Table) -> tuple[pl.LazyFrame, dict[str, int]]:
+        """Set bad rows apart before the texts become words, while rows still have numbers."""
+        polarity, user, text = map(pl.col, table.names)
+        fault = (
+            pl.when(pl.col(table.overflow or "").is_not_null())
+            .then(pl.lit("too many fields"))
+            .when(user.is_null())
+            .then(pl.lit("missing user"))
+            .when(polarity.cast(pl.Int64, strict=False).is_null())
+            .then(pl.lit("bad polarity"))
+            .when(text.is_null())
+            .then(pl.lit("missing text"))
+        )
+        rows = table.rows.select(fault=fault, polarity=polarity, user=user, text=text)
+        bad = (
+            rows.with_row_index("row")
+            .filter(pl.col("fault").is_not_null())
+            .select("row", "fault", "polarity", "user")
+            .collect(engine="streaming")
+        )
+        if len(bad) and not self.skip_bad_rows:
+            row, *values = bad.row(0)
+            raise PopulationError(
+                f"row {row + 1}: {values[0]} (polarity {values[1]!r}, user {values[2]!r}; "
+                f"bad rows in all: {len(bad)})"
+            )
+        tally = bad.group_by("fault").agg(pl.len()).sort("fault")
+        return rows.filter(pl.col("fault").is_null()), dict(tally.rows())
+
+    def _words(self, rows: pl.LazyFrame) -> pl.LazyFrame:
+        text = pl.col("text").str.replace_many(list(ENTITIES), list(ENTITIES.values()))
+        found = text.str.extract_all(f"{URL}|{HANDLE}|{WORD}")
+        words = rows.select("user", word=found).explode("word")
+        # An author whose tweets hold no word stays a user: count zero of the word "".
+        kind_url = pl.col("word").str.contains(f"^(?:{URL})")
+        kind_handle = pl.col("word").str.starts_with("@")
+        kept = pl.col("word").is_not_null()
+        kept &= pl.lit(self.urls) | ~kind_url
+        kept &= pl.lit(self.handles) | ~kind_handle
+        plain = pl.col("word").str.to_lowercase() if self.lower else pl.col("word")
+        word = pl.when(kind_url | kind_handle).then(pl.col("word")).otherwise(plain)
+        return words.select(
+            "user",
+            word=pl.when(kept).then(word).otherwise(pl.lit("")),
+            n=kept.fill_null(False).cast(pl.UInt8),
+        )
+
+
+def _is_integer(text: str) -> bool:
+    return text.strip().removeprefix("-").isdecimal()

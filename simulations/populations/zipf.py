@@ -1,0 +1,72 @@
+"""Zipf items with heavy-tailed user sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from simulations.populations.base import (
+    Loaded,
+    PopulationSpec,
+    finite,
+    positive,
+    positive_integer,
+    seed_integer,
+)
+from simulations.populations.synthetic import categorical_users
+
+
+@dataclass(frozen=True, kw_only=True)
+class Zipf(PopulationSpec):
+    """Every user draws its items from one Zipf distribution; user sizes follow a Pareto law.
+
+    Parameters
+    ----------
+    n_users : int
+    d : int
+        Items "item-1" to "item-d" (padded); they are the public domain.
+    exponent : float, default 1.0
+        Item j has probability proportional to j^-exponent; 0 is uniform.
+    mean_items : float, default 100.0
+        Expected items per user, repetitions counted.
+    tail : float, default 2.0
+        Shape a > 1 of the Pareto law of the user sizes: P(size > x) falls as x^-a, with the mean
+        exact; infinity gives every user the mean. Sizes are rounded at random to a neighbouring
+        integer, without bias.
+    seed : int, default 0
+    """
+
+    kind: ClassVar[str] = "zipf"
+    n_users: int
+    d: int
+    exponent: float = 1.0
+    mean_items: float = 100.0
+    tail: float = 2.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        positive_integer("n_users", self.n_users)
+        positive_integer("d", self.d)
+        finite("exponent", self.exponent)
+        if self.exponent < 0:
+            raise ValueError(f"exponent must be non-negative, got {self.exponent}")
+        positive("mean_items", self.mean_items)
+        if not isinstance(self.tail, int | float) or not self.tail > 1:
+            raise ValueError(f"tail must exceed 1, or the mean does not exist; got {self.tail!r}")
+        seed_integer(self.seed)
+
+    def load(self) -> Loaded:
+        """Generate the users."""
+        rng = np.random.default_rng(self.seed)
+        scale = self.mean_items * (1.0 if np.isinf(self.tail) else 1.0 - 1.0 / self.tail)
+        size = scale * (1.0 - rng.random(self.n_users)) ** (-1.0 / self.tail)
+        sizes = np.floor(size + rng.random(self.n_users)).astype(np.int64)
+        weights = np.arange(1, self.d + 1, dtype=np.float64) ** -self.exponent
+        users = categorical_users(rng, sizes, weights)
+        title = (
+            f"Zipf({self.exponent:g}) items: {self.n_users:,} users, {self.d:,} items, "
+            f"{self.mean_items:g} per user, tail {self.tail:g}"
+        )
+        return Loaded(users, title, domain=users.vocabulary)

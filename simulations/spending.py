@@ -1,0 +1,184 @@
+"""Spending across runs: a ledger file that belongs to a data set.
+
+A run reserves its whole guarantee in the file before it asks anybody, and settles to what it
+spent when it ends; a run that dies keeps its reservation. Every write replaces the file at once,
+under a lock, so that two runs cannot both take the last of a budget.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedhist.errors import BudgetExceeded
+from fedhist.ledger import SLACK, Entry, Ledger, spent
+from fedhist.privacy import Guarantee, Release
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Spending:
+    """One run's line in the ledger of a data set."""
+
+    when: str
+    what: str
+    trust: str
+    adjacency: str
+    epsilon: float
+    delta: float
+    rho: float
+    slack: float
+    state: str
+
+    @property
+    def release(self) -> Release:
+        """The run as one release."""
+        return Release(self.epsilon, self.delta, self.rho, self.slack)
+
+
+@dataclass(frozen=True)
+class Cap:
+    """The most that may ever be released from a data set."""
+
+    epsilon: float = math.inf
+    delta: float = 1e-5
+
+
+class DataLedger:
+    """The ledger file of one data set.
+
+    Parameters
+    ----------
+    path : path
+        Made by :meth:`create` or by the first run; JSON.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def read(self) -> tuple[Cap, list[Spending]]:
+        """Return the cap and the spendings, oldest first.
+
+        Raises
+        ------
+        ValueError
+            If the file exists and is not a ledger.
+        """
+        if not self.path.exists():
+            return Cap(), []
+        try:
+            body = json.loads(self.path.read_text(encoding="utf-8"))
+            if body["format"] != FORMAT:
+                raise ValueError(f"format {body['format']}, this version reads {FORMAT}")
+            cap = Cap(**{k: float(v) for k, v in body["cap"].items()})
+            lines = [Spending(**_numbers(s)) for s in body["spendings"]]
+        except (ValueError, KeyError, TypeError, AttributeError) as e:
+            raise ValueError(f"{self.path} is not a ledger: {e}") from None
+        return cap, lines
+
+    def set_cap(self, cap: Cap) -> None:
+        """Set the cap; what is spent stays."""
+        if not cap.epsilon > 0 or not 0 <= cap.delta < 1:
+            raise ValueError(f"a cap needs epsilon > 0 and delta in [0, 1), got {cap}")
+        with self._locked():
+            self._write(cap, self.read()[1])
+
+    def total(self) -> tuple[float, float]:
+        """Return (epsilon, delta) of everything released, at the cap's delta."""
+        cap, lines = self.read()
+        return _total(lines, cap.delta), cap.delta
+
+    def reserve(self, what: str, guarantee: Guarantee) -> int:
+        """Write a run's whole guarantee down before it starts; returns its line number.
+
+        Raises
+        ------
+        BudgetExceeded
+            If the run would pass the cap; nothing is written.
+        """
+        line = Spending(
+            time.strftime("%Y-%m-%d %H:%M:%S"),
+            what,
+            guarantee.trust.value,
+            guarantee.adjacency.value,
+            guarantee.epsilon,
+            guarantee.delta,
+            math.inf,
+            0.0,
+            "reserved",
+        )
+        with self._locked():
+            cap, lines = self.read()
+            after = _total([*lines, line], cap.delta)
+            if after > cap.epsilon * SLACK:
+                raise BudgetExceeded(
+                    f"{self.path}: this run would bring what is released to epsilon = {after:g} "
+                    f"at delta = {cap.delta:g}; the cap is {cap.epsilon:g} and "
+                    f"{_total(lines, cap.delta):g} is spent"
+                )
+            self._write(cap, [*lines, line])
+            return len(lines)
+
+    def settle(self, number: int, ledger: Ledger | None) -> None:
+        """Replace a reservation by what the run spent (nothing, for a refused one)."""
+        total = spent(ledger.entries, 0.0) if ledger is not None else None
+        with self._locked():
+            cap, lines = self.read()
+            line = lines[number]
+            if total is None:
+                line = replace(line, epsilon=0.0, delta=0.0, rho=0.0, state="refused")
+            else:
+                line = replace(
+                    line,
+                    epsilon=total.basic_epsilon,
+                    delta=total.basic_delta,
+                    rho=total.rho,
+                    slack=total.slack,
+                    state="spent",
+                )
+            lines[number] = line
+            self._write(cap, lines)
+
+    def _write(self, cap: Cap, lines: list[Spending]) -> None:
+        body = {
+            "format": FORMAT,
+            "cap": _words(asdict(cap)),
+            "spendings": [_words(asdict(s)) for s in lines],
+        }
+        part = self.path.with_name(self.path.name + ".part")
+        with part.open("w", encoding="utf-8") as f:
+            json.dump(body, f, indent=1, ensure_ascii=False)
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(part, self.path)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.with_name(self.path.name + ".lock").open("w") as f:
+            fcntl.flock(f, fcntl.LOCK_EX)
+            yield
+
+
+def _total(lines: list[Spending], delta: float) -> float:
+    return spent([Entry(s.what, s.release) for s in lines], delta).epsilon
+
+
+def _words(body: dict[str, Any]) -> dict[str, Any]:
+    return {
+        k: str(v) if isinstance(v, float) and not math.isfinite(v) else v for k, v in body.items()
+    }
+
+
+def _numbers(body: dict[str, Any]) -> dict[str, Any]:
+    floats = ("epsilon", "delta", "rho", "slack")
+    return {k: float(v) if k in floats else v for k, v in body.items()}

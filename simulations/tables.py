@@ -1,0 +1,179 @@
+"""What the terminal shows: tables that align in 80 columns."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from dataclasses import MISSING, fields
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from fedhist.protocol import Protocol
+from fedhist.registry import protocol_class, protocols
+from simulations.config import builtin_configs, load_config
+from simulations.job import Finished
+from simulations.spending import DataLedger
+
+MOST_ROWS = 10
+Z95 = 1.96
+
+
+def print_job(console: Console, finished: Finished) -> None:
+    """Print a finished job: what it cost, how far off it was, and its first rows."""
+    first = finished.outcomes[0]
+    estimate, protocol = first.estimate, finished.prepared.protocol
+    facts = Table(box=box.SIMPLE, show_header=False, pad_edge=False)
+    facts.add_column(style="bold", no_wrap=True)
+    facts.add_column(overflow="fold")
+    facts.add_row("protocol", f"{protocol.name} ({protocol.paper})")
+    facts.add_row("guarantee", str(protocol.guarantee))
+    if protocol.claimed != protocol.guarantee:
+        facts.add_row("the paper claims", str(protocol.claimed))
+    if estimate.ledger is not None:
+        total = estimate.ledger.spent()
+        facts.add_row(
+            "spent", f"epsilon = {total.epsilon:.6g} at delta = {total.delta:g} ({total.how})"
+        )
+    facts.add_row("noise", _noise_in_words(finished))
+    if finished.prepared.loaded is not None:
+        loaded = finished.prepared.loaded
+        facts.add_row("population", f"{loaded.title}")
+    facts.add_row("rounds", _rounds_in_words(finished))
+    if finished.evaluation is not None:
+        facts.add_row("error", _error_in_words(finished))
+    for note in finished.prepared.not_private:
+        facts.add_row("NOT PRIVATE", note)
+    for warning in estimate.warnings:
+        facts.add_row("warning", warning)
+    facts.add_row("status", estimate.status + (f": {estimate.reason}" if estimate.reason else ""))
+    console.print(facts)
+    if estimate.value is not None:
+        console.print(_estimate_table(finished))
+    console.print(f"written to {finished.folder}", soft_wrap=True)
+
+
+def _noise_in_words(finished: Finished) -> str:
+    grade = finished.prepared.config.run.noise
+    return {
+        "simulated": "simulated (NumPy, seeded: for evaluation, not for a real release)",
+        "secure": "secure (exact integer samplers, no seed)",
+    }[grade]
+
+
+def _rounds_in_words(finished: Finished) -> str:
+    first = finished.outcomes[0]
+    out = []
+    for r in first.rounds:
+        text = f"{int(r['replies'])} replies in {r.get('seconds_asking', 0.0):.2f} s"
+        if r.get("bytes_received") and r.get("replies"):
+            text += f", {r['bytes_received'] / r['replies']:,.0f} bytes each"
+        if r.get("missing"):
+            text += f", {int(r['missing'])} missing"
+        out.append(text)
+    return "\n".join(out) or "none"
+
+
+def _error_in_words(finished: Finished) -> str:
+    e = finished.evaluation
+    if e is None:
+        return "unknown"
+    plus = f" ± {e.standard_error:.3g}" if math.isfinite(e.standard_error) else ""
+    kind = "exact formula" if e.bound.exact else "theory"
+    return (
+        f"{e.bound.loss} {e.mean:.4g}{plus} measured, {e.bound.expected:.4g} predicted "
+        f"({kind}); NOT PRIVATE"
+    )
+
+
+def _estimate_table(finished: Finished) -> Table:
+    estimate = finished.outcomes[0].estimate
+    value = np.atleast_1d(np.asarray(estimate.value))
+    truth = None if finished.evaluation is None else np.atleast_1d(finished.evaluation.truth)
+    order = np.argsort(-value, kind="stable")[:MOST_ROWS]
+    title = None if len(value) <= MOST_ROWS else f"the {MOST_ROWS} largest of {len(value):,}"
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    table.add_column("item" if estimate.keys is not None else "", overflow="ellipsis", max_width=30)
+    table.add_column("estimate", justify="right")
+    table.add_column("± 95%", justify="right")
+    if truth is not None:
+        table.add_column("truth (NOT PRIVATE)", justify="right")
+    for i in order.tolist():
+        half = ""
+        if estimate.stderr is not None:
+            half = _number(Z95 * float(np.broadcast_to(estimate.stderr, value.shape)[i]))
+        name = estimate.keys[i] if estimate.keys is not None else finished.prepared.protocol.target
+        row = [name, _number(float(value[i])), half]
+        table.add_row(*row, *([_number(float(truth[i]))] if truth is not None else []))
+    return table
+
+
+def _number(x: float) -> str:
+    return f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.4g}"
+
+
+def print_protocols(console: Console) -> None:
+    """List the registered protocols."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("protocol", "target", "trust", "guarantee of its example", "paper"):
+        table.add_column(column, overflow="fold")
+    for name, cls in sorted(protocols().items()):
+        g = cls.example().guarantee
+        delta = f", {g.delta:g}" if g.delta else ""
+        words = f"({g.epsilon:g}{delta}), {g.adjacency.value}"
+        table.add_row(name, cls.target, g.trust.value, words, cls.paper)
+    console.print(table)
+    console.print("fedhist protocols NAME shows the parameters.")
+
+
+def print_protocol(console: Console, name: str) -> None:
+    """Show one protocol: its docstring, parameters and defaults."""
+    cls = protocol_class(name)
+    console.print(f"[bold]{name}[/]  ({cls.paper})", soft_wrap=True)
+    console.print(inspect.getdoc(cls) or "", markup=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("parameter", "type", "default"):
+        table.add_column(column, overflow="fold")
+    for f in fields(cls):  # type: ignore[arg-type]
+        table.add_row(f.name, str(f.type), _default(f))
+    console.print(table)
+    _print_guarantee(console, cls)
+
+
+def _default(f: Any) -> str:
+    return "required" if f.default is MISSING else repr(f.default)
+
+
+def _print_guarantee(console: Console, cls: type[Protocol]) -> None:
+    g = cls.example().guarantee
+    console.print(f"Guarantee of its example: {g}", soft_wrap=True)
+    console.print(f"Adjacency: {g.adjacency.in_words}.", soft_wrap=True)
+
+
+def print_configs(console: Console) -> None:
+    """List the built-in configurations."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("configuration", "protocol", "population", "runtime"):
+        table.add_column(column)
+    for name in builtin_configs():
+        config = load_config(name)
+        table.add_row(name, config.protocol["name"], config.population["kind"], config.run.runtime)
+    console.print(table)
+
+
+def print_ledger(console: Console, ledger: DataLedger) -> None:
+    """Show what has been released from a data set."""
+    cap, lines = ledger.read()
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("when", "run", "trust", "adjacency", "epsilon", "delta", "state"):
+        table.add_column(column, overflow="fold")
+    for s in lines:
+        row = (s.when, s.what, s.trust, s.adjacency, f"{s.epsilon:.4g}", f"{s.delta:g}", s.state)
+        table.add_row(*row)
+    console.print(table)
+    epsilon, delta = ledger.total()
+    limit = "no cap" if math.isinf(cap.epsilon) else f"the cap is {cap.epsilon:g}"
+    console.print(f"released: epsilon = {epsilon:.6g} at delta = {delta:g}; {limit}")

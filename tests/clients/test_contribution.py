@@ -1,0 +1,202 @@
+"""Clip and sum: kernels against a short obvious NumPy version, bit identity, exact norms."""
+
+import math
+import tracemalloc
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from clients.contribution import clip_rows, clipped_counts, domain_lookup, grid_limit
+from fedhist.keys import Keys
+from fedhist.query import CHUNK
+from fedhist.users import Items, Users
+
+
+def population(n, d, seed=0, high=40, dtype=np.uint32, most=8):
+    """Users with 0 to ``most`` distinct items of d each."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(0, min(d, most) + 1, n)
+    indptr = np.concatenate(([0], np.cumsum(sizes)))
+    item = np.concatenate([rng.choice(d, s, replace=False) for s in sizes] or [np.zeros(0)]).astype(
+        np.uint32
+    )
+    count = rng.integers(1, high, len(item), dtype=np.uint64).astype(dtype)
+    return Items(Keys.range(d), indptr, item, count)
+
+
+def dense(items, lookup, d):
+    """(n, d) in-domain counts as exact Python integers."""
+    rows = np.zeros((len(items.indptr) - 1, d), dtype=object)
+    for u, (a, b) in enumerate(zip(items.indptr, items.indptr[1:], strict=False)):
+        for j, c in zip(items.item[a:b], items.count[a:b], strict=True):
+            at = int(j) if lookup is None else int(lookup[j])
+            if at >= 0:
+                rows[u, at] += int(c)
+    return rows
+
+
+def oracle(rows, clip, norm):
+    """The textbook: every row times C / max(C, norm)."""
+    x = rows.astype(np.float64)
+    size = np.linalg.norm(x, norm, axis=1)
+    weight = np.divide(clip, size, out=np.ones_like(size), where=size > clip)
+    return x * weight[:, None]
+
+
+def scatter(rows, n, d):
+    indptr, item, value = rows
+    out = np.zeros((n, d), dtype=value.dtype)
+    np.add.at(out, (np.repeat(np.arange(n), np.diff(indptr)), item), value)
+    return out
+
+
+LOOKUPS = {
+    "whole": None,
+    "half": np.where(np.arange(12) % 2, np.arange(12)[::-1] // 2, -1).astype(np.int32),
+    "none": np.full(12, -1, dtype=np.int32),
+}
+
+
+@pytest.mark.parametrize("lookup", LOOKUPS.values(), ids=LOOKUPS)
+@pytest.mark.parametrize("norm", [1, 2])
+@pytest.mark.parametrize("dtype", [np.uint32, np.uint64])
+@pytest.mark.parametrize("clip", [0.0, 7.25, 1e9])
+def test_rows_and_sum_agree_with_the_textbook(lookup, norm, dtype, clip):
+    items = population(300, 12, dtype=dtype)
+    want = oracle(dense(items, lookup, 12), clip, norm)
+    got = scatter(clip_rows(items, lookup, clip, norm), 300, 12)
+    np.testing.assert_allclose(got, want, rtol=4e-16, atol=0)
+    total = clipped_counts(items, lookup, 12, clip, norm, 0.0, CHUNK)
+    np.testing.assert_allclose(total, want.sum(axis=0), rtol=1e-13, atol=0)
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+@pytest.mark.parametrize("bits", [24, 32, 40, 61])
+def test_huge_counts_neither_overflow_nor_lose_the_norm(norm, bits):
+    items = population(200, 12, seed=bits, high=1 << bits, dtype=np.uint64)
+    items.count[::3] = (1 << bits) - 1
+    rows = dense(items, None, 12)
+    got = scatter(clip_rows(items, None, 1000.0, norm), 200, 12)
+    np.testing.assert_allclose(got, oracle(rows, 1000.0, norm), rtol=1e-14, atol=0)
+    big = rows.sum(axis=1) > 1000
+    np.testing.assert_allclose(np.linalg.norm(got[big], norm, axis=1), 1000.0, rtol=1e-14)
+
+
+@pytest.mark.parametrize("grid", [0.0, 1 / 3])
+@pytest.mark.parametrize("norm", [1, 2])
+@pytest.mark.parametrize("lookup", LOOKUPS.values(), ids=LOOKUPS)
+def test_fused_sum_is_the_folded_rows_bit_for_bit(grid, norm, lookup):
+    n, chunk = 1000, 64
+    items = population(n, 12, seed=5)
+    total = clipped_counts(items, lookup, 12, 3.7, norm, grid, chunk)
+    folded = np.zeros(12, dtype=total.dtype)
+    for a in range(0, n, chunk):
+        p = items.indptr[a : min(a + chunk, n) + 1]
+        part = Items(
+            items.vocabulary, p - p[0], items.item[p[0] : p[-1]], items.count[p[0] : p[-1]]
+        )
+        _, item, value = clip_rows(part, lookup, 3.7, norm, grid)
+        if grid:
+            np.add.at(folded, item, value)
+        else:
+            folded += np.bincount(item, value, 12)
+    assert total.tobytes() == folded.tobytes()
+
+
+def test_chunks_fix_the_order_of_additions():
+    """Guards the test above: on this population the order of additions does matter."""
+    items = population(1000, 12, seed=5)
+    sums = {clipped_counts(items, None, 12, 3.7, 2, 0.0, c).tobytes() for c in (1, 7, 64, 1000)}
+    assert len(sums) > 1
+
+
+one_user = st.lists(st.integers(1, 1 << 40) | st.integers(1, 30), min_size=0, max_size=12)
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    counts=one_user,
+    clip=st.floats(1e-3, 1e9),
+    steps=st.integers(1, 5000) | st.floats(1.0, 2.0**30),
+    norm=st.sampled_from([1, 2]),
+)
+@example(counts=[1, 1, 1], clip=0.3, steps=3, norm=1)  # 0.3 / 0.1 < 3 in doubles
+@example(counts=[49], clip=10.0, steps=1024, norm=2)
+@example(counts=[3, 4], clip=5.0, steps=1024, norm=2)
+@example(counts=[7] * 10, clip=1.0, steps=10, norm=1)
+@example(counts=[1] * 12, clip=12.0, steps=12, norm=1)
+def test_grid_norm_never_exceeds_the_clip_in_exact_arithmetic(counts, clip, steps, norm):
+    grid = clip / steps
+    count = np.array(counts, dtype=np.uint64)
+    items = Items(
+        Keys.range(12),
+        np.array([0, len(counts)]),
+        np.arange(len(counts), dtype=np.uint32),
+        count,
+    )
+    _, _, value = clip_rows(items, None, clip, norm, grid)
+    assert value.dtype == np.int64
+    h = [Fraction(int(v)) * Fraction(grid) for v in value]
+    assert sum(x**norm for x in h) <= Fraction(clip) ** norm
+    # and it is the floor of the clipped vector: below it, by less than one step
+    want = oracle(count[None, :].astype(object), clip, norm)[0]
+    for got, x in zip(h, want, strict=True):
+        assert -1e-9 <= (x - float(got)) / max(grid, 1e-12 * x) <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+@pytest.mark.parametrize(("clip", "grid"), [(10.0, 10 / 1024), (3.0, 0.75), (0.3, 0.1), (7.3, 0.7)])
+def test_one_item_users_reach_the_limit_exactly(clip, grid, norm):
+    """Rounding down costs no step where the clipped value lies on the grid."""
+    count = np.arange(math.ceil(clip), 3000, dtype=np.uint32)
+    n = len(count)
+    items = Items(Keys.range(1), np.arange(n + 1), np.zeros(n, dtype=np.uint32), count)
+    _, _, value = clip_rows(items, None, clip, norm, grid)
+    assert (value == int(Fraction(clip) / Fraction(grid))).all()
+
+
+def test_grid_limit_is_exact():
+    assert grid_limit(0.3, 0.1, 1) == 2  # the double 0.3 is below three times the double 0.1
+    assert grid_limit(1024.0, 1.0, 2) == 1024**2
+    assert grid_limit(0.0, 0.1, 1) == 0
+    with pytest.raises(ValueError, match=r"below 2\^31, got 2147483648.0 / 1"):
+        grid_limit(2.0**31, 1.0, 1)
+
+
+def test_lookup_matches_items_in_any_script():
+    words = ["日本", "עברית", "é", "e\u0301", "🍎", "a b\n", "\x00"]
+    users = Users.from_records({"u": {w: i + 1 for i, w in enumerate(words)}, "v": {}})
+    domain = Keys.of(["🍎", "é", "чай", "日本"])
+    lookup = domain_lookup(domain, users.vocabulary)
+    total = clipped_counts(users.counts, lookup, 4, 1e6, 1, 0.0, CHUNK)
+    assert total.tolist() == [5, 3, 0, 1]
+    assert domain_lookup(domain, domain) is None
+
+
+def test_items_outside_the_domain_do_not_enter_the_norm():
+    users = Users.from_records({"u": {"in": 3, "out": 1 << 40}})
+    lookup = domain_lookup(Keys.of(["in"]), users.vocabulary)
+    for norm in (1, 2):
+        for grid in (0.0, 1.0):
+            total = clipped_counts(users.counts, lookup, 1, 3.0, norm, grid, CHUNK)
+            assert total.tolist() == [3]
+
+
+def test_the_fused_sum_copies_no_data():
+    items = population(20_000, 12, most=12)
+    clipped_counts(items, None, 12, 3.0, 2, 0.0, CHUNK)
+    tracemalloc.start()
+    clipped_counts(items, None, 12, 3.0, 2, 0.0, CHUNK)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 0.05 * (items.item.nbytes + items.count.nbytes)
+
+
+def test_read_only_columns_are_accepted():
+    items = population(50, 12)
+    for a in (items.indptr, items.item, items.count):
+        a.setflags(write=False)
+    assert clipped_counts(items, None, 12, 3.0, 1, 0.0, CHUNK).shape == (12,)

@@ -1,0 +1,183 @@
+"""Every statistical test here uses a fixed seed; false-alarm probabilities are written beside."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+
+from clients.randomizers import (
+    bin_indices,
+    neighbours,
+    onebit,
+    randomize,
+    unary_votes,
+    user_means,
+)
+from fedhist.channels import OneBitChannel, UnaryChannel, scalar_channel
+from fedhist.streams import SeededStreams, SystemStreams
+from fedhist.users import Samples
+
+N = 200_000
+CHANCE = 1e-6  # false-alarm probability of each chi-squared test
+
+
+def streams(n: int, seed: int = 0) -> SeededStreams:
+    return SeededStreams(np.arange(1, n + 1, dtype=np.uint64) * np.uint64(7919), seed, "test")
+
+
+def unpack(votes: np.ndarray, n_bits: int) -> np.ndarray:
+    return np.unpackbits(votes.view(np.uint8), axis=1, count=n_bits, bitorder="little")
+
+
+# -- data to means and bins ------------------------------------------------------------------
+
+
+def test_user_means_against_a_loop() -> None:
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(0, 6, 300)
+    indptr = np.concatenate(([0], np.cumsum(sizes)))
+    values = rng.normal(0, 3, (indptr[-1], 2))
+    values[rng.integers(0, len(values), 20), 1] = np.nan
+    values[rng.integers(0, len(values), 20), 1] = [1e300, -1e300, np.inf, -np.inf] * 5
+    for cap in (0, 1, 3):
+        found = user_means(Samples(indptr, values), -1.0, 2.0, max_items=cap, column=1)
+        for u, got in enumerate(found):
+            x = values[indptr[u] : indptr[u + 1], 1]
+            x = np.clip(x[:cap] if cap else x, -1.0, 2.0)
+            want = x.mean() if len(x) else np.nan
+            assert got == pytest.approx(want, abs=1e-15, nan_ok=True)
+
+
+def test_user_means_of_nobody_and_of_trailing_empty_users() -> None:
+    assert len(user_means(Samples(np.zeros(1, np.int64), np.empty((0, 1))), 0, 1)) == 0
+    assert np.isnan(user_means(Samples(np.zeros(4, np.int64), np.empty((0, 1))), 0, 1)).all()
+    found = user_means(Samples(np.array([0, 1, 1, 1]), np.array([[0.5]])), 0, 1)
+    assert found[0] == 0.5
+    assert np.isnan(found[1:]).all()
+
+
+def test_a_mean_does_not_depend_on_the_batch() -> None:
+    rng = np.random.default_rng(1)
+    sizes = rng.integers(0, 300, 50)
+    indptr = np.concatenate(([0], np.cumsum(sizes)))
+    values = rng.normal(size=(indptr[-1], 1))
+    whole = user_means(Samples(indptr, values), -1, 1)
+    for u in range(50):
+        own = values[indptr[u] : indptr[u + 1]].copy()
+        alone = user_means(Samples(np.array([0, len(own)]), own), -1, 1)
+        assert np.array_equal(alone, whole[u : u + 1], equal_nan=True)
+
+
+def test_bins_have_equal_width_and_closed_ends() -> None:
+    x = np.array([-3.0, -1.0, -0.5, -1e-9, 0.0, 0.999, 1.0, 9.0, np.inf, -np.inf, np.nan])
+    assert bin_indices(x, -1.0, 1.0, 4).tolist() == [0, 0, 1, 1, 2, 3, 3, 3, 3, 0, -1]
+
+
+def test_neighbours_stay_inside() -> None:
+    assert neighbours(np.array([0, 2, 4, -1]), 5).tolist() == [
+        [0, -1, 1],
+        [2, 1, 3],
+        [4, 3, -1],
+        [-1, -1, -1],
+    ]
+
+
+# -- votes -----------------------------------------------------------------------------------
+
+
+def test_votes_without_noise_are_the_truth_and_never_exceed_the_cap() -> None:
+    wanted = np.array([[3, 70, 5, 6], [-1, 99, -1, 2], [-1, 200, -5, -1], [4, 4, 4, 4]])
+    votes = unary_votes(wanted, 100, UnaryChannel(math.inf, ones=2), streams(4))
+    assert votes.shape == (4, 2)
+    assert votes.dtype == np.uint64
+    found = [np.flatnonzero(row).tolist() for row in unpack(votes, 128)]
+    assert found == [[3, 70], [2, 99], [], [4]]
+    system = unary_votes(wanted, 100, UnaryChannel(math.inf, ones=2), SystemStreams(4))
+    assert np.array_equal(system, votes)
+
+
+@pytest.mark.parametrize("held", [[], [1], [0, 2]])
+def test_votes_follow_the_channel(held: list[int]) -> None:
+    channel = UnaryChannel(1.0, ones=2)
+    wanted = np.tile(np.array((held + [-1, -1])[:2]), (N, 1))
+    votes = unary_votes(wanted, 3, channel, streams(N, seed=len(held)))
+    inputs = [np.flatnonzero(r).tolist() for r in channel.inputs(3)]
+    expected = channel.transition(3)[inputs.index(held)] * N
+    assert chisquare(np.bincount(votes[:, 0], minlength=8), expected).pvalue > CHANCE
+
+
+# -- scalars ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["laplace", "onebit", "piecewise"])
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+@pytest.mark.parametrize("u", [-1.0, 0.0, 0.4, 1.0])
+def test_reports_follow_the_channel(kind: str, epsilon: float, u: float) -> None:
+    channel = scalar_channel(kind, epsilon)
+    z = randomize(np.full(N, u), channel, streams(N, seed=round(10 * epsilon + u)))
+    if kind == "onebit":
+        assert z.dtype == np.int8
+        counts = np.array([(z == -1).sum(), (z == 1).sum()])
+        expected = channel.density(u, np.array([-1.0, 1.0]))
+    else:
+        reach = channel.bound if kind == "piecewise" else 1 + 5 * 2 / epsilon
+        edges = np.linspace(-reach, reach, 33)
+        fine = np.linspace(-reach, reach, 32 * 4000 + 1)
+        cells = channel.density(u, (fine[1:] + fine[:-1]) / 2) * np.diff(fine)
+        expected = cells.reshape(32, 4000).sum(axis=1)
+        counts = np.histogram(z, edges)[0]
+        expected = np.append(expected, max(1 - expected.sum(), 1e-12))
+        counts = np.append(counts, N - counts.sum())
+        if kind == "piecewise":
+            assert counts[-1] == 0  # nothing leaves [-C, C]
+            counts, expected = counts[:-1], expected[:-1]
+    assert chisquare(counts, expected / expected.sum() * N).pvalue > CHANCE
+    # z-tests of mean and second central moment; each fails by chance with probability 6e-7
+    x = z / channel.gain
+    deviation = x.mean() - u
+    sd = math.sqrt(float(channel.variance(u)) / N)
+    assert abs(deviation) < 5 * sd
+    square = (x - u) ** 2
+    spread = square.std() / math.sqrt(N)
+    assert abs(square.mean() - float(channel.variance(u))) < 5 * spread + 1e-9
+
+
+@pytest.mark.parametrize("kind", ["laplace", "onebit", "piecewise"])
+def test_nan_is_the_midpoint_and_absurd_values_are_clipped(kind: str) -> None:
+    channel = scalar_channel(kind, 1.0)
+    u = np.array([np.nan, 1e300, -1e300, np.inf, -np.inf])
+    plain = np.array([0.0, 1.0, -1.0, 1.0, -1.0])
+    assert np.array_equal(randomize(u, channel, streams(5)), randomize(plain, channel, streams(5)))
+
+
+def test_without_noise_reports_are_exact() -> None:
+    u = np.array([-1.0, -0.123, 0.0, 1.0, 7.0])
+    for kind in ("laplace", "piecewise"):
+        z = randomize(u, scalar_channel(kind, math.inf), streams(5))
+        assert z == pytest.approx(np.clip(u, -1, 1), abs=1e-15)
+    # a bit cannot hold a real number; at the ends it is exact, elsewhere it is unbiased
+    z = onebit(np.repeat([-1.0, 1.0], 100), OneBitChannel(math.inf), streams(200))
+    assert z.tolist() == [-1] * 100 + [1] * 100
+
+
+@pytest.mark.parametrize("kind", ["laplace", "onebit", "piecewise", "unary"])
+def test_a_report_depends_on_its_own_user_alone(kind: str) -> None:
+    n = 200
+    ids = np.arange(1, n + 1, dtype=np.uint64)
+    u = np.linspace(-1, 1, n)
+
+    def report(rows: np.ndarray) -> np.ndarray:
+        rng = SeededStreams(ids[rows], 3, "batch")
+        if kind == "unary":
+            return unary_votes(rows % 70, 70, UnaryChannel(1.0), rng)
+        return randomize(u[rows], scalar_channel(kind, 1.0), rng)
+
+    rows = np.arange(n)
+    whole = report(rows)
+    assert np.array_equal(report(rows[::-1])[::-1], whole)
+    for cut in (1, 64, 199):
+        parts = np.concatenate((report(rows[:cut]), report(rows[cut:])))
+        assert np.array_equal(parts, whole)

@@ -1,0 +1,275 @@
+"""Frames become users: grouping against an obvious dict, and every kind of bad row."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from collections import Counter, defaultdict
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedhist.errors import PopulationError
+from fedhist.frames import items_of_rows, nearest
+from fedhist.keys import Keys, user_ids
+from fedhist.users import Users
+
+NAMES = st.sampled_from(["ann", "bob", "a", "ab", "é", "日本", "😀", "\uffff", "", " ", "0", "00"])
+
+
+def records(users: Users) -> dict[int, dict[str, int]]:
+    """The users as id -> item -> count, checking the layout on the way."""
+    items = users.counts
+    assert items.item.dtype == np.uint32
+    assert items.count.dtype in (np.uint32, np.uint64)
+    assert users.ids.dtype == np.uint64
+    assert (np.diff(users.ids.astype(object)) > 0).all()
+    raw = [s.encode() for s in items.vocabulary]
+    assert raw == sorted(raw)
+    out = {}
+    for k, user in enumerate(users.ids.tolist()):
+        row = slice(items.indptr[k], items.indptr[k + 1])
+        positions = items.item[row].tolist()
+        assert positions == sorted(set(positions))  # byte order, no repetition
+        out[user] = {items.vocabulary[j]: int(c) for j, c in zip(positions, items.count[row])}
+    return out
+
+
+def id_of(name: str) -> int:
+    return int(user_ids(Keys.of([name]))[0])
+
+
+def by_dict(rows: list[tuple[str, str, int]]) -> dict[int, dict[str, int]]:
+    """The slow obvious grouping."""
+    out: dict[int, Counter[str]] = defaultdict(Counter)
+    for user, item, count in rows:
+        out[id_of(user)][item] += count
+    return {u: {j: c for j, c in counts.items() if c} for u, counts in out.items()}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(NAMES, NAMES, st.integers(0, 1 << 40)), min_size=1, max_size=40))
+def test_counts_match_a_dict(rows: list[tuple[str, str, int]]) -> None:
+    frame = pl.DataFrame(rows, schema=["u", "i", "c"], orient="row")
+    expected = by_dict(rows)
+    assert records(Users.from_frame(frame, user="u", item="i", count="c")) == expected
+    backwards = Users.from_frame(frame.reverse().lazy(), user="u", item="i", count="c")
+    assert records(backwards) == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(NAMES, NAMES), min_size=1, max_size=40))
+def test_events_match_a_dict(rows: list[tuple[str, str]]) -> None:
+    frame = pl.DataFrame(rows, schema=["u", "i"], orient="row")
+    got = records(Users.from_frame(frame, user="u", item="i"))
+    assert got == by_dict([(u, i, 1) for u, i in rows])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(NAMES, st.floats(width=64), st.floats(width=64)), min_size=1))
+def test_samples_match_a_dict(rows: list[tuple[str, float, float]]) -> None:
+    frame = pl.DataFrame(rows, schema=["u", "x", "y"], orient="row")
+    users = Users.from_frame(frame, user="u", value=["x", "y"])
+    slow = defaultdict(list)
+    for user, x, y in rows:
+        slow[id_of(user)].append((x, y))
+    assert users.ids.tolist() == sorted(slow)
+    expected = np.array([pair for u in sorted(slow) for pair in slow[u]])
+    np.testing.assert_array_equal(users.reals.values, expected)  # NaN in its place, order kept
+    assert users.n_items().tolist() == [len(slow[u]) for u in sorted(slow)]
+
+
+def test_large_random_table_equals_from_counts() -> None:
+    rng = np.random.default_rng(5)
+    u, j, c = rng.integers(0, 700, 20_000), rng.integers(0, 300, 20_000), rng.integers(0, 9, 20_000)
+    frame = pl.DataFrame({"u": u, "i": j, "c": c})
+    got = Users.from_frame(frame, user="u", item="i", count="c")
+    names = Keys.of(map(str, range(700)))
+    expected = Users.from_counts(user_ids(names), u, j, c, Keys.range(300))
+    assert records(got) == {
+        k: v for k, v in slow_records(expected).items() if k in set(got.ids.tolist())
+    }
+    assert len(got) == len(np.unique(u))
+
+
+def slow_records(users: Users) -> dict[int, dict[str, int]]:
+    items = users.counts
+    return {
+        int(user): {
+            items.vocabulary[int(j)]: int(c)
+            for j, c in zip(items.item[a:b], items.count[a:b], strict=True)
+        }
+        for user, a, b in zip(users.ids, items.indptr, items.indptr[1:], strict=False)
+    }
+
+
+def test_ids_are_those_of_the_names_even_from_a_slice() -> None:
+    frame = pl.DataFrame({"u": ["zoe", "ann", "日本", "bob"], "i": ["x"] * 4})
+    users = Users.from_frame(frame[1:3], user="u", item="i")
+    assert users.ids.tolist() == sorted([id_of("ann"), id_of("日本")])
+
+
+@pytest.mark.parametrize(
+    ("column", "text"),
+    [
+        (pl.Series([1, 2, 1]), ["1", "2"]),
+        (pl.Series([-1, 0, -1], dtype=pl.Int8), ["-1", "0"]),
+        (pl.Series([1.5, 2.0, 1.5]), ["1.5", "2.0"]),
+        (pl.Series([True, False, True]), ["false", "true"]),
+        (pl.Series(["b", "a", "b"], dtype=pl.Categorical), ["a", "b"]),
+        (pl.Series(["b", "a", "b"], dtype=pl.Enum(["b", "a"])), ["a", "b"]),
+        (pl.Series([b"b", b"a", b"b"]), ["a", "b"]),
+        (pl.Series([datetime.date(2024, 1, 2)] * 3), ["2024-01-02"]),
+        (pl.Series([decimal.Decimal("1.50")] * 3), ["1.50"]),
+    ],
+)
+def test_any_type_is_compared_as_text(column: pl.Series, text: list[str]) -> None:
+    frame = pl.DataFrame({"x": column})
+    users = Users.from_frame(frame, user="x", item="x")
+    assert sorted(users.vocabulary) == text
+    assert set(users.ids.tolist()) == {id_of(t) for t in text}
+
+
+def test_types_without_a_text_form_are_refused() -> None:
+    frame = pl.DataFrame({"u": [[1, 2]], "i": ["a"]})
+    with pytest.raises(PopulationError, match="List"):
+        Users.from_frame(frame, user="u", item="i")
+    with pytest.raises(PopulationError, match="cannot be read"):
+        Users.from_frame(pl.DataFrame({"u": [b"\xff"], "i": ["a"]}), user="u", item="i")
+    with pytest.raises(PopulationError, match="polars or pandas frame, got dict"):
+        Users.from_frame({"u": ["ann"]}, user="u", item="i")
+
+
+def test_zero_counts_keep_the_user_but_not_the_item() -> None:
+    frame = pl.DataFrame({"u": ["a", "b"], "i": ["x", "y"], "c": [0, 3]})
+    users = Users.from_frame(frame, user="u", item="i", count="c")
+    assert records(users) == {id_of("a"): {}, id_of("b"): {"y": 3}}
+    assert list(users.vocabulary) == ["y"]
+    empty = Users.from_frame(frame[:1], user="u", item="i", count="c")
+    assert records(empty) == {id_of("a"): {}}
+
+
+def test_wide_counts() -> None:
+    frame = pl.DataFrame({"u": ["a", "a"], "i": ["x", "x"], "c": [1 << 31, 1 << 31]})
+    users = Users.from_frame(frame, user="u", item="i", count="c")
+    assert users.counts.count.dtype == np.uint64
+    assert users.counts.count.tolist() == [1 << 32]
+    frame = frame.with_columns(c=pl.lit((1 << 53) - 1))
+    with pytest.raises(PopulationError, match="below 2\\^53"):
+        Users.from_frame(frame, user="u", item="i", count="c")
+
+
+@pytest.mark.parametrize(
+    ("counts", "value"),
+    [
+        ([1, 2, -3], "'-3'"),
+        ([1.0, 2.0, 2.5], "'2.5'"),
+        ([1.0, 2.0, float("nan")], "'NaN'"),
+        ([1.0, 2.0, float("inf")], "'inf'"),
+        ([1, 2, None], "None"),
+        (["1", " 2 ", "two"], "'two'"),
+        ([1, 2, 1 << 53], f"'{1 << 53}'"),
+    ],
+)
+def test_bad_counts_name_row_and_value(counts: list[object], value: str) -> None:
+    frame = pl.DataFrame({"u": ["a", "b", "c"], "i": ["x"] * 3, "c": counts})
+    with pytest.raises(PopulationError) as caught:
+        Users.from_frame(frame, user="u", item="i", count="c")
+    assert "row 3: bad count" in str(caught.value)
+    assert value in str(caught.value)
+    good = Users.from_frame(frame[:2], user="u", item="i", count="c")
+    assert good.counts.count.tolist() in ([1, 2], [2, 1])
+
+
+@pytest.mark.parametrize("column", [[True, False], [datetime.date(2024, 1, 1)] * 2])
+def test_counts_of_another_type(column: list[object]) -> None:
+    frame = pl.DataFrame({"u": ["a", "b"], "i": ["x", "y"], "c": column})
+    with pytest.raises(PopulationError, match="counts must be numbers, but column 'c'"):
+        Users.from_frame(frame, user="u", item="i", count="c")
+
+
+def test_missing_users_and_items_name_the_row() -> None:
+    frame = pl.DataFrame({"u": ["a", None, None], "i": ["x", "y", "z"]})
+    with pytest.raises(PopulationError, match=r"row 2: missing user \(item 'y'\) \(2 bad rows"):
+        Users.from_frame(frame, user="u", item="i")
+    with pytest.raises(PopulationError, match=r"row 2: missing item \(user 'y'\)"):
+        Users.from_frame(frame, user="i", item="u")
+    with pytest.raises(PopulationError, match="row 2: missing user"):
+        Users.from_frame(frame.with_columns(v=1.0), user="u", value="v")
+    frame = pl.DataFrame({"u": [1.0, float("nan")], "i": ["x", "y"]})
+    with pytest.raises(PopulationError, match="row 2: missing user"):
+        Users.from_frame(frame, user="u", item="i")
+
+
+def test_first_bad_row_of_a_long_frame() -> None:
+    n = 300_000
+    frame = pl.DataFrame({"u": np.arange(n) % 7, "i": np.arange(n) % 5, "c": np.ones(n, int)})
+    frame[123_456, "c"] = -1
+    frame[250_000, "c"] = -2
+    with pytest.raises(PopulationError, match=r"row 123457: bad count '-1'.*\(2 bad rows in all"):
+        Users.from_frame(frame, user="u", item="i", count="c")
+
+
+def test_missing_columns_name_the_nearest() -> None:
+    frame = pl.DataFrame({"user": ["a"], "item": ["x"], "weight": [1]})
+    with pytest.raises(PopulationError, match="no column 'usr'; did you mean 'user'"):
+        Users.from_frame(frame, user="usr", item="item")
+    with pytest.raises(PopulationError, match="no column 'items'; did you mean 'item'"):
+        Users.from_frame(frame.lazy(), user="user", item="items")
+    with pytest.raises(PopulationError, match="no column 'wieght'; did you mean 'weight'"):
+        Users.from_frame(frame, user="user", item="item", count="wieght")
+    with pytest.raises(PopulationError, match="no column 'zzz'; there are 'user', 'item', 'wei"):
+        Users.from_frame(frame, user="user", value="zzz")
+    assert nearest("x", []) == ""
+
+
+def test_item_and_value_exclude_each_other() -> None:
+    frame = pl.DataFrame({"u": ["a"], "i": ["x"], "v": [1.0]})
+    with pytest.raises(ValueError, match="exactly one"):
+        Users.from_frame(frame, user="u")
+    with pytest.raises(ValueError, match="exactly one"):
+        Users.from_frame(frame, user="u", item="i", value="v")
+    with pytest.raises(ValueError, match="count='i' goes with item"):
+        Users.from_frame(frame, user="u", value="v", count="i")
+
+
+@pytest.mark.parametrize("value", [None, "v"])
+def test_frames_without_rows(value: str | None) -> None:
+    frame = pl.DataFrame(schema={"u": pl.String, "i": pl.String, "v": pl.Float64})
+    item = "i" if value is None else None
+    with pytest.raises(PopulationError, match="no rows"):
+        Users.from_frame(frame, user="u", item=item, value=value)
+
+
+def test_samples_null_is_nan_and_text_is_refused() -> None:
+    frame = pl.DataFrame({"u": ["a", "a", "b"], "v": [1, None, 3]})
+    users = Users.from_frame(frame, user="u", value="v")
+    assert users.reals.values.shape == (3, 1)
+    assert np.isnan(users.reals.values).sum() == 1
+    frame = frame.with_columns(v=pl.Series(["1", "nan", "x"]))
+    with pytest.raises(PopulationError, match="row 3: bad value 'x'"):
+        Users.from_frame(frame, user="u", value="v")
+    frame = frame.with_columns(v=pl.Series([None, None, None]))
+    assert np.isnan(Users.from_frame(frame, user="u", value="v").reals.values).all()
+
+
+def test_skipped_rows_are_counted_and_leave_no_trace() -> None:
+    frame = pl.DataFrame(
+        {
+            "u": ["a", None, "b", "c", "a"],
+            "i": ["x", "only-bad", None, "y", "x"],
+            "c": [1, 1, 1, -1, 2],
+        }
+    )
+    ids, items, dropped = items_of_rows(
+        frame.lazy(), user="u", item="i", count="c", skip_bad_rows=True
+    )
+    assert ids.tolist() == [id_of("a")]
+    assert list(items.vocabulary) == ["x"]
+    assert items.count.tolist() == [3]
+    assert dropped == {"missing user": 1, "missing item": 1, "bad count": 1}
+    with pytest.raises(PopulationError, match="no rows"):
+        items_of_rows(frame[1:4].lazy(), user="u", item="i", count="c", skip_bad_rows=True)

@@ -1,0 +1,154 @@
+"""Laws of the Curator's noise, both grades.
+
+Chi-squared and Kolmogorov-Smirnov tests. Simulated draws have fixed seeds; secure ones cannot, so
+every test here rejects at p < 1e-9: with about 30 such tests a run fails by chance once in 3e7.
+"""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedhist.curator import NoiseSource
+from server.noise import SecureNoise, SimulatedNoise
+
+ALARM = 1e-9
+GRADES = {"simulated": lambda: SimulatedNoise(11, 3), "secure": SecureNoise}
+grades = pytest.mark.parametrize("make", GRADES.values(), ids=GRADES)
+
+
+def chi2_p(draws, pmf, span):
+    """p-value of integer draws against a pmf on -span..span, tails pooled to 10 expected."""
+    k = np.arange(-span, span + 1)
+    p = pmf(k)
+    p = p / p.sum()
+    edges = [0]
+    total = 0.0
+    for i, q in enumerate(p):
+        total += q * draws.size
+        if total >= 10:
+            edges.append(i + 1)
+            total = 0.0
+    edges[-1] = len(k)
+    cell = np.searchsorted(np.array(edges), np.clip(draws.ravel(), -span, span) + span, "right") - 1
+    got = np.bincount(np.minimum(cell, len(edges) - 2), minlength=len(edges) - 1)
+    want = np.add.reduceat(p, edges[:-1]) * draws.size
+    return stats.chisquare(got, want).pvalue
+
+
+@grades
+@pytest.mark.parametrize("scale", [0.05, 0.4, 1.0, 7.3, 60.0])
+def test_discrete_laplace_law(make, scale):
+    draws = make().discrete_laplace((100, 200), scale)
+    assert draws.dtype == np.int64
+    assert draws.shape == (100, 200)
+    if scale < 0.1:  # P(not 0) = 4e-9 per draw: 8e-5 for one non-zero, 1e-12 for three
+        assert np.count_nonzero(draws) < 3
+        return
+    span = math.ceil(40 * scale)
+    assert chi2_p(draws, lambda k: np.exp(-np.abs(k) / scale), span) > ALARM
+
+
+@grades
+@pytest.mark.parametrize("std", [0.1, 0.5, 1.0, 2.0, 3.7, 40.0])
+def test_discrete_gaussian_law(make, std):
+    draws = make().discrete_gaussian((20_000,), std)
+    assert draws.dtype == np.int64
+    if std < 0.2:  # P(not 0) = 2 e^-50
+        assert not draws.any()
+        return
+    span = math.ceil(12 * std)
+    assert chi2_p(draws, lambda k: np.exp(-0.5 * (k / std) ** 2), span) > ALARM
+
+
+@grades
+@pytest.mark.parametrize("scale", [2.0**33, 2.0**50])
+def test_wide_integer_noise_does_not_saturate(make, scale):
+    """Against the continuous laws, from which they differ by 1 / scale (KS)."""
+    noise = make()
+    a = noise.discrete_laplace((4000,), scale) / scale
+    b = noise.discrete_gaussian((4000,), scale) / scale
+    assert stats.kstest(a, stats.laplace.cdf).pvalue > ALARM
+    assert stats.kstest(b, stats.norm.cdf).pvalue > ALARM
+
+
+def test_the_law_tests_notice_a_wrong_scale():
+    """The tests above can fail: 5 % off in the scale is rejected."""
+    noise = SimulatedNoise(1, 0)
+    wrong = noise.discrete_laplace((20_000,), 7.3 * 1.1)
+    assert chi2_p(wrong, lambda k: np.exp(-np.abs(k) / 7.3), 300) < ALARM
+    wrong = noise.discrete_gaussian((20_000,), 3.7 * 1.05)
+    assert chi2_p(wrong, lambda k: np.exp(-0.5 * (k / 3.7) ** 2), 50) < ALARM
+
+
+@grades
+@pytest.mark.parametrize(
+    "logits",
+    [[0.0, 0.5, 1.3, -2.0], [700.0, 699.0, -math.inf, 700.5], [3.0], [-1e300, 0.0]],
+)
+def test_exponential_law(make, logits):
+    x = np.array(logits)
+    p = np.exp(x - x.max())
+    p /= p.sum()
+    n = 3000
+    if make is SecureNoise:
+        noise = SecureNoise()
+        draws = [noise.exponential(x) for _ in range(n)]
+    else:
+        draws = [SimulatedNoise(2, i).exponential(x) for i in range(n)]
+    got = np.bincount(draws, minlength=len(x))
+    possible = p > 0
+    assert not got[~possible].any()
+    if possible.sum() > 1:
+        assert stats.chisquare(got[possible], n * p[possible]).pvalue > ALARM
+
+
+def test_simulated_real_valued_laws():
+    noise = SimulatedNoise(5, 0)
+    assert stats.kstest(noise.laplace((20_000,), 3.0) / 3.0, stats.laplace.cdf).pvalue > ALARM
+    assert stats.kstest(noise.gaussian((20_000,), 3.0) / 3.0, stats.norm.cdf).pvalue > ALARM
+
+
+def test_secure_noise_refuses_real_values_and_names_the_way_out():
+    with pytest.raises(ValueError, match="use discrete_laplace"):
+        SecureNoise().laplace((2,), 1.0)
+    with pytest.raises(ValueError, match="use discrete_gaussian"):
+        SecureNoise().gaussian((2,), 1.0)
+
+
+def test_simulated_draws_depend_on_seed_and_index_alone():
+    draw = lambda seed, index: SimulatedNoise(seed, index).discrete_gaussian((8,), 100.0)  # noqa: E731
+    assert (draw(1, 2) == draw(1, 2)).all()
+    streams = {draw(s, i).tobytes() for s in range(20) for i in range(20)}
+    assert len(streams) == 400
+    assert (draw(None, 0) != draw(None, 0)).any()  # equal with probability below 1e-18
+    assert (SecureNoise().discrete_gaussian((8,), 100.0) != draw(1, 2)).any()
+
+
+def test_neighbouring_draws_are_uncorrelated():
+    """|correlation| of 4000 pairs: standard deviation 0.016, alarm at 6.2 of them (6e-10)."""
+    a = SimulatedNoise(1, 0).gaussian((4000,), 1.0)
+    for b in (SimulatedNoise(1, 1), SimulatedNoise(2, 0)):
+        assert abs(np.corrcoef(a, b.gaussian((4000,), 1.0))[0, 1]) < 0.098
+
+
+@grades
+def test_no_noise_and_no_entries(make):
+    noise = make()
+    assert isinstance(noise, NoiseSource)
+    assert noise.grade in ("simulated", "secure")
+    for draw in (noise.discrete_laplace, noise.discrete_gaussian):
+        assert draw((3,), 0.0).tolist() == [0, 0, 0]
+        assert draw((0,), 1.0).shape == (0,)
+        assert draw((), 5.0).shape == ()
+        for bad in (-1.0, math.inf, math.nan, 2.0**51):
+            with pytest.raises(ValueError, match="noise scale must lie in"):
+                draw((1,), bad)
+
+
+@grades
+@pytest.mark.parametrize("bad", [[math.nan, 0.0], [math.inf], [-math.inf], [], [[0.0]]])
+def test_bad_logits_are_refused(make, bad):
+    with pytest.raises(ValueError, match="logits must be a vector"):
+        make().exponential(np.array(bad))
