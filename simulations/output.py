@@ -28,7 +28,7 @@ from simulations.figures import draw_estimate
 from simulations.run import Outcome
 
 NOT_PRIVATE = "NOT PRIVATE"
-VERSIONS = ("fedhist", "flwr", "ray", "numpy", "numba", "scipy", "polars", "opendp")
+VERSIONS = ("flwr", "ray", "numpy", "numba", "scipy", "polars", "opendp")
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,8 @@ def describe(prepared: Prepared, seeds: Sequence[int]) -> dict[str, Any]:
     return {
         **prepared.config.to_dict(),
         "resolved": {"protocol": protocol_fields(prepared.protocol), "seeds": list(seeds)},
-        "versions": {"python": platform.python_version()} | {v: version(v) for v in VERSIONS},
+        "versions": {"fedhist": fedhist.__version__, "python": platform.python_version()}
+        | {v: version(v) for v in VERSIONS},
         "revision": git_revision(),
         "not private": list(prepared.not_private),
     }

@@ -1,0 +1,123 @@
+"""The layouts of Sentiment140 and of SNAP's check-ins, on made files."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from fedhist.errors import PopulationError
+from fedhist.keys import Keys, user_ids
+from fedhist.users import Users
+from simulations.populations import population
+
+TWEETS = [
+    '"0","1","Mon Apr 06","NO_QUERY","ann","@Bob I can\'t, can\'t! see http://x.io/A?b=C &amp; #Tea"',
+    '4,2,Mon Apr 06,NO_QUERY,bob,"caf\xe9 www.x.org CAF\xc9, said &quot;tea&quot; 4x"',
+    "4,3,Mon Apr 06,NO_QUERY,ann,tea...TEA;Tea mail@host.org",
+    "0,4,Mon Apr 06,NO_QUERY,mute,@bob http://only.a/link !!!",
+]
+
+
+def words_of(users: Users, name: str) -> dict[str, int]:
+    k = users.ids.tolist().index(int(user_ids(Keys.of([name]))[0]))
+    items = users.counts
+    row = slice(items.indptr[k], items.indptr[k + 1])
+    return {
+        items.vocabulary[int(j)]: int(c)
+        for j, c in zip(items.item[row], items.count[row], strict=True)
+    }
+
+
+def write(path: Path, *lines: str) -> Path:
+    path.write_bytes(("\n".join(lines) + "\n").encode("latin-1"))
+    return path
+
+
+def test_words_as_the_docstring_says(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", *TWEETS)
+    loaded = population("sentiment140", path=path).load()
+    assert len(loaded.users) == 3
+    assert loaded.dropped == {}
+    expected = {"i": 1, "can't": 2, "see": 1, "tea": 4, "mail": 1, "org": 1}
+    assert words_of(loaded.users, "ann") == expected
+    assert words_of(loaded.users, "bob") == {"café": 2, "said": 1, "tea": 1, "4x": 1}
+    assert words_of(loaded.users, "mute") == {}
+    assert "" not in loaded.users.vocabulary
+
+
+def test_case_handles_and_urls_on_request(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", *TWEETS)
+    users = population("sentiment140", path=path, lower=False, handles=True, urls=True).load().users
+    assert words_of(users, "bob") == {
+        "café": 1, "CAFÉ": 1, "www.x.org": 1, "said": 1, "tea": 1, "4x": 1,
+    }  # fmt: skip
+    assert words_of(users, "mute") == {"@bob": 1, "http://only.a/link": 1}
+    assert words_of(users, "ann")["@Bob"] == 1
+    assert words_of(users, "ann")["http://x.io/A?b=C"] == 1
+    top = population("sentiment140", path=path, top=1).load()
+    assert list(top.domain or ()) == ["tea"]
+
+
+def test_stray_header_is_counted(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "target,ids,date,flag,user,text", *TWEETS)
+    loaded = population("sentiment140", path=path).load()
+    assert loaded.dropped == {"stray header": 1}
+    assert len(loaded.users) == 3
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("0,9,d,q,,no user", "missing user"),
+        ("x,9,d,q,ann,hello", "bad polarity"),
+        ("0,9,d,q,ann,", "missing text"),
+        ("0,9,d,q", "missing user"),
+        ("0,9,d,q,ann,hello,world", "too many fields"),
+    ],
+)
+def test_bad_tweets(tmp_path: Path, line: str, fault: str) -> None:
+    path = write(tmp_path / "t.csv", *TWEETS[:2], line, *TWEETS[2:])
+    with pytest.raises(PopulationError, match=rf"t\.csv: row 3: {fault}"):
+        population("sentiment140", path=path).load()
+    loaded = population("sentiment140", path=path, skip_bad_rows=True).load()
+    assert loaded.dropped == {fault: 1}
+    clean = population("sentiment140", path=write(tmp_path / "c.csv", *TWEETS)).load()
+    assert words_of(loaded.users, "ann") == words_of(clean.users, "ann")
+
+
+def test_other_layouts_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "user,text", "ann,hello")
+    with pytest.raises(PopulationError, match="need 6 columns, the first row has 2"):
+        population("sentiment140", path=path).load()
+    with pytest.raises(PopulationError, match="no such file"):
+        population("sentiment140", path=tmp_path / "none.csv").load()
+
+
+CHECK_INS = [
+    "0\t2010-10-19T23:55:27Z\t30.2359091167\t-97.7951395833\t22847",
+    '1\t2010-10-18T22:17:43Z\t30.2\t-97.7\t"420315',
+    "0\t2010-10-17T23:42:03Z\t30.2\t-97.7\t22847",
+    "0\t2010-10-17T19:26:05Z\t30.2\t-97.7\tee78",
+]
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_check_ins(tmp_path: Path, zipped: bool) -> None:
+    body = ("\n".join(CHECK_INS) + "\n").encode()
+    path = tmp_path / ("c.txt.gz" if zipped else "c.txt")
+    path.write_bytes(gzip.compress(body) if zipped else body)
+    loaded = population("snap", path=path, top=2).load()
+    assert words_of(loaded.users, "0") == {"22847": 2, "ee78": 1}
+    assert words_of(loaded.users, "1") == {'"420315': 1}
+    assert list(loaded.domain or ()) == ['"420315', "22847"]
+
+
+def test_check_ins_without_a_place(tmp_path: Path) -> None:
+    path = write(tmp_path / "c.txt", *CHECK_INS, "5\t\t0.0\t0.0\t", "\t\t\t\t")
+    with pytest.raises(PopulationError, match=r"c\.txt: row 5: missing item \(user '5'\)"):
+        population("snap", path=path).load()
+    loaded = population("snap", path=path, skip_bad_rows=True).load()
+    assert loaded.dropped == {"missing item": 1, "missing user": 1}
+    assert len(loaded.users) == 2

@@ -1,0 +1,74 @@
+"""Real data, where the environment variable FEDHIST_DATA names the folder that holds them."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+
+from fedhist.keys import Keys, user_ids
+from simulations.populations import population
+
+FOLDER = os.environ.get("FEDHIST_DATA")
+pytestmark = pytest.mark.skipif(not FOLDER, reason="FEDHIST_DATA is not set")
+
+
+def real(name: str) -> Path:
+    return Path(FOLDER or "") / name
+
+
+def test_lastfm() -> None:
+    spec = population(
+        "events",
+        path=real("lastfm_user_artists.tsv"),
+        user="userID",
+        item="artistID",
+        count="weight",
+        top=100,
+    )
+    loaded = spec.load()
+    users, items = loaded.users, loaded.users.counts
+    assert len(users) == 1892
+    assert len(items.item) == 92_834
+    slow: dict[str, Counter[str]] = defaultdict(Counter)
+    with real("lastfm_user_artists.tsv").open(newline="") as file:
+        for row in csv.DictReader(file, delimiter="\t"):
+            slow[row["userID"]][row["artistID"]] += int(row["weight"])
+    ids = dict(zip(user_ids(Keys.of(slow)).tolist(), slow, strict=True))
+    for k, user in enumerate(users.ids.tolist()):
+        row = slice(items.indptr[k], items.indptr[k + 1])
+        names = [items.vocabulary[int(j)] for j in items.item[row]]
+        assert dict(zip(names, items.count[row].tolist(), strict=True)) == slow[ids[user]]
+        assert names == sorted(names)
+    plays: Counter[str] = sum(slow.values(), Counter())
+    ranked = sorted(plays, key=lambda item: (-plays[item], item))[:100]
+    assert list(loaded.domain or ()) == sorted(ranked)
+
+
+def test_movielens() -> None:
+    spec = population("events", path=real("movielens_100k.tsv"), user="userId", item="itemId")
+    users = spec.load().users
+    assert len(users) == 943
+    assert users.counts.count.sum() == 100_000
+    assert (users.counts.count == 1).all()
+    ratings = population("samples", path=real("movielens_100k.tsv"), user="userId", value="rating")
+    reals = ratings.load().users.reals
+    assert reals.values.shape == (100_000, 1)
+    assert (reals.values.min(), reals.values.max()) == (1, 5)
+    assert (users.n_items() == ratings.load().users.n_items()).all()
+
+
+def test_sentiment140() -> None:
+    loaded = population("sentiment140", path=real("sentiment140_sample.csv"), top=100).load()
+    assert loaded.dropped == {"stray header": 1}
+    with real("sentiment140_sample.csv").open(encoding="latin-1", newline="") as file:
+        authors = [row[4] for row in csv.reader(file)][1:]
+    assert len(authors) == 1412
+    assert loaded.users.ids.tolist() == sorted(user_ids(Keys.of(dict.fromkeys(authors))).tolist())
+    domain = set(loaded.domain or ())
+    assert len(domain) == 100
+    assert {"i", "the", "facebook"} <= domain
+    assert not {"quot", "amp", "http", ""} & domain

@@ -1,0 +1,83 @@
+"""Sample files: ragged users, several dimensions, NaN, bad rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fedhist.errors import PopulationError
+from fedhist.keys import Keys, user_ids
+from simulations.populations import population
+
+
+def by_name(users: object, names: list[str]) -> dict[str, list[list[float]]]:
+    ids, reals = users.ids.tolist(), users.reals  # type: ignore[attr-defined]
+    places = [ids.index(u) for u in user_ids(Keys.of(names)).tolist()]
+    assert len(places) == len(ids)
+    return {
+        name: reals.values[reals.indptr[k] : reals.indptr[k + 1]].tolist()
+        for name, k in zip(names, places, strict=True)
+    }
+
+
+def test_ragged_users_from_interleaved_rows(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("who,x,y\nann,1,9\nbob,2,8\nann,3,7\nann,-4.5,1e-3\n")
+    one = population("samples", path=path, user="who", value="x").load()
+    assert by_name(one.users, ["ann", "bob"]) == {"ann": [[1], [3], [-4.5]], "bob": [[2]]}
+    two = population("samples", path=path, user=0, value=["y", 1]).load()
+    assert by_name(two.users, ["ann", "bob"])["ann"] == [[9, 1], [7, 3], [1e-3, -4.5]]
+    assert "2 users" in two.title
+    assert len(population("samples", path=path, user=0, value=1, max_users=1).load().users) == 1
+
+
+def test_empty_fields_and_nan_become_nan(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text('who\tx\nann\t\nann\tNaN\nbob\t""\ncat\t1\n')
+    values = population("samples", path=path, user="who", value="x").load().users.reals.values
+    assert np.isnan(values).sum() == 3
+    assert np.nansum(values) == 1
+
+
+def test_parquet_with_nulls(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pl.DataFrame({"u": [1, 2, 1], "x": [0.5, None, 1.5]}).write_parquet(path)
+    users = population("samples", path=path, user="u", value="x").load().users
+    got = by_name(users, ["1", "2"])
+    assert got["1"] == [[0.5], [1.5]]
+    assert np.isnan(got["2"][0][0])
+
+
+@pytest.mark.parametrize(
+    ("line", "fault", "shown"),
+    [
+        (",1,2", "missing user", ""),
+        ("ann,one,2", "bad value", "'one, 2'"),
+        ("ann,1,2,3", "too many fields", "'ann'"),
+    ],
+)
+def test_bad_rows(tmp_path: Path, line: str, fault: str, shown: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"who,x,y\nann,5,6\n{line}\n")
+    spec = {"path": path, "user": "who", "value": ["x", "y"]}
+    with pytest.raises(PopulationError) as caught:
+        population("samples", **spec).load()
+    for part in ("a.csv", f"row 2: {fault}", shown):
+        assert part in str(caught.value)
+    loaded = population("samples", **spec, skip_bad_rows=True).load()
+    assert loaded.dropped == {fault: 1}
+    assert by_name(loaded.users, ["ann"]) == {"ann": [[5, 6]]}
+
+
+def test_parameters_are_checked(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="value names no column"):
+        population("samples", path="a.csv", user="u", value=[])
+    with pytest.raises(ValueError, match=r"got 1\.5"):
+        population("samples", path="a.csv", user="u", value=[1.5])
+    with pytest.raises(ValueError, match="max_users must be a positive integer, got 0"):
+        population("samples", path="a.csv", user="u", value="v", max_users=0)
+    with pytest.raises(PopulationError, match="no such file"):
+        population("samples", path=tmp_path / "a.csv", user="u", value="v").load()
