@@ -58,6 +58,8 @@ class Policy:
     def __post_init__(self) -> None:
         if self.trust not in (Trust.LOCAL.value, Trust.CENTRAL.value):
             raise ValueError(f"trust must be 'local' or 'central', got {self.trust!r}")
+        if not isinstance(self.noiseless, bool):
+            raise ValueError(f"noiseless must be true or false, got {self.noiseless!r}")
         if not self.epsilon > 0 or not self.max_epsilon > 0:
             raise ValueError(
                 f"a policy's budgets must be positive, got {self.epsilon}, {self.max_epsilon}"

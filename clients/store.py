@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 from abc import ABC, abstractmethod
+from functools import lru_cache
 from pathlib import Path
+from typing import cast
 
 from flwr.app import ConfigRecord, RecordDict
 
@@ -47,11 +49,11 @@ class ContextStore(Store):
 
     def answered(self) -> tuple[Answered, ...]:
         """All queries answered so far, in order."""
-        return tuple(Answered.from_json(line) for line in guard_lines(self._state))
+        return tuple(_entry(line) for line in guard_lines(self._state))
 
     def add(self, entry: Answered, reply: RecordDict | None) -> None:
         """Remember an answer before it leaves."""
-        lines = [*guard_lines(self._state), entry.to_json()]
+        lines = [*guard_lines(self._state), _line(entry)]
         self._state[GUARD] = ConfigRecord({"answered": lines})
         if reply is not None:
             self._state[f"{REPLY}.{entry.digest}.head"] = reply[HEAD]
@@ -68,14 +70,21 @@ class ContextStore(Store):
 
 def guard_lines(state: RecordDict) -> tuple[str, ...]:
     """Return the guard's entries in a Context's state, as text."""
-    record = state.config_records.get(GUARD)
-    return tuple(str(x) for x in record["answered"]) if record is not None else ()  # type: ignore[union-attr]
+    record = state.get(GUARD)  # not state.config_records, which copies the whole state
+    if not isinstance(record, ConfigRecord):
+        return ()
+    return tuple(str(x) for x in cast(list[str], record["answered"]))
 
 
 def set_guard_lines(state: RecordDict, lines: tuple[str, ...]) -> None:
     """Put entries kept elsewhere (by the simulation's driver) into a Context's state."""
     if lines:
         state[GUARD] = ConfigRecord({"answered": list(lines)})
+
+
+# The nodes of a worker answer the same queries, so they have the same entries.
+_line = lru_cache(maxsize=1024)(Answered.to_json)
+_entry = lru_cache(maxsize=1024)(Answered.from_json)
 
 
 class FolderStore(Store):

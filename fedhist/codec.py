@@ -12,7 +12,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import lru_cache
-from typing import Any, get_type_hints
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -32,10 +33,11 @@ def encode_fields(value: Any) -> tuple[str, dict[str, Array]]:
     """Split a dataclass into the canonical JSON of its scalars and its named arrays."""
     scalars: dict[str, Any] = {}
     arrays: dict[str, Array] = {}
+    hints = _hints(type(value))
     for f in fields(value):
-        v = getattr(value, f.name)
+        v = _spelled(getattr(value, f.name), hints[f.name])
         if isinstance(v, Cohort):
-            scalars[f.name] = {"cohort": [v.salt, v.lo, v.hi]}
+            scalars[f.name] = {"cohort": [v.salt, float(v.lo), float(v.hi)]}
         elif isinstance(v, Keys):
             scalars[f.name] = {"keys": len(v)}
             arrays[f.name + SEP + "offsets"] = v.offsets
@@ -70,8 +72,12 @@ def decode_fields(cls: type, text: str, arrays: Mapping[str, Array]) -> Any:
         got = sorted(scalars) if isinstance(scalars, dict) else type(scalars).__name__
         raise WireError(f"{cls.__name__} has the fields {sorted(names)}, the message has {got}")
     left = dict(arrays)
+    hints = _hints(cls)
     try:
-        values = {n: _decode_value(n, v, left, _hints(cls)[n]) for n, v in scalars.items()}
+        values = {n: _spelled(_decode_value(n, v, left), hints[n]) for n, v in scalars.items()}
+        for n, v in values.items():
+            if not _fits(v, hints[n]):
+                raise WireError(f"field {n!r} must be {hints[n]}, got {type(v).__name__} {v!r}")
         if left:
             raise WireError(f"{cls.__name__} has no arrays {sorted(left)}")
         return cls(**values)
@@ -84,14 +90,42 @@ def _hints(cls: type) -> dict[str, Any]:
     return get_type_hints(cls)
 
 
-def _decode_value(name: str, v: Any, left: dict[str, Array], hint: Any) -> Any:
+def _spelled(v: Any, hint: Any) -> Any:
+    """Write whole numbers as floats where floats are meant: one spelling, hence one digest."""
+    if type(v) is int and _fits(0.0, hint) and not _fits(0, hint):
+        return float(v)
+    if isinstance(v, tuple) and get_origin(hint) is tuple and get_args(hint)[-1] is Ellipsis:
+        return tuple(_spelled(x, get_args(hint)[0]) for x in v)
+    return v
+
+
+def _fits(v: Any, hint: Any) -> bool:
+    """Say whether a decoded value is of the declared type of its field."""
+    origin, args = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return True
+    if origin in (Union, UnionType):
+        return any(_fits(v, h) for h in args)
+    if origin is Literal:
+        return any(type(v) is type(a) and v == a for a in args)
+    if origin is tuple and isinstance(v, tuple):
+        if args[-1] is Ellipsis:
+            return all(_fits(x, args[0]) for x in v)
+        return len(v) == len(args) and all(map(_fits, v, args))
+    kind = origin or hint
+    return type(v) is kind if kind in (bool, int, float, str) else isinstance(v, kind)
+
+
+def _decode_value(name: str, v: Any, left: dict[str, Array]) -> Any:
     if isinstance(v, dict):
         if len(v) != 1:
             raise WireError(f"field {name!r} is not understood: {v}")
         kind, body = next(iter(v.items()))
         if kind == "cohort":
             salt, lo, hi = body
-            return Cohort(_typed(name, salt, int), _typed(name, lo, float), _typed(name, hi, float))
+            if type(salt) is not int or type(lo) is not float or type(hi) is not float:
+                raise WireError(f"field {name!r} is not a cohort: {body}")
+            return Cohort(salt, lo, hi)
         if kind == "keys":
             return Keys(left.pop(name + SEP + "offsets"), left.pop(name + SEP + "bytes"))
         if kind == "array":
@@ -99,19 +133,9 @@ def _decode_value(name: str, v: Any, left: dict[str, Array], hint: Any) -> Any:
         if kind == "tuple" and isinstance(body, list):
             return tuple(body)
         raise WireError(f"field {name!r} is not understood: {v}")
-    if hint in (bool, int, float, str):
-        return _typed(name, v, hint)
     if v is None or isinstance(v, bool | int | float | str):
         return v
     raise WireError(f"field {name!r} is not understood: {type(v).__name__}")
-
-
-def _typed(name: str, v: Any, hint: type) -> Any:
-    if hint is float and type(v) is int:
-        return float(v)
-    if type(v) is not hint:
-        raise WireError(f"field {name!r} must be {hint.__name__}, got {type(v).__name__} {v!r}")
-    return v
 
 
 def query_digest(query: Query, round_index: int) -> str:

@@ -126,6 +126,20 @@ class Curator:
         cost = gaussian(multiplier, epsilon, delta) if multiplier else approximate(epsilon, delta)
         return self._release(label, cost, lambda n: x + n.gaussian(x.shape, std) if std else x)
 
+    def gaussian_zcdp(
+        self, value: ArrayLike, *, l2_sensitivity: float, rho: float, label: str = "gaussian-zcdp"
+    ) -> NDArray[np.float64]:
+        """Release value + Gaussian noise of std l2_sensitivity / sqrt(2 rho): rho-zCDP.
+
+        For scripts that split a zCDP budget over many rounds; ``zcdp_rho`` gives the whole one.
+        """
+        x = np.asarray(value, dtype=np.float64)
+        if not rho > 0:
+            raise ValueError(f"rho must be positive, got {rho}")
+        std = _sensitivity(l2_sensitivity) * math.sqrt(0.5 / rho)
+        cost = zcdp(rho, math.inf, 0.0)
+        return self._release(label, cost, lambda n: x + n.gaussian(x.shape, std) if std else x)
+
     def discrete_laplace(
         self,
         value: ArrayLike,

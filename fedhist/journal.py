@@ -123,10 +123,13 @@ class Journal:
             if not k.startswith("keyed/")
         }
         line: Line = {"kind": "exact", "index": index, "n_users": summary.n_users}
-        self.append(line | {"shapes": shapes, "keyed": sorted(summary.keyed)})
+        if self.find("exact", index) is None:
+            self.append(line | {"shapes": shapes, "keyed": sorted(summary.keyed)})
 
     def forget_exact(self, index: int) -> None:
         """Delete an exact summary: everything drawn from it is journalled."""
+        if self.find("forgotten", index) is None:
+            self.append({"kind": "forgotten", "index": index})
         self._exact.pop(index, None)
         if self._folder is not None:
             self._exact_file(index).unlink(missing_ok=True)
@@ -135,7 +138,8 @@ class Journal:
         """Return the summary of a round already answered, or None.
 
         A central summary whose releases are all journalled comes back with zeros: the Curator
-        replays the released values and does not look at it.
+        replays the released values and does not look at it. One that was lost before that must be
+        asked for again, and counts as not answered.
         """
         line = self.find("summary", index)
         if line is None:
@@ -145,7 +149,7 @@ class Journal:
             if index in self._exact:
                 return self._exact[index]
             if self._folder is None or not self._exact_file(index).exists():
-                return _blank(exact)
+                return _blank(exact) if self.find("forgotten", index) else None
             line = json.loads(self._exact_file(index).read_bytes())
         arrays = {k: array_from_json(v) for k, v in line["arrays"].items()}
         return summary_of_arrays(line["n_users"], arrays)

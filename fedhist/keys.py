@@ -46,15 +46,16 @@ class Keys(Sequence[str]):
     __slots__ = ("__dict__", "data", "offsets")
 
     def __init__(self, offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> None:
-        offsets = np.ascontiguousarray(offsets, dtype=np.int64)
-        data = np.ascontiguousarray(data, dtype=np.uint8)
+        if offsets.dtype != np.int64 or data.dtype != np.uint8:
+            raise ValueError(f"keys are int64 offsets and bytes, got {offsets.dtype}, {data.dtype}")
+        offsets, data = np.ascontiguousarray(offsets), np.ascontiguousarray(data)
         if (
             offsets.ndim != 1
             or data.ndim != 1
             or len(offsets) == 0
             or offsets[0] != 0
             or offsets[-1] != len(data)
-            or (np.diff(offsets) < 0).any()
+            or (offsets[1:] < offsets[:-1]).any()  # a difference could wrap around
         ):
             raise ValueError(f"offsets {offsets[:5]}... do not describe {len(data)} bytes of keys")
         offsets.setflags(write=False)

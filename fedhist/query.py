@@ -57,7 +57,7 @@ class Report:
             raise WireError("ragged arrays and indptr come together")
         if self.indptr is not None:
             p = self.indptr
-            if p.shape != (n + 1,) or p[0] != 0 or (np.diff(p) < 0).any():
+            if p.shape != (n + 1,) or p[0] != 0 or (p[1:] < p[:-1]).any():
                 raise WireError(f"report indptr does not describe {n} users")
             for name, a in self.ragged.items():
                 if a.ndim != 1 or len(a) != p[-1]:
@@ -98,7 +98,10 @@ class Keyed:
         if not found:
             return cls(Keys.of(()), np.zeros(0, dtype=np.int64))
         union = Keys.of(sorted(set().union(*(p.keys for p in found)), key=str.encode))
-        values = np.zeros((len(union), *found[0].values.shape[1:]), dtype=found[0].values.dtype)
+        shape, dtype = found[0].values.shape[1:], found[0].values.dtype
+        for p in found:
+            _check_alike("keyed values", p.values, shape, dtype)
+        values = np.zeros((len(union), *shape), dtype=dtype)
         for p in found:
             np.add.at(values, union.positions(p.keys), p.values)
         return cls(union, values)
@@ -166,12 +169,9 @@ class Summary:
         for name, a in first.sums.items():
             total = a.copy()
             for p in found[1:]:
-                b = p.sums[name]
-                if b.shape != total.shape or b.dtype != total.dtype:
-                    raise WireError(
-                        f"sums {name!r} disagree: {b.dtype}{b.shape} and {total.dtype}{total.shape}"
-                    )
-                total += b
+                b = p.sums[name][None]
+                _check_alike(f"sums {name!r}", b, total.shape, total.dtype)
+                total += b[0]
             sums[name] = total
         keyed = {name: Keyed.merge(p.keyed[name] for p in found) for name in first.keyed}
         rows: dict[str, Array] = {}
@@ -182,10 +182,17 @@ class Summary:
             ids = ids[order]
             if (ids[1:] == ids[:-1]).any():
                 raise WireError("a user's row came from two nodes")
-            rows = {
-                name: np.concatenate([p.rows[name] for p in found])[order] for name in first.rows
-            }
+            for name, a in first.rows.items():
+                for p in found:
+                    _check_alike(f"rows {name!r}", p.rows[name], a.shape[1:], a.dtype)
+                rows[name] = np.concatenate([p.rows[name] for p in found])[order]
         return cls(sum(p.n_users for p in found), sums, keyed, rows, ids)
+
+
+def _check_alike(what: str, a: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Raise WireError unless the entries of ``a`` can be added to others of a shape and dtype."""
+    if a.shape[1:] != shape or a.dtype != dtype:
+        raise WireError(f"{what} disagree: {a.dtype}{a.shape[1:]} and {dtype}{shape}")
 
 
 @dataclass(frozen=True)
@@ -200,12 +207,15 @@ class Bounds:
         NumPy dtype kinds allowed, such as "iu" or "f".
     low, high : float
         Inclusive.
+    part : {"sums", "keyed", "rows"}
+        Which part of a summary this describes.
     """
 
     shape: tuple[int | None, ...]
     kind: str
     low: float = -np.inf
     high: float = np.inf
+    part: str = "sums"
 
     def check(self, name: str, a: Array) -> None:
         """Raise WireError, with the offending value, unless the array fits."""
@@ -281,12 +291,20 @@ class Query(ABC):
     def check_summary(self, summary: Summary) -> None:
         """Raise WireError unless an honest node with that many users could send the summary."""
         bounds = self.bounds(summary.n_users)
-        found: dict[str, Array] = {
-            **summary.sums,
-            **{name: k.values for name, k in summary.keyed.items()},
-            **summary.rows,
-        }
-        if found.keys() != bounds.keys():
-            raise WireError(f"a summary of {sorted(bounds)} is expected, got {sorted(found)}")
+        found: dict[tuple[str, str], Array] = {("sums", k): v for k, v in summary.sums.items()}
+        found |= {("keyed", k): v.values for k, v in summary.keyed.items()}
+        found |= {("rows", k): v for k, v in summary.rows.items()}
+        expected = {(limits.part, name) for name, limits in bounds.items()}
+        if found.keys() != expected:
+            raise WireError(f"a summary of {sorted(expected)} is expected, got {sorted(found)}")
         for name, limits in bounds.items():
-            limits.check(name, found[name])
+            limits.check(name, found[limits.part, name])
+        if summary.ids is not None:
+            self.check_cohort(summary.ids)
+
+    def check_cohort(self, ids: Words) -> None:
+        """Raise WireError unless all users who answered belong to the cohort that was asked."""
+        if self.cohort is not None:
+            outside = ids[~self.cohort.contains(ids)]
+            if len(outside):
+                raise WireError(f"user {int(outside[0])} answered, but is not in {self.cohort}")

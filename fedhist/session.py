@@ -114,8 +114,15 @@ class Session:
                 f"{self.protocol.name} asks for round {self.round_index + 1}; its max_rounds is "
                 f"{self.protocol.max_rounds}"
             )
+        name = self.protocol.name
         if query.trust is Trust.LOCAL:
+            if not query.release.epsilon > 0:
+                raise FedhistError(f"{name}: the local query {query.wire_name!r} states no cost")
             self.ledger.charge(query.wire_name, query.release, query.cohort)
+        elif self.protocol.guarantee.trust is Trust.LOCAL:
+            raise FedhistError(
+                f"{name} promises local privacy, but {query.wire_name!r} needs a trusted server"
+            )
         digest = query_digest(query, self.round_index)
         line = self.journal.find("query", self.round_index)
         if line is None:

@@ -11,6 +11,7 @@ ourselves, with a cache, saves most of the cost of a small message.
 from __future__ import annotations
 
 import ast
+import math
 import struct
 from dataclasses import dataclass
 from functools import lru_cache
@@ -37,6 +38,10 @@ MESSAGE_TYPE = "query"
 STYPE = "numpy.ndarray"
 MAX_BYTES = 1 << 31
 MAGIC = b"\x93NUMPY\x01\x00"
+MAX_DIMENSIONS = 8
+_DESCRIPTIONS = {
+    dtype.str: dtype for n in DTYPES for dtype in (np.dtype(n), np.dtype(n).newbyteorder(">"))
+}
 
 
 @dataclass(frozen=True)
@@ -173,8 +178,9 @@ def _report_of_arrays(n: int, arrays: dict[str, NDArray]) -> Report:
 
 def answer_bytes(record: RecordDict) -> int:
     """Return the bytes of a message's arrays and scalars."""
-    return sum(len(a.data) for a in record.array_records[ARRAYS].values()) + sum(
-        len(v) if isinstance(v, str | bytes) else 8 for v in record.config_records[HEAD].values()
+    head, arrays = _halves(record)
+    return sum(len(a.data) for a in arrays.values()) + sum(
+        len(v) if isinstance(v, str | bytes) else 8 for v in head.values()
     )
 
 
@@ -183,26 +189,32 @@ def answer_bytes(record: RecordDict) -> int:
 
 def pack_record(head: dict[str, Any], arrays: dict[str, NDArray]) -> RecordDict:
     """Put scalars and arrays into a record."""
-    packed = {name: pack_array(a) for name, a in arrays.items()}
-    return RecordDict({HEAD: ConfigRecord(head), ARRAYS: ArrayRecord(packed)})
+    packed = ArrayRecord()
+    for name, a in arrays.items():  # one by one: from a dict, Flower builds every Array again
+        packed[name] = pack_array(a)
+    return RecordDict({HEAD: ConfigRecord(head), ARRAYS: packed})
 
 
 def unpack_record(record: RecordDict) -> tuple[dict[str, Any], dict[str, NDArray]]:
     """Take scalars and arrays out of a record that this side packed (a stored answer)."""
-    arrays = record.array_records[ARRAYS]
-    return dict(record.config_records[HEAD]), {
-        str(name): unpack_array(str(name), a) for name, a in arrays.items()
-    }
+    head, arrays = _halves(record)
+    return dict(head), {str(name): unpack_array(str(name), a) for name, a in arrays.items()}
+
+
+def _halves(record: object) -> tuple[ConfigRecord, ArrayRecord]:
+    """Take a message's two records; by key, since Flower's typed views copy the whole message."""
+    if not isinstance(record, RecordDict) or record.keys() != {HEAD, ARRAYS}:
+        raise WireError(f"not a fedhist message: it holds {_names(record)}")
+    head, arrays = record[HEAD], record[ARRAYS]
+    if not isinstance(head, ConfigRecord) or not isinstance(arrays, ArrayRecord):
+        raise WireError(f"not a fedhist message: it holds {_names(record)}")
+    return head, arrays
 
 
 def _unpack(
     record: RecordDict, expected: dict[str, type], kinds: tuple[str, ...]
 ) -> tuple[dict[str, Any], dict[str, NDArray]]:
-    if not isinstance(record, RecordDict) or record.keys() != {HEAD, ARRAYS}:
-        raise WireError(f"not a fedhist message: it holds {_names(record)}")
-    config, packed = record[HEAD], record[ARRAYS]
-    if not isinstance(config, ConfigRecord) or not isinstance(packed, ArrayRecord):
-        raise WireError(f"not a fedhist message: it holds {_names(record)}")
+    config, packed = _halves(record)
     head = dict(config)
     version = head.pop("version", None)
     if type(version) is not int or version != WIRE_VERSION:
@@ -224,10 +236,15 @@ def _names(record: object) -> str:
 def pack_array(a: NDArray) -> Array:
     """Serialise an array as ``.npy`` bytes, as ``flwr.app.Array(a)`` does but faster."""
     a = np.ascontiguousarray(a)
-    if a.dtype.name not in DTYPES:
+    name = _dtype_name(a.dtype)
+    if name not in DTYPES:
         raise WireError(f"dtype {a.dtype} cannot travel")
-    shape = tuple(int(s) for s in a.shape)
-    return Array(a.dtype.name, shape, STYPE, _header(a.dtype.str, shape) + a.tobytes())
+    return Array(name, a.shape, STYPE, _header(a.dtype.str, a.shape) + a.tobytes())
+
+
+@lru_cache(maxsize=256)
+def _dtype_name(dtype: np.dtype[Any]) -> str:
+    return dtype.name
 
 
 @lru_cache(maxsize=4096)
@@ -248,7 +265,12 @@ def unpack_array(name: str, packed: Array) -> NDArray:
     dtype, shape, size = _parse_header(name, data[10:start])
     if len(data) - start != size:
         raise WireError(f"array {name!r} has {len(data) - start} bytes of data, not {size}")
+    if packed.dtype not in (dtype.name, str(dtype)) or tuple(packed.shape) != shape:
+        said = f"{packed.dtype}{tuple(packed.shape)}"
+        raise WireError(f"array {name!r} is {dtype.name}{shape}, the message says {said}")
     a = np.frombuffer(data, dtype=dtype, offset=start).reshape(shape)
+    if dtype == np.bool_ and a.view(np.uint8).max(initial=0) > 1:
+        raise WireError(f"array {name!r} holds bytes that are not booleans")
     return a if dtype.isnative else a.astype(dtype.newbyteorder("="))
 
 
@@ -256,15 +278,15 @@ def unpack_array(name: str, packed: Array) -> NDArray:
 def _parse_header(name: str, header: bytes) -> tuple[np.dtype[Any], tuple[int, ...], int]:
     try:
         head = ast.literal_eval(header.decode("latin1").strip())
-        dtype = np.dtype(head["descr"]) if isinstance(head["descr"], str) else None
+        dtype = _DESCRIPTIONS.get(head["descr"])
         shape, order = head["shape"], head["fortran_order"]
     except (ValueError, SyntaxError, TypeError, KeyError, MemoryError, RecursionError) as e:
         raise WireError(f"array {name!r} has a malformed header: {e}") from None
-    if dtype is None or dtype.newbyteorder("=").name not in DTYPES or order is not False:
+    if dtype is None or order is not False:
         raise WireError(f"array {name!r} has dtype {head['descr']!r}, fortran_order {order!r}")
-    if not isinstance(shape, tuple) or not all(type(s) is int and 0 <= s < 2**40 for s in shape):
+    if not isinstance(shape, tuple) or not all(type(s) is int and 0 <= s for s in shape):
         raise WireError(f"array {name!r} has shape {shape!r}")
-    size = dtype.itemsize
-    for s in shape:
-        size *= s
-    return dtype, shape, size
+    # zeros apart, so that no shape of an empty array is larger than NumPy can hold
+    if len(shape) > MAX_DIMENSIONS or math.prod(max(s, 1) for s in shape) > MAX_BYTES:
+        raise WireError(f"array {name!r} has shape {shape!r}")
+    return dtype, shape, dtype.itemsize * math.prod(shape)

@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
 from flwr.app import Message
 
-from fedhist.errors import MissingReplies, WireError
+from fedhist.errors import MissingReplies, PopulationError, WireError
+from fedhist.mixing import Words
 from fedhist.query import Query, Summary
 from fedhist.wire import answer_bytes, decode_answer
 
@@ -59,8 +61,11 @@ def collect(
     ------
     MissingReplies
         If too few answered; with the reasons, counted. Also if nobody answered.
+    PopulationError
+        If unfolded reports of one user came from two nodes.
     """
     found: dict[int, Summary] = {}
+    seen: list[Words] = []
     dropped: Counter[str] = Counter()
     size = n_replies = 0
     for message in replies:
@@ -80,8 +85,10 @@ def collect(
                 query.check_summary(answer.body)
                 found[answer.node] = answer.body
             else:
+                query.check_cohort(answer.body.ids)
                 query.check(answer.body)
                 found[answer.node] = query.fold(answer.body)
+                seen.append(answer.body.ids)
         except WireError as e:
             dropped[str(e)] += 1
         else:
@@ -91,8 +98,17 @@ def collect(
     need = expected if min_replies is None else min_replies
     if len(found) < max(need, 1):
         raise MissingReplies(expected, len(found), dropped)
+    if seen:
+        _check_distinct(np.sort(np.concatenate(seen)))
     summary = Summary.merge(found[i] for i in sorted(found))
     return Collected(summary, len(found), size, dict(dropped))
+
+
+def _check_distinct(ids: Words) -> None:
+    """Raise PopulationError where two nodes sent reports of one user, who would count twice."""
+    twice = ids[1:][ids[1:] == ids[:-1]]
+    if len(twice):
+        raise PopulationError(f"user {int(twice[0])} answered on two nodes")
 
 
 def _last_line(reason: str | None) -> str:

@@ -80,7 +80,7 @@ class SessionStrategy(Strategy):
         group = str(self.session.round_index)
         return [
             Message(record, node, MESSAGE_TYPE, group_id=group)
-            for node in wait_for_nodes(grid, self.n_nodes, self.node_timeout)
+            for node in wait_for_nodes(grid, self.n_nodes, self.node_timeout, self.min_replies)
         ]
 
     def aggregate_train(
@@ -154,20 +154,24 @@ class SessionStrategy(Strategy):
         return result
 
 
-def wait_for_nodes(grid: Grid, n_nodes: int, timeout: float) -> list[int]:
+def wait_for_nodes(
+    grid: Grid, n_nodes: int, timeout: float, least: int | None = None
+) -> list[int]:
     """Wait until n_nodes are connected; get_node_ids() is empty or partial for a moment.
 
     Raises
     ------
     MissingReplies
-        If they do not come within ``timeout`` seconds, or if there are more than expected.
+        If fewer than ``least`` (default: all) come within ``timeout`` seconds, or if there are
+        more than expected.
     """
     end = time.monotonic() + timeout
     while True:
         nodes = sorted(grid.get_node_ids())
-        if len(nodes) == n_nodes:
+        late = time.monotonic() > end
+        if len(nodes) == n_nodes or (late and (least or n_nodes) <= len(nodes) < n_nodes):
             return nodes
-        if len(nodes) > n_nodes or time.monotonic() > end:
+        if len(nodes) > n_nodes or late:
             raise MissingReplies(
                 n_nodes, len(nodes), {f"{len(nodes)} nodes are connected, {n_nodes} expected": 1}
             )

@@ -108,8 +108,8 @@ def exact_two_stage_mse(
         return _refined_mse(c, half_width, theta, mean_scale, n_report, report)
 
     near = error_at(low + (first + 1 + lead + _shift(h, lead)) * width)
-    edges = np.concatenate((np.arange(1, first + 1), np.arange(last + 1, n_bins)))
-    far = float(error_at(low + edges * width).mean()) if len(edges) else 0.0
+    edges = np.concatenate((np.arange(1.0, first + 1), np.arange(last + 1.0, n_bins)))
+    far = float(error_at(np.asarray(low + edges * width)).mean()) if len(edges) else 0.0
     failure = float(1.0 - near_wins.mean())
     localized = float((near * near_wins).mean() / near_wins.mean())
     return TwoStageError((1 - failure) * localized + failure * far, localized, failure)

@@ -179,6 +179,7 @@ def _data_overrides(
     kind = "samples" if value is not None else "events"
     found = {"path": str(data), **given}
     return [
+        "run.nodes=0",  # the configuration's number of nodes belongs to its own population
         f"population.kind={_toml(kind)}",
         *(f"population.{k}={_toml(v)}" for k, v in found.items()),
     ]

@@ -14,6 +14,7 @@ from fedhist.query import Array
 
 Z95 = 1.96
 MOST_LABELS = 40
+INTERVAL = "95% interval of the noise (clipping bias apart)"
 BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#555555"
 """Okabe and Ito's colours, which colour-blind readers can tell apart."""
 
@@ -56,28 +57,50 @@ def _draw_vector(
 ) -> None:
     order = np.argsort(-(value if truth is None else np.asarray(truth)), kind="stable")
     x = np.arange(1, len(value) + 1)
+    labelled = len(value) <= MOST_LABELS
     if truth is not None:
-        axes.plot(x, np.asarray(truth)[order], color=ORANGE, lw=1.5, label="truth (NOT PRIVATE)")
-    axes.errorbar(
-        x,
-        value[order],
-        yerr=None if half is None else half[order],
-        fmt=".",
-        color=BLUE,
-        ecolor=GREY,
-        elinewidth=0.6,
-        markersize=4,
-        label="estimate, 95%",
-    )
-    positive = value[value > 0]
-    if len(positive) and value.max() > 100 * max(float(np.median(positive)), 1e-12):
-        axes.set_yscale("symlog", linthresh=max(1.0, float(np.median(positive))))
+        shape = "-" if not labelled else "_"
+        axes.plot(
+            x,
+            np.asarray(truth)[order],
+            shape,
+            color=ORANGE,
+            lw=1.5,
+            ms=11,
+            mew=2,
+            label="truth (NOT PRIVATE)",
+            zorder=2,
+        )
+    shown = value[order]
+    if half is not None and labelled:
+        axes.errorbar(
+            x, shown, yerr=half[order], fmt="none", ecolor=GREY, capsize=2, zorder=3, label=INTERVAL
+        )
+    elif half is not None:
+        low, high = shown - half[order], shown + half[order]
+        axes.fill_between(x, low, high, color=GREY, alpha=0.25, lw=0, label=INTERVAL, zorder=1)
+    axes.plot(x, shown, ".", color=BLUE, markersize=5, label="estimate", zorder=4)
+    _scale(axes, value, half, truth)
     axes.set_ylabel("count (all users)")
-    if estimate.keys is not None and len(value) <= MOST_LABELS:
+    if estimate.keys is not None and labelled:
         axes.set_xticks(x, [_short(estimate.keys[int(i)]) for i in order], rotation=90)
     else:
         axes.set_xscale("log")
         axes.set_xlabel("item, by rank of its " + ("estimate" if truth is None else "true count"))
+
+
+def _scale(axes: Any, value: Array, half: Array | None, truth: Array | None) -> None:
+    """Choose the count axis: linear, logarithmic, or logarithmic above the noise."""
+    shown = value if truth is None else np.concatenate([value, np.asarray(truth, np.float64)])
+    top = float(shown.max())
+    if top > 50 * max(float(np.median(shown)), 1e-12):
+        if shown.min() > 0:
+            axes.set_yscale("log")
+            return
+        noise = 1.0 if half is None else float(np.median(half))
+        axes.set_yscale("symlog", linthresh=max(noise, 1e-3 * top, 1e-12))
+    if (value >= 0).all():
+        axes.set_ylim(bottom=0)
 
 
 def _short(key: str, most: int = 24) -> str:

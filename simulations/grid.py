@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -184,7 +185,7 @@ class RayGrid(Grid):
         """Send messages to their nodes in batches; return their ids."""
         ids = []
         by_block: dict[int, list[Message]] = {}
-        firsts = np.array([b.first for b in self._blocks])
+        firsts = [b.first for b in self._blocks]
         for message in messages:
             index = message.metadata.dst_node_id - FIRST_NODE_ID
             if not 0 <= index < self.n_nodes:
@@ -192,7 +193,7 @@ class RayGrid(Grid):
             message_id = f"{next(self._ids)}"
             set_message_id(message, message_id)
             ids.append(message_id)
-            block = int(np.searchsorted(firsts, index, side="right")) - 1
+            block = bisect_right(firsts, index) - 1
             by_block.setdefault(block, []).append(message)
         # interleave the blocks, so that no worker waits for another one's batches
         queues = {

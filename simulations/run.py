@@ -25,6 +25,9 @@ from simulations.inline import InlinePopulation
 
 Runtime = Literal["inline", "ray"]
 RUNTIMES: tuple[Runtime, ...] = ("inline", "ray")
+DEFAULT_NODES = 2000
+"""Most Flower nodes on Ray where a run names no number."""
+
 GRADES = ("simulated", "secure")
 
 
@@ -103,7 +106,7 @@ def run(
     runtime : {"inline", "ray"}
     nodes : int, optional
         Flower nodes that the users are split over evenly; default: one for inline, at most
-        1,000 for Ray. Integer-valued protocols give the same estimate for any number.
+        2,000 for Ray. Integer-valued protocols give the same estimate for any number.
     workers : int, optional
         Ray actors; default: all cores.
     noise : {"simulated", "secure"}
@@ -153,7 +156,9 @@ def execute(protocol: Protocol, users: Users, options: Options) -> Outcome:
     seed = options.seed if options.seed is not None else secrets.randbits(62)
     journal = Journal(options.journal) if options.journal is not None else None
     session = Session(protocol, noise_source(options.noise, seed), journal)
-    n_nodes = options.nodes or (1 if options.runtime == "inline" else min(1000, len(users)))
+    n_nodes = options.nodes or (
+        1 if options.runtime == "inline" else min(DEFAULT_NODES, len(users))
+    )
     if session.query is None:  # refused before asking anybody, or replayed to its end
         return Outcome(_estimate(session), [], {}, seed)
     if options.runtime == "inline":

@@ -98,7 +98,7 @@ def _estimate_table(finished: Finished) -> Table:
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
     table.add_column("item" if estimate.keys is not None else "", overflow="ellipsis", max_width=30)
     table.add_column("estimate", justify="right")
-    table.add_column("± 95%", justify="right")
+    table.add_column("± 95% noise", justify="right")
     if truth is not None:
         table.add_column("truth (NOT PRIVATE)", justify="right")
     for i in order.tolist():

@@ -164,6 +164,8 @@ def first_row(path: Path, separator: str, form: TableFormat) -> list[str]:
             quoting=csv.QUOTE_MINIMAL if form.quote else csv.QUOTE_NONE,
         )
         row = next(iter(reader), [])
+    except UnicodeError as error:
+        raise PopulationError(f"{path}: not {form.encoding} text: {error}") from error
     except (OSError, EOFError, csv.Error) as error:
         raise PopulationError(f"{path}: the first row cannot be read: {error}") from error
     if not row:

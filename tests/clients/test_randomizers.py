@@ -102,7 +102,7 @@ def test_votes_without_noise_are_the_truth_and_never_exceed_the_cap() -> None:
 @pytest.mark.parametrize("held", [[], [1], [0, 2]])
 def test_votes_follow_the_channel(held: list[int]) -> None:
     channel = UnaryChannel(1.0, ones=2)
-    wanted = np.tile(np.array((held + [-1, -1])[:2]), (N, 1))
+    wanted = np.tile(np.array([*held, -1, -1][:2]), (N, 1))
     votes = unary_votes(wanted, 3, channel, streams(N, seed=len(held)))
     inputs = [np.flatnonzero(r).tolist() for r in channel.inputs(3)]
     expected = channel.transition(3)[inputs.index(held)] * N

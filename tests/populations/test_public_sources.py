@@ -13,7 +13,7 @@ from fedhist.users import Users
 from simulations.populations import population
 
 TWEETS = [
-    '"0","1","Mon Apr 06","NO_QUERY","ann","@Bob I can\'t, can\'t! see http://x.io/A?b=C &amp; #Tea"',
+    '"0","1","Mon","NO_QUERY","ann","@Bob I can\'t, can\'t! see http://x.io/A?b=C &amp; #Tea"',
     '4,2,Mon Apr 06,NO_QUERY,bob,"caf\xe9 www.x.org CAF\xc9, said &quot;tea&quot; 4x"',
     "4,3,Mon Apr 06,NO_QUERY,ann,tea...TEA;Tea mail@host.org",
     "0,4,Mon Apr 06,NO_QUERY,mute,@bob http://only.a/link !!!",

@@ -1,0 +1,311 @@
+"""A real deployment on loopback: a SuperLink and SuperNodes, started, used and ended here."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedhist.errors import FedhistError
+from simulations.pinned import pin
+
+Flat = Mapping[str, bool | int | float | str]
+LOCALHOST = "127.0.0.1"
+CONNECTION = "loopback"
+MARKER = "FEDHIST_LOOPBACK"
+"""Environment variable that every process of one deployment inherits."""
+
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+START_SECONDS, END_SECONDS, POLL_SECONDS = 60.0, 10.0, 0.2
+
+
+@dataclass(frozen=True)
+class FlowerRun:
+    """A submitted run that has ended.
+
+    Attributes
+    ----------
+    run_id : str
+    status : str
+        "finished:completed", "finished:failed" or "finished:stopped".
+    details : str
+        Flower's reason, for a run that failed.
+    """
+
+    run_id: str
+    status: str
+    details: str
+
+
+class Loopback:
+    """A SuperLink on loopback, without TLS, and the SuperNodes that join it.
+
+    Parameters
+    ----------
+    folder : path
+        For Flower's state, the logs and the pinned commands; made if it does not exist.
+    simulation : bool
+        Flower's own simulation runtime instead of SuperNodes.
+
+    Examples
+    --------
+    ::
+
+        with Loopback("/tmp/demo") as link:
+            for i in range(3):
+                link.supernode({"data": f"/data/{i}.csv", "user": "user", "item": "item",
+                                "partition-id": i, "guard-folder": f"/data/guard-{i}"})
+            run = link.run(".", {"config": "/data/remote.toml", "out": "/data/results"})
+    """
+
+    def __init__(self, folder: str | Path, *, simulation: bool = False) -> None:
+        self.folder = Path(folder).absolute()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.address = f"{LOCALHOST}:{free_port()}"
+        self.token = uuid.uuid4().hex
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._numbers = 0
+        home = self.folder / "flower"
+        home.mkdir(exist_ok=True)
+        (home / "config.toml").write_text(
+            f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n'
+            f'address = "{self.address}"\ninsecure = true\n'
+        )
+        self._env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")} | QUIET
+        self._env |= {"FLWR_HOME": str(home), MARKER: self.token}
+        self._env["PATH"] = os.pathsep.join([_commands(), self._env.get("PATH", os.defpath)])
+        try:
+            link = self._start("superlink", "flower-superlink", *_SUPERLINK, simulation=simulation)
+            self._wait_until_up(link)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Loopback:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    # -- processes -----------------------------------------------------------------------------
+
+    def supernode(self, node_config: Flat, *, pinned: bool = False) -> subprocess.Popen[bytes]:
+        """Start a SuperNode as its owner would.
+
+        Parameters
+        ----------
+        node_config : mapping
+            What the owner configures; see the keys in :mod:`simulations.hosting`.
+        pinned : bool
+            Run the installed ClientApp and not the one that the SuperLink sends.
+        """
+        self._numbers += 1
+        env = dict(self._env)
+        if pinned:
+            commands = pin(self.folder / "pinned")
+            env["PATH"] = os.pathsep.join([str(commands), env["PATH"]])
+        return self._start(
+            f"supernode-{self._numbers}",
+            "flower-supernode",
+            *("--insecure", "--superlink", self.address, "--node-config", inline(node_config)),
+            env=env,
+        )
+
+    def end(self, process: subprocess.Popen[bytes]) -> None:
+        """End one process, so that the SuperLink knows it is gone."""
+        process.terminate()
+        try:
+            process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        self._processes.remove(process)
+
+    def close(self) -> None:
+        """End every process of this deployment, also those that Flower and Ray started."""
+        for process in self._processes[1:] + self._processes[:1]:
+            self.end(process)
+        for _ in range(50):
+            left = list(marked_processes(self.token))
+            if not left:
+                break
+            for pid in left:
+                _kill(pid)
+            time.sleep(POLL_SECONDS)
+
+    def _start(
+        self,
+        name: str,
+        *command: str,
+        simulation: bool = False,
+        env: Mapping[str, str] | None = None,
+    ) -> subprocess.Popen[bytes]:
+        port = self.address.rpartition(":")[2] if name == "superlink" else str(free_port())
+        arguments = [*command, "--host", LOCALHOST, "--port", port]
+        arguments += ["--simulation"] if simulation else []
+        with (self.folder / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                arguments,
+                cwd=self.folder,
+                env=env or self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._processes.append(process)
+        return process
+
+    def _wait_until_up(self, link: subprocess.Popen[bytes]) -> None:
+        end = time.monotonic() + START_SECONDS
+        while time.monotonic() < end and link.poll() is None:
+            try:
+                with urllib.request.urlopen(f"http://{self.address}/health", timeout=5):
+                    return
+            except (urllib.error.URLError, OSError):
+                time.sleep(POLL_SECONDS)
+        raise FedhistError(f"the SuperLink did not start; see {self.folder / 'superlink.log'}")
+
+    # -- runs ----------------------------------------------------------------------------------
+
+    def run(
+        self,
+        app: str | Path,
+        run_config: Flat,
+        *,
+        nodes: int | None = None,
+        timeout: float = 300.0,
+    ) -> FlowerRun:
+        """Submit a run with ``flwr run`` and wait until it has ended.
+
+        Parameters
+        ----------
+        app : path
+            Folder of the Flower app: the root of this distribution.
+        run_config : mapping
+            Overrides of ``[tool.flwr.app.config]``.
+        nodes : int, optional
+            Virtual SuperNodes of the simulation runtime.
+        timeout : float
+            Seconds.
+
+        Raises
+        ------
+        FedhistError
+            If the run cannot be submitted or does not end in time.
+        """
+        file = self.folder / "run.toml"
+        file.write_text("".join(f"{k} = {toml_value(v)}\n" for k, v in run_config.items()))
+        options = ["--run-config", str(file)]
+        if nodes is not None:
+            options += ["--federation-config", f"num-supernodes={nodes} {_ONE_CPU}"]
+        run_id = str(self._flwr("run", str(app), CONNECTION, *options)["run-id"])
+        end = time.monotonic() + timeout
+        while time.monotonic() < end:
+            (run,) = self._flwr("list", CONNECTION, "--run-id", run_id)["runs"]
+            if str(run["status"]).startswith("finished"):
+                return FlowerRun(run_id, str(run["status"]), str(run["status-details"]))
+            time.sleep(POLL_SECONDS)
+        raise FedhistError(f"the run did not end in {timeout:g} seconds; see {self.folder}/*.log")
+
+    def log(self, name: str = "superlink") -> str:
+        """Return what a process has logged: "superlink", "supernode-1", ..."""
+        return (self.folder / f"{name}.log").read_text(errors="replace")
+
+    def _flwr(self, *arguments: str) -> Any:
+        done = subprocess.run(
+            ["flwr", *arguments, "--format", "json"],
+            cwd=self.folder,
+            env=self._env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        found = done.stdout.find("{")
+        body = json.loads(done.stdout[found:]) if found >= 0 else {}
+        if done.returncode or not body.get("success"):
+            why = (done.stderr or done.stdout)[-2000:]
+            raise FedhistError(f"flwr {arguments[0]} failed: {why}")
+        return body
+
+
+_SUPERLINK = ("--insecure", "--disable-runtime-dependency-installation")
+_ONE_CPU = "client-resources-num-cpus=1 init-args-log-to-driver=false"
+
+
+def free_port() -> int:
+    """Return a TCP port that nobody listens on now."""
+    with socket.socket() as s:
+        s.bind((LOCALHOST, 0))
+        return int(s.getsockname()[1])
+
+
+def toml_value(value: bool | int | float | str) -> str:
+    """Write a scalar as TOML.
+
+    >>> toml_value(True), toml_value(0.5), toml_value("tea")
+    ('true', '0.5', '"tea"')
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+
+
+def inline(config: Flat) -> str:
+    """Write a node configuration for Flower's command line.
+
+    Raises
+    ------
+    ValueError
+        For text that Flower's command line cannot carry.
+
+    Examples
+    --------
+    >>> inline({"data": "/d/a.csv", "partition-id": 0, "split-data": True})
+    'data="/d/a.csv" partition-id=0 split-data=true'
+    """
+    for value in config.values():
+        if isinstance(value, str) and (set(value) & set("\"'\\\n")):
+            raise ValueError(f"a node configuration cannot hold {value!r}")
+    return " ".join(f"{k}={toml_value(v)}" for k, v in config.items())
+
+
+def marked_processes(token: str) -> Iterator[int]:
+    """Find the processes that inherited a deployment's marker (where there is a /proc)."""
+    wanted = f"{MARKER}={token}".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            found = wanted in (folder / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if found and int(folder.name) != os.getpid():
+            yield int(folder.name)
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _commands() -> str:
+    """Return the folder of Flower's commands in this environment."""
+    return str(Path(sys.executable).parent)

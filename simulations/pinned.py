@@ -1,0 +1,87 @@
+"""Pinned SuperNodes: they run the code their owner installed, not the code a server sends.
+
+A Flower SuperNode runs the app that its SuperLink sends it with a run, so whoever controls the
+SuperLink controls the client half: no guard inside that app can protect the users. A pinned
+SuperNode takes queries from the SuperLink and nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from fedhist.errors import FedhistError
+
+CLIENT_COMMAND = "flwr-clientapp"
+REPLACED = ("install_from_fab", "get_load_client_app_fn", "install_app_dependencies")
+"""What Flower's client process calls to install and load the app that was sent."""
+
+
+def pin(folder: str | Path) -> Path:
+    """Write the commands of a pinned SuperNode; returns their folder.
+
+    The folder goes first on the PATH of ``flower-supernode``. Its ``flwr-clientapp`` runs the
+    ClientApp of this distribution, as it is installed here; every other kind of task that a
+    SuperLink can ask a SuperNode for is refused.
+
+    Parameters
+    ----------
+    folder : path
+        Made if it does not exist.
+    """
+    from flwr.supercore.constant import TASK_TYPE_TO_COMMAND
+
+    commands = set(TASK_TYPE_TO_COMMAND.values())
+    if CLIENT_COMMAND not in commands:
+        raise FedhistError(f"this version of Flower has no {CLIENT_COMMAND}: {sorted(commands)}")
+    home = Path(folder).absolute()
+    home.mkdir(parents=True, exist_ok=True)
+    for command in commands:
+        what = "run_installed" if command == CLIENT_COMMAND else "refuse"
+        part = home / f".{command}.{os.getpid()}"
+        part.write_text(
+            f"#!{sys.executable} -P\nfrom simulations.pinned import {what}\n\n{what}()\n"
+        )
+        part.chmod(0o755)
+        os.replace(part, home / command)
+    return home
+
+
+def run_installed() -> None:
+    """Be ``flwr-clientapp``, with the installed ClientApp in place of the one that was sent."""
+    from flwr.supernode.cli.flwr_clientapp import flwr_clientapp
+    from flwr.supernode.runtime import run_clientapp as runtime
+
+    from clients.app import app
+
+    names: dict[str, Any] = vars(runtime)
+    for name in REPLACED:
+        if name not in names:
+            raise FedhistError(f"this version of Flower has no {name}: the app cannot be pinned")
+    names["install_from_fab"] = _nothing
+    names["get_load_client_app_fn"] = lambda **options: lambda *fab: app
+    names["install_app_dependencies"] = _nothing
+    flwr_clientapp()
+
+
+def refuse() -> None:
+    """Be a command that a pinned SuperNode does not run."""
+    sys.exit("a pinned SuperNode runs the installed ClientApp only")
+
+
+def _nothing(*args: object, **options: object) -> None:
+    """Install nothing."""
+
+
+def main() -> None:
+    """Entry point of ``python -m simulations.pinned``."""
+    parser = argparse.ArgumentParser("python -m simulations.pinned", description=pin.__doc__)
+    parser.add_argument("folder", type=Path, help="where to put the commands")
+    print(pin(parser.parse_args().folder))
+
+
+if __name__ == "__main__":
+    main()

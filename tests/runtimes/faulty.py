@@ -1,0 +1,147 @@
+"""Protocols whose clients misbehave, for the tests of the runtimes. Loaded as a plugin."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Self
+
+import numpy as np
+
+from fedhist import (
+    Adjacency,
+    Bounds,
+    ErrorBound,
+    Estimate,
+    Guarantee,
+    Keys,
+    Protocol,
+    Query,
+    Release,
+    Report,
+    Streams,
+    Summary,
+    Trust,
+    Users,
+    register_protocol,
+    register_query,
+)
+from fedhist.curator import Curator
+from fedhist.privacy import pure
+from fedhist.protocol import Script
+from fedhist.query import Array
+
+MOST = 1 << 20
+_answered = 0
+
+
+@register_query
+@dataclass(frozen=True)
+class NoisyParity(Query):
+    """Each user sends one randomized bit and one private word; faults happen on the way.
+
+    ``kill_after`` >= 0 kills the worker at its kill_after-th node of the round, once per marker
+    file; ``raise_on`` raises on nodes whose first user id is a multiple of it.
+    """
+
+    wire_name: ClassVar[str] = "test-noisy-parity"
+    trust: ClassVar[Trust] = Trust.LOCAL
+    epsilon: float
+    number: int
+    kill_after: int = -1
+    marker: str = ""
+    raise_on: int = 0
+
+    @property
+    def release(self) -> Release:
+        return pure(self.epsilon)
+
+    def answer(self, users: Users, rng: Streams) -> Report:
+        keep = 1 / (1 + np.exp(-self.epsilon))
+        flip = rng.substream("flip").bernoulli(np.full(len(users), 1 - keep))
+        bit = (users.n_items() % 2).astype(np.int64) ^ flip
+        word = (rng.substream("word").words(1)[:, 0] % np.uint64(MOST)).astype(np.int64)
+        return Report(users.ids, {"bit": bit, "word": word})
+
+    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
+        global _answered
+        _answered += 1
+        if self.raise_on and int(users.ids[0]) % self.raise_on == 0:
+            raise RuntimeError("this client is broken")
+        if self.kill_after >= 0 and _answered % 40 == self.kill_after % 40:
+            marker = Path(self.marker)
+            if not marker.exists():
+                marker.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+        return super().answer_folded(users, rng)
+
+    def fold(self, report: Report) -> Summary:
+        sums = {name: a.sum(axis=0, keepdims=True) for name, a in report.arrays.items()}
+        return Summary(report.n_users, sums)
+
+    def check(self, report: Report) -> None:
+        limits = {"bit": Bounds((None,), "i", 0, 1), "word": Bounds((None,), "i", 0, MOST)}
+        for name, bounds in limits.items():
+            bounds.check(name, report.arrays[name])
+
+    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
+        return {
+            "bit": Bounds((1,), "i", 0, n_users),
+            "word": Bounds((1,), "i", 0, n_users * MOST),
+        }
+
+
+@register_protocol
+@dataclass(frozen=True)
+class ManyRounds(Protocol):
+    """Asks as many rounds of noisy parities as it is told to, with faults in each."""
+
+    name: ClassVar[str] = "test-many-rounds"
+    paper: ClassVar[str] = "none: for tests"
+    target: ClassVar[str] = "parity"
+    epsilon: float = 1.0
+    n_rounds: int = 1
+    kill_after: tuple[int, ...] = ()
+    markers: str = ""
+    raise_on: int = 0
+
+    @property
+    def max_rounds(self) -> int:
+        return self.n_rounds
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return Guarantee(self.epsilon, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER)
+
+    def rounds(self, server: Curator) -> Script:
+        totals = []
+        for i in range(self.n_rounds):
+            kill = self.kill_after[i] if i < len(self.kill_after) else -1
+            query = NoisyParity(
+                self.epsilon / self.n_rounds, i, kill, f"{self.markers}-{i}", self.raise_on
+            )
+            summary = yield query
+            totals.append([summary.sums["bit"][0], summary.sums["word"][0], summary.n_users])
+        return Estimate.ok(np.array(totals, dtype=np.int64).ravel())
+
+    def error(self, users: Users) -> ErrorBound:
+        return ErrorBound("l1", float("inf"), False, "none: for tests")
+
+    def truth(self, users: Users) -> Array:
+        return np.zeros(3 * self.n_rounds)
+
+    def loss(self, value: Array, truth: Array) -> float:
+        return float(np.abs(value - truth).sum())
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls()
+
+    @classmethod
+    def example_users(cls) -> Users:
+        return Users.from_counts(
+            np.arange(10), np.arange(10), np.zeros(10), np.ones(10), Keys.of(["a"])
+        )

@@ -1,0 +1,209 @@
+"""The Ray runtime: the same answer as inline, through killed workers and broken clients."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import ray
+from flwr.app import ArrayRecord
+
+from fedhist import Keys, MissingReplies, PopulationError, Protocol, Users
+from fedhist.protocols import BoundedHistogram, Mean
+from fedhist.registry import load_plugin, protocol_class
+from fedhist.session import Session
+from server.strategy import SessionStrategy
+from simulations.grid import RayGrid, ray_session
+from simulations.run import Options, execute, noise_source
+
+pytestmark = pytest.mark.ray
+PLUGIN = str(Path(__file__).with_name("faulty.py"))
+N = 3000
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_ray() -> Iterator[None]:
+    with ray_session(workers=2):
+        yield
+
+
+@pytest.fixture(scope="module")
+def shoppers() -> Users:
+    rng = np.random.default_rng(11)
+    keys = Keys.of([f"item-{i:02d}" for i in range(40)])
+    user = np.repeat(np.arange(N), 9)
+    return Users.from_counts(
+        rng.permutation(np.arange(N)) * 7919,
+        user,
+        rng.integers(0, 40, len(user)),
+        rng.integers(1, 30, len(user)),
+        keys,
+    )
+
+
+@pytest.fixture(scope="module")
+def samplers() -> Users:
+    rng = np.random.default_rng(12)
+    values = np.clip(rng.normal(0.3, 0.4, size=(N, 64)), -1, 1)
+    return Users.from_samples(np.arange(N) * 104729, np.arange(N + 1) * 64, values.reshape(-1, 1))
+
+
+def cases(shoppers: Users, samplers: Users) -> list[tuple[str, Protocol, Users, bool]]:
+    """Return (name, protocol, users, whether it is integer-valued)."""
+    histogram = BoundedHistogram(domain=shoppers.vocabulary, clip=40.0, epsilon=1.0, delta=1e-6)
+    mean = Mean(epsilon=2.0, n_users=N, samples_per_user=64, low=-1.0, high=1.0, kind="onebit")
+    return [
+        ("real-valued histogram", histogram, shoppers, False),
+        ("integer-valued histogram", replace(histogram, grid=0.25), shoppers, True),
+        ("integer-valued mean", mean, samplers, True),
+        ("real-valued mean", replace(mean, kind="laplace"), samplers, False),
+    ]
+
+
+@pytest.mark.parametrize(("nodes", "workers"), [(3, 1), (3, 2), (N, 1), (N, 2)])
+@pytest.mark.parametrize("data", ["items", "samples"])
+def test_same_estimate_inline_and_on_ray(
+    data: str, nodes: int, workers: int, shoppers: Users, samplers: Users
+) -> None:
+    """1 and 1,000 users per node; one and two workers; integer- and real-valued protocols."""
+    users = shoppers if data == "items" else samplers
+    with RayGrid(users, nodes, 5, workers=workers) as grid:
+        for name, protocol, wanted, integer in cases(shoppers, samplers):
+            if wanted is not users:
+                continue
+            whole = execute(protocol, users, Options(seed=5)).estimate.value
+            expected = execute(protocol, users, Options(seed=5, nodes=nodes)).estimate.value
+            assert expected is not None
+            assert whole is not None
+            if integer:
+                np.testing.assert_array_equal(expected, whole, err_msg=name)
+            else:
+                np.testing.assert_allclose(expected, whole, rtol=1e-9, atol=1e-9, err_msg=name)
+            session = Session(protocol, noise_source("simulated", 5))
+            SessionStrategy(session, nodes).start(grid, ArrayRecord())
+            assert session.estimate is not None
+            np.testing.assert_array_equal(session.estimate.value, expected, err_msg=name)
+            if nodes == 3:
+                unfolded = Session(protocol, noise_source("simulated", 5))
+                SessionStrategy(unfolded, nodes, fold=False).start(grid, ArrayRecord())
+                assert unfolded.estimate is not None
+                np.testing.assert_allclose(unfolded.estimate.value, whole, rtol=1e-9, atol=1e-9)
+
+
+def test_through_the_same_door(shoppers: Users, samplers: Users) -> None:
+    """``execute`` drives Flower's ServerApp on Ray; another seed gives another estimate."""
+    _, protocol, users, _ = cases(shoppers, samplers)[1]
+    inline = execute(protocol, users, Options(seed=5, nodes=7)).estimate.value
+    on_ray = execute(protocol, users, Options(seed=5, nodes=7, runtime="ray")).estimate.value
+    np.testing.assert_array_equal(on_ray, inline)
+    other = execute(protocol, users, Options(seed=6, nodes=7, runtime="ray")).estimate.value
+    assert not np.array_equal(other, inline)
+
+
+def faulty(**fields: object) -> Protocol:
+    load_plugin(PLUGIN)
+    return protocol_class("test-many-rounds")(**fields)  # type: ignore[arg-type]
+
+
+def test_killed_after_receiving_and_before_answering_at_20_moments(
+    shoppers: Users, tmp_path: Path
+) -> None:
+    """SIGKILL inside 20 batches, at random nodes of the batch: same estimate, nothing lost."""
+    users = shoppers.slice(0, 400)
+    moments = tuple(np.random.default_rng(3).integers(0, 40, 20).tolist())
+    stormy = faulty(n_rounds=20, kill_after=moments, markers=str(tmp_path / "kill"))
+    options = Options(seed=9, nodes=200, runtime="ray", workers=2, plugins=[PLUGIN])
+    killed = execute(stormy, users, options).estimate
+    markers = sorted(p.name for p in tmp_path.glob("kill-*"))
+    assert len(markers) == 20, f"only {len(markers)} workers were killed"
+    # every marker is there now, so the same protocol runs without a kill
+    again = execute(stormy, users, options).estimate
+    inline = execute(stormy, users, replace(options, runtime="inline")).estimate
+    np.testing.assert_array_equal(killed.value, again.value)
+    np.testing.assert_array_equal(killed.value, inline.value)
+
+
+def test_killed_from_outside_at_random_moments(shoppers: Users) -> None:
+    """A thread kills random workers while a long run goes on; the estimate is the same."""
+    protocol = faulty(n_rounds=30)
+    options = Options(seed=4, nodes=600, plugins=[PLUGIN])
+    expected = execute(protocol, shoppers, options).estimate.value
+    session = Session(protocol, noise_source("simulated", 4))
+    with RayGrid(shoppers, 600, 4, workers=2, plugins=[PLUGIN]) as grid:
+        stop = threading.Event()
+        killed: list[int] = []
+
+        def kill() -> None:
+            rng = np.random.default_rng(8)
+            while not stop.wait(float(rng.uniform(0.05, 0.4))) and len(killed) < 4:
+                block = int(rng.integers(2))
+                ray.kill(grid._blocks[block].actor)
+                killed.append(block)
+
+        thread = threading.Thread(target=kill)
+        thread.start()
+        try:
+            SessionStrategy(session, 600).start(grid, ArrayRecord())
+        finally:
+            stop.set()
+            thread.join()
+    assert session.estimate is not None
+    assert killed, "nothing was killed: the test did not test"
+    np.testing.assert_array_equal(session.estimate.value, expected)
+
+
+def test_spent_budget_stays_spent_after_a_kill(shoppers: Users) -> None:
+    users = shoppers.slice(0, 40)
+    owner = {"trust": "local", "epsilon": 1.0}
+    with RayGrid(users, 20, 1, workers=2, owner=owner, plugins=[PLUGIN]) as grid:
+        first = Session(faulty(epsilon=0.8), noise_source("simulated", 1))
+        SessionStrategy(first, 20).start(grid, ArrayRecord())
+        assert first.estimate is not None
+        for block in grid._blocks:
+            ray.kill(block.actor)
+        time.sleep(0.2)
+        # the same query again costs nothing and gets the same answer
+        again = Session(faulty(epsilon=0.8), noise_source("simulated", 1))
+        SessionStrategy(again, 20).start(grid, ArrayRecord())
+        assert again.estimate is not None
+        np.testing.assert_array_equal(again.estimate.value, first.estimate.value)
+        # another one passes the budget
+        more = Session(faulty(epsilon=0.5), noise_source("simulated", 1))
+        with pytest.raises(MissingReplies, match="budget is spent"):
+            SessionStrategy(more, 20).start(grid, ArrayRecord())
+        central = Session(
+            BoundedHistogram(domain=users.vocabulary, clip=1.0, epsilon=1.0),
+            noise_source("simulated", 1),
+        )
+        with pytest.raises(MissingReplies, match="trusts none"):
+            SessionStrategy(central, 20).start(grid, ArrayRecord())
+
+
+def test_a_client_that_raises_is_counted(shoppers: Users) -> None:
+    protocol = faulty(raise_on=3)
+    nodes = shoppers.split(30)
+    broken = sum(int(n.ids[0]) % 3 == 0 for n in nodes)
+    assert 0 < broken < 30
+    options = Options(seed=2, nodes=30, runtime="ray", plugins=[PLUGIN])
+    with pytest.raises(MissingReplies, match="this client is broken") as caught:
+        execute(protocol, shoppers, options)
+    assert (caught.value.expected, caught.value.got) == (30, 30 - broken)
+    outcome = execute(protocol, shoppers, replace(options, min_replies=30 - broken))
+    assert outcome.estimate.value is not None
+    assert outcome.rounds[0]["missing"] == broken
+    answered = sum(len(n) for n in nodes if int(n.ids[0]) % 3)
+    assert outcome.estimate.value[2] == answered, "n is the number of users that answered"
+
+
+def test_a_user_is_never_split_over_nodes(shoppers: Users) -> None:
+    with pytest.raises(PopulationError, match="at least as many users"):
+        execute(
+            BoundedHistogram(domain=shoppers.vocabulary, clip=1.0, epsilon=1.0),
+            shoppers,
+            Options(seed=1, nodes=N + 1, runtime="ray"),
+        )
