@@ -33,7 +33,8 @@ def encode_fields(value: Any) -> tuple[str, dict[str, Array]]:
     """Split a dataclass into the canonical JSON of its scalars and its named arrays."""
     scalars: dict[str, Any] = {}
     arrays: dict[str, Array] = {}
-    hints = _hints(type(value))
+    cls: type = type(value)
+    hints = _hints(cls)
     for f in fields(value):
         v = _spelled(getattr(value, f.name), hints[f.name])
         if isinstance(v, Cohort):

@@ -284,7 +284,7 @@ def _parse_header(name: str, header: bytes) -> tuple[np.dtype[Any], tuple[int, .
         raise WireError(f"array {name!r} has a malformed header: {e}") from None
     if dtype is None or order is not False:
         raise WireError(f"array {name!r} has dtype {head['descr']!r}, fortran_order {order!r}")
-    if not isinstance(shape, tuple) or not all(type(s) is int and 0 <= s for s in shape):
+    if not isinstance(shape, tuple) or not all(type(s) is int and s >= 0 for s in shape):
         raise WireError(f"array {name!r} has shape {shape!r}")
     # zeros apart, so that no shape of an empty array is larger than NumPy can hold
     if len(shape) > MAX_DIMENSIONS or math.prod(max(s, 1) for s in shape) > MAX_BYTES:

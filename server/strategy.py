@@ -154,9 +154,7 @@ class SessionStrategy(Strategy):
         return result
 
 
-def wait_for_nodes(
-    grid: Grid, n_nodes: int, timeout: float, least: int | None = None
-) -> list[int]:
+def wait_for_nodes(grid: Grid, n_nodes: int, timeout: float, least: int | None = None) -> list[int]:
     """Wait until n_nodes are connected; get_node_ids() is empty or partial for a moment.
 
     Raises

@@ -1,0 +1,191 @@
+"""Results rows: what theory predicts and what is measured, on the same settings.
+
+The predicted side shares no code with the estimators: closed forms for the histogram, a
+quadrature for the mean. A row passes if the 99% interval of measured / predicted meets a band
+that is written here, before anything is measured. NOT PRIVATE: populations are made up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedhist.channels import UnaryChannel, scalar_channel
+from fedhist.keys import Keys
+from fedhist.protocol import Protocol
+from fedhist.protocols import BoundedHistogram, Mean
+from fedhist.users import Users
+from server.theory_mean import exact_two_stage_mse, one_stage_mse
+from simulations.run import Options, execute
+
+Z99 = 2.5758
+THETA = 0.237
+"""Common mean of the made-up samples."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting of a results row.
+
+    Attributes
+    ----------
+    protocol : str
+    label : str
+        The settings in words; the edge of feasibility is marked.
+    loss : str
+    repeats : int
+    band : (float, float)
+        Where measured / predicted must be.
+    predict : callable
+        Returns the expected loss.
+    measure : callable of int to float
+        Runs the protocol once with a seed and returns its loss.
+    """
+
+    protocol: str
+    label: str
+    loss: str
+    repeats: int
+    band: tuple[float, float]
+    predict: Callable[[], float]
+    measure: Callable[[int], float]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A measured setting.
+
+    Attributes
+    ----------
+    setting : Setting
+    predicted, measured : float
+    ratio : (float, float)
+        99% interval of measured / predicted (normal approximation over the repeats).
+    """
+
+    setting: Setting
+    predicted: float
+    measured: float
+    ratio: tuple[float, float]
+
+    @property
+    def passes(self) -> bool:
+        """Whether the interval meets the band."""
+        low, high = self.setting.band
+        return self.ratio[1] >= low and self.ratio[0] <= high
+
+
+def settings(protocol: str | None = None) -> list[Setting]:
+    """Return the settings of one protocol, or of all.
+
+    Raises
+    ------
+    ValueError
+        If there is none for a protocol of that name.
+    """
+    found = [s for s in (*_histograms(), *_means()) if protocol in (None, s.protocol)]
+    if not found:
+        raise ValueError(
+            f"no results rows for {protocol!r}; there are some for "
+            f"{BoundedHistogram.name} and {Mean.name}"
+        )
+    return found
+
+
+def measure(setting: Setting, effort: float = 1.0) -> Row:
+    """Run a setting as often as it says, times ``effort``, seeds 0, 1, ..."""
+    repeats = max(20, round(setting.repeats * effort))
+    losses = np.array([setting.measure(seed) for seed in range(repeats)])
+    predicted = setting.predict()
+    mean, half = losses.mean(), Z99 * losses.std(ddof=1) / math.sqrt(repeats)
+    return Row(
+        setting,
+        predicted,
+        float(mean),
+        (float((mean - half) / predicted), float((mean + half) / predicted)),
+    )
+
+
+def _histograms() -> Iterator[Setting]:
+    rng = np.random.default_rng(2023)
+    shoppers = _shoppers(rng, n_users=3000, d=200, mean=20)
+    base = BoundedHistogram(shoppers.vocabulary, epsilon=1.0, delta=1e-6, clip=12.0)
+    yield _histogram("n=3000 d=200 eps=1 Gaussian C=12", base, shoppers)
+    laplace = replace(base, delta=0.0, clip=30.0, adjacency="replace-user", grid=0.125)
+    yield _histogram("n=3000 d=200 eps=1 replace, grid", laplace, shoppers)
+    few = _shoppers(rng, n_users=250, d=500, mean=20)
+    edge = BoundedHistogram(few.vocabulary, epsilon=0.5, clip=5.0)
+    yield _histogram("EDGE n=250 d=500 eps=0.5 (C* = 0)", edge, few)
+
+
+def _histogram(label: str, protocol: BoundedHistogram, users: Users) -> Setting:
+    truth = protocol.truth(users)
+
+    def once(seed: int) -> float:
+        estimate = execute(protocol, users, Options(seed=seed)).estimate
+        if estimate.value is None:
+            raise RuntimeError(f"{label}: {estimate.status}: {estimate.reason}")
+        return protocol.loss(estimate.value, truth)
+
+    return Setting(
+        protocol.name, label, "l1", 400, (0.99, 1.01), lambda: protocol.error(users).expected, once
+    )
+
+
+def _shoppers(rng: np.random.Generator, n_users: int, d: int, mean: float) -> Users:
+    """Make users with geometric sizes and Zipf items."""
+    sizes = rng.geometric(1 / mean, n_users)
+    weights = 1 / np.arange(1, d + 1)
+    user = np.repeat(np.arange(n_users), sizes)
+    item = rng.choice(d, size=len(user), p=weights / weights.sum())
+    keys = Keys.of([f"item-{i:04d}" for i in range(d)])
+    return Users.from_counts(np.arange(n_users), user, item, np.ones(len(user), np.int64), keys)
+
+
+def _means() -> Iterator[Setting]:
+    def mean(n: int, t: float, epsilon: float, kind: str) -> Mean:
+        return Mean(epsilon, n, t, low=-1.0, high=1.0, kind=kind)
+
+    yield _mean("n=2000 T=1024 eps=1 laplace", mean(2000, 1024, 1.0, "laplace"), 3000, 0.1)
+    yield _mean("n=20000 T=100 eps=0.5 onebit", mean(20000, 100, 0.5, "onebit"), 1000, 0.1)
+    yield _mean("n=2000 T=1 eps=1 piecewise, one round", mean(2000, 1, 1.0, "piecewise"), 2000, 0.1)
+    yield _mean("EDGE n=700 T=1024 eps=1 piecewise", mean(700, 1024, 1.0, "piecewise"), 6000, 0.15)
+
+
+def _mean(label: str, protocol: Mean, repeats: int, width: float) -> Setting:
+    plan, n = protocol.plan, protocol.n_users
+    scale = 1 / math.sqrt(protocol.samples_per_user) if plan.n_bins > 1 else 0.3
+    report = scalar_channel(protocol.channel_kind, protocol.epsilon)
+
+    def predict() -> float:
+        common = {"theta": THETA, "mean_scale": scale, "low": -1.0, "high": 1.0}
+        if plan.n_bins == 1:
+            return one_stage_mse(**common, n_report=n, report=report)
+        return exact_two_stage_mse(
+            **common,
+            n_bins=plan.n_bins,
+            n_vote=n * plan.vote_share,
+            n_report=n * (1 - plan.vote_share),
+            half_width=plan.half_width,
+            vote=UnaryChannel(protocol.epsilon),
+            report=report,
+        ).mse
+
+    def once(seed: int) -> float:
+        rng = np.random.default_rng((2024, seed))
+        means = np.clip(THETA + scale * rng.standard_normal(n), -1, 1)
+        users = Users.from_samples(np.arange(n), np.arange(n + 1), means)
+        estimate = execute(protocol, users, Options(seed=seed)).estimate
+        if estimate.value is None:
+            raise RuntimeError(f"{label}: {estimate.status}: {estimate.reason}")
+        return protocol.loss(estimate.value, np.array([THETA]))
+
+    return Setting(protocol.name, label, "mse", repeats, (1 - width, 1 + width), predict, once)
+
+
+def covered(registered: dict[str, type[Protocol]]) -> set[str]:
+    """Return the registered protocols without a results row."""
+    return set(registered) - {s.protocol for s in settings()}

@@ -1,0 +1,41 @@
+"""What several tests share: the throw-away protocols, the way a script is walked, a Flower task."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")
+
+import pytest
+
+from fedhist.registry import load_builtin, load_plugin
+from simulations.flower_internals import act_as_server
+
+THROWAWAY = Path(__file__).with_name("throwaway.py")
+# plugins are registered under a module name of their own; collecting them would register them twice
+collect_ignore = ["throwaway.py", "runtimes/faulty.py"]
+
+
+def throwaway_module() -> ModuleType:
+    """Load the throw-away protocols as a plugin, once."""
+    load_builtin()
+    load_plugin(THROWAWAY)
+    return next(m for m in sys.modules.values() if getattr(m, "__file__", None) == str(THROWAWAY))
+
+
+@pytest.fixture(scope="session")
+def throwaway() -> ModuleType:
+    """The module of the throw-away protocols."""
+    return throwaway_module()
+
+
+@pytest.fixture
+def flower_task() -> Iterator[None]:
+    """Let the test make Flower messages, as a ServerApp's process does."""
+    act_as_server(run_id=1)
+    yield

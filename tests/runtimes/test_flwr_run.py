@@ -1,0 +1,95 @@
+"""Flower's own simulation runtime, ``flwr run .``: the same apps, bit for bit the same answer."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import APP, read_estimate, write_config
+
+from simulations.config import load_config, prepare
+from simulations.deployment import Loopback, marked_processes
+from simulations.run import execute
+
+NODES = 20
+
+HISTOGRAM = {
+    "protocol": {"name": "bounded-histogram", "epsilon": 1.0, "clip": 20.0, "grid": 0.5},
+    "population": {"kind": "zipf", "n_users": 47, "d": 12, "mean_items": 9, "seed": 7},
+}
+MEAN = {
+    "protocol": {
+        **{"name": "mean", "kind": "laplace", "epsilon": 6.0, "n_users": 60},
+        **{"samples_per_user": 5, "low": -4.0, "high": 4.0, "mean_scale": 0.1},
+    },
+    "population": {
+        **{"kind": "gaussian", "n_users": 60, "samples_per_user": 5, "seed": 5},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
+    with Loopback(tmp_path_factory.mktemp("flwr-run"), simulation=True) as link:
+        yield link
+    assert list(marked_processes(link.token)) == []
+
+
+@pytest.mark.flwr
+@pytest.mark.parametrize(
+    ("tables", "rounds"), [(HISTOGRAM, 1), (MEAN, 2)], ids=["integers", "reals"]
+)
+def test_same_estimate_as_inline(
+    link: Loopback, tmp_path: Path, tables: dict[str, dict[str, object]], rounds: int
+) -> None:
+    config = write_config(tmp_path / "config.toml", run={"seed": 1}, **tables)
+    overrides = [f"run.nodes={NODES}", "run.seed=3"]
+    out = tmp_path / "results"
+    run = link.run(
+        APP,
+        {"config": str(config), "overrides": " ".join(overrides), "out": str(out)},
+        nodes=NODES,
+    )
+    assert run.status == "finished:completed", run.details + link.log()
+
+    prepared = prepare(load_config(config, overrides))
+    options = prepared.config.run.options(runtime="inline")
+    assert prepared.loaded is not None
+    here = execute(prepared.protocol, prepared.loaded.users, options)
+    assert here.estimate.value is not None
+    np.testing.assert_array_equal(read_estimate(out), here.estimate.value)
+    metrics = json.loads((out / "metrics.json").read_text())
+    assert [r["replies"] for r in metrics["rounds"]] == [NODES] * rounds
+
+
+@pytest.mark.flwr
+def test_a_wrong_number_of_supernodes_is_named(link: Loopback, tmp_path: Path) -> None:
+    config = write_config(tmp_path / "config.toml", run={"seed": 1, "nodes": 4}, **HISTOGRAM)
+    run = link.run(APP, {"config": str(config), "out": str(tmp_path / "results")}, nodes=5)
+    assert run.status == "finished:failed"
+    assert "5 nodes are connected, 4 expected" in run.details
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.flwr
+def test_the_app_bundle_is_whole_and_small() -> None:
+    from flwr.cli.build import build_fab_from_disk
+
+    bundle = build_fab_from_disk(APP)
+    with zipfile.ZipFile(io.BytesIO(bundle)) as fab:
+        names = set(fab.namelist())
+    for package in ("fedhist", "clients", "server", "simulations"):
+        folder = APP / package
+        files = [*folder.rglob("*.py"), *folder.rglob("*.toml")]
+        expected = {str(f.relative_to(APP)) for f in files if "__pycache__" not in f.parts}
+        assert expected <= names
+        assert expected
+    packages = ("fedhist/", "clients/", "server/", "simulations/", ".info/")
+    strangers = {n for n in names if "/" in n and not n.startswith(packages)}
+    assert strangers == set()
+    assert len(bundle) < 2_000_000  # Flower's own limit is 10 MB
