@@ -87,7 +87,7 @@ def decode_fields(cls: type, text: str, arrays: Mapping[str, Array]) -> Any:
 
 
 @lru_cache(maxsize=256)
-def _hints(cls: type) -> dict[str, Any]:
+def _hints(cls: Any) -> dict[str, Any]:
     return get_type_hints(cls)
 
 

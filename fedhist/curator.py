@@ -88,6 +88,11 @@ class Curator:
         self.cohort: Cohort | None = None
         """The users behind the summary in hand; set by the Session."""
 
+    @property
+    def grade(self) -> str:
+        """Grade of the noise; a script that needs integer noise for "secure" can refuse."""
+        return self._noise(0).grade
+
     def _release(
         self, label: str, cost: Release, draw: Callable[[NoiseSource], ArrayLike]
     ) -> Array:

@@ -162,6 +162,19 @@ def ledger(
     print_ledger(console, book)
 
 
+@cli.command()
+def validate(
+    protocol: Annotated[str | None, typer.Argument(help="Only this protocol.")] = None,
+    effort: Annotated[float, typer.Option(help="Multiplies the number of runs.")] = 1.0,
+) -> None:
+    """Print the results rows: what theory predicts against what is measured."""
+    from simulations.tables import print_rows
+    from simulations.validation import measure, settings
+
+    if not print_rows(console, (measure(s, effort) for s in settings(protocol))):
+        raise typer.Exit(RUN_ERROR)
+
+
 def _data_overrides(
     data: Path | None,
     user: str | None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Iterable
 from dataclasses import MISSING, fields
 from typing import Any
 
@@ -12,11 +13,13 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from fedhist.privacy import Trust
 from fedhist.protocol import Protocol
 from fedhist.registry import protocol_class, protocols
 from simulations.config import builtin_configs, load_config
 from simulations.job import Finished
 from simulations.spending import DataLedger
+from simulations.validation import Row
 
 MOST_ROWS = 10
 Z95 = 1.96
@@ -57,11 +60,12 @@ def print_job(console: Console, finished: Finished) -> None:
 
 
 def _noise_in_words(finished: Finished) -> str:
-    grade = finished.prepared.config.run.noise
+    if finished.prepared.protocol.guarantee.trust is Trust.LOCAL:
+        return "simulated clients (seeded coins: for evaluation; a real client draws its own)"
     return {
         "simulated": "simulated (NumPy, seeded: for evaluation, not for a real release)",
         "secure": "secure (exact integer samplers, no seed)",
-    }[grade]
+    }[finished.prepared.config.run.noise]
 
 
 def _rounds_in_words(finished: Finished) -> str:
@@ -83,8 +87,10 @@ def _error_in_words(finished: Finished) -> str:
         return "unknown"
     plus = f" ± {e.standard_error:.3g}" if math.isfinite(e.standard_error) else ""
     kind = "exact formula" if e.bound.exact else "theory"
+    total = float(np.abs(e.truth).sum())
+    share = f", {e.mean / total:.2%} of the total" if e.bound.loss == "l1" and total else ""
     return (
-        f"{e.bound.loss} {e.mean:.4g}{plus} measured, {e.bound.expected:.4g} predicted "
+        f"{e.bound.loss} {e.mean:.4g}{plus} measured{share}; {e.bound.expected:.4g} predicted "
         f"({kind}); NOT PRIVATE"
     )
 
@@ -162,6 +168,24 @@ def print_configs(console: Console) -> None:
         config = load_config(name)
         table.add_row(name, config.protocol["name"], config.population["kind"], config.run.runtime)
     console.print(table)
+
+
+def print_rows(console: Console, rows: Iterable[Row]) -> bool:
+    """Print results rows as they come; says whether all pass."""
+    console.print("predicted against measured; a row passes if the 99% interval of the ratio")
+    console.print("meets its band, which was fixed before anything was measured")
+    passed = True
+    for row in rows:
+        s = row.setting
+        verdict = "PASS" if row.passes else "[bold red]FAIL[/]"
+        console.print(f"[bold]{s.protocol}[/]  {s.label}  ({row.repeats:,} runs)")
+        console.print(
+            f"  {s.loss:<4} predicted {row.predicted:<11.5g} measured {row.measured:<11.5g} "
+            f"ratio {row.ratio[0]:.3f}..{row.ratio[1]:.3f}  {verdict}"
+        )
+        console.print(f"       band {s.band[0]:g}..{s.band[1]:g}")
+        passed &= row.passes
+    return passed
 
 
 def print_ledger(console: Console, ledger: DataLedger) -> None:

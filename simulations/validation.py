@@ -15,7 +15,6 @@ import numpy as np
 
 from fedhist.channels import UnaryChannel, scalar_channel
 from fedhist.keys import Keys
-from fedhist.protocol import Protocol
 from fedhist.protocols import BoundedHistogram, Mean
 from fedhist.users import Users
 from server.theory_mean import exact_two_stage_mse, one_stage_mse
@@ -61,12 +60,15 @@ class Row:
     Attributes
     ----------
     setting : Setting
+    repeats : int
+        Runs that were made.
     predicted, measured : float
     ratio : (float, float)
         99% interval of measured / predicted (normal approximation over the repeats).
     """
 
     setting: Setting
+    repeats: int
     predicted: float
     measured: float
     ratio: tuple[float, float]
@@ -103,6 +105,7 @@ def measure(setting: Setting, effort: float = 1.0) -> Row:
     mean, half = losses.mean(), Z99 * losses.std(ddof=1) / math.sqrt(repeats)
     return Row(
         setting,
+        repeats,
         predicted,
         float(mean),
         (float((mean - half) / predicted), float((mean + half) / predicted)),
@@ -161,11 +164,15 @@ def _mean(label: str, protocol: Mean, repeats: int, width: float) -> Setting:
     report = scalar_channel(protocol.channel_kind, protocol.epsilon)
 
     def predict() -> float:
-        common = {"theta": THETA, "mean_scale": scale, "low": -1.0, "high": 1.0}
         if plan.n_bins == 1:
-            return one_stage_mse(**common, n_report=n, report=report)
+            return one_stage_mse(
+                theta=THETA, mean_scale=scale, low=-1.0, high=1.0, n_report=n, report=report
+            )
         return exact_two_stage_mse(
-            **common,
+            theta=THETA,
+            mean_scale=scale,
+            low=-1.0,
+            high=1.0,
             n_bins=plan.n_bins,
             n_vote=n * plan.vote_share,
             n_report=n * (1 - plan.vote_share),
@@ -177,15 +184,11 @@ def _mean(label: str, protocol: Mean, repeats: int, width: float) -> Setting:
     def once(seed: int) -> float:
         rng = np.random.default_rng((2024, seed))
         means = np.clip(THETA + scale * rng.standard_normal(n), -1, 1)
-        users = Users.from_samples(np.arange(n), np.arange(n + 1), means)
+        ids = rng.permutation(np.unique(rng.integers(0, 1 << 62, 2 * n)))  # another split
+        users = Users.from_samples(ids[:n], np.arange(n + 1), means)
         estimate = execute(protocol, users, Options(seed=seed)).estimate
         if estimate.value is None:
             raise RuntimeError(f"{label}: {estimate.status}: {estimate.reason}")
         return protocol.loss(estimate.value, np.array([THETA]))
 
     return Setting(protocol.name, label, "mse", repeats, (1 - width, 1 + width), predict, once)
-
-
-def covered(registered: dict[str, type[Protocol]]) -> set[str]:
-    """Return the registered protocols without a results row."""
-    return set(registered) - {s.protocol for s in settings()}

@@ -13,10 +13,10 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import pytest
 
-from fedhist.registry import load_builtin, load_plugin
+from fedhist.registry import load_builtin, load_plugin, protocols
 from simulations.flower_internals import act_as_server
 
-THROWAWAY = Path(__file__).with_name("throwaway.py")
+THROWAWAY = Path(__file__).resolve().with_name("throwaway.py")
 # plugins are registered under a module name of their own; collecting them would register them twice
 collect_ignore = ["throwaway.py", "runtimes/faulty.py"]
 
@@ -26,6 +26,13 @@ def throwaway_module() -> ModuleType:
     load_builtin()
     load_plugin(THROWAWAY)
     return next(m for m in sys.modules.values() if getattr(m, "__file__", None) == str(THROWAWAY))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run every test that takes a ``protocol_name`` over the whole registry."""
+    if "protocol_name" in metafunc.fixturenames:
+        throwaway_module()
+        metafunc.parametrize("protocol_name", sorted(protocols()))
 
 
 @pytest.fixture(scope="session")

@@ -258,6 +258,10 @@ class BoundedHistogram(Protocol):
             zero, public = np.zeros(d), {"clip": 0.0, "noise_std": 0.0}
             why = "clip is 0: the estimate is 0 whatever the data, and nobody was asked"
             return Estimate.ok(zero, keys=self.domain, stderr=zero, warnings=(why,), public=public)
+        if server.grade == "secure" and self.grid is None and not math.isinf(self.epsilon):
+            return Estimate.refused(
+                'noise = "secure" draws integers only: set a grid (grid = "default" is clip / 1024)'
+            )
         summary = yield self.query
         value = self._release(server, summary.sums["counts"])
         public = {"clip": float(self.clip), "noise_std": self.noise.std}

@@ -95,10 +95,7 @@ class Mean(Protocol):
     """
 
     name: ClassVar[str] = "mean"
-    paper: ClassVar[str] = (
-        "Kent, Berrett & Yu, Rate optimality and phase transition for user-level local "
-        "differential privacy, arXiv 2405.11923"
-    )
+    paper: ClassVar[str] = "Kent, Berrett & Yu, arXiv 2405.11923, Section 3.1"
     target: ClassVar[str] = "mean"
     epsilon: float
     n_users: int

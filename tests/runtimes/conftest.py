@@ -1,57 +1,13 @@
-"""Small populations and configurations for Flower's own runtimes."""
+"""Three owners' files, for the tests of a deployment."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
-
-import fedhist
-from fedhist.session import Session
-from fedhist.users import Users
-from simulations.config import load_config, prepare
-from simulations.deployment import toml_value
-from simulations.inline import InlinePopulation
-from simulations.populations import population
-from simulations.run import noise_source
-
-APP = Path(fedhist.__file__).resolve().parent.parent
-DOMAIN = ["chai", "maté", "rooibos", "tea", "お茶"]
-
-
-def write_config(path: Path, **tables: Mapping[str, Any]) -> Path:
-    """Write a run configuration as TOML: scalars and lists of strings."""
-    lines = []
-    for table, body in tables.items():
-        lines.append(f"[{table}]")
-        for key, value in body.items():
-            text = toml_value(value) if not isinstance(value, list) else _list(value)
-            lines.append(f"{key} = {text}")
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return path
-
-
-def _list(values: Sequence[str]) -> str:
-    return "[" + ", ".join(map(toml_value, values)) + "]"
-
-
-def read_estimate(folder: Path) -> np.ndarray:
-    """Return the estimate that a run has written."""
-    return pl.read_parquet(folder / "estimate.parquet")["estimate"].to_numpy()
-
-
-def inline_estimate(config: Path, nodes: Sequence[Users]) -> np.ndarray:
-    """Run a configuration inline on nodes packed as given, with its own seed."""
-    prepared = prepare(load_config(config))
-    run = prepared.config.run
-    session = Session(prepared.protocol, noise_source(run.noise, run.seed))
-    value = session.run(InlinePopulation(nodes, run.seed).ask).value
-    assert value is not None
-    return value
+from flower_cases import DOMAIN
 
 
 @pytest.fixture(scope="module")
@@ -87,11 +43,3 @@ def sample_files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         files.append(folder / f"owner-{node}.csv")
         pl.DataFrame(rows, schema=["who", "x"], orient="row").write_csv(files[-1])
     return files
-
-
-def load_events(files: Sequence[Path]) -> list[Users]:
-    """Read the owners' events as their nodes do."""
-    return [
-        population("events", path=f, user="who", item="what", count="times").load().users
-        for f in files
-    ]

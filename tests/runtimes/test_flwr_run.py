@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import APP, read_estimate, write_config
+from flower_cases import APP, read_estimate, write_config
 
 from simulations.config import load_config, prepare
 from simulations.deployment import Loopback, marked_processes

@@ -1,0 +1,646 @@
+"""The laws that hold for every registered protocol; the list is the registry, never by hand.
+
+A protocol without ``example()`` and ``example_users()`` fails here. The throw-away protocols of the
+tests obey the same laws, so that keyed parts, rows and many rounds are covered.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import RecordDict
+
+from clients.node import streams
+from fedhist.codec import decode_query, encode_fields, query_digest
+from fedhist.errors import WireError
+from fedhist.journal import Journal
+from fedhist.keys import Keys
+from fedhist.privacy import Trust
+from fedhist.protocol import Estimate, Protocol
+from fedhist.query import CHUNK, Query, Report, Summary
+from fedhist.registry import protocol_class
+from fedhist.session import Session
+from fedhist.streams import SeededStreams
+from fedhist.users import Users, join
+from fedhist.wire import (
+    decode_answer,
+    decode_question,
+    encode_answer,
+    encode_question,
+    pack_array,
+    unpack_array,
+)
+from server.noise import SimulatedNoise
+from simulations.inline import InlinePopulation
+
+SEED = 20
+
+# further configurations of protocols that have several: tested beside the example, never instead
+MORE: dict[str, list[dict[str, Any]]] = {
+    "bounded-histogram": [
+        {"grid": 1 / 64},
+        {"delta": 0.0, "grid": 1 / 64, "adjacency": "replace-user"},
+        {"delta": 0.0},
+    ],
+    "mean": [{"kind": "onebit"}, {"kind": "laplace"}, {"mode": "paper"}],
+}
+
+
+@pytest.fixture
+def example(protocol_name: str) -> Protocol:
+    return protocol_class(protocol_name).example()
+
+
+@pytest.fixture
+def users(protocol_name: str) -> Users:
+    return protocol_class(protocol_name).example_users()
+
+
+@pytest.fixture
+def configurations(protocol_name: str, example: Protocol) -> list[Protocol]:
+    return [example, *(dataclasses.replace(example, **c) for c in MORE.get(protocol_name, []))]
+
+
+def noise(index: int) -> SimulatedNoise:
+    return SimulatedNoise(SEED, index)
+
+
+def walk(
+    protocol: Protocol, users: Users, *, nodes: int = 1, seed: int = SEED, fold: bool = True
+) -> tuple[Estimate, list[tuple[Query, int, Summary]]]:
+    """Run a protocol and keep what was asked and answered."""
+    session = Session(protocol, lambda i: SimulatedNoise(seed, i))
+    population = InlinePopulation(users.split(nodes), seed, fold=fold)
+    seen = []
+    while session.query is not None:
+        query, number = session.query, session.round_index
+        summary = population.ask(query, number)
+        seen.append((query, number, summary))
+        session.advance(summary)
+    assert session.estimate is not None
+    return session.estimate, seen
+
+
+def queries_of(protocol: Protocol, users: Users) -> list[tuple[Query, int]]:
+    return [(q, i) for q, i, _ in walk(protocol, users)[1]]
+
+
+def answer(query: Query, users: Users, number: int, seed: int = SEED) -> Report:
+    return query.answer(users, streams(users, seed, query_digest(query, number)))
+
+
+def assert_same_arrays(a: dict[str, Any], b: dict[str, Any]) -> None:
+    assert a.keys() == b.keys()
+    for name in a:
+        assert a[name].dtype == b[name].dtype
+        assert np.array_equal(a[name], b[name]), name
+
+
+def assert_same_estimate(a: Estimate, b: Estimate, *, exact: bool = True) -> None:
+    assert (a.status, a.reason, a.keys) == (b.status, b.reason, b.keys)
+    for x, y in ((a.value, b.value), (a.stderr, b.stderr)):
+        assert (x is None) == (y is None)
+        if x is not None and y is not None:
+            same = np.array_equal(x, y) if exact else np.allclose(x, y, rtol=1e-9, atol=1e-9)
+            assert same, f"{x} and {y}"
+
+
+def assert_same_summary(a: Summary, b: Summary, *, exact: bool = True) -> None:
+    close = np.array_equal if exact else lambda x, y: np.allclose(x, y, rtol=1e-9, atol=1e-9)
+    assert a.n_users == b.n_users
+    assert a.sums.keys() == b.sums.keys()
+    assert a.keyed.keys() == b.keyed.keys()
+    assert a.rows.keys() == b.rows.keys()
+    for name in a.sums:
+        assert a.sums[name].dtype == b.sums[name].dtype
+        assert close(a.sums[name], b.sums[name]), name
+    for name in a.keyed:
+        assert list(a.keyed[name].keys) == list(b.keyed[name].keys)
+        assert close(a.keyed[name].values, b.keyed[name].values), name
+    for name in a.rows:
+        assert np.array_equal(a.ids, b.ids)
+        assert close(a.rows[name], b.rows[name]), name
+
+
+def integer_valued(seen: list[tuple[Query, int, Summary]]) -> bool:
+    return all(
+        a.dtype.kind in "iub"
+        for _, _, s in seen
+        for a in [*s.sums.values(), *(k.values for k in s.keyed.values()), *s.rows.values()]
+    )
+
+
+# -- what a protocol is ----------------------------------------------------------------------------
+
+
+def test_says_what_it_is(protocol_name: str, example: Protocol) -> None:
+    cls = type(example)
+    assert cls.name == protocol_name
+    assert len(cls.paper) > 5
+    assert cls.target
+    assert cls.__doc__
+    assert not cls.__doc__.startswith(f"{cls.__name__}(")  # what @dataclass writes by itself
+    assert dataclasses.fields(cls)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        example.epsilon = 1.0  # type: ignore[attr-defined]
+    assert math.isfinite(example.guarantee.epsilon)
+    assert example.claimed == example.guarantee
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, -math.inf])
+def test_refuses_a_bad_epsilon(protocol_name: str, example: Protocol, bad: float) -> None:
+    with pytest.raises(ValueError, match=r"epsilon.*(0|nan|-1|inf)"):
+        dataclasses.replace(example, epsilon=bad)  # type: ignore[type-var]
+
+
+# -- the estimate ----------------------------------------------------------------------------------
+
+
+def test_exact_without_noise(protocol_name: str, configurations: list[Protocol]) -> None:
+    """At epsilon = inf, on a population that no clipping touches, the truth comes back.
+
+    A grid rounds each user's coordinate down by less than one step; the paper's variant averages
+    a part of the users only, so its example needs only come close.
+    """
+    users = protocol_class(protocol_name).example_users()
+    for protocol in configurations:
+        open_ended = dataclasses.replace(protocol, epsilon=math.inf)  # type: ignore[type-var]
+        estimate = walk(open_ended, users)[0]
+        assert estimate.status == "ok"
+        assert not open_ended.guarantee.private
+        truth = open_ended.truth(users)
+        size = float(np.abs(truth).sum())
+        grid = getattr(protocol, "grid", None)
+        if isinstance(grid, float):
+            allowed = grid * sum(int(k) for k in users.n_items())
+        else:
+            allowed = 0.05 * size if getattr(protocol, "mode", "") == "paper" else 0.0
+        assert open_ended.loss(estimate.value, truth) <= allowed + 1e-9 * size
+
+
+def test_same_seed_same_estimate(protocol_name: str, configurations: list[Protocol]) -> None:
+    users = protocol_class(protocol_name).example_users()
+    for protocol in configurations:
+        first, again = walk(protocol, users)[0], walk(protocol, users)[0]
+        assert_same_estimate(first, again)
+        assert first.public == again.public
+
+
+def test_different_seeds_different_randomness(example: Protocol, users: Users) -> None:
+    """Local: the reports differ. Central: what is released differs (for one of three seeds)."""
+    query, number = queries_of(example, users)[0]
+    if query.trust is Trust.LOCAL:
+        chosen = users.select(query.cohort)
+        a, b = answer(query, chosen, number, 1), answer(query, chosen, number, 2)
+        assert any((a.arrays[k] != b.arrays[k]).any() for k in a.arrays)
+    else:
+        releases = set()
+        for seed in (1, 2, 3):
+            journal = Journal()
+            session = Session(example, lambda i, s=seed: SimulatedNoise(s, i), journal)
+            session.run(InlinePopulation([users], seed).ask)
+            lines = [x for x in journal._lines if x["kind"] == "release"]
+            releases.add(str([x["value"] for x in lines]))
+        assert len(releases) > 1
+
+
+def test_spends_what_it_declares(protocol_name: str, configurations: list[Protocol]) -> None:
+    """The ledger's total is at most the guarantee, and in the default mode 0.99 of it at least."""
+    users = protocol_class(protocol_name).example_users()
+    for number, protocol in enumerate(configurations):
+        estimate = walk(protocol, users)[0]
+        assert estimate.ledger is not None
+        promised = protocol.guarantee
+        total = estimate.ledger.spent(promised.delta).epsilon
+        assert total <= promised.epsilon * (1 + 1e-9)
+        if number == 0:
+            assert total > 0.99 * promised.epsilon
+
+
+def test_max_rounds(protocol_name: str, configurations: list[Protocol]) -> None:
+    users = protocol_class(protocol_name).example_users()
+    for protocol in configurations:
+        assert 1 <= len(walk(protocol, users)[1]) <= protocol.max_rounds
+
+
+def test_local_scripts_ask_local_queries(example: Protocol, users: Users) -> None:
+    for query, _ in queries_of(example, users):
+        if example.guarantee.trust is Trust.LOCAL:
+            assert query.trust is Trust.LOCAL
+        assert (query.release.epsilon > 0) == (query.trust is Trust.LOCAL)
+
+
+# -- a report's row belongs to one user ------------------------------------------------------------
+
+
+def larger_record(users: Users, row: int) -> Users:
+    """The same users, one of them with a thousand times more items or samples."""
+    if users.items is not None:
+        extra = [f"~{k}" for k in range(1000)]
+        old = list(users.vocabulary)
+        # the new words come first, so that every item gets another number
+        vocabulary = Keys.of([*extra, *old])
+        c = users.counts
+        owner = np.repeat(np.arange(len(users)), np.diff(c.indptr))
+        return Users.from_counts(
+            users.ids,
+            np.concatenate([owner, np.full(1000, row)]),
+            np.concatenate([c.item.astype(np.int64) + 1000, np.arange(1000)]),
+            np.concatenate([c.count, np.full(1000, 1000, c.count.dtype)]),
+            vocabulary,
+        )
+    s = users.reals
+    parts = [s.values[a:b] for a, b in zip(s.indptr[:-1], s.indptr[1:], strict=True)]
+    parts[row] = np.tile(parts[row], (1000, 1)) + 0.01
+    indptr = np.cumsum([0, *map(len, parts)])
+    return Users.from_samples(users.ids, indptr, np.concatenate(parts))
+
+
+def test_a_row_depends_on_its_user_alone(
+    protocol_name: str, configurations: list[Protocol]
+) -> None:
+    users = protocol_class(protocol_name).example_users()
+    for protocol in configurations:
+        for query, number in queries_of(protocol, users):
+            whole = answer(query, users, number)
+            rows = {int(u): whole.row(i) for i, u in enumerate(whole.ids)}
+            n = len(users)
+            others = [
+                users.take(np.arange(n)[::-1]),
+                users.slice(0, 1),
+                users.slice(1, n // 3),
+                users.slice(n // 3, n),
+            ]
+            for batch in others:
+                report = answer(query, batch, number)
+                for i, u in enumerate(batch.ids):
+                    assert_same_arrays(report.row(i), rows[int(u)])
+            changed = answer(query, larger_record(users, 5), number)
+            assert changed.ids[5] == users.ids[5]
+            for i, u in enumerate(changed.ids):
+                if i != 5:
+                    assert_same_arrays(changed.row(i), rows[int(u)])
+
+
+def test_an_honest_report_passes_the_check(
+    protocol_name: str, configurations: list[Protocol]
+) -> None:
+    users = protocol_class(protocol_name).example_users()
+    for protocol in configurations:
+        for query, number in queries_of(protocol, users):
+            for batch in (users, users.slice(0, 1), users.slice(0, 0)):
+                query.check(answer(query, batch, number))
+            query.check(answer(query, larger_record(users, 5), number))
+
+
+# -- folding and packing ---------------------------------------------------------------------------
+
+
+def test_fold_is_additive(protocol_name: str, configurations: list[Protocol]) -> None:
+    users = protocol_class(protocol_name).example_users()
+    for protocol in configurations:
+        for query, number, summary in walk(protocol, users)[1]:
+            chosen = users.select(query.cohort)
+            n = len(chosen)
+            exact = integer_valued([(query, number, summary)]) or not summary.sums
+            for cuts in ([0, n], [0, 1, n], [0, n // 2, n], [0, n // 3, n // 3, n - 1, n]):
+                batches = [chosen.slice(a, b) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+                parts = [query.fold(answer(query, b, number)) for b in batches]
+                assert_same_summary(Summary.merge(parts), summary, exact=exact)
+                assert_same_summary(Summary.merge(parts[::-1]), summary, exact=exact)
+
+
+def repeat_users(users: Users, times: int) -> Users:
+    copies = []
+    for k in range(times):
+        ids = users.ids ^ np.uint64(k << 48)
+        order = np.argsort(ids)
+        copies.append(dataclasses.replace(users, ids=ids).take(order))
+    return join(copies)
+
+
+def test_answer_folded_equals_folding_chunk_by_chunk(
+    protocol_name: str, configurations: list[Protocol]
+) -> None:
+    """Bit for bit, also over more than one chunk."""
+    small = protocol_class(protocol_name).example_users()
+    many = repeat_users(small, CHUNK // len(small) + 2)
+    assert len(many) > CHUNK
+    for protocol in configurations:
+        for query, number in queries_of(protocol, small)[:2]:
+            digest = query_digest(query, number)
+            for users in (many, small, small.slice(0, 0)):
+                fused = query.answer_folded(users, lambda b, d=digest: streams(b, SEED, d))
+                chunks = list(users.chunks(CHUNK)) or [users]
+                parts = [query.fold(answer(query, c, number)) for c in chunks]
+                assert_same_summary(fused, Summary.merge(parts))
+                query.check_summary(fused)
+
+
+def test_packing_does_not_matter(protocol_name: str, configurations: list[Protocol]) -> None:
+    """Integer-valued messages: bit-identical for any number of nodes; reals: up to rounding."""
+    users = protocol_class(protocol_name).example_users()
+    kinds = set()
+    for protocol in configurations:
+        one, seen = walk(protocol, users)
+        exact = integer_valued(seen)
+        kinds.add(exact)
+        for nodes in (2, 7, len(users)):
+            many = walk(protocol, users, nodes=nodes)[0]
+            assert_same_estimate(one, many, exact=exact)
+    assert kinds == ({True, False} if protocol_name in MORE else kinds)
+
+
+def test_server_side_folding_agrees(protocol_name: str, configurations: list[Protocol]) -> None:
+    users = protocol_class(protocol_name).example_users()
+    for protocol in configurations:
+        folded, seen = walk(protocol, users, nodes=3)
+        unfolded = walk(protocol, users, nodes=3, fold=False)[0]
+        assert_same_estimate(folded, unfolded, exact=integer_valued(seen))
+
+
+# -- the wire --------------------------------------------------------------------------------------
+
+
+def travel(record: RecordDict) -> RecordDict:
+    """As Flower sends it: to protobuf bytes and back."""
+    from flwr.app import ArrayRecord, ConfigRecord
+    from flwr.app.message.array import Array
+
+    head = ConfigRecord(dict(record["fedhist"]))
+    arrays = ArrayRecord(
+        {
+            k: Array(a.dtype, tuple(a.shape), a.stype, bytes(a.data))
+            for k, a in record["fedhist.arrays"].items()
+        }
+    )
+    return RecordDict({"fedhist": head, "fedhist.arrays": arrays})
+
+
+def test_query_survives_the_wire(protocol_name: str, configurations: list[Protocol]) -> None:
+    users = protocol_class(protocol_name).example_users()
+    for protocol in configurations:
+        for query, number in queries_of(protocol, users):
+            for fold in (True, False):
+                question = decode_question(travel(encode_question(query, number, fold=fold)))
+                assert (question.round_index, question.fold) == (number, fold)
+                assert type(question.query) is type(query)
+                text, arrays = encode_fields(query)
+                text2, arrays2 = encode_fields(question.query)
+                assert text == text2
+                assert_same_arrays(arrays, arrays2)
+                assert question.digest == query_digest(query, number)
+                assert query_digest(question.query, number) == question.digest
+                assert query_digest(query, number + 1) != question.digest
+            sample = users.select(query.cohort)
+            here, there = answer(query, sample, number), answer(question.query, sample, number)
+            assert_same_arrays(dict(here.arrays), dict(there.arrays))
+            assert_same_arrays(dict(here.ragged), dict(there.ragged))
+
+
+def test_answers_survive_the_wire(protocol_name: str, configurations: list[Protocol]) -> None:
+    users = protocol_class(protocol_name).example_users()
+    for protocol in configurations:
+        for query, number, summary in walk(protocol, users)[1]:
+            digest = query_digest(query, number)
+            got = decode_answer(travel(encode_answer(summary, 3, digest)))
+            assert (got.node, got.digest) == (3, digest)
+            assert isinstance(got.body, Summary)
+            assert_same_summary(got.body, summary)
+            report = answer(query, users.select(query.cohort), number)
+            got = decode_answer(travel(encode_answer(report, 4, digest)))
+            assert isinstance(got.body, Report)
+            assert_same_arrays(dict(got.body.arrays), dict(report.arrays))
+            assert_same_arrays(dict(got.body.ragged), dict(report.ragged))
+            assert_same_summary(query.fold(got.body), query.fold(report))
+            for name, a in {**report.arrays, **report.ragged}.items():
+                assert np.array_equal(unpack_array(name, pack_array(a)), a)
+
+
+def test_query_holds_no_seed_and_no_users(example: Protocol, users: Users) -> None:
+    """Everything in a query can be encoded as public data, and no field depends on the seed."""
+    first = walk(example, users, seed=1)[1]
+    other = walk(example, users, seed=2)[1]
+    text, arrays = encode_fields(first[0][0])
+    text2, arrays2 = encode_fields(other[0][0])
+    assert text == text2
+    assert_same_arrays(arrays, arrays2)
+    for query, _, _ in first:
+        for f in dataclasses.fields(query):  # type: ignore[arg-type]
+            assert "seed" not in f.name
+            assert not isinstance(getattr(query, f.name), Users | SeededStreams)
+        assert dataclasses.is_dataclass(query)
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(query, dataclasses.fields(query)[0].name, None)
+
+
+def test_fields_of_another_type_are_refused(example: Protocol, users: Users) -> None:
+    """Each field in turn gets values of other types: WireError, or the same query again."""
+    import json
+
+    for query, _ in queries_of(example, users)[:2]:
+        text, arrays = encode_fields(query)
+        scalars = json.loads(text)
+        for name in scalars:
+            for bad in ("text", [1], {"a": 1}, {"tuple": [1, "x"]}, {"array": "float64"}, 10**400):
+                if bad == scalars[name]:
+                    continue
+                broken = json.dumps(scalars | {name: bad})
+                with pytest.raises(WireError):
+                    decode_query(query.wire_name, broken, arrays)
+            without = {k: v for k, v in scalars.items() if k != name}
+            with pytest.raises(WireError):
+                decode_query(query.wire_name, json.dumps(without), arrays)
+            with pytest.raises(WireError):
+                decode_query(query.wire_name, text, arrays | {"more": np.zeros(3)})
+
+
+Corruption = Callable[[Summary], Summary]
+
+
+def corruptions(summary: Summary) -> list[Summary]:
+    """Summaries that no honest population of that size can send."""
+    bad: list[Summary] = []
+    swap = dataclasses.replace
+    for name, a in summary.sums.items():
+        others = {k: v for k, v in summary.sums.items() if k != name}
+        huge = a.copy()
+        huge.flat[0] = 2**62 if a.dtype.kind in "iu" else 1e300
+        bad.append(swap(summary, sums=others))
+        bad.append(swap(summary, sums={**others, name: huge}))
+        bad.append(swap(summary, sums={**others, name: a[None]}))
+        bad.append(swap(summary, sums={**others, name: np.concatenate([a, a])}))
+        bad.append(swap(summary, sums={**others, name: a.astype(str)}))
+        bad.append(swap(summary, sums={**others, name: a.astype(object)}))
+        bad.append(swap(summary, sums={**others, name: a.astype(complex)}))
+        bad.append(swap(summary, sums={**summary.sums, "more": a}))
+        bad.append(swap(summary, n_users=0) if np.any(a) else bad[0])
+        if a.dtype.kind == "f":
+            for x in (np.nan, np.inf, -np.inf):
+                broken = a.copy()
+                broken.flat[-1] = x
+                bad.append(swap(summary, sums={**others, name: broken}))
+            bad.append(swap(summary, sums={**others, name: a.astype(np.int64)}))
+        else:
+            bad.append(swap(summary, sums={**others, name: a.astype(np.float64)}))
+        # the same name in another part must not hide the first
+        n = summary.n_users
+        rows = {name: np.resize(a, (n, *a.shape[1:]))}
+        bad.append(swap(summary, sums={name: huge}, rows=rows, ids=np.arange(n, dtype=np.uint64)))
+    for name, part in summary.keyed.items():
+        bad.append(swap(summary, keyed={}))
+        bad.append(swap(summary, keyed={name: swap(part, values=part.values + 2**60)}))
+        bad.append(swap(summary, keyed={name: swap(part, values=-part.values)}))
+        bad.append(swap(summary, keyed={name: swap(part, values=part.values * 1.0)}))
+        bad.append(swap(summary, keyed={}, sums={name: part.values}))
+    for name, a in summary.rows.items():
+        broken = a.copy()
+        broken[0] = np.nan
+        bad.append(swap(summary, rows={name: broken}))
+        bad.append(swap(summary, rows={name: a + 1e9}))
+        bad.append(swap(summary, rows={}, ids=None))
+        bad.append(swap(summary, rows={name: a, "more": a}))
+    return bad
+
+
+def test_corrupted_summaries_are_refused(
+    protocol_name: str, configurations: list[Protocol]
+) -> None:
+    users = protocol_class(protocol_name).example_users()
+    for protocol in configurations:
+        for query, _, summary in walk(protocol, users)[1][:2]:
+            query.check_summary(summary)
+            found = corruptions(summary)
+            assert len(found) >= 4
+            for corrupted in found:
+                with pytest.raises(WireError):
+                    query.check_summary(corrupted)
+
+
+# -- checkpoints -----------------------------------------------------------------------------------
+
+
+class CountingNoise:
+    """The simulated noise, and which draws were made."""
+
+    def __init__(self) -> None:
+        self.drawn: list[int] = []
+
+    def __call__(self, index: int) -> SimulatedNoise:
+        self.drawn.append(index)
+        return SimulatedNoise(SEED, index)
+
+
+def journalled_run(
+    protocol: Protocol, users: Users, folder: Path
+) -> tuple[Estimate, list[tuple[int, str]], list[int]]:
+    session = Session(protocol, noise, Journal(folder))
+    population = InlinePopulation([users], SEED)
+    asked, exact_files = [], []
+    while session.query is not None:
+        query, number = session.query, session.round_index
+        asked.append((number, query_digest(query, number)))
+        session.advance(population.ask(query, number))
+        exact_files.append(len(list(folder.glob("exact-*"))))
+    assert session.estimate is not None
+    return session.estimate, asked, exact_files
+
+
+def released(folder: Path) -> set[int]:
+    import json
+
+    lines = [json.loads(x) for x in (folder / "journal.jsonl").read_text().splitlines()]
+    return {x["index"] for x in lines if x["kind"] == "release"}
+
+
+def test_replay_from_every_prefix(
+    protocol_name: str, configurations: list[Protocol], tmp_path: Path
+) -> None:
+    """Cut the journal after each line, and with a torn last line: same queries, same estimate.
+
+    What is journalled is never drawn again.
+    """
+    users = protocol_class(protocol_name).example_users()
+    for number, protocol in enumerate(configurations):
+        folder = tmp_path / f"whole-{number}"
+        estimate, asked, exact_files = journalled_run(protocol, users, folder)
+        assert exact_files == [0] * len(exact_files)
+        assert not list(folder.glob("*.part"))
+        assert all(f.stat().st_mode & 0o777 == 0o600 for f in folder.iterdir())
+        lines = (folder / "journal.jsonl").read_bytes().splitlines(keepends=True)
+        for k in range(len(lines) + 1):
+            for torn in (b"", b'{"kind": "rel'):
+                cut = tmp_path / f"cut-{number}"
+                shutil.rmtree(cut, ignore_errors=True)
+                cut.mkdir()
+                (cut / "journal.jsonl").write_bytes(b"".join(lines[:k]) + torn)
+                before = released(cut) if not torn else released_of(lines[:k])
+                counting = CountingNoise()
+                session = Session.replay(protocol, counting, str(cut))
+                if session.query is not None:
+                    here = (session.round_index, query_digest(session.query, session.round_index))
+                    assert here == asked[session.round_index]
+                again = session.run(InlinePopulation([users], SEED).ask)
+                assert_same_estimate(again, estimate)
+                assert not before & set(counting.drawn)
+                assert len(counting.drawn) == len(set(counting.drawn))
+                assert released(cut) == released(folder)
+                assert not list(cut.glob("exact-*"))
+
+
+def released_of(lines: list[bytes]) -> set[int]:
+    import json
+
+    return {x["index"] for x in map(json.loads, lines) if x["kind"] == "release"}
+
+
+def test_replay_from_every_crash(
+    example: Protocol, users: Users, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stop after each write to the disk, exact summaries included, and go on from there."""
+    from fedhist import journal as module
+
+    snapshots: list[Path] = []
+    write = module._write_private
+    folder = tmp_path / "run"
+
+    def write_and_copy(path: Path, data: bytes, *, append: bool = False) -> None:
+        write(path, data, append=append)
+        if path.parent == folder:
+            snapshots.append(tmp_path / f"snapshot-{len(snapshots)}")
+            shutil.copytree(folder, snapshots[-1])
+
+    monkeypatch.setattr(module, "_write_private", write_and_copy)
+    estimate, asked, _ = journalled_run(example, users, folder)
+    exact = [s for s in snapshots if list(s.glob("exact-*.json"))]
+    assert bool(exact) == (example.guarantee.trust is Trust.CENTRAL)
+    assert len(snapshots) >= 2 * len(asked)
+    for snapshot in snapshots:
+        for file in snapshot.glob("exact-*.json"):
+            assert file.stat().st_mode & 0o777 == 0o600
+        before = released(snapshot) if (snapshot / "journal.jsonl").exists() else set()
+        counting = CountingNoise()
+        session = Session.replay(example, counting, str(snapshot))
+        again = session.run(InlinePopulation([users], SEED).ask)
+        assert_same_estimate(again, estimate)
+        assert not before & set(counting.drawn)
+        assert not list(snapshot.glob("exact-*"))
+
+
+def test_a_journal_of_another_configuration_is_refused(
+    example: Protocol, users: Users, tmp_path: Path
+) -> None:
+    """Another epsilon must not continue this run (its queries or its releases would mix)."""
+    journalled_run(example, users, tmp_path)
+    other = dataclasses.replace(example, epsilon=example.guarantee.epsilon * 2)  # type: ignore
+    from fedhist.errors import FedhistError
+
+    with pytest.raises(FedhistError, match="another"):
+        Session.replay(other, noise, str(tmp_path))
