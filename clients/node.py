@@ -69,6 +69,10 @@ class Node:
             If the message is not ours. A refusal by the guard is an answer, not an error.
         """
         question = _decode(record)
+        with store.locked():
+            return self._guarded(question, store)
+
+    def _guarded(self, question: Question, store: Store) -> RecordDict:
         users = self.setup.users.select(question.query.cohort)
         try:
             entry = Guard(self.policy, store.answered()).admit(question, users.ids)

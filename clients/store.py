@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
 from typing import cast
@@ -21,6 +24,10 @@ REPLY = "fedhist.reply"
 
 class Store(ABC):
     """Answered queries and, where answers cannot be recomputed, the answers themselves."""
+
+    def locked(self) -> AbstractContextManager[object]:
+        """Hold the store from the guard's decision to the entry, so that no two runs race."""
+        return nullcontext()
 
     @abstractmethod
     def answered(self) -> tuple[Answered, ...]:
@@ -100,6 +107,13 @@ class FolderStore(Store):
         self._folder = Path(folder)
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._log = self._folder / "answered.jsonl"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder against other processes of this node."""
+        with (self._folder / "lock").open("w") as f:
+            fcntl.flock(f, fcntl.LOCK_EX)
+            yield
 
     def answered(self) -> tuple[Answered, ...]:
         """All queries answered so far, in order; a torn last line was never answered."""

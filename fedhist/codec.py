@@ -20,6 +20,7 @@ import numpy as np
 from fedhist.cohort import Cohort
 from fedhist.errors import WireError
 from fedhist.keys import Keys
+from fedhist.protocol import Protocol
 from fedhist.query import Array, Keyed, Query, Summary
 from fedhist.registry import query_class
 
@@ -144,9 +145,18 @@ def query_digest(query: Query, round_index: int) -> str:
 
     Two different queries never share a digest, so they never share private randomness.
     """
-    text, arrays = encode_fields(query)
+    return _digest(query, query.wire_name, str(round_index))
+
+
+def protocol_digest(protocol: Protocol) -> str:
+    """Name a configuration: 32 hexadecimal digits over the protocol's name and every field."""
+    return _digest(protocol, protocol.name)
+
+
+def _digest(value: Any, *names: str) -> str:
+    text, arrays = encode_fields(value)
     h = hashlib.blake2b(digest_size=16)
-    for part in (query.wire_name, str(round_index), text):
+    for part in (*names, text):
         h.update(f"{len(part)}:{part}".encode())
     for name in sorted(arrays):
         a = np.ascontiguousarray(arrays[name])

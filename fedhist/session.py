@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fedhist.codec import query_digest
+from fedhist.codec import protocol_digest, query_digest
 from fedhist.curator import Curator, Noise
 from fedhist.errors import FedhistError, WireError
 from fedhist.journal import Journal
@@ -52,6 +52,7 @@ class Session:
         self.round_index = -1
         self._curator = Curator(self.ledger, noise, self.journal)
         self._script = protocol.rounds(self._curator)
+        self._check_journal()
         self._step(None)
         while self.query is not None:
             summary = self.journal.summary(self.round_index)
@@ -89,6 +90,17 @@ class Session:
         if self.estimate is None:
             raise FedhistError(f"the script of {self.protocol.name} returned no estimate")
         return self.estimate
+
+    def _check_journal(self) -> None:
+        """Refuse to go on with another protocol's journal, or another configuration's."""
+        digest = protocol_digest(self.protocol)
+        line = self.journal.find("run", 0)
+        if line is None:
+            self.journal.append({"kind": "run", "index": 0, "digest": digest})
+        elif line["digest"] != digest:
+            raise FedhistError(
+                f"the journal belongs to another run or another configuration than {self.protocol}"
+            )
 
     def _step(self, summary: Summary | None) -> None:
         answered = self.query

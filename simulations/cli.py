@@ -237,9 +237,10 @@ def main() -> None:
         errors.print(f"[bold red]error:[/] {type(e).__name__}: ", end="")
         errors.print(str(e), markup=False)
         sys.exit(USAGE_ERROR if isinstance(e, ValueError | OSError) else RUN_ERROR)
-    except KeyboardInterrupt:
-        errors.print("interrupted; nothing was written")
-        sys.exit(INTERRUPTED)
+    except SystemExit as e:
+        if e.code == INTERRUPTED:  # Typer's answer to Ctrl-C
+            errors.print("interrupted; nothing was written")
+        raise
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -15,7 +16,6 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fedhist.errors import FedhistError
 from simulations.pinned import pin
@@ -46,11 +46,14 @@ class FlowerRun:
         "finished:completed", "finished:failed" or "finished:stopped".
     details : str
         Flower's reason, for a run that failed.
+    log : str
+        What the ServerApp has logged.
     """
 
     run_id: str
     status: str
     details: str
+    log: str
 
 
 class Loopback:
@@ -215,35 +218,38 @@ class Loopback:
         options = ["--run-config", str(file)]
         if nodes is not None:
             options += ["--federation-config", f"num-supernodes={nodes} {_ONE_CPU}"]
-        run_id = str(self._flwr("run", str(app), CONNECTION, *options)["run-id"])
-        end = time.monotonic() + timeout
-        while time.monotonic() < end:
-            (run,) = self._flwr("list", CONNECTION, "--run-id", run_id)["runs"]
-            if str(run["status"]).startswith("finished"):
-                return FlowerRun(run_id, str(run["status"]), str(run["status-details"]))
-            time.sleep(POLL_SECONDS)
-        raise FedhistError(f"the run did not end in {timeout:g} seconds; see {self.folder}/*.log")
+        shown = self._flwr(timeout, "run", str(app), CONNECTION, *options, "--stream")
+        started = re.search(r"started run (\d+)", shown)
+        if started is None:
+            raise FedhistError(f"the run was not started: {shown[-2000:]}")
+        listed = self._flwr(timeout, "list", CONNECTION, "--run-id", started[1], "--format", "json")
+        (run,) = json.loads(listed[listed.find("{") :])["runs"]
+        return FlowerRun(started[1], str(run["status"]), str(run["status-details"]), shown)
 
     def log(self, name: str = "superlink") -> str:
         """Return what a process has logged: "superlink", "supernode-1", ..."""
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
-    def _flwr(self, *arguments: str) -> Any:
-        done = subprocess.run(
-            ["flwr", *arguments, "--format", "json"],
-            cwd=self.folder,
-            env=self._env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        found = done.stdout.find("{")
-        body = json.loads(done.stdout[found:]) if found >= 0 else {}
-        if done.returncode or not body.get("success"):
+    def _flwr(self, timeout: float, *arguments: str) -> str:
+        try:
+            done = subprocess.run(
+                ["flwr", *arguments],
+                cwd=self.folder,
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=timeout,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise FedhistError(
+                f"flwr {arguments[0]} did not end in {timeout:g} seconds; see {self.folder}"
+            ) from None
+        if done.returncode:
             why = (done.stderr or done.stdout)[-2000:]
             raise FedhistError(f"flwr {arguments[0]} failed: {why}")
-        return body
+        return done.stdout
 
 
 _SUPERLINK = ("--insecure", "--disable-runtime-dependency-installation")

@@ -6,7 +6,11 @@ internal code can set a message's id.
 
 from __future__ import annotations
 
+import os
+
 from flwr.app import Message
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
 from flwr.supercore.task_identity import TaskIdentity
 
 SERVER_NODE_ID = 1
@@ -26,3 +30,38 @@ def act_as_server(run_id: int) -> None:
 def set_message_id(message: Message, message_id: str) -> None:
     """Give a message its id, as the SuperLink does on arrival."""
     message.metadata.__dict__["_message_id"] = message_id
+
+
+def simulate(server: ServerApp, client: ClientApp, nodes: int, workers: int, folder: str) -> None:
+    """Run two apps on Flower's own simulation runtime in this process, without its command line.
+
+    ``flwr.simulation.run_simulation`` is deprecated and gives the apps no run configuration;
+    this is what it calls.
+
+    Parameters
+    ----------
+    server : ServerApp
+    client : ClientApp
+    nodes : int
+        Simulated SuperNodes.
+    workers : int
+        CPUs, one per actor.
+    folder : path
+        Holds the pyproject.toml whose ``[tool.flwr.app.config]`` is the run configuration.
+    """
+    from flwr.simulation.run_simulation import _run_simulation
+    from flwr.supercore.telemetry import EventType
+
+    os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
+    _run_simulation(
+        num_supernodes=nodes,
+        exit_event=EventType.PYTHON_API_RUN_SIMULATION_LEAVE,
+        client_app=client,
+        server_app=server,
+        backend_config={
+            "init_args": {"num_cpus": workers, "configure_logging": False},
+            "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+        },
+        app_dir=folder,
+        is_app=True,
+    )

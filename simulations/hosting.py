@@ -164,10 +164,10 @@ def owned_node(run_config: FlatConfig, node_config: FlatConfig) -> NodeSetup:
         raise PopulationError("this node's 'guard-folder' must be an absolute path")
     index, parts = _natural(node_config, "partition-id"), _natural(node_config, "num-partitions", 1)
     seed = _natural(node_config, "simulation-seed") if "simulation-seed" in node_config else None
-    for plugin in str(node_config.get("plugins", "")).split(","):
-        if plugin.strip():
-            load_plugin(plugin.strip())
     try:
+        for plugin in str(node_config.get("plugins", "")).split(","):
+            if plugin.strip():
+                load_plugin(plugin.strip())
         reader = tuple((k, node_config[k]) for k in READER_KEYS if k in node_config)
         users = _owned_users(str(Path(str(node_config["data"])).expanduser()), reader)
         if node_config.get("split-data", False):

@@ -21,6 +21,7 @@ import polars as pl
 
 import fedhist
 from fedhist.ledger import Ledger
+from fedhist.privacy import Adjacency
 from fedhist.protocol import ErrorBound, Protocol
 from fedhist.query import Array
 from simulations.config import Prepared
@@ -171,9 +172,13 @@ def metrics(
         "seconds": first.seconds,
         "rounds": [_with_rates(r) for r in first.rounds],
     }
+    secret: dict[str, Any] = {}
+    if prepared.protocol.guarantee.adjacency is Adjacency.ADD_REMOVE_USER:
+        secret["rounds"] = body.pop("rounds")  # the number of users is private
+    if prepared.loaded is not None and prepared.loaded.dropped:
+        secret["rows dropped by the loader"] = dict(prepared.loaded.dropped)
     if evaluation is not None:
-        body[NOT_PRIVATE] = {
-            "why": "computed from the users' data for evaluation; do not publish",
+        secret |= {
             "loss": evaluation.bound.loss,
             "measured": evaluation.mean,
             "standard error": evaluation.standard_error,
@@ -182,6 +187,9 @@ def metrics(
             "prediction is exact": evaluation.bound.exact,
             "prediction": evaluation.bound.source,
         }
+    if secret:
+        why = "computed from the users' data for evaluation; do not publish"
+        body[NOT_PRIVATE] = {"why": why} | secret
     return body
 
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-
-for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(_variable, "1")
 
 import pytest
 
@@ -42,7 +37,6 @@ def throwaway() -> ModuleType:
 
 
 @pytest.fixture
-def flower_task() -> Iterator[None]:
+def flower_task() -> None:
     """Let the test make Flower messages, as a ServerApp's process does."""
     act_as_server(run_id=1)
-    yield

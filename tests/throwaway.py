@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -92,9 +93,9 @@ class FirstItems(Query):
         """Send items in byte order until ``most`` are sent."""
         c = users.counts
         count = c.count.astype(np.int64)
-        before = np.concatenate(([0], np.cumsum(count)))[:-1]
-        start = np.repeat(before[np.minimum(c.indptr[:-1], len(before) - 1)], np.diff(c.indptr))
-        kept = np.clip(self.most - (before - start), 0, count)
+        before = np.concatenate(([0], np.cumsum(count)))
+        start = np.repeat(before[c.indptr[:-1]], np.diff(c.indptr))
+        kept = np.clip(self.most - (before[:-1] - start), 0, count)
         indptr, byte, amount = [0], [], []
         for u in range(len(users)):
             for k in range(c.indptr[u], c.indptr[u + 1]):
@@ -111,7 +112,7 @@ class FirstItems(Query):
         byte, count = report.ragged["byte"], report.ragged["count"]
         marks = np.flatnonzero(count)
         total: dict[str, int] = {}
-        for a, b in zip(marks, [*marks[1:], len(byte)], strict=True):
+        for a, b in pairwise([*marks, len(byte)]):
             key = byte[a + 1 : b].tobytes().decode()
             total[key] = total.get(key, 0) + int(count[a])
         keys = Keys.of(sorted(total, key=str.encode))
@@ -135,7 +136,7 @@ class FirstItems(Query):
             if count[row].sum() > self.most:
                 raise WireError(f"a user sends {count[row].sum()} items, more than {self.most}")
         marks = np.flatnonzero(count)
-        for a, b in zip(marks, [*marks[1:], len(byte)], strict=True):
+        for a, b in pairwise([*marks, len(byte)]):
             try:
                 byte[a + 1 : b].tobytes().decode()
             except UnicodeDecodeError as e:
@@ -240,10 +241,7 @@ class OwnMeans(Query):
         """Mean of the clipped samples; the midpoint for a user without usable ones."""
         s = users.reals
         x = np.clip(s.values[:, 0], self.low, self.high)
-        means = [
-            x[a:b].mean() if b > a else np.nan
-            for a, b in zip(s.indptr[:-1], s.indptr[1:], strict=True)
-        ]
+        means = [x[a:b].mean() if b > a else np.nan for a, b in pairwise(s.indptr)]
         own = np.where(np.isnan(means), (self.low + self.high) / 2, means)
         return Report(users.ids, {"mean": own})
 
@@ -323,7 +321,7 @@ class PrivateMedian(Protocol):
     def truth(self, users: Users) -> Array:
         """Midpoint of the cell that holds the median of the users' means."""
         s = users.reals
-        x = [s.values[a:b].mean() for a, b in zip(s.indptr[:-1], s.indptr[1:], strict=True)]
+        x = [s.values[a:b].mean() for a, b in pairwise(s.indptr)]
         cell = int(np.searchsorted(self.edges, np.median(x), side="right")) - 1
         return np.array([(self.edges[cell] + self.edges[cell + 1]) / 2])
 
@@ -359,7 +357,7 @@ class ClippedGradient(Query):
         """position - own mean, scaled into a ball; zero for a user without samples."""
         s = users.reals
         g = np.zeros((len(users), len(self.position)))
-        for u, (a, b) in enumerate(zip(s.indptr[:-1], s.indptr[1:], strict=True)):
+        for u, (a, b) in enumerate(pairwise(s.indptr)):
             if b > a:
                 g[u] = self.position - s.values[a:b].mean(axis=0)
         norm = np.linalg.norm(g, axis=1)
@@ -440,7 +438,7 @@ class Descent(Protocol):
     def truth(self, users: Users) -> Array:
         """Mean of the users' means."""
         s = users.reals
-        pairs = zip(s.indptr[:-1], s.indptr[1:], strict=True)
+        pairs = pairwise(s.indptr)
         return np.asarray(np.mean([s.values[a:b].mean(axis=0) for a, b in pairs], axis=0))
 
     def loss(self, value: Array, truth: Array) -> float:

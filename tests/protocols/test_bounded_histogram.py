@@ -443,8 +443,10 @@ def test_the_number_of_users_is_published_only_where_it_is_public():
 
 def test_secure_noise_needs_a_grid():
     p, users = BoundedHistogram.example(), BoundedHistogram.example_users()
-    with pytest.raises(ValueError, match="use discrete_gaussian on a grid"):
-        run(p, users, lambda i: SecureNoise())
+    refused = run(p, users, lambda i: SecureNoise())
+    assert refused.status == "refused"
+    assert "set a grid" in refused.reason
+    assert refused.ledger.entries == ()
     estimate = run(replace(p, grid=1 / 64), users, lambda i: SecureNoise())
     assert (estimate.value * 64 == np.round(estimate.value * 64)).all()
     assert estimate.status == "ok"

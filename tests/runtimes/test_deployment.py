@@ -58,7 +58,7 @@ def test_same_estimate_as_inline(
     run = {"nodes": 3, "seed": 5, "timeout": 60.0}
     config = write_config(tmp_path / "remote.toml", run=run, protocol=protocol, population=REMOTE)
     done = ask(trusting, config, tmp_path / "results")
-    assert done.status == "finished:completed", done.details + trusting.log()
+    assert done.status == "finished:completed", done.log
     here = inline_estimate(config, load_events(event_files))
     np.testing.assert_array_equal(read_estimate(tmp_path / "results"), here)
 
@@ -105,16 +105,16 @@ def test_a_budget_outlives_the_node(sample_files: list[Path], tmp_path: Path) ->
             link.end(node)
         nodes = _wary(link, sample_files, tmp_path / "guards")
         again = ask(link, mean, tmp_path / "again")
-        assert again.status == "finished:completed", again.details + link.log()
-        other = ask(link, mean, tmp_path / "other", protocol__mean_scale=3.0)
+        assert again.status == "finished:completed", again.log
+        other = ask(link, mean, tmp_path / "other", protocol__epsilon=3.0)
         assert other.status == "finished:failed"
-        assert "a user's budget is spent: 4 of 4, the query costs 4 more" in other.details
+        assert "a user's budget is spent: 4 of 4, the query costs 3 more" in other.details
 
         for node in nodes:
             link.end(node)
         _wary(link, sample_files, tmp_path / "other-guards")
         fresh = ask(link, mean, tmp_path / "fresh")
-        assert fresh.status == "finished:completed", fresh.details + link.log()
+        assert fresh.status == "finished:completed", fresh.log
     first = read_estimate(tmp_path / "first")
     np.testing.assert_array_equal(read_estimate(tmp_path / "again"), first)  # the stored answers
     assert read_estimate(tmp_path / "fresh") != first  # system entropy; equal with chance < 2^-40

@@ -55,7 +55,7 @@ def test_same_estimate_as_inline(
         {"config": str(config), "overrides": " ".join(overrides), "out": str(out)},
         nodes=NODES,
     )
-    assert run.status == "finished:completed", run.details + link.log()
+    assert run.status == "finished:completed", run.log
 
     prepared = prepare(load_config(config, overrides))
     options = prepared.config.run.options(runtime="inline")

@@ -1,0 +1,105 @@
+"""Nanoseconds per user of the compiled loops, beside the plain NumPy form of the same thing."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clients.contribution import clipped_counts
+from clients.randomizers import laplace, unary_votes
+from fedhist.bits import count_bits
+from fedhist.channels import LaplaceChannel, UnaryChannel
+from fedhist.hadamard import fwht
+from fedhist.query import CHUNK
+from fedhist.streams import SeededStreams
+from fedhist.users import Items
+from simulations.benchmarks.measuring import Result, Row, Task, in_turns, ratio, scaled
+from simulations.benchmarks.populations import shoppers
+
+BINS = 64
+D = 1000
+DRAWS = 100
+SIDE = 32
+CLIP = 10.0
+
+
+def measure(*, quick: bool = False) -> Result:
+    """Measure each kernel and its NumPy form in turns."""
+    n_users = 2_000 if quick else 200_000
+    turns = 2 if quick else 9
+    rows: list[Row] = []
+    for what, (n, compiled, plain) in pairs(n_users).items():
+        found = in_turns({"compiled": compiled, "plain": plain}, turns)
+        rows += [
+            Row(what, "ns", scaled(found["compiled"], 1e9 / n)),
+            Row(f"{what}, NumPy", "ns", scaled(found["plain"], 1e9 / n)),
+            Row(f"{what}: NumPy / compiled", "x", ratio(found["plain"], found["compiled"])),
+        ]
+    notes = (
+        "Per user; per transform for Hadamard. NumPy's forms are the obvious ones: they agree "
+        "with the compiled loops in distribution or to rounding, and draw from NumPy's generator "
+        "where ours is the users' streams.",
+    )
+    return Result("kernels", f"{n_users:,} users, one thread", tuple(rows), notes)
+
+
+def pairs(n_users: int) -> dict[str, tuple[int, Task, Task]]:
+    """Return, by name: how many are processed, the compiled form, the NumPy form."""
+    items = shoppers(n_users, D, DRAWS).counts
+    ids = np.arange(n_users, dtype=np.uint64)
+    rng = SeededStreams(ids, 1, "bench")
+    generator = np.random.default_rng(1)
+    position = generator.integers(0, BINS, n_users)
+    unary, scalar = UnaryChannel(1.0), LaplaceChannel(1.0)
+    votes = unary_votes(position, BINS, unary, rng)
+    u = generator.uniform(-1, 1, n_users)
+    n_rows = max(1, n_users // 50)
+    rows = generator.normal(size=(n_rows, SIDE * SIDE))
+    h = fwht(np.eye(SIDE))
+    return {
+        "clip and sum": (
+            n_users,
+            lambda: clipped_counts(items, None, D, CLIP, 2, 0.0, CHUNK),
+            lambda: clip_and_sum(items, CLIP),
+        ),
+        "unary votes": (
+            n_users,
+            lambda: unary_votes(position, BINS, unary, rng),
+            lambda: flip_bits(position, unary.flip, generator),
+        ),
+        "count bits": (n_users, lambda: count_bits(votes, BINS), lambda: sum_unpacked(votes)),
+        "Laplace reports": (
+            n_users,
+            lambda: laplace(u, scalar, rng),
+            lambda: u + generator.laplace(0.0, scalar.scale, n_users),
+        ),
+        "Hadamard, 1,024": (n_rows, lambda: fwht(rows), lambda: two_products(rows, h)),
+    }
+
+
+def clip_and_sum(items: Items, clip: float) -> NDArray[np.float64]:
+    """Scale every user's counts into the l2 ball and add them up: (d,)."""
+    count = items.count.astype(np.float64)
+    size = np.sqrt(np.add.reduceat(count**2, items.indptr[:-1]))
+    weight = np.minimum(1.0, clip / size)
+    return np.bincount(items.item, np.repeat(weight, np.diff(items.indptr)) * count, D)
+
+
+def flip_bits(
+    position: NDArray[np.int64], flip: float, generator: np.random.Generator
+) -> NDArray[np.bool_]:
+    """One-hot rows, every bit flipped with a probability: (n, 64) bool."""
+    truth = position[:, None] == np.arange(BINS)
+    return truth ^ (generator.random(truth.shape) < flip)
+
+
+def sum_unpacked(votes: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Unpack every bit and add: (64,)."""
+    bits = np.unpackbits(votes.view(np.uint8).reshape(len(votes), -1), axis=1, bitorder="little")
+    return bits.sum(axis=0, dtype=np.int64)
+
+
+def two_products(rows: NDArray[np.float64], h: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Transform rows of 32 x 32 numbers by two dense products, one per side."""
+    square = rows.reshape(-1, SIDE, SIDE)
+    return (h @ square @ h).reshape(len(rows), -1)

@@ -1,0 +1,148 @@
+"""Cost of one client message: Ray here, Flower's own simulation, and calls in this process."""
+
+from __future__ import annotations
+
+import gc
+import tempfile
+import time
+from pathlib import Path
+
+from flwr.app import Context, Message, RecordDict
+
+from clients import app as client
+from fedhist.hosting import ServerSetup, set_host
+from fedhist.protocol import Estimate
+from fedhist.registry import load_builtin
+from fedhist.session import Session
+from fedhist.users import Users
+from fedhist.wire import MESSAGE_TYPE, encode_question
+from server.app import app as server_app
+from simulations.benchmarks.measuring import Result, Row, Spread, ratio, scaled
+from simulations.benchmarks.populations import shoppers
+from simulations.benchmarks.repeated import RepeatedCounts
+from simulations.flower_internals import FIRST_NODE_ID, act_as_server, simulate
+from simulations.grid import SIMULATED_OWNER
+from simulations.populations import population
+from simulations.run import DriverHost, Options, execute, noise_source
+from simulations.workers import BlockHost
+
+WORKERS = 2
+D = 1000
+DRAWS = 100
+SEED = 1
+REPLY_BYTES = 8 * D
+
+Rounds = list[dict[str, float]]
+
+
+def measure(*, quick: bool = False) -> Result:
+    """Measure a message on all three, in turns."""
+    n_nodes, n_flower = (60, 20) if quick else (2000, 500)
+    turns, rounds, flower_rounds = (1, 3, 2) if quick else (3, 8, 3)
+    load_builtin()
+    users = shoppers(n_nodes, D, DRAWS)
+    few = population("zipf", **flower_population(n_flower)).load().users
+    found: dict[str, list[float]] = {"ray": [], "flower": [], "calls": []}
+    for _ in range(turns):
+        found["ray"].append(_of_rounds(on_ray(users, rounds), n_nodes))
+        found["calls"].append(Spread.of(calls(users, rounds)[1:]).median / n_nodes)
+        found["flower"].append(_of_rounds(on_flower(few, n_flower, flower_rounds), n_flower))
+    rows = (
+        Row("Ray: round trip with aggregation", "ms", scaled(found["ray"], 1e3)),
+        Row("Flower's simulation runtime, same apps", "ms", scaled(found["flower"], 1e3)),
+        Row("ClientApp called in this process", "ms", scaled(found["calls"], 1e3)),
+        Row("Flower's runtime / Ray", "x", ratio(found["flower"], found["ray"]), at_least=30),
+        Row("Ray / calls in this process", "x", ratio(found["ray"], found["calls"]), at_most=2),
+    )
+    notes = (
+        f"Wall time per message with {WORKERS} workers: a round from making the messages to the "
+        "merged and checked summary, divided by the number of nodes. Median of the rounds after "
+        f"the first, {rounds - 1} on Ray and in process, {flower_rounds - 1} on Flower's runtime; "
+        f"{turns} turns.",
+        "Calls in this process: the ClientApp alone on one core, no transport, no aggregation.",
+        f"Flower's runtime has {n_flower:,} nodes, its cost per message grows with their number.",
+    )
+    setting = f"{n_nodes:,} nodes of one user, replies of {REPLY_BYTES:,} bytes (d = {D:,})"
+    return Result("messages", setting, rows, notes)
+
+
+def protocol(users: Users, rounds: int) -> RepeatedCounts:
+    """Make the job: d real-valued sums per reply, asked ``rounds`` times."""
+    return RepeatedCounts(users.vocabulary, epsilon=1.0, clip=10.0, delta=1e-6, times=rounds)
+
+
+def on_ray(users: Users, rounds: int) -> Rounds:
+    """Run on Ray, as ``fedhist run`` does."""
+    options = Options(seed=SEED, runtime="ray", nodes=len(users), workers=WORKERS)
+    return execute(protocol(users, rounds), users, options).rounds
+
+
+def _of_rounds(rounds: Rounds, n_nodes: int) -> float:
+    """Seconds per message of the rounds after the first."""
+    whole = [r["seconds_asking"] + r["seconds_merging"] for r in rounds[1:]]
+    return Spread.of(whole).median / n_nodes
+
+
+def calls(users: Users, rounds: int) -> list[float]:
+    """Call the ClientApp in this process, for the messages that Ray's workers get."""
+    n = len(users)
+    job = protocol(users, rounds)
+    act_as_server(run_id=1)
+    client.forget_nodes()
+    set_host(BlockHost(users, range(n + 1), 0, SEED, SIMULATED_OWNER))
+    state = [Context(1, FIRST_NODE_ID + i, {"partition-id": i}, RecordDict(), {}) for i in range(n)]
+    taken = []
+    try:
+        for k in range(rounds):
+            record = encode_question(job.nth(rounds - 1 - k).query, k)
+            messages = [Message(record, c.node_id, MESSAGE_TYPE, group_id=str(k)) for c in state]
+            gc.collect()
+            started = time.perf_counter()
+            for message, context in zip(messages, state, strict=True):
+                client.app(message, context)
+            taken.append(time.perf_counter() - started)
+    finally:
+        set_host(None)
+        client.forget_nodes()
+    return taken
+
+
+def flower_population(n_users: int) -> dict[str, float | int]:
+    """Describe the users for Flower's actors, which make them themselves."""
+    return {"n_users": n_users, "d": D, "exponent": 0.9, "mean_items": DRAWS, "tail": float("inf")}
+
+
+def on_flower(users: Users, n_nodes: int, rounds: int) -> Rounds:
+    """Run the same apps on Flower's own simulation runtime."""
+    found: list[Rounds] = []
+
+    def publish(estimate: Estimate, statistics: Rounds) -> None:
+        found.append(statistics)
+
+    session = Session(protocol(users, rounds), noise_source("simulated", SEED))
+    set_host(DriverHost(ServerSetup(session, n_nodes, publish)))
+    try:
+        with tempfile.TemporaryDirectory(prefix="fedhist-bench-") as folder:
+            write_app(Path(folder), n_nodes)
+            simulate(server_app, client.app, n_nodes, WORKERS, folder)
+    finally:
+        set_host(None)
+    if not found:
+        raise RuntimeError("Flower's simulation runtime published no estimate")
+    return found[0]
+
+
+def write_app(folder: Path, n_nodes: int) -> None:
+    """Write what Flower's actors read: an app's configuration that names a run's."""
+    made = "".join(f"{k} = {v}\n" for k, v in flower_population(n_nodes).items())
+    config = folder / "bench.toml"
+    config.write_text(
+        f'[run]\nseed = {SEED}\nnodes = {n_nodes}\n[protocol]\nname = "bounded-histogram"\n'
+        f'epsilon = 1.0\nclip = 10.0\n[population]\nkind = "zipf"\n{made}'
+    )
+    (folder / "pyproject.toml").write_text(
+        '[project]\nname = "bench"\nversion = "1"\nlicense = "Apache-2.0"\n'
+        '[tool.flwr.app]\npublisher = "fedhist"\n'
+        '[tool.flwr.app.components]\nserverapp = "server.app:app"\nclientapp = "clients.app:app"\n'
+        f'[tool.flwr.app.config]\nconfig = "{config}"\noverrides = ""\nout = ""\n'
+    )

@@ -1,0 +1,103 @@
+"""A million users through the l2-clipped histogram: inline, on Ray, and their memory."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+from flwr.app import ArrayRecord
+
+from clients.node import fold_node
+from fedhist.codec import query_digest
+from fedhist.keys import Keys
+from fedhist.registry import load_builtin
+from fedhist.session import Session
+from fedhist.users import Users
+from server.strategy import SessionStrategy
+from simulations.benchmarks import memory
+from simulations.benchmarks.measuring import Result, Row, Spread, in_turns, ratio, scaled
+from simulations.benchmarks.populations import shoppers
+from simulations.benchmarks.repeated import RepeatedCounts
+from simulations.grid import RayGrid, ray_session
+from simulations.run import noise_source
+
+D = 1000
+DRAWS = 100
+CLIP = 10.0
+SEED = 1
+WORKERS = 2
+NODE_SECONDS = 0.3e-3
+MEMORY = 2.0
+SUM = 3.5
+
+
+@dataclass(frozen=True)
+class OnRay:
+    """What one run on Ray showed.
+
+    Attributes
+    ----------
+    rounds : list of float
+        Seconds of every round but the first.
+    first : float
+        Seconds of the first round.
+    driver, worker : float
+        Peak memory above the memory before the data, as a multiple of the process's own data.
+    private : float
+        The driver's private memory above the same, without its view of Ray's shared store.
+    """
+
+    rounds: list[float]
+    first: float
+    driver: float
+    worker: float
+    private: float
+
+
+def measure(*, quick: bool = False) -> Result:
+    """Measure inline against reading the bytes, then Ray against inline, in turns."""
+    n_users, n_nodes = (20_000, 20) if quick else (1_000_000, 1000)
+    turns, rounds, blocks = (2, 3, 1) if quick else (9, 7, 3)
+    load_builtin()
+    protocol = RepeatedCounts(
+        Keys.range(D), epsilon=1.0, clip=CLIP, delta=1e-6, times=rounds
+    )
+    warm = shoppers(100, D, DRAWS)
+    protocol = RepeatedCounts(warm.vocabulary, epsilon=1.0, clip=CLIP, delta=1e-6, times=rounds)
+    ask_inline(protocol, warm)
+    before = memory.status().get("VmRSS", 0)
+    users = shoppers(n_users, D, DRAWS)
+    columns = users.counts
+    bytes_ = [columns.item.view(np.int64), columns.count.view(np.int64)]
+    tasks = {
+        "inline": lambda: ask_inline(protocol, users),
+        "sum": lambda: [int(a.sum()) for a in bytes_],
+    }
+    found = in_turns(tasks, turns)
+    peak_inline = memory.above(memory.status().get("VmHWM", 0), before, users.nbytes)
+    inline, runs = [], []
+    for _ in range(blocks):
+        inline += in_turns({"inline": tasks["inline"]}, max(2, turns // 3))["inline"]
+        runs.append(on_ray(users, n_nodes, protocol, before))
+    usual = Spread.of(inline).median
+    node = [(t - usual) / n_nodes for run in runs for t in run.rounds]
+    worst = max(run.driver for run in runs)
+    rows = (
+        Row("inline", "ns/user", scaled(found["inline"], 1e9 / n_users)),
+        Row("np.sum over the same bytes", "ns/user", scaled(found["sum"], 1e9 / n_users)),
+        Row("inline / np.sum", "x", ratio(found["inline"], found["sum"]), at_most=SUM),
+        Row(f"Ray, round of {n_nodes:,} nodes", "ms", scaled(sum((r.rounds for r in runs), []), 1e3)),
+        Row("Ray above inline, per node", "ms", scaled(node, 1e3), at_most=1e3 * NODE_SECONDS),
+        Row("peak memory / own data, inline", "x", Spread.of([peak_inline]), at_most=MEMORY),
+        Row("peak memory / own data, worker", "x", Spread.of([r.worker for r in runs]), at_most=MEMORY),
+        Row("peak memory / own data, driver", "x", Spread.of([worst]), at_most=MEMORY),
+        Row("driver without the shared store", "x", Spread.of([r.private for r in runs])),
+    )
+    items = users.n_items().mean()
+    notes = (
+        f"{items:.1f} distinct items per user, {users.nbytes / 1e6:,.0f} MB of records. One thread "
+        f"inline and for np.sum; {WORKERS} workers on Ray.",
+    )
+    setting = f"{n_users:,} users, {DRAWS} draws each, d = {D:,}, l2 clip"
+    return Result("million-users", setting, rows, notes)

@@ -1,0 +1,61 @@
+"""Benchmarks as tables of 80 columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from simulations.benchmarks.measuring import Result, Row
+
+
+def print_report(console: Console, result: Result, machine: dict[str, Any]) -> None:
+    """Print one benchmark: what was measured, the targets, and the state of the machine."""
+    table = Table(box=box.SIMPLE_HEAD, title=f"{result.name}: {result.setting}", pad_edge=False)
+    table.title_justify, table.title_style = "left", "bold"
+    table.add_column("measured", overflow="fold")
+    table.add_column("median", justify="right", no_wrap=True)
+    table.add_column("min..max", justify="right", no_wrap=True)
+    table.add_column("target", justify="right", no_wrap=True)
+    table.add_column("met", no_wrap=True)
+    for row in result.rows:
+        table.add_row(*_cells(row))
+    console.print(table)
+    for note in result.notes:
+        console.print(f"- {note}", markup=False)
+    console.print(_machine_in_words(machine), markup=False)
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    s = row.spread
+    target = ""
+    if row.at_least is not None:
+        target = f">= {row.at_least:g}"
+    elif row.at_most is not None:
+        target = f"<= {row.at_most:g}"
+    met = {None: "", True: "yes", False: "NO"}[row.met]
+    return row.what, f"{number(s.median)} {row.unit}", _range(row), target, met
+
+
+def _range(row: Row) -> str:
+    return f"{number(row.spread.low)}..{number(row.spread.high)}"
+
+
+def number(x: float) -> str:
+    """Three digits that count.
+
+    >>> number(1234.5), number(12.345), number(0.012345)
+    ('1,234', '12.3', '0.0123')
+    """
+    return f"{x:,.0f}" if abs(x) >= 1000 else f"{x:#.3g}".rstrip(".")
+
+
+def _machine_in_words(machine: dict[str, Any]) -> str:
+    versions = ", ".join(f"{k} {v}" for k, v in machine["versions"].items())
+    return (
+        f"machine: {machine['cpus']} CPUs ({machine['cpu']}), load average "
+        f"{machine['load_before']:.2f} before and {machine['load_after']:.2f} after; {versions}; "
+        "one BLAS thread per process"
+    )

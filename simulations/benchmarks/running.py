@@ -1,0 +1,126 @@
+"""Run benchmarks, each in a process of its own with one BLAS thread."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from simulations.benchmarks.measuring import Result
+
+NAMES = ("messages", "million-users", "votes", "scaling", "kernels")
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+PACKAGES = ("fedhist", "flwr", "ray", "numpy", "numba")
+
+
+def measure(name: str, *, quick: bool = False, rivals: str = "") -> Result:
+    """Run one benchmark in this process; see :func:`run_benchmarks`."""
+    from simulations.benchmarks import kernels, messages, million, scaling, votes
+
+    benchmarks: dict[str, Callable[[], Result]] = {
+        "messages": lambda: messages.measure(quick=quick),
+        "million-users": lambda: million.measure(quick=quick),
+        "votes": lambda: votes.measure(quick=quick, folder=rivals),
+        "scaling": lambda: scaling.measure(quick=quick),
+        "kernels": lambda: kernels.measure(quick=quick),
+    }
+    logging.getLogger("flwr").setLevel(logging.WARNING)
+    result = benchmarks[check_name(name)]()
+    return without_targets(result) if quick else result
+
+
+def without_targets(result: Result) -> Result:
+    """Drop the targets of a quick run: its sizes are too small to be judged."""
+    rows = tuple(replace(row, at_least=None, at_most=None) for row in result.rows)
+    notes = (*result.notes, "A quick run: the sizes are too small for the targets.")
+    return replace(result, rows=rows, notes=notes)
+
+
+def run_benchmarks(
+    names: Sequence[str] = (), *, quick: bool = False, rivals: str = ""
+) -> Iterator[tuple[Result, dict[str, Any]]]:
+    """Run benchmarks one after the other.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Default: all of them.
+    quick : bool
+        Small sizes, to see that it works; the targets are for the full sizes.
+    rivals : str
+        Folder of the other libraries' environment (benchmark "votes"); default: in the user's
+        cache folder.
+
+    Yields
+    ------
+    result : Result
+    machine : dict
+        Load average before and after, CPUs, versions.
+
+    Raises
+    ------
+    ValueError
+        For an unknown name.
+    RuntimeError
+        If a benchmark breaks off.
+    """
+    for name in [check_name(n) for n in (names or NAMES)]:
+        before = os.getloadavg()[0]
+        result = _in_child(name, quick, rivals)
+        yield result, machine() | {"load_before": before, "load_after": os.getloadavg()[0]}
+
+
+def _in_child(name: str, quick: bool, rivals: str) -> Result:
+    """Start a fresh interpreter: thread counts are read when NumPy loads, and memory is its own."""
+    environment = os.environ | dict.fromkeys(THREADS, "1")
+    with tempfile.TemporaryDirectory(prefix="fedhist-bench-") as folder:
+        out = Path(folder) / "result.json"
+        task = json.dumps({"name": name, "quick": quick, "rivals": rivals, "out": str(out)})
+        child = subprocess.run(
+            [sys.executable, "-m", "simulations.benchmarks", task], env=environment, check=False
+        )
+        if child.returncode or not out.exists():
+            raise RuntimeError(f"the benchmark {name!r} broke off with status {child.returncode}")
+        return Result.from_json(json.loads(out.read_text()))
+
+
+def check_name(name: str) -> str:
+    """Return the name; ValueError if there is no such benchmark."""
+    if name not in NAMES:
+        raise ValueError(f"no benchmark is called {name!r}; there are {', '.join(NAMES)}")
+    return name
+
+
+def machine() -> dict[str, Any]:
+    """Describe the machine: CPUs that may be used, its kind, versions of what is measured."""
+    return {
+        "cpus": len(os.sched_getaffinity(0)),
+        "machine": platform.machine(),
+        "cpu": _cpu_model(),
+        "versions": {"python": platform.python_version(), **{p: _version(p) for p in PACKAGES}},
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or "unknown"
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else "unknown"
