@@ -130,6 +130,10 @@ class Journal:
         """Delete an exact summary: everything drawn from it is journalled."""
         if self.find("forgotten", index) is None:
             self.append({"kind": "forgotten", "index": index})
+        self.drop_exact(index)
+
+    def drop_exact(self, index: int) -> None:
+        """Delete an exact summary that may still be needed: a replay asks for it again."""
         self._exact.pop(index, None)
         if self._folder is not None:
             self._exact_file(index).unlink(missing_ok=True)

@@ -210,6 +210,11 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
         raise ValueError("a zCDP budget needs delta > 0, got 0")
     if math.isinf(epsilon):
         return math.inf
-    return float(
-        brentq(lambda r: zcdp_delta(r, epsilon) - delta, 1e-14, epsilon + 1e-9, xtol=1e-16)
-    )
+    low = high = min(epsilon, 1.0)
+    while zcdp_delta(high, epsilon) < delta:
+        high *= 2
+    while zcdp_delta(low, epsilon) > delta:
+        low /= 4
+    if low == high:
+        return low
+    return float(brentq(lambda r: zcdp_delta(r, epsilon) - delta, low, high, xtol=low * 1e-12))

@@ -103,7 +103,7 @@ class Session:
             )
 
     def _step(self, summary: Summary | None) -> None:
-        answered = self.query
+        answered, index = self.query, self.round_index
         self._curator.cohort = answered.cohort if answered is not None else None
         try:
             query = next(self._script) if summary is None else self._script.send(summary)
@@ -113,10 +113,13 @@ class Session:
                     f"the script of {self.protocol.name} returned {stop.value!r}, not an Estimate"
                 ) from None
             self.query, self.estimate = None, stop.value.with_ledger(self.ledger)
+        except Exception:
+            self.journal.drop_exact(index)  # not forgotten: a replay has to ask for it again
+            raise
         else:
             self._send_out(query)
         if answered is not None and answered.trust is Trust.CENTRAL:
-            self.journal.forget_exact(self.round_index - (self.query is not None))
+            self.journal.forget_exact(index)
 
     def _send_out(self, query: Query) -> None:
         """Make a query pending: charge it if it is local, and journal which one it is."""

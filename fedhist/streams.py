@@ -99,13 +99,13 @@ class Streams(ABC):
         """
 
     def uniform(self, n_draws: int) -> Floats:
-        """Draw uniforms strictly inside (0, 1), 53 bits: (n_users, n_draws)."""
+        """Draw uniforms strictly inside (0, 1), 52 bits: (n_users, n_draws)."""
         return unit_interval(self.words(n_draws))
 
     def bernoulli(self, probability: Floats) -> NDArray[np.bool_]:
         """Draw one Bernoulli bit per user: probability (n_users,) in [0, 1]; returns bool."""
         p = np.asarray(probability, dtype=np.float64)
-        certain = p >= 1.0
+        certain = p == 1.0
         hit = self.words(1)[:, 0] < integer_threshold(np.where(certain, 0.0, p))
         return np.asarray(hit | certain)
 
@@ -121,8 +121,8 @@ class Streams(ABC):
 
 
 def unit_interval(words: Words) -> Floats:
-    """Map words to the midpoints of 2^53 equal cells of (0, 1)."""
-    return np.asarray(((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53)
+    """Map words to the midpoints of 2^52 equal cells of (0, 1); finer ones would round to 1."""
+    return np.asarray(((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52)
 
 
 def clear_tail(bits: Words, n_bits: int) -> Words:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from logging import INFO
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -144,14 +144,34 @@ class SessionStrategy(Strategy):
             number = self.session.round_index + 1
             started = time.perf_counter()
             messages = self.configure_train(number, initial_arrays, config, grid)
-            replies = grid.send_and_receive(messages, timeout=timeout)
-            answered = time.perf_counter()
+            replies = Arrivals(grid.send_and_receive(messages, timeout=timeout))
             _, metrics = self.aggregate_train(number, replies)
-            self.rounds[-1]["seconds_asking"] = answered - started
-            self.rounds[-1]["seconds_merging"] = time.perf_counter() - answered
+            self.rounds[-1]["seconds_asking"] = replies.last - started
+            self.rounds[-1]["seconds_merging"] = time.perf_counter() - replies.last
             if metrics is not None:
                 result.train_metrics_clientapp[number] = metrics
         return result
+
+
+class Arrivals:
+    """Replies of a round, with the time of the last one; a grid may still be receiving them.
+
+    Parameters
+    ----------
+    replies : iterable of Message
+
+    Attributes
+    ----------
+    last : float
+        Clock when the replies ended.
+    """
+
+    def __init__(self, replies: Iterable[Message]) -> None:
+        self._replies, self.last = replies, time.perf_counter()
+
+    def __iter__(self) -> Iterator[Message]:
+        yield from self._replies
+        self.last = time.perf_counter()
 
 
 def wait_for_nodes(grid: Grid, n_nodes: int, timeout: float, least: int | None = None) -> list[int]:

@@ -215,19 +215,32 @@ class RayGrid(Grid):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """Send messages and wait for the replies, or for ``timeout`` seconds."""
+        """Send messages; the replies can be iterated over once, for at most ``timeout`` seconds."""
         ids = list(self.push_messages(messages))
         end = None if timeout is None else time.monotonic() + timeout
-        while self._under_way:
-            left = 1.0 if end is None else min(1.0, end - time.monotonic())
-            if left <= 0:
-                break
-            if self._receive(timeout=left) and self.progress is not None:
-                self.progress(sum(i in self._replies for i in ids), len(ids))
-        # in the order of the messages; late ones are dropped, their guard entries are not
-        replies = [self._replies.pop(i) for i in ids if i in self._replies]
-        self._replies.clear()
-        return replies
+        return self._replies_as_they_come(ids, end)
+
+    def _replies_as_they_come(self, ids: list[str], end: float | None) -> Iterator[Message]:
+        """Yield replies in the order of arrival: the caller reads some while workers make others.
+
+        Replies that come after the time are dropped; their guard entries are not.
+        """
+        expected, n_sent = set(ids), len(ids)
+        try:
+            while expected and self._under_way:
+                left = 1.0 if end is None else min(1.0, end - time.monotonic())
+                if left <= 0:
+                    break
+                if not self._receive(timeout=left):
+                    continue
+                come = [i for i in self._replies if i in expected]
+                expected.difference_update(come)
+                if self.progress is not None:
+                    self.progress(n_sent - len(expected), n_sent)
+                for i in come:
+                    yield self._replies.pop(i)
+        finally:
+            self._replies.clear()
 
     def _send(self, batch: _Batch) -> None:
         items = []

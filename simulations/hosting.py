@@ -13,6 +13,7 @@ Two kinds of node:
 from __future__ import annotations
 
 import json
+import math
 import secrets
 import sys
 from functools import lru_cache
@@ -36,14 +37,15 @@ from simulations.populations import population
 from simulations.run import Outcome, noise_source
 from simulations.spending import DataLedger
 
-POLICY_KEYS = ("trust", "epsilon", "max-epsilon", "queries", "salts", "noiseless", "guard-folder")
+POLICY_KEYS = ("trust", "epsilon", "max-epsilon", "queries", "salts", "guard-folder")
 READER_KEYS = ("user", "item", "count", "value", "separator", "encoding", "header")
 OWNER_KEYS = (
     *("data", "partition-id", "num-partitions", "split-data", "simulation-seed", "plugins"),
     *POLICY_KEYS,
     *READER_KEYS,
 )
-"""What an owner may configure: ``flower-supernode --node-config``."""
+"""What an owner may configure: ``flower-supernode --node-config``. Not "noiseless": that is for
+simulations."""
 
 SIMULATED_OWNER = {"trust": "central", "epsilon": float("inf"), "noiseless": True}
 
@@ -162,6 +164,13 @@ def owned_node(run_config: FlatConfig, node_config: FlatConfig) -> NodeSetup:
     guard = Path(str(node_config["guard-folder"])).expanduser()
     if not guard.is_absolute():
         raise PopulationError("this node's 'guard-folder' must be an absolute path")
+    for key in ("epsilon", "max-epsilon"):
+        budget = node_config.get(key, 1.0)
+        if type(budget) not in (int, float) or not 0 < float(budget) < math.inf:
+            raise PopulationError(f"{key!r} of this node must be a positive finite number")
+    for key in ("queries", "salts"):
+        if key in node_config and not str(node_config[key]).strip(" ,"):
+            raise PopulationError(f"{key!r} of this node allows nothing; leave it out to allow all")
     index, parts = _natural(node_config, "partition-id"), _natural(node_config, "num-partitions", 1)
     seed = _natural(node_config, "simulation-seed") if "simulation-seed" in node_config else None
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +9,7 @@ from flwr.app import ArrayRecord
 
 from clients.node import fold_node
 from fedhist.codec import query_digest
-from fedhist.keys import Keys
+from fedhist.query import Summary
 from fedhist.registry import load_builtin
 from fedhist.session import Session
 from fedhist.users import Users
@@ -60,19 +59,17 @@ def measure(*, quick: bool = False) -> Result:
     n_users, n_nodes = (20_000, 20) if quick else (1_000_000, 1000)
     turns, rounds, blocks = (2, 3, 1) if quick else (9, 7, 3)
     load_builtin()
-    protocol = RepeatedCounts(
-        Keys.range(D), epsilon=1.0, clip=CLIP, delta=1e-6, times=rounds
-    )
     warm = shoppers(100, D, DRAWS)
     protocol = RepeatedCounts(warm.vocabulary, epsilon=1.0, clip=CLIP, delta=1e-6, times=rounds)
     ask_inline(protocol, warm)
     before = memory.status().get("VmRSS", 0)
     users = shoppers(n_users, D, DRAWS)
     columns = users.counts
-    bytes_ = [columns.item.view(np.int64), columns.count.view(np.int64)]
+    even = len(columns.item) // 2 * 2
+    words = [a[:even].view(np.int64) for a in (columns.item, columns.count)]
     tasks = {
         "inline": lambda: ask_inline(protocol, users),
-        "sum": lambda: [int(a.sum()) for a in bytes_],
+        "sum": lambda: [int(a.sum()) for a in words],
     }
     found = in_turns(tasks, turns)
     peak_inline = memory.above(memory.status().get("VmHWM", 0), before, users.nbytes)
@@ -101,3 +98,30 @@ def measure(*, quick: bool = False) -> Result:
     )
     setting = f"{n_users:,} users, {DRAWS} draws each, d = {D:,}, l2 clip"
     return Result("million-users", setting, rows, notes)
+
+
+def ask_inline(protocol: RepeatedCounts, users: Users) -> Summary:
+    """Ask all users as one node in this process."""
+    return fold_node(protocol.query, users, SEED, query_digest(protocol.query, 0))
+
+
+def on_ray(users: Users, n_nodes: int, protocol: RepeatedCounts, before: int) -> OnRay:
+    """Run the repeated rounds on Ray and read every process's memory."""
+    with ray_session(WORKERS), RayGrid(users, n_nodes, SEED, workers=WORKERS) as grid:
+        at_start = {pid: memory.status(pid) for pid in grid.worker_pids()}
+        strategy = SessionStrategy(Session(protocol, noise_source("simulated", SEED)), n_nodes)
+        strategy.start(grid, ArrayRecord())
+        share = users.nbytes // len(at_start)
+        worker = max(
+            memory.above(memory.status(pid)["VmHWM"], then["VmRSS"], share)
+            for pid, then in at_start.items()
+        )
+        here = memory.status()
+    times = [r["seconds_asking"] + r["seconds_merging"] for r in strategy.rounds]
+    return OnRay(
+        times[1:],
+        times[0],
+        memory.above(here["VmHWM"], before, users.nbytes),
+        worker,
+        memory.above(here["VmRSS"] - here["RssShmem"], before, users.nbytes),
+    )

@@ -448,7 +448,8 @@ def test_fields_of_another_type_are_refused(example: Protocol, users: Users) -> 
         scalars = json.loads(text)
         for name in scalars:
             for bad in ("text", [1], {"a": 1}, {"tuple": [1, "x"]}, {"array": "float64"}, 10**400):
-                if isinstance(bad, int) and isinstance(scalars[name], int):
+                both_integers = isinstance(bad, int) and isinstance(scalars[name], int)
+                if bad == scalars[name] or both_integers:
                     continue
                 broken = json.dumps(scalars | {name: bad})
                 with pytest.raises(WireError):
@@ -594,7 +595,7 @@ def test_replay_from_every_prefix(
         assert all(f.stat().st_mode & 0o777 == 0o600 for f in folder.iterdir())
         lines = (folder / "journal.jsonl").read_bytes().splitlines(keepends=True)
         for k in range(len(lines) + 1):
-            for torn in (b"", b'{"kind": "rel'):
+            for torn in (b"", b'{"kind": "rel') if k % 4 == 2 else (b"",):
                 cut = tmp_path / f"cut-{number}"
                 shutil.rmtree(cut, ignore_errors=True)
                 cut.mkdir()

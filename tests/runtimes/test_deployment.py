@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,10 +24,10 @@ MEAN = {
 }
 
 
-def ask(link: Loopback, config: Path, out: Path, **overrides: object) -> FlowerRun:
+def ask(link: Loopback, config: Path, out: Path, app: Path = APP, **overrides: object) -> FlowerRun:
     """Run a configuration on the nodes of a deployment."""
     text = " ".join(f"{k.replace('__', '.')}={v}" for k, v in overrides.items())
-    return link.run(APP, {"config": str(config), "overrides": text, "out": str(out)})
+    return link.run(app, {"config": str(config), "overrides": text, "out": str(out)})
 
 
 @pytest.fixture(scope="module")
@@ -73,53 +73,105 @@ def test_a_seed_from_the_server_is_refused(trusting: Loopback, tmp_path: Path) -
     assert not (tmp_path / "results").exists()
 
 
-def _wary(link: Loopback, files: Sequence[Path], guards: Path) -> list[subprocess.Popen[bytes]]:
-    """Start nodes that trust nobody and draw their noise from system entropy."""
-    return [
-        link.supernode(
-            {
-                **{"data": str(file), "user": "who", "value": "x", "partition-id": i},
-                **{"trust": "local", "epsilon": 4.0, "guard-folder": str(guards / str(i))},
-            },
-            pinned=True,
-        )
-        for i, file in enumerate(files)
-    ]
+@dataclass
+class Wary:
+    """Pinned nodes that trust nobody and draw their noise from system entropy.
+
+    The app that the server sends them has another client half, which they must not run.
+    """
+
+    link: Loopback
+    files: list[Path]
+    config: Path
+    app: Path
+    nodes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def restart(self, guards: str) -> None:
+        """End the nodes and start new ones with the same or other folders of the guard."""
+        for node in self.nodes:
+            self.link.end(node)
+        self.nodes = [
+            self.link.supernode(
+                {
+                    **{"data": str(file), "user": "who", "value": "x", "partition-id": i},
+                    **{
+                        "trust": "local",
+                        "epsilon": 4.0,
+                        "guard-folder": str(self.guard(guards, i)),
+                    },
+                },
+                pinned=True,
+            )
+            for i, file in enumerate(self.files)
+        ]
+
+    def ask(self, out: Path, config: Path | None = None, **overrides: object) -> FlowerRun:
+        return ask(self.link, config or self.config, out, self.app, **overrides)
+
+    def guard(self, guards: str, index: int) -> Path:
+        return self.link.folder / guards / str(index)
 
 
-def test_a_budget_outlives_the_node(sample_files: list[Path], tmp_path: Path) -> None:
+def tampered_app(folder: Path) -> Path:
+    """Copy the app, with a client half that its nodes' owners have not installed."""
+    for package in ("fedhist", "clients", "server", "simulations"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(APP / package, folder / package, ignore=ignored)
+    shutil.copy(APP / "pyproject.toml", folder)
+    for file in ("README.md", "LICENSE"):
+        if (APP / file).exists():
+            shutil.copy(APP / file, folder)
+    (folder / "clients" / "app.py").write_text("raise RuntimeError('code from the server')\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wary(sample_files: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wary]:
+    folder = tmp_path_factory.mktemp("wary")
     run = {"nodes": 3, "timeout": 60.0}
-    tables: dict[str, Any] = {"run": run, "population": REMOTE}
-    mean = write_config(tmp_path / "mean.toml", protocol=MEAN, **tables)
-    counts = write_config(tmp_path / "counts.toml", protocol=HISTOGRAM, **tables)
-    with Loopback(tmp_path / "flower") as link:
-        nodes = _wary(link, sample_files, tmp_path / "guards")
-        assert ask(link, mean, tmp_path / "first").status == "finished:completed"
-
-        # a query for a trusted server
-        central = ask(link, counts, tmp_path / "central")
-        assert central.status == "finished:failed"
-        assert "needs a trusted server; this node trusts none" in central.details
-
-        for node in nodes:
-            link.end(node)
-        nodes = _wary(link, sample_files, tmp_path / "guards")
-        again = ask(link, mean, tmp_path / "again")
-        assert again.status == "finished:completed", again.log
-        other = ask(link, mean, tmp_path / "other", protocol__epsilon=3.0)
-        assert other.status == "finished:failed"
-        assert "a user's budget is spent: 4 of 4, the query costs 3 more" in other.details
-
-        for node in nodes:
-            link.end(node)
-        _wary(link, sample_files, tmp_path / "other-guards")
-        fresh = ask(link, mean, tmp_path / "fresh")
-        assert fresh.status == "finished:completed", fresh.log
-    first = read_estimate(tmp_path / "first")
-    np.testing.assert_array_equal(read_estimate(tmp_path / "again"), first)  # the stored answers
-    assert read_estimate(tmp_path / "fresh") != first  # system entropy; equal with chance < 2^-40
-    assert abs(first[0] - 5.0) < 8.0
-    for file in tmp_path.rglob("guards/*/*.json*"):
-        assert file.stat().st_mode & 0o777 == 0o600
+    config = write_config(folder / "mean.toml", run=run, protocol=MEAN, population=REMOTE)
+    with Loopback(folder / "flower") as link:
+        wary = Wary(link, sample_files, config, tampered_app(folder / "app"))
+        wary.restart("guards")
+        yield wary
     assert list(marked_processes(link.token)) == []
-    assert os.environ.get("FLWR_HOME") != str(tmp_path / "flower" / "flower")
+
+
+@pytest.fixture(scope="module")
+def first(wary: Wary, tmp_path_factory: pytest.TempPathFactory) -> np.ndarray:
+    """The first answer of the wary nodes; it spends the whole budget of every user."""
+    out = tmp_path_factory.mktemp("first") / "results"
+    done = wary.ask(out)
+    assert done.status == "finished:completed", done.log
+    return read_estimate(out)
+
+
+def test_a_node_that_trusts_nobody_refuses_central_queries(wary: Wary, tmp_path: Path) -> None:
+    run = {"nodes": 3, "timeout": 60.0}
+    config = write_config(tmp_path / "counts.toml", run=run, protocol=HISTOGRAM, population=REMOTE)
+    done = wary.ask(tmp_path / "results", config)
+    assert done.status == "finished:failed"
+    assert "needs a trusted server; this node trusts none" in done.details
+
+
+def test_a_spent_budget_outlives_the_node(wary: Wary, first: np.ndarray, tmp_path: Path) -> None:
+    wary.restart("guards")
+    again = wary.ask(tmp_path / "again")
+    assert again.status == "finished:completed", again.log
+    np.testing.assert_array_equal(read_estimate(tmp_path / "again"), first)  # stored answers
+    other = wary.ask(tmp_path / "other", protocol__epsilon=3.0)
+    assert other.status == "finished:failed"
+    assert "a user's budget is spent: 4 of 4, the query costs 3 more" in other.details
+    assert not (tmp_path / "other").exists()
+    for i in range(3):
+        files = [f for f in wary.guard("guards", i).iterdir() if f.suffix in (".json", ".jsonl")]
+        assert len(files) == 2
+        assert {f.stat().st_mode & 0o777 for f in files} == {0o600}
+
+
+def test_noise_is_drawn_from_the_system(wary: Wary, first: np.ndarray, tmp_path: Path) -> None:
+    """The same query to the same users; equal with a chance of less than 2^-40."""
+    wary.restart("other-guards")
+    fresh = wary.ask(tmp_path / "fresh")
+    assert fresh.status == "finished:completed", fresh.log
+    assert read_estimate(tmp_path / "fresh") != first

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,9 @@ SLOW = Path(__file__).with_name("slow.py")
 
 @pytest.mark.ray
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds processes by /proc")
-def test_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["the-process", "the-terminal"])
+def test_interrupt_leaves_nothing_behind(tmp_path: Path, send: Callable[[int, int], None]) -> None:
+    """A terminal's Ctrl-C reaches every process of the group, Ray's workers included."""
     config = write_config(
         tmp_path / "slow.toml",
         run={"nodes": 400, "workers": 1, "seed": 1, "plugins": [str(SLOW)]},
@@ -45,7 +48,7 @@ def test_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
         assert answering.exists()
         time.sleep(0.5)  # well inside the 40 seconds that the round takes
         assert len(list(marked_processes(token))) > 2  # this one, Ray's, and a worker
-        process.send_signal(signal.SIGINT)
+        send(process.pid, signal.SIGINT)
         _, errors = process.communicate(timeout=30)
         assert process.returncode == 130, errors
         assert "interrupted" in errors

@@ -110,6 +110,12 @@ def test_an_owner_who_forgets_something_is_told(owner: dict[str, Any], key: str)
         ("partition-id", -1, "'partition-id' of this node must be a non-negative integer"),
         ("partition-id", "1", "'partition-id' of this node must be a non-negative integer"),
         ("simulation-seed", True, "'simulation-seed' of this node must be a non-negative"),
+        ("epsilon", float("inf"), "'epsilon' of this node must be a positive finite number"),
+        ("epsilon", float("nan"), "'epsilon' of this node must be a positive finite number"),
+        ("epsilon", "1", "'epsilon' of this node must be a positive finite number"),
+        ("max-epsilon", 0, "'max-epsilon' of this node must be a positive finite number"),
+        ("queries", " , ", "'queries' of this node allows nothing"),
+        ("noiseless", True, "unknown node configuration 'noiseless'"),
         ("trsut", "central", "unknown node configuration 'trsut'; did you mean 'trust'"),
     ],
 )
@@ -135,7 +141,9 @@ def test_a_simulated_node_needs_the_simulation_runtime(monkeypatch: pytest.Monke
     overrides = '["run.nodes=20", "population.n_users=45", "run.seed=4"]'
     run_config = {"config": "quickstart", "overrides": overrides}
     setup = HOST.node(run_config, {"partition-id": 3, "num-partitions": 20})
-    assert (setup.index, setup.seed, len(setup.users)) == (3, 4, 2)
+    assert (setup.index, setup.seed, len(setup.users)) == (3, 4, 3)
+    with pytest.raises(PopulationError, match="num-supernodes=20"):
+        HOST.node(run_config, {"partition-id": 3, "num-partitions": 5})
 
 
 @pytest.mark.parametrize("bad", ["ann,tea,secret-7", "secret-7", "ann,tea,-3"])

@@ -1,0 +1,80 @@
+"""Cohorts: disjoint, nested, of the right size, independent over salts, no gap at a bound."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedhist import cohort as module
+from fedhist.cohort import Cohort
+
+IDS = np.arange(100_000, dtype=np.uint64)
+
+
+def test_parts_cover_everybody_once() -> None:
+    edges = [0.0, 0.1, 1 / 3, 0.5, 0.7, np.nextafter(1.0, 0), 1.0]
+    parts = [Cohort(3, a, b).contains(IDS) for a, b in pairwise(edges)]
+    assert (np.sum(parts, axis=0) == 1).all()
+
+
+def test_shares() -> None:
+    """Binomial(100,000, share): |z| < 5, false alarm 6e-7 each."""
+    for lo, hi in ((0.0, 0.5), (0.25, 0.3), (0.9, 1.0), (0.0, 1.0)):
+        n, share = Cohort(1, lo, hi).contains(IDS).sum(), hi - lo
+        assert Cohort(1, lo, hi).share == pytest.approx(share)
+        assert abs(n - len(IDS) * share) <= 5 * np.sqrt(len(IDS) * share * (1 - share))
+
+
+def test_one_salt_nests() -> None:
+    small, large = Cohort(9, 0.2, 0.4).contains(IDS), Cohort(9, 0.1, 0.6).contains(IDS)
+    assert not (small & ~large).any()
+
+
+def test_disjoint() -> None:
+    a, b, c = Cohort(1, 0.0, 0.5), Cohort(1, 0.5, 1.0), Cohort(2, 0.5, 1.0)
+    assert a.disjoint(b)
+    assert b.disjoint(a)
+    assert not a.disjoint(c)
+    assert not a.disjoint(a)
+    assert not Cohort(1, 0.0, 0.6).disjoint(b)
+    assert not (a.contains(IDS) & b.contains(IDS)).any()
+
+
+@pytest.mark.parametrize("salts", [(0, 1), (1, 2), (1, 2**62), (5, 2**63 - 1)])
+def test_salts_are_independent(salts: tuple[int, int]) -> None:
+    """chi^2 of the 8 x 8 table of two salts' eighths, p > 1e-6."""
+    table = np.zeros((8, 8))
+    eighths = [
+        np.argmax([Cohort(s, k / 8, (k + 1) / 8).contains(IDS) for k in range(8)], axis=0)
+        for s in salts
+    ]
+    np.add.at(table, tuple(eighths), 1)
+    assert stats.chi2_contingency(table).pvalue > 1e-6
+
+
+def test_no_gap_at_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hashes at, below and above each bound belong to exactly one neighbour."""
+    for x in (2.0**-64, 1 / 3, 0.5, np.nextafter(0.5, 1), np.nextafter(1.0, 0)):
+        bound = int(np.ldexp(x, 64))
+        hashes = np.array([0, bound - 1, bound, min(bound + 1, 2**64 - 1), 2**64 - 1], np.uint64)
+        monkeypatch.setattr(module, "keyed_hash", lambda ids, salt, h=hashes: h)
+        below, above = Cohort(1, 0.0, x).contains(IDS[:5]), Cohort(1, x, 1.0).contains(IDS[:5])
+        assert (below ^ above).all()
+        assert below.tolist() == [bool(h < bound) for h in hashes.tolist()]
+
+
+@pytest.mark.parametrize(
+    "bad", [(-1, 0, 1), (2**63, 0, 1), (1, 0.5, 0.5), (1, 0.6, 0.5), (1, -0.1, 1), (1, 0, 1.1)]
+)
+def test_bad_cohorts(bad: tuple[int, float, float]) -> None:
+    with pytest.raises(ValueError, match="got"):
+        Cohort(*bad)
+
+
+def test_nan_bounds() -> None:
+    for lo, hi in ((float("nan"), 1.0), (0.0, float("nan"))):
+        with pytest.raises(ValueError, match="nan"):
+            Cohort(1, lo, hi)

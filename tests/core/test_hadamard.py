@@ -1,0 +1,49 @@
+"""The fast transform against SciPy's dense matrix."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.linalg import hadamard
+
+from fedhist.hadamard import fwht, hadamard_entry, next_power_of_two
+
+
+@pytest.mark.parametrize("d", [1, 2, 4, 8, 16, 32, 512, 1024])
+def test_equals_the_dense_product(d: int) -> None:
+    rng = np.random.default_rng(d)
+    x = rng.integers(-1000, 1000, (3, 2, d)).astype(np.float64)
+    before = x.copy()
+    assert np.array_equal(fwht(x), x @ hadamard(d))
+    assert np.array_equal(x, before)
+    assert np.array_equal(fwht(fwht(x)), d * x)
+    rows = np.arange(d)
+    assert np.array_equal(hadamard_entry(rows[:, None], rows), hadamard(d))
+
+
+def test_views_and_other_types() -> None:
+    x = np.arange(64).reshape(8, 8)
+    assert np.array_equal(fwht(x.T), x.T @ hadamard(8))
+    assert np.array_equal(fwht(x[::2]), x[::2] @ hadamard(8))
+    assert np.array_equal(fwht(x.astype(np.float32)[0]), x[0] @ hadamard(8))
+    assert fwht(np.zeros((0, 4))).shape == (0, 4)
+
+
+@pytest.mark.parametrize("bad", [[], [1, 2, 3], 5, np.zeros((2, 0)), np.zeros((4, 6))])
+def test_lengths_that_are_no_power_of_two(bad: object) -> None:
+    with pytest.raises(ValueError, match="power of two"):
+        fwht(bad)
+
+
+def test_next_power() -> None:
+    assert [next_power_of_two(n) for n in (0, 1, 2, 3, 4, 5, 1023, 1024, 1025)] == [
+        1,
+        1,
+        2,
+        4,
+        4,
+        8,
+        1024,
+        1024,
+        2048,
+    ]

@@ -1,0 +1,158 @@
+"""Keys in any script, public hashes against slow Python, collisions, signs."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedhist import keys as module
+from fedhist.errors import PopulationError
+from fedhist.keys import USER_ID_KEY, Keys, keyed_hash, public_signs, user_ids
+from fedhist.mixing import GOLDEN, MASK64, digest64
+
+SCRIPTS = [
+    "",
+    "a",
+    "Ω",
+    "ж",
+    "لغة",
+    "हिन्दी",
+    "日本語",
+    "한국어",
+    "🙂👍🏽",
+    "a\0b",
+    "\0",
+    " ",
+    "é",
+    "e\u0301",
+]
+
+
+def slow_mix(z: int) -> int:
+    z = ((z ^ z >> 30) * 0xBF58476D1CE4E5B9) & MASK64
+    z = ((z ^ z >> 27) * 0x94D049BB133111EB) & MASK64
+    return z ^ z >> 31
+
+
+def slow_hash(text: str, key: int) -> int:
+    raw = text.encode()
+    h = slow_mix(key ^ (len(raw) * GOLDEN & MASK64))
+    for at in range(0, len(raw) // 8 * 8, 8):
+        h = (slow_mix(h ^ int.from_bytes(raw[at : at + 8], "little")) + GOLDEN) & MASK64
+    return slow_mix(h ^ int.from_bytes(raw[len(raw) // 8 * 8 :], "little"))
+
+
+def test_any_script_and_back() -> None:
+    keys = Keys.of(SCRIPTS)
+    assert list(keys) == SCRIPTS
+    assert [keys.position(s) for s in SCRIPTS] == list(range(len(SCRIPTS)))
+    assert keys.position("no") == -1
+    assert "日本語" in keys
+    assert 3 not in keys
+    again = pickle.loads(pickle.dumps(keys))
+    assert again == keys
+    assert again.digest == keys.digest
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.text(max_size=12), unique=True, max_size=12), st.integers(0, MASK64))
+def test_laws_of_keys(strings: list[str], key: int) -> None:
+    try:
+        keys = Keys.of(strings)
+    except UnicodeEncodeError:  # lone surrogates are not text
+        assert any(0xD800 <= ord(c) < 0xE000 for s in strings for c in s)
+        return
+    assert list(keys) == strings
+    assert [strings[i] for i in keys.byte_order] == sorted(strings, key=str.encode)
+    assert keys.hash64(key).tolist() == [slow_hash(s, key) for s in strings]
+    other = Keys.of(strings[::-1])
+    assert keys.positions(other).tolist() == list(range(len(strings)))[::-1]
+    assert (other == keys) == (strings == strings[::-1])
+    assert user_ids(keys).tolist() == [slow_hash(s, USER_ID_KEY) for s in strings]
+
+
+def test_positions_of_unknown_keys() -> None:
+    assert Keys.of(["a", "b"]).positions(Keys.of(["x", "b", "a", ""])).tolist() == [-1, 1, 0, -1]
+
+
+def test_repeated_keys_are_refused() -> None:
+    with pytest.raises(ValueError, match="not distinct"):
+        Keys.of(["a", "b", "a"])
+
+
+BYTES = np.frombuffer(b"abcd", dtype=np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "data"),
+    [
+        ([], BYTES),
+        ([1, 4], BYTES),
+        ([0, 3], BYTES),
+        ([0, 5], BYTES),
+        ([0, 3, 2, 4], BYTES),
+        ([0, 2**63 - 1, -2, 4], BYTES),  # differences wrap around to positive numbers
+        ([[0, 4]], BYTES),
+        ([0, 4], BYTES.reshape(2, 2)),
+        ([0, 1], np.array([0xFF], dtype=np.uint8)),
+        ([0, 1, 2], np.frombuffer("é".encode(), dtype=np.uint8)),
+    ],
+)
+def test_malformed_bytes_are_refused(offsets: list[int], data: np.ndarray) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - UnicodeDecodeError is one of them
+        Keys(np.array(offsets, dtype=np.int64), data)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.int32, np.uint64])
+def test_offsets_of_another_type_are_refused(dtype: type) -> None:
+    with pytest.raises(ValueError, match="int64 offsets"):
+        Keys(np.array([0, 4], dtype=dtype), BYTES)
+    with pytest.raises(ValueError, match="bytes"):
+        Keys(np.array([0, 4], dtype=np.int64), BYTES.astype(dtype))
+
+
+def test_keys_cannot_be_changed() -> None:
+    keys = Keys.of(["a", "b"])
+    with pytest.raises(ValueError, match="read-only"):
+        keys.data[0] = 99
+
+
+def test_range() -> None:
+    assert list(Keys.range(3)) == ["0", "1", "2"]
+    assert len(Keys.range(0)) == 0
+    with pytest.raises(ValueError, match="got -1"):
+        Keys.range(-1)
+
+
+def test_two_users_of_one_id_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def collide(offsets: object, data: object, key: object, out: np.ndarray) -> None:
+        out[:] = np.arange(len(out)) % 2
+
+    monkeypatch.setattr(module, "hash_bytes_kernel", collide)
+    assert user_ids(Keys.of(["ann", "bob"])).tolist() == [0, 1]
+    with pytest.raises(PopulationError, match="'ann' and 'zoë' have the same 64-bit id"):
+        user_ids(Keys.of(["ann", "bob", "zoë"]))
+
+
+def test_keyed_hash_is_the_slow_one() -> None:
+    ids = np.array([0, 1, MASK64, 12345678901234567890], dtype=np.uint64)
+    for salt in (0, 1, 2**63 - 1):
+        key = digest64("fedhist.salt", salt)
+        slow = [slow_mix(slow_mix(int(i) ^ key) + salt & MASK64) for i in ids]
+        assert keyed_hash(ids, salt).tolist() == slow
+
+
+def test_signs() -> None:
+    """130,000 signs: |z| < 5, false alarm 6e-7; prefixes agree, keys differ."""
+    signs = public_signs(7, (1000, 130))
+    assert signs.shape == (1000, 130)
+    assert set(np.unique(signs)) == {-1, 1}
+    assert abs(signs.sum(dtype=int)) < 5 * np.sqrt(signs.size)
+    assert np.array_equal(public_signs(7, (50,)), signs.ravel()[:50])
+    agree = np.mean(public_signs(8, (130_000,)) == signs.ravel())
+    assert abs(agree - 0.5) < 5 * 0.5 / np.sqrt(signs.size)
+    assert public_signs(1, (0, 3)).shape == (0, 3)

@@ -1,0 +1,104 @@
+"""The 64-bit mix and its compiled kernels against slow Python integers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedhist.mixing import (
+    GOLDEN,
+    MASK64,
+    counter_words,
+    digest64,
+    hash_bytes_kernel,
+    mix64,
+    mix_int,
+)
+
+
+def slow_mix(z: int) -> int:
+    """Steele, Lea & Flood 2014, in Python integers."""
+    z = ((z ^ z >> 30) * 0xBF58476D1CE4E5B9) & MASK64
+    z = ((z ^ z >> 27) * 0x94D049BB133111EB) & MASK64
+    return z ^ z >> 31
+
+
+def slow_hash(raw: bytes, key: int) -> int:
+    h = slow_mix(key ^ (len(raw) * GOLDEN & MASK64))
+    for at in range(0, len(raw) // 8 * 8, 8):
+        word = int.from_bytes(raw[at : at + 8], "little")
+        h = (slow_mix(h ^ word) + GOLDEN) & MASK64
+    return slow_mix(h ^ int.from_bytes(raw[len(raw) // 8 * 8 :], "little"))
+
+
+def test_the_published_vectors() -> None:
+    """SplitMix64 from state 1234567: the reference implementation's first five outputs."""
+    assert counter_words(np.array([1234567], dtype=np.uint64), 5)[0].tolist() == [
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+        4593380528125082431,
+        16408922859458223821,
+    ]
+
+
+def test_mix_equals_python_integers() -> None:
+    x = np.random.default_rng(1).integers(0, 2**64, 1000, dtype=np.uint64)
+    assert mix64(x).tolist() == [slow_mix(int(v)) for v in x]
+    assert mix_int(-1) == slow_mix(MASK64)
+    assert mix_int(1 << 64) == slow_mix(0)
+
+
+def test_mix_does_not_change_its_argument() -> None:
+    x = np.arange(5, dtype=np.uint64)
+    mix64(x)
+    assert x.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_mix_is_a_bijection_on_a_sample() -> None:
+    x = np.arange(1 << 17, dtype=np.uint64)
+    assert len(np.unique(mix64(x))) == len(x)
+
+
+def test_avalanche() -> None:
+    """Each input bit flips each output bit half of the time: |z| < 6 over 4,096 pairs, < 1e-5."""
+    x = np.random.default_rng(2).integers(0, 2**64, 4096, dtype=np.uint64)
+    for bit in range(64):
+        changed = mix64(x) ^ mix64(x ^ np.uint64(1 << bit))
+        ones = np.unpackbits(changed.reshape(-1, 1).view(np.uint8), axis=1).sum(axis=0)
+        assert np.abs(ones.astype(int) - 2048).max() < 6 * 32
+
+
+def test_counter_words_start_anywhere() -> None:
+    keys = np.array([1, 99, MASK64], dtype=np.uint64)
+    whole = counter_words(keys, 10)
+    assert np.array_equal(counter_words(keys, 4, first=6), whole[:, 6:])
+    assert whole[2, 3] == slow_mix(MASK64 + 4 * GOLDEN & MASK64)
+
+
+@pytest.mark.parametrize("key", [0, 1, 0x123456789ABCDEF0, MASK64])
+def test_hash_equals_python_integers(key: int) -> None:
+    rng = np.random.default_rng(3)
+    strings = [rng.bytes(n) for n in [*range(40), 100, 1000]]
+    strings += [b"\0" * n for n in range(20)]
+    offsets = np.concatenate(([0], np.cumsum([len(s) for s in strings]))).astype(np.int64)
+    data = np.frombuffer(b"".join(strings), dtype=np.uint8)
+    out = np.empty(len(strings), dtype=np.uint64)
+    hash_bytes_kernel(offsets, data, np.uint64(key), out)
+    assert out.tolist() == [slow_hash(s, key) for s in strings]
+    assert len(set(zip(strings, out.tolist(), strict=True))) == len(set(out.tolist()))
+
+
+def test_digests_separate_their_parts() -> None:
+    found = {
+        digest64("a", "b"),
+        digest64("ab"),
+        digest64("a", "b", ""),
+        digest64("", "ab"),
+        digest64(b"a", b"bb"),
+        digest64(1, 2),
+        digest64(12),
+    }
+    assert len(found) == 7
+    assert digest64("fedhist.user-id") == digest64(b"fedhist.user-id")
+    assert 0 <= digest64("x") <= MASK64

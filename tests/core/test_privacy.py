@@ -1,0 +1,160 @@
+"""The arithmetic of privacy against published figures, its own inverses and dp_accounting."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from dp_accounting import GaussianDpEvent, SelfComposedDpEvent, get_epsilon_gaussian, rdp
+from scipy import stats
+
+from fedhist.privacy import (
+    EXACT,
+    Adjacency,
+    Guarantee,
+    Release,
+    Trust,
+    bounded_range,
+    check_budget,
+    gaussian,
+    gaussian_multiplier,
+    pure,
+    zcdp_delta,
+    zcdp_epsilon,
+    zcdp_rho,
+)
+
+
+def test_figures_of_the_specification() -> None:
+    assert zcdp_rho(1, 1e-6) == pytest.approx(0.024356, abs=5e-7)
+    assert zcdp_rho(0.5, 1e-6) == pytest.approx(0.0066415, abs=5e-8)
+    assert zcdp_rho(2, 1e-6) == pytest.approx(0.088153, abs=5e-7)
+    assert gaussian_multiplier(1, 1 / 1.2e6) == pytest.approx(4.262, abs=5e-4)
+    assert gaussian_multiplier(0.1, 1 / 1.2e6) == pytest.approx(36.72, abs=5e-3)
+
+
+GRID = [(e, d) for e in (1e-7, 0.01, 0.5, 1, 3, 20) for d in (1e-12, 1e-6, 1e-3, 0.3, 0.9)]
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), GRID)
+def test_zcdp_conversions_are_inverse(epsilon: float, delta: float) -> None:
+    rho = zcdp_rho(epsilon, delta)
+    assert rho > 0
+    assert zcdp_delta(rho, epsilon) == pytest.approx(delta, rel=1e-6)
+    if rho > 1e-13:
+        assert zcdp_epsilon(rho, delta) == pytest.approx(epsilon, rel=1e-6, abs=1e-10)
+
+
+def test_ends() -> None:
+    assert zcdp_delta(0.0, 1.0) == 0.0
+    assert zcdp_epsilon(0.0, 1e-6) == 0.0
+    assert math.isinf(zcdp_epsilon(1.0, 0.0))
+    assert math.isinf(zcdp_epsilon(math.inf, 1e-6))
+    assert math.isinf(zcdp_rho(math.inf, 1e-6))
+    assert gaussian_multiplier(math.inf, 1e-6) == 0.0
+    for f in (zcdp_rho, gaussian_multiplier):
+        with pytest.raises(ValueError, match="delta > 0"):
+            f(1.0, 0.0)
+
+
+def test_zcdp_equals_brute_force_over_orders() -> None:
+    """The minimum over the order, on a fine grid of orders."""
+    orders = 1 + np.exp(np.linspace(-12, 12, 200_001))
+    for rho, epsilon in ((0.02, 1.0), (0.5, 3.0), (2.0, 1.0), (1e-4, 0.1), (5.0, 60.0)):
+        log_delta = (
+            (orders - 1) * (orders * rho - epsilon)
+            + orders * np.log1p(-1 / orders)
+            - np.log(orders - 1)
+        )
+        assert zcdp_delta(rho, epsilon) == pytest.approx(
+            min(1.0, math.exp(log_delta.min())), rel=1e-6
+        )
+
+
+@pytest.mark.parametrize("rounds", [1, 10, 100])
+@pytest.mark.parametrize("sigma", [1.0, 5.0, 30.0])
+@pytest.mark.parametrize("delta", [1e-9, 1e-5])
+def test_zcdp_equals_dp_accounting(rounds: int, sigma: float, delta: float) -> None:
+    """Composed Gaussians through RDP with a fine grid of orders: never below ours by more."""
+    orders = list(1 + np.exp(np.linspace(-5, 7, 600)))
+    accountant = rdp.RdpAccountant(orders)
+    accountant.compose(SelfComposedDpEvent(GaussianDpEvent(sigma), rounds))
+    ours = zcdp_epsilon(rounds / (2 * sigma**2), delta)
+    assert ours == pytest.approx(accountant.get_epsilon(delta), rel=1e-3)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-6), (1, 1e-6), (5, 1e-3), (30, 1e-9)])
+def test_gaussian_multiplier_is_exact(epsilon: float, delta: float) -> None:
+    """Balle & Wang's curve, Phi(1/2s - es) - e^eps Phi(-1/2s - es) = delta, in closed form."""
+    s = gaussian_multiplier(epsilon, delta)
+
+    def curve(s: float) -> float:
+        a, b = 0.5 / s - epsilon * s, -0.5 / s - epsilon * s
+        return float(stats.norm.cdf(a) - math.exp(epsilon + stats.norm.logcdf(b)))
+
+    assert curve(s) == pytest.approx(delta, rel=1e-4)
+    assert curve(s * 1.001) < delta < curve(s * 0.999)
+    assert get_epsilon_gaussian(s, delta) == pytest.approx(epsilon, rel=1e-4)
+
+
+def test_zcdp_never_undersells_the_gaussian() -> None:
+    """A conversion by zCDP costs at least the exact curve."""
+    for epsilon, delta in ((0.5, 1e-6), (1.0, 1e-5), (4.0, 1e-8)):
+        s = gaussian_multiplier(epsilon, delta)
+        assert zcdp_epsilon(gaussian(s, epsilon, delta).rho, delta) >= epsilon
+
+
+def test_pure_and_bounded_range_in_zcdp() -> None:
+    """The Renyi divergence of randomized response is at most alpha eps^2 / 2; tight for small."""
+    for epsilon in (0.01, 0.5, 2.0, 6.0):
+        p = 1 / (1 + math.exp(-epsilon))
+        for alpha in (1.01, 2.0, 8.0, 50.0):
+            total = p**alpha * (1 - p) ** (1 - alpha) + (1 - p) ** alpha * p ** (1 - alpha)
+            assert math.log(total) / (alpha - 1) <= alpha * pure(epsilon).rho * (1 + 1e-12)
+    assert pure(0.5) == Release(0.5, 0.0, 0.125)
+    assert bounded_range(0.5) == Release(0.5, 0.0, 0.03125)
+    assert Release(0.0, 0.0, 0.0) == EXACT
+
+
+def test_bounded_range_law_of_the_exponential_mechanism() -> None:
+    """Exactly, over scores that a user moves by at most 1: eps-DP and eps^2/8-zCDP."""
+    epsilon, rng = 1.3, np.random.default_rng(2)
+    worst = 0.0
+    for _ in range(300):
+        s = rng.integers(0, 6, 5).astype(float)
+        t = s + rng.integers(-1, 2, 5)
+        p, q = (np.exp(epsilon * x / 2) / np.exp(epsilon * x / 2).sum() for x in (s, t))
+        worst = max(worst, np.abs(np.log(p / q)).max())
+        for alpha in (1.5, 3.0, 20.0):
+            renyi = math.log(np.sum(p**alpha * q ** (1 - alpha))) / (alpha - 1)
+            assert renyi <= alpha * bounded_range(epsilon).rho * (1 + 1e-12)
+    assert 0.5 * epsilon < worst <= epsilon
+
+
+@pytest.mark.parametrize("epsilon", [0, -1, math.nan])
+def test_bad_epsilon(epsilon: float) -> None:
+    with pytest.raises(ValueError, match=f"got {epsilon}"):
+        check_budget(epsilon)
+    with pytest.raises(ValueError, match=f"got {epsilon}"):
+        Guarantee(epsilon, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER)
+
+
+@pytest.mark.parametrize("delta", [-1e-9, 1.0, math.nan, math.inf])
+def test_bad_delta(delta: float) -> None:
+    with pytest.raises(ValueError, match=f"got {delta}"):
+        check_budget(1.0, delta)
+
+
+@pytest.mark.parametrize("field", ["epsilon", "delta", "rho", "slack"])
+@pytest.mark.parametrize("bad", [-1.0, math.nan])
+def test_a_release_costs_something(field: str, bad: float) -> None:
+    with pytest.raises(ValueError, match="less than nothing"):
+        Release(**({"epsilon": 1.0} | {field: bad}))
+
+
+def test_in_words() -> None:
+    g = Guarantee(1.5, 1e-6, Trust.CENTRAL, Adjacency.ZERO_OUT_USER)
+    assert str(g) == "(1.5, 1e-06)-DP per user, central trust, zero-out-user"
+    assert "NOT PRIVATE" in str(Guarantee(math.inf, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER))
+    assert len({a.in_words for a in Adjacency}) == 3

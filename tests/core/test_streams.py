@@ -1,0 +1,305 @@
+"""Quality of the private streams, their laws, and that nothing depends on the batch."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedhist.mixing import GOLDEN, MASK64, mix_int
+from fedhist.streams import (
+    SeededStreams,
+    Streams,
+    SystemStreams,
+    integer_threshold,
+    unit_interval,
+)
+
+IDS = np.arange(1, 2001, dtype=np.uint64)
+
+
+def seeded(n: int = 2000, seed: int = 1, context: str = "query") -> SeededStreams:
+    return SeededStreams(IDS[:n] if n <= len(IDS) else np.arange(n, dtype=np.uint64), seed, context)
+
+
+def both(n: int) -> list[Streams]:
+    return [seeded(n), SystemStreams(n)]
+
+
+# -- quality ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_every_bit_is_fair(which: int) -> None:
+    """64 bit positions over 512,000 words: |z| < 5.5, false alarm below 64 * 4e-8 = 3e-6."""
+    words = both(2000)[which].words(256)
+    bits = np.unpackbits(words.astype("<u8").reshape(-1, 1).view(np.uint8), axis=1)
+    z = (bits.sum(axis=0) - len(bits) / 2) / np.sqrt(len(bits) / 4)
+    assert np.abs(z).max() < 5.5
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_bytes_are_uniform(which: int) -> None:
+    """chi^2 over 256 byte values, p > 1e-6."""
+    words = both(2000)[which].words(128)
+    counts = np.bincount(words.view(np.uint8).ravel(), minlength=256)
+    assert stats.chisquare(counts).pvalue > 1e-6
+
+
+@pytest.mark.parametrize("lag", [1, 2, 64])
+def test_no_serial_correlation(lag: int) -> None:
+    """Bits `lag` draws apart agree half of the time: |z| < 5 for 64 positions, < 64 * 6e-7."""
+    words = seeded().words(256)
+    agree = ~(words[:, lag:] ^ words[:, :-lag])
+    ones = np.unpackbits(np.ascontiguousarray(agree).reshape(-1, 1).view(np.uint8), axis=1).sum(
+        axis=0
+    )
+    n = agree.size
+    assert np.abs((ones - n / 2) / np.sqrt(n / 4)).max() < 5
+
+
+@pytest.mark.parametrize("step", [1, 2, GOLDEN, 1 << 63])
+def test_no_correlation_across_users(step: int) -> None:
+    """Users whose ids differ by 1, 2, the generator's own constant, or one high bit.
+
+    Mean Hamming distance of their words: 32 +- 5 standard errors, false alarm 6e-7 each.
+    """
+    ids = IDS * np.uint64(0xD1342543DE82EF95)
+    a = SeededStreams(ids, 5, "q").words(64)
+    b = SeededStreams(ids + np.uint64(step), 5, "q").words(64)
+    distance = np.bitwise_count(a ^ b)
+    assert abs(distance.mean() - 32) < 5 * 4 / np.sqrt(distance.size)
+    assert abs(distance.var() - 16) < 5 * 16 * np.sqrt(2 / distance.size)
+
+
+def test_no_two_words_are_equal() -> None:
+    """512,000 words of 64 bits collide with probability below 1e-8, over users and purposes."""
+    root = seeded()
+    words = np.concatenate([root.substream(p).words(64).ravel() for p in ("a", "b", "c", "d")])
+    assert len(np.unique(words)) == words.size
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        SeededStreams(IDS, 2, "query"),
+        SeededStreams(IDS, 1, "query2"),
+        SeededStreams(IDS, 1, "query").substream("x"),
+        SeededStreams(IDS, 1, "query").substream("x").substream("x"),
+    ],
+)
+def test_seed_context_and_purpose_separate_streams(other: SeededStreams) -> None:
+    """Hamming distance 32 on average: |z| < 5, false alarm 6e-7 each."""
+    distance = np.bitwise_count(seeded().words(64) ^ other.words(64))
+    assert abs(distance.mean() - 32) < 5 * 4 / np.sqrt(distance.size)
+
+
+def test_draws_of_the_users_of_one_purpose_do_not_depend_on_ids_order() -> None:
+    """The sum over users of one draw is normal: Kolmogorov-Smirnov p > 1e-6 over 1,000 draws."""
+    u = seeded().uniform(1000).sum(axis=0)
+    z = (u - 1000) / np.sqrt(2000 / 12)
+    assert stats.kstest(z, "norm").pvalue > 1e-6
+
+
+# -- laws ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_uniform_law(which: int) -> None:
+    """Kolmogorov-Smirnov p > 1e-6; strictly inside (0, 1)."""
+    u = both(2000)[which].uniform(50).ravel()
+    assert 0 < u.min() < u.max() < 1
+    assert stats.kstest(u, "uniform").pvalue > 1e-6
+
+
+def test_unit_interval_ends() -> None:
+    ends = unit_interval(np.array([0, MASK64], dtype=np.uint64))
+    assert 0 < ends[0] < 2.0**-52
+    assert 1 - 2.0**-52 < ends[1] < 1
+    assert Fraction(ends[0]) == 1 - Fraction(ends[1])
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_laplace_law(which: int) -> None:
+    """Kolmogorov-Smirnov p > 1e-6 at n = 50,000."""
+    x = both(50_000)[which].substream("noise").laplace(3.0)
+    assert stats.kstest(x, stats.laplace(scale=3.0).cdf).pvalue > 1e-6
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_bernoulli_law(which: int) -> None:
+    """Four groups of 10,000 users: each |z| < 5, false alarm 5e-6; 0 and 1 are certain."""
+    p = np.repeat([0.0, 0.01, 0.3, 0.9, 1.0], 10_000)
+    hit = both(50_000)[which].bernoulli(p).reshape(5, -1).sum(axis=1)
+    assert (hit[0], hit[4]) == (0, 10_000)
+    expected = 10_000 * np.array([0.01, 0.3, 0.9])
+    z = (hit[1:4] - expected) / np.sqrt(expected * (1 - np.array([0.01, 0.3, 0.9])))
+    assert np.abs(z).max() < 5
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("probability", [0.0, 2.0**-20, 0.1, 0.25, 0.5, 2 / 3, 0.999])
+def test_bernoulli_bits_law(which: int, probability: float) -> None:
+    """64 positions x 20,000 users: total |z| < 5 and positions' chi^2 p > 1e-7; tails are clear."""
+    n, n_bits = 20_000, 70
+    packed = both(n)[which].bernoulli_bits(n_bits, probability)
+    assert packed.shape == (n, 2)
+    bits = np.unpackbits(packed.view(np.uint8), axis=1, bitorder="little")
+    assert not bits[:, n_bits:].any()
+    ones = bits[:, :n_bits].sum(axis=0).astype(float)
+    if probability == 0:
+        assert not ones.any()
+        return
+    mean, variance = n * probability, n * probability * (1 - probability)
+    assert abs(ones.sum() - n_bits * mean) < 5 * np.sqrt(n_bits * variance)
+    if variance > 100:
+        assert stats.chi2.sf(np.sum((ones - mean) ** 2) / variance, n_bits) > 1e-7
+
+
+def slow_bernoulli_bits(key: int, threshold: int, n_bits: int) -> int:
+    """Compare each lane's 64-bit number with the threshold, bit by bit, in Python integers."""
+    out = 0
+    for bit in range(n_bits):
+        block, lane = divmod(bit, 64)
+        number = 0
+        for level in range(64):
+            word = mix_int(key + (block * 64 + level + 1) * GOLDEN)
+            number = number << 1 | (word >> lane & 1)
+        out |= (number < threshold) << bit
+    return out
+
+
+@pytest.mark.parametrize("probability", [2.0**-64, 1e-9, 0.2, 0.5, 0.75, 0.9999999])
+def test_bernoulli_bits_equal_the_slow_comparison(probability: float) -> None:
+    """The bit-sliced kernel is the comparison U < threshold, exactly, for every lane."""
+    streams = seeded(3).substream("votes")
+    threshold = int(integer_threshold(probability)[()])
+    fast = streams.bernoulli_bits(70, probability)
+    for u in range(3):
+        packed = int(fast[u, 0]) | int(fast[u, 1]) << 64
+        assert packed == slow_bernoulli_bits(int(streams.keys[u]), threshold, 70)
+
+
+def test_system_bits_use_the_same_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given the same words, the deployment's bits equal the comparison U < threshold."""
+    rng = np.random.default_rng(3)
+    drawn: list[np.ndarray] = []
+
+    def draw(self: SystemStreams, *shape: int) -> np.ndarray:
+        drawn.append(rng.integers(0, 2**64, shape, dtype=np.uint64))
+        return drawn[-1]
+
+    monkeypatch.setattr(SystemStreams, "_draw", draw)
+    probability = 0.3
+    bits = SystemStreams(2).bernoulli_bits(64, probability)
+    threshold = int(integer_threshold(probability)[()])
+    for u in range(2):
+        for lane in range(64):
+            number = 0
+            for word in drawn:
+                number = number << 1 | (int(word[u, 0]) >> lane & 1)
+            assert (int(bits[u, 0]) >> lane & 1) == (number < threshold)
+
+
+PROBABILITIES = [
+    0.0,
+    5e-324,
+    2.0**-1000,
+    2.0**-64,
+    1.5 * 2.0**-64,
+    2.0**-12 * (1 + 2.0**-52),
+    1e-5,
+    0.1,
+    np.nextafter(0.5, 0),
+    0.5,
+    np.nextafter(0.5, 1),
+    0.7,
+    np.nextafter(1.0, 0),
+]
+
+
+@pytest.mark.parametrize("p", PROBABILITIES)
+def test_thresholds_are_rounded_towards_one_half(p: float) -> None:
+    """In exact rational arithmetic: never further from 1/2 than asked, and within 2^-64."""
+    got, asked, half = Fraction(int(integer_threshold(p)[()]), 2**64), Fraction(p), Fraction(1, 2)
+    assert abs(got - asked) < Fraction(1, 2**64)
+    assert abs(got - half) <= abs(asked - half)
+    assert (got - half) * (asked - half) >= 0
+
+
+def test_thresholds_of_random_probabilities() -> None:
+    rng = np.random.default_rng(4)
+    p = np.concatenate([rng.random(500), 2.0 ** -rng.uniform(0, 80, 500)])
+    for asked, t in zip(p, integer_threshold(p), strict=True):
+        got, half = Fraction(int(t), 2**64), Fraction(1, 2)
+        assert abs(got - half) <= abs(Fraction(asked) - half)
+        assert abs(got - Fraction(asked)) < Fraction(1, 2**64)
+
+
+@pytest.mark.parametrize("bad", [-0.1, 1.0, 1.5, np.nan, np.inf])
+def test_impossible_probabilities_are_refused(bad: float) -> None:
+    with pytest.raises(ValueError, match="probabilities must lie in"):
+        integer_threshold(bad)
+    with pytest.raises(ValueError, match="probabilities must lie in"):
+        seeded(2).bernoulli_bits(3, bad)
+
+
+@pytest.mark.parametrize("bad", [-0.1, 1.5, np.nan, np.inf])
+def test_impossible_probabilities_of_users_are_refused(bad: float) -> None:
+    for streams in both(2):
+        with pytest.raises(ValueError, match="probabilities must lie in"):
+            streams.bernoulli(np.array([0.5, bad]))
+
+
+# -- batches ---------------------------------------------------------------------------------------
+
+
+def test_seeded_draws_do_not_depend_on_the_batch() -> None:
+    whole = seeded(100).substream("p")
+    sizes = np.arange(100) % 7
+    indptr = np.concatenate(([0], np.cumsum(sizes)))
+    rows = np.array([3, 50, 99, 0])
+    part = SeededStreams(IDS[rows], 1, "query").substream("p")
+    assert np.array_equal(part.words(9), whole.words(9)[rows])
+    assert np.array_equal(part.words(4), whole.words(9)[rows, :4])
+    assert np.array_equal(part.uniform(5), whole.uniform(5)[rows])
+    assert np.array_equal(part.laplace(2.0), whole.laplace(2.0)[rows])
+    assert np.array_equal(part.bernoulli_bits(70, 0.3), whole.bernoulli_bits(70, 0.3)[rows])
+    p = np.linspace(0, 1, 100)
+    assert np.array_equal(part.bernoulli(p[rows]), whole.bernoulli(p)[rows])
+    ragged = whole.ragged_words(indptr)
+    mine = part.ragged_words(np.concatenate(([0], np.cumsum(sizes[rows]))))
+    assert np.array_equal(mine, np.concatenate([ragged[indptr[r] : indptr[r + 1]] for r in rows]))
+
+
+def test_ragged_words_are_the_words() -> None:
+    """Draw index k of a user is the same number in both forms."""
+    streams = seeded(5)
+    indptr = np.array([0, 3, 3, 10, 11, 11])
+    ragged, words = streams.ragged_words(indptr), streams.words(7)
+    for u in range(5):
+        size = indptr[u + 1] - indptr[u]
+        assert np.array_equal(ragged[indptr[u] : indptr[u + 1]], words[u, :size])
+
+
+def test_empty_batches() -> None:
+    for streams in both(0):
+        assert streams.words(3).shape == (0, 3)
+        assert streams.bernoulli_bits(70, 0.2).shape == (0, 2)
+        assert streams.laplace(1.0).shape == (0,)
+        assert streams.ragged_words(np.zeros(1, np.int64)).shape == (0,)
+
+
+def test_system_streams_never_repeat() -> None:
+    a, b = SystemStreams(100), SystemStreams(100)
+    drawn = [
+        a.words(4),
+        a.words(4),
+        b.words(4),
+        a.substream("x").words(4),
+        a.substream("x").words(4),
+    ]
+    words = np.concatenate([d.ravel() for d in drawn])
+    assert len(np.unique(words)) == words.size
