@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from logging import ERROR
+
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
+from flwr.common import log
 
 from clients.node import Node
-from clients.store import ContextStore, FolderStore, Store
+from clients.store import ContextStore, FolderStore
+from fedhist.errors import FedhistError, WireError
 from fedhist.hosting import current_host
 from fedhist.registry import load_builtin
 
@@ -22,11 +26,22 @@ def answer(message: Message, context: Context) -> Message:
     ------
     WireError
         If the message is not ours; Flower sends the error back as the reply.
+    FedhistError
+        If anything else went wrong on a node with an owner: its own log says what, because the
+        text of an error could say something about the data.
     """
     node = _node(context)
     folder = node.setup.owner.get("guard-folder")
-    store: Store = FolderStore(str(folder)) if folder else ContextStore(context.state)
-    return Message(node.answer(message.content, store), reply_to=message)
+    if folder is None:
+        return Message(node.answer(message.content, ContextStore(context.state)), reply_to=message)
+    try:
+        reply = node.answer(message.content, FolderStore(str(folder)))
+    except WireError:
+        raise
+    except Exception as error:
+        log(ERROR, "the query could not be answered: %s", error)
+        raise FedhistError("this node could not answer; its own log says why") from None
+    return Message(reply, reply_to=message)
 
 
 def _node(context: Context) -> Node:

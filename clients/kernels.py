@@ -191,3 +191,24 @@ def sum_grid(
                 j = lookup[item[k]]
                 if j >= 0:
                     out[np.uint32(j)] += h
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def flip_at(positions: NDArray[np.int64], n_bits: int, most: int, bits: Any) -> None:
+    """Flip the bits of row u of ``bits`` that row u of ``positions`` names, in place.
+
+    Entries outside [0, n_bits) and repeated ones stand for none; only the first ``most`` valid
+    entries of a row count, repetitions included.
+    """
+    for u in range(positions.shape[0]):
+        left = most
+        for k in range(positions.shape[1]):
+            j = positions[u, k]
+            if j < 0 or j >= n_bits or left == 0:
+                continue
+            left -= 1
+            again = False
+            for earlier in range(k):
+                again = again or positions[u, earlier] == j
+            if not again:
+                bits[u, j >> 6] ^= uint64(1) << uint64(j & 63)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.bits import n_words, set_bits
+from clients.kernels import flip_at
 from fedhist.channels import (
     LaplaceChannel,
     OneBitChannel,
@@ -115,13 +115,9 @@ def unary_votes(positions: Integers, n_bits: int, channel: UnaryChannel, rng: St
     Kent et al., arXiv 2405.11923, eq. (27), Lemma 16.
     """
     wanted = positions[:, None] if positions.ndim == 1 else positions
-    valid = (wanted >= 0) & (wanted < n_bits)
-    valid &= np.cumsum(valid, axis=1) <= channel.ones
-    rows, columns = np.nonzero(valid)
-    truth = np.zeros((len(wanted), n_words(n_bits)), dtype=np.uint64)
-    set_bits(rows, wanted[rows, columns], truth)
-    truth ^= rng.substream("unary").bernoulli_bits(n_bits, channel.flip)
-    return truth
+    votes = rng.substream("unary").bernoulli_bits(n_bits, channel.flip)
+    flip_at(np.ascontiguousarray(wanted, dtype=np.int64), n_bits, channel.ones, votes)
+    return votes
 
 
 def randomize(u: Floats, channel: ScalarChannel, rng: Streams) -> NDArray[Any]:

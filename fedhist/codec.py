@@ -159,7 +159,7 @@ def _digest(value: Any, *names: str) -> str:
     for part in (*names, text):
         h.update(f"{len(part)}:{part}".encode())
     for name in sorted(arrays):
-        a = np.ascontiguousarray(arrays[name])
+        a = np.asarray(arrays[name], order="C")
         h.update(f"{name}:{a.dtype.str}:{a.shape}:".encode())
         h.update(a.tobytes())
     return h.hexdigest()

@@ -189,8 +189,8 @@ class Curator:
         if s.ndim != 1 or not len(s) or not np.isfinite(s).all():
             raise ValueError(f"scores must be a finite vector, got shape {s.shape}: {s[:5]}")
         check_budget(epsilon)
-        if not sensitivity > 0:
-            raise ValueError(f"sensitivity must be positive, got {sensitivity}")
+        if not 0 < sensitivity < math.inf:
+            raise ValueError(f"sensitivity must be positive and finite, got {sensitivity}")
         if math.isinf(epsilon):
             return int(self._release(label, bounded_range(epsilon), lambda n: int(np.argmax(s))))
         logits = (s - s.max()) * (epsilon / (2 * sensitivity))

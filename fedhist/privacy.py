@@ -7,12 +7,10 @@ Both are plain data that the ledger, the guard, the results and the tests read.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
-
-import dp_accounting
-from scipy.optimize import brentq, minimize_scalar
 
 
 class Trust(Enum):
@@ -162,6 +160,8 @@ def gaussian_multiplier(epsilon: float, delta: float) -> float:
         raise ValueError("the Gaussian mechanism needs delta > 0, got 0")
     if math.isinf(epsilon):
         return 0.0
+    import dp_accounting  # takes most of a second; a client never needs it
+
     return float(dp_accounting.get_sigma_gaussian(epsilon, delta))
 
 
@@ -183,6 +183,8 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
         a = 1 + math.exp(log_excess)
         return (a - 1) * (a * rho - epsilon) + a * math.log1p(-1 / a) - math.log(a - 1)
 
+    from scipy.optimize import minimize_scalar  # as above: for the server's side only
+
     # the optimal order is near (epsilon + rho) / (2 rho); bracket it generously on a log scale
     centre = math.log(max((epsilon - rho) / (2 * rho), 1e-3))
     best = minimize_scalar(log_delta, bounds=(centre - 12, centre + 12), method="bounded")
@@ -199,7 +201,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     top = rho + 2 * math.sqrt(rho * math.log(1 / delta)) + 1e-12
     if zcdp_delta(rho, 0.0) <= delta:
         return 0.0
-    return float(brentq(lambda e: zcdp_delta(rho, e) - delta, 0.0, top, xtol=1e-12, rtol=1e-12))
+    return _root(lambda e: zcdp_delta(rho, e) - delta, 0.0, top, 1e-12)
 
 
 @lru_cache(maxsize=1024)
@@ -217,4 +219,10 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
         low /= 4
     if low == high:
         return low
-    return float(brentq(lambda r: zcdp_delta(r, epsilon) - delta, low, high, xtol=low * 1e-12))
+    return _root(lambda r: zcdp_delta(r, epsilon) - delta, low, high, low * 1e-12)
+
+
+def _root(f: Callable[[float], float], low: float, high: float, accuracy: float) -> float:
+    from scipy.optimize import brentq  # for the server's side only
+
+    return float(brentq(f, low, high, xtol=accuracy, rtol=1e-12))

@@ -137,8 +137,8 @@ class Summary:
         if (self.ids is None) != (not self.rows):
             raise WireError("rows and their user ids come together")
         for name, a in self.rows.items():
-            if self.ids is None or len(a) != len(self.ids) or len(a) != self.n_users:
-                raise WireError(f"rows {name!r}: {len(a)} rows for {self.n_users} users")
+            if self.ids is None or not a.shape[:1] == self.ids.shape == (self.n_users,):
+                raise WireError(f"rows {name!r} have shape {a.shape} for {self.n_users} users")
 
     @property
     def linear(self) -> bool:

@@ -235,7 +235,7 @@ def _names(record: object) -> str:
 
 def pack_array(a: NDArray) -> Array:
     """Serialise an array as ``.npy`` bytes, as ``flwr.app.Array(a)`` does but faster."""
-    a = np.ascontiguousarray(a)
+    a = np.asarray(a, order="C")
     name = _dtype_name(a.dtype)
     if name not in DTYPES:
         raise WireError(f"dtype {a.dtype} cannot travel")
@@ -277,7 +277,7 @@ def unpack_array(name: str, packed: Array) -> NDArray:
 @lru_cache(maxsize=4096)
 def _parse_header(name: str, header: bytes) -> tuple[np.dtype[Any], tuple[int, ...], int]:
     try:
-        head = ast.literal_eval(header.decode("latin1").strip())
+        head = ast.literal_eval(header.decode("latin1"))
         dtype = _DESCRIPTIONS.get(head["descr"])
         shape, order = head["shape"], head["fortran_order"]
     except (ValueError, SyntaxError, TypeError, KeyError, MemoryError, RecursionError) as e:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import fedhist
-from fedhist.errors import FedhistError
+from fedhist.errors import FedhistError, PopulationError
 from fedhist.protocol import EXIT_CODES
 
 cli = typer.Typer(
@@ -44,10 +44,10 @@ def run(
     ctx: typer.Context,
     config: Annotated[str, typer.Argument(help="A .toml file or a built-in configuration.")],
     set_: Annotated[
-        list[str] | None, typer.Option("--set", help="protocol.epsilon=0.5; may be repeated.")
+        list[str] | None, typer.Option("--set", help="table.key=VALUE; may be repeated.")
     ] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Privacy budget.")] = None,
-    delta: Annotated[float | None, typer.Option(help="Privacy budget.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Budget of every user.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Budget of every user.")] = None,
     runtime: Annotated[str | None, typer.Option(help="inline or ray.")] = None,
     nodes: Annotated[int | None, typer.Option(help="Flower nodes.")] = None,
     workers: Annotated[int | None, typer.Option(help="Ray workers.")] = None,
@@ -59,13 +59,21 @@ def run(
     ledger: Annotated[str | None, typer.Option(help="Ledger file of the data set.")] = None,
     plugin: Annotated[list[Path] | None, typer.Option(help="File with your protocol.")] = None,
     data: Annotated[Path | None, typer.Option(help="Your CSV, TSV or Parquet file.")] = None,
-    user: Annotated[str | None, typer.Option(help="Column of users in --data.")] = None,
-    item: Annotated[str | None, typer.Option(help="Column of items in --data.")] = None,
-    count: Annotated[str | None, typer.Option(help="Column of counts in --data.")] = None,
-    value: Annotated[str | None, typer.Option(help="Column of samples in --data.")] = None,
-    top: Annotated[int | None, typer.Option(help="Keep the d most frequent items.")] = None,
+    user: Annotated[
+        str | None, typer.Option(help="Its column of users: name, or number from 0.")
+    ] = None,
+    item: Annotated[str | None, typer.Option(help="Its column of items.")] = None,
+    count: Annotated[str | None, typer.Option(help="Its column of counts, if any.")] = None,
+    value: Annotated[
+        str | None, typer.Option(help="Its column of real samples (no --item).")
+    ] = None,
+    top: Annotated[
+        int | None, typer.Option(help="Domain: its most frequent items (not private).")
+    ] = None,
 ) -> None:
-    """Run a configuration; any key can be given as --table.key VALUE too.
+    """Run CONFIG, a .toml file or a built-in configuration (see fedhist configs).
+
+    Any key of it can be set: --set table.key=VALUE, or --table.key VALUE.
 
     Exit status: 0 ok, 3 refused, 4 failed, 2 wrong usage, 1 the run broke off.
     """
@@ -99,7 +107,8 @@ def run(
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=errors, transient=True) as bar:
+    hidden = not errors.is_terminal
+    with Progress(*columns, console=errors, transient=True, disable=hidden) as bar:
         tasks: dict[int, Any] = {}
 
         def progress(round_index: int, replies: int, expected: int) -> None:
@@ -117,7 +126,7 @@ def protocols(
     name: Annotated[str | None, typer.Argument(help="Show one protocol whole.")] = None,
     plugin: Annotated[list[Path] | None, typer.Option(help="File with your protocol.")] = None,
 ) -> None:
-    """List the protocols: trust, guarantee, parameters, paper."""
+    """List the protocols, or show protocol NAME whole: parameters and guarantee."""
     from fedhist.registry import load_builtin, load_plugin
     from simulations.tables import print_protocol, print_protocols
 
@@ -131,11 +140,17 @@ def protocols(
 
 
 @cli.command()
-def configs() -> None:
-    """List the built-in configurations."""
+def configs(
+    name: Annotated[str | None, typer.Argument(help="Show one file.")] = None,
+) -> None:
+    """List the built-in configurations, or show the file of NAME: a start for your own."""
+    from simulations.config import config_text
     from simulations.tables import print_configs
 
-    print_configs(console)
+    if name is None:
+        print_configs(console)
+    else:
+        console.out(config_text(name), end="")
 
 
 @cli.command()
@@ -144,7 +159,7 @@ def ledger(
     cap_epsilon: Annotated[float | None, typer.Option(help="Set the cap.")] = None,
     cap_delta: Annotated[float | None, typer.Option(help="Set the cap.")] = None,
 ) -> None:
-    """Show what has been released from a data set; set its cap."""
+    """Show PATH, the ledger of what was released from a data set; set its cap."""
     from simulations.spending import Cap, DataLedger
     from simulations.tables import print_ledger
 
@@ -167,12 +182,30 @@ def validate(
     protocol: Annotated[str | None, typer.Argument(help="Only this protocol.")] = None,
     effort: Annotated[float, typer.Option(help="Multiplies the number of runs.")] = 1.0,
 ) -> None:
-    """Print the results rows: what theory predicts against what is measured."""
+    """Print the results rows: what theory predicts and what is measured."""
     from simulations.tables import print_rows
     from simulations.validation import measure, settings
 
     if not print_rows(console, (measure(s, effort) for s in settings(protocol))):
         raise typer.Exit(RUN_ERROR)
+
+
+@cli.command()
+def bench(
+    names: Annotated[list[str] | None, typer.Argument(help="Benchmarks; all by default.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: does it work?")] = False,
+    json_: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
+    rivals: Annotated[str, typer.Option(help="Folder for the other libraries.")] = "",
+) -> None:
+    """Measure speed and memory as ratios: messages, million-users, votes, scaling, kernels."""
+    from simulations.benchmarks import print_report, run_benchmarks, write_json
+
+    done = []
+    for result, machine in run_benchmarks(names or (), quick=quick, rivals=rivals):
+        print_report(console, result, machine)
+        done.append((result, machine))
+        if json_ is not None:
+            write_json(json_, done)
 
 
 def _data_overrides(
@@ -184,7 +217,7 @@ def _data_overrides(
     top: int | None,
 ) -> list[str]:
     columns = {"user": user, "item": item, "count": count, "value": value, "top": top}
-    given = {k: v for k, v in columns.items() if v is not None}
+    given = {k: _column(v) for k, v in columns.items() if v is not None}
     if data is None:
         if given:
             raise ValueError(f"--{next(iter(given))} describes --data, which is not given")
@@ -196,6 +229,11 @@ def _data_overrides(
         f"population.kind={_toml(kind)}",
         *(f"population.{k}={_toml(v)}" for k, v in found.items()),
     ]
+
+
+def _column(name: str | int) -> str | int:
+    """Read a column's number; anything else is its name."""
+    return int(name) if isinstance(name, str) and name.isdecimal() else name
 
 
 def _extra(args: list[str]) -> list[str]:
@@ -234,9 +272,11 @@ def main() -> None:
     try:
         cli()
     except (ValueError, FedhistError, OSError) as e:
-        errors.print(f"[bold red]error:[/] {type(e).__name__}: ", end="")
-        errors.print(str(e), markup=False)
-        sys.exit(USAGE_ERROR if isinstance(e, ValueError | OSError) else RUN_ERROR)
+        usage = isinstance(e, ValueError | OSError | PopulationError)
+        errors.print("[bold red]error:[/] ", end="")
+        what = str(e) if usage else f"{type(e).__name__}: {e}"
+        errors.print(what, markup=False, soft_wrap=True)
+        sys.exit(USAGE_ERROR if usage else RUN_ERROR)
     except SystemExit as e:
         if e.code == INTERRUPTED:  # Typer's answer to Ctrl-C
             errors.print("interrupted; nothing was written")

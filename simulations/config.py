@@ -10,15 +10,16 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from importlib import resources
 from pathlib import Path
-from typing import Any, get_type_hints
+from types import UnionType
+from typing import Any, get_args, get_type_hints
 
 from fedhist.keys import Keys
 from fedhist.protocol import Protocol
 from fedhist.registry import load_builtin, load_plugin, nearest, parameters, protocol_class
-from simulations.populations import Loaded, PopulationSpec, population
+from simulations.populations import KINDS, Loaded, PopulationSpec, population
 from simulations.run import GRADES, RUNTIMES, Options
 
 BUILTIN = "simulations.configs"
@@ -169,6 +170,13 @@ def builtin_configs() -> list[str]:
     )
 
 
+def config_text(name: str) -> str:
+    """Return the file of a built-in configuration; ValueError if there is none of that name."""
+    if name not in builtin_configs():
+        raise ValueError(f"unknown configuration {name!r}{nearest(name, builtin_configs())}")
+    return resources.files(BUILTIN).joinpath(f"{name}.toml").read_text(encoding="utf-8")
+
+
 def load_config(source: str | Path, overrides: Iterable[str] = ()) -> Config:
     """Read a configuration file, or a built-in configuration by name.
 
@@ -190,12 +198,7 @@ def load_config(source: str | Path, overrides: Iterable[str] = ()) -> Config:
             raise ValueError(f"no such configuration file: {path}")
         text, name = path.read_text(encoding="utf-8"), path.stem
     else:
-        if str(source) not in builtin_configs():
-            raise ValueError(
-                f"unknown configuration {str(source)!r}{nearest(str(source), builtin_configs())}"
-            )
-        name = str(source)
-        text = resources.files(BUILTIN).joinpath(f"{name}.toml").read_text(encoding="utf-8")
+        text, name = config_text(str(source)), str(source)
     try:
         tables: dict[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as e:
@@ -234,8 +237,19 @@ def prepare(config: Config) -> Prepared:
         resolved, notes = given, list[str]()
     else:
         loaded = population_spec(config).load()
+        if "domain" in _required(cls) - given.keys() and loaded.domain is None:
+            raise ValueError(
+                f"{cls.name} needs a public domain: give population.domain=FILE (one item per "
+                "line), or --top D for the D most frequent items, which is not private"
+            )
         resolved, notes = cls.resolve(given, loaded.users, loaded.domain)
     _check_keys(resolved, parameters(cls), f"parameter of {cls.name}")
+    missing = sorted(_required(cls) - resolved.keys())
+    if missing:
+        raise ValueError(
+            f"{cls.name} needs {', '.join(missing)}: give --set protocol.{missing[0]}=... "
+            f"(fedhist protocols {cls.name} says what it is)"
+        )
     try:
         protocol = cls(**_cast(cls, resolved))
     except TypeError as e:
@@ -246,8 +260,24 @@ def prepare(config: Config) -> Prepared:
 
 def population_spec(config: Config) -> PopulationSpec:
     """Build the population's specification without loading it."""
+    kind = str(config.population["kind"])
     given = {k: v for k, v in config.population.items() if k != "kind"}
-    return population(str(config.population["kind"]), **given)
+    missing = missing_keys(config)
+    if missing and given.keys() <= {f.name for f in fields(KINDS[kind])}:
+        how = f"--set population.{missing[0]}=..."
+        if "path" in missing:
+            how = "--set population.path=FILE, or --data FILE with the names of its columns"
+        raise ValueError(f"population {kind!r} needs {', '.join(missing)}: give {how}")
+    try:
+        return population(kind, **given)
+    except TypeError as e:
+        raise ValueError(str(e)) from None
+
+
+def missing_keys(config: Config) -> list[str]:
+    """Return the keys of [population] that the configuration leaves to whoever runs it."""
+    spec = KINDS.get(str(config.population["kind"]))
+    return sorted(_required(spec) - config.population.keys()) if spec is not None else []
 
 
 def _override(tables: dict[str, Any], text: str) -> None:
@@ -273,6 +303,12 @@ def _check_keys(given: Iterable[str], known: Iterable[str], what: str) -> None:
             raise ValueError(f"unknown {what} {key!r}{nearest(key, names)}")
 
 
+def _required(cls: type) -> set[str]:
+    """Names of the fields that have no default."""
+    none = (MISSING, MISSING)
+    return {f.name for f in fields(cls) if f.init and (f.default, f.default_factory) == none}
+
+
 def _cast(cls: type, given: Mapping[str, Any]) -> dict[str, Any]:
     """Turn TOML integers into floats and lists into tuples where the fields want them."""
     hints = get_type_hints(cls)
@@ -287,5 +323,17 @@ def _cast(cls: type, given: Mapping[str, Any]) -> dict[str, Any]:
             value = tuple(value)
         elif value == "inf" and "float" in hint:
             value = math.inf
+        _check_type(key, value, hints.get(key))
         out[key] = value
     return out
+
+
+PLAIN = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+
+
+def _check_type(key: str, value: Any, hint: Any) -> None:
+    """Refuse text where a number is wanted, and the like; other types check themselves."""
+    allowed = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    wanted = [t for t in allowed if t is not type(None)]
+    if all(t in PLAIN for t in wanted) and type(value) not in allowed:
+        raise ValueError(f"{key} must be {' or '.join(PLAIN[t] for t in wanted)}, got {value!r}")

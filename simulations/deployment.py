@@ -218,7 +218,9 @@ class Loopback:
         options = ["--run-config", str(file)]
         if nodes is not None:
             options += ["--federation-config", f"num-supernodes={nodes} {_ONE_CPU}"]
-        shown = self._flwr(timeout, "run", str(app), CONNECTION, *options, "--stream")
+        shown = self._flwr(
+            timeout, "run", str(Path(app).absolute()), CONNECTION, *options, "--stream"
+        )
         started = re.search(r"started run (\d+)", shown)
         if started is None:
             raise FedhistError(f"the run was not started: {shown[-2000:]}")

@@ -93,6 +93,7 @@ def _scale(axes: Any, value: Array, half: Array | None, truth: Array | None) -> 
     """Choose the count axis: linear, logarithmic, or logarithmic above the noise."""
     shown = value if truth is None else np.concatenate([value, np.asarray(truth, np.float64)])
     top = float(shown.max())
+    axes.yaxis.set_major_formatter("{x:,.0f}" if top >= 10 else "{x:g}")
     if top > 50 * max(float(np.median(shown)), 1e-12):
         if shown.min() > 0:
             axes.set_yscale("log")

@@ -7,11 +7,14 @@ internal code can set a message's id.
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from flwr.app import Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 from flwr.supercore.task_identity import TaskIdentity
+
+from fedhist.errors import FedhistError
 
 SERVER_NODE_ID = 1
 """Flower's node id of the server."""
@@ -65,3 +68,49 @@ def simulate(server: ServerApp, client: ClientApp, nodes: int, workers: int, fol
         app_dir=folder,
         is_app=True,
     )
+
+
+CLIENT_COMMAND = "flwr-clientapp"
+REPLACED = ("install_from_fab", "get_load_client_app_fn", "install_app_dependencies")
+"""What Flower's client process calls to install and load the app that was sent."""
+
+
+def task_commands() -> set[str]:
+    """Return the commands that a SuperNode starts for the tasks its SuperLink sends.
+
+    Raises
+    ------
+    FedhistError
+        If this version of Flower has no client command of the known name.
+    """
+    from flwr.supercore.constant import TASK_TYPE_TO_COMMAND
+
+    commands = set(TASK_TYPE_TO_COMMAND.values())
+    if CLIENT_COMMAND not in commands:
+        raise FedhistError(f"this version of Flower has no {CLIENT_COMMAND}: {sorted(commands)}")
+    return commands
+
+
+def run_client_process(app: ClientApp) -> None:
+    """Be Flower's client process, with the given app in place of the one that was sent.
+
+    Raises
+    ------
+    FedhistError
+        If this version of Flower loads apps in another way: nothing is run then.
+    """
+    from flwr.supernode.cli.flwr_clientapp import flwr_clientapp
+    from flwr.supernode.runtime import run_clientapp as runtime
+
+    names: dict[str, Any] = vars(runtime)
+    for name in REPLACED:
+        if name not in names:
+            raise FedhistError(f"this version of Flower has no {name}: the app cannot be pinned")
+    names["install_from_fab"] = _nothing
+    names["get_load_client_app_fn"] = lambda **options: lambda *fab: app
+    names["install_app_dependencies"] = _nothing
+    flwr_clientapp()
+
+
+def _nothing(*args: object, **options: object) -> None:
+    """Install nothing."""

@@ -99,7 +99,8 @@ class FlowerHost:
             if ledger is not None and line is not None:
                 ledger.settle(line, None if estimate.status == "refused" else estimate.ledger)
             level = INFO if estimate.status == "ok" else WARNING
-            log(level, "%s %s; results in %s", estimate.status, estimate.reason, folder)
+            said = f"{estimate.status}: {estimate.reason}" if estimate.reason else estimate.status
+            log(level, "%s; results in %s", said, folder)
 
         fewest = run.min_replies or None
         return ServerSetup(session, run.nodes, publish, run.fold == "node", fewest, run.timeout)

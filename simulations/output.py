@@ -181,7 +181,7 @@ def metrics(
         secret |= {
             "loss": evaluation.bound.loss,
             "measured": evaluation.mean,
-            "standard error": evaluation.standard_error,
+            "standard error": evaluation.standard_error if len(evaluation.losses) > 1 else None,
             "repeats": len(evaluation.losses),
             "predicted": evaluation.bound.expected,
             "prediction is exact": evaluation.bound.exact,

@@ -11,13 +11,9 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
-from fedhist.errors import FedhistError
-
-CLIENT_COMMAND = "flwr-clientapp"
-REPLACED = ("install_from_fab", "get_load_client_app_fn", "install_app_dependencies")
-"""What Flower's client process calls to install and load the app that was sent."""
+from clients.app import app
+from simulations.flower_internals import CLIENT_COMMAND, run_client_process, task_commands
 
 
 def pin(folder: str | Path) -> Path:
@@ -32,11 +28,7 @@ def pin(folder: str | Path) -> Path:
     folder : path
         Made if it does not exist.
     """
-    from flwr.supercore.constant import TASK_TYPE_TO_COMMAND
-
-    commands = set(TASK_TYPE_TO_COMMAND.values())
-    if CLIENT_COMMAND not in commands:
-        raise FedhistError(f"this version of Flower has no {CLIENT_COMMAND}: {sorted(commands)}")
+    commands = task_commands()
     home = Path(folder).absolute()
     home.mkdir(parents=True, exist_ok=True)
     for command in commands:
@@ -52,28 +44,12 @@ def pin(folder: str | Path) -> Path:
 
 def run_installed() -> None:
     """Be ``flwr-clientapp``, with the installed ClientApp in place of the one that was sent."""
-    from flwr.supernode.cli.flwr_clientapp import flwr_clientapp
-    from flwr.supernode.runtime import run_clientapp as runtime
-
-    from clients.app import app
-
-    names: dict[str, Any] = vars(runtime)
-    for name in REPLACED:
-        if name not in names:
-            raise FedhistError(f"this version of Flower has no {name}: the app cannot be pinned")
-    names["install_from_fab"] = _nothing
-    names["get_load_client_app_fn"] = lambda **options: lambda *fab: app
-    names["install_app_dependencies"] = _nothing
-    flwr_clientapp()
+    run_client_process(app)
 
 
 def refuse() -> None:
     """Be a command that a pinned SuperNode does not run."""
     sys.exit("a pinned SuperNode runs the installed ClientApp only")
-
-
-def _nothing(*args: object, **options: object) -> None:
-    """Install nothing."""
 
 
 def main() -> None:

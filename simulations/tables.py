@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import textwrap
 from collections.abc import Iterable
 from dataclasses import MISSING, fields
 from typing import Any
@@ -16,7 +17,7 @@ from rich.table import Table
 from fedhist.privacy import Trust
 from fedhist.protocol import Protocol
 from fedhist.registry import protocol_class, protocols
-from simulations.config import builtin_configs, load_config
+from simulations.config import builtin_configs, load_config, missing_keys
 from simulations.job import Finished
 from simulations.spending import DataLedger
 from simulations.validation import Row
@@ -72,7 +73,8 @@ def _rounds_in_words(finished: Finished) -> str:
     first = finished.outcomes[0]
     out = []
     for r in first.rounds:
-        text = f"{int(r['replies'])} replies in {r.get('seconds_asking', 0.0):.2f} s"
+        replies = "1 reply" if r["replies"] == 1 else f"{int(r['replies']):,} replies"
+        text = f"{replies} in {r.get('seconds_asking', 0.0):.2f} s"
         if r.get("bytes_received") and r.get("replies"):
             text += f", {r['bytes_received'] / r['replies']:,.0f} bytes each"
         if r.get("missing"):
@@ -85,13 +87,14 @@ def _error_in_words(finished: Finished) -> str:
     e = finished.evaluation
     if e is None:
         return "unknown"
-    plus = f" ± {e.standard_error:.3g}" if math.isfinite(e.standard_error) else ""
+    several = len(e.losses) > 1
+    plus = f" ± {e.standard_error:.3g} in {len(e.losses)} runs" if several else " in this run"
     kind = "exact formula" if e.bound.exact else "theory"
     total = float(np.abs(e.truth).sum())
     share = f", {e.mean / total:.2%} of the total" if e.bound.loss == "l1" and total else ""
     return (
-        f"{e.bound.loss} {e.mean:.4g}{plus} measured{share}; {e.bound.expected:.4g} predicted "
-        f"({kind}); NOT PRIVATE"
+        f"{e.bound.loss} {e.mean:.4g}{plus}{share}\n"
+        f"{e.bound.loss} {e.bound.expected:.4g} expected ({kind}); NOT PRIVATE"
     )
 
 
@@ -139,7 +142,8 @@ def print_protocol(console: Console, name: str) -> None:
     """Show one protocol: its docstring, parameters and defaults."""
     cls = protocol_class(name)
     console.print(f"[bold]{name}[/]  ({cls.paper})", soft_wrap=True)
-    console.print(inspect.getdoc(cls) or "", markup=False)
+    text, _, _ = (inspect.getdoc(cls) or "").partition("\nExamples\n")
+    console.print(reflow(text.rstrip(), console.width), markup=False)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("parameter", "type", "default"):
         table.add_column(column, overflow="fold")
@@ -149,14 +153,39 @@ def print_protocol(console: Console, name: str) -> None:
     _print_guarantee(console, cls)
 
 
+def reflow(text: str, width: int) -> str:
+    """Fill the paragraphs of a docstring anew, keeping indentation, headings and examples."""
+    out: list[str] = []
+    paragraph: list[str] = []
+
+    def close() -> None:
+        if paragraph:
+            indent = " " * (len(paragraph[0]) - len(paragraph[0].lstrip()))
+            words = " ".join(line.strip() for line in paragraph)
+            out.extend(textwrap.wrap(words, width, initial_indent=indent, subsequent_indent=indent))
+            paragraph.clear()
+
+    for line in text.split("\n"):
+        depth = len(line) - len(line.lstrip())
+        alone = not line.strip() or set(line) == {"-"} or ">>>" in line or " : " in line
+        if alone or (paragraph and depth != len(paragraph[-1]) - len(paragraph[-1].lstrip())):
+            close()
+        if alone:
+            out.append(line)
+        else:
+            paragraph.append(line)
+    close()
+    return "\n".join(out)
+
+
 def _default(f: Any) -> str:
     return "required" if f.default is MISSING else repr(f.default)
 
 
 def _print_guarantee(console: Console, cls: type[Protocol]) -> None:
     g = cls.example().guarantee
-    console.print(f"Guarantee of its example: {g}", soft_wrap=True)
-    console.print(f"Adjacency: {g.adjacency.in_words}.", soft_wrap=True)
+    console.print(f"Guarantee of its example: {g}")
+    console.print(f"Adjacency: {g.adjacency.in_words}.")
 
 
 def print_configs(console: Console) -> None:
@@ -166,8 +195,11 @@ def print_configs(console: Console) -> None:
         table.add_column(column)
     for name in builtin_configs():
         config = load_config(name)
-        table.add_row(name, config.protocol["name"], config.population["kind"], config.run.runtime)
+        kind = config.population["kind"]
+        source = f"{kind}, from your file" if "path" in missing_keys(config) else kind
+        table.add_row(name, config.protocol["name"], source, config.run.runtime)
     console.print(table)
+    console.print("fedhist run NAME runs one; fedhist configs NAME shows its file.")
 
 
 def print_rows(console: Console, rows: Iterable[Row]) -> bool:

@@ -12,8 +12,12 @@ from fedhist.registry import load_builtin, load_plugin, protocols
 from simulations.flower_internals import act_as_server
 
 THROWAWAY = Path(__file__).resolve().with_name("throwaway.py")
-# plugins are registered under a module name of their own; collecting them would register them twice
-collect_ignore = ["throwaway.py", "runtimes/faulty.py"]
+# helpers are no tests; collecting a plugin would register it twice, under another module's name
+collect_ignore = [
+    str(f)
+    for f in Path(__file__).resolve().parent.rglob("*.py")
+    if not f.name.startswith(("test_", "conftest"))
+]
 
 
 def throwaway_module() -> ModuleType:

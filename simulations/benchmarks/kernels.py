@@ -82,7 +82,8 @@ def clip_and_sum(items: Items, clip: float) -> NDArray[np.float64]:
     count = items.count.astype(np.float64)
     size = np.sqrt(np.add.reduceat(count**2, items.indptr[:-1]))
     weight = np.minimum(1.0, clip / size)
-    return np.bincount(items.item, np.repeat(weight, np.diff(items.indptr)) * count, D)
+    total = np.bincount(items.item, np.repeat(weight, np.diff(items.indptr)) * count, D)
+    return np.asarray(total, dtype=np.float64)
 
 
 def flip_bits(
@@ -90,13 +91,13 @@ def flip_bits(
 ) -> NDArray[np.bool_]:
     """One-hot rows, every bit flipped with a probability: (n, 64) bool."""
     truth = position[:, None] == np.arange(BINS)
-    return truth ^ (generator.random(truth.shape) < flip)
+    return np.asarray(truth ^ (generator.random(truth.shape) < flip))
 
 
 def sum_unpacked(votes: NDArray[np.uint64]) -> NDArray[np.int64]:
     """Unpack every bit and add: (64,)."""
     bits = np.unpackbits(votes.view(np.uint8).reshape(len(votes), -1), axis=1, bitorder="little")
-    return bits.sum(axis=0, dtype=np.int64)
+    return np.asarray(bits.sum(axis=0, dtype=np.int64))
 
 
 def two_products(rows: NDArray[np.float64], h: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -24,6 +27,30 @@ def status(pid: int | None = None) -> dict[str, int]:
         if value.strip().endswith(" kB"):
             sizes[name] = 1024 * int(value.split()[0])
     return sizes
+
+
+def private(found: dict[str, int]) -> int:
+    """Return resident memory without shared memory (Ray's object store), in bytes."""
+    return found.get("VmRSS", 0) - found.get("RssShmem", 0)
+
+
+@contextmanager
+def watch_private(every: float = 0.005) -> Iterator[list[int]]:
+    """Watch this process's private memory; the list's one entry is the peak so far, in bytes."""
+    peak = [private(status())]
+    stop = threading.Event()
+
+    def watch() -> None:
+        while not stop.wait(every):
+            peak[0] = max(peak[0], private(status()))
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield peak
+    finally:
+        stop.set()
+        thread.join()
 
 
 def above(peak: int, before: int, data: int) -> float:

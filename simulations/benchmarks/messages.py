@@ -37,8 +37,8 @@ Rounds = list[dict[str, float]]
 
 def measure(*, quick: bool = False) -> Result:
     """Measure a message on all three, in turns."""
-    n_nodes, n_flower = (60, 20) if quick else (2000, 500)
-    turns, rounds, flower_rounds = (1, 3, 2) if quick else (3, 8, 3)
+    n_nodes, n_flower = (60, 20) if quick else (2000, 1000)
+    turns, rounds, flower_rounds = (1, 3, 2) if quick else (3, 8, 2)
     load_builtin()
     users = shoppers(n_nodes, D, DRAWS)
     few = population("zipf", **flower_population(n_flower)).load().users
@@ -60,7 +60,7 @@ def measure(*, quick: bool = False) -> Result:
         f"the first, {rounds - 1} on Ray and in process, {flower_rounds - 1} on Flower's runtime; "
         f"{turns} turns.",
         "Calls in this process: the ClientApp alone on one core, no transport, no aggregation.",
-        f"Flower's runtime has {n_flower:,} nodes, its cost per message grows with their number.",
+        f"Flower's runtime has {n_flower:,} nodes: a message costs it more the more there are.",
     )
     setting = f"{n_nodes:,} nodes of one user, replies of {REPLY_BYTES:,} bytes (d = {D:,})"
     return Result("messages", setting, rows, notes)

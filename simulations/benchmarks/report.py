@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -59,3 +62,11 @@ def _machine_in_words(machine: dict[str, Any]) -> str:
         f"{machine['load_before']:.2f} before and {machine['load_after']:.2f} after; {versions}; "
         "one BLAS thread per process"
     )
+
+
+def write_json(path: Path, done: Sequence[tuple[Result, dict[str, Any]]]) -> None:
+    """Write the figures of finished benchmarks; replaces the file whole."""
+    body = [result.to_json() | {"machine": machine} for result, machine in done]
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(body, indent=2) + "\n")
+    part.replace(path)

@@ -21,10 +21,12 @@ MOST_ITEMS = 100
 def measure(*, quick: bool = False) -> Result:
     """Measure both kinds of query at each size, all sizes in turns."""
     sizes = (1_000, 2_000) if quick else (10_000, 100_000, 1_000_000)
-    turns = 2 if quick else 9
+    turns = 2 if quick else 25
     rows: list[Row] = []
     everybody = shoppers(sizes[-1], 1000, MOST_ITEMS)
-    rows += _rows("histogram", ClippedCounts(everybody.vocabulary, 10.0, 2), everybody, sizes, turns)
+    rows += _rows(
+        "histogram", ClippedCounts(everybody.vocabulary, 10.0, 2), everybody, sizes, turns
+    )
     rows += _rows("votes", VOTES, samplers(sizes[-1]), sizes, turns)
     notes = (
         "Inline, one thread, one node. A size is repeated, over different users, until it has "
@@ -35,9 +37,7 @@ def measure(*, quick: bool = False) -> Result:
     return Result("scaling", f"cost per user at {names} users", tuple(rows), notes)
 
 
-def _rows(
-    what: str, query: Query, users: Users, sizes: tuple[int, ...], turns: int
-) -> list[Row]:
+def _rows(what: str, query: Query, users: Users, sizes: tuple[int, ...], turns: int) -> list[Row]:
     found = in_turns({f"{n}": asked_in_parts(query, users, n) for n in sizes}, turns)
     spreads = {n: scaled(found[f"{n}"], 1e9 / len(users)) for n in sizes}
     rows = [Row(f"{what}, {n:,} users", "ns/user", s) for n, s in spreads.items()]
@@ -55,5 +55,3 @@ def asked_in_parts(query: Query, users: Users, size: int) -> Callable[[], None]:
             fold_node(query, part, SEED, query_digest(query, 0))
 
     return ask
-
-

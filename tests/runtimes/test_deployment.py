@@ -121,7 +121,7 @@ def tampered_app(folder: Path) -> Path:
     for file in ("README.md", "LICENSE"):
         if (APP / file).exists():
             shutil.copy(APP / file, folder)
-    (folder / "clients" / "app.py").write_text("raise RuntimeError('code from the server')\n")
+    (folder / "clients" / "app.py").write_text("app = None\nraise RuntimeError('sent code ran')\n")
     return folder
 
 

@@ -1,0 +1,249 @@
+"""The benchmarks' machinery on tiny sizes. Nothing here judges a time."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from clients.randomizers import unary_votes
+from fedhist.channels import UnaryChannel
+from fedhist.protocols.bounded_histogram import ClippedCounts
+from fedhist.query import CHUNK, Summary
+from fedhist.session import Session
+from fedhist.streams import SeededStreams
+from simulations.benchmarks import kernels, memory, messages, rivals, running, scaling, votes
+from simulations.benchmarks.measuring import Result, Row, Spread, calls_for, in_turns, ratio
+from simulations.benchmarks.populations import samplers, shoppers
+from simulations.benchmarks.repeated import RepeatedCounts
+from simulations.benchmarks.report import print_report, write_json
+from simulations.cli import cli
+from simulations.run import noise_source
+
+MACHINE = {"cpus": 2, "cpu": "x", "versions": {"a": "1"}, "load_before": 0.5, "load_after": 1.0}
+
+
+def test_tasks_take_turns() -> None:
+    order: list[str] = []
+    tasks: dict[str, Callable[[], None]] = {
+        name: lambda name=name: order.append(name)  # type: ignore[misc]
+        for name in "ab"
+    }
+    found = in_turns(tasks, turns=3, warm=1)
+    assert order == list("ab" * 4)
+    assert {k: len(v) for k, v in found.items()} == {"a": 3, "b": 3}
+    assert min(found["a"]) >= 0
+    with pytest.raises(ValueError, match="turns must be positive, got 0"):
+        in_turns(tasks, turns=0)
+    assert calls_for(lambda: None, least=1e-4) >= 1
+
+
+def test_ratios_are_taken_turn_by_turn() -> None:
+    # the machine is ten times slower in the second turn: the ratio does not notice
+    assert ratio([3.0, 30.0, 3.3], [1.0, 10.0, 1.1]) == Spread(
+        pytest.approx(3.0), pytest.approx(3.0), pytest.approx(3.0)
+    )
+    with pytest.raises(ValueError, match="no values"):
+        Spread.of([])
+
+
+def test_targets_are_judged_by_the_median() -> None:
+    spread = Spread(2.0, 1.0, 9.0)
+    assert Row("a", "x", spread, at_least=2.0).met is True
+    assert Row("a", "x", spread, at_least=2.1).met is False
+    assert Row("a", "x", spread, at_most=2.0).met is True
+    assert Row("a", "x", spread, at_most=1.9).met is False
+    assert Row("a", "x", spread).met is None
+
+
+def test_a_result_survives_json_and_prints_in_80_columns(tmp_path: Path) -> None:
+    rows = (
+        Row("Ray: round trip with aggregation", "ms", Spread(1234.5, 1.0, 99999.0)),
+        Row("Flower's runtime / Ray", "x", Spread(31.0, 29.0, 40.0), at_least=30),
+        Row("Ray / calls", "x", Spread(2.5, 2.0, 3.0), at_most=2),
+    )
+    result = Result("messages", "2,000 nodes", rows, ("a note [with brackets]",))
+    assert Result.from_json(json.loads(json.dumps(result.to_json()))) == result
+    assert [r["met"] for r in result.to_json()["rows"]] == [None, True, False]
+    console = Console(width=80, record=True, highlight=False)
+    print_report(console, result, MACHINE)
+    text = console.export_text()
+    assert max(map(len, text.splitlines())) <= 80
+    assert "[with brackets]" in text
+    assert "load average 0.50 before and 1.00 after" in " ".join(text.split())
+    assert ">= 30   yes" in text
+    assert "NO" in text
+    assert all(row.met is None for row in running.without_targets(result).rows)
+    write_json(tmp_path / "out.json", [(result, MACHINE)])
+    assert json.loads((tmp_path / "out.json").read_text())[0]["machine"]["cpus"] == 2
+    assert [p.name for p in tmp_path.iterdir()] == ["out.json"]
+
+
+def test_made_users_are_as_described() -> None:
+    users = shoppers(3000, 50, 40, seed=3)
+    items = users.counts
+    totals = np.add.reduceat(items.count, items.indptr[:-1])
+    assert (totals == 40).all()
+    assert len(users.vocabulary) == 50
+    assert list(users.vocabulary) == sorted(users.vocabulary)
+    for u in range(0, 3000, 500):
+        own = items.item[items.indptr[u] : items.indptr[u + 1]]
+        assert (np.diff(own.astype(np.int64)) > 0).all()
+    # 120,000 draws: the most frequent item has probability 0.19; six deviations are 0.0068
+    weight = np.arange(1, 51) ** -0.9
+    share = np.bincount(items.item, items.count, 50).max() / 120_000
+    assert abs(share - weight[0] / weight.sum()) < 0.0068  # false alarm 2e-9, fixed seed
+    again = shoppers(3000, 50, 40, seed=3)
+    np.testing.assert_array_equal(items.item, again.counts.item)
+
+
+def test_the_repeated_protocol_asks_different_queries_and_releases_one() -> None:
+    users = shoppers(50, 20, 10)
+    protocol = RepeatedCounts(users.vocabulary, epsilon=1.0, clip=4.0, delta=1e-6, times=3)
+    asked: list[object] = []
+
+    def ask(query: object, round_index: int) -> Summary:
+        assert isinstance(query, ClippedCounts)
+        asked.append(query.clip)
+        return query.answer_folded(users, lambda batch: SeededStreams(batch.ids, 1, "x"))
+
+    session = Session(protocol, noise_source("simulated", 1))
+    estimate = session.run(ask)  # type: ignore[arg-type]
+    assert estimate.status == "ok"
+    assert asked == [4.0 * (1 - 2 / 1024), 4.0 * (1 - 1 / 1024), 4.0]
+    assert estimate.ledger is not None
+    assert estimate.ledger.spent().epsilon <= 1.0 + 1e-9
+    with pytest.raises(ValueError, match="times must be positive, got 0"):
+        RepeatedCounts(users.vocabulary, epsilon=1.0, clip=4.0, times=0)
+
+
+@pytest.mark.parametrize("name", ["clip and sum", "count bits", "Hadamard, 1,024"])
+def test_both_forms_of_a_kernel_compute_the_same(name: str) -> None:
+    n, compiled, plain = kernels.pairs(CHUNK // 4)[name]
+    assert n > 0
+    np.testing.assert_allclose(compiled(), plain(), rtol=1e-10, atol=1e-7)  # type: ignore[arg-type]
+
+
+def test_the_numpy_form_of_the_votes_has_the_same_channel() -> None:
+    n, flip = 40_000, UnaryChannel(1.0).flip
+    position = np.full(n, 5)
+    generator = np.random.default_rng(2)
+    plain = kernels.flip_bits(position, flip, generator).mean(axis=0)
+    packed = unary_votes(
+        position, 64, UnaryChannel(1.0), SeededStreams(np.arange(n, dtype=np.uint64), 1, "")
+    )
+    ours = kernels.sum_unpacked(packed) / n
+    expected = np.where(np.arange(64) == 5, 1 - flip, flip)
+    # 128 means of 40,000 Bernoulli draws, each within 5.5 deviations: false alarm below 5e-6
+    assert np.abs(plain - expected).max() < 5.5 * np.sqrt(flip * (1 - flip) / n)
+    assert np.abs(ours - expected).max() < 5.5 * np.sqrt(flip * (1 - flip) / n)
+
+
+def test_asking_in_parts_asks_everybody() -> None:
+    users = samplers(100)
+    seen: list[int] = []
+
+    class Counting(type(votes.QUERY)):  # type: ignore[misc]
+        def answer_folded(self, users: object, rng: object) -> Summary:
+            seen.append(len(users))  # type: ignore[arg-type]
+            return Summary(len(users))  # type: ignore[arg-type]
+
+    q = votes.QUERY
+    scaling.asked_in_parts(Counting(q.low, q.high, q.n_bins, q.epsilon), users, 30)()
+    assert seen == [30, 30, 30, 10]
+    result = scaling.measure(quick=True)
+    assert len(result.rows) == 6
+
+
+def test_calls_in_this_process_answer_every_message() -> None:
+    assert len(messages.calls(shoppers(5, 20, 10), rounds=3)) == 3
+
+
+def test_memory_is_read_from_proc() -> None:
+    found = memory.status()
+    if not found:
+        pytest.skip("no /proc on this system")
+    assert 0 < memory.private(found) <= found["VmRSS"] <= found["VmHWM"]
+    with memory.watch_private(every=0.001) as peak:
+        before = peak[0]
+        block = np.ones(4_000_000)
+        time.sleep(0.05)
+        assert block.sum() == 4_000_000
+    assert peak[0] >= before + 0.9 * block.nbytes
+
+
+def test_missing_libraries_are_said_and_the_rest_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rivals, "REQUIREMENTS", ("./no-such-package",))
+    result = votes.measure(quick=True, folder=str(tmp_path / "env"))
+    assert [r.what for r in result.rows] == ["fedhist: answer, fold, debias"]
+    assert sum("could not be measured" in note for note in result.notes) == 2
+
+
+def test_a_library_that_breaks_off_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This environment stands for one in which the libraries do not import."""
+    monkeypatch.setattr(rivals, "environment", lambda folder: Path(sys.executable))
+    with (
+        rivals.rivals(tmp_path) as others,
+        pytest.raises(rivals.Unavailable, match="pure-ldp: ModuleNotFoundError"),
+    ):
+        others.run("pure-ldp", 10, 64, 1.0)
+
+
+def test_the_command_names_the_benchmarks() -> None:
+    runner = CliRunner()
+    assert "million-users" in runner.invoke(cli, ["bench", "--help"]).output
+    with pytest.raises(ValueError, match="no benchmark is called 'speed'"):
+        runner.invoke(cli, ["bench", "speed"], catch_exceptions=False)
+
+
+def test_the_child_process_measures_and_writes(tmp_path: Path) -> None:
+    out = tmp_path / "k.json"
+    task = json.dumps({"name": "kernels", "quick": True, "rivals": "", "out": str(out)})
+    subprocess.run([sys.executable, "-m", "simulations.benchmarks", task], check=True)
+    result = Result.from_json(json.loads(out.read_text()))
+    assert result.name == "kernels"
+    assert all(row.spread.median > 0 and row.met is None for row in result.rows)
+
+
+def run_small(name: str) -> Result:
+    ((result, machine),) = running.run_benchmarks([name], quick=True)
+    assert machine["cpus"] >= 1
+    assert all(row.met is None for row in result.rows)
+    return result
+
+
+@pytest.mark.ray
+def test_million_users_runs_small() -> None:
+    rows = {r.what: r.spread.median for r in run_small("million-users").rows}
+    assert rows["inline / np.sum"] > 0
+    assert rows["Ray, round of 20 nodes"] > 0
+    assert rows["memory, Ray worker"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.flwr
+def test_messages_runs_small() -> None:
+    rows = {r.what: r.spread.median for r in run_small("messages").rows}
+    assert rows["Flower's runtime / Ray"] > 0
+    assert rows["Ray / calls in this process"] > 0
+
+
+def test_the_entry_into_flowers_runtime_is_still_there() -> None:
+    """``simulate`` passes these by name to a function that is not Flower's public API."""
+    from flwr.simulation.run_simulation import _run_simulation
+
+    named = inspect.signature(_run_simulation).parameters
+    used = "num_supernodes exit_event client_app server_app backend_config app_dir is_app"
+    assert set(used.split()) <= set(named)

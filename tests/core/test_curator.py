@@ -1,0 +1,380 @@
+"""The Curator: charges before it draws, journals, never draws twice; its mechanisms' exact laws."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedhist.cohort import Cohort
+from fedhist.curator import Curator, NoiseSource, key_threshold
+from fedhist.errors import BudgetExceeded, FedhistError
+from fedhist.journal import Journal
+from fedhist.keys import Keys
+from fedhist.ledger import Ledger
+from fedhist.privacy import Adjacency, Guarantee, Trust, gaussian_multiplier, zcdp_rho
+from fedhist.query import Keyed
+from server.noise import SimulatedNoise
+
+
+class Recorded(NoiseSource):
+    """Noise of fixed values, remembering what was asked for."""
+
+    grade = "simulated"
+
+    def __init__(self, value: float = 0.0) -> None:
+        self.value, self.calls = value, list[tuple[str, Any]]()
+
+    def _give(self, kind: str, shape: tuple[int, ...], scale: float, dtype: type) -> Any:
+        self.calls.append((kind, scale))
+        return np.full(shape, self.value, dtype)
+
+    def laplace(self, shape: tuple[int, ...], scale: float) -> Any:
+        return self._give("laplace", shape, scale, float)
+
+    def gaussian(self, shape: tuple[int, ...], std: float) -> Any:
+        return self._give("gaussian", shape, std, float)
+
+    def discrete_laplace(self, shape: tuple[int, ...], scale: float) -> Any:
+        return self._give("discrete_laplace", shape, scale, np.int64)
+
+    def discrete_gaussian(self, shape: tuple[int, ...], std: float) -> Any:
+        return self._give("discrete_gaussian", shape, std, np.int64)
+
+    def exponential(self, logits: Any) -> int:
+        self.calls.append(("exponential", logits))
+        return int(np.argmax(logits))
+
+
+class Broken(Recorded):
+    """Fails instead of drawing."""
+
+    def _give(self, kind: str, shape: tuple[int, ...], scale: float, dtype: type) -> Any:
+        raise OSError("no entropy")
+
+    def exponential(self, logits: Any) -> int:
+        raise OSError("no entropy")
+
+
+def guarantee(epsilon: float = 1.0, delta: float = 1e-6) -> Guarantee:
+    return Guarantee(epsilon, delta, Trust.CENTRAL, Adjacency.ZERO_OUT_USER)
+
+
+def curator(
+    noise: NoiseSource, epsilon: float = 1.0, delta: float = 1e-6, journal: Journal | None = None
+) -> Curator:
+    return Curator(Ledger(guarantee(epsilon, delta)), lambda i: noise, journal or Journal())
+
+
+PART = Keyed(Keys.of(["a", "b"]), np.array([400, 500]))
+RELEASES: dict[str, Callable[[Curator], Any]] = {
+    "laplace": lambda c: c.laplace([1.0, 2.0], l1_sensitivity=2.0, epsilon=1.0),
+    "gaussian": lambda c: c.gaussian([1.0, 2.0], l2_sensitivity=2.0, epsilon=1.0, delta=1e-6),
+    "gaussian_zcdp": lambda c: c.gaussian_zcdp(
+        [1.0, 2.0], l2_sensitivity=2.0, rho=zcdp_rho(1.0, 1e-6)
+    ),
+    "discrete_laplace": lambda c: c.discrete_laplace([1, 2], l1_sensitivity=2.0, epsilon=1.0),
+    "discrete_gaussian": lambda c: c.discrete_gaussian(
+        [1, 2], l2_sensitivity=2.0, epsilon=1.0, delta=1e-6
+    ),
+    "exponential": lambda c: c.exponential([1.0, 2.0], sensitivity=2.0, epsilon=1.0),
+    "threshold": lambda c: (
+        c.threshold(PART, contribution=2, l1_sensitivity=2, epsilon=1.0, delta=1e-6).values
+    ),
+}
+SCALES = {
+    "laplace": ("laplace", 2.0),
+    "gaussian": ("gaussian", 2 * gaussian_multiplier(1.0, 1e-6)),
+    "gaussian_zcdp": ("gaussian", 2 * math.sqrt(0.5 / zcdp_rho(1.0, 1e-6))),
+    "discrete_laplace": ("discrete_laplace", 2.0),
+    "discrete_gaussian": ("discrete_gaussian", 2 * math.sqrt(0.5 / zcdp_rho(1.0, 1e-6))),
+    "threshold": ("discrete_laplace", 2.0),
+}
+each_release = pytest.mark.parametrize("name", RELEASES)
+
+
+@each_release
+def test_draws_with_the_right_scale_and_spends_it_all(name: str) -> None:
+    noise = Recorded(7)
+    server = curator(noise)
+    value = RELEASES[name](server)
+    assert server.ledger.spent().epsilon == pytest.approx(1.0, rel=1e-6)
+    ((kind, scale),) = noise.calls
+    if name == "exponential":
+        assert np.allclose(scale, [-0.25, 0.0])  # epsilon (s - max s) / (2 sensitivity)
+        assert value == 1
+        return
+    assert (kind, scale) == (SCALES[name][0], pytest.approx(SCALES[name][1]))
+    base = [400, 500] if name == "threshold" else [1, 2]
+    assert value.tolist() == [base[0] + 7, base[1] + 7]
+    assert value.dtype == (np.float64 if kind in ("laplace", "gaussian") else np.int64)
+
+
+@each_release
+def test_charges_before_it_draws(name: str) -> None:
+    """A noise source that fails leaves the charge: what may have leaked is paid for."""
+    journal = Journal()
+    server = curator(Broken(), journal=journal)
+    with pytest.raises(OSError, match="no entropy"):
+        RELEASES[name](server)
+    assert server.ledger.spent().epsilon == pytest.approx(1.0, rel=1e-6)
+    assert journal.find("release", 0) is None
+
+
+@each_release
+def test_a_refusal_draws_nothing(name: str) -> None:
+    noise, journal = Recorded(), Journal()
+    server = curator(noise, epsilon=0.99, journal=journal)
+    with pytest.raises(BudgetExceeded, match=r"0\.99"):
+        RELEASES[name](server)
+    assert noise.calls == []
+    assert server.ledger.entries == ()
+    assert journal.find("release", 0) is None
+
+
+@each_release
+def test_never_draws_twice(name: str) -> None:
+    journal = Journal()
+    first = RELEASES[name](curator(Recorded(3), journal=journal))
+    noise = Recorded(99)
+    again = curator(noise, journal=journal)
+    second = RELEASES[name](again)
+    assert np.array_equal(first, second)
+    assert np.asarray(first).dtype == np.asarray(second).dtype
+    assert noise.calls == []
+    assert again.ledger.spent().epsilon == pytest.approx(1.0, rel=1e-6)  # charged all the same
+
+
+def test_a_journal_of_another_script_is_refused() -> None:
+    journal = Journal()
+    RELEASES["laplace"](curator(Recorded(), journal=journal))
+    with pytest.raises(FedhistError, match="another run"):
+        RELEASES["exponential"](curator(Recorded(), journal=journal))
+
+
+@each_release
+def test_without_noise(name: str) -> None:
+    noise = Broken()
+    server = curator(noise, epsilon=math.inf)
+    inf = math.inf
+    exact: dict[str, Callable[[], Any]] = {
+        "laplace": lambda: server.laplace([1.5], l1_sensitivity=2.0, epsilon=inf),
+        "gaussian": lambda: server.gaussian([1.5], l2_sensitivity=2.0, epsilon=inf, delta=1e-6),
+        "gaussian_zcdp": lambda: server.gaussian_zcdp([1.5], l2_sensitivity=2.0, rho=inf),
+        "discrete_laplace": lambda: server.discrete_laplace([1], l1_sensitivity=2.0, epsilon=inf),
+        "discrete_gaussian": lambda: server.discrete_gaussian(
+            [1], l2_sensitivity=2.0, epsilon=inf, delta=1e-6
+        ),
+        "exponential": lambda: server.exponential([0.0, 3.0], sensitivity=1.0, epsilon=inf),
+        "threshold": lambda: (
+            server.threshold(
+                Keyed(Keys.of(["a", "b", "z"]), np.array([1, 2, 0])),
+                contribution=2,
+                l1_sensitivity=2,
+                epsilon=inf,
+                delta=1e-6,
+            ).values
+        ),
+    }
+    expected = {"laplace": [1.5], "gaussian": [1.5], "gaussian_zcdp": [1.5], "threshold": [1, 2]}
+    wanted = 1 if name == "exponential" else expected.get(name, [1])
+    assert np.array_equal(exact[name](), wanted)
+    assert math.isinf(server.ledger.spent().epsilon)
+
+
+def test_charges_the_cohort_in_hand() -> None:
+    server = curator(Recorded())
+    for lo in (0.0, 0.5):
+        server.cohort = Cohort(1, lo, lo + 0.5)
+        RELEASES["laplace"](server)
+    assert server.ledger.spent().epsilon == 1.0
+    server.cohort = None
+    with pytest.raises(BudgetExceeded):
+        RELEASES["laplace"](server)
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan])
+def test_bad_epsilon(bad: float) -> None:
+    server = curator(Recorded(), epsilon=math.inf)
+    calls: list[Callable[[], Any]] = [
+        lambda: server.laplace([1.0], l1_sensitivity=1, epsilon=bad),
+        lambda: server.gaussian([1.0], l2_sensitivity=1, epsilon=bad, delta=1e-6),
+        lambda: server.gaussian_zcdp([1.0], l2_sensitivity=1, rho=bad),
+        lambda: server.discrete_laplace([1], l1_sensitivity=1, epsilon=bad),
+        lambda: server.discrete_gaussian([1], l2_sensitivity=1, epsilon=bad, delta=1e-6),
+        lambda: server.exponential([1.0], sensitivity=1, epsilon=bad),
+        lambda: server.threshold(PART, contribution=1, l1_sensitivity=1, epsilon=bad, delta=1e-6),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match=f"got {bad}"):
+            call()
+    assert server.ledger.entries == ()
+
+
+@pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf])
+def test_bad_sensitivity(bad: float) -> None:
+    server = curator(Recorded(), epsilon=10)
+    for call in (
+        lambda: server.laplace([1.0], l1_sensitivity=bad, epsilon=1),
+        lambda: server.gaussian([1.0], l2_sensitivity=bad, epsilon=1, delta=1e-6),
+        lambda: server.gaussian_zcdp([1.0], l2_sensitivity=bad, rho=1e-3),
+        lambda: server.discrete_laplace([1], l1_sensitivity=bad, epsilon=1),
+        lambda: server.discrete_gaussian([1], l2_sensitivity=bad, epsilon=1, delta=1e-6),
+        lambda: server.exponential([1.0], sensitivity=bad, epsilon=1),
+    ):
+        with pytest.raises(ValueError, match=f"got {bad}"):
+            call()
+    assert server.ledger.entries == ()
+
+
+def test_real_values_are_refused_by_the_integer_mechanisms() -> None:
+    server = curator(Recorded())
+    with pytest.raises(ValueError, match="takes integers, got dtype float64"):
+        server.discrete_laplace([1.5], l1_sensitivity=1, epsilon=1)
+    with pytest.raises(ValueError, match="takes integers"):
+        server.discrete_gaussian([1.5], l2_sensitivity=1, epsilon=1, delta=1e-6)
+    with pytest.raises(ValueError, match="l1_sensitivity must be"):
+        server.threshold(PART, contribution=2, l1_sensitivity=3, epsilon=1, delta=1e-6)
+    for scores in ([], [[1.0]], [math.nan], [math.inf]):
+        with pytest.raises(ValueError, match="finite vector"):
+            server.exponential(scores, sensitivity=1, epsilon=1)
+
+
+# -- the law of the threshold release, exactly -----------------------------------------------------
+
+
+def test_published_thresholds() -> None:
+    assert key_threshold(10, 10, 1.0, 1e-6) == 156
+    assert key_threshold(10, 20, 1.0, 1e-6) == 310
+
+
+def test_threshold_release_keeps_what_reaches_the_threshold() -> None:
+    t = key_threshold(2, 2, 1.0, 1e-6)
+    counts = np.array([t - 5, t - 6, 0, t + 9])
+    part = Keyed(Keys.of(["b", "é", "none", ""]), counts)
+    for noise, kept in ((5, ["b", ""]), (6, ["b", "é", ""]), (4, [""])):
+        server = curator(Recorded(noise))
+        got = server.threshold(part, contribution=2, l1_sensitivity=2, epsilon=1.0, delta=1e-6)
+        assert list(got.keys) == kept
+        wanted = dict(zip(part.keys, counts + noise, strict=True))
+        assert got.values.tolist() == [wanted[k] for k in kept]
+
+
+def test_threshold_draws_on_the_support_only() -> None:
+    """A key with count zero gets no noise: it can never appear."""
+    part = Keyed(Keys.of(["none"]), np.array([0]))
+    server = curator(Recorded(10**6))
+    got = server.threshold(part, contribution=1, l1_sensitivity=1, epsilon=1.0, delta=1e-6)
+    assert len(got.keys) == 0
+
+
+Law = dict[Any, float]
+
+
+def outcome_law(count: int, other: int, threshold: int, b: float) -> Law:
+    """Law of one key's release at a count; values from the larger count on are one outcome.
+
+    There the likelihood ratio to the law at the other count is constant.
+    """
+    if count == 0:
+        return {"absent": 1.0}
+    alpha = math.exp(-1 / b)
+
+    def at_least(k: int) -> float:
+        """P(noise >= k)."""
+        return alpha**k / (1 + alpha) if k >= 1 else 1 - alpha ** (1 - k) / (1 + alpha)
+
+    top = max(count, other, threshold)
+    law: Law = {"absent": 1 - at_least(threshold - count), "large": at_least(top - count)}
+    law |= {v: (1 - alpha) / (1 + alpha) * alpha ** abs(v - count) for v in range(threshold, top)}
+    assert sum(law.values()) == pytest.approx(1.0, abs=1e-12)
+    return law
+
+
+def exact_delta(one: list[int], two: list[int], epsilon: float, threshold: int, b: float) -> float:
+    """Sum over outcomes of max(0, P - e^epsilon Q), by enumeration."""
+    laws = [
+        (outcome_law(x, y, threshold, b), outcome_law(y, x, threshold, b))
+        for x, y in zip(one, two, strict=True)
+    ]
+    delta = 0.0
+    for outcome in itertools.product(*(p.keys() for p, _ in laws)):
+        p = math.prod(law[o] for o, (law, _) in zip(outcome, laws, strict=True))
+        q = math.prod(law.get(o, 0.0) for o, (_, law) in zip(outcome, laws, strict=True))
+        delta += max(0.0, p - math.exp(epsilon) * q)
+    return delta
+
+
+def records(total: int, keys: int) -> Iterator[tuple[int, ...]]:
+    """All records of at most ``total`` over so many keys."""
+    for x in itertools.product(range(total + 1), repeat=keys):
+        if sum(x) <= total:
+            yield x
+
+
+CASES = [(1, 1.0), (2, 0.5), (2, 2.0), (3, 1.0)]
+
+
+@pytest.mark.parametrize(("contribution", "epsilon"), CASES)
+@pytest.mark.parametrize("delta", [1e-4, 0.05, 0.3])
+def test_threshold_release_zero_out(contribution: int, epsilon: float, delta: float) -> None:
+    """(epsilon, delta)-DP over every record and background, in both directions; tight in t.
+
+    Backgrounds: nobody, one user, and counts about the threshold.
+    """
+    b = contribution / epsilon
+    t = key_threshold(contribution, contribution, epsilon, delta)
+    worst = worst_below = 0.0
+    for x in records(contribution, contribution):
+        for others in itertools.product((0, 1, t - 1, t + 1), repeat=contribution):
+            if list(zip(x, others, strict=True)) != sorted(zip(x, others, strict=True)):
+                continue  # keys are interchangeable
+            with_user = [a + o for a, o in zip(x, others, strict=True)]
+            for p, q in ((with_user, list(others)), (list(others), with_user)):
+                worst = max(worst, exact_delta(p, q, epsilon, t, b))
+                if not any(others):
+                    worst_below = max(worst_below, exact_delta(p, q, epsilon, t - 1, b))
+    assert worst <= delta * (1 + 1e-9)
+    if t - 1 > contribution:  # the union bound over keys costs a little where delta is large
+        assert worst_below > delta * (1 - delta)
+
+
+@pytest.mark.parametrize(("contribution", "epsilon"), CASES[:3])
+@pytest.mark.parametrize("delta", [1e-4, 0.05, 0.3, 0.6])
+def test_threshold_release_replace(contribution: int, epsilon: float, delta: float) -> None:
+    """(epsilon, delta)-DP where a user's record is replaced by any other: delta needs no halving
+    where delta <= 1 - e^(-1/b), and is halved where it is larger."""
+    c, b = contribution, 2 * contribution / epsilon
+    t = key_threshold(c, 2 * c, epsilon, delta)
+    worst = 0.0
+    n_keys, backgrounds = 2 * c, (0, 1, t - 1, t) if c == 1 else (0, t - 1)
+    for x, y in itertools.product(records(c, n_keys), repeat=2):
+        for others in itertools.product(backgrounds, repeat=n_keys):
+            cells = list(zip(x, y, others, strict=True))
+            if cells != sorted(cells):
+                continue
+            one = [a + o for a, o in zip(x, others, strict=True)]
+            two = [a + o for a, o in zip(y, others, strict=True)]
+            worst = max(worst, exact_delta(one, two, epsilon, t, b))
+    assert worst <= delta * (1 + 1e-9)
+    assert worst > 0.3 * delta
+
+
+def test_thresholds_of_real_noise() -> None:
+    """With the seeded source: 400 keys of one user at delta = 0.5, C = 400: P(any) <= 0.5.
+
+    200 draws; binomial(200, 0.5) passes 135 with probability below 1e-6.
+    """
+    part = Keyed(Keys.range(400), np.ones(400, dtype=np.int64))
+    seen = 0
+    for seed in range(200):
+        server = Curator(
+            Ledger(guarantee(1.0, 0.5)), lambda i, s=seed: SimulatedNoise(s, i), Journal()
+        )
+        got = server.threshold(part, contribution=400, l1_sensitivity=400, epsilon=1.0, delta=0.5)
+        seen += len(got.keys) > 0
+    assert 50 < seen <= 135

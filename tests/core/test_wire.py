@@ -1,0 +1,463 @@
+"""The wire: our .npy writer against NumPy's and Flower's, and messages mutated in every way.
+
+A mutated message is a WireError, or it means exactly what the unmutated one means.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import struct
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fedhist.codec import DTYPES, encode_fields, query_digest, summary_arrays
+from fedhist.cohort import Cohort
+from fedhist.errors import WireError
+from fedhist.keys import Keys
+from fedhist.protocols.bounded_histogram import ClippedCounts
+from fedhist.protocols.univariate import BinVotes
+from fedhist.query import Keyed, Report, Summary
+from fedhist.wire import (
+    ARRAYS,
+    HEAD,
+    WIRE_VERSION,
+    Answer,
+    Question,
+    answer_bytes,
+    decode_answer,
+    decode_question,
+    encode_answer,
+    encode_question,
+    pack_array,
+    pack_record,
+    unpack_array,
+    unpack_record,
+)
+
+FUZZ = settings(deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+SHAPES = [(), (0,), (1,), (5,), (2, 0, 3), (2, 3, 4)]
+
+
+# -- arrays ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(DTYPES))
+@pytest.mark.parametrize("shape", SHAPES)
+def test_arrays_are_those_of_numpy_and_flower(name: str, shape: tuple[int, ...]) -> None:
+    a = np.random.default_rng(2).integers(0, 2, shape).astype(name)
+    for layout in (a, np.array(a, order="F"), np.repeat(a[..., None], 2, axis=-1)[..., 0]):
+        packed = pack_array(layout)
+        buffer = io.BytesIO()
+        np.save(buffer, a)
+        assert packed.data == buffer.getvalue()
+        flower = Array(np.ascontiguousarray(a)) if a.ndim else None
+        if flower is not None:
+            assert (packed.dtype, packed.shape, packed.stype) == (
+                flower.dtype,
+                flower.shape,
+                flower.stype,
+            )
+            assert packed.data == flower.data
+            assert np.array_equal(unpack_array("x", flower), a)
+        for b in (unpack_array("x", packed), packed.numpy(), np.load(io.BytesIO(packed.data))):
+            assert (b.dtype, b.shape) == (a.dtype, a.shape)
+            assert np.array_equal(a, b)
+
+
+def npy(header: str, body: bytes = b"", magic: bytes = b"\x93NUMPY\x01\x00") -> bytes:
+    raw = header.encode("latin1") + b"\n"
+    return magic + struct.pack("<H", len(raw)) + raw + body
+
+
+def as_array(data: bytes, dtype: str = "float64", shape: tuple[int, ...] = (2,)) -> Array:
+    return Array(dtype, shape, "numpy.ndarray", data)
+
+
+def header(descr: object = "<f8", shape: object = (2,), order: object = False) -> str:
+    return repr({"descr": descr, "fortran_order": order, "shape": shape})
+
+
+GOOD = npy(header(), np.zeros(2).tobytes())
+MALFORMED = {
+    "empty": b"",
+    "short": GOOD[:9],
+    "no header": GOOD[:12],
+    "truncated": GOOD[:-1],
+    "longer": GOOD + b"\0",
+    "other magic": npy(header(), bytes(16), b"\x93NUMPY\x02\x00"),
+    "pickle": pickle.dumps(np.zeros(2)),
+    "pickled objects": npy(header("|O"), pickle.dumps([1, 2])),
+    "object dtype": npy(header("|O"), bytes(16)),
+    "void": npy(header("|V8"), bytes(16)),
+    "string": npy(header("<U4"), bytes(32)),
+    "old alias": npy(header("a5"), bytes(10)),
+    "complex": npy(header("<c16"), bytes(32)),
+    "half": npy(header("<f2"), bytes(4)),
+    "datetime": npy(header("<M8[s]"), bytes(16)),
+    "record": npy(header([("a", "<f8")]), bytes(16)),
+    "huge item": npy(header("|V99999999999"), b""),
+    "descr number": npy(header(8), bytes(16)),
+    "descr none": npy(header(None), bytes(16)),
+    "fortran": npy(header(order=True), bytes(16)),
+    "fortran one": npy(header(order=1), bytes(16)),
+    "huge": npy(header(shape=(2**39, 2**39)), bytes(16)),
+    "huge and empty": npy(header(shape=(0, 2**62, 2**62)), b""),
+    "negative": npy(header(shape=(-2,)), bytes(16)),
+    "both negative": npy(header(shape=(-1, -2)), bytes(16)),
+    "float shape": npy(header(shape=(2.0,)), bytes(16)),
+    "bool shape": npy(header(shape=(True, 2)), bytes(16)),
+    "list shape": npy(header(shape=[2]), bytes(16)),
+    "number shape": npy(header(shape=2), bytes(16)),
+    "many dimensions": npy(header(shape=(1,) * 70), bytes(8)),
+    "call": npy("__import__('os').system('true')", bytes(16)),
+    "set": npy("{1, 2}", bytes(16)),
+    "no dict": npy("(1, 2)", bytes(16)),
+    "no shape": npy("{'descr': '<f8', 'fortran_order': False}", bytes(16)),
+    "nul": npy("\0", bytes(16)),
+    "deep": npy("(" * 9000, bytes(16)),
+    "minus": npy("-" * 9000 + "1", bytes(16)),
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_malformed_arrays_are_refused(name: str) -> None:
+    with pytest.raises(WireError, match="'x'"):
+        unpack_array("x", as_array(MALFORMED[name]))
+
+
+def test_the_good_one_is_read() -> None:
+    assert unpack_array("x", as_array(GOOD)).tolist() == [0.0, 0.0]
+    swapped = npy(header(">f8"), np.array([1.0, 2.0], dtype=">f8").tobytes())
+    assert unpack_array("x", as_array(swapped)).tolist() == [1.0, 2.0]
+    assert unpack_array("x", as_array(swapped)).dtype.isnative
+
+
+def test_metadata_that_disagrees_is_refused() -> None:
+    for packed in (
+        as_array(GOOD, dtype="int64"),
+        as_array(GOOD, dtype="float32"),
+        as_array(GOOD, shape=(1, 2)),
+        as_array(GOOD, shape=()),
+        Array("float64", (2,), "pickle", GOOD),
+    ):
+        with pytest.raises(WireError, match="'x'"):
+            unpack_array("x", packed)
+
+
+def test_booleans_are_zero_or_one() -> None:
+    """A byte 2 would count twice in some sums and once in others."""
+    data = npy(header("|b1", (3,)), b"\0\1\2")
+    with pytest.raises(WireError, match="not booleans"):
+        unpack_array("x", as_array(data, "bool", (3,)))
+
+
+@pytest.mark.parametrize("bad", [np.array([None]), np.array(["a"]), np.zeros(2, complex)])
+def test_what_cannot_travel(bad: np.ndarray) -> None:
+    with pytest.raises(WireError, match="cannot travel"):
+        pack_array(bad)
+
+
+# -- messages --------------------------------------------------------------------------------------
+
+QUERIES = [
+    ClippedCounts(Keys.of(["", "é", "日本"]), 2.0, 2, cohort=Cohort(1, 0.0, 0.5)),
+    BinVotes(low=-1.0, high=1.0, n_bins=70, epsilon=1.0),
+]
+IDS = np.array([3, 5], dtype=np.uint64)
+BODIES: list[Summary | Report | str] = [
+    Summary(2, {"counts": np.array([1.0, 2.0])}),
+    Summary(
+        2,
+        keyed={"k": Keyed(Keys.of(["a", "é"]), np.array([1, 2]))},
+        rows={"r": np.zeros((2, 2))},
+        ids=IDS,
+    ),
+    Report(IDS, {"votes": np.arange(4, dtype=np.uint64).reshape(2, 2)}),
+    Report(IDS, ragged={"item": np.array([1, 2, 3])}, indptr=np.array([0, 0, 3])),
+    "the budget is spent",
+]
+
+
+def meaning(x: Question | Answer) -> object:
+    """Everything a decoded message says, as comparable plain data."""
+    if isinstance(x, Question):
+        text, arrays = encode_fields(x.query)
+        head: tuple[object, ...] = (type(x.query), text, x.round_index, x.digest, x.fold)
+        return head, plain(arrays)
+    if isinstance(x.body, str):
+        return x.body, x.node, x.digest
+    if isinstance(x.body, Summary):
+        return x.body.n_users, x.node, x.digest, plain(summary_arrays(x.body))
+    arrays = {"ids": x.body.ids, **x.body.arrays, **x.body.ragged}
+    if x.body.indptr is not None:
+        arrays["indptr"] = x.body.indptr
+    return x.node, x.digest, plain(arrays)
+
+
+def plain(arrays: dict[str, Any]) -> object:
+    return sorted((k, a.dtype.name, a.shape, a.tobytes()) for k, a in arrays.items())
+
+
+def messages() -> list[tuple[RecordDict, Any]]:
+    out: list[tuple[RecordDict, Any]] = []
+    for k, query in enumerate(QUERIES):
+        out.append((encode_question(query, k, fold=bool(k)), decode_question))
+    digest = query_digest(QUERIES[0], 0)
+    out += [(encode_answer(b, k, digest), decode_answer) for k, b in enumerate(BODIES)]
+    return out
+
+
+@pytest.mark.parametrize("number", range(len(QUERIES) + len(BODIES)))
+def test_there_and_back(number: int) -> None:
+    record, decode = messages()[number]
+    decoded = decode(record)
+    if isinstance(decoded, Question):
+        again = encode_question(decoded.query, decoded.round_index, fold=decoded.fold)
+    else:
+        again = encode_answer(decoded.body, decoded.node, decoded.digest)
+    assert dict(again[HEAD]) == dict(record[HEAD])
+    assert {k: a.data for k, a in again[ARRAYS].items()} == {
+        k: a.data for k, a in record[ARRAYS].items()
+    }
+    assert meaning(decode(again)) == meaning(decoded)
+    head, arrays = unpack_record(record)
+    stored = pack_record(head, arrays)
+    assert meaning(decode(stored)) == meaning(decoded)
+    if decode is decode_answer:
+        assert answer_bytes(record) > sum(a.nbytes for a in arrays.values())
+
+
+def test_through_flower_s_own_serialisation(flower_task: None) -> None:
+    """As it really travels: to protobuf and back."""
+    from flwr.common.serde import message_from_proto, message_to_proto
+
+    for record, decode in messages():
+        sent = Message(record, 5, "query")
+        got = message_from_proto(message_to_proto(sent)).content
+        assert meaning(decode(got)) == meaning(decode(record))
+
+
+scalars = st.one_of(
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(),
+    st.booleans(),
+    st.text(max_size=8),
+    st.binary(max_size=8),
+    st.lists(st.integers(-5, 5), max_size=3),
+    st.sampled_from(["question", "summary", "report", "refusal", "clipped-counts", "bin-votes"]),
+)
+mutations = st.sampled_from(
+    ["drop", "add", "set", "flip", "cut", "grow", "swap", "rename", "dtype", "retype", "text"]
+)
+
+
+def mutate(record: RecordDict, kind: str, data: st.DataObject) -> RecordDict:
+    """One mutation of the scalars or of the arrays of a message."""
+    head, arrays = dict(record[HEAD]), dict(record[ARRAYS])
+    draw = data.draw
+    if kind in ("flip", "cut", "grow", "swap", "rename", "dtype", "retype") and not arrays:
+        kind = "set"
+    if kind == "drop":
+        names = sorted(head) + sorted(arrays)
+        name = draw(st.sampled_from(names))
+        head.pop(name, None), arrays.pop(name, None)
+    elif kind == "add":
+        if draw(st.booleans()):
+            head[draw(st.text(max_size=5))] = draw(scalars)
+        else:
+            name = draw(
+                st.sampled_from(["x", "ids", "sums/x", "rows/x", "indptr", "keyed/x/values"])
+            )
+            arrays[name] = pack_array(np.zeros(2))
+    elif kind == "set":
+        head[draw(st.sampled_from(sorted(head)))] = draw(scalars)
+    elif kind == "text":
+        name = draw(st.sampled_from([k for k in sorted(head) if isinstance(head[k], str)]))
+        text = str(head[name])
+        at = draw(st.integers(0, max(len(text) - 1, 0)))
+        head[name] = text[:at] + draw(st.text(max_size=2)) + text[at + draw(st.integers(0, 2)) :]
+    else:
+        name = draw(st.sampled_from(sorted(arrays)))
+        a = arrays[name]
+        raw = bytearray(a.data)
+        dtype, shape, stype = a.dtype, tuple(a.shape), a.stype
+        if kind == "flip":
+            raw[draw(st.integers(0, len(raw) - 1))] ^= 1 << draw(st.integers(0, 7))
+        elif kind == "cut":
+            raw = raw[: draw(st.integers(0, len(raw) - 1))]
+        elif kind == "grow":
+            raw += draw(st.binary(min_size=1, max_size=16))
+        elif kind == "swap":
+            arrays[draw(st.sampled_from(sorted(arrays)))] = a
+        elif kind == "rename":
+            arrays[draw(st.text(max_size=4))] = arrays.pop(name)
+            return RecordDict({HEAD: ConfigRecord(head), ARRAYS: ArrayRecord(arrays)})
+        elif kind == "dtype":
+            dtype = draw(st.sampled_from(["object", "float32", "int64", "float64", "x"]))
+        elif kind == "retype":
+            values = unpack_array(name, a)
+            other = draw(st.sampled_from(sorted(DTYPES)))
+            with warnings.catch_warnings(action="ignore"):
+                new = pack_array(values.astype(other))
+            dtype, shape, raw = new.dtype, tuple(new.shape), bytearray(new.data)
+        arrays[name] = Array(dtype, shape, stype, bytes(raw))
+    return RecordDict({HEAD: ConfigRecord(head), ARRAYS: ArrayRecord(arrays)})
+
+
+@settings(
+    max_examples=700, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+)
+@given(st.integers(0, len(QUERIES) - 1), mutations, st.data())
+def test_mutated_questions(number: int, kind: str, data: st.DataObject) -> None:
+    """A query's digest covers its every public field: another query cannot pass as this one."""
+    record, decode = messages()[number]
+    original = decode(record)
+    try:
+        broken = mutate(record, kind, data)
+    except (TypeError, ValueError, KeyError):
+        return  # Flower's own records refuse it
+    try:
+        got = decode(broken)
+    except WireError:
+        return
+    if kind == "set" and got.fold != original.fold:
+        got, original = replace(got, fold=True), replace(original, fold=True)  # a free choice
+    assert meaning(got) == meaning(original)
+
+
+@settings(
+    max_examples=900, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+)
+@given(st.integers(0, len(BODIES) - 1), mutations, st.data())
+def test_mutated_answers(number: int, kind: str, data: st.DataObject) -> None:
+    """A mutated answer is a WireError, or a well-formed answer that the query then checks."""
+    record, decode = messages()[len(QUERIES) + number]
+    try:
+        broken = mutate(record, kind, data)
+    except (TypeError, ValueError, KeyError):
+        return
+    try:
+        got = decode(broken)
+    except WireError:
+        return
+    assert meaning(got) == said(broken)
+    if isinstance(got.body, str):
+        return
+    for query in QUERIES:
+        try:
+            if isinstance(got.body, Report):
+                query.check_cohort(got.body.ids)
+                query.check(got.body)
+                query.check_summary(query.fold(got.body))
+            else:
+                query.check_summary(got.body)
+        except WireError:
+            continue
+
+
+def said(record: RecordDict) -> object:
+    """What the scalars and arrays of an accepted answer say, read by NumPy itself."""
+    head = dict(record[HEAD])
+    assert head["version"] == WIRE_VERSION
+    if head["kind"] == "refusal":
+        return head["reason"], head["node"], head["digest"]
+    arrays = {k: np.load(io.BytesIO(a.data)) for k, a in record[ARRAYS].items()}
+    if head["kind"] == "summary":
+        return head["n"], head["node"], head["digest"], plain(arrays)
+    assert head["n"] == len(arrays["ids"])
+    names = {k: k.partition("/")[2] or k for k in arrays}
+    return head["node"], head["digest"], plain({names[k]: a for k, a in arrays.items()})
+
+
+reports = st.builds(
+    lambda item, value, sizes, dtypes: (item, value, sizes, dtypes),
+    st.lists(st.integers(0, 4), max_size=6),
+    st.lists(st.sampled_from([-1.0, 0.0, 0.5, 1.0, 2.0, 3.0, 1e300, np.nan, np.inf]), max_size=6),
+    st.lists(st.integers(0, 3), min_size=2, max_size=2),
+    st.tuples(st.sampled_from(sorted(DTYPES)), st.sampled_from(sorted(DTYPES))),
+)
+
+
+@settings(FUZZ, max_examples=400)
+@given(reports, st.sampled_from([0.0, 0.25]))
+def test_reports_of_any_type_are_checked_before_they_are_folded(
+    given_report: tuple[Any, ...], grid: float
+) -> None:
+    """Whatever dtype and value arrives: WireError, or it folds within the bounds."""
+    item, value, sizes, (item_type, value_type) = given_report
+    size = min(len(item), len(value), sum(sizes))
+    indptr = np.array([0, min(sizes[0], size), size])
+    with warnings.catch_warnings(action="ignore"):
+        ragged = {
+            "item": np.array(item[:size], dtype=np.int64).astype(item_type),
+            "value": np.array(value[:size], dtype=np.float64).astype(value_type),
+        }
+    query = ClippedCounts(Keys.of(["a", "b", "c"]), 2.0, 2, grid=grid)
+    try:
+        query.check(Report(IDS, ragged=ragged, indptr=indptr))
+    except WireError:
+        return
+    query.check_summary(query.fold(Report(IDS, ragged=ragged, indptr=indptr)))
+
+
+# -- named cases -----------------------------------------------------------------------------------
+
+
+def question(**changes: Any) -> RecordDict:
+    record = encode_question(QUERIES[1], 0)
+    return RecordDict({HEAD: ConfigRecord(dict(record[HEAD]) | changes), ARRAYS: record[ARRAYS]})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"version": 2}, "wire version 2, this side speaks 1"),
+        ({"version": "1"}, "wire version '1'"),
+        ({"version": True}, "wire version True"),
+        ({"name": "os.system"}, "unknown query 'os.system'"),
+        ({"name": "bin-vote"}, "did you mean 'bin-votes'"),
+        ({"name": "clipped-mean"}, "has the fields"),
+        ({"kind": "summary"}, "kind 'summary'"),
+        ({"round": -1}, "round must be non-negative"),
+        ({"round": 1}, "digest"),
+        ({"round": 0.0}, "'round' must be int"),
+        ({"fold": 1}, "'fold' must be bool"),
+        ({"digest": "0" * 32}, "digest"),
+        ({"seed": 1}, "expected"),
+        ({"fields": "{}"}, "has the fields"),
+    ],
+)
+def test_named_mutations_of_a_question(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(WireError, match=message):
+        decode_question(question(**changes))
+
+
+def test_what_is_no_message_of_ours() -> None:
+    head, arrays = ConfigRecord({"version": 1}), ArrayRecord({})
+    for record in (
+        RecordDict({}),
+        RecordDict({HEAD: head}),
+        RecordDict({HEAD: head, ARRAYS: arrays, "more": head}),
+        RecordDict({HEAD: arrays, ARRAYS: head}),
+        RecordDict({HEAD: MetricRecord({"version": 1}), ARRAYS: arrays}),
+        RecordDict({HEAD: head, ARRAYS: head}),
+        None,
+        {HEAD: head, ARRAYS: arrays},
+    ):
+        for decode in (decode_question, decode_answer):
+            with pytest.raises(WireError, match="not a fedhist message"):
+                decode(record)  # type: ignore[arg-type]
+
+
+def test_a_report_names_each_user_once() -> None:
+    report = Report(np.array([4, 4], dtype=np.uint64), {"votes": np.zeros((2, 2), np.uint64)})
+    with pytest.raises(WireError, match="names a user twice"):
+        decode_answer(encode_answer(report, 0, "d"))

@@ -1,0 +1,217 @@
+"""The strategy over a grid in this process, and the Flower internals it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, Error, Message, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+
+import fedhist
+from clients.node import Node
+from clients.store import ContextStore
+from fedhist.errors import MissingReplies
+from fedhist.hosting import NodeSetup
+from fedhist.protocols.mean import Mean
+from fedhist.session import Session
+from fedhist.users import Users
+from server import strategy as module
+from server.strategy import SessionStrategy, wait_for_nodes
+from simulations.flower_internals import (
+    FIRST_NODE_ID,
+    SERVER_NODE_ID,
+    act_as_server,
+    set_message_id,
+)
+from simulations.run import noise_source
+
+SEED, NODES = 4, 8
+OWNER = {"trust": "central", "epsilon": float("inf"), "noiseless": True}
+
+
+class LocalGrid(Grid):
+    """Answers messages in this process, through the clients' own node; may lose some."""
+
+    def __init__(self, users: Users, n_nodes: int = NODES, absent: tuple[int, ...] = ()) -> None:
+        self.nodes = [
+            Node(NodeSetup(part, i, SEED, OWNER)) for i, part in enumerate(users.split(n_nodes))
+        ]
+        self.stores = [ContextStore(RecordDict()) for _ in self.nodes]
+        self.absent, self.failing = set(absent), set[int]()
+        self.polls, self.sent = 0, 0
+        act_as_server(run_id=1)
+
+    def set_run(self, run: Any) -> None:
+        raise NotImplementedError
+
+    @property
+    def run(self) -> Any:
+        raise NotImplementedError
+
+    def create_message(self, *args: Any, **kwargs: Any) -> Message:
+        raise NotImplementedError
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        raise NotImplementedError
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        raise NotImplementedError
+
+    def get_node_ids(self) -> Iterable[int]:
+        self.polls += 1
+        return [FIRST_NODE_ID + i for i in range(len(self.nodes)) if i not in self.absent]
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        replies = []
+        for message in messages:
+            self.sent += 1
+            i = message.metadata.dst_node_id - FIRST_NODE_ID
+            if i in self.failing:
+                replies.append(Message(Error(2, "boom"), reply_to=message))
+            else:
+                answer = self.nodes[i].answer(message.content, self.stores[i])
+                replies.append(Message(answer, reply_to=message))
+        return replies[::-1]
+
+
+def strategy(**options: Any) -> SessionStrategy:
+    session = Session(Mean.example(), noise_source("simulated", SEED))
+    return SessionStrategy(session, NODES, node_timeout=0.0, **options)
+
+
+@pytest.fixture(autouse=True)
+def fast_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "NODE_POLL_SECONDS", 0.001)
+
+
+@pytest.mark.parametrize("fold", [True, False])
+def test_equals_the_inline_run(fold: bool) -> None:
+    users = Mean.example_users()
+    mine = strategy(fold=fold)
+    result = mine.start(LocalGrid(users), ArrayRecord())
+    estimate = mine.session.estimate
+    assert estimate is not None
+    inline = fedhist.run(Mean.example(), users, seed=SEED, nodes=NODES)
+    if fold:
+        assert np.array_equal(estimate.value, inline.value)
+    else:
+        assert np.allclose(estimate.value, inline.value, rtol=1e-12)
+    assert estimate.public == inline.public
+    assert sorted(result.train_metrics_clientapp) == [1, 2]
+    assert result.train_metrics_clientapp[1]["replies"] == NODES
+    assert [r["missing"] for r in mine.rounds] == [0, 0]
+    for r in mine.rounds:
+        assert r["seconds_asking"] >= 0
+        assert r["seconds_merging"] >= 0
+        assert r["bytes_received"] > 0
+
+
+@pytest.mark.parametrize("num_rounds", [2, 5])
+def test_flower_s_own_loop_works_too(num_rounds: int) -> None:
+    """Strategy.start fixes the number of rounds; rounds after the script's end ask nobody."""
+    users = Mean.example_users()
+    mine, grid = strategy(), LocalGrid(users)
+    result = Strategy.start(mine, grid, ArrayRecord(), num_rounds=num_rounds)
+    assert isinstance(result, Result)
+    assert mine.session.estimate is not None
+    ours = strategy()
+    ours.start(LocalGrid(users), ArrayRecord())
+    assert ours.session.estimate is not None
+    assert np.array_equal(mine.session.estimate.value, ours.session.estimate.value)
+    assert grid.sent == 2 * NODES
+    assert sorted(result.train_metrics_clientapp) == [1, 2]
+
+
+def test_too_few_rounds_leave_the_session_pending() -> None:
+    mine = strategy()
+    Strategy.start(mine, LocalGrid(Mean.example_users()), ArrayRecord(), num_rounds=1)
+    assert mine.session.estimate is None
+    assert mine.session.round_index == 1
+
+
+def test_failing_clients() -> None:
+    grid = LocalGrid(Mean.example_users())
+    grid.failing = {2, 5}
+    with pytest.raises(MissingReplies, match="2 of 8 replies are missing") as caught:
+        strategy().start(grid, ArrayRecord())
+    assert caught.value.reasons == {"the client failed: boom": 2}
+    mine = strategy(min_replies=6)
+    mine.start(grid, ArrayRecord())
+    assert mine.session.estimate is not None
+    assert [r["missing"] for r in mine.rounds] == [2, 2]
+    public = mine.session.estimate.public
+    assert public["n_vote"] + public["n_report"] == 300  # the users of six nodes
+    with pytest.raises(MissingReplies):
+        strategy(min_replies=7).start(grid, ArrayRecord())
+
+
+def test_nodes_that_never_come() -> None:
+    grid = LocalGrid(Mean.example_users(), absent=(1,))
+    with pytest.raises(MissingReplies, match="7 nodes are connected, 8 expected"):
+        strategy().start(grid, ArrayRecord())
+    assert grid.sent == 0
+    mine = strategy(min_replies=7)
+    mine.start(grid, ArrayRecord())
+    assert grid.sent == 14
+    assert [r["missing"] for r in mine.rounds] == [1, 1]
+    with pytest.raises(MissingReplies):
+        strategy(min_replies=8).start(grid, ArrayRecord())
+
+
+def test_waiting_for_nodes() -> None:
+    grid = LocalGrid(Mean.example_users(), absent=(0, 1))
+
+    class Slow(LocalGrid):
+        def get_node_ids(self) -> Iterable[int]:
+            nodes = list(super().get_node_ids())
+            return nodes[: self.polls]
+
+    slow = Slow(Mean.example_users())
+    assert len(wait_for_nodes(slow, 8, timeout=60)) == 8
+    assert slow.polls == 8
+    assert wait_for_nodes(grid, 6, timeout=60) == [FIRST_NODE_ID + i for i in range(2, 8)]
+    with pytest.raises(MissingReplies, match="8 nodes are connected, 6 expected"):
+        wait_for_nodes(LocalGrid(Mean.example_users()), 6, timeout=60)
+    with pytest.raises(MissingReplies, match="8 nodes are connected"):
+        wait_for_nodes(LocalGrid(Mean.example_users()), 6, timeout=60, least=1)
+
+
+@pytest.mark.parametrize("bad", [{"n_nodes": 0}, {"min_replies": 0}, {"min_replies": 9}])
+def test_bad_arguments(bad: dict[str, int]) -> None:
+    session = Session(Mean.example(), noise_source("simulated", SEED))
+    with pytest.raises(ValueError, match="got"):
+        SessionStrategy(session, **({"n_nodes": NODES} | bad))
+
+
+# -- Flower's internals ----------------------------------------------------------------------------
+
+
+def test_the_internals_of_flower_are_what_the_adapter_thinks() -> None:
+    """Fails when an upgrade moves or renames what simulations/flower_internals.py uses."""
+    from flwr.supercore.task_identity import TaskIdentity
+
+    before = vars(TaskIdentity).copy()
+    act_as_server(run_id=77)
+    assert (TaskIdentity.run_id, TaskIdentity.node_id) == (77, SERVER_NODE_ID)
+    assert set(vars(TaskIdentity)) == set(before)  # set, not added beside what Flower reads
+    message = Message(RecordDict({"x": ConfigRecord({"y": 1})}), FIRST_NODE_ID, "query")
+    meta = message.metadata
+    assert (meta.run_id, meta.src_node_id, meta.dst_node_id) == (77, SERVER_NODE_ID, FIRST_NODE_ID)
+    assert meta.message_id == ""
+    set_message_id(message, "17")
+    assert meta.message_id == "17"
+    reply = Message(RecordDict(), reply_to=message)
+    assert reply.metadata.reply_to_message_id == "17"
+    assert (reply.metadata.src_node_id, reply.metadata.dst_node_id) == (
+        FIRST_NODE_ID,
+        SERVER_NODE_ID,
+    )
+    error = Message(Error(2, "why"), reply_to=message)
+    assert error.has_error()
+    assert error.error.reason == "why"
