@@ -50,7 +50,10 @@ class Journal:
         complete, _, torn = raw.rpartition(b"\n")
         for number, text in enumerate(complete.splitlines(), 1):
             try:
-                self._lines.append(json.loads(text))
+                line = json.loads(text)
+                if not isinstance(line, dict) or not {"kind", "index"} <= line.keys():
+                    raise ValueError("not a line of a journal")
+                self._lines.append(line)
             except ValueError as e:
                 raise FedhistError(f"{file}, line {number}, cannot be read: {e}") from None
         if torn:  # a write that was cut off: its value was never used

@@ -63,6 +63,9 @@ def integer_threshold(probability: float | Floats) -> Words:
 class Streams(ABC):
     """One private stream per user of a batch.
 
+    A seeded stream is a function: drawing twice from the SAME substream repeats the same words.
+    Every draw of a kernel therefore takes a substream of its own, named by its purpose.
+
     Attributes
     ----------
     n_users : int

@@ -195,7 +195,7 @@ def bench(
     names: Annotated[list[str] | None, typer.Argument(help="Benchmarks; all by default.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: does it work?")] = False,
     json_: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
-    rivals: Annotated[str, typer.Option(help="Folder for the other libraries.")] = "",
+    rivals: Annotated[str, typer.Option(help="Folder of the other libraries.")] = ".venv-bench",
 ) -> None:
     """Measure speed and memory as ratios: messages, million-users, votes, scaling, kernels."""
     from simulations.benchmarks import print_report, run_benchmarks, write_json

@@ -7,6 +7,7 @@ is held here, so a spent budget stays spent and a repeated query gets the same a
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from bisect import bisect_right
@@ -80,13 +81,6 @@ class RayGrid(Grid):
         Plugin files that the workers load.
     progress : callable, optional
         Called with (replies so far, messages sent) while a round runs.
-
-    Examples
-    --------
-    ::
-
-        with RayGrid(users, n_nodes=1000, seed=1) as grid:
-            strategy.start(grid, ArrayRecord())
     """
 
     def __init__(
@@ -225,33 +219,37 @@ class RayGrid(Grid):
 
         Replies that come after the time are dropped; their guard entries are not.
         """
-        expected, n_sent = set(ids), len(ids)
+        expected, collecting = set(ids), gc.isenabled()
+        gc.disable()  # thousands of small messages, no cycles: walking them all helps nobody
         try:
             while expected and self._under_way:
-                left = 1.0 if end is None else min(1.0, end - time.monotonic())
-                if left <= 0:
-                    break
+                left = 1.0 if end is None else min(1.0, max(0.0, end - time.monotonic()))
                 if not self._receive(timeout=left):
+                    if left == 0.0:
+                        break
                     continue
                 come = [i for i in self._replies if i in expected]
                 expected.difference_update(come)
                 if self.progress is not None:
-                    self.progress(n_sent - len(expected), n_sent)
+                    self.progress(len(ids) - len(expected), len(ids))
                 for i in come:
                     yield self._replies.pop(i)
         finally:
             self._replies.clear()
+            if collecting:
+                gc.enable()
 
     def _send(self, batch: _Batch) -> None:
-        items = []
-        for message in batch.messages:
-            index = message.metadata.dst_node_id - FIRST_NODE_ID
-            items.append((index, message, self._guard.get(index, ())))
+        block = self._blocks[batch.block]
+        indices = (m.metadata.dst_node_id - FIRST_NODE_ID for m in batch.messages)
+        items = [
+            (i, m, self._guard.get(i, ())) for i, m in zip(indices, batch.messages, strict=True)
+        ]
         try:
-            ref = self._blocks[batch.block].actor.answer.remote(items)
+            ref = block.actor.answer.remote(items)
         except ray.exceptions.RayActorError:
-            self._replace(self._blocks[batch.block], self._blocks[batch.block].actor)
-            ref = self._blocks[batch.block].actor.answer.remote(items)
+            self._replace(block, block.actor)
+            ref = block.actor.answer.remote(items)
         self._under_way[ref] = batch
 
     def _receive(self, timeout: float) -> bool:

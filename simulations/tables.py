@@ -148,7 +148,8 @@ def print_protocol(console: Console, name: str) -> None:
     for column in ("parameter", "type", "default"):
         table.add_column(column, overflow="fold")
     for f in fields(cls):  # type: ignore[arg-type]
-        table.add_row(f.name, str(f.type), _default(f))
+        kind = f.type.__name__ if isinstance(f.type, type) else str(f.type)
+        table.add_row(f.name, kind, _default(f))
     console.print(table)
     _print_guarantee(console, cls)
 
@@ -223,11 +224,19 @@ def print_rows(console: Console, rows: Iterable[Row]) -> bool:
 def print_ledger(console: Console, ledger: DataLedger) -> None:
     """Show what has been released from a data set."""
     cap, lines = ledger.read()
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for column in ("when", "run", "trust", "adjacency", "epsilon", "delta", "state"):
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column != "run")
     for s in lines:
-        row = (s.when, s.what, s.trust, s.adjacency, f"{s.epsilon:.4g}", f"{s.delta:g}", s.state)
+        row = (
+            s.when[:16],
+            s.what,
+            s.trust,
+            s.adjacency,
+            f"{s.epsilon:.4g}",
+            f"{s.delta:g}",
+            s.state,
+        )
         table.add_row(*row)
     console.print(table)
     epsilon, delta = ledger.total()

@@ -6,6 +6,7 @@ guard has to remember travels with each batch, so a killed worker loses nothing.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -83,6 +84,8 @@ class Worker:
             load_plugin(plugin)
         set_host(BlockHost(users, edges, first_node, seed, owner))
         client.forget_nodes()
+        gc.collect()
+        gc.freeze()  # what is imported stays: no need to walk it again while messages are answered
 
     def pid(self) -> int:
         """Return the process id (to wait until the worker is up, and to kill it in tests)."""

@@ -122,7 +122,8 @@ class ClippedCounts(Query):
             total = np.zeros(d, dtype=np.int64)
             np.add.at(total, item, value)
         else:
-            total = np.bincount(item, weights=value, minlength=d)
+            # of nothing at all, bincount returns integers even where it is given weights
+            total = np.bincount(item, weights=value, minlength=d).astype(np.float64)
         return Summary(report.n_users, sums={"counts": total})
 
     def check(self, report: Report) -> None:

@@ -152,20 +152,3 @@ def ratio(above: Sequence[float], below: Sequence[float]) -> Spread:
 def scaled(values: Sequence[float], factor: float) -> Spread:
     """Summarise values in another unit: each times ``factor``."""
     return Spread.of([factor * v for v in values])
-
-
-def calls_for(task: Task, least: float) -> int:
-    """Find how often a short task must be repeated to take at least so many seconds."""
-    task()
-    taken = min(seconds(task) for _ in range(3))
-    return max(1, int(np.ceil(least / max(taken, 1e-9))))
-
-
-def repeated(task: Task, calls: int) -> Task:
-    """Make one task of several calls."""
-
-    def all_calls() -> None:
-        for _ in range(calls):
-            task()
-
-    return all_calls

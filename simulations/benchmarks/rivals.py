@@ -9,7 +9,6 @@ bin 0, or the error.
 from __future__ import annotations
 
 import importlib
-import os
 import subprocess
 import sys
 import time
@@ -31,10 +30,8 @@ class Unavailable(Exception):
     """The other libraries' environment cannot be set up, or a library does not run in it."""
 
 
-def default_folder() -> Path:
-    """Return where the environment is kept between runs."""
-    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(cache) / "fedhist" / "bench-rivals"
+FOLDER = ".venv-bench"
+"""Where the environment is kept between runs, in the working directory."""
 
 
 def environment(folder: Path) -> Path:

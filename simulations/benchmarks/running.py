@@ -57,8 +57,7 @@ def run_benchmarks(
     quick : bool
         Small sizes, to see that it works; the targets are for the full sizes.
     rivals : str
-        Folder of the other libraries' environment (benchmark "votes"); default: in the user's
-        cache folder.
+        Folder of the other libraries' environment (benchmark "votes"); default: .venv-bench.
 
     Yields
     ------

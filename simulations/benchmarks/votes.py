@@ -11,7 +11,7 @@ from fedhist.query import Array
 from fedhist.users import Users
 from simulations.benchmarks.measuring import Result, Row, ratio, scaled, seconds
 from simulations.benchmarks.populations import samplers
-from simulations.benchmarks.rivals import Unavailable, default_folder, rivals
+from simulations.benchmarks.rivals import FOLDER, Unavailable, rivals
 
 BINS = 64
 EPSILON = 1.0
@@ -29,7 +29,7 @@ def measure(*, quick: bool = False, folder: str = "") -> Result:
     theirs: dict[str, list[float]] = {name: [] for name in TARGETS}
     missing: dict[str, str] = {}
     vote(users)
-    place = Path(folder).resolve() if folder else default_folder()
+    place = Path(folder or FOLDER).resolve()
     try:
         with rivals(place) as others:
             for turn in range(turns + 1):  # the first turn is not counted

@@ -177,9 +177,9 @@ def test_waiting_for_nodes() -> None:
     assert slow.polls == 8
     assert wait_for_nodes(grid, 6, timeout=60) == [FIRST_NODE_ID + i for i in range(2, 8)]
     with pytest.raises(MissingReplies, match="8 nodes are connected, 6 expected"):
-        wait_for_nodes(LocalGrid(Mean.example_users()), 6, timeout=60)
+        wait_for_nodes(LocalGrid(Mean.example_users()), 6, timeout=0.01)
     with pytest.raises(MissingReplies, match="8 nodes are connected"):
-        wait_for_nodes(LocalGrid(Mean.example_users()), 6, timeout=60, least=1)
+        wait_for_nodes(LocalGrid(Mean.example_users()), 6, timeout=0.01, least=1)
 
 
 @pytest.mark.parametrize("bad", [{"n_nodes": 0}, {"min_replies": 0}, {"min_replies": 9}])

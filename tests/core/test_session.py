@@ -1,0 +1,178 @@
+"""The session refuses scripts that break their promises; what broke off can be taken up again."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedhist.curator import Curator
+from fedhist.errors import BudgetExceeded, FedhistError, WireError
+from fedhist.journal import Journal
+from fedhist.keys import Keys
+from fedhist.privacy import EXACT, Adjacency, Guarantee, Trust
+from fedhist.protocol import Estimate, Script
+from fedhist.protocols.bounded_histogram import BoundedHistogram, ClippedCounts
+from fedhist.protocols.mean import Mean
+from fedhist.protocols.univariate import BinVotes
+from fedhist.query import Summary
+from fedhist.session import Session
+from server.noise import SimulatedNoise
+from simulations.inline import InlinePopulation
+
+COUNTS = ClippedCounts(Keys.of(["a", "b"]), 2.0, 1)
+VOTES = BinVotes(low=-1.0, high=1.0, n_bins=4, epsilon=2.0)
+
+
+def noise(index: int) -> SimulatedNoise:
+    return SimulatedNoise(3, index)
+
+
+def session(script: Any, base: type = Mean, journal: Journal | None = None) -> Session:
+    """A protocol with another script."""
+    protocol = type("Scripted", (base,), {"rounds": lambda self, server: script(server)})
+    fields = {f.name: getattr(base.example(), f.name) for f in dataclasses.fields(base)}
+    return Session(protocol(**fields), noise, journal)
+
+
+def test_a_local_protocol_asks_nobody_to_trust_the_server() -> None:
+    def script(server: Curator) -> Script:
+        yield COUNTS
+        return Estimate.ok([1.0])
+
+    with pytest.raises(FedhistError, match="'clipped-counts' needs a trusted server"):
+        session(script)
+
+
+def test_a_local_query_states_its_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    def script(server: Curator) -> Script:
+        yield VOTES
+        return Estimate.ok([1.0])
+
+    assert session(script).query == VOTES
+    monkeypatch.setattr(BinVotes, "release", EXACT)
+    with pytest.raises(FedhistError, match="'bin-votes' states no cost"):
+        session(script)
+
+
+def test_a_query_that_overspends_never_leaves() -> None:
+    def script(server: Curator) -> Script:
+        yield VOTES
+        yield dataclasses.replace(VOTES, n_bins=5)
+        return Estimate.ok([1.0])
+
+    journal = Journal()
+    run = session(script, journal=journal)
+    with pytest.raises(BudgetExceeded):
+        run.advance(Summary(3, {"votes": np.array([1, 0, 2, 0])}))
+    assert journal.find("query", 1) is None
+    assert run.ledger.spent().epsilon == 2.0
+
+
+def test_no_more_rounds_than_promised() -> None:
+    def script(server: Curator) -> Script:
+        for _ in range(3):
+            yield dataclasses.replace(VOTES, epsilon=0.1)
+        return Estimate.ok([1.0])
+
+    run = session(script)
+    votes = Summary(3, {"votes": np.array([1, 0, 2, 0])})
+    run.advance(votes)
+    with pytest.raises(FedhistError, match="round 3; its max_rounds is 2"):
+        run.advance(votes)
+
+
+def test_a_script_returns_an_estimate() -> None:
+    def script(server: Curator) -> Any:
+        yield VOTES
+
+    run = session(script)
+    with pytest.raises(FedhistError, match="returned None, not an Estimate"):
+        run.advance(Summary(3, {"votes": np.array([1, 0, 2, 0])}))
+
+
+def test_impossible_answers_never_reach_the_script() -> None:
+    run = Session(BoundedHistogram.example(), noise)
+    with pytest.raises(WireError, match="outside"):
+        run.advance(Summary(1, {"counts": np.full(5, 1e9)}))
+    assert run.query is not None
+    assert run.journal.find("exact", 0) is None
+
+
+def test_nothing_is_asked_after_the_end() -> None:
+    run = Session(BoundedHistogram.example(), noise)
+    run.run(InlinePopulation([BoundedHistogram.example_users()], 3).ask)
+    with pytest.raises(FedhistError, match="has ended"):
+        run.advance(Summary(1, {"counts": np.zeros(5)}))
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_a_draw_that_fails_can_be_taken_up_again(
+    throwaway: ModuleType, tmp_path: Path, in_memory: bool
+) -> None:
+    """The second draw of a round fails. No exact summary stays behind, and the run taken up again
+    asks for it once more, repeats the first release and ends as if nothing had happened."""
+    protocol = throwaway.PrivateMedian.example()
+    population = InlinePopulation([throwaway.PrivateMedian.example_users()], 3)
+    whole = Session(protocol, noise).run(population.ask)
+    journal = Journal(None if in_memory else tmp_path)
+
+    def broken(index: int) -> SimulatedNoise:
+        if index == 1:
+            raise OSError("no entropy")
+        return noise(index)
+
+    with pytest.raises(OSError, match="no entropy"):
+        Session(protocol, broken, journal).run(population.ask)
+    assert not list(tmp_path.glob("exact-*"))
+    again = Session(protocol, noise, journal if in_memory else Journal(tmp_path))
+    assert again.round_index == 0
+    assert again.query is not None
+    estimate = again.run(population.ask)
+    assert np.array_equal(estimate.value, whole.value)
+    assert estimate.public == whole.public
+    assert estimate.ledger is not None
+    assert estimate.ledger.spent().epsilon == 2.0
+
+
+def test_a_damaged_journal_is_refused(tmp_path: Path) -> None:
+    run = Session(BoundedHistogram.example(), noise, Journal(tmp_path))
+    run.run(InlinePopulation([BoundedHistogram.example_users()], 3).ask)
+    file = tmp_path / "journal.jsonl"
+    lines = file.read_bytes().splitlines(keepends=True)
+    for bad in (b"not json\n", b"5\n", b"{}\n", b"\n"):
+        file.write_bytes(lines[0] + bad + b"".join(lines[1:]))
+        with pytest.raises(FedhistError, match="line 2"):
+            Journal(tmp_path)
+
+
+def test_charges_follow_the_cohort_of_the_summary() -> None:
+    from fedhist.cohort import Cohort
+
+    halves = Cohort(1, 0.0, 0.5), Cohort(1, 0.5, 1.0)
+
+    @dataclasses.dataclass(frozen=True)
+    class TwoHalves(BoundedHistogram):
+        max_rounds = 2
+
+        def rounds(self, server: Curator) -> Script:
+            total = np.zeros(2)
+            for half in halves:
+                got = yield dataclasses.replace(COUNTS, cohort=half)
+                total += server.laplace(got.sums["counts"], l1_sensitivity=2.0, epsilon=1.0)
+            return Estimate.ok(total)
+
+        @property
+        def guarantee(self) -> Guarantee:
+            return Guarantee(1.0, 0.0, Trust.CENTRAL, Adjacency.ZERO_OUT_USER)
+
+    users = BoundedHistogram.example_users()
+    run = Session(TwoHalves(Keys.of(["a"]), 1.0, 2.0), noise)
+    estimate = run.run(InlinePopulation([users], 3).ask)
+    assert estimate.ledger is not None
+    assert [e.cohort for e in estimate.ledger.entries] == list(halves)
+    assert estimate.ledger.spent().epsilon == 1.0

@@ -1,0 +1,160 @@
+"""What holds of the source itself. Import contracts are checked by import-linter in `make lint`."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fedhist
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("fedhist", "clients", "server", "simulations")
+FILES = sorted(f for package in PACKAGES for f in (ROOT / package).rglob("*.py"))
+MOST_LINES = 400
+each_file = pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(ROOT)))
+
+# Constructors of generators and of entropy; everything else in numpy.random is global state.
+GENERATORS = {
+    "Generator",
+    "Philox",
+    "PCG64",
+    "SFC64",
+    "SeedSequence",
+    "BitGenerator",
+    "default_rng",
+}
+
+
+def dotted(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def test_there_are_files() -> None:
+    assert len(FILES) > 40
+    assert {f.relative_to(ROOT).parts[0] for f in FILES} == set(PACKAGES)
+
+
+@each_file
+def test_no_global_randomness(file: Path) -> None:
+    for node in ast.walk(ast.parse(file.read_text())):
+        where = f"{file}:{getattr(node, 'lineno', 0)}"
+        if isinstance(node, ast.Attribute):
+            name = dotted(node)
+            if name.startswith(("np.random.", "numpy.random.")):
+                assert name.split(".")[2] in GENERATORS, where
+        if isinstance(node, ast.Import):
+            assert "random" not in {a.name for a in node.names}, where
+        if isinstance(node, ast.ImportFrom):
+            assert node.module != "random", where
+            if node.module == "numpy.random":
+                assert {a.name for a in node.names} <= GENERATORS, where
+
+
+@each_file
+def test_no_unseeded_generator_by_accident(file: Path) -> None:
+    """default_rng() without an argument takes system entropy: a run could not be repeated."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Call) and dotted(node.func).endswith("default_rng"):
+            assert node.args or node.keywords, f"{file}:{node.lineno}"
+
+
+@each_file
+def test_files_are_short(file: Path) -> None:
+    assert len(file.read_text().splitlines()) <= MOST_LINES
+
+
+@each_file
+def test_nothing_is_unpickled_or_evaluated(file: Path) -> None:
+    forbidden = {"pickle.loads", "pickle.load", "eval", "exec", "marshal.loads", "dill.loads"}
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Call):
+            assert dotted(node.func) not in forbidden, f"{file}:{node.lineno}"
+            assert not any(
+                k.arg == "allow_pickle" and ast.unparse(k.value) != "False" for k in node.keywords
+            ), f"{file}:{node.lineno}"
+
+
+def undocumented(tree: ast.Module, file: Path) -> list[str]:
+    missing = [] if ast.get_docstring(tree) else [f"{file}: the module"]
+
+    def visit(body: list[ast.stmt], prefix: str) -> None:
+        for node in body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                if node.name.startswith("_"):
+                    continue
+                if not ast.get_docstring(node):
+                    missing.append(f"{file}:{node.lineno}: {prefix}{node.name}")
+                if isinstance(node, ast.ClassDef):
+                    visit(node.body, f"{node.name}.")
+
+    visit(tree.body, "")
+    return missing
+
+
+@each_file
+def test_public_things_have_docstrings(file: Path) -> None:
+    assert undocumented(ast.parse(file.read_text()), file) == []
+
+
+@each_file
+def test_all_names_resolve(file: Path) -> None:
+    """What a module lists in __all__ exists in it."""
+    tree = ast.parse(file.read_text())
+    if not any(isinstance(n, ast.Assign) and dotted(n.targets[0]) == "__all__" for n in tree.body):
+        return
+    name = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    module = importlib.import_module(name)
+    assert sorted(set(module.__all__)) == sorted(module.__all__)
+    for public in module.__all__:
+        assert getattr(module, public) is not None, public
+
+
+def test_the_package_s_names() -> None:
+    assert fedhist.run.__module__ == "simulations.run"
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = fedhist.nothing
+
+
+def python(code: str, folder: Path, *paths: Path) -> subprocess.CompletedProcess[str]:
+    search = os.pathsep.join(map(str, [*paths, ROOT]))
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": search, "PYTHONSAFEPATH": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("package", ["clients", "server", "simulations"])
+def test_a_shadowing_folder_is_named(package: str, tmp_path: Path) -> None:
+    """`import fedhist` beside somebody's own server/ folder says which folder is in the way."""
+    (tmp_path / package).mkdir()
+    for kind in ("a plain folder", "a package"):
+        if kind == "a package":
+            (tmp_path / package / "__init__.py").write_text("")
+        result = python("import fedhist; print('imported')", tmp_path, tmp_path)
+        if kind == "a plain folder" and result.returncode == 0:
+            continue  # a namespace package never hides a real one
+        assert result.returncode == 1, kind
+        assert "ImportError" in result.stderr
+        assert f"the package {package!r} of fedhist is shadowed by" in result.stderr
+        assert str(tmp_path / package) in result.stderr
+
+
+def test_the_core_brings_no_runtime(tmp_path: Path) -> None:
+    """`import fedhist` starts no Ray and loads no drawing library."""
+    code = "import sys, fedhist; print({'ray', 'matplotlib', 'torch'} & set(sys.modules))"
+    result = python(code, tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip() == "set()"

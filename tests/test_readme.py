@@ -1,0 +1,141 @@
+"""The README is true: its commands and its Python run in order, and print what it shows.
+
+Blocks of ``sh`` and ``python`` are run in one folder; a block whose first line is a comment with a
+file name is written to that file instead. A block of ``text`` that follows one directly is what it
+prints, up to times and places; a line "..." stands for any lines. A marker before a block, such as
+``<!-- deploy -->``, excepts it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+README = Path(__file__).resolve().parent.parent / "README.md"
+EXCEPTED = {
+    "setup": "installs or runs the whole test suite",
+    "data": "needs a file that does not come with fedhist",
+    "cluster": "needs a running Ray cluster",
+    "deploy": "needs Flower's own processes",
+}
+BLOCK = re.compile(
+    r"^(?:<!-- (?P<marker>[a-z]+) -->\n)?```(?P<language>[a-z]+)\n(?P<body>.*?)^```$",
+    re.DOTALL | re.MULTILINE,
+)
+FILE = re.compile(r"# (?P<name>[\w-]+\.(?:py|toml))\n")
+SECONDS, TIME = re.compile(r"\d+\.\d\d s\b"), re.compile(r"\d{4}-\d\d-\d\d +\d\d:\d\d:\d\d")
+PLACE = re.compile(r"written to /.*/results/")
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block: where it starts, what it is, and what it should print."""
+
+    line: int
+    language: str
+    body: str
+    marker: str | None
+    output: str | None
+
+
+def blocks(text: str) -> Iterator[Block]:
+    """Read the fenced blocks; the text block right behind one is its output."""
+    found = list(BLOCK.finditer(text))
+    for here, after in zip(found, [*found[1:], None], strict=True):
+        shown = None
+        if after is not None and after["language"] == "text":
+            shown = after["body"] if not text[here.end() : after.start()].strip() else None
+        line = text.count("\n", 0, here.start()) + 1
+        yield Block(line, here["language"], here["body"], here["marker"], shown)
+
+
+def run_shell(body: str, folder: Path) -> str:
+    """Run commands as a reader would, with this environment's ``fedhist``; what they print."""
+    paths = (str(Path(sys.executable).parent), os.environ["PATH"])
+    environment = os.environ | {"PATH": os.pathsep.join(paths), "COLUMNS": "80"}
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", body],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise AssertionError(f"exit status {done.returncode}:\n{done.stdout}")
+    return done.stdout
+
+
+def run_python(body: str, folder: Path, names: dict[str, Any]) -> str:
+    """Run Python in the names of the blocks before it; what it prints."""
+    printed = io.StringIO()
+    with contextlib.chdir(folder), contextlib.redirect_stdout(printed):
+        exec(compile(body, "README.md", "exec"), names)
+    return printed.getvalue()
+
+
+def run_block(block: Block, folder: Path, names: dict[str, Any]) -> str | None:
+    """Write the block to its file, or run it; None if there was nothing to run."""
+    named = FILE.match(block.body)
+    if block.marker is not None:
+        return None
+    if named is not None:
+        (folder / named["name"]).write_text(block.body, encoding="utf-8")
+        return None
+    if block.language == "sh":
+        return run_shell(block.body, folder)
+    if block.language == "python":
+        return run_python(block.body, folder, names)
+    return None
+
+
+def lines_of(text: str) -> list[str]:
+    """Lines without what differs between runs: times, places, empty lines."""
+    text = PLACE.sub("written to results/", TIME.sub("TIME", SECONDS.sub("# s", text)))
+    return [line.rstrip() for line in text.splitlines() if line.strip()]
+
+
+def shows(expected: str, printed: str) -> bool:
+    """Say whether the output is as expected, where "..." stands for any lines."""
+    parts = [r"(?:.*\n)*?" if e == "..." else re.escape(e + "\n") for e in lines_of(expected)]
+    return re.fullmatch("".join(parts), "".join(p + "\n" for p in lines_of(printed))) is not None
+
+
+def test_every_marker_is_known() -> None:
+    """A misspelt marker would except a block without a reason."""
+    found = list(blocks(README.read_text(encoding="utf-8")))
+    assert {b.marker for b in found if b.marker is not None} <= EXCEPTED.keys()
+    assert len([b for b in found if b.marker is None and b.language in ("sh", "python")]) >= 10
+    assert {b.language for b in found} <= {"sh", "python", "text", "toml"}
+
+
+def test_output_is_compared() -> None:
+    """The comparison of this file notices another number, and skips what may differ."""
+    assert shows("a 1\n...\nb 2.00 s\n", "a 1\n\nx\ny\nb 3.14 s  \n")
+    assert not shows("a 1\n", "a 2\n")
+    assert not shows("a 1\n...\n", "b\na 1\n")
+
+
+@pytest.mark.readme
+def test_readme_runs(tmp_path: Path) -> None:
+    """Every block that is not excepted runs, and prints what the README shows."""
+    names: dict[str, Any] = {}
+    for block in blocks(README.read_text(encoding="utf-8")):
+        where = f"README.md, line {block.line}"
+        try:
+            printed = run_block(block, tmp_path, names)
+        except Exception as error:
+            pytest.fail(f"{where}: {error}")
+        if printed is not None and block.output is not None:
+            assert shows(block.output, printed), f"{where} prints\n{printed}"
