@@ -79,6 +79,7 @@ def run(
     """
     from simulations.config import load_config, prepare
     from simulations.job import run_job
+    from simulations.output import check_target
     from simulations.tables import print_job
 
     overrides = _data_overrides(data, user, item, count, value, top)
@@ -100,7 +101,10 @@ def run(
         overrides.append(f"run.plugins={_toml([str(p.resolve()) for p in plugin])}")
     overrides += [*_extra(ctx.args), *(set_ or [])]
     quiet_flower()
-    prepared = prepare(load_config(config, overrides))
+    loaded = load_config(config, overrides)
+    if loaded.run.out:
+        check_target(Path(loaded.run.out))  # before anything is asked and spent
+    prepared = prepare(loaded)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

@@ -95,8 +95,7 @@ def write_results(prepared: Prepared, outcomes: Sequence[Outcome], out: str = ""
     first = outcomes[0]
     stamp = time.strftime("%Y%m%d-%H%M%S")
     target = Path(out or Path("results") / f"{prepared.config.name}-{stamp}").absolute()
-    if target.exists() and not (target / "config.json").exists() and any(target.iterdir()):
-        raise ValueError(f"{target} exists and is not a folder of results; it is left alone")
+    check_target(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     evaluation = evaluate(prepared, outcomes)
     part = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
@@ -118,6 +117,15 @@ def write_results(prepared: Prepared, outcomes: Sequence[Outcome], out: str = ""
         shutil.rmtree(part, ignore_errors=True)
         raise
     return target
+
+
+def check_target(target: Path) -> None:
+    """Raise ValueError if a path is taken by something else than a run's folder."""
+    taken = target.exists() and not target.is_dir()
+    if target.is_dir() and not (target / "config.json").exists():
+        taken = any(target.iterdir())
+    if taken:
+        raise ValueError(f"{target} exists and is not a folder of results; it is left alone")
 
 
 def estimate_frame(outcome: Outcome) -> pl.DataFrame | None:

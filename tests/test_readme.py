@@ -33,7 +33,7 @@ BLOCK = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 FILE = re.compile(r"# (?P<name>[\w-]+\.(?:py|toml))\n")
-SECONDS, TIME = re.compile(r"\d+\.\d\d s\b"), re.compile(r"\d{4}-\d\d-\d\d +\d\d:\d\d:\d\d")
+SECONDS, TIME = re.compile(r"\d+\.\d\d s\b"), re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d")
 PLACE = re.compile(r"written to /.*/results/")
 
 

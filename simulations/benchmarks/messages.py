@@ -59,7 +59,8 @@ def measure(*, quick: bool = False) -> Result:
         "merged and checked summary, divided by the number of nodes. Median of the rounds after "
         f"the first, {rounds - 1} on Ray and in process, {flower_rounds - 1} on Flower's runtime; "
         f"{turns} turns.",
-        "Calls in this process: the ClientApp alone on one core, no transport, no aggregation.",
+        "Calls in this process: the ClientApp alone on one core, no transport, no aggregation. Ray "
+        f"keeps {WORKERS} workers and the driver busy, so another program slows it more: see load.",
         f"Flower's runtime has {n_flower:,} nodes: a message costs it more the more there are.",
     )
     setting = f"{n_nodes:,} nodes of one user, replies of {REPLY_BYTES:,} bytes (d = {D:,})"

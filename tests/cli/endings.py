@@ -1,0 +1,35 @@
+"""A histogram that ends as its configuration says. Loaded as a plugin, as a user's own would be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from fedhist import Estimate, register_protocol
+from fedhist.curator import Curator
+from fedhist.protocol import Script
+from fedhist.protocols import BoundedHistogram
+
+
+@register_protocol
+@dataclass(frozen=True)
+class Ending(BoundedHistogram):
+    """A bounded histogram; ``asked`` names a file that exists once somebody was asked."""
+
+    name: ClassVar[str] = "test-ending"
+    ending: str = "ok"
+    asked: str = ""
+
+    def rounds(self, server: Curator) -> Script:
+        """Refuse before the first query; fail or crash after it."""
+        if self.ending == "refused":
+            return Estimate.refused("60 users are too few; at least 100 are needed")
+        if self.asked:
+            Path(self.asked).touch()
+        if self.ending == "ok":
+            return (yield from super().rounds(server))
+        yield self.query
+        if self.ending == "failed":
+            return Estimate.failed("the vote had no winner")
+        raise RuntimeError("the script broke")

@@ -1,0 +1,176 @@
+"""How a run ends, what it leaves behind, and what it never leaves behind."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import polars as pl
+import pytest
+from commands import Command
+
+import simulations.output as output
+from fedhist.errors import MissingReplies
+
+PNG = b"\x89PNG\r\n\x1a\n"
+FILES = {
+    *("config.json", "estimate.csv", "estimate.parquet"),
+    *("figure.png", "ledger.json", "metrics.json"),
+}
+
+
+def read(path: str) -> dict[str, object]:
+    return json.loads(Path(path).read_text())
+
+
+@pytest.mark.parametrize(("ending", "status"), [("ok", 0), ("refused", 3), ("failed", 4)])
+def test_the_exit_status_says_how_it_ended(run: Command, ending: str, status: int) -> None:
+    answer = run("--set", f"protocol.ending={ending}", "--out", "out")
+    assert answer.status == status
+    assert re.search(rf"^ status +{ending}", answer.out, re.MULTILINE)
+    written = {p.name for p in Path("out").iterdir()}
+    kept = FILES if ending == "ok" else {"config.json", "ledger.json", "metrics.json"}
+    assert written == kept
+    metrics = read("out/metrics.json")
+    assert metrics["status"] == ending
+    assert bool(metrics["reason"]) == (ending != "ok")
+
+
+def test_a_run_that_breaks_off_is_status_1(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*arguments: object) -> None:
+        raise MissingReplies(3, 1, {"TimeoutError": 2})
+
+    monkeypatch.setattr("simulations.job.execute", missing)
+    answer = run("--out", "out")
+    assert answer.status == 1
+    assert answer.err.startswith("error: MissingReplies: 2 of 3 replies are missing (1 came)")
+    assert "2 x TimeoutError" in answer.err
+    assert not Path("out").exists()
+
+
+def test_what_a_folder_holds(run: Command) -> None:
+    assert run("--out", "out", "--repeats", "3").status == 0
+    assert {p.name for p in Path("out").iterdir()} == FILES
+
+    csv, parquet = pl.read_csv("out/estimate.csv"), pl.read_parquet("out/estimate.parquet")
+    assert csv.equals(parquet)
+    assert csv.columns == ["key", "estimate", "stderr"]
+    assert csv["key"].to_list() == [f"item-{j:02d}" for j in range(1, 13)]
+
+    config = read("out/config.json")
+    assert config["resolved"]["seeds"] == [1, 2, 3]
+    assert config["resolved"]["protocol"]["clip"] == 5.0
+    assert {"fedhist", "python", "flwr", "ray", "numpy", "opendp"} <= config["versions"].keys()
+    assert "revision" in config
+    assert config["population"]["n_users"] == 60
+
+    metrics = read("out/metrics.json")
+    secret = metrics["NOT PRIVATE"]
+    assert secret["loss"] == "l1"
+    assert secret["repeats"] == 3
+    assert secret["measured"] > 0
+    assert secret["predicted"] > 0
+    assert secret["standard error"] > 0
+    assert metrics["rounds"][0]["replies"] == 3
+    assert not {"loss", "measured", "predicted", "truth"} & metrics.keys()
+
+    ledger = read("out/ledger.json")
+    assert ledger["guarantee"] == "(1, 1e-06)-DP per user, central trust, zero-out-user"
+    assert "one user's record is replaced by the empty one" in ledger["adjacency"]
+    assert ledger["charges"][0]["label"] == "gaussian"
+    assert ledger["spent epsilon"] == pytest.approx(1.0)
+
+    picture = Path("out/figure.png").read_bytes()
+    assert picture.startswith(PNG)
+    assert len(picture) > 5000
+
+
+def test_one_run_has_no_standard_error(run: Command) -> None:
+    run("--out", "out")
+    assert read("out/metrics.json")["NOT PRIVATE"]["standard error"] is None
+
+
+def test_a_private_number_of_users_is_kept_apart(run: Command) -> None:
+    """Under add-remove the number of users is private: nothing public may hold it."""
+    assert run("--protocol.adjacency", "add-remove-user", "--out", "out").status == 0
+    metrics = read("out/metrics.json")
+    assert "rounds" in metrics["NOT PRIVATE"]
+    assert "rounds" not in metrics
+    assert "n_users" not in metrics["public"]
+
+
+def test_the_table_says_what_matters(run: Command) -> None:
+    answer = run("--protocol.clip", "best", "--out", "out")
+    lines = answer.out.splitlines()
+    assert max(len(x) for x in lines if not x.startswith("written to")) <= 80
+    assert "(1, 1e-06)-DP per user, central trust, zero-out-user" in answer.out
+    assert "NOT PRIVATE" in answer.out
+    assert "was computed from the private data" in " ".join(answer.out.split())
+    assert "expected (exact formula)" in answer.out
+    assert f"written to {Path('out').resolve()}" in answer.out
+
+
+def test_a_seed_repeats_a_run_and_none_does_not(run: Command) -> None:
+    run("--seed", "4", "--out", "a")
+    run("--seed", "4", "--out", "b")
+    run("--seed", "-1", "--out", "c")
+    run("--seed", "-1", "--out", "d")
+    a, b, c, d = (Path(x, "estimate.csv").read_bytes() for x in "abcd")
+    assert a == b
+    assert len({a, c, d}) == 3
+
+
+def test_without_out_a_folder_is_named_after_the_configuration(run: Command) -> None:
+    run()
+    found = list(Path("results").iterdir())
+    assert len(found) == 1
+    assert found[0].name.startswith("small-2")
+
+
+def nothing_but(folder: Path, *names: str) -> bool:
+    return {p.name for p in folder.iterdir()} == {"small.toml", *names}
+
+
+def test_a_crash_leaves_nothing(run: Command, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="the script broke"):
+        run("--set", "protocol.ending=crash", "--out", "out")
+    assert nothing_but(tmp_path)
+
+
+def test_an_interrupt_while_writing_leaves_nothing_and_keeps_what_was_there(
+    run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("--out", "out").status == 0
+    before = {p.name: p.read_bytes() for p in Path("out").iterdir()}
+
+    def interrupt(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(output, "draw_estimate", interrupt)
+    for folder in ("out", "new"):
+        answer = run("--seed", "2", "--out", folder)
+        assert answer.status == 130
+        assert "interrupted; nothing was written" in answer.err
+    assert nothing_but(tmp_path, "out")
+    assert {p.name: p.read_bytes() for p in Path("out").iterdir()} == before
+
+
+def test_an_earlier_result_is_replaced_whole(run: Command) -> None:
+    assert run("--out", "out").status == 0
+    assert run("--set", "protocol.ending=failed", "--out", "out").status == 4
+    assert not Path("out/estimate.csv").exists()
+
+
+def test_a_folder_of_something_else_is_left_alone(run: Command, tmp_path: Path) -> None:
+    """And this is said before anybody is asked."""
+    Path("mine").mkdir()
+    Path("mine/thesis.txt").write_text("years")
+    for target in ("mine", "mine/thesis.txt"):
+        answer = run("--out", target, "--set", "protocol.asked=asked")
+        assert answer.status == 2
+        assert "is left alone" in answer.err
+    assert Path("mine/thesis.txt").read_text() == "years"
+    assert nothing_but(tmp_path, "mine")
+    Path("empty").mkdir()
+    assert run("--out", "empty").status == 0

@@ -1,0 +1,201 @@
+"""What is typed wrong is said so, with exit status 2 and without a traceback; the rest works."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from commands import PLUGIN, Command
+
+import fedhist as package
+
+
+def test_version(fedhist: Command) -> None:
+    assert fedhist("--version").out == f"fedhist {package.__version__}\n"
+
+
+WRONG = {
+    "an unknown configuration": (["quikstart"], "did you mean 'quickstart'?"),
+    "a missing file": (["absent.toml"], "no such configuration file: absent.toml"),
+    "an unknown table": (["quickstart", "--set", "runs.seed=1"], "did you mean 'run'?"),
+    "an unknown key of run": (["quickstart", "--set", "run.worker=1"], "did you mean 'workers'?"),
+    "an unknown parameter": (
+        ["quickstart", "--set", "protocol.epsilom=1"],
+        "unknown parameter of bounded-histogram 'epsilom'; did you mean 'epsilon'?",
+    ),
+    "an unknown population key": (
+        ["quickstart", "--population.n_user", "5"],
+        "population 'zipf' has no key 'n_user'; did you mean 'n_users'?",
+    ),
+    "an unknown protocol": (["quickstart", "--set", "protocol.name=meen"], "did you mean 'mean'?"),
+    "an unknown population": (
+        ["quickstart", "--set", "population.kind=zip"],
+        "did you mean 'zipf'?",
+    ),
+    "an unknown option": (["quickstart", "--epsilom", "1"], "unknown option '--epsilom'"),
+    "no value": (["quickstart", "--protocol.epsilon"], "'--protocol.epsilon' needs a value"),
+    "no equals sign": (["quickstart", "--set", "protocol.epsilon"], "reads table.key=value"),
+    "text for a number": (["quickstart", "--set", "protocol.epsilon=big"], "got 'big'"),
+    "text for a whole number": (["quickstart", "--set", "run.nodes=ten"], "got 'ten'"),
+    "a number for yes or no": (["quickstart", "--set", "protocol.nonneg=1"], "true or false"),
+    "a value out of range": (["quickstart", "--epsilon", "-1"], "epsilon must be positive"),
+    "an unknown runtime": (["quickstart", "--runtime", "slurm"], "one of inline, ray"),
+    "parameters that are missing": (
+        ["quickstart", "--set", "protocol.name=mean"],
+        "mean needs epsilon, high, low, samples_per_user",
+    ),
+    "a population that is incomplete": (
+        ["quickstart", "--set", "population.kind=uniform"],
+        "population 'uniform' needs n_users, samples_per_user",
+    ),
+    "a file that is left to the reader": (["lastfm"], "--set population.path=FILE, or --data FILE"),
+    "data that are missing": (
+        ["quickstart", "--data", "absent.csv", "--user", "a", "--item", "b"],
+        "no such file: absent.csv",
+    ),
+    "columns without data": (["quickstart", "--item", "b"], "--item describes --data"),
+    "users elsewhere": (
+        [
+            "quickstart",
+            "--set",
+            "population.kind=remote",
+            "--set",
+            'protocol.domain=["tea", "rye"]',
+        ],
+        "the population is remote",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_usage_is_explained(fedhist: Command, case: str, tmp_path: Path) -> None:
+    arguments, message = WRONG[case]
+    answer = fedhist("run", *arguments)
+    assert answer.status == 2
+    assert message in answer.err
+    assert answer.err.startswith("error: ")
+    assert answer.err.count("\n") == 1
+    assert answer.out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_without_its_choice(fedhist: Command, tmp_path: Path) -> None:
+    (tmp_path / "half.toml").write_text('[protocol]\nname = "mean"\n')
+    answer = fedhist("run", "half.toml")
+    assert answer.status == 2
+    assert "needs a table [population] with the key 'kind'" in answer.err
+    (tmp_path / "half.toml").write_text("[protocol\n")
+    answer = fedhist("run", "half.toml")
+    assert answer.status == 2
+    assert "is not TOML" in answer.err
+
+
+def test_a_plugin_that_is_missing_or_registers_nothing(fedhist: Command, tmp_path: Path) -> None:
+    answer = fedhist("protocols", "--plugin", "absent.py")
+    assert answer.status == 2
+    assert "no such plugin file" in answer.err
+    (tmp_path / "empty.py").write_text("x = 1\n")
+    answer = fedhist("protocols", "--plugin", "empty.py")
+    assert answer.status == 2
+    assert "registers no protocol" in answer.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--set", "protocol.epsilon=0.25", "--set", "run.seed=5"],
+        ["--epsilon", "0.25", "--seed", "5"],
+        ["--protocol.epsilon", "0.25", "--run.seed", "5"],
+        ["--protocol.epsilon=0.25", "--run.seed=5"],
+    ],
+    ids=["set", "plain", "dotted", "dotted-equals"],
+)
+def test_four_ways_to_say_the_same(run: Command, arguments: list[str], tmp_path: Path) -> None:
+    """All give the estimate of the file that says it itself."""
+    text = (tmp_path / "small.toml").read_text()
+    (tmp_path / "other.toml").write_text(
+        text.replace("1.0", "0.25").replace("seed = 1", "seed = 5")
+    )
+    assert run(*arguments, "--out", "a").status == 0
+    (tmp_path / "other.toml").replace(tmp_path / "small.toml")
+    assert run("--out", "b").status == 0
+    assert Path("a/estimate.csv").read_bytes() == Path("b/estimate.csv").read_bytes()
+
+
+def test_set_wins_over_the_plain_option(run: Command) -> None:
+    answer = run("--epsilon", "0.25", "--set", "protocol.epsilon=0.5")
+    assert "(0.5, 1e-06)-DP" in answer.out
+
+
+def test_your_own_events(run: Command, tmp_path: Path) -> None:
+    """--data replaces the population; columns are named or numbered; the domain is reported."""
+    rows = [(f"u{i}", f"item {i % 4}", 1 + i % 3) for i in range(40)]
+    frame = pl.DataFrame(rows, schema=["who", "what", "times"], orient="row")
+    frame.write_csv("mine.csv")
+    named = run("--data", "mine.csv", "--user", "who", "--item", "what", "--count", "times")
+    assert named.status == 2
+    assert "needs a public domain" in named.err
+    assert "--top" in named.err
+    columns = ["--user", "who", "--item", "what", "--count", "times", "--top", "3"]
+    named = run("--data", "mine.csv", *columns, "--out", "a")
+    assert named.status == 0, named.err
+    assert "NOT PRIVATE" in named.out
+    assert "the domain is the 3 most frequent items" in named.out
+    numbers = ["--user", "0", "--item", "1", "--count", "2", "--top", "3"]
+    assert run("--data", "mine.csv", *numbers, "--out", "b").status == 0
+    assert Path("a/estimate.csv").read_bytes() == Path("b/estimate.csv").read_bytes()
+    Path("public.txt").write_text("item 0\nitem 9\n")
+    public = run(
+        *["--data", "mine.csv", *columns[:-2], "--population.domain", "public.txt", "--out", "c"]
+    )
+    assert public.status == 0, public.err
+    assert "the domain is" not in public.out
+    assert pl.read_csv("c/estimate.csv")["key"].to_list() == ["item 0", "item 9"]
+
+
+def test_your_own_samples(fedhist: Command) -> None:
+    rows = [(f"u{i // 5}", 3.0 + (i % 5) / 4) for i in range(500 * 5)]
+    pl.DataFrame(rows, schema=["who", "stars"], orient="row").write_parquet("mine.parquet")
+    answer = fedhist(
+        *["run", "mean", "--data", "mine.parquet", "--user", "who", "--value", "stars"],
+        *["--protocol.low", "1", "--protocol.high", "5", "--epsilon", "4", "--runtime", "inline"],
+        *["--out", "out"],
+    )
+    assert answer.status == 0, answer.err
+    assert abs(pl.read_csv("out/estimate.csv")["estimate"][0] - 3.5) < 0.2  # seed 1 is fixed
+
+
+def test_lists_and_descriptions(fedhist: Command) -> None:
+    """What can be run, and one protocol whole, fit 80 columns."""
+    listed = fedhist("protocols", "--plugin", PLUGIN)
+    assert {"bounded-histogram", "mean", "test-ending"} <= set(listed.out.split())
+    one = fedhist("protocols", "mean")
+    assert "samples_per_user" in one.out
+    assert "required" in one.out
+    assert "epsilon-LDP" in one.out
+    assert "whole record is replaced" in one.out
+    assert ">>>" not in one.out
+    configs = fedhist("configs")
+    assert {"quickstart", "mean", "lastfm", "movielens"} <= set(configs.out.split())
+    for text in (listed.out, one.out, configs.out):
+        assert max(map(len, text.splitlines())) <= 80
+    answer = fedhist("protocols", "meen")
+    assert answer.status == 2
+    assert "did you mean 'mean'?" in answer.err
+
+
+def test_the_file_of_a_built_in_configuration_is_a_start(fedhist: Command) -> None:
+    Path("mine.toml").write_text(fedhist("configs", "quickstart").out)
+    arguments = ["--runtime", "inline", "--population.n_users", "100", "--nodes", "2"]
+    assert fedhist("run", "mine.toml", *arguments, "--out", "a").status == 0
+    assert fedhist("run", "quickstart", *arguments, "--out", "b").status == 0
+    assert Path("a/estimate.csv").read_bytes() == Path("b/estimate.csv").read_bytes()
+    assert fedhist("configs", "quikstart").status == 2
+
+
+@pytest.mark.parametrize("word", ["run", "protocols", "configs", "ledger", "validate"])
+def test_help_fits_and_says_what_the_arguments_are(fedhist: Command, word: str) -> None:
+    answer = fedhist(word, "--help")
+    assert answer.status == 0
+    assert f"fedhist {word}" in answer.out
