@@ -289,6 +289,15 @@ class Users:
         flat = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], sizes)
         return self._rebuild(self.ids[rows], indptr, flat)
 
+    def copy(self) -> Users:
+        """Return the same users in memory of their own; the vocabulary is shared."""
+        if self.items is not None:
+            v = self.items
+            mine = Items(v.vocabulary, v.indptr.copy(), v.item.copy(), v.count.copy())
+            return Users(self.ids.copy(), items=mine)
+        v2 = self.reals
+        return Users(self.ids.copy(), samples=Samples(v2.indptr.copy(), v2.values.copy()))
+
     def select(self, cohort: Cohort | None) -> Users:
         """Return the users of a cohort (all of them for None)."""
         if cohort is None:

@@ -26,10 +26,13 @@ from fedhist.errors import FedhistError, MissingReplies, PopulationError
 from fedhist.hosting import Config
 from fedhist.users import Users
 from simulations.flower_internals import FIRST_NODE_ID, act_as_server, set_message_id
-from simulations.workers import GuardLines, Worker
+from simulations.workers import GuardLines, Part, Worker
 
 BATCH = 256
 """Most messages per call of a worker."""
+
+PART_BYTES = 32 << 20
+"""Users travel to their worker in parts of about this size."""
 
 MOST_RESTARTS = 100
 """Replaced workers after which a run gives up: something kills them for a reason."""
@@ -48,8 +51,7 @@ class _Block:
     """One worker's nodes, and the worker that hosts them now."""
 
     first: int
-    edges: list[int]
-    users: Any
+    parts: list[Part]
     actor: Any = None
 
 
@@ -109,9 +111,10 @@ class RayGrid(Grid):
         try:
             n_workers = workers or int(ray.cluster_resources().get("CPU", 1))
             self._blocks = _blocks(users, nodes, max(1, min(n_workers, n_nodes)))
+            for block in self._blocks:  # all processes start at once, then each gets its users
+                block.actor = self._new_actor()
             for block in self._blocks:
-                self._start(block)
-            ray.get([b.actor.pid.remote() for b in self._blocks])
+                self._fill(block)
         except BaseException:
             self.close()
             raise
@@ -119,11 +122,20 @@ class RayGrid(Grid):
 
     # -- workers -------------------------------------------------------------------------------
 
-    def _start(self, block: _Block) -> None:
+    def _new_actor(self) -> Any:
         actor = ray.remote(Worker).options(**WORKER_OPTIONS)
-        block.actor = actor.remote(
-            block.users, block.edges, block.first, self._seed, self._owner, self._plugins
-        )
+        return actor.remote(self._seed, self._owner, self._plugins)
+
+    def _fill(self, block: _Block) -> None:
+        """Hand a worker its users part by part, so that no process maps a second copy of all."""
+        while True:
+            try:
+                for part in block.parts:
+                    ray.get(block.actor.take.remote(part))
+                return
+            except ray.exceptions.RayActorError:
+                self._count_restart()
+                block.actor = self._new_actor()
 
     def worker_pids(self) -> list[int]:
         """Return the process ids of the live workers."""
@@ -277,14 +289,18 @@ class RayGrid(Grid):
     def _replace(self, block: _Block, dead: Any) -> None:
         """Start a new worker for a block unless that has been done already."""
         if block.actor is dead and not _alive(dead):
-            self._restarts += 1
-            if self._restarts > MOST_RESTARTS:
-                raise MissingReplies(
-                    self.n_nodes,
-                    len(self._replies),
-                    {f"workers died {self._restarts} times: is there enough memory?": 1},
-                )
-            self._start(block)
+            self._count_restart()
+            block.actor = self._new_actor()
+            self._fill(block)
+
+    def _count_restart(self) -> None:
+        self._restarts += 1
+        if self._restarts > MOST_RESTARTS:
+            raise MissingReplies(
+                self.n_nodes,
+                len(self._replies),
+                {f"workers died {self._restarts} times: is there enough memory?": 1},
+            )
 
 
 SIMULATED_OWNER: Config = {"trust": "central", "epsilon": float("inf"), "noiseless": True}
@@ -300,14 +316,22 @@ def _alive(actor: Any) -> bool:
 
 
 def _blocks(users: Users, nodes: Sequence[Users], n_workers: int) -> list[_Block]:
-    """Cut the nodes into one contiguous block per worker and put their users in the store."""
+    """Cut the nodes into one contiguous block per worker, each in parts of some megabytes."""
     starts = np.concatenate(([0], np.cumsum([len(n) for n in nodes])))
     cuts = np.arange(n_workers + 1) * len(nodes) // n_workers
     blocks = []
     for a, b in pairwise(cuts.tolist()):
-        part = users.slice(int(starts[a]), int(starts[b]))
-        edges = (starts[a : b + 1] - starts[a]).tolist()
-        blocks.append(_Block(a, edges, ray.put(part)))
+        size = np.cumsum([0, *(n.nbytes for n in nodes[a:b])]) // PART_BYTES
+        firsts = [a, *(a + 1 + np.flatnonzero(np.diff(size[:-1]))).tolist(), b]
+        parts = [
+            Part(
+                first,
+                (starts[first : stop + 1] - starts[first]).tolist(),
+                users.slice(int(starts[first]), int(starts[stop])),
+            )
+            for first, stop in pairwise(firsts)
+        ]
+        blocks.append(_Block(a, parts))
     return blocks
 
 

@@ -1,7 +1,7 @@
 """A Ray actor that hosts many Flower nodes and answers messages in batches.
 
-The actor keeps nothing that matters: its nodes' data come from the object store, and what the
-guard has to remember travels with each batch, so a killed worker loses nothing.
+The actor keeps nothing that matters: its nodes' data are the driver's, and what the guard has to
+remember travels with each batch, so a killed worker loses nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from flwr.app import Context, Error, Message, RecordDict
 
@@ -25,33 +27,53 @@ CLIENT_APP_RAISED = 2
 GuardLines = tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Part:
+    """Consecutive nodes with their users.
+
+    Attributes
+    ----------
+    first_node : int
+        Index of the first node.
+    edges : list of int
+        User numbers at which the nodes begin and end, within ``users``.
+    users : Users
+    """
+
+    first_node: int
+    edges: list[int]
+    users: Users
+
+
 class BlockHost:
-    """Sets up the nodes of one block of users; a Host for the ClientApp.
+    """Sets up the nodes of a worker; a Host for the ClientApp.
 
     Parameters
     ----------
-    users : Users
-        The users of all nodes of the block.
-    edges : sequence of int
-        User numbers at which the nodes begin and end, within the block.
-    first_node : int
-        Index of the block's first node.
     seed : int
     owner : mapping
         The owner's policy, the same for every simulated node.
     """
 
-    def __init__(
-        self, users: Users, edges: Sequence[int], first_node: int, seed: int, owner: Config
-    ) -> None:
-        self._users, self._edges, self._first = users, edges, first_node
+    def __init__(self, seed: int, owner: Config) -> None:
         self._seed, self._owner = seed, owner
+        self._parts: list[Part] = []
+
+    def take(self, part: Part) -> None:
+        """Take in the next nodes, copied out of the memory that carried them."""
+        users = part.users.copy()
+        if self._parts and users.items is not None:
+            shared = self._parts[0].users.vocabulary
+            if users.vocabulary == shared:
+                users = Users(users.ids, items=replace(users.items, vocabulary=shared))
+        self._parts.append(replace(part, users=users))
 
     def node(self, run_config: Config, node_config: Config) -> NodeSetup:
         """Set up the node with the given partition id."""
         index = int(node_config["partition-id"])
-        i = index - self._first
-        users = self._users.slice(self._edges[i], self._edges[i + 1])
+        part = self._parts[bisect_right(self._parts, index, key=lambda p: p.first_node) - 1]
+        i = index - part.first_node
+        users = part.users.slice(part.edges[i], part.edges[i + 1])
         return NodeSetup(users, index, self._seed, self._owner)
 
     def server(self, run_config: Config) -> ServerSetup:
@@ -64,28 +86,25 @@ class Worker:
 
     Parameters
     ----------
-    users, edges, first_node, seed, owner
+    seed, owner
         As in :class:`BlockHost`.
     plugins : sequence of str
         Files whose protocols may be asked for.
     """
 
-    def __init__(
-        self,
-        users: Users,
-        edges: Sequence[int],
-        first_node: int,
-        seed: int,
-        owner: Config,
-        plugins: Sequence[str],
-    ) -> None:
+    def __init__(self, seed: int, owner: Config, plugins: Sequence[str]) -> None:
         load_builtin()
         for plugin in plugins:
             load_plugin(plugin)
-        set_host(BlockHost(users, edges, first_node, seed, owner))
+        self._host = BlockHost(seed, owner)
+        set_host(self._host)
         client.forget_nodes()
         gc.collect()
         gc.freeze()  # what is imported stays: no need to walk it again while messages are answered
+
+    def take(self, part: Part) -> None:
+        """Take in the next nodes of this worker, in order."""
+        self._host.take(part)
 
     def pid(self) -> int:
         """Return the process id (to wait until the worker is up, and to kill it in tests)."""

@@ -24,7 +24,7 @@ from simulations.flower_internals import FIRST_NODE_ID, act_as_server, simulate
 from simulations.grid import SIMULATED_OWNER
 from simulations.populations import population
 from simulations.run import DriverHost, Options, execute, noise_source
-from simulations.workers import BlockHost
+from simulations.workers import BlockHost, Part
 
 WORKERS = 2
 D = 1000
@@ -90,7 +90,9 @@ def calls(users: Users, rounds: int) -> list[float]:
     job = protocol(users, rounds)
     act_as_server(run_id=1)
     client.forget_nodes()
-    set_host(BlockHost(users, range(n + 1), 0, SEED, SIMULATED_OWNER))
+    host = BlockHost(SEED, SIMULATED_OWNER)
+    host.take(Part(0, list(range(n + 1)), users))
+    set_host(host)
     state = [Context(1, FIRST_NODE_ID + i, {"partition-id": i}, RecordDict(), {}) for i in range(n)]
     taken = []
     try:
