@@ -94,18 +94,29 @@ def spent(entries: Sequence[Entry], delta: float) -> Spent:
         ``epsilon`` is infinite where neither composition reaches ``delta``.
     """
     worst: Spent | None = None
-    for eps, dlt, rho, slack in _totals(entries):
+    for eps, dlt, rho, slack, other_eps, other_dlt in _totals(entries):
         basic = eps if dlt <= delta * SLACK else math.inf
-        concentrated = math.inf
-        if math.isfinite(rho) and delta > slack:
-            concentrated = zcdp_epsilon(rho, delta - slack)
-        total = Spent(min(basic, concentrated), delta, eps, dlt, rho, slack)
+        # zCDP for what has a rho; what has none is added to its epsilon and delta
+        concentrated, left = math.inf, delta - slack - other_dlt
+        if rho == 0 and left >= 0:
+            concentrated = other_eps
+        elif left > 0:
+            concentrated = other_eps + zcdp_epsilon(rho, left)
+        known = math.inf if other_eps or other_dlt else rho
+        total = Spent(min(basic, concentrated), delta, eps, dlt, known, slack)
         if worst is None or total.epsilon > worst.epsilon:
             worst = total
     return worst or Spent(0.0, delta, 0.0, 0.0, 0.0, 0.0)
 
 
-def _totals(entries: Iterable[Entry]) -> list[tuple[float, float, float, float]]:
+def whole(entries: Sequence[Entry]) -> Release:
+    """Bound a run by one release: no user has spent more of it in any currency."""
+    totals = np.array(_totals(entries) or [(0.0,) * 6])
+    eps, dlt, rho, slack, other_eps, other_dlt = totals.max(axis=0).tolist()
+    return Release(eps, dlt, math.inf if other_eps or other_dlt else rho, slack)
+
+
+def _totals(entries: Iterable[Entry]) -> list[tuple[float, ...]]:
     """Sum the costs at every atom of the cohorts' intervals; salts combine freely."""
     by_salt: dict[int | None, list[Entry]] = {}
     for e in entries:
@@ -116,12 +127,16 @@ def _totals(entries: Iterable[Entry]) -> list[tuple[float, float, float, float]]
         atoms = []
         for x in cuts:
             inside = [e for e in group if e.cohort is None or e.cohort.lo <= x < e.cohort.hi]
-            costs = [
-                (e.release.epsilon, e.release.delta, e.release.rho, e.release.slack) for e in inside
-            ]
-            atoms.append(np.sum(costs, axis=0) if costs else np.zeros(4))
+            costs = [_cost(e.release) for e in inside]
+            atoms.append(np.sum(costs, axis=0) if costs else np.zeros(6))
         choices.append(atoms)
     if math.prod(len(a) for a in choices) > MOST_COMBINATIONS:
         choices = [[np.max(a, axis=0)] for a in choices]
-    totals = {tuple(np.sum(c, axis=0).tolist()) for c in itertools.product(*choices) if c}
-    return [(a, b, c, d) for a, b, c, d in totals]
+    return list({tuple(np.sum(c, axis=0).tolist()) for c in itertools.product(*choices) if c})
+
+
+def _cost(r: Release) -> tuple[float, ...]:
+    """Basic (epsilon, delta); (rho, slack) where known; (epsilon, delta) of what has no rho."""
+    if math.isfinite(r.rho):
+        return r.epsilon, r.delta, r.rho, r.slack, 0.0, 0.0
+    return r.epsilon, r.delta, 0.0, 0.0, r.epsilon, r.delta

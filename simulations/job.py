@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedhist.errors import BudgetExceeded
 from simulations.config import Prepared
 from simulations.output import Evaluation, evaluate, write_results
 from simulations.run import Outcome, execute
@@ -30,7 +31,7 @@ def run_job(prepared: Prepared, progress: Progress | None = None) -> Finished:
 
     Raises
     ------
-    BudgetExceeded
+    CapExceeded
         If the data set's ledger does not allow the run; nothing has been asked then.
     """
     table = prepared.config.run
@@ -39,21 +40,33 @@ def run_job(prepared: Prepared, progress: Progress | None = None) -> Finished:
             "the population is remote: its users are asked by a deployment (flwr run), not here"
         )
     ledger = DataLedger(table.ledger) if table.ledger else None
+    # every repeat is a release of its own; all are reserved before anybody is asked
+    lines = reserve(ledger, prepared, table.repeats) if ledger is not None else []
     outcomes = []
     with _runtime(table.runtime, table.workers, table.ray_address):
         for repeat in range(table.repeats):
             seed = {"seed": table.seed + repeat} if table.seed >= 0 else {}
             options = table.options(progress=progress, **seed)
-            line = None
-            if ledger is not None:
-                line = ledger.reserve(prepared.config.name, prepared.protocol.guarantee)
             outcome = execute(prepared.protocol, prepared.loaded.users, options)
             outcomes.append(outcome)
-            if ledger is not None and line is not None:
+            if ledger is not None:
                 refused = outcome.estimate.status == "refused"
-                ledger.settle(line, None if refused else outcome.estimate.ledger)
+                ledger.settle(lines[repeat], None if refused else outcome.estimate.ledger)
     folder = write_results(prepared, outcomes, table.out)
     return Finished(prepared, outcomes, evaluate(prepared, outcomes), folder)
+
+
+def reserve(ledger: DataLedger, prepared: Prepared, repeats: int) -> list[int]:
+    """Reserve the guarantee of every repeat, or of none."""
+    lines: list[int] = []
+    try:
+        for _ in range(repeats):
+            lines.append(ledger.reserve(prepared.config.name, prepared.protocol.guarantee))
+    except BudgetExceeded:
+        for line in lines:
+            ledger.settle(line, None)
+        raise
+    return lines
 
 
 def _runtime(name: str, workers: int, address: str) -> AbstractContextManager[object]:

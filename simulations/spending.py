@@ -19,10 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from fedhist.errors import BudgetExceeded
-from fedhist.ledger import SLACK, Entry, Ledger, spent
-from fedhist.privacy import Guarantee, Release
+from fedhist.ledger import SLACK, Entry, Ledger, spent, whole
+from fedhist.privacy import Guarantee, Release, approximate, pure
 
 FORMAT = 1
+
+
+class CapExceeded(BudgetExceeded):
+    """A run would pass the cap of its data set; nobody was asked and nothing is written."""
 
 
 @dataclass(frozen=True)
@@ -102,25 +106,27 @@ class DataLedger:
 
         Raises
         ------
-        BudgetExceeded
+        CapExceeded
             If the run would pass the cap; nothing is written.
         """
+        epsilon, delta = guarantee.epsilon, guarantee.delta
+        cost = approximate(epsilon, delta) if delta else pure(epsilon)
         line = Spending(
             time.strftime("%Y-%m-%d %H:%M:%S"),
             what,
             guarantee.trust.value,
             guarantee.adjacency.value,
-            guarantee.epsilon,
-            guarantee.delta,
-            math.inf,
-            0.0,
+            cost.epsilon,
+            cost.delta,
+            cost.rho,
+            cost.slack,
             "reserved",
         )
         with self._locked():
             cap, lines = self.read()
             after = _total([*lines, line], cap.delta)
             if after > cap.epsilon * SLACK:
-                raise BudgetExceeded(
+                raise CapExceeded(
                     f"{self.path}: this run would bring what is released to epsilon = {after:g} "
                     f"at delta = {cap.delta:g}; the cap is {cap.epsilon:g} and "
                     f"{_total(lines, cap.delta):g} is spent"
@@ -130,22 +136,17 @@ class DataLedger:
 
     def settle(self, number: int, ledger: Ledger | None) -> None:
         """Replace a reservation by what the run spent (nothing, for a refused one)."""
-        total = spent(ledger.entries, 0.0) if ledger is not None else None
+        cost = whole(ledger.entries if ledger is not None else ())
         with self._locked():
             cap, lines = self.read()
-            line = lines[number]
-            if total is None:
-                line = replace(line, epsilon=0.0, delta=0.0, rho=0.0, state="refused")
-            else:
-                line = replace(
-                    line,
-                    epsilon=total.basic_epsilon,
-                    delta=total.basic_delta,
-                    rho=total.rho,
-                    slack=total.slack,
-                    state="spent",
-                )
-            lines[number] = line
+            lines[number] = replace(
+                lines[number],
+                epsilon=cost.epsilon,
+                delta=cost.delta,
+                rho=cost.rho,
+                slack=cost.slack,
+                state="refused" if ledger is None else "spent",
+            )
             self._write(cap, lines)
 
     def _write(self, cap: Cap, lines: list[Spending]) -> None:

@@ -36,7 +36,7 @@ from server.thresholds import reference_clip, sensitivity_multipliers, sqrt_up
 ROUNDING = 1 + 1e-9
 """Room for the rounding of doubles when a real-valued message is checked."""
 
-GRID_STEPS = 1024
+GRID_STEPS = 1 << 20
 """Grid steps per clip of ``grid = "default"``."""
 
 
