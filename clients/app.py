@@ -35,7 +35,7 @@ def answer(message: Message, context: Context) -> Message:
     if folder is None:
         return Message(node.answer(message.content, ContextStore(context.state)), reply_to=message)
     try:
-        reply = node.answer(message.content, FolderStore(str(folder)))
+        reply = node.answer(message.content, FolderStore(str(folder), node.setup.index))
     except WireError:
         raise
     except Exception as error:

@@ -44,8 +44,9 @@ class Policy:
         Queries that may be asked; empty allows every registered one.
     salts : tuple of int
         Cohort salts that may be used; empty allows any.
-    noiseless : bool
-        Whether queries without noise (epsilon = inf) are answered. Never in a deployment.
+    simulated : bool
+        Whether the users are made up: only then are queries answered that have no noise
+        (epsilon = inf) or whose floating-point noise leaks in its low bits.
     """
 
     trust: str = Trust.LOCAL.value
@@ -53,20 +54,20 @@ class Policy:
     max_epsilon: float = float("inf")
     wire_names: tuple[str, ...] = ()
     salts: tuple[int, ...] = ()
-    noiseless: bool = False
+    simulated: bool = False
 
     def __post_init__(self) -> None:
         if self.trust not in (Trust.LOCAL.value, Trust.CENTRAL.value):
             raise ValueError(f"trust must be 'local' or 'central', got {self.trust!r}")
-        if not isinstance(self.noiseless, bool):
-            raise ValueError(f"noiseless must be true or false, got {self.noiseless!r}")
+        if not isinstance(self.simulated, bool):
+            raise ValueError(f"simulated must be true or false, got {self.simulated!r}")
         if not self.epsilon > 0 or not self.max_epsilon > 0:
             raise ValueError(
                 f"a policy's budgets must be positive, got {self.epsilon}, {self.max_epsilon}"
             )
 
 
-SIMULATION = Policy(trust="central", epsilon=float("inf"), noiseless=True)
+SIMULATION = Policy(trust="central", epsilon=float("inf"), simulated=True)
 """What the simulation allows: everything; the run's own ledger limits it."""
 
 
@@ -141,8 +142,13 @@ class Guard:
         cost = query.release.epsilon
         if query.trust is Trust.LOCAL and not 0 < cost <= policy.max_epsilon:
             raise Refusal(f"the query costs epsilon = {cost:g}; at most {policy.max_epsilon:g}")
-        if cost == float("inf") and not policy.noiseless:
+        if cost == float("inf") and not policy.simulated:
             raise Refusal("a query without noise (epsilon = inf) is never answered here")
+        if query.trust is Trust.LOCAL and not query.exact and not policy.simulated:
+            raise Refusal(
+                f"the noise of {query.wire_name!r} is floating-point, whose low bits depend on "
+                'the data; a real client answers in bits only (kind = "onebit")'
+            )
         if any(a.digest == question.digest for a in self.answered):
             return None
         entry = Answered(question.digest, cost)

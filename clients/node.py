@@ -21,7 +21,7 @@ POLICY_KEYS = {
     "max-epsilon": "max_epsilon",
     "queries": "wire_names",
     "salts": "salts",
-    "noiseless": "noiseless",
+    "simulated": "simulated",
 }
 
 

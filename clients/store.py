@@ -16,6 +16,8 @@ from flwr.app import ConfigRecord, RecordDict
 
 from clients.guard import Answered
 from fedhist.codec import array_from_json, array_to_json
+from fedhist.errors import FedhistError
+from fedhist.journal import sync_folder
 from fedhist.wire import ARRAYS, HEAD, pack_record, unpack_record
 
 GUARD = "fedhist.guard"
@@ -101,17 +103,30 @@ class FolderStore(Store):
     ----------
     folder : path
         Owned by the node's owner; made if it does not exist.
+    node : int
+        Index of the node; a folder serves one node only.
+
+    Raises
+    ------
+    FedhistError
+        If the folder serves another node.
     """
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, node: int = 0) -> None:
         self._folder = Path(folder)
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._log = self._folder / "answered.jsonl"
+        owner = self._folder / "node"
+        if not owner.exists():
+            _write(owner, f"{node}\n", os.O_TRUNC)
+        elif owner.read_text() != f"{node}\n":
+            raise FedhistError(f"the guard's folder belongs to node {owner.read_text().strip()}")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the folder against other processes of this node."""
-        with (self._folder / "lock").open("w") as f:
+        fd = os.open(self._folder / "lock", os.O_WRONLY | os.O_CREAT, 0o600)
+        with os.fdopen(fd, "w") as f:
             fcntl.flock(f, fcntl.LOCK_EX)
             yield
 
@@ -154,3 +169,4 @@ def _write(path: Path, text: str, mode: int) -> None:
         f.write(text)
         f.flush()
         os.fsync(f.fileno())
+    sync_folder(path.parent)

@@ -8,6 +8,7 @@ restart returns the journalled value: nothing is ever drawn twice.
 from __future__ import annotations
 
 import math
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar
@@ -91,7 +92,7 @@ class Curator:
     @property
     def grade(self) -> str:
         """Grade of the noise; a script that needs integer noise for "secure" can refuse."""
-        return self._noise(0).grade
+        return str(getattr(self._noise, "grade", "")) or self._noise(0).grade
 
     def _release(
         self, label: str, cost: Release, draw: Callable[[NoiseSource], ArrayLike]
@@ -101,7 +102,7 @@ class Curator:
         before = self._journal.released(index, label)
         if before is not None:
             return before
-        value = np.asarray(draw(self._noise(index)))
+        value = np.array(draw(self._noise(index)))  # a copy: the exact value is wiped later
         self._journal.release(index, label, value)
         return value
 
@@ -127,7 +128,7 @@ class Curator:
         """Release value + Gaussian noise by the analytic mechanism: (epsilon, delta)-DP."""
         x = np.asarray(value, dtype=np.float64)
         multiplier = gaussian_multiplier(epsilon, delta)
-        std = _sensitivity(l2_sensitivity) * multiplier
+        std = _size(l2_sensitivity, multiplier)
         cost = gaussian(multiplier, epsilon, delta) if multiplier else approximate(epsilon, delta)
         return self._release(label, cost, lambda n: x + n.gaussian(x.shape, std) if std else x)
 
@@ -141,7 +142,7 @@ class Curator:
         x = np.asarray(value, dtype=np.float64)
         if not rho > 0:
             raise ValueError(f"rho must be positive, got {rho}")
-        std = _sensitivity(l2_sensitivity) * math.sqrt(0.5 / rho)
+        std = _size(l2_sensitivity, math.sqrt(0.5 / rho))
         cost = zcdp(rho, math.inf, 0.0)
         return self._release(label, cost, lambda n: x + n.gaussian(x.shape, std) if std else x)
 
@@ -174,7 +175,7 @@ class Curator:
         """Release integers + discrete Gaussian noise calibrated by zCDP: (epsilon, delta)-DP."""
         x = _integers(value)
         rho = zcdp_rho(epsilon, delta)
-        std = _sensitivity(l2_sensitivity) * math.sqrt(0.5 / rho)
+        std = _size(l2_sensitivity, math.sqrt(0.5 / rho))
         return self._release(
             label,
             zcdp(rho, epsilon, delta),
@@ -281,15 +282,19 @@ def _unpack_keyed(packed: Array) -> Keyed:
     return Keyed(Keys(offsets, packed[ends[1] :]), values)
 
 
-def _sensitivity(value: float) -> float:
-    if not 0 <= value < math.inf:
-        raise ValueError(f"a sensitivity must be non-negative and finite, got {value}")
-    return value
-
-
 def _scale(l1_sensitivity: float, epsilon: float) -> float:
     check_budget(epsilon)
-    return 0.0 if math.isinf(epsilon) else _sensitivity(l1_sensitivity) / epsilon
+    return _size(l1_sensitivity, 1 / epsilon)
+
+
+def _size(sensitivity: float, multiplier: float) -> float:
+    """Size of the noise; 0 (no noise) only for sensitivity 0 or a budget without end."""
+    if not 0 <= sensitivity < math.inf:
+        raise ValueError(f"a sensitivity must be non-negative and finite, got {sensitivity}")
+    size = sensitivity * multiplier
+    if sensitivity > 0 and multiplier > 0 and size < sys.float_info.min:
+        raise ValueError(f"noise of size {sensitivity} x {multiplier} vanishes in doubles")
+    return size
 
 
 def _integers(value: ArrayLike) -> NDArray[np.int64]:

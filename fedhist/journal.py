@@ -6,10 +6,11 @@ central summaries are kept beside it only until everything drawn from them is jo
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -32,15 +33,18 @@ class Journal:
     Raises
     ------
     FedhistError
-        If a line other than a torn last one cannot be read.
+        If a line other than a torn last one cannot be read, or another process holds the
+        journal: two runs on one journal would both draw.
     """
 
     def __init__(self, folder: str | Path | None = None) -> None:
         self._folder = Path(folder) if folder is not None else None
         self._lines: list[Line] = []
         self._exact: dict[int, Summary] = {}
+        self._lock: IO[str] | None = None
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._lock = _exclusive(self._folder / "lock")
             self._read(self._folder / "journal.jsonl")
 
     def _read(self, file: Path) -> None:
@@ -59,6 +63,12 @@ class Journal:
         if torn:  # a write that was cut off: its value was never used
             with file.open("r+b") as f:
                 f.truncate(len(raw) - len(torn))
+
+    def close(self) -> None:
+        """Let another process have the folder; the run has ended."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     def append(self, line: Line) -> None:
         """Write one line and force it to disk."""
@@ -181,6 +191,17 @@ def _encoded(arrays: dict[str, Array]) -> dict[str, Any]:
     return {k: array_to_json(v) for k, v in arrays.items()}
 
 
+def _exclusive(path: Path) -> IO[str]:
+    """Lock a file for as long as the returned object lives (or its process)."""
+    held = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w")
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        held.close()
+        raise FedhistError(f"the journal in {path.parent} is in use by another run") from None
+    return held
+
+
 def _write_private(path: Path, data: bytes, *, append: bool = False) -> None:
     """Write with mode 0600 and fsync; whole files appear at once or not at all."""
     target = path if append else path.with_suffix(path.suffix + ".part")
@@ -197,3 +218,13 @@ def _write_private(path: Path, data: bytes, *, append: bool = False) -> None:
         raise
     if not append:
         os.replace(target, path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Force a folder's entries to disk, so that a power cut loses no new file."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

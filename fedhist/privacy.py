@@ -117,7 +117,7 @@ def pure(epsilon: float) -> Release:
     ----------
     .. [1] Bun & Steinke, "Concentrated differential privacy", TCC 2016, Prop. 1.4.
     """
-    return Release(epsilon, 0.0, epsilon**2 / 2)
+    return Release(epsilon, 0.0, epsilon * epsilon / 2)
 
 
 def bounded_range(epsilon: float) -> Release:
@@ -127,7 +127,7 @@ def bounded_range(epsilon: float) -> Release:
     ----------
     .. [1] Cesar & Rogers, "Bounding, concentrating, and truncating", ALT 2021.
     """
-    return Release(epsilon, 0.0, epsilon**2 / 8)
+    return Release(epsilon, 0.0, epsilon * epsilon / 8)
 
 
 def approximate(epsilon: float, delta: float) -> Release:

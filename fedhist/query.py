@@ -255,6 +255,15 @@ class Query(ABC):
         """What answering costs one user: EXACT (nothing yet) for central queries."""
         return EXACT
 
+    @property
+    def exact(self) -> bool:
+        """Whether a local answer keeps its promise as it is drawn, not only in real arithmetic.
+
+        True for reports built from bits against integer thresholds. False, the default, for
+        floating-point noise: its low bits depend on the data, so real clients refuse it.
+        """
+        return False
+
     @abstractmethod
     def answer(self, users: Users, rng: Streams) -> Report:
         """Run the client half for a batch of users; never raises for a user's data.

@@ -93,33 +93,45 @@ class Session:
 
     def _check_journal(self) -> None:
         """Refuse to go on with another protocol's journal, or another configuration's."""
-        digest = protocol_digest(self.protocol)
+        run = {"digest": protocol_digest(self.protocol), "grade": self._curator.grade}
         line = self.journal.find("run", 0)
         if line is None:
-            self.journal.append({"kind": "run", "index": 0, "digest": digest})
-        elif line["digest"] != digest:
+            self.journal.append({"kind": "run", "index": 0} | run)
+        elif {k: line.get(k) for k in run} != run:
             raise FedhistError(
-                f"the journal belongs to another run or another configuration than {self.protocol}"
+                "the journal belongs to another run, another configuration or another grade of "
+                f"noise than {run['grade']} noise for {self.protocol}"
             )
 
     def _step(self, summary: Summary | None) -> None:
         answered, index = self.query, self.round_index
         self._curator.cohort = answered.cohort if answered is not None else None
         try:
-            query = next(self._script) if summary is None else self._script.send(summary)
-        except StopIteration as stop:
-            if not isinstance(stop.value, Estimate):
-                raise FedhistError(
-                    f"the script of {self.protocol.name} returned {stop.value!r}, not an Estimate"
-                ) from None
-            self.query, self.estimate = None, stop.value.with_ledger(self.ledger)
+            try:
+                query = next(self._script) if summary is None else self._script.send(summary)
+            except StopIteration as stop:
+                self._conclude(stop.value)
+            else:
+                self._send_out(query)
         except Exception:
             self.journal.drop_exact(index)  # not forgotten: a replay has to ask for it again
             raise
-        else:
-            self._send_out(query)
-        if answered is not None and answered.trust is Trust.CENTRAL:
+        if answered is not None and answered.trust is Trust.CENTRAL and summary is not None:
             self.journal.forget_exact(index)
+            _wipe(summary)
+        if self.query is None:
+            self.journal.close()
+
+    def _conclude(self, returned: object) -> None:
+        """End the run with what the script returned."""
+        name = self.protocol.name
+        if not isinstance(returned, Estimate):
+            raise FedhistError(f"the script of {name} returned {returned!r}, not an Estimate")
+        if returned.status == "refused" and (self.ledger.entries or self.round_index >= 0):
+            raise FedhistError(
+                f"the script of {name} refuses after it has asked or spent: that is a failure"
+            )
+        self.query, self.estimate = None, returned.with_ledger(self.ledger)
 
     def _send_out(self, query: Query) -> None:
         """Make a query pending: charge it if it is local, and journal which one it is."""
@@ -148,3 +160,13 @@ class Session:
                 f"{digest}: the journal belongs to another run or another configuration"
             )
         self.query = query
+
+
+def _wipe(summary: Summary) -> None:
+    """Zero an exact summary in place: a script that kept it has nothing left to release."""
+    for a in (*summary.sums.values(), *summary.rows.values()):
+        if a.flags.writeable:
+            a.fill(0)
+    for part in summary.keyed.values():
+        if part.values.flags.writeable:
+            part.values.fill(0)

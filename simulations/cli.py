@@ -276,6 +276,11 @@ def main() -> None:
     try:
         cli()
     except (ValueError, FedhistError, OSError) as e:
+        from simulations.spending import CapExceeded
+
+        if isinstance(e, CapExceeded):
+            errors.print(f"[bold red]refused:[/] {e}", soft_wrap=True)
+            sys.exit(EXIT_CODES["refused"])
         usage = isinstance(e, ValueError | OSError | PopulationError)
         errors.print("[bold red]error:[/] ", end="")
         what = str(e) if usage else f"{type(e).__name__}: {e}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +14,27 @@ from matplotlib.figure import Figure
 from fedhist.protocol import Estimate, Protocol
 from fedhist.query import Array
 
-Z95 = 1.96
+WIDTH = 1.96
 MOST_LABELS = 40
-INTERVAL = "95% interval of the noise (clipping bias apart)"
+INTERVAL = "± 1.96 standard errors of the noise (clipping bias apart)"
 BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#555555"
 """Okabe and Ito's colours, which colour-blind readers can tell apart."""
 
 
 def draw_estimate(
-    estimate: Estimate, truth: Array | None, protocol: Protocol, path: str | Path
+    estimate: Estimate,
+    truth: Array | None,
+    protocol: Protocol,
+    path: str | Path,
+    not_private: Sequence[str] = (),
 ) -> None:
-    """Draw an estimate with 95% intervals, over the truth where it is known, to a PNG file."""
+    """Draw an estimate with its intervals, over the truth where it is known, to a PNG file."""
     if estimate.value is None:
         raise ValueError(f"a {estimate.status} estimate has nothing to draw")
     value = np.atleast_1d(np.asarray(estimate.value, dtype=np.float64))
     half = None
     if estimate.stderr is not None:
-        half = Z95 * np.broadcast_to(np.asarray(estimate.stderr, dtype=np.float64), value.shape)
+        half = WIDTH * np.broadcast_to(np.asarray(estimate.stderr, dtype=np.float64), value.shape)
     with mpl.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
         figure = Figure(figsize=(8, 2.2 if len(value) == 1 else 4.2), layout="constrained")
         axes = figure.subplots()
@@ -37,14 +43,24 @@ def draw_estimate(
             axes.set_xlabel(f"{protocol.target} (units of the samples)")
         else:
             _draw_vector(axes, value, half, truth, estimate)
-        axes.set_title(f"{protocol.name}: {protocol.guarantee}", loc="left", fontsize=9)
+        title = [f"{protocol.name}: {protocol.guarantee}"]
+        title += textwrap.wrap("; ".join(f"NOT PRIVATE: {x}" for x in not_private), 120)
+        axes.set_title("\n".join(title), loc="left", fontsize=9)
         if axes.get_legend_handles_labels()[1]:
             axes.legend(frameon=False)
         figure.savefig(path, dpi=150)
 
 
 def _draw_number(axes: Any, value: Array, half: Array | None, truth: Array | None) -> None:
-    axes.errorbar(value, [0], xerr=half, fmt="o", color=BLUE, capsize=4, label="estimate, 95%")
+    axes.errorbar(
+        value,
+        [0],
+        xerr=half,
+        fmt="o",
+        color=BLUE,
+        capsize=4,
+        label="estimate ± 1.96 standard errors",
+    )
     if truth is not None:
         x = float(np.atleast_1d(truth)[0])
         axes.axvline(x, color=ORANGE, linestyle="--", label="truth (NOT PRIVATE)")

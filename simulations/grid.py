@@ -303,7 +303,7 @@ class RayGrid(Grid):
             )
 
 
-SIMULATED_OWNER: Config = {"trust": "central", "epsilon": float("inf"), "noiseless": True}
+SIMULATED_OWNER: Config = {"trust": "central", "epsilon": float("inf"), "simulated": True}
 """What simulated nodes allow: everything; the run's own ledger limits it."""
 
 

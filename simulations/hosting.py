@@ -44,10 +44,10 @@ OWNER_KEYS = (
     *POLICY_KEYS,
     *READER_KEYS,
 )
-"""What an owner may configure: ``flower-supernode --node-config``. Not "noiseless": that is for
+"""What an owner may configure: ``flower-supernode --node-config``. Not "simulated": that is for
 simulations."""
 
-SIMULATED_OWNER = {"trust": "central", "epsilon": float("inf"), "noiseless": True}
+SIMULATED_OWNER = {"trust": "central", "epsilon": float("inf"), "simulated": True}
 
 RunKey = tuple[str, tuple[str, ...]]
 
@@ -91,13 +91,15 @@ class FlowerHost:
         if ledger is not None:
             line = ledger.reserve(prepared.config.name, prepared.protocol.guarantee)
         journal = Journal(run.journal) if run.journal else None
-        session = Session(prepared.protocol, noise_source(run.noise, seed), journal)
+        session = Session(
+            prepared.protocol, noise_source(run.noise, seed, prepared.protocol), journal
+        )
 
         def publish(estimate: Estimate, rounds: list[dict[str, float]]) -> None:
             outcome = Outcome(estimate, rounds, {}, seed)
             folder = write_results(prepared, [outcome], str(run_config.get("out") or run.out))
             if ledger is not None and line is not None:
-                ledger.settle(line, None if estimate.status == "refused" else estimate.ledger)
+                ledger.settle(line, estimate.ledger)
             level = INFO if estimate.status == "ok" else WARNING
             said = f"{estimate.status}: {estimate.reason}" if estimate.reason else estimate.status
             log(level, "%s; results in %s", said, folder)

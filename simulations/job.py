@@ -50,8 +50,7 @@ def run_job(prepared: Prepared, progress: Progress | None = None) -> Finished:
             outcome = execute(prepared.protocol, prepared.loaded.users, options)
             outcomes.append(outcome)
             if ledger is not None:
-                refused = outcome.estimate.status == "refused"
-                ledger.settle(lines[repeat], None if refused else outcome.estimate.ledger)
+                ledger.settle(lines[repeat], outcome.estimate.ledger)
     folder = write_results(prepared, outcomes, table.out)
     return Finished(prepared, outcomes, evaluate(prepared, outcomes), folder)
 
@@ -60,7 +59,7 @@ def reserve(ledger: DataLedger, prepared: Prepared, repeats: int) -> list[int]:
     """Reserve the guarantee of every repeat, or of none."""
     lines: list[int] = []
     try:
-        for _ in range(repeats):
+        while len(lines) < repeats:
             lines.append(ledger.reserve(prepared.config.name, prepared.protocol.guarantee))
     except BudgetExceeded:
         for line in lines:

@@ -21,7 +21,6 @@ import polars as pl
 
 import fedhist
 from fedhist.ledger import Ledger
-from fedhist.privacy import Adjacency
 from fedhist.protocol import ErrorBound, Protocol
 from fedhist.query import Array
 from simulations.config import Prepared
@@ -102,13 +101,19 @@ def write_results(prepared: Prepared, outcomes: Sequence[Outcome], out: str = ""
     try:
         _write_json(part / "config.json", describe(prepared, [o.seed for o in outcomes]))
         _write_json(part / "metrics.json", metrics(prepared, outcomes, evaluation))
-        _write_json(part / "ledger.json", ledger_in_words(prepared.protocol, first.estimate.ledger))
+        _write_json(part / "ledger.json", ledger_in_words(prepared, first.estimate.ledger))
         frame = estimate_frame(first)
         if frame is not None:
             frame.write_csv(part / "estimate.csv")
             frame.write_parquet(part / "estimate.parquet")
             truth = evaluation.truth if evaluation is not None else None
-            draw_estimate(first.estimate, truth, prepared.protocol, part / "figure.png")
+            draw_estimate(
+                first.estimate,
+                truth,
+                prepared.protocol,
+                part / "figure.png",
+                not_private=prepared.not_private,
+            )
         part.chmod(0o755)
         if target.exists():
             shutil.rmtree(target)
@@ -143,13 +148,20 @@ def estimate_frame(outcome: Outcome) -> pl.DataFrame | None:
 
 def describe(prepared: Prepared, seeds: Sequence[int]) -> dict[str, Any]:
     """Return the configuration as resolved, with versions, seeds and revision."""
+    tables = prepared.config.to_dict()
+    tables["run"].pop("seed")  # stands below, apart from what may be published
     return {
-        **prepared.config.to_dict(),
-        "resolved": {"protocol": protocol_fields(prepared.protocol), "seeds": list(seeds)},
+        **tables,
+        "resolved": {"protocol": protocol_fields(prepared.protocol)},
         "versions": {"fedhist": fedhist.__version__, "python": platform.python_version()}
         | {v: version(v) for v in VERSIONS},
         "revision": git_revision(),
-        "not private": list(prepared.not_private),
+        NOT_PRIVATE: {
+            "why": "who knows a seed knows the noise; choices made by looking at private data",
+            # a deployment's seed was drawn to be forgotten
+            "seeds": list(seeds) if prepared.loaded is not None else [],
+            "choices": list(prepared.not_private),
+        },
     }
 
 
@@ -177,12 +189,13 @@ def metrics(
         "warnings": list(first.estimate.warnings),
         "public": dict(first.estimate.public),
         "noise": prepared.config.run.noise,
+    }
+    # times, sizes and numbers of messages depend on the data
+    secret: dict[str, Any] = {
         "seconds": first.seconds,
         "rounds": [_with_rates(r) for r in first.rounds],
+        "choices": list(prepared.not_private),
     }
-    secret: dict[str, Any] = {}
-    if prepared.protocol.guarantee.adjacency is Adjacency.ADD_REMOVE_USER:
-        secret["rounds"] = body.pop("rounds")  # the number of users is private
     if prepared.loaded is not None and prepared.loaded.dropped:
         secret["rows dropped by the loader"] = dict(prepared.loaded.dropped)
     if evaluation is not None:
@@ -195,10 +208,8 @@ def metrics(
             "prediction is exact": evaluation.bound.exact,
             "prediction": evaluation.bound.source,
         }
-    if secret:
-        why = "computed from the users' data for evaluation; do not publish"
-        body[NOT_PRIVATE] = {"why": why} | secret
-    return body
+    why = "computed from the users' data for evaluation; do not publish"
+    return body | {NOT_PRIVATE: {"why": why} | secret}
 
 
 def _with_rates(statistics: Mapping[str, float]) -> dict[str, float]:
@@ -208,9 +219,9 @@ def _with_rates(statistics: Mapping[str, float]) -> dict[str, float]:
     return out
 
 
-def ledger_in_words(protocol: Protocol, ledger: Ledger | None) -> dict[str, Any]:
-    """Return what was spent, on what, and what it guarantees, in words."""
-    guarantee, claimed = protocol.guarantee, protocol.claimed
+def ledger_in_words(prepared: Prepared, ledger: Ledger | None) -> dict[str, Any]:
+    """Return what was spent, on what, what it guarantees and what it leaves out, in words."""
+    guarantee, claimed = prepared.protocol.guarantee, prepared.protocol.claimed
     body: dict[str, Any] = {
         "guarantee": str(guarantee),
         "unit": guarantee.unit,
@@ -219,6 +230,8 @@ def ledger_in_words(protocol: Protocol, ledger: Ledger | None) -> dict[str, Any]
     }
     if claimed != guarantee:
         body["the paper claims"] = str(claimed)
+    if prepared.not_private:
+        body[f"{NOT_PRIVATE}, outside the guarantee"] = list(prepared.not_private)
     if ledger is not None:
         total = ledger.spent()
         body |= {"spent epsilon": total.epsilon, "at delta": total.delta, "composed by": total.how}

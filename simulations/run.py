@@ -11,7 +11,8 @@ from typing import Literal
 
 from flwr.app import Context, RecordDict
 
-from fedhist.curator import Noise
+from fedhist.codec import protocol_digest
+from fedhist.curator import Noise, NoiseSource
 from fedhist.hosting import Config, NodeSetup, ServerSetup, set_host
 from fedhist.journal import Journal
 from fedhist.mixing import digest64
@@ -155,7 +156,7 @@ def execute(protocol: Protocol, users: Users, options: Options) -> Outcome:
         load_plugin(plugin)
     seed = options.seed if options.seed is not None else secrets.randbits(62)
     journal = Journal(options.journal) if options.journal is not None else None
-    session = Session(protocol, noise_source(options.noise, seed), journal)
+    session = Session(protocol, noise_source(options.noise, seed, protocol), journal)
     n_nodes = options.nodes or (
         1 if options.runtime == "inline" else min(DEFAULT_NODES, len(users))
     )
@@ -172,11 +173,25 @@ def _estimate(session: Session) -> Estimate:
     return session.estimate
 
 
-def noise_source(grade: str, seed: int) -> Noise:
-    """Make the Curator's noise: one independent source per draw."""
-    if grade == "secure":
-        return lambda index: SecureNoise()
-    return lambda index: SimulatedNoise(digest64("fedhist.server", seed), index)
+def noise_source(grade: str, seed: int, protocol: Protocol) -> Noise:
+    """Make the Curator's noise: one independent source per draw.
+
+    Seeded noise is a function of the seed AND of the protocol with all its fields: two budgets
+    under one seed would otherwise share their noise, and their difference would have none.
+    """
+    return NoiseFactory(grade, digest64("fedhist.server", seed, protocol_digest(protocol)))
+
+
+@dataclass(frozen=True)
+class NoiseFactory:
+    """Makes one independent noise source per draw, of one grade."""
+
+    grade: str
+    key: int
+
+    def __call__(self, index: int) -> NoiseSource:
+        """Make the source of draw number ``index``."""
+        return SecureNoise() if self.grade == "secure" else SimulatedNoise(self.key, index)
 
 
 def _run_inline(

@@ -20,7 +20,7 @@ from typing import Any
 
 from fedhist.errors import BudgetExceeded
 from fedhist.ledger import SLACK, Entry, Ledger, spent, whole
-from fedhist.privacy import Guarantee, Release, approximate, pure
+from fedhist.privacy import Adjacency, Guarantee, Release, approximate, pure
 
 FORMAT = 1
 
@@ -56,6 +56,11 @@ class Cap:
     epsilon: float = math.inf
     delta: float = 1e-5
 
+    def check(self) -> None:
+        """Raise ValueError unless epsilon > 0 and 0 <= delta < 1."""
+        if not self.epsilon > 0 or not 0 <= self.delta < 1:
+            raise ValueError(f"a cap needs epsilon > 0 and delta in [0, 1), got {self}")
+
 
 class DataLedger:
     """The ledger file of one data set.
@@ -67,7 +72,7 @@ class DataLedger:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = Path(path).resolve()  # one lock, whatever the link is called
 
     def read(self) -> tuple[Cap, list[Spending]]:
         """Return the cap and the spendings, oldest first.
@@ -84,6 +89,7 @@ class DataLedger:
             if body["format"] != FORMAT:
                 raise ValueError(f"format {body['format']}, this version reads {FORMAT}")
             cap = Cap(**{k: float(v) for k, v in body["cap"].items()})
+            cap.check()
             lines = [Spending(**_numbers(s)) for s in body["spendings"]]
         except (ValueError, KeyError, TypeError, AttributeError) as e:
             raise ValueError(f"{self.path} is not a ledger: {e}") from None
@@ -91,8 +97,7 @@ class DataLedger:
 
     def set_cap(self, cap: Cap) -> None:
         """Set the cap; what is spent stays."""
-        if not cap.epsilon > 0 or not 0 <= cap.delta < 1:
-            raise ValueError(f"a cap needs epsilon > 0 and delta in [0, 1), got {cap}")
+        cap.check()
         with self._locked():
             self._write(cap, self.read()[1])
 
@@ -135,7 +140,7 @@ class DataLedger:
             return len(lines)
 
     def settle(self, number: int, ledger: Ledger | None) -> None:
-        """Replace a reservation by what the run spent (nothing, for a refused one)."""
+        """Replace a reservation by what the run spent (nothing, for one that was refused)."""
         cost = whole(ledger.entries if ledger is not None else ())
         with self._locked():
             cap, lines = self.read()
@@ -145,7 +150,7 @@ class DataLedger:
                 delta=cost.delta,
                 rho=cost.rho,
                 slack=cost.slack,
-                state="refused" if ledger is None else "spent",
+                state="spent" if ledger is not None and ledger.entries else "refused",
             )
             self._write(cap, lines)
 
@@ -171,7 +176,20 @@ class DataLedger:
 
 
 def _total(lines: list[Spending], delta: float) -> float:
-    return spent([Entry(s.what, s.release) for s in lines], delta).epsilon
+    """Epsilon of all lines; under replacement where any line is, then a removal counts twice."""
+    replace_user = Adjacency.REPLACE_USER.value
+    mixed = any(s.adjacency == replace_user for s in lines)
+    entries = [
+        Entry(s.what, _twice(s.release) if mixed and s.adjacency != replace_user else s.release)
+        for s in lines
+    ]
+    return spent(entries, delta).epsilon
+
+
+def _twice(r: Release) -> Release:
+    """Group privacy: replacing a user is removing one and adding another."""
+    delta = r.delta * (1 + math.exp(min(r.epsilon, 700.0))) if r.delta else 0.0
+    return Release(2 * r.epsilon, delta, math.inf if r.slack else 4 * r.rho)
 
 
 def _words(body: dict[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from simulations.spending import DataLedger
 from simulations.validation import Row
 
 MOST_ROWS = 10
-Z95 = 1.96
+WIDTH = 1.96
 
 
 def print_job(console: Console, finished: Finished) -> None:
@@ -107,13 +107,13 @@ def _estimate_table(finished: Finished) -> Table:
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
     table.add_column("item" if estimate.keys is not None else "", overflow="ellipsis", max_width=30)
     table.add_column("estimate", justify="right")
-    table.add_column("± 95% noise", justify="right")
+    table.add_column("± 1.96 s.e.", justify="right")
     if truth is not None:
         table.add_column("truth (NOT PRIVATE)", justify="right")
     for i in order.tolist():
         half = ""
         if estimate.stderr is not None:
-            half = _number(Z95 * float(np.broadcast_to(estimate.stderr, value.shape)[i]))
+            half = _number(WIDTH * float(np.broadcast_to(estimate.stderr, value.shape)[i]))
         name = estimate.keys[i] if estimate.keys is not None else finished.prepared.protocol.target
         row = [name, _number(float(value[i])), half]
         table.add_row(*row, *([_number(float(truth[i]))] if truth is not None else []))
@@ -240,5 +240,7 @@ def print_ledger(console: Console, ledger: DataLedger) -> None:
         table.add_row(*row)
     console.print(table)
     epsilon, delta = ledger.total()
+    if len({s.adjacency for s in lines}) > 1:
+        console.print("mixed adjacencies: under replacement, another line counts twice")
     limit = "no cap" if math.isinf(cap.epsilon) else f"the cap is {cap.epsilon:g}"
     console.print(f"released: epsilon = {epsilon:.6g} at delta = {delta:g}; {limit}")

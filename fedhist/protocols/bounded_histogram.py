@@ -37,7 +37,7 @@ ROUNDING = 1 + 1e-9
 """Room for the rounding of doubles when a real-valued message is checked."""
 
 GRID_STEPS = 1 << 20
-"""Grid steps per clip of ``grid = "default"``."""
+"""Grid steps per clip of ``grid = "default"``; finer than it need be costs nothing."""
 
 
 @register_query
@@ -185,7 +185,8 @@ class BoundedHistogram(Protocol):
         "zero-out-user" (default), "add-remove-user" or "replace-user".
     grid : float, optional
         Send whole multiples of ``grid`` and add discrete noise. Needed for secure noise; clip /
-        1024 is a good value ("default" in a configuration). None: real values.
+        2^20 is a good value ("default" in a configuration): rounding down by less than one step
+        per item of a user then costs next to nothing. None: real values.
     nonneg : bool
         Raise negative totals to zero; never increases the l1 error.
 
@@ -261,7 +262,7 @@ class BoundedHistogram(Protocol):
             return Estimate.ok(zero, keys=self.domain, stderr=zero, warnings=(why,), public=public)
         if server.grade == "secure" and self.grid is None and not math.isinf(self.epsilon):
             return Estimate.refused(
-                'noise = "secure" draws integers only: set a grid (grid = "default" is clip / 1024)'
+                'noise = "secure" draws integers only: set a grid (grid = "default")'
             )
         summary = yield self.query
         value = self._release(server, summary.sums["counts"])

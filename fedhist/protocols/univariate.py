@@ -80,6 +80,11 @@ class BinVotes(Query):
         """What a vote costs its user."""
         return pure(self.epsilon)
 
+    @property
+    def exact(self) -> bool:
+        """Votes are bits, flipped against an integer threshold."""
+        return True
+
     # -- client half
 
     def answer(self, users: Users, rng: Streams) -> Report:
@@ -167,6 +172,11 @@ class ClippedMean(Query):
     def release(self) -> Release:
         """What a report costs its user."""
         return pure(self.epsilon)
+
+    @property
+    def exact(self) -> bool:
+        """Only one-bit reports are free of floating-point noise."""
+        return self.kind == "onebit"
 
     # -- client half
 

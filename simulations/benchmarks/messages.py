@@ -122,7 +122,8 @@ def on_flower(users: Users, n_nodes: int, rounds: int) -> Rounds:
     def publish(estimate: Estimate, statistics: Rounds) -> None:
         found.append(statistics)
 
-    session = Session(protocol(users, rounds), noise_source("simulated", SEED))
+    job = protocol(users, rounds)
+    session = Session(job, noise_source("simulated", SEED, job))
     set_host(DriverHost(ServerSetup(session, n_nodes, publish)))
     try:
         with tempfile.TemporaryDirectory(prefix="fedhist-bench-") as folder:

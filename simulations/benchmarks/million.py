@@ -118,7 +118,9 @@ def on_ray(users: Users, n_nodes: int, protocol: RepeatedCounts, before: int) ->
             imported = min(memory.status(pid)["VmRSS"] for pid in bare.worker_pids())
         with RayGrid(users, n_nodes, SEED, workers=WORKERS) as grid:
             pids = grid.worker_pids()
-            strategy = SessionStrategy(Session(protocol, noise_source("simulated", SEED)), n_nodes)
+            strategy = SessionStrategy(
+                Session(protocol, noise_source("simulated", SEED, protocol)), n_nodes
+            )
             strategy.start(grid, ArrayRecord())
             share = users.nbytes // len(pids)
             peaks = [memory.status(pid)["VmHWM"] for pid in pids]

@@ -117,7 +117,7 @@ def test_the_repeated_protocol_asks_different_queries_and_releases_one() -> None
         asked.append(query.clip)
         return query.answer_folded(users, lambda batch: SeededStreams(batch.ids, 1, "x"))
 
-    session = Session(protocol, noise_source("simulated", 1))
+    session = Session(protocol, noise_source("simulated", 1, protocol))
     estimate = session.run(ask)  # type: ignore[arg-type]
     assert estimate.status == "ok"
     assert asked == [4.0 * (1 - 2 / 1024), 4.0 * (1 - 1 / 1024), 4.0]

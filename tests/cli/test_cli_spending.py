@@ -43,8 +43,8 @@ def test_a_cap_is_refused_before_anything_is_asked(fedhist: Command, run: Comman
     assert run("--ledger", "book.json", "--out", "a").status == 0
     before = Path("book.json").read_bytes()
     answer = run("--ledger", "book.json", "--set", "protocol.asked=asked", "--out", "b")
-    assert answer.status == 1
-    assert "BudgetExceeded" in answer.err
+    assert answer.status == 3
+    assert "refused:" in answer.err
     assert "the cap is 1.5" in answer.err
     assert not Path("asked").exists()
     assert not Path("b").exists()
@@ -52,6 +52,19 @@ def test_a_cap_is_refused_before_anything_is_asked(fedhist: Command, run: Comman
     assert fedhist("ledger", "book.json", "--cap-epsilon", "2").status == 0
     assert run("--ledger", "book.json", "--out", "b").status == 0
     assert states() == ["spent", "spent"]
+
+
+def test_repeats_beyond_the_cap_are_refused_before_anything_is_asked(
+    fedhist: Command, run: Command
+) -> None:
+    fedhist("ledger", "book.json", "--cap-epsilon", "1.5")
+    answer = run(
+        "--ledger", "book.json", "--repeats", "3", "--set", "protocol.asked=asked", "--out", "b"
+    )
+    assert answer.status == 3
+    assert not Path("asked").exists()
+    assert set(states()) == {"refused"}
+    assert DataLedger("book.json").total()[0] == 0
 
 
 def test_repeats_are_spent_one_by_one(fedhist: Command, run: Command) -> None:

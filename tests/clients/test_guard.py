@@ -19,7 +19,7 @@ from fedhist.hosting import NodeSetup
 from fedhist.keys import Keys
 from fedhist.protocols.bounded_histogram import ClippedCounts
 from fedhist.protocols.mean import Mean
-from fedhist.protocols.univariate import BinVotes
+from fedhist.protocols.univariate import BinVotes, ClippedMean
 from fedhist.query import Query, Report, Summary
 from fedhist.users import Users
 from fedhist.wire import Question, decode_answer, decode_question, encode_question
@@ -79,7 +79,7 @@ def test_no_answer_without_noise() -> None:
         assert "without noise" in refusal(Guard(policy), votes(math.inf))
     assert Guard(SIMULATION).admit(ask(votes(math.inf)), IDS) is not None
     with pytest.raises(ValueError, match="'false'"):
-        Policy(noiseless="false")  # type: ignore[arg-type]
+        Policy(simulated="false")  # type: ignore[arg-type]
 
 
 def test_budget_is_per_user() -> None:
@@ -145,14 +145,14 @@ def test_policies_from_a_node_s_configuration() -> None:
             "max-epsilon": "0.5",
             "queries": "a, b,",
             "salts": "1,2",
-            "noiseless": False,
+            "simulated": False,
             "guard-folder": "/x",
         }
     )
     assert policy == Policy("central", 2.0, 0.5, ("a", "b"), (1, 2), False)
     assert policy_of({}) == Policy(trust="local", epsilon=1.0)
     assert policy_of({"salts": 3}).salts == (3,)
-    for bad in ({"epsilon": "much"}, {"salts": "x"}, {"trust": 1}, {"noiseless": "no"}):
+    for bad in ({"epsilon": "much"}, {"salts": "x"}, {"trust": 1}, {"simulated": "no"}):
         with pytest.raises(ValueError, match=r"could not convert|invalid literal|must be"):
             policy_of(bad)
 
@@ -249,3 +249,15 @@ def test_empty_users(tmp_path: Path) -> None:
     for seed in (None, 1):
         empty = Node(NodeSetup(users.slice(0, 0), 3, seed, {}))
         assert sum(counts(empty.answer(encode_question(votes(), 0), stores(tmp_path)[0]))) == 0
+
+
+@pytest.mark.parametrize("kind", ["laplace", "piecewise", "onebit"])
+def test_floating_point_noise_stays_in_the_simulation(kind: str) -> None:
+    """A server that chooses the interval reads a mean from the low bits of one float report."""
+    query = ClippedMean(0.0, 0.5, -1.0, 1.0, epsilon=0.5, kind=kind)
+    assert Guard(SIMULATION).admit(ask(query), IDS) is not None
+    guard = Guard(Policy(epsilon=5.0))
+    if kind == "onebit":
+        assert guard.admit(ask(query), IDS) is not None
+    else:
+        assert "floating-point" in refusal(guard, query)

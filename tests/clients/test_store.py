@@ -10,6 +10,7 @@ from flwr.app import RecordDict
 
 from clients.guard import Answered
 from clients.store import ContextStore, FolderStore, Store, guard_lines, set_guard_lines
+from fedhist.errors import FedhistError
 from fedhist.query import Report, Summary
 from fedhist.wire import ARRAYS, HEAD, decode_answer, encode_answer
 
@@ -88,9 +89,16 @@ def test_modes(tmp_path: Path) -> None:
     store.add(ENTRIES[0], replies()[0])
     assert (tmp_path / "g").stat().st_mode & 0o777 == 0o700
     files = sorted(f.name for f in (tmp_path / "g").iterdir())
-    assert files == ["answered.jsonl", "reply-aa.json"]
+    assert files == ["answered.jsonl", "node", "reply-aa.json"]
     for file in (tmp_path / "g").iterdir():
         assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_folder_serves_one_node(tmp_path: Path) -> None:
+    FolderStore(tmp_path, 3)
+    FolderStore(tmp_path, 3)
+    with pytest.raises(FedhistError, match="belongs to node 3"):
+        FolderStore(tmp_path, 4)
 
 
 @pytest.mark.parametrize("cut", [1, 10, 30])
@@ -136,7 +144,7 @@ def test_a_crash_between_reply_and_charge_leaves_no_charge(
     store = FolderStore(tmp_path)
     with pytest.raises(OSError, match="power cut"):
         store.add(ENTRIES[0], replies()[0])
-    assert calls == ["reply-aa.part", "answered.jsonl"]
+    assert calls == ["node", "reply-aa.part", "answered.jsonl"]
     assert FolderStore(tmp_path).answered() == ()
     assert not list(tmp_path.glob("*.part"))
 

@@ -85,7 +85,7 @@ def walk(
     while session.query is not None:
         query, number = session.query, session.round_index
         summary = population.ask(query, number)
-        seen.append((query, number, summary))
+        seen.append((query, number, Summary.merge([summary])))  # a copy: the session wipes its own
         session.advance(summary)
     assert session.estimate is not None
     return session.estimate, seen
@@ -527,6 +527,8 @@ def test_corrupted_summaries_are_refused(
 
 class CountingNoise:
     """The simulated noise, and which draws were made."""
+
+    grade = "simulated"
 
     def __init__(self) -> None:
         self.drawn: list[int] = []

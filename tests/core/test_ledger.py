@@ -11,7 +11,7 @@ import pytest
 from fedhist import ledger as module
 from fedhist.cohort import Cohort
 from fedhist.errors import BudgetExceeded
-from fedhist.ledger import Entry, Ledger, spent
+from fedhist.ledger import Entry, Ledger, spent, whole
 from fedhist.privacy import Adjacency, Guarantee, Release, Trust, pure, zcdp, zcdp_epsilon
 
 LIMIT = Guarantee(1.0, 1e-6, Trust.LOCAL, Adjacency.REPLACE_USER)
@@ -53,11 +53,15 @@ def brute_force(charges: list[tuple[Release, Cohort | None]], delta: float) -> f
         basic = math.inf
         if sum(r.delta for r in mine) <= delta * (1 + 1e-9):
             basic = sum(r.epsilon for r in mine)
-        slack = sum(r.slack for r in mine)
-        rho = sum(r.rho for r in mine)
+        known = [r for r in mine if math.isfinite(r.rho)]
+        other = [r for r in mine if not math.isfinite(r.rho)]
+        rho = sum(r.rho for r in known)
+        left = delta - sum(r.slack for r in known) - sum(r.delta for r in other)
         concentrated = math.inf
-        if math.isfinite(rho) and slack < delta:
-            concentrated = zcdp_epsilon(rho, delta - slack)
+        if rho == 0 and left >= 0:
+            concentrated = sum(r.epsilon for r in other)
+        elif left > 0:
+            concentrated = sum(r.epsilon for r in other) + zcdp_epsilon(rho, left)
         worst = max(worst, min(basic, concentrated))
     return worst
 
@@ -145,3 +149,12 @@ def test_noise_off() -> None:
     ledger.charge("exact", pure(math.inf))
     ledger.charge("exact", pure(math.inf))
     assert math.isinf(ledger.spent().epsilon)
+
+
+def test_a_whole_run_as_one_release_bounds_every_user() -> None:
+    """The cohort with the larger epsilon at delta 0 must not hide the other one's."""
+    a, b = Cohort(1, 0.0, 0.5), Cohort(1, 0.5, 1.0)
+    entries = [Entry("a", pure(1.0), a), Entry("b", Release(0.01, 1e-6), b)]
+    assert whole(entries) == Release(1.0, 1e-6, math.inf)
+    assert whole(entries[:1]) == pure(1.0)
+    assert whole([]) == Release(0.0, 0.0, 0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -32,11 +33,13 @@ def noise(index: int) -> SimulatedNoise:
     return SimulatedNoise(3, index)
 
 
-def session(script: Any, base: type = Mean, journal: Journal | None = None) -> Session:
+def session(
+    script: Any, base: type = Mean, journal: Journal | None = None, **changes: Any
+) -> Session:
     """A protocol with another script."""
     protocol = type("Scripted", (base,), {"rounds": lambda self, server: script(server)})
     fields = {f.name: getattr(base.example(), f.name) for f in dataclasses.fields(base)}
-    return Session(protocol(**fields), noise, journal)
+    return Session(protocol(**(fields | changes)), noise, journal)
 
 
 def test_a_local_protocol_asks_nobody_to_trust_the_server() -> None:
@@ -129,6 +132,10 @@ def test_a_draw_that_fails_can_be_taken_up_again(
     with pytest.raises(OSError, match="no entropy"):
         Session(protocol, broken, journal).run(population.ask)
     assert not list(tmp_path.glob("exact-*"))
+    if not in_memory:
+        with pytest.raises(FedhistError, match="in use by another run"):
+            Journal(tmp_path)
+        journal.close()  # the broken run's process ends
     again = Session(protocol, noise, journal if in_memory else Journal(tmp_path))
     assert again.round_index == 0
     assert again.query is not None
@@ -176,3 +183,30 @@ def test_charges_follow_the_cohort_of_the_summary() -> None:
     assert estimate.ledger is not None
     assert [e.cohort for e in estimate.ledger.entries] == list(halves)
     assert estimate.ledger.spent().epsilon == 1.0
+
+
+def test_an_exact_summary_is_wiped_at_the_next_step() -> None:
+    """A script that keeps it, or its arrays, finds zeros; the released values stay."""
+    kept: list[np.ndarray] = []
+
+    def script(server: Curator) -> Script:
+        summary = yield BoundedHistogram.example().query
+        kept.append(summary.sums["counts"])
+        value = server.laplace(summary.sums["counts"], l1_sensitivity=1.0, epsilon=math.inf)
+        return Estimate.ok(value)
+
+    run = session(script, BoundedHistogram, epsilon=math.inf)
+    run.advance(Summary(3, {"counts": np.array([1.0, 2.0, 0.0, 0.0, 4.0])}))
+    assert (kept[0] == 0).all()
+    assert run.estimate is not None
+    np.testing.assert_array_equal(run.estimate.value, [1.0, 2.0, 0.0, 0.0, 4.0])
+
+
+def test_a_refusal_comes_before_anything_is_asked() -> None:
+    def script(server: Curator) -> Script:
+        yield VOTES
+        return Estimate.refused("changed my mind")
+
+    run = session(script)
+    with pytest.raises(FedhistError, match="refuses after it has asked"):
+        run.advance(Summary(3, {"votes": np.array([1, 0, 2, 0])}))

@@ -494,7 +494,7 @@ def test_resolve_fills_the_domain_and_says_what_is_not_private():
         found, said = BoundedHistogram.resolve(given, users, domain)
         assert "computed from the private data" in said[0]
         protocol = BoundedHistogram(**found)
-        assert protocol.grid == protocol.clip / 1024
+        assert protocol.grid == protocol.clip / 2**20
         errors[rule] = protocol.error(users).expected
     assert errors["best"] <= errors["c-star"] <= 2 * errors["best"]
 

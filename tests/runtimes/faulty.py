@@ -59,6 +59,10 @@ class NoisyParity(Query):
     def release(self) -> Release:
         return pure(self.epsilon)
 
+    @property
+    def exact(self) -> bool:
+        return True
+
     def answer(self, users: Users, rng: Streams) -> Report:
         keep = 1 / (1 + np.exp(-self.epsilon))
         flip = rng.substream("flip").bernoulli(np.full(len(users), 1 - keep))

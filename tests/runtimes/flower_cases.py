@@ -47,7 +47,7 @@ def inline_estimate(config: Path, nodes: Sequence[Users]) -> np.ndarray:
     """Run a configuration inline on nodes packed as given, with its own seed."""
     prepared = prepare(load_config(config))
     run = prepared.config.run
-    session = Session(prepared.protocol, noise_source(run.noise, run.seed))
+    session = Session(prepared.protocol, noise_source(run.noise, run.seed, prepared.protocol))
     value = session.run(InlinePopulation(nodes, run.seed).ask).value
     assert value is not None
     return value

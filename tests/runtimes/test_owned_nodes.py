@@ -115,7 +115,7 @@ def test_an_owner_who_forgets_something_is_told(owner: dict[str, Any], key: str)
         ("epsilon", "1", "'epsilon' of this node must be a positive finite number"),
         ("max-epsilon", 0, "'max-epsilon' of this node must be a positive finite number"),
         ("queries", " , ", "'queries' of this node allows nothing"),
-        ("noiseless", True, "unknown node configuration 'noiseless'"),
+        ("simulated", True, "unknown node configuration 'simulated'"),
         ("trsut", "central", "unknown node configuration 'trsut'; did you mean 'trust'"),
     ],
 )

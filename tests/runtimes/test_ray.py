@@ -53,6 +53,10 @@ def samplers() -> Users:
     return Users.from_samples(np.arange(N) * 104729, np.arange(N + 1) * 64, values.reshape(-1, 1))
 
 
+def session_of(protocol: Protocol, seed: int) -> Session:
+    return Session(protocol, noise_source("simulated", seed, protocol))
+
+
 def cases(shoppers: Users, samplers: Users) -> list[tuple[str, Protocol, Users, bool]]:
     """Return (name, protocol, users, whether it is integer-valued)."""
     histogram = BoundedHistogram(domain=shoppers.vocabulary, clip=40.0, epsilon=1.0, delta=1e-6)
@@ -84,12 +88,12 @@ def test_same_estimate_inline_and_on_ray(
                 np.testing.assert_array_equal(expected, whole, err_msg=name)
             else:
                 np.testing.assert_allclose(expected, whole, rtol=1e-9, atol=1e-9, err_msg=name)
-            session = Session(protocol, noise_source("simulated", 5))
+            session = session_of(protocol, 5)
             SessionStrategy(session, nodes).start(grid, ArrayRecord())
             assert session.estimate is not None
             np.testing.assert_array_equal(session.estimate.value, expected, err_msg=name)
             if nodes == 3:
-                unfolded = Session(protocol, noise_source("simulated", 5))
+                unfolded = session_of(protocol, 5)
                 SessionStrategy(unfolded, nodes, fold=False).start(grid, ArrayRecord())
                 assert unfolded.estimate is not None
                 np.testing.assert_allclose(unfolded.estimate.value, whole, rtol=1e-9, atol=1e-9)
@@ -133,7 +137,7 @@ def test_killed_from_outside_at_random_moments(shoppers: Users) -> None:
     protocol = faulty(n_rounds=30)
     options = Options(seed=4, nodes=600, plugins=[PLUGIN])
     expected = execute(protocol, shoppers, options).estimate.value
-    session = Session(protocol, noise_source("simulated", 4))
+    session = session_of(protocol, 4)
     with RayGrid(shoppers, 600, 4, workers=2, plugins=[PLUGIN]) as grid:
         stop = threading.Event()
         killed: list[int] = []
@@ -161,25 +165,22 @@ def test_spent_budget_stays_spent_after_a_kill(shoppers: Users) -> None:
     users = shoppers.slice(0, 40)
     owner = {"trust": "local", "epsilon": 1.0}
     with RayGrid(users, 20, 1, workers=2, owner=owner, plugins=[PLUGIN]) as grid:
-        first = Session(faulty(epsilon=0.8), noise_source("simulated", 1))
+        first = session_of(faulty(epsilon=0.8), 1)
         SessionStrategy(first, 20).start(grid, ArrayRecord())
         assert first.estimate is not None
         for block in grid._blocks:
             ray.kill(block.actor)
         time.sleep(0.2)
         # the same query again costs nothing and gets the same answer
-        again = Session(faulty(epsilon=0.8), noise_source("simulated", 1))
+        again = session_of(faulty(epsilon=0.8), 1)
         SessionStrategy(again, 20).start(grid, ArrayRecord())
         assert again.estimate is not None
         np.testing.assert_array_equal(again.estimate.value, first.estimate.value)
         # another one passes the budget
-        more = Session(faulty(epsilon=0.5), noise_source("simulated", 1))
+        more = session_of(faulty(epsilon=0.5), 1)
         with pytest.raises(MissingReplies, match="budget is spent"):
             SessionStrategy(more, 20).start(grid, ArrayRecord())
-        central = Session(
-            BoundedHistogram(domain=users.vocabulary, clip=1.0, epsilon=1.0),
-            noise_source("simulated", 1),
-        )
+        central = session_of(BoundedHistogram(domain=users.vocabulary, clip=1.0, epsilon=1.0), 1)
         with pytest.raises(MissingReplies, match="trusts none"):
             SessionStrategy(central, 20).start(grid, ArrayRecord())
 

@@ -5,13 +5,16 @@ every test here rejects at p < 1e-9: with about 30 such tests a run fails by cha
 """
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from fedhist.curator import NoiseSource
+from fedhist.protocols import BoundedHistogram
 from server.noise import SecureNoise, SimulatedNoise
+from simulations.run import noise_source
 
 ALARM = 1e-9
 GRADES = {"simulated": lambda: SimulatedNoise(11, 3), "secure": SecureNoise}
@@ -152,3 +155,13 @@ def test_no_noise_and_no_entries(make):
 def test_bad_logits_are_refused(make, bad):
     with pytest.raises(ValueError, match="logits must be a vector"):
         make().exponential(np.array(bad))
+
+
+def test_two_budgets_under_one_seed_share_no_noise():
+    """Else the difference of two releases would have none; an epsilon sweep makes such pairs."""
+    one = BoundedHistogram.example()
+    half = replace(one, epsilon=0.5)
+    draws = [noise_source("simulated", 1, p)(0).laplace((4,), 1.0) for p in (one, half, one)]
+    assert not np.intersect1d(draws[0], draws[1]).size
+    np.testing.assert_array_equal(draws[0], draws[2])
+    assert noise_source("secure", 1, one)(0).grade == "secure"

@@ -30,7 +30,7 @@ from simulations.flower_internals import (
 from simulations.run import noise_source
 
 SEED, NODES = 4, 8
-OWNER = {"trust": "central", "epsilon": float("inf"), "noiseless": True}
+OWNER = {"trust": "central", "epsilon": float("inf"), "simulated": True}
 
 
 class LocalGrid(Grid):
@@ -81,7 +81,7 @@ class LocalGrid(Grid):
 
 
 def strategy(**options: Any) -> SessionStrategy:
-    session = Session(Mean.example(), noise_source("simulated", SEED))
+    session = Session(Mean.example(), noise_source("simulated", SEED, Mean.example()))
     return SessionStrategy(session, NODES, node_timeout=0.0, **options)
 
 
@@ -184,7 +184,7 @@ def test_waiting_for_nodes() -> None:
 
 @pytest.mark.parametrize("bad", [{"n_nodes": 0}, {"min_replies": 0}, {"min_replies": 9}])
 def test_bad_arguments(bad: dict[str, int]) -> None:
-    session = Session(Mean.example(), noise_source("simulated", SEED))
+    session = Session(Mean.example(), noise_source("simulated", SEED, Mean.example()))
     with pytest.raises(ValueError, match="got"):
         SessionStrategy(session, **({"n_nodes": NODES} | bad))
 
