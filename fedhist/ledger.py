@@ -136,7 +136,7 @@ def _totals(entries: Iterable[Entry]) -> list[tuple[float, ...]]:
 
 
 def _cost(r: Release) -> tuple[float, ...]:
-    """Basic (epsilon, delta); (rho, slack) where known; (epsilon, delta) of what has no rho."""
+    """List basic (epsilon, delta), (rho, slack) if known, (epsilon, delta) of what has no rho."""
     if math.isfinite(r.rho):
         return r.epsilon, r.delta, r.rho, r.slack, 0.0, 0.0
     return r.epsilon, r.delta, 0.0, 0.0, r.epsilon, r.delta

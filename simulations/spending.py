@@ -72,6 +72,7 @@ class DataLedger:
     """
 
     def __init__(self, path: str | Path) -> None:
+        self.name = str(path)
         self.path = Path(path).resolve()  # one lock, whatever the link is called
 
     def read(self) -> tuple[Cap, list[Spending]]:
@@ -132,7 +133,7 @@ class DataLedger:
             after = _total([*lines, line], cap.delta)
             if after > cap.epsilon * SLACK:
                 raise CapExceeded(
-                    f"{self.path}: this run would bring what is released to epsilon = {after:g} "
+                    f"{self.name}: this run would bring what is released to epsilon = {after:g} "
                     f"at delta = {cap.delta:g}; the cap is {cap.epsilon:g} and "
                     f"{_total(lines, cap.delta):g} is spent"
                 )

@@ -30,14 +30,14 @@ def event_files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def sample_files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Three owners' files of real samples in [0, 8]: 8 users each, 4 samples a user."""
+    """Three owners' files of real samples in [0, 8]: 40 users each, 4 samples a user."""
     folder = tmp_path_factory.mktemp("samples")
     rng = np.random.default_rng(12)
     files = []
     for node in range(3):
         rows = [
             (f"user-{node}-{u}", float(x))
-            for u in range(8)
+            for u in range(40)
             for x in np.clip(rng.normal(5.0, 1.0, 4), 0.0, 8.0)
         ]
         files.append(folder / f"owner-{node}.csv")

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.deploy
 REMOTE = {"kind": "remote"}
 HISTOGRAM = {"name": "bounded-histogram", "domain": DOMAIN, "epsilon": 1.0, "clip": 7.0}
 MEAN = {
-    **{"name": "mean", "kind": "laplace", "epsilon": 4.0, "n_users": 24},
+    **{"name": "mean", "kind": "onebit", "epsilon": 4.0, "n_users": 120},
     **{"samples_per_user": 4, "low": 0.0, "high": 8.0, "mean_scale": 4.0},
 }
 
@@ -108,6 +108,11 @@ class Wary:
     def ask(self, out: Path, config: Path | None = None, **overrides: object) -> FlowerRun:
         return ask(self.link, config or self.config, out, self.app, **overrides)
 
+    def replies(self, guards: str) -> list[str]:
+        """Return what the nodes keep of their answers."""
+        folders = [self.guard(guards, i) for i in range(3)]
+        return [f.read_text() for g in folders for f in sorted(g.glob("reply-*.json"))]
+
     def guard(self, guards: str, index: int) -> Path:
         return self.link.folder / guards / str(index)
 
@@ -128,7 +133,7 @@ def tampered_app(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def wary(sample_files: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wary]:
     folder = tmp_path_factory.mktemp("wary")
-    run = {"nodes": 3, "timeout": 60.0}
+    run = {"nodes": 3, "timeout": 60.0, "fold": "server"}
     config = write_config(folder / "mean.toml", run=run, protocol=MEAN, population=REMOTE)
     with Loopback(folder / "flower") as link:
         wary = Wary(link, sample_files, config, tampered_app(folder / "app"))
@@ -170,8 +175,14 @@ def test_a_spent_budget_outlives_the_node(wary: Wary, first: np.ndarray, tmp_pat
 
 
 def test_noise_is_drawn_from_the_system(wary: Wary, first: np.ndarray, tmp_path: Path) -> None:
-    """The same query to the same users; equal with a chance of less than 2^-40."""
+    """The same query to the same 120 users, a coin each; equal with a chance below 2^-80."""
     wary.restart("other-guards")
     fresh = wary.ask(tmp_path / "fresh")
     assert fresh.status == "finished:completed", fresh.log
-    assert read_estimate(tmp_path / "fresh") != first
+    assert wary.replies("other-guards") != wary.replies("guards")
+
+
+def test_floating_point_noise_is_refused(wary: Wary, tmp_path: Path) -> None:
+    done = wary.ask(tmp_path / "float", protocol__kind="laplace")
+    assert done.status == "finished:failed"
+    assert "the noise of 'clipped-mean' is floating-point" in done.details

@@ -64,7 +64,7 @@ def test_same_estimate_as_inline(
     assert here.estimate.value is not None
     np.testing.assert_array_equal(read_estimate(out), here.estimate.value)
     metrics = json.loads((out / "metrics.json").read_text())
-    assert [r["replies"] for r in metrics["rounds"]] == [NODES] * rounds
+    assert [r["replies"] for r in metrics["NOT PRIVATE"]["rounds"]] == [NODES] * rounds
 
 
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")
