@@ -67,6 +67,9 @@ class Policy:
             )
 
 
+SIMULATED_OWNER = {"trust": "central", "epsilon": float("inf"), "simulated": True}
+"""A simulated node's configuration of the guard; it makes :data:`SIMULATION`."""
+
 SIMULATION = Policy(trust="central", epsilon=float("inf"), simulated=True)
 """What the simulation allows: everything; the run's own ledger limits it."""
 

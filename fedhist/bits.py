@@ -62,13 +62,6 @@ def tail_is_clear(bits: Words, n_bits: int) -> bool:
     return not (bits[:, -1] >> np.uint64(n_bits % LANES)).any()
 
 
-def set_bits(rows: NDArray[np.int64], positions: NDArray[np.int64], bits: Words) -> None:
-    """Set bit ``positions[i]`` of row ``rows[i]``, in place; a pair may occur twice."""
-    flat = rows * bits.shape[1] + (positions >> 6)
-    mask = np.uint64(1) << (positions & 63).astype(np.uint64)
-    np.bitwise_or.at(bits.reshape(-1), flat, mask)
-
-
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _count_kernel(bits: Words, counts: NDArray[Any]) -> None:
     for u in range(bits.shape[0]):

@@ -44,11 +44,6 @@ def mix64(x: Words) -> Words:
     return z
 
 
-def mix_int(x: int) -> int:
-    """Mix one Python integer (taken modulo 2^64) as :func:`mix64` mixes an array."""
-    return int(mix64(np.array([x & MASK64], dtype=np.uint64))[0])
-
-
 def counter_words(keys: Words, n_draws: int, first: int = 0) -> Words:
     """Draw ``n_draws`` words per key, draw indices ``first, first + 1, ...``.
 

@@ -70,7 +70,7 @@ class Loopback:
     --------
     ::
 
-        with Loopback("/tmp/demo") as link:
+        with Loopback("demo") as link:
             for i in range(3):
                 link.supernode({"data": f"/data/{i}.csv", "user": "user", "item": "item",
                                 "partition-id": i, "guard-folder": f"/data/guard-{i}"})

@@ -22,6 +22,7 @@ import ray
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
+from clients.guard import SIMULATED_OWNER
 from fedhist.errors import FedhistError, MissingReplies, PopulationError
 from fedhist.hosting import Config
 from fedhist.users import Users
@@ -301,10 +302,6 @@ class RayGrid(Grid):
                 len(self._replies),
                 {f"workers died {self._restarts} times: is there enough memory?": 1},
             )
-
-
-SIMULATED_OWNER: Config = {"trust": "central", "epsilon": float("inf"), "simulated": True}
-"""What simulated nodes allow: everything; the run's own ledger limits it."""
 
 
 def _alive(actor: Any) -> bool:

@@ -23,6 +23,7 @@ from typing import Any
 
 from flwr.common import log
 
+from clients.guard import SIMULATED_OWNER
 from fedhist.errors import PopulationError, WireError
 from fedhist.hosting import Config as FlatConfig
 from fedhist.hosting import NodeSetup, ServerSetup
@@ -47,7 +48,6 @@ OWNER_KEYS = (
 """What an owner may configure: ``flower-supernode --node-config``. Not "simulated": that is for
 simulations."""
 
-SIMULATED_OWNER = {"trust": "central", "epsilon": float("inf"), "simulated": True}
 
 RunKey = tuple[str, tuple[str, ...]]
 

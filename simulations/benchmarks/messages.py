@@ -10,6 +10,7 @@ from pathlib import Path
 from flwr.app import Context, Message, RecordDict
 
 from clients import app as client
+from clients.guard import SIMULATED_OWNER
 from fedhist.hosting import ServerSetup, set_host
 from fedhist.protocol import Estimate
 from fedhist.registry import load_builtin
@@ -21,7 +22,6 @@ from simulations.benchmarks.measuring import Result, Row, Spread, ratio, scaled
 from simulations.benchmarks.populations import shoppers
 from simulations.benchmarks.repeated import RepeatedCounts
 from simulations.flower_internals import FIRST_NODE_ID, act_as_server, simulate
-from simulations.grid import SIMULATED_OWNER
 from simulations.populations import population
 from simulations.run import DriverHost, Options, execute, noise_source
 from simulations.workers import BlockHost, Part

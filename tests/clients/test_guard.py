@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from flwr.app import RecordDict
 
-from clients.guard import SIMULATION, Answered, Guard, Policy, Refusal
+from clients.guard import SIMULATED_OWNER, SIMULATION, Answered, Guard, Policy, Refusal
 from clients.node import Node, policy_of
 from clients.store import ContextStore, FolderStore, Store
 from fedhist.cohort import Cohort
@@ -52,6 +52,10 @@ def test_trust() -> None:
     )
     with pytest.raises(ValueError, match="'everyone'"):
         Policy(trust="everyone")
+
+
+def test_simulated_nodes_have_the_simulation_policy() -> None:
+    assert policy_of(SIMULATED_OWNER) == SIMULATION
 
 
 def test_epsilon_of_one_query() -> None:

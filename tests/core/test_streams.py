@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedhist.mixing import GOLDEN, MASK64, mix_int
+from fedhist.mixing import GOLDEN, MASK64, mix64
 from fedhist.streams import (
     SeededStreams,
     Streams,
@@ -165,7 +165,8 @@ def slow_bernoulli_bits(key: int, threshold: int, n_bits: int) -> int:
         block, lane = divmod(bit, 64)
         number = 0
         for level in range(64):
-            word = mix_int(key + (block * 64 + level + 1) * GOLDEN)
+            counter = (key + (block * 64 + level + 1) * GOLDEN) & MASK64
+            word = int(mix64(np.array([counter], dtype=np.uint64))[0])
             number = number << 1 | (word >> lane & 1)
         out |= (number < threshold) << bit
     return out
