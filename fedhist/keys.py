@@ -67,7 +67,11 @@ class Keys(Sequence[str]):
     @classmethod
     def of(cls, strings: Iterable[str]) -> Keys:
         """Build from strings, in the order given."""
-        raw = [s.encode() for s in strings]
+        names = list(strings)
+        other = next((s for s in names if not isinstance(s, str)), None)
+        if other is not None:
+            raise ValueError(f"keys are strings, got {type(other).__name__} {other!r}")
+        raw = [s.encode() for s in names]
         offsets = np.zeros(len(raw) + 1, dtype=np.int64)
         np.cumsum([len(r) for r in raw], out=offsets[1:])
         return cls(offsets, np.frombuffer(b"".join(raw), dtype=np.uint8))

@@ -52,7 +52,9 @@ def run(
     nodes: Annotated[int | None, typer.Option(help="Flower nodes.")] = None,
     workers: Annotated[int | None, typer.Option(help="Ray workers.")] = None,
     ray_address: Annotated[str | None, typer.Option(help="Join this Ray cluster.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Makes the run reproducible.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Makes the run reproducible; -1 draws one.")
+    ] = None,
     noise: Annotated[str | None, typer.Option(help="simulated or secure.")] = None,
     repeats: Annotated[int | None, typer.Option(help="Runs with different seeds.")] = None,
     out: Annotated[str | None, typer.Option(help="Folder for the results.")] = None,

@@ -42,7 +42,7 @@ class RunTable:
     workers : int
         Ray actors; 0 takes all cores.
     seed : int
-        The simulation's seed; negative draws one.
+        The simulation's seed; -1 draws one.
     noise : {"simulated", "secure"}
     fold : {"node", "server"}
         Where the reports of a node's users are added up.
@@ -89,6 +89,8 @@ class RunTable:
                 raise ValueError(
                     f"run.{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}"
                 )
+        if self.seed < -1:
+            raise ValueError(f"run.seed must be non-negative, or -1 to draw one, got {self.seed}")
         for name in ("nodes", "workers", "min_replies"):
             if getattr(self, name) < 0:
                 raise ValueError(f"run.{name} must be non-negative, got {getattr(self, name)}")
@@ -230,7 +232,10 @@ def prepare(config: Config) -> Prepared:
     load_builtin()
     for plugin in config.run.plugins:
         load_plugin(plugin)
-    cls = protocol_class(str(config.protocol["name"]))
+    try:
+        cls = protocol_class(str(config.protocol["name"]))
+    except ValueError as e:
+        raise ValueError(f"{e} (--plugin FILE loads a protocol of your own)") from None
     given = {k: v for k, v in config.protocol.items() if k != "name"}
     if config.population["kind"] == REMOTE:
         loaded = None

@@ -76,6 +76,8 @@ class Options:
             raise ValueError(f"runtime must be one of {', '.join(RUNTIMES)}, got {self.runtime!r}")
         if self.noise not in GRADES:
             raise ValueError(f"noise must be one of {', '.join(GRADES)}, got {self.noise!r}")
+        if self.seed is not None and self.seed < 0:
+            raise ValueError(f"seed must be non-negative, got {self.seed}")
         if self.nodes is not None and self.nodes < 1:
             raise ValueError(f"nodes must be positive, got {self.nodes}")
         if self.workers is not None and self.workers < 1:
@@ -149,6 +151,10 @@ def run(
 
 def execute(protocol: Protocol, users: Users, options: Options) -> Outcome:
     """Run a protocol and keep what was measured on the way."""
+    if not isinstance(users, Users):
+        raise ValueError(
+            f"users must be fedhist.Users, got {type(users).__name__}; Users.from_frame makes them"
+        )
     if len(users) == 0:
         raise ValueError("the population is empty: there are no users to ask")
     load_builtin()

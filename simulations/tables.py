@@ -19,6 +19,7 @@ from fedhist.protocol import Protocol
 from fedhist.registry import protocol_class, protocols
 from simulations.config import builtin_configs, load_config, missing_keys
 from simulations.job import Finished
+from simulations.output import Evaluation
 from simulations.spending import DataLedger
 from simulations.validation import Row
 
@@ -49,6 +50,9 @@ def print_job(console: Console, finished: Finished) -> None:
     facts.add_row("rounds", _rounds_in_words(finished))
     if finished.evaluation is not None:
         facts.add_row("error", _error_in_words(finished))
+        hint = _hint(finished.evaluation)
+        if hint:
+            facts.add_row("look here", hint)
     for note in finished.prepared.not_private:
         facts.add_row("NOT PRIVATE", note)
     for warning in estimate.warnings:
@@ -96,6 +100,21 @@ def _error_in_words(finished: Finished) -> str:
         f"{e.bound.loss} {e.mean:.4g}{plus}{share}\n"
         f"{e.bound.loss} {e.bound.expected:.4g} expected ({kind}); NOT PRIVATE"
     )
+
+
+def _hint(e: Evaluation) -> str:
+    """Say what is wrong where an estimate of counts is of no use. NOT PRIVATE."""
+    total = float(np.abs(e.truth).sum())
+    if e.bound.loss != "l1":
+        return ""
+    if total == 0:
+        return "no user holds any item of the domain: are its items spelt as in the data?"
+    if e.mean > total / 2:
+        return (
+            "most of the counts are lost; protocol.clip may be far below or above what users "
+            "contribute, or the users too few (NOT PRIVATE)"
+        )
+    return ""
 
 
 def _estimate_table(finished: Finished) -> Table:
@@ -210,7 +229,7 @@ def print_rows(console: Console, rows: Iterable[Row]) -> bool:
     passed = True
     for row in rows:
         s = row.setting
-        verdict = "PASS" if row.passes else "[bold red]FAIL[/]"
+        verdict = row.verdict if row.passes else "[bold red]FAIL[/]"
         console.print(f"[bold]{s.protocol}[/]  {s.label}  ({row.repeats:,} runs)")
         console.print(
             f"  {s.loss:<4} predicted {row.predicted:<11.5g} measured {row.measured:<11.5g} "

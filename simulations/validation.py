@@ -79,6 +79,14 @@ class Row:
         low, high = self.setting.band
         return self.ratio[1] >= low and self.ratio[0] <= high
 
+    @property
+    def verdict(self) -> str:
+        """PASS, FAIL, or "too few runs" where the interval is over twice as wide as the band."""
+        low, high = self.setting.band
+        if not self.passes:
+            return "FAIL"
+        return "PASS" if self.ratio[1] - self.ratio[0] <= 2 * (high - low) else "too few runs"
+
 
 def settings(protocol: str | None = None) -> list[Setting]:
     """Return the settings of one protocol, or of all.
@@ -99,6 +107,8 @@ def settings(protocol: str | None = None) -> list[Setting]:
 
 def measure(setting: Setting, effort: float = 1.0) -> Row:
     """Run a setting as often as it says, times ``effort``, seeds 0, 1, ..."""
+    if not effort > 0:
+        raise ValueError(f"effort must be positive, got {effort}")
     repeats = max(20, round(setting.repeats * effort))
     losses = np.array([setting.measure(seed) for seed in range(repeats)])
     predicted = setting.predict()

@@ -220,6 +220,8 @@ class BoundedHistogram(Protocol):
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
+        if not isinstance(self.domain, Keys):
+            raise ValueError(f"domain must be Keys (Keys.of([...])), got {self.domain!r}")
         Adjacency(self.adjacency)
         if self.grid is not None and not 0 < self.grid < math.inf:
             raise ValueError(f"grid must be positive and finite, got {self.grid}")

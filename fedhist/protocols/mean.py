@@ -251,13 +251,13 @@ class Mean(Protocol):
         return ErrorBound("mse", self.plan.risk, exact=False, source=source)
 
     def truth(self, users: Users) -> Array:
-        """Average the users' own means, samples clipped to the range: (1,).
+        """Average the users' own means: (1,). Nothing is clipped, so a wrong range shows.
 
         The protocol assumes one mean that all users share; on real data this average takes its
         place. Users without usable samples do not count here; in a run each counts as the
         midpoint of the refined interval.
         """
-        means = user_means(one_dimension(users), self.low, self.high)
+        means = user_means(one_dimension(users), -math.inf, math.inf)
         usable = means[~np.isnan(means)]
         if not len(usable):
             raise PopulationError("no user has usable samples; there is no mean")

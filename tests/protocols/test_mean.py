@@ -255,7 +255,7 @@ def test_resolve_takes_public_numbers() -> None:
 
 def test_truth_skips_unusable_records() -> None:
     users = Users.from_records({"ann": [0.5, 9.0], "bob": [0.0], "eve": [np.nan], "dan": []})
-    assert Mean.example().truth(users).tolist() == [0.375]
+    assert Mean.example().truth(users).tolist() == [2.375]  # 9.0 lies outside the range, and shows
     assert Mean.example().loss(np.array([0.5]), np.array([0.375])) == 0.125**2
     with pytest.raises(PopulationError, match="no mean"):
         Mean.example().truth(Users.from_records({"eve": [np.nan]}))
