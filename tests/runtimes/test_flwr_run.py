@@ -18,17 +18,19 @@ from simulations.run import execute
 
 NODES = 20
 
+# 1,000 users per node
 HISTOGRAM = {
     "protocol": {"name": "bounded-histogram", "epsilon": 1.0, "clip": 20.0, "grid": 0.5},
-    "population": {"kind": "zipf", "n_users": 47, "d": 12, "mean_items": 9, "seed": 7},
+    "population": {"kind": "zipf", "n_users": 20_000, "d": 12, "mean_items": 9, "seed": 7},
 }
+# one user per node
 MEAN = {
     "protocol": {
-        **{"name": "mean", "kind": "laplace", "epsilon": 6.0, "n_users": 60},
+        **{"name": "mean", "kind": "laplace", "epsilon": 8.0, "n_users": 20},
         **{"samples_per_user": 5, "low": -4.0, "high": 4.0, "mean_scale": 0.1},
     },
     "population": {
-        **{"kind": "gaussian", "n_users": 60, "samples_per_user": 5, "seed": 5},
+        **{"kind": "gaussian", "n_users": 20, "samples_per_user": 5, "seed": 5},
     },
 }
 
