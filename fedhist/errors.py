@@ -5,7 +5,8 @@ Bad parameters are ``ValueError`` at construction; these four are what can go wr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 
 
 class FedhistError(Exception):
@@ -43,4 +44,24 @@ class MissingReplies(FedhistError):
         super().__init__(f"{expected - got} of {expected} replies are missing ({got} came){why}")
 
 
-__all__ = ["BudgetExceeded", "FedhistError", "MissingReplies", "PopulationError", "WireError"]
+def nearest(name: str, existing: Iterable[str]) -> str:
+    """Say which existing name a mistyped one may have meant.
+
+    >>> nearest("usr", ["user", "item"])
+    "; did you mean 'user'?"
+    """
+    names = list(existing)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; there are {', '.join(map(repr, names[:20]))}" if names else ""
+
+
+__all__ = [
+    "BudgetExceeded",
+    "FedhistError",
+    "MissingReplies",
+    "PopulationError",
+    "WireError",
+    "nearest",
+]

@@ -8,15 +8,14 @@ the result does not depend on the order of the rows or on the number of threads.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from fedhist.errors import PopulationError
+from fedhist.errors import PopulationError, nearest
 from fedhist.keys import Keys, user_ids_of_bytes
 from fedhist.mixing import Words
 from fedhist.users import Items, Samples
@@ -201,19 +200,6 @@ def samples_of_rows(
     order = np.argsort(u, kind="stable")
     x = np.stack([frame[v].fill_null(float("nan")).to_numpy() for v in names], axis=1)
     return ids, Samples(_indptr(u, len(ids)), np.ascontiguousarray(x[order])), dropped
-
-
-def nearest(name: str, existing: Iterable[str]) -> str:
-    """Say which existing name a mistyped one may have meant.
-
-    >>> nearest("usr", ["user", "item"])
-    "; did you mean 'user'?"
-    """
-    names = list(existing)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    if close:
-        return f"; did you mean {close[0]!r}?"
-    return f"; there are {', '.join(map(repr, names[:20]))}" if names else ""
 
 
 def _lazy(frame: Any, text: list[str], numbers: list[str]) -> pl.LazyFrame:

@@ -7,17 +7,17 @@ the person who starts the process names (``--plugin my_protocol.py``).
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
 
+from fedhist.errors import nearest
 from fedhist.mixing import digest64
 from fedhist.protocol import Protocol
 from fedhist.query import Query
@@ -66,15 +66,8 @@ def protocol_class(name: str) -> type[Protocol]:
 
 def _find(table: Mapping[str, type], name: str, what: str) -> type:
     if name not in table:
-        raise ValueError(f"unknown {what} {name!r}{nearest(name, table)}")
+        raise ValueError(f"unknown {what} {name!r}{nearest(name, sorted(table))}")
     return table[name]
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return '; did you mean ...?' or the list of known names, for error messages."""
-    names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(names)}"
 
 
 def protocols() -> Mapping[str, type[Protocol]]:

@@ -16,9 +16,10 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_type_hints
 
+from fedhist.errors import nearest
 from fedhist.keys import Keys
 from fedhist.protocol import Protocol
-from fedhist.registry import load_builtin, load_plugin, nearest, parameters, protocol_class
+from fedhist.registry import load_builtin, load_plugin, parameters, protocol_class
 from simulations.populations import KINDS, Loaded, PopulationSpec, population
 from simulations.run import GRADES, RUNTIMES, Options
 

@@ -24,12 +24,12 @@ from typing import Any
 from flwr.common import log
 
 from clients.guard import SIMULATED_OWNER
-from fedhist.errors import PopulationError, WireError
+from fedhist.errors import PopulationError, WireError, nearest
 from fedhist.hosting import Config as FlatConfig
 from fedhist.hosting import NodeSetup, ServerSetup
 from fedhist.journal import Journal
 from fedhist.protocol import Estimate
-from fedhist.registry import load_plugin, nearest
+from fedhist.registry import load_plugin
 from fedhist.session import Session
 from fedhist.users import Users
 from simulations.config import Config, Prepared, load_config, prepare

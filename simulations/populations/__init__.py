@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from fedhist.frames import nearest
+from fedhist.errors import nearest
 from simulations.populations.base import Loaded, PopulationSpec
 from simulations.populations.events import Events
 from simulations.populations.gaussian import Gaussian

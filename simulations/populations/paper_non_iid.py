@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedhist.frames import nearest
+from fedhist.errors import nearest
 from fedhist.users import Users
 from simulations.populations.base import Loaded, PopulationSpec, positive, positive_integer
 from simulations.populations.base import seed_integer as check_seed

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.errors import PopulationError
-from fedhist.frames import items_of_rows, nearest
+from fedhist.errors import PopulationError, nearest
+from fedhist.frames import items_of_rows
 from fedhist.keys import Keys, user_ids
 from fedhist.users import Users
 
