@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedhist.cohort import Cohort
+from fedhist.errors import BudgetExceeded
 from fedhist.journal import Journal
 from fedhist.keys import Keys
 from fedhist.ledger import Ledger
@@ -95,10 +96,12 @@ class Curator:
         return str(getattr(self._noise, "grade", "")) or self._noise(0).grade
 
     def _release(
-        self, label: str, cost: Release, draw: Callable[[NoiseSource], ArrayLike]
+        self, label: str, cost: Release | None, draw: Callable[[NoiseSource], ArrayLike]
     ) -> Array:
+        """Charge (None: paid for already), then draw and journal, or return what was journalled."""
         index, self._index = self._index, self._index + 1
-        self.ledger.charge(label, cost, self.cohort)
+        if cost is not None:
+            self.ledger.charge(label, cost, self.cohort)
         before = self._journal.released(index, label)
         if before is not None:
             return before
@@ -145,6 +148,59 @@ class Curator:
         std = _size(l2_sensitivity, math.sqrt(0.5 / rho))
         cost = zcdp(rho, math.inf, 0.0)
         return self._release(label, cost, lambda n: x + n.gaussian(x.shape, std) if std else x)
+
+    def gaussian_series(
+        self,
+        rounds: int,
+        *,
+        epsilon: float,
+        delta: float,
+        discrete: bool = False,
+        label: str = "gaussian-series",
+    ) -> Callable[[ArrayLike, float], Array]:
+        """Pay once for ``rounds`` Gaussian releases, chosen adaptively: (epsilon, delta)-DP in all.
+
+        Each has the noise multiplier sqrt(rounds) sigma. Adaptive Gaussians compose to exactly one
+        with multiplier sigma [1]_, so sigma is the analytic one of (epsilon, delta); for discrete
+        noise on integers zCDP gives it.
+
+        Returns
+        -------
+        callable of (value, l2_sensitivity) to array
+            Releases one value; BudgetExceeded after ``rounds`` of them.
+
+        References
+        ----------
+        .. [1] Dong, Roth & Su, "Gaussian differential privacy", JRSS B 2022, Corollary 3.3.
+        """
+        if rounds < 1:
+            raise ValueError(f"rounds must be positive, got {rounds}")
+        if discrete:
+            rho = zcdp_rho(epsilon, delta)
+            multiplier, cost = math.sqrt(0.5 / rho), zcdp(rho, epsilon, delta)
+        else:
+            multiplier = gaussian_multiplier(epsilon, delta)
+            cost = (
+                gaussian(multiplier, epsilon, delta) if multiplier else approximate(epsilon, delta)
+            )
+        self.ledger.charge(label, cost, self.cohort)
+        left = rounds
+
+        def release(value: ArrayLike, l2_sensitivity: float) -> Array:
+            nonlocal left
+            if not left:
+                raise BudgetExceeded(f"{label!r} was paid for {rounds} releases; all are made")
+            left -= 1
+            std = _size(l2_sensitivity, multiplier * math.sqrt(rounds))
+            if discrete:
+                k = _integers(value)
+                return self._release(
+                    label, None, lambda n: k + n.discrete_gaussian(k.shape, std) if std else k
+                )
+            x = np.asarray(value, dtype=np.float64)
+            return self._release(label, None, lambda n: x + n.gaussian(x.shape, std) if std else x)
+
+        return release
 
     def discrete_laplace(
         self,

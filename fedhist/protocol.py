@@ -77,6 +77,29 @@ class Estimate:
         """Report that the budget is spent and there is no value."""
         return cls("failed", reason=reason, **details)
 
+    def over(self, keys: Keys) -> Self:
+        """Return the same estimate with an entry for every key of ``keys``; 0 if not released.
+
+        Raises
+        ------
+        ValueError
+            If the estimate has no keys, or one that is not among ``keys``.
+        """
+        if self.value is None or self.keys is None:
+            raise ValueError(f"an estimate with values by key is needed, got {self.status}")
+        at = keys.positions(self.keys)
+        if (at < 0).any():
+            raise ValueError(f"{self.keys[int(np.argmin(at))]!r} is not among {keys}")
+
+        def spread(a: Array | None) -> Array | None:
+            if a is None:
+                return None
+            out = np.zeros(len(keys), dtype=a.dtype)
+            out[at] = a
+            return out
+
+        return replace(self, keys=keys, value=spread(self.value), stderr=spread(self.stderr))
+
     def with_ledger(self, ledger: Ledger) -> Self:
         """Return the same estimate with the run's ledger."""
         return replace(self, ledger=ledger)
@@ -148,9 +171,30 @@ class Protocol(ABC):
     def truth(self, users: Users) -> Array:
         """Compute what is being estimated, exactly. NOT PRIVATE: for evaluation only."""
 
+    def support(self, users: Users) -> Keys | None:
+        """Return the keys of the entries of :meth:`truth`, where the domain is unbounded.
+
+        None (the default) says that truth and estimate have the same entries. NOT PRIVATE.
+        """
+        return None
+
     @abstractmethod
     def loss(self, value: Array, truth: Array) -> float:
-        """Measure an estimate in the loss that :meth:`error` predicts."""
+        """Measure values against the truth, entry by entry, in the loss of :meth:`error`."""
+
+    def loss_of(self, estimate: Estimate, users: Users, truth: Array | None = None) -> float:
+        """Measure an estimate against the truth (computed unless given). NOT PRIVATE.
+
+        Raises
+        ------
+        ValueError
+            If the estimate has no value.
+        """
+        keys = self.support(users)
+        value = (estimate if keys is None else estimate.over(keys)).value
+        if value is None:
+            raise ValueError(f"{self.name}: {estimate.status}: {estimate.reason}")
+        return self.loss(value, self.truth(users) if truth is None else truth)
 
     @classmethod
     @abstractmethod

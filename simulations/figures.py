@@ -38,7 +38,10 @@ def draw_estimate(
     with mpl.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
         figure = Figure(figsize=(8, 2.2 if len(value) == 1 else 4.2), layout="constrained")
         axes = figure.subplots()
-        if len(value) == 1:
+        if not len(value):
+            axes.text(0.5, 0.5, "nothing was released", ha="center")
+            axes.set_axis_off()
+        elif len(value) == 1 and estimate.keys is None:
             _draw_number(axes, value, half, truth)
             axes.set_xlabel(f"{protocol.target} (units of the samples)")
         else:

@@ -20,6 +20,7 @@ import numpy as np
 import polars as pl
 
 import fedhist
+from fedhist.keys import Keys
 from fedhist.ledger import Ledger
 from fedhist.protocol import ErrorBound, Protocol
 from fedhist.query import Array
@@ -38,12 +39,15 @@ class Evaluation:
     Attributes
     ----------
     truth : array
+    support : Keys or None
+        What the entries of the truth stand for, where the protocol's domain is unbounded.
     losses : (repeats,) float
     bound : ErrorBound
         What theory predicts, in the same loss.
     """
 
     truth: Array
+    support: Keys | None
     losses: Array
     bound: ErrorBound
 
@@ -61,13 +65,13 @@ class Evaluation:
 
 def evaluate(prepared: Prepared, outcomes: Sequence[Outcome]) -> Evaluation | None:
     """Compare the estimates with the truth, where the data are here and an estimate is ok."""
-    values = [o.estimate.value for o in outcomes if o.estimate.value is not None]
-    if prepared.loaded is None or not values:
+    found = [o.estimate for o in outcomes if o.estimate.value is not None]
+    if prepared.loaded is None or not found:
         return None
     protocol, users = prepared.protocol, prepared.loaded.users
     truth = protocol.truth(users)
-    losses = np.array([protocol.loss(v, truth) for v in values])
-    return Evaluation(truth, losses, protocol.error(users))
+    losses = np.array([protocol.loss_of(e, users, truth) for e in found])
+    return Evaluation(truth, protocol.support(users), losses, protocol.error(users))
 
 
 def write_results(prepared: Prepared, outcomes: Sequence[Outcome], out: str = "") -> Path:
@@ -106,9 +110,13 @@ def write_results(prepared: Prepared, outcomes: Sequence[Outcome], out: str = ""
         if frame is not None:
             frame.write_csv(part / "estimate.csv")
             frame.write_parquet(part / "estimate.parquet")
-            truth = evaluation.truth if evaluation is not None else None
+            shown, truth = first.estimate, None
+            if evaluation is not None:
+                truth = evaluation.truth
+                if evaluation.support is not None:
+                    shown = shown.over(evaluation.support)
             draw_estimate(
-                first.estimate,
+                shown,
                 truth,
                 prepared.protocol,
                 part / "figure.png",

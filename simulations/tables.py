@@ -120,7 +120,10 @@ def _hint(e: Evaluation) -> str:
 def _estimate_table(finished: Finished) -> Table:
     estimate = finished.outcomes[0].estimate
     value = np.atleast_1d(np.asarray(estimate.value))
-    truth = None if finished.evaluation is None else np.atleast_1d(finished.evaluation.truth)
+    evaluation = finished.evaluation
+    truth = None if evaluation is None else np.atleast_1d(evaluation.truth)
+    if evaluation is not None and truth is not None and evaluation.support and estimate.keys:
+        truth = truth[evaluation.support.positions(estimate.keys)]
     order = np.argsort(-value, kind="stable")[:MOST_ROWS]
     title = None if len(value) <= MOST_ROWS else f"the {MOST_ROWS} largest of {len(value):,}"
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)

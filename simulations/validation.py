@@ -139,9 +139,7 @@ def _histogram(label: str, protocol: BoundedHistogram, users: Users) -> Setting:
 
     def once(seed: int) -> float:
         estimate = execute(protocol, users, Options(seed=seed)).estimate
-        if estimate.value is None:
-            raise RuntimeError(f"{label}: {estimate.status}: {estimate.reason}")
-        return protocol.loss(estimate.value, truth)
+        return protocol.loss_of(estimate, users, truth)
 
     return Setting(
         protocol.name, label, "l1", 400, (0.99, 1.01), lambda: protocol.error(users).expected, once

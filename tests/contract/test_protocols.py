@@ -185,7 +185,7 @@ def test_exact_without_noise(protocol_name: str, configurations: list[Protocol])
             allowed = grid * sum(int(k) for k in users.n_items())
         else:
             allowed = 0.05 * size if getattr(protocol, "mode", "") == "paper" else 0.0
-        assert open_ended.loss(estimate.value, truth) <= allowed + 1e-9 * size
+        assert open_ended.loss_of(estimate, users, truth) <= allowed + 1e-9 * size
 
 
 def test_same_seed_same_estimate(protocol_name: str, configurations: list[Protocol]) -> None:

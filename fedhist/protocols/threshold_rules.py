@@ -1,0 +1,137 @@
+"""What every private rule for the clipping threshold is given, and what it returns.
+
+A rule is a part of a script: it yields queries, receives summaries, and returns a :class:`Choice`.
+All rules look for the threshold C at which a tail sum over the users meets a public level:
+
+    S(C) = sum over users with norm > C of min(slope, R),        S(C*) = M,
+
+because -S(C) + M is the slope of (a bound on) the expected l1 error at C [1, Theorem 4.3]. With
+Gaussian noise the norm is v_i = ||N_i||_2 and the slope r_i = ||N_i||_1 / ||N_i||_2; with Laplace
+noise the norm is m_i = ||N_i||_1 and every slope is 1 [1, Lemma 4.2].
+
+References
+----------
+.. [1] Liu, Suresh, Zhu, Kairouz & Gruteser, "Algorithms for bounding contribution for histogram
+   estimation under user-level privacy", ICML 2023, Section 4.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhist.curator import Curator
+from fedhist.keys import Keys
+from fedhist.privacy import Adjacency
+from fedhist.query import Query, Summary
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ThresholdTask:
+    """The public side of a search for C; a rule may use nothing else and its queries' answers.
+
+    Attributes
+    ----------
+    domain : Keys
+        Public items; others are dropped before any norm is computed.
+    norm : {1, 2}
+        1 with Laplace noise in the release, 2 with Gaussian noise.
+    mass : float
+        M, the expected l1 norm of the release's noise per unit of C.
+    rank : float
+        The rank of the l2-optimal quantile, k2 sigma sqrt(d) (Huang et al.); norm 2 only.
+    radius : float
+        R, the public bound that slopes are cut to on the client: sqrt(s), or 1 for norm 1.
+    c_min, c_max : float
+        Public ends of the search, in counts.
+    epsilon, delta : float
+        Budget of the choice, (epsilon', delta').
+    adjacency : Adjacency
+    n_users : int
+        Public number of users, where a printed rule needs it; 0 where it is not public.
+    steps : int
+        Rounds of an iterative rule (T).
+    per_octave : int
+        Grid points per factor of two.
+    secure : bool
+        Whether noise must be integer-valued.
+    """
+
+    domain: Keys
+    norm: int
+    mass: float
+    rank: float
+    radius: float
+    c_min: float
+    c_max: float
+    epsilon: float
+    delta: float
+    adjacency: Adjacency
+    n_users: int = 0
+    steps: int = 40
+    per_octave: int = 4
+    secure: bool = False
+
+    @property
+    def grid(self) -> Floats:
+        """Geometric grid from c_min to c_max, both included, (K,) in counts."""
+        octaves = math.log2(self.c_max / self.c_min)
+        return np.geomspace(self.c_min, self.c_max, math.ceil(octaves * self.per_octave) + 1)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a rule returns: the threshold, in counts, what to know about it, and public numbers."""
+
+    clip: float
+    warnings: tuple[str, ...] = ()
+    public: Mapping[str, float] = field(default_factory=dict)
+
+
+Search = Generator[Query, Summary, Choice]
+
+
+@dataclass(frozen=True)
+class ThresholdRule:
+    """A private way to choose C.
+
+    Attributes
+    ----------
+    name : str
+        The word in a configuration.
+    search : callable of (ThresholdTask, Curator) to a part of a script
+    needs_delta : bool
+        Whether the choice spends delta' (Gaussian noise); otherwise delta' must be 0.
+    norms : tuple of int
+        The norms (1: Laplace release, 2: Gaussian release) it is meant for.
+    rounds : callable of ThresholdTask to int
+        Most rounds it takes.
+    source : str
+        Paper and section.
+    claimed_epsilon : float
+        What the paper states of the spent epsilon, as a multiple of what is provable; 1 unless
+        the rule is implemented as printed.
+    """
+
+    name: str
+    search: Callable[[ThresholdTask, Curator], Search]
+    needs_delta: bool
+    norms: tuple[int, ...]
+    rounds: Callable[[ThresholdTask], int]
+    source: str
+    claimed_epsilon: float = 1.0
+
+
+def at_the_ends(clip: float, task: ThresholdTask) -> tuple[str, ...]:
+    """Warn where a search ended at an end of its grid: the best threshold may lie beyond it."""
+    if clip <= task.c_min * (1 + 1e-9):
+        return (f"the threshold ended at the lower end of its grid, {task.c_min:g}",)
+    if clip >= task.c_max * (1 - 1e-9):
+        return (f"the threshold ended at the upper end of its grid, {task.c_max:g}: raise c_max?",)
+    return ()
