@@ -193,6 +193,83 @@ def sum_grid(
                     out[np.uint32(j)] += h
 
 
+@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+def _bin_and_weight(
+    start: Any,
+    stop: Any,
+    item: Any,
+    count: Any,
+    lookup: Any,
+    edges: Any,
+    norm: Any,
+    radius: Any,
+    steps: Any,
+) -> Any:
+    """Count the edges below one user's norm and weigh it: 1, or its slope in steps of R."""
+    size = _norm(start, stop, item, count, lookup, norm)
+    at = np.searchsorted(edges, size)
+    if radius == 0.0 or at == 0:
+        return at, 1
+    slope = _norm(start, stop, item, count, lookup, 1) / size
+    return at, np.int64(math.floor(min(slope / radius, 1.0) * steps))
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def norm_bins(
+    indptr: NDArray[np.int64],
+    item: Unsigned,
+    count: Unsigned,
+    lookup: Lookup,
+    edges: Floats,
+    norm: int,
+    radius: float,
+    steps: int,
+    bins: NDArray[np.int32],
+    weight: NDArray[np.int64],
+) -> None:
+    """Fill every user's bin (0: no edge lies below its norm) and weight (0 in bin 0)."""
+    for u in range(indptr.shape[0] - 1):
+        start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
+        at, w = _bin_and_weight(start, stop, item, count, lookup, edges, norm, radius, steps)
+        bins[u] = at
+        weight[u] = w if at > 0 else 0
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def sum_norm_bins(
+    indptr: NDArray[np.int64],
+    item: Unsigned,
+    count: Unsigned,
+    lookup: Lookup,
+    edges: Floats,
+    norm: int,
+    radius: float,
+    steps: int,
+    out: NDArray[np.int64],
+) -> None:
+    """Add every user's weight to ``out`` (K,), the histogram over bins 1, ..., K."""
+    for u in range(indptr.shape[0] - 1):
+        start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
+        at, w = _bin_and_weight(start, stop, item, count, lookup, edges, norm, radius, steps)
+        if at > 0:
+            out[at - 1] += w
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def user_norms(
+    indptr: NDArray[np.int64],
+    item: Unsigned,
+    count: Unsigned,
+    lookup: Lookup,
+    norm: int,
+    out: Floats,
+) -> None:
+    """Fill every user's l1 or l2 norm of its in-domain counts."""
+    for u in range(indptr.shape[0] - 1):
+        start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
+        out[u] = _norm(start, stop, item, count, lookup, norm)
+
+
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def flip_at(positions: NDArray[np.int64], n_bits: int, most: int, bits: Any) -> None:
     """Flip the bits of row u of ``bits`` that row u of ``positions`` names, in place.
