@@ -58,7 +58,7 @@ OTHERS = [{"tea": 2, "rye": 1}, {"maté": 7}]
 REPLACED = {"tea": 40}, {"rye": 25}  # both beyond the clip, on disjoint items
 
 
-# -- erratum 1: the adjacency that is declared and the noise that is calibrated --
+# -- erratum 1: the adjacency that is declared and the noise that is calibrated --------------------
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
@@ -136,7 +136,7 @@ def test_the_closed_form_of_the_gaussian_is_a_quarter_too_loud():
     assert discrete == pytest.approx(4.568, abs=0.001)
 
 
-# -- erratum 4: Theorem 4.3's formula, and what its proof leaves out --
+# -- erratum 4: Theorem 4.3's formula, and what its proof leaves out -------------------------------
 
 
 def test_the_optimal_threshold_is_a_minimum_over_c_and_not_an_arg_min_of_the_sum():
@@ -174,7 +174,7 @@ def test_the_factor_two_of_theorem_4_3_needs_no_small_epsilon(epsilon):
         assert upper <= 2 * exact * (1 + 1e-9)
 
 
-# -- erratum 5: the threshold of Algorithm 3 ---------------------------------------------------------
+# -- erratum 5: the threshold of Algorithm 3 -------------------------------------------------------
 
 
 def leak(counts, threshold, scale):
@@ -207,7 +207,7 @@ def test_the_printed_threshold_is_valid_but_loose(c, epsilon):
         assert printed - exact == pytest.approx(c - 1 if c > 1 else 0.0)
 
 
-# -- erratum 7: Corollary B.4's threshold ------------------------------------------------------------
+# -- erratum 7: Corollary B.4's threshold ----------------------------------------------------------
 
 
 @pytest.mark.parametrize(("c", "epsilon"), [(1, 1.0), (4, 1.0), (1, 0.2)])
@@ -219,7 +219,7 @@ def test_the_threshold_of_corollary_b4_leaks_more_than_delta(c, epsilon):
     assert worst == pytest.approx(max(math.exp(epsilon) / c, math.exp(epsilon / c)) * delta, 1e-3)
 
 
-# -- erratum 9: Theorem C.3 --------------------------------------------------------------------------
+# -- erratum 9: Theorem C.3 ------------------------------------------------------------------------
 
 
 def capped_mean(rate, c):
@@ -260,7 +260,7 @@ def test_theorem_c3_and_its_proof_differ_by_a_power_of_c():
     assert stated * 100 < found <= proved
 
 
-# -- erratum 10: the generator of Table 1 --------------------------------------------------------------
+# -- erratum 10: the generator of Table 1 ----------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_the_printed_dirichlet_does_not_give_table_1(reading, median_loss, q90_l
     assert (abs(median_loss - paper[0]) < 0.01) == (reading == "fitted")
 
 
-# -- erratum 11: the exponential mechanism at rank 1 / epsilon --
+# -- erratum 11: the exponential mechanism at rank 1 / epsilon -------------------------------------
 
 
 def em_law(tails, rank, epsilon):
