@@ -11,7 +11,7 @@ import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,8 +33,17 @@ from fedhist.privacy import (
     zcdp_rho,
 )
 from fedhist.query import Array, Keyed
+from fedhist.unknown_keys import (
+    key_threshold,
+    laplace_key_threshold,
+    pack_keyed,
+    printed_key_threshold,
+    unpack_keyed,
+)
 
 Shape = tuple[int, ...]
+KeyNoise = Literal["discrete", "laplace"]
+KEY_NOISES = get_args(KeyNoise)
 
 
 class NoiseSource(ABC):
@@ -261,12 +270,14 @@ class Curator:
         l1_sensitivity: int,
         epsilon: float,
         delta: float,
+        noise: KeyNoise = "discrete",
+        as_printed: bool = False,
         label: str = "threshold",
     ) -> Keyed:
         """Release the keys whose noisy integer count reaches a threshold: (epsilon, delta)-DP.
 
-        Discrete Laplace noise of scale b = l1_sensitivity / epsilon on the support only; a key
-        that one user alone holds appears with probability at most delta_1 in total.
+        Laplace noise of scale b = l1_sensitivity / epsilon on the support only; a key that one
+        user alone holds appears with probability at most delta_1 in total.
 
         Parameters
         ----------
@@ -276,66 +287,53 @@ class Curator:
             Most that one user adds over all keys (C).
         l1_sensitivity : int
             C under add-remove and zero-out, 2 C under replacement.
+        noise : {"discrete", "laplace"}
+            Integers, or real values (which secure noise refuses).
+        as_printed : bool
+            NOT PRIVATE: noise on every key of ``part``, those with count zero included, and the
+            paper's threshold [1, Algorithm 3]. A user's keys that clipping took away may then
+            appear, each with a chance of its own, so that no (epsilon, delta) holds however many
+            keys a user has; the ledger is charged an infinite epsilon.
+
+        Returns
+        -------
+        Keyed
+            int64 values, or float64 with real-valued noise.
 
         References
         ----------
         .. [1] Liu et al., "Algorithms for bounding contribution for histogram estimation under
            user-level privacy", ICML 2023, Algorithm 3, with the clipped support and the exact
-           threshold.
+           thresholds of :mod:`fedhist.unknown_keys`.
         """
         if contribution < 1 or l1_sensitivity not in (contribution, 2 * contribution):
             raise ValueError(
                 f"l1_sensitivity must be contribution or twice that, got {l1_sensitivity} for "
                 f"contribution {contribution}"
             )
-        keep = np.flatnonzero(_integers(part.values) > 0)
-        keys = Keys.of([part.keys[int(i)] for i in keep])
-        counts = _integers(part.values)[keep]
-        if math.isinf(epsilon):
-            at = 1
+        if noise not in KEY_NOISES:
+            raise ValueError(f"noise must be one of {', '.join(KEY_NOISES)}, got {noise!r}")
+        if as_printed:
+            at: float = printed_key_threshold(contribution, epsilon, delta)
+        elif noise == "laplace":
+            at = laplace_key_threshold(contribution, l1_sensitivity, epsilon, delta)
         else:
             at = key_threshold(contribution, l1_sensitivity, epsilon, delta)
+        keys, counts = part.keys, _integers(part.values)
+        if not as_printed:
+            keep = np.flatnonzero(counts > 0)
+            keys, counts = Keys.of([part.keys[int(i)] for i in keep]), counts[keep]
+        cost = approximate(math.inf, 0.0) if as_printed else approximate(epsilon, delta)
         scale = _scale(l1_sensitivity, epsilon)
 
         def draw(n: NoiseSource) -> Array:
-            noisy = counts + n.discrete_laplace(counts.shape, scale) if scale else counts
-            return _pack_keyed(keys, noisy, noisy >= at)
+            noisy: Array = counts if noise == "discrete" else counts.astype(np.float64)
+            if scale:
+                some = n.discrete_laplace if noise == "discrete" else n.laplace
+                noisy = noisy + some(counts.shape, scale)
+            return pack_keyed(keys, noisy, noisy >= at)
 
-        return _unpack_keyed(self._release(label, approximate(epsilon, delta), draw))
-
-
-def key_threshold(contribution: int, l1_sensitivity: int, epsilon: float, delta: float) -> int:
-    """Smallest integer threshold at which one user's own keys leak with probability <= delta.
-
-    t = ceil(b [max(C / b, ln C + 1 / b) - ln delta_1 - ln(1 + e^(-1/b))]) with b the noise scale:
-    the worst cases are one key of C and C keys of 1. Under replacement delta_1 = delta where
-    delta <= 1 - e^(-1/b) (the shared support leaves that slack), else delta / 2. C = 10,
-    epsilon = 1, delta = 1e-6 gives 156, and 310 under replacement.
-    """
-    check_budget(epsilon, delta)
-    if delta == 0:
-        raise ValueError("releasing unknown keys needs delta > 0, got 0")
-    b, c = l1_sensitivity / epsilon, contribution
-    replace = l1_sensitivity != contribution
-    d1 = delta / 2 if replace and delta > -math.expm1(-1 / b) else delta
-    worst = max(c / b, math.log(c) + 1 / b)
-    return math.ceil(b * (worst - math.log(d1) - math.log1p(math.exp(-1 / b))))
-
-
-def _pack_keyed(keys: Keys, values: NDArray[np.int64], keep: NDArray[np.bool_]) -> Array:
-    """Pack a sparse release into one byte array that the journal can hold."""
-    kept = Keys.of([keys[int(i)] for i in np.flatnonzero(keep)])
-    head = np.array([len(kept)], dtype="<i8")
-    parts = [head, kept.offsets.astype("<i8"), values[keep].astype("<i8")]
-    return np.concatenate([*(p.view(np.uint8) for p in parts), kept.data])
-
-
-def _unpack_keyed(packed: Array) -> Keyed:
-    k = int(packed[:8].view("<i8")[0])
-    ends = 8 + 8 * (k + 1), 8 + 8 * (2 * k + 1)
-    offsets = packed[8 : ends[0]].copy().view("<i8").astype(np.int64)
-    values = packed[ends[0] : ends[1]].copy().view("<i8").astype(np.int64)
-    return Keyed(Keys(offsets, packed[ends[1] :]), values)
+        return unpack_keyed(self._release(label, cost, draw))
 
 
 def _scale(l1_sensitivity: float, epsilon: float) -> float:

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 from fedhist.cohort import Cohort
-from fedhist.curator import Curator, NoiseSource, key_threshold
+from fedhist.curator import Curator, NoiseSource
 from fedhist.errors import BudgetExceeded, FedhistError
 from fedhist.journal import Journal
 from fedhist.keys import Keys
 from fedhist.ledger import Ledger
 from fedhist.privacy import Adjacency, Guarantee, Trust, gaussian_multiplier, zcdp_rho
 from fedhist.query import Keyed
+from fedhist.unknown_keys import key_threshold, laplace_key_threshold, printed_key_threshold
 from server.noise import SimulatedNoise
 
 
@@ -250,6 +251,28 @@ def test_real_values_are_refused_by_the_integer_mechanisms() -> None:
 def test_published_thresholds() -> None:
     assert key_threshold(10, 10, 1.0, 1e-6) == 156
     assert key_threshold(10, 20, 1.0, 1e-6) == 310
+    assert key_threshold(10, 20, 1.0, 0.5e-6) == 324  # half of delta, which is always enough
+    assert printed_key_threshold(10, 1.0, 1e-6) == pytest.approx(164.25, abs=0.005)
+    # zeroing out: max(C + b ln(1 / 2 delta), 1 + b ln(C / 2 delta)); b doubles under replacement
+    for c, b, sensitivity in ((10, 10.0, 10), (10, 20.0, 20), (1, 1.0, 1), (3, 3.0, 3)):
+        one, many = c - b * math.log(2e-6), 1 + b * math.log(c / 2e-6)
+        assert laplace_key_threshold(c, sensitivity, 1.0, 1e-6) == pytest.approx(max(one, many))
+    for at in (key_threshold, laplace_key_threshold):
+        assert at(10, 20, math.inf, 1e-6) == 1
+        with pytest.raises(ValueError, match="delta > 0, got 0"):
+            at(10, 10, 1.0, 0.0)
+    assert printed_key_threshold(10, math.inf, 1e-6) == 1
+
+
+def test_the_printed_threshold_is_never_lower_than_the_exact_one() -> None:
+    """Zeroing out: it adds up two worst cases, C keys of 1 and one key of C."""
+    for c in (1, 2, 5, 10, 100, 1500):
+        for epsilon in (0.1, 1.0, 5.0):
+            exact = laplace_key_threshold(c, c, epsilon, 1e-6)
+            assert printed_key_threshold(c, epsilon, 1e-6) >= exact - 1e-9
+    assert printed_key_threshold(10, 1.0, 1e-6) - laplace_key_threshold(
+        10, 10, 1.0, 1e-6
+    ) == pytest.approx(9.0)  # C - 1
 
 
 def test_threshold_release_keeps_what_reaches_the_threshold() -> None:
@@ -272,7 +295,68 @@ def test_threshold_draws_on_the_support_only() -> None:
     assert len(got.keys) == 0
 
 
+def test_threshold_release_with_real_noise_gives_real_values() -> None:
+    t = laplace_key_threshold(2, 2, 1.0, 1e-6)
+    part = Keyed(Keys.of(["b", "é", "none"]), np.array([math.ceil(t), math.floor(t), 0]))
+    noise = Recorded(0.25)
+    journal = Journal()
+    release: dict[str, Any] = dict(
+        contribution=2, l1_sensitivity=2, epsilon=1.0, delta=1e-6, noise="laplace"
+    )
+    got = curator(noise, journal=journal).threshold(part, **release)
+    assert noise.calls == [("laplace", 2.0)]
+    assert list(got.keys) == ["b"] if math.floor(t) + 0.25 < t else ["b", "é"]
+    assert got.values.dtype == np.float64
+    assert got.values[0] == math.ceil(t) + 0.25
+    again = curator(Broken(), journal=journal).threshold(part, **release)  # from the journal
+    assert list(again.keys) == list(got.keys)
+    assert np.array_equal(again.values, got.values)
+    with pytest.raises(ValueError, match="noise must be one of discrete, laplace, got 'gaussian'"):
+        curator(noise).threshold(part, **{**release, "noise": "gaussian"})
+
+
+def test_the_printed_release_is_charged_as_not_private() -> None:
+    """It puts noise on keys that nobody sent: one of them may appear."""
+    part = Keyed(Keys.of(["sent", "clipped away"]), np.array([1, 0]))
+    release: dict[str, Any] = dict(
+        contribution=2, l1_sensitivity=2, epsilon=1.0, delta=1e-6, noise="laplace", as_printed=True
+    )
+    server = curator(Recorded(1000.0), epsilon=math.inf)
+    got = server.threshold(part, **release)
+    assert list(got.keys) == ["sent", "clipped away"]
+    assert got.values.tolist() == [1001.0, 1000.0]
+    assert math.isinf(server.ledger.spent().epsilon)
+    with pytest.raises(BudgetExceeded):
+        curator(Recorded(), epsilon=100.0).threshold(part, **release)
+    for noise, kept in ((0.001, 1), (-0.001, 0)):  # the count of "sent" is 1 more
+        t = printed_key_threshold(2, 1.0, 1e-6)
+        server = curator(Recorded(t - 1 + noise), epsilon=math.inf)
+        assert len(server.threshold(part, **release).keys) == kept
+
+
 Law = dict[Any, float]
+STEP = 0.5
+"""Width of the cells of real-valued outcomes, where the likelihood ratio is not constant."""
+
+
+def real_outcome_law(count: int, other: int, threshold: float, b: float) -> Law:
+    """The same with real-valued noise; values between threshold and the larger count in cells.
+
+    Cells give a lower bound on delta; it is exact where the counts lie below the threshold.
+    """
+    if count == 0:
+        return {"absent": 1.0}
+
+    def below(x: float) -> float:
+        """P(noise < x)."""
+        return 0.5 * math.exp(x / b) if x < 0 else 1 - 0.5 * math.exp(-x / b)
+
+    top = max(count, other, threshold)
+    edges = [threshold + STEP * k for k in range(math.ceil((top - threshold) / STEP))] + [top]
+    law: Law = {"absent": below(threshold - count), "large": 1 - below(top - count)}
+    law |= {x: below(y - count) - below(x - count) for x, y in itertools.pairwise(edges)}
+    assert sum(law.values()) == pytest.approx(1.0, abs=1e-12)
+    return law
 
 
 def outcome_law(count: int, other: int, threshold: int, b: float) -> Law:
@@ -295,12 +379,12 @@ def outcome_law(count: int, other: int, threshold: int, b: float) -> Law:
     return law
 
 
-def exact_delta(one: list[int], two: list[int], epsilon: float, threshold: int, b: float) -> float:
+def exact_delta(
+    one: list[int], two: list[int], epsilon: float, threshold: float, b: float
+) -> float:
     """Sum over outcomes of max(0, P - e^epsilon Q), by enumeration."""
-    laws = [
-        (outcome_law(x, y, threshold, b), outcome_law(y, x, threshold, b))
-        for x, y in zip(one, two, strict=True)
-    ]
+    of: Callable[..., Law] = outcome_law if isinstance(threshold, int) else real_outcome_law
+    laws = [(of(x, y, threshold, b), of(y, x, threshold, b)) for x, y in zip(one, two, strict=True)]
     delta = 0.0
     for outcome in itertools.product(*(p.keys() for p, _ in laws)):
         p = math.prod(law[o] for o, (law, _) in zip(outcome, laws, strict=True))
@@ -363,6 +447,60 @@ def test_threshold_release_replace(contribution: int, epsilon: float, delta: flo
             worst = max(worst, exact_delta(one, two, epsilon, t, b))
     assert worst <= delta * (1 + 1e-9)
     assert worst > 0.3 * delta
+
+
+@pytest.mark.parametrize(("contribution", "epsilon"), CASES)
+@pytest.mark.parametrize("delta", [1e-4, 0.05, 0.3])
+def test_threshold_release_zero_out_with_real_noise(
+    contribution: int, epsilon: float, delta: float
+) -> None:
+    """(epsilon, delta)-DP, and nearly no less than delta: the threshold is not rounded."""
+    b = contribution / epsilon
+    t = laplace_key_threshold(contribution, contribution, epsilon, delta)
+    worst = 0.0
+    for x in records(contribution, contribution):
+        for others in itertools.product(sorted({0, 1, math.ceil(t)}), repeat=contribution):
+            if list(zip(x, others, strict=True)) != sorted(zip(x, others, strict=True)):
+                continue
+            with_user = [a + o for a, o in zip(x, others, strict=True)]
+            for p, q in ((with_user, list(others)), (list(others), with_user)):
+                worst = max(worst, exact_delta(p, q, epsilon, t, b))
+    assert worst <= delta * (1 + 1e-9)
+    if t >= contribution:
+        assert worst > delta * (1 - delta)
+
+
+@pytest.mark.parametrize(("contribution", "epsilon"), CASES[:3])
+@pytest.mark.parametrize("delta", [1e-4, 0.05, 0.3, 0.6])
+def test_threshold_release_replace_with_real_noise(
+    contribution: int, epsilon: float, delta: float
+) -> None:
+    c, b = contribution, 2 * contribution / epsilon
+    t = laplace_key_threshold(c, 2 * c, epsilon, delta)
+    worst = 0.0
+    for x, y in itertools.product(records(c, 2 * c), repeat=2):
+        for others in itertools.product({0, max(math.ceil(t) - 1, 1)}, repeat=2 * c):
+            cells = list(zip(x, y, others, strict=True))
+            if cells != sorted(cells):
+                continue
+            one = [a + o for a, o in zip(x, others, strict=True)]
+            two = [a + o for a, o in zip(y, others, strict=True)]
+            worst = max(worst, exact_delta(one, two, epsilon, t, b))
+    assert worst <= delta * (1 + 1e-9)
+    assert worst > 0.3 * delta
+
+
+def test_replacement_need_not_halve_a_small_delta() -> None:
+    """C = 3, epsilon = 1, delta = 0.01: no need to halve delta, the worst case is 0.0092."""
+    c, epsilon, delta = 3, 1.0, 0.01
+    t, b = key_threshold(c, 2 * c, epsilon, delta), 2 * c / epsilon
+    worst = 0.0
+    for x, y in itertools.product(records(c, c), repeat=2):
+        own = [*x, *(0 for _ in y)], [*(0 for _ in x), *y]  # disjoint: new keys on both sides
+        worst = max(worst, exact_delta(*own, epsilon, t, b))
+        near = [a + t - 1 for a in x], [a + t - 1 for a in y]  # shared keys about the threshold
+        worst = max(worst, exact_delta(*near, epsilon, t, b))
+    assert 0.85 * delta < worst <= delta
 
 
 def test_thresholds_of_real_noise() -> None:

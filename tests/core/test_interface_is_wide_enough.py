@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import fedhist
-from fedhist.curator import key_threshold
+from fedhist.unknown_keys import key_threshold
 from fedhist.privacy import zcdp_epsilon, zcdp_rho
 from fedhist.protocol import EXIT_CODES
 from fedhist.users import Users

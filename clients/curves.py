@@ -1,0 +1,157 @@
+"""What clipping at every threshold of a grid would leave, from one walk over the users.
+
+Cut to C of its m tokens at random, a user is expected to keep min(1, C / m) N_j of item j [1]_. On
+a grid of thresholds that is a piecewise linear function of C with a bend at m, and values at grid
+points a < m <= b do not change if the bend is shared out between them:
+
+    min(C, m) = theta min(C, b) + (1 - theta) min(C, a),     theta = (m - a) / (b - a),
+
+for every C on the grid. So a user adds two numbers per item, theta N_j / m at b and the rest of
+N_j / m at a, and their sums over the users give the expected histogram at ALL thresholds.
+
+References
+----------
+.. [1] Liu, Suresh, Zhu, Kairouz & Gruteser, "Algorithms for bounding contribution for histogram
+   estimation under user-level privacy", ICML 2023, Algorithm 4.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, uint64
+from numpy.typing import NDArray
+
+from fedhist.keys import Keys
+from fedhist.users import Items
+
+Int64s = NDArray[np.int64]
+
+SHARE = 1 << 32
+"""Steps per unit share: integers, whose sums are exact in any order."""
+
+LOWER = 1.0 - 2.0**-48
+"""Pulls a weight below its exact value, whatever the rounding of doubles on the way to it."""
+
+
+def size_curves(items: Items, grid: tuple[int, ...]) -> tuple[Keys, Int64s, Int64s, Int64s]:
+    """Add up every user's shares by item and grid point.
+
+    Parameters
+    ----------
+    items : Items
+    grid : tuple of int
+        Thresholds, positive and increasing, K of them.
+
+    Returns
+    -------
+    keys : Keys
+        The items that occur, in byte order.
+    shares : (len(keys), K) int64
+        Bends of each item's curve, in steps of 2^-32: the expected count at threshold C is
+        sum over l of shares[:, l] min(C, grid[l]), up to rounding down.
+    users : (K,) int64
+        Users with m in (grid[k], grid[k + 1]], the last bin being open above.
+    sizes : (K,) int64
+        Sum of min(m, grid[-1]) over the same users.
+
+    Privacy
+    -------
+    What one user adds to any expected count is non-negative, and over all items it is at most
+    min(m, C): every share is rounded down, in exact comparison with its real value.
+
+    Cost
+    ----
+    O(nnz) time, two additions per entry, whatever K is; 8 K bytes per item that occurs.
+
+    Error
+    -----
+    The expected count of an item at C is too low by less than C / 2^30 per user who has it.
+    """
+    row, order = _occurring(items)
+    vocabulary = items.vocabulary
+    keys = vocabulary if row is None else Keys.of([vocabulary[int(i)] for i in order])
+    k = len(grid)
+    shares = np.zeros((len(keys), k), dtype=np.int64)
+    users, sizes = np.zeros(k, dtype=np.int64), np.zeros(k, dtype=np.int64)
+    points = np.array(grid, dtype=np.int64)
+    place = np.zeros(0, dtype=np.int64) if row is None else row
+    add_curves(items.indptr, items.item, items.count, place, points, shares, users, sizes)
+    return keys, shares, users, sizes
+
+
+def _occurring(items: Items) -> tuple[Int64s | None, Int64s]:
+    """Find the items that occur, in byte order: the row of every entry, and every row's item.
+
+    No rows (None) where the vocabulary itself is these items in this order.
+    """
+    vocabulary, item = items.vocabulary, items.item
+    if len(item) < len(vocabulary):
+        found, which = np.unique(item, return_inverse=True)
+        raw = [vocabulary[int(i)].encode() for i in found]
+        order = np.array(sorted(range(len(raw)), key=raw.__getitem__), dtype=np.int64)
+        rank = np.empty(len(found), dtype=np.int64)
+        rank[order] = np.arange(len(found))
+        return rank[which.reshape(-1)], found[order].astype(np.int64)
+    seen = np.zeros(len(vocabulary), dtype=np.bool_)
+    seen[item] = True
+    order = vocabulary.byte_order[seen[vocabulary.byte_order]]
+    if len(order) == len(vocabulary) and (order[1:] > order[:-1]).all():
+        return None, order
+    rank = np.zeros(len(vocabulary), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    return rank[item], order
+
+
+@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+def _total(start: Any, stop: Any, count: Any) -> Any:
+    """Size m of one user, as a double; the only rounding is that of the exact sum."""
+    high, low = uint64(0), uint64(0)
+    for k in range(start, stop):
+        c = uint64(count[k])
+        high += c >> uint64(32)
+        low += c & uint64(0xFFFFFFFF)
+    return float(high) * 4294967296.0 + float(low)
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def add_curves(
+    indptr: Int64s,
+    item: Any,
+    count: Any,
+    row: Int64s,
+    grid: Int64s,
+    shares: Int64s,
+    users: Int64s,
+    sizes: Int64s,
+) -> None:
+    """Add every user's shares to ``shares``, and its size to ``users`` and ``sizes``.
+
+    Entry k belongs to row ``row[k]`` of the shares, or to row ``item[k]`` where ``row`` is empty.
+    """
+    last = grid.shape[0] - 1
+    direct = row.shape[0] == 0
+    for u in range(indptr.shape[0] - 1):
+        start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
+        m = _total(start, stop, count)
+        if m == 0.0:
+            continue
+        b = np.searchsorted(grid, np.int64(m)) if m <= grid[last] else last + 1
+        if b > 0:
+            users[b - 1] += 1
+            sizes[b - 1] += np.int64(min(m, float(grid[last])))
+        above, below = 0.0, 0.0
+        if b > last:
+            b, above = last, 4294967296.0 / m * LOWER
+        else:
+            a = float(grid[b - 1]) if b > 0 else 0.0
+            width = float(grid[b]) - a
+            above = (m - a) / width * (4294967296.0 / m) * LOWER
+            below = (float(grid[b]) - m) / width * (4294967296.0 / m) * LOWER
+        for k in range(start, stop):
+            j = np.int64(item[k]) if direct else row[k]
+            c = float(count[k])
+            shares[j, b] += np.int64(c * above)
+            if b > 0:
+                shares[j, b - 1] += np.int64(c * below)

@@ -1,0 +1,243 @@
+"""One user's items and counts as bytes: what rows over an unbounded domain are sent as.
+
+A record is ``uint32 length | uint64 count | length bytes of UTF-8``, integers little-endian; a row
+is its records one after the other, in strictly increasing byte order of their keys. So equal
+histograms are equal bytes, and an item named twice shows at once. Both halves read this file.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numba import njit, uint64
+from numpy.typing import NDArray
+
+from fedhist.errors import WireError
+from fedhist.keys import Keys
+from fedhist.mixing import hash_bytes_kernel
+
+Bytes = NDArray[np.uint8]
+Int64s = NDArray[np.int64]
+HEAD = 12
+"""Bytes before the key: its length and the count."""
+
+TRUNCATED, TOO_SMALL, OUT_OF_ORDER = 1, 2, 3
+
+
+def pack_records(
+    vocabulary: Keys,
+    indptr: Int64s,
+    item: NDArray[np.unsignedinteger[Any]],
+    count: NDArray[np.unsignedinteger[Any]],
+) -> tuple[Bytes, Int64s]:
+    """Write every user's (item, count) entries as records.
+
+    Parameters
+    ----------
+    vocabulary : Keys
+    indptr : (n + 1,) int64
+        User u owns entries ``indptr[u]`` to ``indptr[u + 1]``.
+    item : (nnz,) unsigned
+        Positions in the vocabulary, each user's in the byte order of their keys.
+    count : (nnz,) unsigned
+
+    Returns
+    -------
+    data : (n_bytes,) uint8
+    indptr : (n + 1,) int64
+        User u owns bytes ``indptr[u]`` to ``indptr[u + 1]``.
+
+    Examples
+    --------
+    >>> pack_records(Keys.of(["tea"]), np.array([0, 1]), np.array([0]), np.array([7]))[0].tolist()
+    [3, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 116, 101, 97]
+    """
+    at = np.zeros(len(item) + 1, dtype=np.int64)
+    np.cumsum(np.diff(vocabulary.offsets)[item] + HEAD, out=at[1:])
+    data = np.empty(int(at[-1]), dtype=np.uint8)
+    _write(vocabulary.offsets, vocabulary.data, item, count.astype(np.uint64, copy=False), at, data)
+    return data, at[indptr]
+
+
+def parse_records(
+    data: Bytes, indptr: Int64s, least: int = 1
+) -> tuple[Int64s, Int64s, Int64s, NDArray[np.uint64]]:
+    """Read rows of records; the keys stay where they are.
+
+    Parameters
+    ----------
+    data : (n_bytes,) uint8
+    indptr : (n + 1,) int64
+        Byte offsets of the rows.
+    least : int
+        Smallest count allowed.
+
+    Returns
+    -------
+    indptr : (n + 1,) int64
+        User u owns entries ``indptr[u]`` to ``indptr[u + 1]`` of the others.
+    starts, lengths : (nnz,) int64
+        The key of entry k is ``data[starts[k]:starts[k] + lengths[k]]``.
+    counts : (nnz,) uint64
+
+    Raises
+    ------
+    WireError
+        For a record that ends after its row, a count below ``least``, and keys of a row that are
+        not strictly increasing in byte order (so that none comes twice).
+    """
+    if data.dtype != np.uint8 or data.ndim != 1:
+        raise WireError(f"records are a vector of bytes, got {data.dtype}{data.shape}")
+    data = np.ascontiguousarray(data)
+    entries = np.zeros(len(indptr), dtype=np.int64)
+    none = np.empty(0, dtype=np.int64)
+    wrong, row, value = _walk(
+        data, indptr, uint64(least), entries, none, none, none.view(np.uint64), False
+    )
+    if wrong == TRUNCATED:
+        raise WireError(f"row {row} holds a record of {value} bytes that ends after the row")
+    if wrong == TOO_SMALL:
+        raise WireError(f"row {row} holds the count {value}, below {least}")
+    if wrong == OUT_OF_ORDER:
+        raise WireError(f"row {row}: record {value} does not follow the one before in byte order")
+    n = int(entries[-1])
+    starts, lengths = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
+    counts = np.empty(n, dtype=np.uint64)
+    _walk(data, indptr, uint64(least), entries, starts, lengths, counts, True)
+    return entries, starts, lengths, counts
+
+
+def intern_records(data: Bytes, starts: Int64s, lengths: Int64s) -> tuple[Keys, Int64s]:
+    """Find the distinct keys of parsed records and number them.
+
+    Returns
+    -------
+    keys : Keys
+        The distinct keys in byte order.
+    item : (nnz,) int64
+        The position of each record's key.
+
+    Raises
+    ------
+    WireError
+        If a key is not UTF-8.
+
+    Cost
+    ----
+    O(nnz log nnz): keys are compared by their hashes, and every match is then verified in bytes;
+    rows that collide on purpose only lose the speed-up.
+    """
+    offsets = np.zeros(len(starts) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    flat = np.empty(int(offsets[-1]), dtype=np.uint8)
+    _gather(data, starts, lengths, offsets, flat)
+    hashes = np.empty(len(starts), dtype=np.uint64)
+    hash_bytes_kernel(offsets, flat, np.uint64(0), hashes)
+    _, first, which = np.unique(hashes, return_index=True, return_inverse=True)
+    which = which.reshape(-1)
+    if not _all_equal(flat, offsets, first[which]):
+        raw = [flat[a:b].tobytes() for a, b in pairwise(offsets)]
+        seen: dict[bytes, int] = {}
+        which = np.array([seen.setdefault(r, len(seen)) for r in raw], dtype=np.int64)
+        first = np.unique(which, return_index=True)[1]
+    names = [flat[offsets[k] : offsets[k + 1]].tobytes() for k in first]
+    order = sorted(range(len(names)), key=names.__getitem__)
+    rank = np.empty(len(names), dtype=np.int64)
+    rank[order] = np.arange(len(names))
+    sizes = np.zeros(len(names) + 1, dtype=np.int64)
+    np.cumsum([len(names[k]) for k in order], out=sizes[1:])
+    joined = np.frombuffer(b"".join(names[k] for k in order), dtype=np.uint8)
+    try:
+        return Keys(sizes, joined), rank[which].astype(np.int64, copy=False)
+    except UnicodeDecodeError as error:
+        raise WireError(f"a key is not UTF-8: {bytes(error.object)[:40]!r}") from error
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _write(offsets: Int64s, keys: Bytes, item: Any, count: Any, at: Int64s, out: Bytes) -> None:
+    """Fill the records; entry k begins at byte ``at[k]``."""
+    for k in range(item.shape[0]):
+        p = at[k]
+        start, stop = offsets[item[k]], offsets[item[k] + 1]
+        length, c = uint64(stop - start), uint64(count[k])
+        for b in range(4):
+            out[p + b] = np.uint8((length >> uint64(8 * b)) & uint64(255))
+        for b in range(8):
+            out[p + 4 + b] = np.uint8((c >> uint64(8 * b)) & uint64(255))
+        for b in range(stop - start):
+            out[p + 12 + b] = keys[start + b]
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _walk(
+    data: Bytes,
+    indptr: Int64s,
+    least: Any,
+    entries: Int64s,
+    starts: Int64s,
+    lengths: Int64s,
+    counts: Any,
+    fill: bool,
+) -> tuple[int, int, Any]:
+    """Count the records of every row into ``entries``, or fill the columns; returns an error.
+
+    An error is (kind, row, offending value); kind 0 is none.
+    """
+    n = 0
+    for u in range(indptr.shape[0] - 1):
+        p, end = indptr[u], indptr[u + 1]
+        last, last_length, row = np.int64(-1), np.int64(0), 0
+        while p < end:
+            if end - p < 12:
+                return 1, u, end - p
+            length, c = np.int64(0), uint64(0)
+            for b in range(4):
+                length |= np.int64(data[p + b]) << np.int64(8 * b)
+            for b in range(8):
+                c |= uint64(data[p + 4 + b]) << uint64(8 * b)
+            if length > end - p - 12:
+                return 1, u, length + 12
+            if c < least:
+                return 2, u, np.int64(c)
+            start = p + 12
+            if last >= 0:
+                common = min(length, last_length)
+                k = 0
+                while k < common and data[start + k] == data[last + k]:
+                    k += 1
+                follows = length > last_length if k == common else data[start + k] > data[last + k]
+                if not follows:
+                    return 3, u, row
+            if fill:
+                starts[n], lengths[n], counts[n] = start, length, c
+            n += 1
+            row += 1
+            last, last_length = start, length
+            p = start + length
+        if not fill:
+            entries[u + 1] = n
+    return 0, 0, 0
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _gather(data: Bytes, starts: Int64s, lengths: Int64s, offsets: Int64s, out: Bytes) -> None:
+    """Copy the keys behind one another."""
+    for k in range(starts.shape[0]):
+        for b in range(lengths[k]):
+            out[offsets[k] + b] = data[starts[k] + b]
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _all_equal(data: Bytes, offsets: Int64s, other: Int64s) -> bool:
+    """Say whether every string k is, byte for byte, string ``other[k]``."""
+    for k in range(other.shape[0]):
+        a, b = offsets[k], offsets[other[k]]
+        length = offsets[k + 1] - a
+        if offsets[other[k] + 1] - b != length:
+            return False
+        for i in range(length):
+            if data[a + i] != data[b + i]:
+                return False
+    return True

@@ -1,0 +1,130 @@
+"""Shares by item and threshold: exact fractions, what one user can add, any packing."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from clients.curves import SHARE, size_curves
+from fedhist.keys import Keys
+from fedhist.users import Items, Users
+
+GRIDS = [(1,), (10,), (1, 2, 3, 4, 7), (5, 8, 40), (1, 100, 10_000), (3, 2**31 - 1)]
+NAMES = ["お茶", "tea", "", "a\0b", "🙂"]
+
+
+def population(seed, n=40, names=NAMES, top=9):
+    rng = np.random.default_rng(seed)
+    rows = {}
+    for u in range(n):
+        held = rng.permutation(names)[: rng.integers(0, len(names) + 1)]
+        rows[f"u{u}"] = {str(k): int(2 ** rng.uniform(0, top)) for k in held}
+    return Users.from_records(rows), rows
+
+
+def curve(shares, grid):
+    """Expected counts in steps, exactly: rows of Python integers, items by thresholds."""
+    return [
+        [sum(int(s) * min(c, b) for s, b in zip(r, grid, strict=True)) for c in grid]
+        for r in shares
+    ]
+
+
+def exact(rows, grid):
+    """Expected counts of every item, as fractions."""
+    kept = {}
+    for row in rows.values():
+        m = sum(row.values())
+        for key, count in row.items():
+            kept.setdefault(key, [Fraction(0)] * len(grid))
+            kept[key] = [
+                h + Fraction(c * count, max(c, m)) for h, c in zip(kept[key], grid, strict=True)
+            ]
+    return kept
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+@pytest.mark.parametrize("seed", range(3))
+def test_curves_are_the_expected_counts(grid, seed):
+    users, rows = population(seed)
+    keys, shares, n, sizes = size_curves(users.counts, grid)
+    want = exact(rows, grid)
+    assert list(keys) == sorted(want, key=str.encode)
+    for key, found in zip(keys, curve(shares, grid), strict=True):
+        for c, h, truth in zip(grid, found, want[key], strict=True):
+            short = truth - Fraction(h, SHARE)
+            assert 0 <= short < Fraction(c * len(rows), 2**30)
+    m = np.array([sum(row.values()) for row in rows.values()])
+    tops = [*grid[1:], 2**62]
+    for k, (low, high) in enumerate(zip(grid, tops, strict=True)):
+        inside = (m > low) & (m <= high)
+        assert n[k] == inside.sum()
+        assert sizes[k] == np.minimum(m[inside], grid[-1]).sum()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_one_user_never_adds_more_than_its_bounded_share(seed):
+    """The sensitivity, in integers: rounding cannot carry a user past min(m, C)."""
+    rng = np.random.default_rng(seed)
+    grid = tuple(np.unique((2 ** rng.uniform(0, 30, 12)).astype(int)).tolist())
+    top = (3, 20, 53, 61)[seed % 4]
+    names = [str(j) for j in range(int(rng.integers(1, 60)))]
+    row = {k: max(1, int(2 ** rng.uniform(0, top))) for k in names}
+    users = Users.from_records({"u": row})
+    keys, shares, _, _ = size_curves(users.counts, grid)
+    m = sum(row.values())
+    found = curve(shares, grid)
+    assert (shares >= 0).all()
+    for k, c in enumerate(grid):
+        total = 0
+        for key, h in zip(keys, found, strict=True):
+            truth = Fraction(c * row[key], max(c, m))
+            assert 0 <= Fraction(h[k], SHARE) <= truth
+            total += h[k]
+        assert total <= min(m, c) * SHARE
+        # and next to nothing is lost
+        assert min(m, c) - Fraction(total, SHARE) < Fraction(c * len(names), 2**30)
+
+
+def test_empty_users_add_nothing():
+    users = Users.from_records({f"u{i}": {} for i in range(3)})
+    keys, shares, n, sizes = size_curves(users.counts, (1, 2))
+    assert len(keys) == 0
+    assert shares.shape == (0, 2)
+    assert n.tolist() == sizes.tolist() == [0, 0]
+    _, shares, n, _ = size_curves(users.slice(0, 0).counts, (1, 2))
+    assert shares.shape == (0, 2)
+    assert n.tolist() == [0, 0]
+
+
+def test_users_of_one_token_are_never_cut():
+    users = Users.from_records({f"u{i}": {"ab"[i % 2]: 1} for i in range(7)})
+    _, shares, n, _ = size_curves(users.counts, (1, 5))
+    assert n.tolist() == [0, 0]
+    scale = SHARE * (1 - 2**-32)
+    np.testing.assert_allclose(shares[:, 0], [4 * scale, 3 * scale], atol=1e-3)
+    assert (shares[:, 1] == 0).all()
+
+
+@pytest.mark.parametrize("more", [0, 500])
+def test_the_vocabulary_is_only_a_dictionary(more):
+    """Its order, and items nobody has, do not show; nor does how users are cut into batches."""
+    users, _ = population(3, n=60)
+    grid = (1, 4, 9, 100)
+    want = size_curves(users.counts, grid)
+    v = users.counts
+    names = [*v.vocabulary, *(f"unused {j}" for j in range(more))]
+    order = np.random.default_rng(0).permutation(len(names))
+    place = np.argsort(order).astype(np.uint32)
+    other = Items(Keys.of([names[j] for j in order]), v.indptr, place[v.item], v.count)
+    for items in (other, Items(other.vocabulary, v.indptr, other.item, v.count.astype(np.uint64))):
+        found = size_curves(items, grid)
+        assert list(found[0]) == list(want[0])
+        for a, b in zip(found[1:], want[1:], strict=True):
+            assert np.array_equal(a, b)
+    total = {k: np.zeros(len(grid), np.int64) for k in want[0]}
+    for batch in users.chunks(7):
+        keys, shares, _, _ = size_curves(batch.counts, grid)
+        for key, row in zip(keys, shares, strict=True):
+            total[key] += row
+    assert np.array_equal(np.array(list(total.values())), want[1])
