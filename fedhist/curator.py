@@ -276,8 +276,8 @@ class Curator:
     ) -> Keyed:
         """Release the keys whose noisy integer count reaches a threshold: (epsilon, delta)-DP.
 
-        Laplace noise of scale b = l1_sensitivity / epsilon on the support only; a key that one
-        user alone holds appears with probability at most delta_1 in total.
+        Laplace noise of scale b = l1_sensitivity / epsilon on the support only; of the keys that
+        one user alone holds, any appears with probability at most delta.
 
         Parameters
         ----------

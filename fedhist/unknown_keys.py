@@ -1,13 +1,19 @@
 """Releasing keys that nobody listed beforehand: thresholds, and one array for the journal.
 
 Noise goes on the keys that some user sends, and a key appears if its noisy count reaches a
-threshold t: a key that one user alone holds must stay hidden but for a small probability delta_1,
-in total over all keys of that user. A user adds C over its keys. The sum over them of the chance
-to pass is convex in each count, so its worst cases are one key of C and C keys of 1.
+threshold t: the keys that one user alone holds must stay hidden but for probability delta, in
+total. A user adds C over its keys. The sum over them of the chance to pass is convex in each count,
+so its worst cases are one key of C and C keys of 1.
 
-Under zeroing out (adding, removing) delta_1 = delta. Under replacement the two populations differ
-in new keys on both sides: delta_1 = delta where delta <= 1 - e^(-1/b), because a user with a new
-key on one side differs by less on the shared keys, which pays for it; else delta / 2.
+That is enough under every adjacency. Let two populations differ in one user, who alone holds the
+keys A in the first and B in the second, which appear with probabilities delta_A and delta_B. On the
+shared keys the laws p and q satisfy p <= e^epsilon q. An outcome with a key of A has probability
+delta_A in all; the others have none of B in the first population, so that for any set of outcomes
+
+    P - e^epsilon Q <= delta_A + (1 - delta_A) p - e^epsilon (1 - delta_B) q
+                    <= delta_A + (delta_B - delta_A) p <= max(delta_A, delta_B) <= delta.
+
+So replacing a user, which may add new keys on both sides, needs more noise but no half of delta.
 
 References
 ----------
@@ -30,7 +36,7 @@ from fedhist.query import Array, Keyed
 def key_threshold(contribution: int, l1_sensitivity: int, epsilon: float, delta: float) -> int:
     """Smallest integer threshold for discrete Laplace noise; 1 where there is no noise.
 
-    t = ceil(b [max(C / b, ln C + 1 / b) - ln delta_1 - ln(1 + e^(-1/b))]) with b the noise scale,
+    t = ceil(b [max(C / b, ln C + 1 / b) - ln delta - ln(1 + e^(-1/b))]) with b the noise scale,
     from P(Z >= k) = e^(-k/b) / (1 + e^(-1/b)) for k >= 0, which bounds it for k < 0.
 
     Parameters
@@ -50,7 +56,7 @@ def key_threshold(contribution: int, l1_sensitivity: int, epsilon: float, delta:
         return 1
     b = l1_sensitivity / epsilon
     worst = _worst_record(contribution, b) - math.log1p(math.exp(-1 / b))
-    return math.ceil(b * (worst - math.log(_own_share(contribution, l1_sensitivity, b, delta))))
+    return math.ceil(b * (worst - math.log(delta)))
 
 
 def laplace_key_threshold(
@@ -58,7 +64,7 @@ def laplace_key_threshold(
 ) -> float:
     """Smallest threshold for (continuous) Laplace noise; 1 where there is no noise.
 
-    t = b [max(C / b, ln C + 1 / b) - ln(2 delta_1)], from P(Z >= x) = e^(-x/b) / 2 for x >= 0,
+    t = b [max(C / b, ln C + 1 / b) - ln(2 delta)], from P(Z >= x) = e^(-x/b) / 2 for x >= 0,
     which bounds it for x < 0. Corrected against the paper: its C + b ln(C / 2 delta) is valid
     under zeroing out, but adds up two worst cases that no record meets at once.
 
@@ -70,8 +76,7 @@ def laplace_key_threshold(
     if _without_noise(epsilon, delta):
         return 1.0
     b = l1_sensitivity / epsilon
-    own = _own_share(contribution, l1_sensitivity, b, delta)
-    return b * (_worst_record(contribution, b) - math.log(2 * own))
+    return b * (_worst_record(contribution, b) - math.log(2 * delta))
 
 
 def printed_key_threshold(contribution: int, epsilon: float, delta: float) -> float:
@@ -97,12 +102,6 @@ def _without_noise(epsilon: float, delta: float) -> bool:
 def _worst_record(contribution: int, b: float) -> float:
     """Log of the largest sum over a record's keys of e^(count / b)."""
     return max(contribution / b, math.log(contribution) + 1 / b)
-
-
-def _own_share(contribution: int, l1_sensitivity: int, b: float, delta: float) -> float:
-    """delta_1: the probability that is left for one user's own keys."""
-    replace = l1_sensitivity != contribution
-    return delta / 2 if replace and delta > -math.expm1(-1 / b) else delta
 
 
 def pack_keyed(keys: Keys, values: NDArray[np.generic], keep: NDArray[np.bool_]) -> Array:

@@ -150,7 +150,7 @@ def print_protocols(console: Console) -> None:
     """List the registered protocols."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("protocol", "target", "trust", "guarantee of its example", "paper"):
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column == "protocol")
     for name, cls in sorted(protocols().items()):
         g = cls.example().guarantee
         delta = f", {g.delta:g}" if g.delta else ""

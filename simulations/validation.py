@@ -15,7 +15,14 @@ import numpy as np
 
 from fedhist.channels import UnaryChannel, scalar_channel
 from fedhist.keys import Keys
-from fedhist.protocols import BoundedHistogram, Mean
+from fedhist.protocol import Protocol
+from fedhist.protocols import (
+    AdaptiveHistogram,
+    BoundedHistogram,
+    Mean,
+    PoissonCounts,
+    UnboundedHistogram,
+)
 from fedhist.users import Users
 from server.theory_mean import exact_two_stage_mse, one_stage_mse
 from simulations.run import Options, execute
@@ -96,12 +103,11 @@ def settings(protocol: str | None = None) -> list[Setting]:
     ValueError
         If there is none for a protocol of that name.
     """
-    found = [s for s in (*_histograms(), *_means()) if protocol in (None, s.protocol)]
+    every = [*_histograms(), *_adaptive(), *_poisson(), *_unbounded(), *_means()]
+    found = [s for s in every if protocol in (None, s.protocol)]
     if not found:
-        raise ValueError(
-            f"no results rows for {protocol!r}; there are some for "
-            f"{BoundedHistogram.name} and {Mean.name}"
-        )
+        names = ", ".join(dict.fromkeys(s.protocol for s in every))
+        raise ValueError(f"no results rows for {protocol!r}; there are some for {names}")
     return found
 
 
@@ -134,16 +140,70 @@ def _histograms() -> Iterator[Setting]:
     yield _histogram("EDGE n=250 d=500 eps=0.5 (C* = 0)", edge, few)
 
 
-def _histogram(label: str, protocol: BoundedHistogram, users: Users) -> Setting:
+def _histogram(
+    label: str, protocol: Protocol, users: Users, repeats: int = 400, width: float = 0.01
+) -> Setting:
     truth = protocol.truth(users)
 
     def once(seed: int) -> float:
         estimate = execute(protocol, users, Options(seed=seed)).estimate
         return protocol.loss_of(estimate, users, truth)
 
-    return Setting(
-        protocol.name, label, "l1", 400, (0.99, 1.01), lambda: protocol.error(users).expected, once
+    def predict() -> float:
+        return protocol.error(users).expected
+
+    return Setting(protocol.name, label, "l1", repeats, (1 - width, 1 + width), predict, once)
+
+
+def _adaptive() -> Iterator[Setting]:
+    rng = np.random.default_rng(2025)
+    many = _shoppers(rng, n_users=8000, d=500, mean=20)
+    base = AdaptiveHistogram(many.vocabulary, epsilon=1.1, delta=1e-6)
+    yield _histogram("n=8000 d=500 eps=1.1 Gaussian", base, many, 600, 0.02)
+    some = _shoppers(rng, n_users=3000, d=200, mean=20)
+    laplace = AdaptiveHistogram(
+        some.vocabulary, epsilon=1.1, adjacency="replace-user", discrete=True
     )
+    yield _histogram("n=3000 d=200 eps=1.1 replace, discrete", laplace, some, 600, 0.02)
+    few = _shoppers(rng, n_users=1000, d=100, mean=20)
+    edge = AdaptiveHistogram(
+        few.vocabulary, epsilon=1.1, delta=1e-6, threshold="em-interval", clip_max=64.0
+    )
+    yield _histogram("EDGE n=1000 d=100 eps=1.1 (M below the choice)", edge, few, 1000, 0.02)
+
+
+def _poisson() -> Iterator[Setting]:
+    def users_with(rates: list[float], n: int, shape: float) -> Users:
+        mixed = rng.gamma(shape, 1 / shape, (n, 1)) * rates
+        counts = rng.poisson(mixed)
+        user, item = np.nonzero(counts)
+        keys = Keys.of([f"word-{j}" for j in range(len(rates))])
+        return Users.from_counts(np.arange(n), user, item, counts[user, item], keys)
+
+    rng = np.random.default_rng(2026)
+    one = users_with([2.0], 5000, 50.0)
+    chosen = PoissonCounts(one.vocabulary, epsilon=1.1, n_users=5000, clip_max=32, discrete=True)
+    yield _histogram("n=5000 d=1 eps=1.1 C chosen, discrete", chosen, one, 1500, 0.05)
+    five = users_with([0.1, 0.3, 1.0, 2.0, 4.0], 5000, 3.0)
+    gaussian = PoissonCounts(five.vocabulary, epsilon=1.0, n_users=5000, clip=2, delta=1e-6)
+    yield _histogram("n=5000 d=5 eps=1 Gaussian C=2", gaussian, five, 300, 0.01)
+    few = users_with([0.5], 150, 2.0)
+    edge = PoissonCounts(few.vocabulary, epsilon=1.1, n_users=150, clip_max=8)
+    yield _histogram("EDGE n=150 d=1 eps=1.1 (too few to choose C)", edge, few, 2000, 0.05)
+
+
+def _unbounded() -> Iterator[Setting]:
+    rng = np.random.default_rng(2027)
+    many = _shoppers(rng, n_users=6000, d=300, mean=30)
+    base = UnboundedHistogram(epsilon=1.0, delta=1e-6, clip=100)
+    yield _histogram("n=6000 eps=1 C=100", base, many, 200)
+    sampled = replace(base, clip=12, noise="laplace", adjacency="replace-user")
+    yield _histogram("n=6000 eps=1 C=12 replace, real noise", sampled, many, 200)
+    chosen = replace(base, clip=None, epsilon=1.1)
+    yield _histogram("n=6000 eps=1.1 C chosen", chosen, many, 400, 0.02)
+    few = _shoppers(rng, n_users=60, d=100, mean=30)
+    edge = replace(base, clip=4, epsilon=2.0)
+    yield _histogram("EDGE n=60 eps=2 C=4 (hardly anything appears)", edge, few, 1000)
 
 
 def _shoppers(rng: np.random.Generator, n_users: int, d: int, mean: float) -> Users:

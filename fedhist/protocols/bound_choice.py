@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from clients.curves import SHARE
 from fedhist.curator import Curator
 from fedhist.privacy import Adjacency, check_budget
-from fedhist.protocols.contributions import NormHistogram
+from fedhist.protocols.contributions import NormHistogram, tail_scores
 from fedhist.protocols.size_curves import SizeCurves, check_grid
 from fedhist.protocols.threshold_rules import Choice, Search
 from fedhist.users import Users
@@ -135,14 +135,8 @@ class BoundTask:
         return 2 * math.log(len(self.thresholds)) / (self.epsilon / 2)
 
     def end_cost(self, tails: NDArray[np.int64]) -> Floats:
-        """Distance from the rank of the number of users above each threshold; sensitivity 1.
-
-        Nobody is above the last one: sizes count as clip_max at most, so that users beyond the
-        grid ask for all of it.
-        """
-        cost = np.abs(tails - self.rank)
-        cost[-1] = self.rank
-        return np.asarray(cost, dtype=np.float64)
+        """Distance of the rank from what each threshold stands for; sensitivity 1."""
+        return -tail_scores(tails, self.rank)
 
     def levels(self, grid: tuple[int, ...]) -> tuple[Floats, Floats]:
         """Threshold and noise scale of the release at every C of a grid."""
@@ -222,18 +216,32 @@ def bound_probabilities(task: BoundTask, users: Users) -> tuple[Floats, Floats]:
     """
     grid = task.thresholds
     score = scores.predicted_scores(task.score, users, grid, task.levels(grid))
+    return np.array(grid, dtype=np.float64), choice_law(task, scores.user_sizes(users), score)
+
+
+def choice_law(task: BoundTask, sizes: Floats, score: Floats) -> Floats:
+    """Compute the exact distribution of the choice, (K,). NOT PRIVATE.
+
+    Parameters
+    ----------
+    task : BoundTask
+    sizes : (n,) float64
+        Tokens of every user.
+    score : (K,) float64
+        Exact score at every threshold.
+    """
+    grid = task.thresholds
     for_end, for_choice = task.budgets
     last = np.zeros(len(grid))
     last[-1] = 1.0
     if task.adaptive:
-        sizes = np.sort(scores.user_sizes(users))
-        tails = len(sizes) - np.searchsorted(sizes, np.array(grid), side="right")
+        tails = len(sizes) - np.searchsorted(np.sort(sizes), np.array(grid), side="right")
         last = _weights(task.end_cost(tails), for_end / 2)
     out = np.zeros(len(grid))
     for k in np.flatnonzero(last):
         rate = for_choice / task.score_range(grid[: k + 1])
         out[: k + 1] += last[k] * _weights(score[: k + 1], rate)
-    return np.array(grid, dtype=np.float64), out
+    return out
 
 
 def _weights(cost: Floats, rate: float) -> Floats:

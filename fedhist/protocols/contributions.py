@@ -207,6 +207,43 @@ def safe_rank(rank: float, n_edges: int, epsilon: float, beta: float = 0.02) -> 
     return rank + (0.0 if math.isinf(epsilon) else 2 * math.log(n_edges / beta) / epsilon)
 
 
+def tail_scores(
+    tails: NDArray[np.int64], level: float, *, interval: bool = True
+) -> NDArray[np.float64]:
+    """Minus the distance of a level from what each threshold stands for, (K,): at most 0.
+
+    Norms count as the last threshold at most, so that nobody is above that one. By intervals,
+    threshold k stands for all levels from tails[k] to tails[k - 1], the first for all higher ones
+    as well: some score is always 0, also where many users have equal norms and tails jump. By
+    points, threshold k stands for tails[k] alone.
+
+    Parameters
+    ----------
+    tails : (K,) int64
+        Sums over the users above each of the increasing thresholds, :meth:`NormHistogram.tails`.
+    level : float
+        In the same steps; non-negative.
+    interval : bool
+
+    Privacy
+    -------
+    A score changes by at most what one user changes a tail: it is a maximum of such functions.
+    NOT PRIVATE by itself.
+
+    Examples
+    --------
+    >>> tail_scores(np.array([380, 73, 0, 0]), 153.0).tolist()
+    [-227.0, 0.0, -80.0, -153.0]
+    >>> tail_scores(np.array([380, 73, 0, 0]), 153.0, interval=False).tolist()
+    [-227.0, -80.0, -153.0, -153.0]
+    """
+    low = np.append(tails[:-1], 0).astype(np.float64)
+    if not interval:
+        return np.asarray(-np.abs(low - level))
+    high = np.append(np.inf, low[:-1])
+    return np.asarray(np.minimum(np.minimum(level - low, high - level), 0.0))
+
+
 def em_quantile(
     server: Curator,
     domain: Keys | None,
@@ -216,10 +253,10 @@ def em_quantile(
     epsilon: float,
     label: str = "em-quantile",
 ) -> Generator[Query, Summary, int]:
-    """Choose an edge that about ``rank`` users exceed, by the exponential mechanism; one round.
+    """Choose the first edge that at most ``rank`` users exceed; one round.
 
-    P(edge k) is proportional to exp(-epsilon |#{norm > edges[k]} - rank| / 2): epsilon-DP, since a
-    tail count changes by at most 1 under every adjacency.
+    By the exponential mechanism on :func:`tail_scores`: epsilon-DP, since a tail count changes by
+    at most 1 under every adjacency.
 
     Returns
     -------
@@ -228,7 +265,7 @@ def em_quantile(
     """
     query = NormHistogram(domain, edges, norm)
     summary = yield query
-    scores = -np.abs(query.tails(summary) - rank)
+    scores = tail_scores(query.tails(summary), rank)
     return server.exponential(scores, sensitivity=1.0, epsilon=epsilon, label=label)
 
 

@@ -133,5 +133,7 @@ def at_the_ends(clip: float, task: ThresholdTask) -> tuple[str, ...]:
     if clip <= task.c_min * (1 + 1e-9):
         return (f"the threshold ended at the lower end of its grid, {task.c_min:g}",)
     if clip >= task.c_max * (1 - 1e-9):
-        return (f"the threshold ended at the upper end of its grid, {task.c_max:g}: raise c_max?",)
+        return (
+            f"the threshold ended at the upper end of its grid, {task.c_max:g}: raise clip_max?",
+        )
     return ()

@@ -18,6 +18,7 @@ from simulations.populations.events import Events
 from simulations.populations.gaussian import Gaussian
 from simulations.populations.paper_iid import PaperIid
 from simulations.populations.paper_non_iid import PaperNonIid
+from simulations.populations.paper_poisson import PaperPoisson
 from simulations.populations.samples import SampleFile
 from simulations.populations.sentiment140 import Sentiment140
 from simulations.populations.snap import Snap
@@ -36,6 +37,7 @@ KINDS: Mapping[str, type[PopulationSpec]] = MappingProxyType(
             Zipf,
             PaperIid,
             PaperNonIid,
+            PaperPoisson,
             Uniform,
             Gaussian,
             TwoPoint,

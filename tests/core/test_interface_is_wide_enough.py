@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import fedhist
-from fedhist.unknown_keys import key_threshold
 from fedhist.privacy import zcdp_epsilon, zcdp_rho
 from fedhist.protocol import EXIT_CODES
+from fedhist.unknown_keys import key_threshold
 from fedhist.users import Users
 from simulations.run import Options, execute
 

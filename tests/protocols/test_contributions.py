@@ -20,6 +20,7 @@ from fedhist.protocols.contributions import (
     TotalContribution,
     em_quantile,
     safe_rank,
+    tail_scores,
 )
 from fedhist.query import Report, Summary
 from fedhist.users import Users
@@ -195,6 +196,39 @@ def test_the_private_quantile_finds_the_rank():
     best = min(abs((sizes > e).sum() - 100) for e in edges)
     # utility theorem: worse than the best by more than 2 ln(60 / beta) with probability beta
     assert abs((sizes > at).sum() - 100) <= best + 2 * math.log(60 / 1e-6)
+
+
+@pytest.mark.parametrize("level", [0.0, 2.5, 4.0, 100.0])
+def test_tail_scores(level):
+    """One score is 0 for every population, and a user moves no score by more than 1."""
+    edges = np.array([1, 2, 4])
+    seen = {}
+    for counts in itertools.product(range(6), repeat=4):
+        above = (np.array(counts)[:, None] > edges).sum(axis=0)
+        seen[counts] = tail_scores(above, level)
+        assert seen[counts].max() == 0
+    worst = max(
+        np.abs(seen[counts] - seen[(*counts[:3], other)]).max()
+        for counts in seen
+        for other in range(6)
+    )
+    assert worst <= 1
+    assert tail_scores(np.array([7]), level).tolist() == [0.0]
+    for counts in seen:
+        above = (np.array(counts)[:, None] > edges).sum(axis=0)
+        points = -np.abs(np.append(above[:-1], 0) - level)
+        assert tail_scores(above, level, interval=False).tolist() == points.tolist()
+
+
+def test_tail_scores_agree_with_a_slow_loop():
+    rng = np.random.default_rng(5)
+    for _ in range(200):
+        tails = np.sort(rng.integers(0, 12, 6))[::-1]
+        level = float(rng.integers(0, 25)) / 2
+        for k in range(6):
+            low = tails[k] if k < 5 else 0
+            high = tails[k - 1] if k else math.inf
+            assert tail_scores(tails, level)[k] == -max(low - level, level - high, 0.0)
 
 
 def test_safe_rank():

@@ -14,7 +14,13 @@ import ray
 from flwr.app import ArrayRecord
 
 from fedhist import Keys, MissingReplies, PopulationError, Protocol, Users
-from fedhist.protocols import BoundedHistogram, Mean
+from fedhist.protocols import (
+    AdaptiveHistogram,
+    BoundedHistogram,
+    Mean,
+    PoissonCounts,
+    UnboundedHistogram,
+)
 from fedhist.registry import load_plugin, protocol_class
 from fedhist.session import Session
 from server.strategy import SessionStrategy
@@ -97,6 +103,38 @@ def test_same_estimate_inline_and_on_ray(
                 SessionStrategy(unfolded, nodes, fold=False).start(grid, ArrayRecord())
                 assert unfolded.estimate is not None
                 np.testing.assert_allclose(unfolded.estimate.value, whole, rtol=1e-9, atol=1e-9)
+
+
+def histograms_with_a_choice(shoppers: Users) -> list[Protocol]:
+    """Contribution bounds chosen in private, over known and unknown items; all sums exact."""
+    known = AdaptiveHistogram(
+        shoppers.vocabulary, epsilon=4.0, delta=1e-6, clip_max=200.0, discrete=True
+    )
+    drinks = Keys.of(list(shoppers.vocabulary)[:2])
+    return [
+        known,
+        replace(known, threshold="dp-sgd", steps=4, adjacency="replace-user"),
+        replace(known, threshold="slope-curve"),
+        replace(known, delta=0.0, debias="ratio"),
+        UnboundedHistogram(epsilon=4.0, delta=1e-6, clip_max=300),
+        UnboundedHistogram(epsilon=4.0, delta=1e-6, clip=20, noise="laplace"),
+        PoissonCounts(drinks, epsilon=2.0, delta=1e-6, n_users=N, clip=8),
+    ]
+
+
+def test_chosen_thresholds_on_ray(shoppers: Users) -> None:
+    """The same keys and values, bit for bit, inline and on Ray, folded here or there."""
+    with RayGrid(shoppers, 150, 5, workers=2) as grid:
+        for protocol in histograms_with_a_choice(shoppers):
+            inline = execute(protocol, shoppers, Options(seed=5)).estimate
+            assert inline.value is not None, inline.reason
+            for fold in (True, False):
+                session = session_of(protocol, 5)
+                SessionStrategy(session, 150, fold=fold).start(grid, ArrayRecord())
+                assert session.estimate is not None
+                assert session.estimate.keys == inline.keys
+                np.testing.assert_array_equal(session.estimate.value, inline.value)
+                assert session.estimate.public == inline.public
 
 
 def test_through_the_same_door(shoppers: Users, samplers: Users) -> None:

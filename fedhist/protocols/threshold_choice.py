@@ -1,0 +1,28 @@
+"""All private rules for the clipping threshold, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from fedhist.errors import nearest
+from fedhist.protocols import threshold_curve, threshold_descent, threshold_em
+from fedhist.protocols.threshold_rules import ThresholdRule
+
+RULES: Mapping[str, ThresholdRule] = MappingProxyType(
+    {
+        rule.name: rule
+        for rule in (*threshold_em.RULES, *threshold_curve.RULES, *threshold_descent.RULES)
+    }
+)
+
+
+def threshold_rule(name: str) -> ThresholdRule:
+    """Look up a rule by name; ValueError, with the nearest known name, if there is none.
+
+    >>> threshold_rule("em-slope").needs_delta
+    False
+    """
+    if name not in RULES:
+        raise ValueError(f"unknown threshold rule {name!r}{nearest(name, sorted(RULES))}")
+    return RULES[name]

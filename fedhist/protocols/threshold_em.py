@@ -1,0 +1,171 @@
+"""Thresholds by the exponential mechanism: one round, no delta; "em-slope" is the default.
+
+The exact sums S(C_k) over a geometric grid are scored by their distance from a level L, and a grid
+point is drawn with P(C_k) ~ exp(-epsilon' |S(C_k) - L| / (2 R)). Adding, removing, zeroing out or
+replacing a user changes each S(C_k) by at most R, because with and without the change the user's
+part lies in [0, R]; hence every score, and the choice is epsilon'-DP under every adjacency. The
+factor 2 is needed: one user can raise some scores by R and lower others by R.
+
+The drawn point has |S(C) - L| <= min + 2 R ln(K / beta) / epsilon' with probability 1 - beta. A
+level M below that error cannot be told from the empty tail, where S = 0 for however large a C, and
+thresholds there add the most noise. So the level is M, but at least that error for beta = 0.02.
+
+Where users are alike, S falls by a jump, and all grid points above it score -L: a C far above
+every norm is as likely as the first. "em-interval" scores the interval [S(C_k), S(C_{k-1})] in
+place of its lower end, so that the point just above the jump is right, for at most a percent or
+two elsewhere; "em-quantile" does the same with counts of users. Norms count as c_max at most, so
+that users beyond the grid ask for all of it.
+
+References
+----------
+.. [1] Liu, Suresh, Zhu, Kairouz & Gruteser, "Algorithms for bounding contribution for histogram
+   estimation under user-level privacy", ICML 2023, Section 4.
+.. [2] McSherry & Talwar, "Mechanism design via differential privacy", FOCS 2007.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from fedhist.curator import Curator
+from fedhist.protocols.contributions import (
+    NormHistogram,
+    em_quantile,
+    safe_rank,
+    tail_scores,
+)
+from fedhist.protocols.threshold_rules import (
+    Choice,
+    Search,
+    ThresholdRule,
+    ThresholdTask,
+    at_the_ends,
+)
+
+
+@dataclass(frozen=True)
+class Aim:
+    """Public side of a mechanism: which tail is compared with which level.
+
+    Attributes
+    ----------
+    radius : float
+        Bound on the slopes that are added up; 0 counts users.
+    level : float
+        What the tail should be.
+    interval : bool
+        Whether a grid point is scored by the interval of tails that it closes.
+    warnings : tuple of str
+        Where M lies below the error of the mechanism.
+    """
+
+    radius: float
+    level: float
+    interval: bool
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def sensitivity(self) -> float:
+        """Largest change of a tail by one user."""
+        return self.radius or 1.0
+
+
+def slope_aim(task: ThresholdTask) -> Aim:
+    """Look for S(C) = M in the sum of slopes; for norm 1 every slope is 1."""
+    return _aim(task, task.radius if task.norm == 2 else 0.0)
+
+
+def interval_aim(task: ThresholdTask) -> Aim:
+    """Look for the C at which the sum of slopes falls past M."""
+    return _aim(task, task.radius if task.norm == 2 else 0.0, interval=True)
+
+
+def rank_aim(task: ThresholdTask) -> Aim:
+    """Look for the first threshold that at most M users exceed."""
+    return _aim(task, 0.0, interval=True)
+
+
+def _aim(task: ThresholdTask, radius: float, interval: bool = False) -> Aim:
+    error = (radius or 1.0) * safe_rank(0.0, len(task.grid), task.epsilon)
+    if task.mass >= error:
+        return Aim(radius, task.mass, interval)
+    lower = f"lower the sparsity (R = {radius:.4g}), " if radius > 1 else ""
+    other = ', or take threshold = "dp-sgd"' if task.norm == 2 else ""
+    why = (
+        f"M = {task.mass:.4g} lies below the error {error:.4g} = 2 R ln(K / 0.02) / epsilon' of "
+        "the choice of the threshold, which looked for that instead and clips more than is best: "
+        f"{lower}raise epsilon_choice{other}"
+    )
+    return Aim(radius, error, interval, (why,))
+
+
+AIMS: Mapping[str, Callable[[ThresholdTask], Aim]] = {
+    "em-slope": slope_aim,
+    "em-interval": interval_aim,
+    "em-quantile": rank_aim,
+}
+"""The rules of this file by name, and what they look for."""
+
+
+def search_slope(task: ThresholdTask, server: Curator) -> Search:
+    """Choose C with S(C) near the level."""
+    return _search(task, server, slope_aim(task), "em-slope")
+
+
+def search_interval(task: ThresholdTask, server: Curator) -> Search:
+    """Choose the C at which S falls past the level."""
+    return _search(task, server, interval_aim(task), "em-interval")
+
+
+def search_quantile(task: ThresholdTask, server: Curator) -> Search:
+    """Choose C with about M users above it (no theory for norm 2, where slopes differ)."""
+    aim, grid = rank_aim(task), task.grid
+    edges = tuple(grid.tolist())
+    at = yield from em_quantile(
+        server, task.domain, task.norm, edges, aim.level, task.epsilon, "em-quantile"
+    )
+    return _choice(task, aim, float(grid[at]))
+
+
+def _search(task: ThresholdTask, server: Curator, aim: Aim, label: str) -> Search:
+    grid = task.grid
+    query = NormHistogram(task.domain, tuple(grid.tolist()), task.norm, aim.radius)
+    summary = yield query
+    scores = tail_scores(query.tails(summary), aim.level / query.unit, interval=aim.interval)
+    at = server.exponential(
+        scores, sensitivity=float(query.most), epsilon=task.epsilon, label=label
+    )
+    return _choice(task, aim, float(grid[at]))
+
+
+def _choice(task: ThresholdTask, aim: Aim, clip: float) -> Choice:
+    return Choice(clip, (*aim.warnings, *at_the_ends(clip, task)), {"level": aim.level})
+
+
+RULES = (
+    ThresholdRule(
+        name="em-slope",
+        search=search_slope,
+        needs_delta=False,
+        norms=(1, 2),
+        rounds=lambda task: 1,
+        source="exponential mechanism on the slope of the error; after Liu et al. 2023, Thm 4.3",
+    ),
+    ThresholdRule(
+        name="em-interval",
+        search=search_interval,
+        needs_delta=False,
+        norms=(1, 2),
+        rounds=lambda task: 1,
+        source="exponential mechanism on the slope of the error, scored by intervals",
+    ),
+    ThresholdRule(
+        name="em-quantile",
+        search=search_quantile,
+        needs_delta=False,
+        norms=(1, 2),
+        rounds=lambda task: 1,
+        source="exponential mechanism on the M-quantile; Liu et al. 2023, Lemma 4.2",
+    ),
+)

@@ -1,0 +1,303 @@
+"""Random clipping: its exact law on tiny users, and what holds for any user and any words."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from numba import njit, uint64
+from scipy.stats import chi2, hypergeom
+
+from clients import drawing
+from clients.drawing import MANY, scratch_for
+from clients.sampling import add_random_clip, random_clip
+from fedhist.keys import Keys
+from fedhist.streams import SeededStreams, SystemStreams
+from fedhist.users import Items, Users
+
+FALSE_ALARM = 1e-6
+"""Chance that one chi-square test below fails for a correct program and a fresh seed."""
+
+
+def words(n, seed=1):
+    return SeededStreams(np.arange(n, dtype=np.uint64), seed, "test").words(1)[:, 0]
+
+
+def same_users(row, n):
+    """n users with the same counts, items 0, 1, ..."""
+    s = len(row)
+    count = np.tile(np.array(row, dtype=np.uint64), n)
+    item = np.tile(np.arange(s, dtype=np.uint32), n)
+    return Items(Keys.range(s), np.arange(n + 1) * s, item, count)
+
+
+def dense(rows, n, d):
+    indptr, item, count = rows
+    out = np.zeros((n, d), dtype=np.int64)
+    out[np.repeat(np.arange(n), np.diff(indptr)), item] = count
+    return out
+
+
+def samples(row, clip, n, seed=1):
+    return dense(random_clip(same_users(row, n), clip, words(n, seed)), n, len(row))
+
+
+def law(row, clip):
+    """Multivariate hypergeometric probabilities, by counting subsets of tokens."""
+    size, all_subsets = min(sum(row), clip), math.comb(sum(row), min(sum(row), clip))
+    return {
+        kept: math.prod(map(math.comb, row, kept)) / all_subsets
+        for kept in itertools.product(*(range(c + 1) for c in row))
+        if sum(kept) == size
+    }
+
+
+def chi_square_passes(observed, expected):
+    """Whether frequencies fit; cells of fewer than 5 expected are pooled."""
+    observed, expected = np.asarray(observed, float), np.asarray(expected, float)
+    small = expected < 5
+    if small.any():
+        observed = np.append(observed[~small], observed[small].sum())
+        expected = np.append(expected[~small], expected[small].sum())
+        if expected[-1] < 5:
+            observed, expected = observed[:-1], expected[:-1]
+    statistic = ((observed - expected) ** 2 / expected).sum()
+    return statistic < chi2.isf(FALSE_ALARM, max(len(expected) - 1, 1))
+
+
+# -- the exact law -------------------------------------------------------------------------------
+
+TINY = [
+    ((1, 1, 1, 1), 1),
+    ((1, 1, 1, 1), 3),
+    ((1, 1, 1, 1, 1), 2),
+    ((1,) * 7, 4),
+    ((3, 1, 2), 2),
+    ((3, 1, 2), 4),
+    ((5, 1), 5),
+    ((2, 2, 2), 3),
+    ((6, 0 + 1, 3), 1),
+]
+
+
+@pytest.mark.parametrize(("row", "clip"), TINY)
+def test_every_sample_has_its_probability(row, clip):
+    """Both the set of entries (all counts 1) and the set of ranks; drawn and left out."""
+    n = 40_000
+    found = samples(row, clip, n)
+    expected = law(row, clip)
+    assert sum(expected.values()) == pytest.approx(1.0)
+    tuples, times = np.unique(found, axis=0, return_counts=True)
+    seen = {tuple(map(int, t)): k for t, k in zip(tuples, times, strict=True)}
+    assert seen.keys() <= expected.keys()
+    observed = [seen.get(t, 0) for t in expected]
+    assert chi_square_passes(observed, [n * p for p in expected.values()])
+
+
+@pytest.mark.parametrize(("row", "clip"), [((200, 150), 130), ((30, 400, 1, 260), 170)])
+def test_counts_drawn_item_by_item_are_hypergeometric(row, clip):
+    assert min(clip, sum(row) - clip) > MANY * (len(row) + 4)  # this is the third way to draw
+    n, m = 40_000, sum(row)
+    found = samples(row, clip, n)
+    assert (found.sum(axis=1) == clip).all()
+    for j, held in enumerate(row):
+        x = np.arange(held + 1)
+        observed = np.bincount(found[:, j], minlength=held + 1)
+        assert chi_square_passes(observed, n * hypergeom.pmf(x, m, held, clip))
+    # pairs: given the first count, the second is hypergeometric among the other tokens
+    first = np.bincount(found[:, 0]).argmax()
+    given = found[found[:, 0] == first, 1]
+    rest = hypergeom.pmf(np.arange(row[1] + 1), m - row[0], row[1], clip - first)
+    assert chi_square_passes(np.bincount(given, minlength=row[1] + 1), len(given) * rest)
+
+
+def test_the_two_ways_to_draw_counts_agree():
+    """The same user just below and just above the number of tokens where the way changes."""
+    row, n = (90, 60, 150), 60_000
+    edge = MANY * (len(row) + 4)
+    for clip in (edge, edge + 1):
+        found = samples(row, clip, n)
+        for j, held in enumerate(row):
+            observed = np.bincount(found[:, j], minlength=held + 1)
+            expected = n * hypergeom.pmf(np.arange(held + 1), sum(row), held, clip)
+            assert chi_square_passes(observed, expected)
+
+
+@pytest.mark.parametrize(
+    ("held", "others", "c"),
+    [
+        (1, 1, 1),
+        (5, 3, 4),
+        (3, 5, 7),
+        (1000, 10, 900),
+        (10**6, 2 * 10**6, 10**5),
+        (7, 10**9, 10**6),
+    ],
+)
+def test_inversion_of_the_hypergeometric_law(held, others, c):
+    u = np.concatenate([np.linspace(1e-12, 1 - 1e-12, 501), [1e-15, 1 - 1e-15]])
+    x = np.array([drawing._hypergeometric(float(held), float(others), float(c), v) for v in u])
+    assert (np.diff(x[:501]) >= 0).all()
+    assert x.min() >= max(0, c - others)
+    assert x.max() <= min(held, c)
+    cdf = hypergeom(held + others, held, c)
+    assert (cdf.cdf(x - 1) <= u + 1e-7).all()
+    assert (cdf.cdf(x) >= u - 1e-7).all()
+
+
+@njit
+def many_below(n, counter, out):
+    for i in range(out.shape[0]):
+        out[i], counter = drawing._below(n, counter)
+
+
+@pytest.mark.parametrize(
+    ("n", "cells"), [(3 << 30, 3), (3, 3), (1 << 32, 4), (3 << 40, 3), ((1 << 62) + 5, 5), (10, 10)]
+)
+def test_bounded_integers_have_no_bias(n, cells):
+    """3 * 2^30 without rejection: the residues modulo 3 would come at 50%, 25%, 25%."""
+    out = np.zeros(60_000, dtype=np.uint64)
+    many_below(uint64(n), uint64(12345), out)
+    assert int(out.max()) < n
+    residues = np.bincount((out % np.uint64(cells)).astype(np.int64), minlength=cells)
+    assert chi_square_passes(residues, np.full(cells, len(out) / cells))
+    parts = np.bincount((out // np.uint64(-(-n // cells))).astype(np.int64), minlength=cells)
+    assert chi_square_passes(parts, np.full(cells, len(out) / cells))
+
+
+def test_marginal_means_of_a_mixed_population():
+    """E h = C N / m for every user and item; 1,500 of them, as one chi-square of their means."""
+    rng = np.random.default_rng(3)
+    repeats, score = 400, []
+    for _ in range(60):
+        row = rng.integers(1, 9, rng.integers(2, 40))
+        row = np.ones_like(row) if rng.random() < 0.3 else row
+        m = int(row.sum())
+        clip = int(rng.integers(1, m))
+        found = samples(row.tolist(), clip, repeats, seed=int(rng.integers(1 << 40)))
+        p = clip / m
+        variance = p * (1 - p) * row * (m - row) / (m - 1)
+        z = (found.mean(axis=0) - p * row) / np.sqrt(variance / repeats)
+        score.append(z[:-1])  # the last is what the others leave
+    z = np.concatenate(score)
+    assert len(z) > 1000
+    # correlations within a user are negative and small; 5 % room on top of the chi-square quantile
+    assert (z**2).sum() < 1.05 * chi2.isf(FALSE_ALARM, len(z))
+    assert (z**2).sum() > 0.95 * chi2.isf(1 - FALSE_ALARM, len(z))
+
+
+# -- what always holds ---------------------------------------------------------------------------
+
+
+def mixed(n=300, d=60, seed=0):
+    """Empty users, users of ones, users of large counts."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for u in range(n):
+        s = int(rng.integers(0, d))
+        most = (1, 3, 400, 1 << 40)[u % 4]
+        item = np.sort(rng.choice(d, s, replace=False))
+        rows.append((np.full(s, u), item, rng.integers(1, most + 1, s)))
+    u, j, c = (np.concatenate(x) for x in zip(*rows, strict=True))
+    return Users.from_counts(np.arange(n, dtype=np.uint64), u, j, c, padded(d))
+
+
+def padded(d):
+    """Names whose byte order is that of their numbers."""
+    return Keys.of(f"{j:03}" for j in range(d))
+
+
+def totals(items):
+    return np.array([items.count[a:b].sum() for a, b in itertools.pairwise(items.indptr)])
+
+
+@pytest.mark.parametrize("clip", [1, 2, 7, 30, 64, 1000, 5000, 1 << 24])
+@pytest.mark.parametrize("keep_zeros", [False, True])
+def test_a_sample_is_a_part_of_exactly_that_size(clip, keep_zeros):
+    users = mixed()
+    items, n, d = users.counts, len(users), 60
+    indptr, item, count = random_clip(items, clip, words(n), keep_zeros=keep_zeros)
+    got = dense((indptr, item, count), n, d)
+    whole = dense((items.indptr, items.item, items.count), n, d)
+    assert (got >= 0).all()
+    assert (got <= whole).all()
+    np.testing.assert_array_equal(got.sum(axis=1), np.minimum(totals(items), clip))
+    for a, b in itertools.pairwise(indptr):
+        assert (np.diff(item[a:b].astype(np.int64)) > 0).all()  # the order of the record
+    if keep_zeros:
+        np.testing.assert_array_equal(indptr, items.indptr)
+        np.testing.assert_array_equal(item, items.item)
+    else:
+        assert (count > 0).all()
+    total = np.ones(d, dtype=np.int64)
+    held = np.zeros(d, dtype=bool)
+    add_random_clip(items, clip, words(n), total, held)
+    np.testing.assert_array_equal(total, 1 + got.sum(axis=0))
+    np.testing.assert_array_equal(held, whole.any(axis=0))
+
+
+def test_what_one_user_keeps_depends_on_nobody_else():
+    users, w = mixed(), words(300)
+    items = users.counts
+    whole = dense(random_clip(items, 20, w), 300, 60)
+    for cuts in ([0, 1, 300], [0, 150, 151, 300], list(range(301))):
+        parts = [
+            dense(random_clip(users.slice(a, b).counts, 20, w[a:b]), b - a, 60)
+            for a, b in itertools.pairwise(cuts)
+        ]
+        np.testing.assert_array_equal(np.concatenate(parts), whole)
+    back = np.arange(300)[::-1]
+    turned = dense(random_clip(users.take(back).counts, 20, w[back]), 300, 60)
+    np.testing.assert_array_equal(turned[::-1], whole)
+
+
+def test_users_who_fit_are_left_as_they_are():
+    items = same_users((3, 1, 2), 5)
+    for clip in (6, 7, 1 << 31):
+        assert (dense(random_clip(items, clip, words(5)), 5, 3) == [3, 1, 2]).all()
+
+
+def test_identical_users_keep_different_things():
+    found = samples((1,) * 40, 20, 200)
+    assert len(np.unique(found, axis=0)) == 200  # C(40, 20) is 1.4e11
+
+
+def test_nobody_and_nothing():
+    none = Items(
+        Keys.range(3), np.zeros(1, np.int64), np.zeros(0, np.uint32), np.zeros(0, np.uint32)
+    )
+    assert [len(x) for x in random_clip(none, 4, words(0))] == [1, 0, 0]
+    empty = Items(none.vocabulary, np.zeros(6, np.int64), none.item, none.count)
+    indptr, item, count = random_clip(empty, 4, words(5))
+    assert (indptr == 0).all()
+    assert len(item) == len(count) == 0
+
+
+def test_huge_counts():
+    """2^40 tokens of an item, and more than 2^64 in all: exact sizes, the right shares."""
+    found = samples((1 << 40, 3 << 40), 60, 4000)
+    assert (found.sum(axis=1) == 60).all()
+    # the mean of 4,000 binomial(60, 1/4) counts: six standard errors (false alarm 2e-9)
+    assert abs(found[:, 0].mean() - 15) < 6 * math.sqrt(60 * 3 / 16 / 4000)
+    row = ((1 << 61), (1 << 61) + 12345, (1 << 62) - 1, *([(1 << 62) - 1] * 7))
+    assert sum(row) > 1 << 64
+    found = samples(row, 64, 2000)
+    assert (found.sum(axis=1) == 64).all()
+    share = np.array(row) / sum(row)
+    z = (found.mean(axis=0) - 64 * share) / np.sqrt(64 * share * (1 - share) / 2000)
+    assert np.abs(z).max() < 6
+    large = samples(
+        ((1 << 45), (1 << 45), 1 << 40), 1 << 31, 20
+    )  # two billion tokens, item by item
+    assert (large.sum(axis=1) == 1 << 31).all()
+    assert abs(large[:, 0].mean() / (1 << 31) - 32 / 65) < 1e-5
+
+
+def test_memory_does_not_grow_with_the_number_of_tokens():
+    assert sum(a.nbytes for a in scratch_for(100, 1 << 31)) < 100_000
+
+
+def test_system_randomness_drives_it_as_well():
+    users = mixed(40)
+    found = dense(random_clip(users.counts, 9, SystemStreams(40).words(1)[:, 0]), 40, 60)
+    np.testing.assert_array_equal(found.sum(axis=1), np.minimum(totals(users.counts), 9))

@@ -1,0 +1,69 @@
+"""The Poisson population: its laws. Seeds are fixed; the bands are six standard errors wide."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import nbinom, poisson
+
+from fedhist.errors import PopulationError
+from simulations.populations import population
+
+
+def counts(users):
+    out = np.zeros(len(users), dtype=np.int64)
+    out[np.diff(users.counts.indptr) > 0] = users.counts.count
+    return out
+
+
+def test_one_seed_one_population():
+    first, again, other = (
+        population("paper-poisson", n_users=300, alpha=0.5, seed=s).load() for s in (3, 3, 4)
+    )
+    np.testing.assert_array_equal(counts(first.users), counts(again.users))
+    assert (counts(first.users) != counts(other.users)).any()
+    np.testing.assert_array_equal(first.users.ids, other.users.ids)
+    assert list(first.domain) == list(first.users.vocabulary) == ["item-1"]
+    assert "300 users" in first.title
+    assert not first.not_private
+
+
+@pytest.mark.parametrize(("alpha", "mean"), [(0.2, 1.0), (1.0, 3.0), (10.0, 0.5), (math.inf, 1.0)])
+def test_the_counts_are_gamma_mixed_poisson(alpha, mean):
+    """A Poisson count whose rate is Gamma(alpha) with this mean is negative binomial.
+
+    Each of at most ten frequencies and the total stays within six standard errors: a false alarm
+    has probability below 1e-7 per case. (Normalizing the rates only takes variance away.)
+    """
+    n = 200_000
+    x = counts(population("paper-poisson", n_users=n, alpha=alpha, mean_items=mean).load().users)
+    law = poisson(mean) if math.isinf(alpha) else nbinom(alpha, alpha / (alpha + mean))
+    assert abs(x.sum() - n * mean) <= 6 * math.sqrt(
+        n * mean
+    )  # given the rates, which add to n mean
+    for k in range(10):
+        p = law.pmf(k)
+        assert abs((x == k).mean() - p) <= 6 * math.sqrt(p * (1 - p) / n) + 1e-9
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"n_users": 0},
+        {"alpha": 0.0},
+        {"alpha": -1.0},
+        {"alpha": math.nan},
+        {"alpha": "1"},
+        {"mean_items": 0.0},
+        {"mean_items": math.inf},
+        {"seed": -1},
+    ],
+)
+def test_bad_parameters_are_refused(bad):
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        population("paper-poisson", **bad)
+
+
+def test_rates_that_vanish_are_refused():
+    with pytest.raises(PopulationError, match="too small"):
+        population("paper-poisson", n_users=10, alpha=1e-300).load()
