@@ -1,4 +1,4 @@
-"""The command line: ``fedhist run``, ``protocols``, ``ledger``, ``validate``, ``bench``."""
+"""The command line: ``fedhist run``, ``protocols``, ``ledger``, ``reproduce``, ``bench`` ..."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ cli = typer.Typer(
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
 
-USAGE_ERROR, RUN_ERROR, INTERRUPTED = 2, 1, 130
+USAGE_ERROR, RUN_ERROR, NOT_REPRODUCED, INTERRUPTED = 2, 1, 5, 130
 ANY_OPTION = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
@@ -194,6 +194,54 @@ def validate(
 
     if not print_rows(console, (measure(s, effort) for s in settings(protocol))):
         raise typer.Exit(RUN_ERROR)
+
+
+@cli.command()
+def reproduce(
+    name: Annotated[str | None, typer.Argument(help="A table or figure; none lists them.")] = None,
+    population: Annotated[
+        str | None, typer.Option(help="What to run it on; default: the first of its list.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="The population's file, if it has one.")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="setting=VALUE or population.key=VALUE; may be repeated."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Makes the run reproducible.")] = 0,
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: does it work?")] = False,
+    out: Annotated[str | None, typer.Option(help="Folder for the results.")] = None,
+) -> None:
+    """Measure a paper's table or figure again and say whether it is reproduced.
+
+    Nothing here is private: it compares with the truth.
+
+    Exit status: 0 every verdict is PASS, 5 some verdict is FAIL, 2 wrong usage, 1 it broke off.
+    """
+    from simulations.experiments.catalogue import experiment
+    from simulations.experiments.report import (
+        check_folder,
+        print_experiments,
+        print_result,
+        write_result,
+    )
+
+    if name is None:
+        print_experiments(console)
+        return
+    found = experiment(name)
+    request = found.request(
+        population=population, data=data, overrides=set_ or (), seed=seed, quick=quick
+    )
+    folder = check_folder(found, request, out)  # before anything is computed
+    quiet_flower()
+    result = found.run(request)
+    if quick:
+        result = result.unjudged()
+    print_result(console, result)
+    write_result(found, request, result, folder)
+    console.print(f"written to {folder}", soft_wrap=True)
+    if result.failures:
+        raise typer.Exit(NOT_REPRODUCED)
 
 
 @cli.command()

@@ -1,0 +1,284 @@
+"""What an experiment is asked and what it returns: the tables and figures of a paper, judged.
+
+An experiment is a function from a :class:`Request` to a :class:`Result` and a TOML file in
+``simulations/experiments/configs`` that names it, see :mod:`simulations.experiments.catalogue`.
+The paper's values, the tolerances and known causes of differences stand in the TOML file: they are
+fixed before anything is measured.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhist.errors import nearest
+from simulations.populations import KINDS, Loaded, population
+
+Floats = NDArray[np.float64]
+PASS, FAIL = "PASS", "FAIL"
+
+FILES: Mapping[str, str] = {
+    "sentiment140": (
+        "training.1600000.processed.noemoticon.csv of Sentiment140 (Go, Bhayani & Huang 2009), "
+        "published at http://help.sentiment140.com/for-students: Latin-1 CSV without a header, "
+        "columns polarity, id, date, query, user, text"
+    ),
+    "snap": (
+        "loc-gowalla_totalCheckins.txt.gz or loc-brightkite_totalCheckins.txt.gz of SNAP (Cho, "
+        "Myers & Leskovec 2011), published at https://snap.stanford.edu/data/loc-gowalla.html and "
+        "https://snap.stanford.edu/data/loc-brightkite.html: tab-separated user, check-in time, "
+        "latitude, longitude, location id, no header, gzip or plain"
+    ),
+    "lastfm": (
+        "user_artists.dat of the Last.fm data set (HetRec 2011), published at "
+        "https://grouplens.org/datasets/hetrec-2011/: tab-separated with the header userID, "
+        "artistID, weight"
+    ),
+}
+"""What ``--data`` must name, by population."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the table: the paper's value, or its claim in words, and ours.
+
+    Attributes
+    ----------
+    setting, quantity : str
+        "i.i.d., d = 50" and "best C".
+    paper : float or None
+        The printed value; None where the paper prints none and ``claim`` says what is judged.
+    ours : float
+        NOT PRIVATE: the loss against the truth.
+    low, high : float
+        PASS iff low <= ours <= high; from the configuration, fixed beforehand.
+    claim : str
+    cause : str
+        What is known of the cause of a difference; printed with a FAIL.
+    stderr : float, optional
+        Of ``ours``, over repeats.
+    """
+
+    setting: str
+    quantity: str
+    paper: float | None
+    ours: float
+    low: float
+    high: float
+    claim: str = ""
+    cause: str = ""
+    stderr: float | None = None
+
+    @property
+    def difference(self) -> float | None:
+        """Ours minus the paper's; None where the paper prints no number."""
+        return None if self.paper is None else self.ours - self.paper
+
+    @property
+    def verdict(self) -> str:
+        """PASS within the tolerance, otherwise FAIL; a NaN fails."""
+        return PASS if self.low <= self.ours <= self.high else FAIL
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line of a figure.
+
+    Attributes
+    ----------
+    panel : str
+        Title of the axes it is drawn on; curves with the same title share them.
+    label : str
+    x, y : (K,) float64
+    yerr : (K,) float64, optional
+        Standard errors.
+    marker, style : str
+        As matplotlib spells them; empty takes the figure's next marker and a full line. A style
+        without a marker gives a plain line, the style " " markers alone.
+    """
+
+    panel: str
+    label: str
+    x: Floats
+    y: Floats
+    yerr: Floats | None = None
+    marker: str = ""
+    style: str = ""
+
+    def __post_init__(self) -> None:
+        shapes = [np.shape(a) for a in (self.x, self.y, self.yerr) if a is not None]
+        if len(set(shapes)) != 1 or len(shapes[0]) != 1:
+            raise ValueError(f"the arrays of a curve must be equally long, got shapes {shapes}")
+
+
+@dataclass(frozen=True)
+class Result:
+    """A reproduced table or figure. NOT PRIVATE as a whole.
+
+    Attributes
+    ----------
+    title : str
+    paper : str
+        "Table 1".
+    checks : tuple of Check
+    curves : tuple of Curve
+        Empty where there is nothing to draw.
+    x_label, y_label : str
+    log : {"", "x", "y", "xy"}
+        Logarithmic axes.
+    notes : tuple of str
+        How it was measured, and everything that was chosen by looking at private data.
+    not_judged : tuple of str
+        The paper's statements that this run cannot judge, and why.
+    population : str
+        One line: what was measured on.
+    """
+
+    title: str
+    paper: str
+    checks: tuple[Check, ...]
+    curves: tuple[Curve, ...] = ()
+    x_label: str = ""
+    y_label: str = ""
+    log: str = ""
+    notes: tuple[str, ...] = ()
+    not_judged: tuple[str, ...] = ()
+    population: str = ""
+
+    def __post_init__(self) -> None:
+        if self.log not in ("", "x", "y", "xy"):
+            raise ValueError(f'log must be "", "x", "y" or "xy", got {self.log!r}')
+
+    @property
+    def failures(self) -> tuple[Check, ...]:
+        """The checks whose verdict is FAIL."""
+        return tuple(c for c in self.checks if c.verdict == FAIL)
+
+    def unjudged(self) -> Result:
+        """Return the same result without tolerances: a quick run's sizes are too small for them."""
+        checks = tuple(replace(c, low=-math.inf, high=math.inf, claim="") for c in self.checks)
+        quick = "a quick run: the sizes are too small to be judged"
+        return replace(self, checks=checks, notes=(*self.notes, quick))
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A row [[value]] of the TOML file: what the paper prints, and how near ours must be.
+
+    Attributes
+    ----------
+    setting, quantity : str
+    paper : float or None
+    low, high : float
+        From ``relative`` or ``absolute`` around ``paper``, or given.
+    claim, cause : str
+    populations : tuple of str
+        The populations it is judged on; empty for all.
+    """
+
+    setting: str
+    quantity: str
+    paper: float | None
+    low: float
+    high: float
+    claim: str = ""
+    cause: str = ""
+    populations: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Request:
+    """How the user asked for an experiment.
+
+    Attributes
+    ----------
+    settings : mapping
+        The TOML's [settings], then [quick] with ``--quick``, then ``--set key=value``.
+    tolerances : mapping
+        The TOML's [tolerance].
+    data : Path or None
+        The file given with ``--data``.
+    population : str
+        One of the names that the TOML lists.
+    seed : int
+    quick : bool
+        Small sizes, to see that it works; nothing is then judged.
+    values : tuple of Expected
+        The TOML's [[value]] rows for this population.
+    parameters : mapping
+        The TOML's [population.NAME]: ``kind`` (by default NAME) and the fields of that kind.
+    """
+
+    settings: Mapping[str, Any]
+    tolerances: Mapping[str, Any]
+    data: Path | None
+    population: str
+    seed: int
+    quick: bool
+    values: tuple[Expected, ...] = ()
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def judge(
+        self, setting: str, quantity: str, ours: float, stderr: float | None = None
+    ) -> Check | None:
+        """Compare a measurement with its [[value]] row; None if there is no such row."""
+        for v in self.values:
+            if (v.setting, v.quantity) == (setting, quantity):
+                return Check(
+                    setting, quantity, v.paper, ours, v.low, v.high, v.claim, v.cause, stderr
+                )
+        return None
+
+    def load(self, **more: Any) -> Loaded:
+        """Load the population; ``more`` adds to or replaces its parameters.
+
+        Raises
+        ------
+        ValueError
+            Where it needs a file and none was given: says which, and where it is published.
+        PopulationError
+            From the file.
+        """
+        given = {**self.parameters, **more}
+        kind = str(given.pop("kind", self.population))
+        if kind not in KINDS:
+            raise ValueError(f"no population kind {kind!r}" + nearest(kind, KINDS))
+        names = [f.name for f in dataclasses.fields(KINDS[kind])]
+        if "path" in names:
+            if self.data is None:
+                raise ValueError(f"population {self.population} needs a file: {self._wanted(kind)}")
+            given.setdefault("path", self.data)
+        elif self.data is not None:
+            raise ValueError(f"population {self.population} is made up: it reads no --data")
+        if "seed" in names:
+            given.setdefault("seed", self.seed)
+        try:
+            return population(kind, **given).load()
+        except TypeError as e:
+            raise ValueError(f"population {self.population}: {e}") from None
+
+    def _wanted(self, kind: str) -> str:
+        what = FILES.get(self.population, f"a file of kind {kind}")
+        return f"give --data FILE with {what}"
+
+
+Run = Callable[[Request], Result]
+
+
+def mean_and_error(values: Floats) -> tuple[float, float | None]:
+    """Return the mean and its standard error; None as the error of a single value.
+
+    >>> mean_and_error(np.array([1.0, 3.0]))
+    (2.0, 1.0)
+    """
+    n = len(values)
+    if n < 2 or np.ptp(values) == 0:  # equal values: without the rounding of their mean
+        return float(values[0]), None if n < 2 else 0.0
+    return float(np.mean(values)), float(np.std(values, ddof=1)) / math.sqrt(n)

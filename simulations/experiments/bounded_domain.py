@@ -1,0 +1,185 @@
+"""Thresholds over bounded domains: how far off every way to choose one is.
+
+Every private method runs the protocol ``adaptive-histogram`` up to its release, several times with
+different noise. The release itself is not drawn: its expected l1 error at the chosen threshold is
+computed exactly. One method at one domain size is also run to its end, to see that both agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhist.keys import Keys
+from fedhist.privacy import gaussian_multiplier
+from fedhist.protocols.adaptive_histogram import AdaptiveHistogram
+from fedhist.protocols.threshold_choice import threshold_rule
+from fedhist.users import Users
+from server.theory_histogram import NoiseLaw, clipped_curve, expected_l1, totals
+from server.thresholds import c_star_gaussian
+from simulations.experiments.base import Request
+from simulations.experiments.norm_index import NormIndex
+from simulations.experiments.printed_output import printed_output
+from simulations.run import Options, execute
+
+Floats = NDArray[np.float64]
+
+C_STAR, BEST, M_QUANTILE = "C* (not private)", "best C (not private)", "M-quantile (not private)"
+DP_QUANTILE, DP_SGD, DP_SGD_D = "DP-M-quantile", "DP-SGD, s = 0.1 d", "DP-SGD, s = d"
+OUTPUT, OUTPUT_FIXED = "output pert., C_m = DP-M-quantile", "output pert., C_m fixed"
+OUTPUT_OURS = "output pert., corrected, C_m fixed (ours)"
+EM, EM_INTERVAL, CURVE = "em-slope (ours)", "em-interval (ours)", "slope-curve (ours)"
+
+RULES: Mapping[str, tuple[str, bool]] = {
+    DP_QUANTILE: ("adaptive-quantile", False),
+    DP_SGD: ("dp-sgd", False),
+    DP_SGD_D: ("dp-sgd", True),
+    OUTPUT: ("output-perturbation-paper", False),
+    OUTPUT_FIXED: ("printed-output", False),
+    OUTPUT_OURS: ("output-perturbation", False),
+    EM: ("em-slope", False),
+    EM_INTERVAL: ("em-interval", False),
+    CURVE: ("slope-curve", False),
+}
+"""Rule of each private method, and whether its slopes are left uncut (s = d)."""
+
+PER_OCTAVE = 8
+"""Thresholds per factor of two that "best C" is searched over."""
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Thresholds and relative l1 losses on one domain. NOT PRIVATE.
+
+    Attributes
+    ----------
+    clips, losses : mapping of method to (repeats,) float64
+        A method without randomness has one entry.
+    grid, grid_losses : (K,) float64
+        Loss at every threshold of the linear search.
+    """
+
+    clips: Mapping[str, Floats]
+    losses: Mapping[str, Floats]
+    grid: Floats
+    grid_losses: Floats
+
+    def mean(self, method: str) -> float:
+        """Mean loss over the repeats."""
+        return float(self.losses[method].mean())
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One domain size on one population.
+
+    Attributes
+    ----------
+    users : Users
+    domain : Keys
+        The d most frequent items; chosen with all users' data, as in the paper. NOT PRIVATE.
+    request : Request
+    """
+
+    users: Users
+    domain: Keys
+    request: Request
+
+    @property
+    def delta(self) -> float:
+        """1 / 2n, for the release and again for the choice."""
+        return 0.5 / len(self.users)
+
+    @cached_property
+    def index(self) -> NormIndex:
+        """Norms of all users. NOT PRIVATE."""
+        return NormIndex(self.users, self.domain)
+
+    @cached_property
+    def unit(self) -> NoiseLaw:
+        """The release's noise at C = 1."""
+        epsilon = float(self.request.settings["epsilon"])
+        return NoiseLaw("gaussian", gaussian_multiplier(epsilon, self.delta))
+
+    @property
+    def mass(self) -> float:
+        """M, the expected l1 norm of the release's noise per unit of C."""
+        return len(self.domain) * self.unit.mean_absolute
+
+    def protocol(self, method: str) -> AdaptiveHistogram:
+        """Build the protocol of a private method with the paper's budgets."""
+        s = self.request.settings
+        rule, dense = RULES[method]
+        fixed = method in (OUTPUT_FIXED, OUTPUT_OURS)
+        rule = "output-perturbation" if fixed else rule
+        needs_delta = threshold_rule(rule).needs_delta
+        return AdaptiveHistogram(
+            self.domain,
+            epsilon=float(s["epsilon"]) + float(s["epsilon_choice"]),
+            delta=self.delta * (2 if needs_delta else 1),
+            epsilon_choice=float(s["epsilon_choice"]),
+            delta_choice=self.delta if needs_delta else 0.0,
+            threshold=rule,
+            clip_max=float(s["fixed_clip_max"] if fixed else s["clip_max"]),
+            sparsity=len(self.domain) if dense else None,
+            nonneg=False,
+            n_users=len(self.users),
+            steps=int(s["steps"]),
+        )
+
+    def measure(self, methods: Sequence[str]) -> Losses:
+        """Choose thresholds by every method and compute the losses of all of them in one pass."""
+        repeats, seed = int(self.request.settings["repeats"]), self.request.seed
+        l1, l2 = self.index.l1, self.index.l2
+        clips: dict[str, Floats] = {}
+        for method in methods:
+            if method in RULES:
+                clips[method] = np.array([self.choose(method, seed + r) for r in range(repeats)])
+            elif method == C_STAR:
+                clips[method] = np.array([c_star_gaussian(l1, l2, self.mass)])
+            elif method == M_QUANTILE:
+                rank = min(max(round(self.mass), 1), len(l2))
+                clips[method] = np.array([np.partition(l2, len(l2) - rank)[len(l2) - rank]])
+        top = max(1.0, float(l2.max(initial=0.0)), *(float(c.max()) for c in clips.values()))
+        octaves = np.log2(top) + 4
+        grid = top * 2.0 ** -np.linspace(octaves, 0, int(np.ceil(octaves * PER_OCTAVE)) + 1)
+        every = np.unique(np.concatenate([grid, *clips.values()]))
+        loss = self.losses_at(every)
+        losses = {m: loss[np.searchsorted(every, c)] for m, c in clips.items()}
+        grid_losses = loss[np.searchsorted(every, grid)]
+        if BEST in methods:
+            at = int(np.argmin(loss))
+            clips[BEST], losses[BEST] = every[[at]], loss[[at]]
+        return Losses(clips, losses, grid, grid_losses)
+
+    def choose(self, method: str, seed: int) -> float:
+        """Choose a threshold by a private method."""
+        protocol = self.protocol(method)
+        if method == OUTPUT_FIXED:
+            return self.index.search(printed_output, protocol.task, seed)
+        return self.index.choose(protocol, seed)
+
+    def losses_at(self, clips: Floats) -> Floats:
+        """Exact expected relative l1 loss of the release at increasing thresholds, (K,)."""
+        truth = totals(self.users, self.domain)
+        kept = clipped_curve(self.users, self.domain, clips, norm=2)
+        laws = (NoiseLaw("gaussian", self.unit.scale * c) for c in clips)
+        errors = [
+            expected_l1(law, np.maximum(truth - k, 0.0)) for law, k in zip(laws, kept, strict=True)
+        ]
+        return np.asarray(np.array(errors) / truth.sum(), dtype=np.float64)
+
+    def whole_runs(self, method: str) -> Floats:
+        """Relative losses of whole runs of the protocol over the expected ones, (repeats,)."""
+        protocol, truth = self.protocol(method), totals(self.users, self.domain)
+        out = []
+        for r in range(int(self.request.settings["whole_runs"])):
+            seed = self.request.seed + r
+            estimate = execute(protocol, self.users, Options(seed=seed)).estimate
+            expected = self.losses_at(np.array([float(estimate.public["clip"])]))[0]
+            out.append(protocol.loss(np.asarray(estimate.value), truth) / truth.sum() / expected)
+        return np.array(out)

@@ -1,0 +1,206 @@
+"""Figures 2, 5 and 6 of Liu et al. (ICML 2023), sections 7.1, D.1 and D.2."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from simulations.experiments.base import Check, Curve, Request, Result, mean_and_error
+from simulations.experiments.bounded_domain import (
+    BEST,
+    C_STAR,
+    CURVE,
+    DP_QUANTILE,
+    DP_SGD,
+    DP_SGD_D,
+    EM,
+    EM_INTERVAL,
+    M_QUANTILE,
+    OUTPUT,
+    OUTPUT_FIXED,
+    OUTPUT_OURS,
+    RULES,
+    Losses,
+    Setting,
+)
+from simulations.populations import Loaded
+from simulations.populations.base import most_frequent
+
+FIGURE2 = (C_STAR, BEST, DP_QUANTILE, DP_SGD, OUTPUT, EM, EM_INTERVAL, CURVE)
+FIGURE5 = (C_STAR, DP_QUANTILE, DP_SGD, OUTPUT, OUTPUT_FIXED, OUTPUT_OURS)
+PAIRS6 = (
+    (C_STAR, BEST),
+    (DP_SGD_D, C_STAR),
+    (DP_SGD, C_STAR),
+    (DP_SGD_D, M_QUANTILE),
+    (DP_SGD_D, DP_QUANTILE),
+)
+FIGURE6 = (M_QUANTILE, DP_QUANTILE, DP_SGD_D, DP_SGD, C_STAR, BEST)
+NAMES6 = dict(zip(FIGURE6, ("TQ", "PQ", "P2-Opt", "PS2-Opt", "T2-Opt", "Min"), strict=True))
+NAMES = (
+    "TQ: the M-th largest norm; PQ: its private estimate (DP-M-quantile); P2-Opt: DP-SGD with s = "
+    "d; PS2-Opt: with s = 0.1 d; T2-Opt: C*; Min: the best C",
+)
+Judge = Callable[[Request, Sequence[Setting], Sequence[Losses]], Sequence[Check]]
+
+HOW = (
+    "NOT PRIVATE: losses are computed with the truth; C*, best C and M-quantile with all norms",
+    "private methods run adaptive-histogram up to its release; the expected loss of the release at "
+    "the chosen threshold is exact, so bars show the spread of the choice alone",
+    "adjacency zero-out-user and no rounding up to zero, as in the paper's figures",
+)
+
+ONE_DATA_SET = '"SNAP has much higher errors" than Sentiment140: a run measures one data set'
+
+
+def settings_of(request: Request) -> tuple[Loaded, list[Setting], tuple[str, ...]]:
+    """Load the population and take its most frequent items, for each d there are enough for."""
+    for name in ("repeats", "steps"):
+        if int(request.settings[name]) < 1:
+            raise ValueError(f"{name} must be positive, got {request.settings[name]}")
+    loaded = request.load()
+    items = loaded.users.counts
+    known = int(np.count_nonzero(np.bincount(items.item, minlength=1)))
+    wanted = sorted({int(d) for d in request.settings["d"]})
+    possible = [d for d in wanted if 1 <= d <= known]
+    if not possible:
+        raise ValueError(f"{loaded.title}: no d of {wanted} is possible with {known} items")
+    dropped = [d for d in wanted if d not in possible]
+    notes = [
+        "NOT PRIVATE: the domain is the d most frequent items, chosen with all users' data",
+        *(f"NOT PRIVATE: {x}" for x in loaded.not_private),
+        *([f"left out, with {known:,} items in all: d = {dropped}"] if dropped else []),
+    ]
+    found = [Setting(loaded.users, most_frequent(loaded.users, d), request) for d in possible]
+    return loaded, found, (*HOW, *notes)
+
+
+def loss_against_d(
+    request: Request,
+    methods: Sequence[str],
+    paper: str,
+    judge: Judge,
+    not_judged: tuple[str, ...] = (),
+) -> Result:
+    """Measure relative l1 losses for a row of domain sizes."""
+    loaded, settings, notes = settings_of(request)
+    measured = [s.measure(methods) for s in settings]
+    ds = np.array([float(len(s.domain)) for s in settings])
+    curves = []
+    for method in methods:
+        pairs = [mean_and_error(m.losses[method]) for m in measured]
+        error = np.array([e or 0.0 for _, e in pairs]) if method in RULES else None
+        style = "" if method in RULES else "--"
+        curves.append(
+            Curve(loaded.title, method, ds, np.array([x for x, _ in pairs]), error, style=style)
+        )
+    return Result(
+        title="Relative loss of histograms over bounded domains",
+        paper=paper,
+        checks=tuple(judge(request, settings, measured)),
+        curves=tuple(curves),
+        x_label="domain size d",
+        y_label="relative l1 loss",
+        log="xy",
+        notes=notes,
+        not_judged=("the curves themselves: the paper prints no numbers", *not_judged),
+        population=loaded.title,
+    )
+
+
+def figure2(request: Request) -> Result:
+    """Figure 2: all methods against the domain size."""
+
+    def judge(request: Request, on: Sequence[Setting], found: Sequence[Losses]) -> Sequence[Check]:
+        worst = max(m.mean(C_STAR) / m.mean(BEST) for m in found)
+        checks = [
+            line(request, "every d", "C* / best C, worst d", worst),
+            *(
+                line(request, "geometric mean over d", f"{method} / C*", *ratio(found, method))
+                for method in FIGURE2[2:]
+            ),
+        ]
+        whole = on[len(on) // 2].whole_runs(DP_SGD)
+        if len(whole):
+            quantity = f"{DP_SGD}: measured / expected"
+            checks.append(line(request, "whole runs", quantity, *mean_and_error(whole)))
+        return checks
+
+    return loss_against_d(request, FIGURE2, "Figure 2", judge, (ONE_DATA_SET,))
+
+
+def figure5(request: Request) -> Result:
+    """Figure 5: output perturbation with a fixed C_m, as printed and corrected."""
+
+    def judge(request: Request, on: Sequence[Setting], found: Sequence[Losses]) -> Sequence[Check]:
+        better = ratio(found, OUTPUT_FIXED, OUTPUT)
+        spread = max(float(m.losses[OUTPUT_FIXED].std() / m.mean(OUTPUT_FIXED)) for m in found)
+        return [
+            line(request, "geometric mean over d", "C_m fixed / C_m = DP-M-quantile", *better),
+            *(
+                line(request, "geometric mean over d", f"{method} / C*", *ratio(found, method))
+                for method in (OUTPUT, OUTPUT_FIXED, OUTPUT_OURS)
+            ),
+            line(request, "every d", "spread of output pert., C_m fixed, worst d", spread),
+        ]
+
+    return loss_against_d(request, FIGURE5, "Figure 5", judge)
+
+
+def figure6(request: Request) -> Result:
+    """Figure 6: slopes cut to sqrt(0.1 d) or not at all, at two domain sizes."""
+    loaded, settings, notes = settings_of(request)
+    checks: list[Check] = []
+    curves: list[Curve] = []
+    for setting in settings:
+        m, panel = setting.measure(FIGURE6), f"d = {len(setting.domain):,}"
+        chosen = np.concatenate([m.clips[method] for method in FIGURE6])
+        shown = (m.grid > chosen.min() / 2) & (m.grid < chosen.max() * 2)
+        curves.append(Curve(panel, "loss at C", m.grid[shown], m.grid_losses[shown], style="-"))
+        for method, name in NAMES6.items():
+            curves.append(Curve(panel, name, m.clips[method], m.losses[method], style=" "))
+            checks.append(
+                plain(panel, f"relative loss at {name}", *mean_and_error(m.losses[method]))
+            )
+        for upper, lower in PAIRS6:
+            quantity = f"{NAMES6[upper]} / {NAMES6[lower]}"
+            checks.append(line(request, panel, quantity, *ratio([m], upper, lower)))
+    return Result(
+        title="Thresholds with slopes cut to sqrt(0.1 d) and not cut",
+        paper="Figure 6",
+        checks=tuple(checks),
+        curves=tuple(curves),
+        x_label="threshold C (counts)",
+        y_label="expected relative l1 loss",
+        log="xy",
+        notes=(*NAMES, *notes),
+        not_judged=("the heights of the bars: the paper prints no numbers",),
+        population=loaded.title,
+    )
+
+
+def ratio(found: Sequence[Losses], upper: str, lower: str = C_STAR) -> tuple[float, float | None]:
+    """Geometric mean over domains of a ratio of mean losses, and its standard error, if any."""
+    logs, variance = [], 0.0
+    for m in found:
+        logs.append(math.log(m.mean(upper) / m.mean(lower)))
+        for method in (upper, lower):
+            mean, error = mean_and_error(m.losses[method])
+            variance += ((error or 0.0) / mean) ** 2
+    value = math.exp(math.fsum(logs) / len(logs))
+    return value, value * math.sqrt(variance) / len(logs) if variance else None
+
+
+def line(
+    request: Request, setting: str, quantity: str, ours: float, stderr: float | None = None
+) -> Check:
+    """Judge a measurement, or show it for orientation where the paper claims nothing."""
+    judged = request.judge(setting, quantity, ours, stderr)
+    return plain(setting, quantity, ours, stderr) if judged is None else judged
+
+
+def plain(setting: str, quantity: str, ours: float, stderr: float | None = None) -> Check:
+    """Make a line for orientation, which cannot fail."""
+    return Check(setting, quantity, None, ours, -math.inf, math.inf, stderr=stderr)

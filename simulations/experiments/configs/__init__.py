@@ -1,0 +1,1 @@
+"""Experiments of ``fedhist reproduce``, one TOML file each."""

@@ -1,0 +1,59 @@
+"""Figure 1 of Liu et al. (ICML 2023): how many distinct items each user contributes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simulations.experiments.base import Check, Curve, Request, Result
+
+NOT_PRIVATE = "NOT PRIVATE: every point of the curve is a count of one real user"
+
+
+def run(request: Request) -> Result:
+    """Sort the users by their number of distinct items, s_i. NOT PRIVATE."""
+    loaded = request.load()
+    distinct = np.sort(np.diff(loaded.users.counts.indptr))[::-1]
+    some = distinct[distinct > 0]
+    if not len(some):
+        raise ValueError(f"{loaded.title}: no user has any item")
+    below = int(request.settings["below"])
+    share = float((some < below).mean())
+    setting = "users with at least one item"
+    check = request.judge(setting, f"share with fewer than {below} distinct items", share)
+    shown = rank_points(len(some), int(request.settings["points"]))
+    rank = (shown + 1).astype(np.float64)
+    y = some[shown].astype(np.float64)
+    curve = Curve(loaded.title, "distinct items", rank, y, style="-")
+    ends, flat = rank[[0, -1]], np.full(2, float(below))
+    level = Curve(loaded.title, f"{below} items", ends, flat, style="--")
+    rows = [
+        Check(setting, f"{q:g} % quantile of distinct items", None, float(np.percentile(some, q)),
+              -np.inf, np.inf)
+        for q in (50, 90, 99, 100)
+    ]  # fmt: skip
+    empty = len(distinct) - len(some)
+    return Result(
+        title="Number of distinct items of each user",
+        paper="Figure 1",
+        checks=(*([check] if check else []), *rows),
+        curves=(curve, level),
+        x_label="rank of the user, from the most distinct items to the fewest",
+        y_label="distinct items of the user",
+        log="xy",
+        notes=(
+            NOT_PRIVATE,
+            *(f"NOT PRIVATE: {x}" for x in loaded.not_private),
+            *([f"{empty:,} users without any item are left out"] if empty else []),
+        ),
+        not_judged=("the curves themselves: the paper prints no numbers",),
+        population=loaded.title,
+    )
+
+
+def rank_points(n: int, most: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Positions 0 to n - 1, at most ``most``, evenly spread over a logarithmic axis.
+
+    >>> rank_points(1000, 6).tolist()
+    [0, 3, 15, 62, 250, 999]
+    """
+    return np.unique(np.rint(np.geomspace(1, n, min(n, most))).astype(np.int64)) - 1

@@ -1,0 +1,126 @@
+"""Run the private choice of a threshold many times on one population, without walking the users.
+
+A rule asks for histograms of norms only. With the norms of all users sorted, each answer costs a
+few binary searches instead of a walk over all records, and is the same integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhist.curator import Curator
+from fedhist.journal import Journal
+from fedhist.keys import Keys
+from fedhist.ledger import Ledger
+from fedhist.mixing import digest64
+from fedhist.privacy import Guarantee, Trust
+from fedhist.protocol import Protocol
+from fedhist.protocols.bounded_histogram import ClippedCounts
+from fedhist.protocols.contributions import STEPS, NormHistogram
+from fedhist.protocols.threshold_rules import Choice, Search, ThresholdTask
+from fedhist.query import Summary
+from fedhist.session import Session
+from fedhist.users import Users
+from server.noise import SimulatedNoise
+from server.theory_histogram import user_norms
+from simulations.run import noise_source
+
+Floats = NDArray[np.float64]
+Rule = Callable[[ThresholdTask, Curator], Search]
+
+
+class NormIndex:
+    """Norms of all users within a domain, sorted. NOT PRIVATE: it holds them exactly.
+
+    Parameters
+    ----------
+    users : Users
+    domain : Keys
+
+    Attributes
+    ----------
+    l1, l2 : (n,) float64
+        In the order of the users.
+    """
+
+    def __init__(self, users: Users, domain: Keys) -> None:
+        self.l1, self.l2 = user_norms(users, domain)
+        self._ordered = {n: self._sort(n) for n in (1, 2)}
+        self._tails = lru_cache(maxsize=8)(self._cumulate)
+
+    def __len__(self) -> int:
+        return len(self.l1)
+
+    def _sort(self, norm: int) -> tuple[Floats, Floats]:
+        """Norms and slopes, smallest norm first."""
+        size = self.l1 if norm == 1 else self.l2
+        order = np.argsort(size, kind="stable")
+        size, l1 = size[order], self.l1[order]
+        return size, np.divide(l1, size, out=np.zeros_like(l1), where=size > 0)
+
+    def _cumulate(self, norm: int, radius: float) -> NDArray[np.int64]:
+        """Sum of the weights of the users from place k on: (n + 1,)."""
+        slope = self._ordered[norm][1]
+        if radius:
+            weight = np.floor(np.minimum(slope / radius, 1.0) * STEPS).astype(np.int64)
+        else:
+            weight = np.ones(len(slope), dtype=np.int64)
+        return np.append(np.cumsum(weight[::-1])[::-1], 0)
+
+    def answer(self, query: NormHistogram) -> Summary:
+        """Answer for all users, as they would themselves."""
+        size = self._ordered[query.norm][0]
+        first = np.searchsorted(size, np.asarray(query.edges), side="right")
+        tails = np.append(self._tails(query.norm, float(query.radius))[first], 0)
+        return Summary(len(self), {"weight": tails[:-1] - tails[1:]})
+
+    def choose(self, protocol: Protocol, seed: int) -> float:
+        """Run a protocol up to its release and return the threshold that the release clips to.
+
+        Parameters
+        ----------
+        protocol : Protocol
+            Asks for :class:`NormHistogram` until it asks for :class:`ClippedCounts`.
+        seed : int
+            Of the Curator's simulated noise.
+
+        Raises
+        ------
+        ValueError
+            If the protocol refuses, fails or asks for something else.
+        """
+        session = Session(protocol, noise_source("simulated", seed, protocol))
+        while isinstance(session.query, NormHistogram):
+            session.advance(self.answer(session.query))
+        if isinstance(session.query, ClippedCounts):
+            return float(session.query.clip)
+        estimate = session.estimate
+        why = f"asks for {session.query}" if estimate is None else estimate.reason
+        raise ValueError(f"{protocol.name} chose no threshold: {why}")
+
+    def search(self, rule: Rule, task: ThresholdTask, seed: int) -> float:
+        """Run a rule that is no protocol's, on a ledger of the task's own budget."""
+        budget = Guarantee(task.epsilon, task.delta, Trust.CENTRAL, task.adjacency)
+        key = digest64("fedhist.experiments", seed, rule.__name__, *_public(task))
+        server = Curator(Ledger(budget), lambda i: SimulatedNoise(key, i), Journal())
+        script = rule(task, server)
+        try:
+            query = next(script)
+            while True:
+                if not isinstance(query, NormHistogram):
+                    raise ValueError(f"{rule.__name__} asks for {query}, not for norms")
+                query = script.send(self.answer(query))
+        except StopIteration as stop:
+            choice: Choice = stop.value
+        return choice.clip
+
+
+def _public(task: ThresholdTask) -> tuple[str, ...]:
+    """Tell tasks apart, so that no two of them share their noise."""
+    values = {f.name: getattr(task, f.name) for f in fields(task)}
+    return (repr(task.domain.digest), *(repr(v) for k, v in values.items() if k != "domain"))

@@ -1,0 +1,290 @@
+"""What an experiment leaves behind: a table in the terminal, and a folder with its figure."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import tempfile
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import polars as pl
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table
+
+import fedhist
+from simulations.experiments.base import FAIL, Check, Request, Result
+from simulations.experiments.catalogue import Experiment, experiment, names
+from simulations.output import check_target, git_revision
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#e69f00", "#56b4e9", "#7f7f7f")
+"""Okabe and Ito's colours, which colour-blind readers can tell apart."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+MOST_MARKED = 30
+"""Points of a curve up to which each has its marker."""
+
+
+def print_result(console: Console, result: Result) -> None:
+    """Print the table of checks, then notes and what is not judged."""
+    console.print(f"[bold]{result.title}[/] ({result.paper})", soft_wrap=True)
+    if result.population:
+        console.print(result.population, markup=False, soft_wrap=True)
+    if result.checks:
+        console.print(_table(result))
+    for check in result.checks:
+        if check.claim and judged(check):
+            console.print(f"{check.verdict}: {check.claim}", markup=False)
+        if check.verdict == FAIL:
+            why = check.cause or "unknown"
+            console.print(f"FAIL {check.setting}, {check.quantity}: cause: {why}", markup=False)
+    for label, lines in (("note", result.notes), ("not judged", result.not_judged)):
+        for line in lines:
+            console.print(f"{label}: {line}", markup=False)
+
+
+def _table(result: Result) -> Table:
+    """Lay out the checks below their settings: narrow enough for 80 columns."""
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+        title="NOT PRIVATE",
+        title_justify="left",
+    )
+    table.add_column("", overflow="fold", min_width=20)
+    printed = any(c.paper is not None for c in result.checks)
+    for name in ("paper", "ours", "diff.", "allowed") if printed else ("ours", "allowed"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("verdict")
+    setting = ""
+    for c in result.checks:
+        if c.setting != setting:
+            setting = c.setting
+            table.add_row(f"[bold]{escape(setting)}[/]")
+        colour = "red" if c.verdict == FAIL else "green"
+        verdict = f"[{colour}]{c.verdict}[/]" if judged(c) else ""
+        cells = [measured(c), allowed(c)]
+        if printed:
+            paper = "" if c.paper is None else number(c.paper)
+            difference = "" if c.difference is None else f"{c.difference:+.2g}"
+            cells = [paper, measured(c), difference, allowed(c)]
+        table.add_row(Padding(escape(c.quantity), (0, 0, 0, 2)), *cells, verdict)
+    return table
+
+
+def judged(check: Check) -> bool:
+    """Say whether a line can fail; the others are for orientation."""
+    return not (math.isinf(check.low) and math.isinf(check.high))
+
+
+def number(x: float) -> str:
+    """Write a number with four digits.
+
+    >>> number(0.00123456), number(12345.6)
+    ('0.001235', '12,346')
+    """
+    return f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.4g}"
+
+
+def measured(check: Check) -> str:
+    """Write what was measured, with its standard error where that shows in four digits."""
+    seen = check.stderr is not None and check.stderr > 5e-4 * abs(check.ours)
+    return number(check.ours) + (f" ± {check.stderr:.1g}" if seen else "")
+
+
+def allowed(check: Check) -> str:
+    """Write the tolerance as an interval or a bound."""
+    if not judged(check):
+        return ""
+    if math.isinf(check.high):
+        return f">= {check.low:.3g}"
+    if math.isinf(check.low):
+        return f"<= {check.high:.3g}"
+    return f"{check.low:.3g} to {check.high:.3g}"
+
+
+def print_experiments(console: Console) -> None:
+    """List the experiments there are and what each can run on."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("name", "paper", "title", "populations (* needs a file)"):
+        table.add_column(column, overflow="fold")
+    for name in names():
+        e = experiment(name)
+        free = e.without_file
+        populations = ", ".join(p if p in free else f"{p}*" for p in e.populations)
+        table.add_row(name, e.paper, e.title, populations)
+    console.print(table)
+    console.print("fedhist reproduce NAME [--population NAME] [--data FILE]")
+
+
+def check_folder(what: Experiment, request: Request, out: str | None) -> Path:
+    """Name the folder of results; ValueError if something else has its place."""
+    target = Path(out or Path("results") / f"{what.name}-{request.population}").absolute()
+    check_target(target)
+    return target
+
+
+def write_result(what: Experiment, request: Request, result: Result, target: Path) -> None:
+    """Write the folder: config.json, table.csv, curves.csv, report.md and figure.png.
+
+    It appears whole or not at all; an existing folder of results is replaced.
+    """
+    check_target(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        body = json.dumps(describe(what, request), indent=2, ensure_ascii=False, default=str)
+        (part / "config.json").write_text(body + "\n", encoding="utf-8")
+        table_frame(result).write_csv(part / "table.csv")
+        (part / "report.md").write_text(markdown(what, request, result), encoding="utf-8")
+        if result.curves:
+            curve_frame(result).write_csv(part / "curves.csv")
+            draw(result, part / "figure.png")
+        part.chmod(0o755)
+        if target.exists():
+            shutil.rmtree(target)
+        os.replace(part, target)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+
+
+def describe(what: Experiment, request: Request) -> dict[str, Any]:
+    """Return what was asked, with version and revision."""
+    return {
+        "experiment": what.name,
+        "paper": what.paper,
+        "population": {"name": request.population, **request.parameters},
+        "data": None if request.data is None else request.data.name,
+        "settings": dict(request.settings),
+        "tolerance": dict(request.tolerances),
+        "seed": request.seed,
+        "quick": request.quick,
+        "fedhist": fedhist.__version__,
+        "revision": git_revision(),
+    }
+
+
+def table_frame(result: Result) -> pl.DataFrame:
+    """Return the checks as a table."""
+    columns = ("setting", "quantity", "paper", "ours", "stderr", "difference", "low", "high",
+               "verdict", "claim", "cause")  # fmt: skip
+    rows = [{n: getattr(c, n) for n in columns} for c in result.checks]
+    for row, check in zip(rows, result.checks, strict=True):
+        row["verdict"] = check.verdict if judged(check) else ""
+    numeric = {"paper", "ours", "stderr", "difference", "low", "high"}
+    schema = {n: pl.Float64() if n in numeric else pl.String() for n in columns}
+    return pl.DataFrame(rows, schema=schema)
+
+
+def curve_frame(result: Result) -> pl.DataFrame:
+    """Return the points of all curves as a table."""
+    parts = [
+        pl.DataFrame(
+            {
+                "panel": [c.panel] * len(c.x),
+                "label": [c.label] * len(c.x),
+                "x": np.asarray(c.x, dtype=np.float64),
+                "y": np.asarray(c.y, dtype=np.float64),
+                "stderr": np.full(len(c.x), np.nan) if c.yerr is None else np.asarray(c.yerr),
+            }
+        )
+        for c in result.curves
+    ]
+    return pl.concat(parts)
+
+
+def markdown(what: Experiment, request: Request, result: Result) -> str:
+    """Write the report as Markdown."""
+    lines = [f"# {result.title} ({result.paper})", "", what.paper + ".", ""]
+    lines += [f"Population: {result.population or request.population}. Seed {request.seed}.", ""]
+    if result.checks:
+        lines += ["| setting | quantity | paper | ours (NOT PRIVATE) | difference | allowed "
+                  "| verdict | claim |", "|---|---|---:|---:|---:|---:|---|---|"]  # fmt: skip
+    for c in result.checks:
+        cells = [
+            c.setting,
+            c.quantity,
+            "" if c.paper is None else number(c.paper),
+            measured(c),
+            "" if c.difference is None else f"{c.difference:+.2g}",
+            allowed(c),
+            c.verdict if judged(c) else "",
+            c.claim,
+        ]
+        lines.append("| " + " | ".join(x.replace("|", "\\|") for x in cells) + " |")
+    if result.failures:
+        lines += ["", "## Failures", ""]
+        lines += [f"- {c.setting}, {c.quantity}: {c.cause or 'unknown'}" for c in result.failures]
+    for title, notes in (("Notes", result.notes), ("Not judged", result.not_judged)):
+        if notes:
+            lines += ["", f"## {title}", "", *(f"- {n}" for n in notes)]
+    return "\n".join(lines) + "\n"
+
+
+def draw(result: Result, path: Path) -> None:
+    """Draw the curves to a PNG file, one axes per panel, one legend for all."""
+    panels = list(dict.fromkeys(c.panel for c in result.curves))
+    labels = list(dict.fromkeys(c.label for c in result.curves))
+    columns = min(len(panels), 2)
+    rows = math.ceil(len(panels) / columns)
+    with mpl.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
+        figure = Figure(figsize=(4.8 * columns + 1.2, 3.6 * rows + 0.9), layout="constrained")
+        grid = np.atleast_1d(figure.subplots(rows, columns, squeeze=False).ravel())
+        for axes, panel in zip(grid, panels, strict=False):
+            _draw_panel(axes, result, panel, labels)
+        for axes in grid[len(panels) :]:
+            axes.set_axis_off()
+        found = {
+            label: handle
+            for axes in grid[: len(panels)]
+            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+        }
+        each = 0.7 + 0.065 * max(map(len, found))  # inches that the longest label takes
+        figure.legend(
+            found.values(),
+            found.keys(),
+            loc="outside lower center",
+            ncols=max(1, int(figure.get_figwidth() / each)),
+            frameon=False,
+        )
+        title = textwrap.fill(f"{result.paper}: {result.title} (NOT PRIVATE)", 75 * columns)
+        figure.suptitle(title, fontsize=10)
+        figure.savefig(path, dpi=150)
+
+
+def _draw_panel(axes: Any, result: Result, panel: str, labels: list[str]) -> None:
+    for c in result.curves:
+        if c.panel != panel:
+            continue
+        k = labels.index(c.label)
+        marker = c.marker or (MARKERS[k % len(MARKERS)] if len(c.x) <= MOST_MARKED else "")
+        if c.style.strip() and not c.marker:
+            marker = ""  # asked for as a plain line
+        axes.errorbar(
+            c.x, c.y, yerr=c.yerr, label=c.label, color=COLOURS[k % len(COLOURS)],
+            marker=marker or None, linestyle=c.style or "-", markersize=4, lw=1.3, capsize=2,
+        )  # fmt: skip
+    for letter in result.log:
+        getattr(axes, f"set_{letter}scale")("log")
+        axis = getattr(axes, f"{letter}axis")
+        low, high = axis.get_view_interval()
+        if high / max(low, 1e-300) < 500:  # too few powers of ten to read the axis by
+            steps = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if high < 5 * low else (1.0, 2.0, 5.0)
+            axis.set_major_locator(LogLocator(subs=steps))
+            axis.set_major_formatter("{x:g}")
+            axis.set_minor_formatter(NullFormatter())
+    axes.set_title(textwrap.fill(panel, 64), loc="left", fontsize=9)
+    axes.set_xlabel(result.x_label)
+    axes.set_ylabel(result.y_label)
+    axes.grid(alpha=0.25)

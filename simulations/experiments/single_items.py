@@ -1,0 +1,119 @@
+"""One item's count, clipped and debiased: what Figure 4 and Table 2 share. NOT PRIVATE.
+
+References
+----------
+.. [1] Liu, Suresh, Zhu, Kairouz & Gruteser, "Algorithms for bounding contribution for histogram
+   estimation under user-level privacy", ICML 2023, appendix C.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhist.keys import Keys
+from fedhist.protocols import PoissonCounts
+from fedhist.users import Users
+from simulations.run import Options, execute
+
+Floats = NDArray[np.float64]
+HOW = (
+    "relative error |estimate - N| / N of one item's total N; C is chosen privately, so that about "
+    "as many users exceed it as the mechanism can tell from none",
+    "expected errors are exact given the users' counts: an integral over the noise, averaged over "
+    "the thresholds that the choice can take",
+)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Errors of one item with and without debiasing, relative to its true total.
+
+    Attributes
+    ----------
+    clipping, debiasing : float
+        Exact expected error.
+    runs : (2, R) float64
+        Errors of R real runs: clipping, debiasing.
+    clips : (2, R) float64
+        The thresholds they used.
+    """
+
+    clipping: float
+    debiasing: float
+    runs: Floats
+    clips: Floats
+
+    @property
+    def ratio(self) -> float:
+        """Expected error with debiasing over that without."""
+        return self.debiasing / self.clipping
+
+
+def only(users: Users, item: str) -> Users:
+    """Keep one item of every user; what the clients would do first, done once for many runs."""
+    v = users.counts
+    owner = np.repeat(np.arange(len(users)), users.n_items())
+    mine = v.item == v.vocabulary.position(item)
+    return Users.from_counts(
+        users.ids, owner[mine], np.zeros(int(mine.sum()), np.int64), v.count[mine], Keys.of([item])
+    )
+
+
+def protocol_for(users: Users, settings: Mapping[str, Any], clip: int = 0) -> PoissonCounts:
+    """Build the debiasing protocol for the one item of these users; ``clip`` 0: chosen privately.
+
+    The release gets ``epsilon``, a private choice of C ``epsilon_choice`` on top of it.
+    """
+    epsilon, choice = float(settings["epsilon"]), float(settings["epsilon_choice"])
+    how: dict[str, Any] = {"clip": clip, "epsilon": epsilon}
+    if not clip:
+        how = {"epsilon": epsilon + choice, "epsilon_choice": choice}
+        how["clip_max"] = int(settings["clip_max"])
+    return PoissonCounts(users.vocabulary, n_users=len(users), **how)
+
+
+def compare(protocol: PoissonCounts, users: Users, runs: int, seed: int) -> Pair:
+    """Measure clipping against clipping and debiasing. NOT PRIVATE.
+
+    Raises
+    ------
+    ValueError
+        If nobody has the item: there is no relative error.
+    """
+    truth = protocol.truth(users)
+    if not truth[0]:
+        raise ValueError(f"no user has the item {protocol.domain[0]!r}: no relative error")
+    both = replace(protocol, debias=False), protocol
+    expected = [p.error(users).expected / truth[0] for p in both]
+    losses, clips = np.empty((2, runs)), np.empty((2, runs))
+    for k, p in enumerate(both):
+        for r in range(runs):
+            estimate = execute(p, users, Options(seed=seed + r)).estimate
+            losses[k, r] = p.loss_of(estimate, users, truth) / truth[0]
+            clips[k, r] = estimate.public["clip"]
+    return Pair(expected[0], expected[1], losses, clips)
+
+
+def errors_by_clip(users: Users, settings: Mapping[str, Any]) -> tuple[Floats, Floats]:
+    """Compute the exact expected relative errors for given thresholds. NOT PRIVATE.
+
+    Returns
+    -------
+    clips : (K,) float64
+        From 1 to clip_max, and no further than the largest count.
+    errors : (2, K) float64
+        Clipping; clipping and debiasing.
+    """
+    largest = float(users.counts.count.max(initial=1))
+    every = protocol_for(users, settings).edges
+    clips = [int(c) for c in every if c < 2 * largest]
+    plain = [replace(protocol_for(users, settings, c), debias=False) for c in clips]
+    both = plain, [replace(p, debias=True) for p in plain]
+    total = float(plain[0].truth(users)[0])
+    errors = np.array([[p.error(users).expected / total for p in ps] for ps in both])
+    return np.array(clips, dtype=np.float64), errors

@@ -1,0 +1,89 @@
+"""The command ``fedhist reproduce``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from commands import Command
+
+
+def test_the_list_names_every_experiment_and_what_it_runs_on(fedhist: Command) -> None:
+    """Populations that need a file have a star."""
+    answer = fedhist("reproduce")
+    assert answer.status == 0, answer.err
+    for word in ("figure1", "figure2", "figure5", "figure6", "zipf", "sentiment140*", "snap*"):
+        assert word in answer.out
+
+
+def test_a_reproduced_figure_ends_with_zero(fedhist: Command, tmp_path: Path) -> None:
+    """The table is printed and the folder written."""
+    small = ("--set", "population.n_users=500", "--set", "population.d=200")
+    answer = fedhist("reproduce", "figure1", *small, "--out", "f1")
+    assert answer.status == 0, answer.err
+    assert "PASS: most users have fewer than 200 samples" in answer.out
+    assert "NOT PRIVATE" in answer.out
+    assert (tmp_path / "f1" / "figure.png").exists()
+    assert max(len(line) for line in answer.out.splitlines() if "written" not in line) <= 80
+
+
+def test_a_quick_run_is_not_judged(fedhist: Command) -> None:
+    """Its sizes are too small: no verdict, and no failure either."""
+    answer = fedhist("reproduce", "figure2", "--quick")
+    assert answer.status == 0, answer.err
+    assert "PASS" not in answer.out
+    assert "FAIL" not in answer.out
+    assert "too small to be judged" in answer.out
+
+
+def test_the_default_folder_is_named_after_experiment_and_population(
+    fedhist: Command, tmp_path: Path
+) -> None:
+    """A second run replaces it."""
+    for _ in range(2):
+        assert fedhist("reproduce", "figure1", "--quick").status == 0
+    assert [f.name for f in (tmp_path / "results").iterdir()] == ["figure1-zipf"]
+
+
+def test_a_figure_that_is_not_reproduced_ends_with_five(fedhist: Command, tmp_path: Path) -> None:
+    """Everybody holds more than 200 of 1,000 items: most users are not below 200."""
+    sets = ("population.n_users=50", "population.d=1000", "population.mean_items=4000")
+    arguments = [word for s in sets for word in ("--set", s)]
+    answer = fedhist("reproduce", "figure1", *arguments, "--out", "f1")
+    assert answer.status == 5
+    assert "FAIL" in answer.out
+    assert "cause: unknown" in answer.out
+    assert "FAIL" in (tmp_path / "f1" / "table.csv").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("figur1",), "did you mean 'figure1'"),
+        (("figure1", "--population", "zpf"), "it runs on zipf, sentiment140, snap, lastfm"),
+        (("figure1", "--population", "snap"), "snap.stanford.edu/data/loc-gowalla.html"),
+        (("figure1", "--population", "snap"), "--population zipf"),
+        (("figure1", "--population", "lastfm"), "grouplens.org/datasets/hetrec-2011"),
+        (("figure1", "--set", "belo=3"), "did you mean 'below'"),
+        (("figure1", "--seed", "-3"), "seed must be non-negative, got -3"),
+    ],
+)
+def test_wrong_usage_ends_with_two(
+    fedhist: Command, arguments: tuple[str, ...], why: str, tmp_path: Path
+) -> None:
+    """And says what to do."""
+    answer = fedhist("reproduce", *arguments)
+    assert answer.status == 2
+    assert why in " ".join(answer.err.split())
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_foreign_folder_is_refused_before_anything_is_measured(
+    fedhist: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits minutes to be told."""
+    (tmp_path / "notes.txt").touch()
+    monkeypatch.setattr("simulations.experiments.figure1.run", lambda _: pytest.fail("measured"))
+    answer = fedhist("reproduce", "figure1", "--out", ".")
+    assert answer.status == 2
+    assert "left alone" in answer.err

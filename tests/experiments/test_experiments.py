@@ -1,0 +1,514 @@
+"""Experiments: the verdicts, the TOML files, what is measured and what is written."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+from scipy.stats import foldnorm
+
+from fedhist.curator import Curator
+from fedhist.errors import BudgetExceeded
+from fedhist.keys import Keys
+from fedhist.privacy import Adjacency
+from fedhist.protocols.contributions import NormHistogram
+from fedhist.protocols.threshold_rules import ThresholdTask
+from fedhist.users import Users
+from simulations.experiments import bounded_domain as bounded
+from simulations.experiments import bounded_figures, catalogue, report
+from simulations.experiments.base import Check, Curve, Request, Result, mean_and_error
+from simulations.experiments.figure1 import rank_points
+from simulations.experiments.norm_index import NormIndex
+from simulations.experiments.printed_output import printed_output
+from simulations.populations import population
+from simulations.run import Options, execute
+
+HEAD = """
+[experiment]
+name = "x"
+title = "t"
+paper = "p"
+runs = "simulations.experiments.figure1:run"
+[settings]
+repeats = 3
+rate = 0.5
+[quick]
+repeats = 1
+[population.zipf]
+n_users = 40
+d = 9
+quick = { n_users = 7 }
+[population.sentiment140]
+"""
+
+
+def example(**changes: Any) -> Check:
+    """A check that passes, with changes."""
+    return replace(Check("s", "q", 1.0, 1.1, 0.8, 1.2), **changes)
+
+
+# -- verdicts ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ours", "verdict"),
+    [(0.8, "PASS"), (1.2, "PASS"), (1.21, "FAIL"), (0.79, "FAIL"), (math.nan, "FAIL")],
+)
+def test_a_verdict_is_an_interval(ours: float, verdict: str) -> None:
+    """Ends belong to it; a NaN fails."""
+    assert example(ours=ours).verdict == verdict
+
+
+def test_difference_is_signed_and_absent_without_a_printed_number() -> None:
+    """Ours minus the paper's."""
+    assert example().difference == pytest.approx(0.1)
+    assert example(paper=None).difference is None
+
+
+def test_mean_and_error_by_hand() -> None:
+    """1, 2, 6: mean 3, variance 7, standard error sqrt(7 / 3)."""
+    assert mean_and_error(np.array([1.0, 2.0, 6.0])) == pytest.approx((3.0, math.sqrt(7 / 3)))
+    assert mean_and_error(np.array([4.0])) == (4.0, None)
+    assert mean_and_error(np.full(7, 0.1)) == (0.1, 0.0)
+
+
+def test_a_curve_needs_equal_lengths_and_a_result_known_axes() -> None:
+    """Errors name what was given."""
+    with pytest.raises(ValueError, match=r"\(2,\), \(3,\)"):
+        Curve("p", "l", np.zeros(2), np.zeros(3))
+    with pytest.raises(ValueError, match="'z'"):
+        Result("t", "p", (), log="z")
+
+
+# -- the TOML files ------------------------------------------------------------------------------
+
+
+def test_every_experiment_is_well_formed() -> None:
+    """It has a function, a population that needs no file, and a folder-safe name."""
+    found = [catalogue.experiment(name) for name in catalogue.names()]
+    assert {e.name for e in found} >= {"figure1", "figure2", "figure5", "figure6"}
+    for e in found:
+        assert callable(e.run)
+        assert e.without_file, e.name
+        assert e.paper
+        assert e.title
+
+
+@pytest.mark.parametrize("name", ["figure1", "figure2", "figure5", "figure6"])
+def test_an_experiment_runs_quickly_on_a_population_without_a_file(name: str) -> None:
+    """All quantities are finite, and every expected value of the population was judged."""
+    e = catalogue.experiment(name)
+    request = e.request(population=e.without_file[0], quick=True, seed=3)
+    result = e.run(request)
+    assert result.paper in e.paper
+    assert result.checks
+    assert all(math.isfinite(c.ours) for c in result.checks)
+    assert any("NOT PRIVATE" in note for note in result.notes)
+    again = e.run(request)
+    assert [c.ours for c in again.checks] == [c.ours for c in result.checks]
+
+
+@pytest.mark.parametrize("name", ["figure1", "figure2", "figure5"])
+def test_no_expected_value_is_overlooked(name: str) -> None:
+    """Every [[value]] row names a quantity that is measured; a misspelt one would never fail."""
+    e = catalogue.experiment(name)
+    request = e.request(population="zipf", quick=True)
+    measured = {(c.setting, c.quantity) for c in e.run(request).checks if c.claim}
+    assert measured == {(v.setting, v.quantity) for v in request.values}
+
+
+def test_no_expected_value_of_figure_6_is_overlooked() -> None:
+    """Its settings are named by d; the quantities are those of any d."""
+    e = catalogue.experiment("figure6")
+    request = e.request(population="zipf", quick=True)
+    checks = e.run(request).checks
+    assert {v.setting for v in request.values} == {f"d = {d:,}" for d in e.settings["d"]}
+    assert {v.quantity for v in request.values} <= {c.quantity for c in checks}
+
+
+def test_tolerances_are_read_as_written() -> None:
+    """Relative, absolute, one-sided; rows of other populations are left out."""
+    text = HEAD + (
+        '[[value]]\nsetting="a"\nquantity="b"\npaper=-2.0\nrelative=0.25\n'
+        '[[value]]\nsetting="a"\nquantity="c"\npaper=2\nabsolute=0.5\ncause="known"\n'
+        '[[value]]\nsetting="a"\nquantity="d"\nclaim="large"\nlow=3\n'
+        '[[value]]\nsetting="a"\nquantity="e"\npaper=1\nabsolute=1\npopulations=["sentiment140"]\n'
+    )
+    request = catalogue.parse("x", text).request()
+    b, c, d = request.values
+    assert (b.low, b.high) == (-2.5, -1.5)
+    assert (c.low, c.high, c.cause) == (1.5, 2.5, "known")
+    assert (d.low, d.high, d.paper) == (3.0, math.inf, None)
+    check = request.judge("a", "c", 2.6, 0.1)
+    assert check is not None
+    assert (check.verdict, check.cause, check.stderr) == ("FAIL", "known", 0.1)
+    assert request.judge("a", "e", 1.0) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('[[value]]\nsetting="a"\nquantity="b"\npaper=1\n', "needs one of relative"),
+        ('[[value]]\nsetting="a"\nquantity="b"\npaper=1\nlow=0\nabsolute=1\n', "needs one of"),
+        ('[[value]]\nsetting="a"\nquantity="b"\nlow=0\n', "or its claim in words"),
+        ('[[value]]\nsetting="a"\nquantity="b"\nclaim="c"\nrelative=1\n', "around no number"),
+        ('[[value]]\nsetting="a"\nquantity="b"\npapr=1\n', "unknown 'papr'; did you mean 'paper'"),
+        ('[[value]]\nquantity="b"\npaper=1\nabsolute=1\n', "needs a setting"),
+        (
+            '[[value]]\nsetting="a"\nquantity="b"\npaper=1\nabsolute=1\npopulations=["zpf"]\n',
+            "unknown 'zpf'; did you mean 'zipf'",
+        ),
+        ("[tolerances]\na=1\n", "unknown 'tolerances'; did you mean 'tolerance'"),
+    ],
+)
+def test_a_malformed_file_is_refused(text: str, why: str) -> None:
+    """Errors name the key."""
+    with pytest.raises(ValueError, match=why):
+        catalogue.parse("x", HEAD + text)
+
+
+def test_a_file_has_one_name() -> None:
+    """That of the file."""
+    with pytest.raises(ValueError, match="calls itself 'x'"):
+        catalogue.parse("y", HEAD)
+    with pytest.raises(ValueError, match=r"unknown experiment 'figure_2'; did you mean 'figure2'"):
+        catalogue.experiment("figure_2")
+
+
+def test_settings_are_overridden_in_order() -> None:
+    """The file, --quick, --set; the population's too."""
+    e = catalogue.parse("x", HEAD)
+    plain, quick = e.request(), e.request(quick=True)
+    assert (plain.settings["repeats"], quick.settings["repeats"]) == (3, 1)
+    assert (len(plain.load().users), len(quick.load().users)) == (40, 7)
+    both = e.request(quick=True, overrides=["repeats=5", "rate=2", "population.n_users=9"])
+    assert both.settings == {"repeats": 5, "rate": 2.0}
+    assert len(both.load().users) == 9
+    assert e.settings["repeats"] == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"overrides": ["repeat=5"]}, "no setting 'repeat'; did you mean 'repeats'"),
+        ({"overrides": ["repeats=many"]}, "repeats must be like 3, got 'many'"),
+        ({"overrides": ["repeats"]}, "key=value"),
+        ({"population": "zpf"}, "cannot run on 'zpf'; it runs on zipf, sentiment140"),
+        ({"seed": -1}, "non-negative, got -1"),
+        ({"population": "sentiment140", "data": Path("absent")}, "no such file: absent"),
+        ({"population": "sentiment140"}, r"training\.1600000.*help\.sentiment140\.com.*polarity"),
+        ({"population": "sentiment140"}, "Without a file: --population zipf"),
+    ],
+)
+def test_a_bad_request_is_refused(arguments: dict[str, Any], why: str) -> None:
+    """Before anything is computed, with what to do."""
+    with pytest.raises(ValueError, match=why):
+        catalogue.parse("x", HEAD).request(**arguments)
+
+
+def test_a_made_up_population_reads_no_file(tmp_path: Path) -> None:
+    """A file given with it is a mistake; so is an unknown key."""
+    path = tmp_path / "a.csv"
+    path.touch()
+    e = catalogue.parse("x", HEAD)
+    with pytest.raises(ValueError, match="reads no --data"):
+        e.request(data=path).load()
+    with pytest.raises(ValueError, match="no key 'n_user'; did you mean 'n_users'"):
+        e.request(overrides=["population.n_user=3"]).load()
+
+
+# -- Figure 1 ------------------------------------------------------------------------------------
+
+
+def request_on(name: str, tmp_path: Path, rows: list[tuple[str, str, int]], **sets: Any) -> Request:
+    """Request an experiment on a file of events, under the name of its Last.fm population."""
+    path = tmp_path / "events.tsv"
+    lines = ["userID\tartistID\tweight", *("\t".join(map(str, r)) for r in rows)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    overrides = [f"{k}={v}" for k, v in sets.items()]
+    return catalogue.experiment(name).request(population="lastfm", data=path, overrides=overrides)
+
+
+def test_figure1_counts_distinct_items(tmp_path: Path) -> None:
+    """Three users with 250, 3 and 1 distinct artists, however often they were played."""
+    rows = [("ann", f"a{k}", 1) for k in range(250)]
+    rows += [("bob", f"a{k}", 900) for k in range(3)] + [("cy", "a1", 7)]
+    result = catalogue.experiment("figure1").run(request_on("figure1", tmp_path, rows))
+    assert result.curves[0].y.tolist() == [250.0, 3.0, 1.0]
+    assert result.curves[0].x.tolist() == [1.0, 2.0, 3.0]
+    judged = [c for c in result.checks if report.judged(c)]
+    assert [(c.ours, c.verdict) for c in judged] == [(pytest.approx(2 / 3), "PASS")]
+
+
+def test_rank_points_keep_both_ends() -> None:
+    """However few are asked for, and never more than there are users."""
+    assert rank_points(1, 400).tolist() == [0]
+    assert rank_points(3, 400).tolist() == [0, 1, 2]
+    points = rank_points(100_000, 50)
+    assert points[0] == 0
+    assert points[-1] == 99_999
+    assert len(points) <= 50
+
+
+# -- Figures 2, 5 and 6 --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def users() -> Users:
+    """Four hundred users of forty items."""
+    return population("zipf", n_users=400, d=40, mean_items=12.0, seed=5).load().users
+
+
+def setting(users: Users, d: int = 20, **changes: Any) -> bounded.Setting:
+    """The d first items as the domain, with figure 5's settings (it has all keys)."""
+    request = catalogue.experiment("figure5").request(population="zipf", quick=True)
+    settings = {**request.settings, "whole_runs": 1, **changes}
+    domain = Keys.of(users.vocabulary[j] for j in range(d))
+    return bounded.Setting(users, domain, replace(request, settings=settings))
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+@pytest.mark.parametrize("radius", [0.0, 1.7])
+def test_the_index_answers_as_the_users_do(users: Users, norm: int, radius: float) -> None:
+    """Bit for bit, with edges below, between, at and above the norms."""
+    domain = Keys.of(users.vocabulary[j] for j in range(20))
+    index = NormIndex(users, domain)
+    at_norms = sorted({float(v) for v in index.l2[:5] if v > 0})
+    for edges in ((0.0,), (1.0, 2.5, 4.0, 1e9), tuple(at_norms), (1e9,)):
+        query = NormHistogram(domain, edges, norm, radius)
+        ours = index.answer(query)
+        theirs = query.answer_folded(users, lambda _: pytest.fail("no randomness"))
+        assert ours.n_users == theirs.n_users
+        assert ours.sums["weight"].tolist() == theirs.sums["weight"].tolist()
+        assert ours.sums["weight"].dtype == np.int64
+
+
+@pytest.mark.parametrize("method", [m for m in bounded.RULES if m != bounded.OUTPUT_FIXED])
+def test_the_choice_is_that_of_a_whole_run(users: Users, method: str) -> None:
+    """The same seed gives the same threshold, for every rule."""
+    s = setting(users)
+    estimate = execute(s.protocol(method), users, Options(seed=11)).estimate
+    assert s.choose(method, 11) == estimate.public["clip"]
+
+
+def test_the_budget_is_the_papers(users: Users) -> None:
+    """(1, 1 / 2n) for the release and (0.1, 1 / 2n or 0) for the choice, under zero-out."""
+    for method in bounded.RULES:
+        p = setting(users).protocol(method)
+        assert p.shares.release_epsilon == pytest.approx(1.0)
+        assert p.shares.release_delta == pytest.approx(1 / 800)
+        assert p.shares.choice_epsilon == pytest.approx(0.1)
+        assert p.shares.choice_delta in (0.0, pytest.approx(1 / 800))
+        assert p.guarantee.adjacency is Adjacency.ZERO_OUT_USER
+        assert p.radius == pytest.approx(math.sqrt(20 if method == bounded.DP_SGD_D else 2))
+
+
+def test_losses_are_those_of_clipped_noisy_totals(users: Users) -> None:
+    """Against dense clipping and SciPy's folded normal."""
+    s = setting(users, d=6)
+    columns = s.domain.positions(users.vocabulary).astype(np.int64)
+    dense = np.zeros((len(users), 6))
+    items = users.counts
+    for u in range(len(users)):
+        for k in range(items.indptr[u], items.indptr[u + 1]):
+            if columns[items.item[k]] >= 0:
+                dense[u, columns[items.item[k]]] = items.count[k]
+    truth, size = dense.sum(axis=0), np.sqrt((dense**2).sum(axis=1))
+    clips = np.array([0.5, 2.0, 7.3])
+    for clip, loss in zip(clips, s.losses_at(clips), strict=True):
+        scale = np.minimum(1.0, clip / np.maximum(size, 1e-9))
+        bias = truth - (dense * scale[:, None]).sum(axis=0)
+        std = clip * s.unit.scale
+        expected = foldnorm(np.maximum(bias, 0) / std, scale=std).mean().sum() / truth.sum()
+        assert loss == pytest.approx(expected, rel=1e-9)
+
+
+def test_c_star_is_within_a_factor_two_of_the_best_of_a_fine_search(users: Users) -> None:
+    """Theorem 4.3; and the linear search on eight thresholds per octave misses less than 1 %."""
+    s = setting(users)
+    found = s.measure((bounded.C_STAR, bounded.BEST, bounded.M_QUANTILE))
+    fine = s.losses_at(np.geomspace(0.05, 200.0, 2000)).min()
+    assert found.mean(bounded.BEST) <= 1.01 * fine
+    assert fine <= found.mean(bounded.C_STAR) * (1 + 1e-9) <= 2 * fine
+    assert found.mean(bounded.M_QUANTILE) >= fine * (1 - 1e-9)
+
+
+class Noiseless:
+    """Stands in for the Curator: returns what it is given and remembers the calibration."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, float] = {}
+
+    def laplace(
+        self, value: np.ndarray, *, l1_sensitivity: float, epsilon: float, label: str
+    ) -> np.ndarray:
+        self.seen = {"sensitivity": l1_sensitivity, "epsilon": epsilon}
+        return value
+
+
+def drive(task: ThresholdTask, index: NormIndex, server: Any) -> float:
+    """Run the printed rule by hand."""
+    script = printed_output(task, server)
+    query = next(script)
+    assert isinstance(query, NormHistogram)
+    with pytest.raises(StopIteration) as stop:
+        script.send(index.answer(query))
+    return float(stop.value.value.clip)
+
+
+def test_the_printed_rule_minimizes_the_printed_objective(users: Users) -> None:
+    """Against a numerical minimum of G(C) + (n lambda / 2) C^2 with the slopes cut to R."""
+    s = setting(users)
+    task = replace(s.protocol(bounded.OUTPUT_FIXED).task, mass=30.0, c_max=50.0, epsilon=4.0)
+    server = Noiseless()
+    clip = drive(task, s.index, server)
+    l1, l2, radius, n = s.index.l1, s.index.l2, task.radius, len(users)
+    strength = n * 2 * radius * math.sqrt(2) / (50.0 * math.sqrt(n * 4.0))
+    slope = np.minimum(np.divide(l1, l2, out=np.zeros_like(l1), where=l2 > 0), radius)
+
+    def objective(c: float) -> float:
+        return float((slope * np.maximum(l2 - c, 0)).sum() + 30.0 * c + strength / 2 * c**2)
+
+    best = minimize_scalar(objective, bounds=(0, 50), method="bounded", options={"xatol": 1e-9})
+    assert 1.0 < best.x < 50.0
+    assert clip == pytest.approx(best.x, rel=3e-3)  # norms are rounded up by at most 0.1 %
+    assert server.seen["epsilon"] == 4.0
+    assert server.seen["sensitivity"] == pytest.approx(4 * radius / strength)
+
+
+def test_the_printed_rule_needs_public_n_and_spends_its_budget(users: Users) -> None:
+    """On a ledger of the choice's budget; another seed gives another threshold."""
+    s = setting(users)
+    task = s.protocol(bounded.OUTPUT_FIXED).task
+    with pytest.raises(ValueError, match="n_users must be public"):
+        drive(replace(task, n_users=0), s.index, Noiseless())
+    clips = {s.choose(bounded.OUTPUT_FIXED, seed) for seed in range(4)}
+    assert len(clips) == 4
+    assert all(1.0 <= c <= 150.0 for c in clips)
+    assert s.choose(bounded.OUTPUT_FIXED, 2) == s.choose(bounded.OUTPUT_FIXED, 2)
+
+
+def test_a_rule_that_spends_too_much_is_stopped(users: Users) -> None:
+    """The index's own ledger refuses."""
+
+    def greedy(task: ThresholdTask, server: Curator) -> Any:
+        yield NormHistogram(task.domain, (1.0,), task.norm)
+        server.laplace(np.zeros(1), l1_sensitivity=1.0, epsilon=2 * task.epsilon)
+
+    s = setting(users)
+    with pytest.raises(BudgetExceeded, match=r"the guarantee allows 0\.1"):
+        s.index.search(greedy, s.protocol(bounded.EM).task, 1)
+
+
+def test_domains_that_are_too_large_are_left_out_and_named(tmp_path: Path) -> None:
+    """Three items: d = 2 is possible, 5 is not."""
+    rows = [(u, a, 1) for u in ("ann", "bob", "cy") for a in ("x", "y", "z")]
+    request = request_on("figure2", tmp_path, rows, d="[2, 5]", repeats=1)
+    result = catalogue.experiment("figure2").run(request)
+    assert {tuple(c.x) for c in result.curves} == {(2.0,)}
+    assert any("d = [5]" in note for note in result.notes)
+    with pytest.raises(ValueError, match=r"no d of \[5\] is possible with 3 items"):
+        bounded_figures.settings_of(request_on("figure2", tmp_path, rows, d="[5]"))
+    with pytest.raises(ValueError, match="repeats must be positive, got 0"):
+        bounded_figures.settings_of(request_on("figure2", tmp_path, rows, repeats=0))
+
+
+def test_ratio_is_a_geometric_mean(users: Users) -> None:
+    """Ratios 2 and 1/8 have mean 1/2; the error adds up in the logarithms."""
+
+    def losses(a: float, b: list[float]) -> bounded.Losses:
+        found = {"a": np.array([a]), "b": np.array(b)}
+        return bounded.Losses(found, found, np.zeros(0), np.zeros(0))
+
+    both = [losses(2.0, [1.0]), losses(0.5, [4.0])]
+    assert bounded_figures.ratio(both, "a", "b") == (pytest.approx(0.5), None)
+    value, error = bounded_figures.ratio([losses(2.0, [0.9, 1.1])], "a", "b")
+    assert value == pytest.approx(2.0)
+    assert error == pytest.approx(2.0 * 0.1)
+
+
+# -- what is written -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Callable[..., Path]:
+    """Write a small result and return its folder."""
+    checks = (
+        example(),
+        example(quantity="r", ours=9.0, cause="a | b", stderr=0.25, claim="small"),
+        bounded_figures.plain("s", "t", 5.0),
+    )
+    curves = (
+        Curve("left", "one", np.array([1.0, 10.0]), np.array([2.0, 3.0]), np.array([0.1, 0.2])),
+        Curve("right", "two", np.array([1.0]), np.array([5.0]), style=" "),
+        Curve("left", "limit", np.array([1.0, 10.0]), np.array([2.0, 2.0]), style="--"),
+    )
+    result = Result("t", "Figure 9", checks, curves, "x", "y", "xy", ("note",), ("no",), "people")
+    e = catalogue.parse("x", HEAD)
+
+    def write(name: str = "out", **changes: Any) -> Path:
+        target = tmp_path / name
+        report.write_result(e, e.request(quick=True), replace(result, **changes), target)
+        return target
+
+    return write
+
+
+def test_a_folder_holds_the_table_the_points_and_the_figure(written: Callable[..., Path]) -> None:
+    """All of it readable, no infinity in the CSV's verdict column, no broken Markdown cell."""
+    folder = written()
+    names = {"config.json", "table.csv", "curves.csv", "report.md", "figure.png"}
+    assert {f.name for f in folder.iterdir()} == names
+    with (folder / "table.csv").open(encoding="utf-8") as lines:
+        rows = list(csv.DictReader(lines))
+    assert [r["verdict"] for r in rows] == ["PASS", "FAIL", ""]
+    assert float(rows[1]["difference"]) == 8.0
+    with (folder / "curves.csv").open(encoding="utf-8") as lines:
+        points = list(csv.DictReader(lines))
+    assert [(p["panel"], p["label"]) for p in points[::2]] == [
+        ("left", "one"), ("right", "two"), ("left", "limit"),
+    ]  # fmt: skip
+    text = (folder / "report.md").read_text(encoding="utf-8")
+    assert "s, r: a | b" in text
+    body = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    assert body["population"] == {"name": "zipf", "n_users": 7, "d": 9}
+    assert (folder / "figure.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_result_without_curves_has_no_figure(written: Callable[..., Path]) -> None:
+    """A table is enough."""
+    names = {f.name for f in written(curves=()).iterdir()}
+    assert names == {"config.json", "table.csv", "report.md"}
+
+
+def test_a_folder_appears_whole_or_not_at_all(
+    written: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A figure that cannot be drawn leaves the older folder as it was, and nothing beside it."""
+    folder = written()
+    before = (folder / "table.csv").read_bytes()
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("no ink")
+
+    monkeypatch.setattr(report, "draw", broken)
+    with pytest.raises(RuntimeError, match="no ink"):
+        written(checks=())
+    assert (folder / "table.csv").read_bytes() == before
+    assert [f.name for f in tmp_path.iterdir()] == ["out"]
+
+
+def test_another_folder_is_left_alone(written: Callable[..., Path], tmp_path: Path) -> None:
+    """Only a folder of results is replaced."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").touch()
+    with pytest.raises(ValueError, match="left alone"):
+        written("mine")

@@ -1,0 +1,120 @@
+"""Figure 4 and Table 2: small runs, and the parts they are made of."""
+
+import math
+
+import numpy as np
+import pytest
+
+from fedhist.keys import Keys
+from fedhist.users import Users
+from simulations.experiments.catalogue import experiment
+from simulations.experiments.single_items import compare, errors_by_clip, only, protocol_for
+from simulations.populations import population
+
+SETTINGS = {"epsilon": 1.0, "epsilon_choice": 0.1, "clip_max": 64}
+
+
+def poisson_users(n=3000, alpha=math.inf):
+    return population("paper-poisson", n_users=n, alpha=alpha, mean_items=2.0).load().users
+
+
+def tweets(path, rows):
+    lines = (f'"0","{k}","d","q","{user}","{text}"' for k, (user, text) in enumerate(rows))
+    path.write_text("\n".join(lines) + "\n", encoding="latin-1")
+    return path
+
+
+def test_only_keeps_every_user_and_one_item():
+    users = Users.from_records({"ann": {"a": 3, "b": 1}, "bob": {"b": 2}, "cy": {}})
+    mine = only(users, "a")
+    assert (len(mine), list(mine.vocabulary), mine.counts.count.tolist()) == (3, ["a"], [3])
+    np.testing.assert_array_equal(mine.ids, users.ids)
+
+
+def test_runs_scatter_around_the_expected_errors():
+    """400 runs; within 5 standard errors, a false alarm has probability 1e-6."""
+    users = poisson_users()
+    pair = compare(protocol_for(users, SETTINGS, clip=2), users, runs=400, seed=0)
+    error = pair.runs.std(axis=1, ddof=1) / 20
+    away = np.abs(pair.runs.mean(axis=1) - [pair.clipping, pair.debiasing])
+    assert (away <= 5 * error).all()
+    assert pair.ratio < 0.1
+    assert (pair.clips == 2).all()
+
+
+def test_budgets_are_those_of_the_settings():
+    users = poisson_users(50)
+    chosen = protocol_for(users, SETTINGS)
+    assert chosen.budgets == pytest.approx((0.1, 1.0))
+    assert protocol_for(users, SETTINGS, clip=3).budgets == (0.0, 1.0)
+
+
+def test_an_item_that_nobody_has_has_no_relative_error():
+    users = Users.from_counts([1, 2], [], [], np.zeros(0, int), Keys.of(["a"]))
+    with pytest.raises(ValueError, match="no user has the item 'a'"):
+        compare(protocol_for(users, SETTINGS, clip=2), users, 1, 0)
+
+
+def test_errors_by_clip_are_those_of_the_single_thresholds():
+    users = poisson_users(500)
+    clips, errors = errors_by_clip(users, SETTINGS)
+    total = users.counts.count.sum()
+    for k, clip in enumerate(clips):
+        expected = protocol_for(users, SETTINGS, int(clip)).error(users).expected / total
+        assert errors[1, k] == pytest.approx(expected, rel=1e-12)
+    assert errors.shape == (2, len(clips))
+    assert clips[-1] < 2 * users.counts.count.max()
+
+
+def test_figure4_small():
+    what = experiment("figure4")
+    request = what.request(quick=True, overrides=["alphas=[0.3, 1000.0]"], seed=3)
+    result = what.run(request)
+    judged = {c.quantity: c for c in result.checks if c.claim}
+    assert judged["debiasing / clipping"].verdict == "PASS"
+    assert judged["largest debiasing / clipping"].verdict == "PASS"
+    assert len(result.curves) == 4
+    assert result.population == "Poisson counts of one item: 5,000 users, mean 1"
+    again = what.run(what.request(quick=True, overrides=["alphas=[0.3, 1000.0]"], seed=3))
+    assert [c.ours for c in again.checks] == [c.ours for c in result.checks]
+
+
+def test_table2_on_made_up_items():
+    what = experiment("table2")
+    result = what.run(what.request(population="zipf", quick=True, overrides=["clips=[2, 2, 2]"]))
+    settings = {c.setting for c in result.checks}
+    assert settings == {"most frequent item", "second item", "third item"}
+    medians = [c.ours for c in result.checks if c.quantity == "median C"]
+    assert medians == [2.0, 2.0, 2.0]
+    assert any("most frequent" in n and "NOT PRIVATE" in n for n in result.notes)
+    assert len(result.curves) == 6
+
+
+def test_table2_on_tweets_compares_with_the_papers_numbers(tmp_path):
+    rng = np.random.default_rng(0)
+    words = np.array(["the", "today", "you", "cat"])
+    rows = [(f"u{k % 60}", " ".join(rng.choice(words, 4))) for k in range(200)]
+    what = experiment("table2")
+    data = tweets(tmp_path / "tweets.csv", rows)
+    result = what.run(what.request(population="sentiment140", data=data, quick=True))
+    paper = {(c.setting, c.quantity): c.paper for c in result.checks if c.paper is not None}
+    assert paper == {
+        ("the", "clipping"): 0.0289, ("the", "debiasing"): 0.0257,
+        ("today", "clipping"): 0.0381, ("today", "debiasing"): 0.0155,
+        ("you", "clipping"): 0.0745, ("you", "debiasing"): 0.0671,
+    }  # fmt: skip
+    with pytest.raises(ValueError, match="nobody uses the word 'dog'"):
+        what.run(
+            what.request(
+                population="sentiment140", data=data, quick=True, overrides=['words=["the", "dog"]']
+            )
+        )
+    with pytest.raises(ValueError, match="one C per word"):
+        what.run(
+            what.request(population="sentiment140", data=data, quick=True, overrides=["clips=[1]"])
+        )
+
+
+def test_table2_says_which_file_it_needs():
+    with pytest.raises(ValueError, match=r"training\.1600000.*--population zipf"):
+        experiment("table2").request()

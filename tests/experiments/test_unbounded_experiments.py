@@ -1,0 +1,341 @@
+"""Table 1 and Figure 3: sampling at all thresholds at once, losses, choices and verdicts."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare, hypergeom
+
+from clients.sampling import random_clip
+from fedhist.keys import Keys
+from fedhist.protocols.bound_choice import bound_probabilities
+from fedhist.users import Users
+from simulations.experiments import figure3, table1
+from simulations.experiments.base import Request, Result
+from simulations.experiments.catalogue import experiment
+from simulations.experiments.token_ranks import kept_totals, margins
+from simulations.experiments.unbounded_domain import (
+    Release,
+    Sampled,
+    choice_of,
+    on_support,
+    scores_of,
+)
+from simulations.populations import population
+
+CLIPS = np.array([1, 2, 5, 9, 40])
+
+
+def some_users(n: int = 300, d: int = 7, seed: int = 3, mean: float = 9.0) -> Users:
+    """Users of very different sizes, some of them empty."""
+    rng = np.random.default_rng(seed)
+    counts = rng.poisson(mean / d * rng.gamma(0.5, 2.0, (n, 1)), (n, d))
+    user, item = np.nonzero(counts)
+    words = Keys.of([f"w{j}" for j in range(d)])
+    return Users.from_counts(np.arange(n) + 11, user, item, counts[user, item], words)
+
+
+def twins(n: int, first: int, second: int) -> Users:
+    """n users with two items each that nobody else has, so that totals show every user."""
+    user = np.repeat(np.arange(n), 2)
+    words = Keys.of([f"{u:05d}{letter}" for u in range(n) for letter in "ab"])
+    return Users.from_counts(np.arange(n), user, np.arange(2 * n), [first, second] * n, words)
+
+
+def dense(users: Users) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    """The users as a table, (n, d)."""
+    v = users.counts
+    out = np.zeros((len(users), len(v.vocabulary)), dtype=np.int64)
+    out[np.repeat(np.arange(len(users)), np.diff(v.indptr)), v.item] = v.count
+    return out
+
+
+# -- sampling at all thresholds at once ------------------------------------------------------------
+
+
+def test_every_threshold_keeps_its_number_of_tokens_and_only_adds() -> None:
+    """Sums are those of min(m, C); columns grow with C up to the raw totals."""
+    users = some_users()
+    sizes = dense(users).sum(axis=1)
+    assert (sizes == 0).any()
+    assert sizes.max() > 40
+    clips = np.append(CLIPS, sizes.max())
+    kept = kept_totals(users, clips, 5, "x")
+    assert kept.sum(axis=1).tolist() == [np.minimum(sizes, c).sum() for c in clips]
+    assert (np.diff(kept, axis=0) >= 0).all()
+    assert (kept[-1] == dense(users).sum(axis=0)).all()
+    assert (margins(users)[0] == sizes).all()
+    assert (margins(users)[1] == kept[-1]).all()
+
+
+@pytest.mark.parametrize(("first", "second"), [(3, 5), (60_000, 100_000)])
+def test_kept_counts_are_hypergeometric(first: int, second: int) -> None:
+    """Per user and threshold, both for listed tokens and for positions drawn with rejection.
+
+    Chi-square on 6,000 users at three thresholds: a correct program fails with probability 3e-6.
+    """
+    n = 6000
+    kept = kept_totals(twins(n, first, second), np.array([1, 4, 6]), 1, "law")[:, ::2]
+    for c, drawn in zip((1, 4, 6), kept, strict=True):
+        law = hypergeom(first + second, first, c).pmf(np.arange(c + 1))
+        seen = np.bincount(drawn, minlength=c + 1)
+        assert not seen[law == 0].any()
+        few = law * n < 5
+        pooled = np.append(seen[~few], seen[few].sum()), np.append(law[~few], law[few].sum()) * n
+        live = pooled[1] > 0
+        assert chisquare(pooled[0][live], pooled[1][live]).pvalue > 1e-6
+
+
+def test_columns_have_the_law_of_random_clipping() -> None:
+    """Totals over 400 draws against the client half's own sampler: means within 5 errors.
+
+    35 comparisons of approximately normal means: a correct program fails with probability 2e-5.
+    """
+    users, draws = some_users(n=60), 400
+    ours = np.array([kept_totals(users, CLIPS, 8, f"draw {r}") for r in range(draws)])
+    rng = np.random.default_rng(9)
+    for k, clip in enumerate(CLIPS):
+        real = np.zeros((draws, 7))
+        for r in range(draws):
+            words = rng.integers(0, 1 << 63, len(users), dtype=np.uint64)
+            _, item, count = random_clip(users.counts, int(clip), words)
+            real[r] = np.bincount(item, count, 7)
+        error = np.sqrt((ours[:, k].var(axis=0) + real.var(axis=0)) / draws)
+        assert (np.abs(ours[:, k].mean(axis=0) - real.mean(axis=0)) <= 5 * error + 1e-9).all()
+        spread = ours[:, k].std(axis=0).sum() / max(real.std(axis=0).sum(), 1e-9)
+        assert clip == 40 or 0.8 < spread < 1.25
+
+
+def test_ranks_depend_on_seed_name_and_user_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither packing nor threads matter; another seed or name is another order."""
+    users = some_users()
+    whole = kept_totals(users, CLIPS, 5, "x")
+    parts = [kept_totals(users.slice(a, b), CLIPS, 5, "x") for a, b in ((0, 100), (100, 300))]
+    assert (sum(parts) == whole).all()
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(7)))
+    assert (kept_totals(users, CLIPS, 5, "x") == whole).all()
+    assert (kept_totals(users, CLIPS, 6, "x") != whole).any()
+    assert (kept_totals(users, CLIPS, 5, "y") != whole).any()
+
+
+@pytest.mark.parametrize("clips", [[], [0, 1], [2, 2], [3, 1]])
+def test_thresholds_must_increase(clips: list[int]) -> None:
+    """From at least one on."""
+    with pytest.raises(ValueError, match="thresholds must increase"):
+        kept_totals(some_users(), np.array(clips, dtype=np.int64), 0, "x")
+
+
+# -- losses, scores and choices --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("printed", [True, False])
+def test_expected_loss_is_the_mean_of_real_runs(printed: bool) -> None:
+    """20,000 draws of the noise, within 5 standard errors: false alarm 3e-6 for each of four."""
+    release = Release(0.5, 0.01, printed)
+    kept, totals = np.array([0, 3, 30, 55, 200]), np.array([4, 3, 41, 55, 230])
+    rng = np.random.default_rng(4)
+    for clip in (1, 6):
+        runs = [release.measured(clip, kept, totals, rng) for _ in range(20_000)]
+        error = np.std(runs) / math.sqrt(len(runs))
+        assert abs(release.expected(clip, kept, totals) - np.mean(runs)) < 5 * error
+
+
+def test_the_papers_bound_can_fail_for_rare_items() -> None:
+    """One user, one token, C = 1, epsilon = 1, delta = 1/8, within the theorem's assumptions.
+
+    t = 1 + ln 4, released with probability 1/8 at t + Exp(1): the loss is 7/8 + t/8 > 1 = V.
+    """
+    one = np.array([1])
+    release = Release(1.0, 0.125, True)
+    assert release.expected(1, one, one) == pytest.approx(0.875 + (1 + math.log(4)) / 8)
+    users = Users.from_records({"ann": {"tea": 1}})
+    assert scores_of(release.task(1.0, 1, 1), users) == pytest.approx([1.0])
+
+
+@pytest.mark.parametrize("printed", [True, False])
+def test_scores_are_the_formulas(printed: bool) -> None:
+    """V and W by their definitions, tokens beyond C_m included."""
+    users = some_users()
+    release = Release(2.0, 0.01, printed)
+    task = release.task(1.0, 20, 4)
+    counts = dense(users)
+    m = counts.sum(axis=1)
+    for c, score in zip(task.thresholds, scores_of(task, users), strict=True):
+        h = (counts * np.minimum(1.0, c / np.maximum(m, 1))[:, None]).sum(axis=0)
+        t, lost = release.level(c), np.maximum(m - c, 0).sum()
+        each = np.minimum(h, t if printed else np.maximum(c / 2.0, 2 * t - h))
+        assert score == pytest.approx((2 if printed else 1) * lost + each.sum(), rel=1e-6)
+
+
+@pytest.mark.parametrize("printed", [True, False])
+@pytest.mark.parametrize("epsilon", [0.1, 3.0])
+def test_the_choice_has_the_protocols_law(printed: bool, epsilon: float) -> None:
+    """Compared with the slow prediction that the protocol is tested against."""
+    users = some_users(n=150)
+    task = Release(2.0, 0.01, printed).task(epsilon, 60, 5)
+    grid, law = bound_probabilities(task, users)
+    assert tuple(grid) == task.thresholds
+    assert choice_of(task, users) == pytest.approx(law, abs=1e-6)
+
+
+def test_losses_run_from_everything_lost_to_noise() -> None:
+    """C = 1 loses nearly all; C >= every size is exact but for the noise, d b of it."""
+    users = population("zipf", n_users=4000, d=3, mean_items=20.0, tail=math.inf).load().users
+    sampled = Sampled.of(users, np.array([1, 20, 21]), 2, 0, "x")
+    loss = sampled.losses(Release(1.0, 1e-4, True))
+    assert loss.shape == (2, 3)
+    assert (np.abs(loss[:, 0] - 0.95) < 0.01).all()
+    assert loss[:, 1] == pytest.approx([3 * 20 / 80_000] * 2, rel=1e-6)
+
+
+def test_support_drops_items_not_users() -> None:
+    """Users with nothing left stay, with an empty record."""
+    users = Users.from_records({"ann": {"tea": 2, "rye": 1}, "bob": {"rye": 4}})
+    left = on_support(users, Keys.of(["tea"]))
+    assert len(left) == 2
+    assert sorted(dense(left)[:, 0].tolist()) == [0, 2]
+
+
+# -- experiments -----------------------------------------------------------------------------------
+
+
+def ask(name: str, *overrides: str, seed: int = 0, **more: str) -> Request:
+    """A quick request with n = 2,000."""
+    few = () if more.get("population") == "sentiment140" else ("population.n_users=2000",)
+    data = Path(more.pop("data")) if "data" in more else None
+    return experiment(name).request(
+        overrides=(*few, *overrides), seed=seed, quick=True, data=data, **more
+    )
+
+
+def test_toml_holds_the_papers_table() -> None:
+    """Eight rows of four numbers; best C is never above the private choice in the paper."""
+    values = experiment("table1").values
+    printed = {(v.setting, v.quantity): v.paper for v in values}
+    settings = list(dict.fromkeys(v.setting for v in values))
+    assert len(settings) == 8
+    assert len(values) == len(printed) == 32
+    assert {q for _, q in printed} == {table1.BEST, table1.PRIVATE, table1.MEDIAN, table1.Q90}
+    assert sum(printed[s, "median"] or 0 for s in settings) == pytest.approx(3.4057)
+    assert sum(printed[s, "90 % quantile"] or 0 for s in settings) == pytest.approx(1.0654)
+    assert sum(printed[s, "best C"] or 0 for s in settings) == pytest.approx(0.2140)
+    assert sum(printed[s, "private C*"] or 0 for s in settings) == pytest.approx(0.2667)
+    assert all(v.low < (v.paper or 0) < v.high for v in values)
+
+
+@pytest.mark.parametrize("name", ["table1", "figure3"])
+def test_a_run_is_a_function_of_its_seed(name: str) -> None:
+    """Equal seeds give equal numbers and curves; another seed others."""
+
+    def run(seed: int) -> Result:
+        request = ask(name, "clip_step=50", 'readings=["fitted"]', seed=seed)
+        return experiment(name).run(request)
+
+    a, b, c = run(1), run(1), run(2)
+    assert [x.ours for x in a.checks] == [x.ours for x in b.checks]
+    assert [x.ours for x in a.checks] != [x.ours for x in c.checks]
+    assert all((x.y == y.y).all() for x, y in zip(a.curves, b.curves, strict=True))
+
+
+def test_table1_shows_both_readings() -> None:
+    """Seven lines each for i.i.d. and not, as printed and fitted; a cause stands with failures."""
+    result = experiment("table1").run(ask("table1"))
+    names = [
+        f"{k}, d = 50 ({r})" for k in ("i.i.d.", "non-i.i.d.") for r in ("as printed", "fitted")
+    ]
+    assert list(dict.fromkeys(c.setting for c in result.checks)) == names
+    assert len({(c.setting, c.quantity) for c in result.checks}) == len(result.checks) == 28
+    by = {(c.setting, c.quantity): c for c in result.checks}
+    for name in names:
+        best, private = by[name, "best C"], by[name, "private C*"]
+        assert best.paper is not None
+        assert 0 < best.ours <= private.ours <= 1.2
+        assert by[name, "best C, ours"].ours <= best.ours
+    assert all(c.cause for c in result.failures if "as printed" in c.setting)
+    assert {c.panel for c in result.curves} == set(names)
+    assert any("real runs" in n for n in result.notes)
+
+
+def test_readings_give_the_quantile_losses_known_for_them() -> None:
+    """Losses at the two quantiles are bias alone: 0.705 and 0.169 for Dir(1/2), the paper's 0.696
+    and 0.165; 0.346 and 0.061 for Dir(2). At 50,000 users the bias varies by about 1 %.
+    """
+    request = experiment("table1").request(
+        overrides=["population.n_users=50000", "clip_step=100", "d=[50]", "epsilon_fitted=1"]
+    )
+    result = table1.run(replace(request, settings={**request.settings, "repeats": 1}))
+    by = {(c.setting, c.quantity): c.ours for c in result.checks}
+    known = {"as printed": (0.346, 0.061), "fitted": (0.705, 0.169)}
+    for reading, (median, high) in known.items():
+        name = f"non-i.i.d., d = 50 ({reading})"
+        assert by[name, "median"] == pytest.approx(median, rel=0.03)
+        assert by[name, "90 % quantile"] == pytest.approx(high, rel=0.05)
+
+
+def test_figure3_judges_bound_and_ratio() -> None:
+    """V stays above, the ratio below epsilon + ln(C_m / 2 delta); curves for both panels."""
+    result = figure3.run(ask("figure3", "clip_step=50"))
+    by = {
+        (c.setting, c.quantity.split(" (")[0], c.quantity.split(", ")[-1]): c for c in result.checks
+    }
+    name = "non-i.i.d., d = 50 (as printed)"
+    sharp = by[name, "largest V / loss", "constant 1"]
+    assert sharp.high == pytest.approx(1.05 * (1 + math.log(1500 * 2000)))
+    assert by[name, "largest V / loss", "proven constant"].high > sharp.high
+    lowest = next(c for c in result.checks if c.setting == name)
+    assert lowest.quantity.startswith("smallest V / loss")
+    assert lowest.low == 1.0
+    panels = {c.panel for c in result.curves if c.panel.startswith(name)}
+    assert panels == {f"{name}: loss and bound", f"{name}: bound / loss"}
+    ratio = next(c for c in result.curves if c.panel.endswith("bound / loss"))
+    assert ratio.y.min() == pytest.approx(lowest.ours)
+
+
+@pytest.mark.parametrize("name", ["table1", "figure3"])
+def test_a_part_of_a_file_is_shown_but_not_judged(name: str, tmp_path: Path) -> None:
+    """The printed numbers are of the whole file; the top words are chosen non-privately."""
+    path = tmp_path / "tweets.csv"
+    rows = [f'"0","{u}","d","q","user{u % 30}","tea and rye and tea {u % 5}"' for u in range(90)]
+    path.write_text("\n".join(rows) + "\n", encoding="latin-1")
+    wanted = "d_files=[100]" if name == "table1" else "d_files=100"
+    request = ask(name, wanted.replace("100", "3"), population="sentiment140", data=str(path))
+    result = experiment(name).run(request)
+    assert any("most frequent items" in n for n in result.notes)
+    assert {c.setting for c in result.checks} == {"Sentiment140, d = 3"}
+    if name == "table1":
+        known = replace(request.values[0], setting="Sentiment140, d = 3", quantity="median")
+        shown = table1.run(replace(request, values=(known,)))
+        median = next(c for c in shown.checks if c.quantity == "median")
+        assert math.isinf(median.high)
+        assert median.paper is not None
+        assert any("30 users" in n for n in shown.not_judged)
+
+
+@pytest.mark.parametrize("name", ["table1", "figure3"])
+def test_runs_on_zipf_without_a_file(name: str) -> None:
+    """The stand-in runs on its own and has no printed numbers."""
+    result = experiment(name).run(ask(name, "clip_step=100", population="zipf"))
+    assert result.checks
+    assert all(c.paper is None for c in result.checks)
+    with pytest.raises(ValueError, match=r"training\.1600000.*--population zipf"):
+        ask(name, population="sentiment140")
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("repeats=0", "repeats must be a positive integer"),
+        ("clip_step=2000", "clip_step must be at most clip_max"),
+        ('readings=["guessed"]', "readings must be"),
+        ("d=[0]", "d must be a positive integer"),
+    ],
+)
+def test_bad_settings_are_refused(override: str, message: str) -> None:
+    """With the offending name."""
+    with pytest.raises(ValueError, match=message):
+        table1.run(ask("table1", override))
