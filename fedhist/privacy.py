@@ -55,7 +55,7 @@ class Guarantee:
     Parameters
     ----------
     epsilon : float
-        Positive; ``inf`` means noise is off and nothing is private.
+        Positive; ``inf`` means that nothing is private: noise is off, or not what is needed.
     delta : float
     trust : Trust
     adjacency : Adjacency
@@ -74,12 +74,12 @@ class Guarantee:
 
     @property
     def private(self) -> bool:
-        """False where epsilon is infinite: a reference run without noise."""
+        """False where epsilon is infinite: a reference run."""
         return math.isfinite(self.epsilon)
 
     def __str__(self) -> str:
         if not self.private:
-            return "NOT PRIVATE (epsilon is infinite: noise is off)"
+            return "NOT PRIVATE (no finite epsilon holds)"
         budget = f"({self.epsilon:g}, {self.delta:g})" if self.delta else f"{self.epsilon:g}"
         return f"{budget}-DP per {self.unit}, {self.trust.value} trust, {self.adjacency.value}"
 

@@ -251,7 +251,7 @@ def bench(
     json_: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
     rivals: Annotated[str, typer.Option(help="Folder of the other libraries.")] = ".venv-bench",
 ) -> None:
-    """Measure speed and memory as ratios: messages, million-users, votes, scaling, kernels."""
+    """Measure speed and memory as ratios: messages, million-users, votes, scaling, and more."""
     from simulations.benchmarks import print_report, run_benchmarks, write_json
 
     done = []

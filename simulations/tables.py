@@ -24,6 +24,8 @@ from simulations.spending import DataLedger
 from simulations.validation import Row
 
 MOST_ROWS = 10
+MOST_ROUNDS = 4
+"""Rounds up to which each has its line."""
 WIDTH = 1.96
 
 
@@ -48,6 +50,8 @@ def print_job(console: Console, finished: Finished) -> None:
         loaded = finished.prepared.loaded
         facts.add_row("population", f"{loaded.title}")
     facts.add_row("rounds", _rounds_in_words(finished))
+    if estimate.public:
+        facts.add_row("public", ", ".join(f"{k} = {_value(v)}" for k, v in estimate.public.items()))
     if finished.evaluation is not None:
         facts.add_row("error", _error_in_words(finished))
         hint = _hint(finished.evaluation)
@@ -84,7 +88,13 @@ def _rounds_in_words(finished: Finished) -> str:
         if r.get("missing"):
             text += f", {int(r['missing'])} missing"
         out.append(text)
+    if len(out) > MOST_ROUNDS:
+        out[1:-1] = [f"... {len(out) - 2} more"]
     return "\n".join(out) or "none"
+
+
+def _value(x: float) -> str:
+    return f"{x:,.0f}" if float(x).is_integer() else f"{x:.5g}"
 
 
 def _error_in_words(finished: Finished) -> str:
@@ -111,7 +121,7 @@ def _hint(e: Evaluation) -> str:
         return "no user holds any item of the domain: are its items spelt as in the data?"
     if e.mean > total / 2:
         return (
-            "most of the counts are lost; protocol.clip may be far below or above what users "
+            "most of the counts are lost: the clip may be far below or above what users "
             "contribute, or the users too few (NOT PRIVATE)"
         )
     return ""

@@ -93,9 +93,9 @@ def _aim(task: ThresholdTask, radius: float, interval: bool = False) -> Aim:
     lower = f"lower the sparsity (R = {radius:.4g}), " if radius > 1 else ""
     other = ', or take threshold = "dp-sgd"' if task.norm == 2 else ""
     why = (
-        f"M = {task.mass:.4g} lies below the error {error:.4g} = 2 R ln(K / 0.02) / epsilon' of "
-        "the choice of the threshold, which looked for that instead and clips more than is best: "
-        f"{lower}raise epsilon_choice{other}"
+        f"the best threshold has the level M = {task.mass:.4g}, but its choice finds levels from "
+        f"{error:.4g} = 2 R ln(K / 0.02) / epsilon' on: it looked for that one, and clips more than "
+        f"is best; {lower}raise epsilon_choice{other}"
     )
     return Aim(radius, error, interval, (why,))
 

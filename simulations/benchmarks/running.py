@@ -17,14 +17,22 @@ from typing import Any
 
 from simulations.benchmarks.measuring import Result
 
-NAMES = ("messages", "million-users", "votes", "scaling", "kernels")
+NAMES = ("messages", "million-users", "votes", "scaling", "kernels", "randclip", "contributions")
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 PACKAGES = ("fedhist", "flwr", "ray", "numpy", "numba")
 
 
 def measure(name: str, *, quick: bool = False, rivals: str = "") -> Result:
     """Run one benchmark in this process; see :func:`run_benchmarks`."""
-    from simulations.benchmarks import kernels, messages, million, scaling, votes
+    from simulations.benchmarks import (
+        contributions,
+        kernels,
+        messages,
+        million,
+        randclip,
+        scaling,
+        votes,
+    )
 
     benchmarks: dict[str, Callable[[], Result]] = {
         "messages": lambda: messages.measure(quick=quick),
@@ -32,6 +40,8 @@ def measure(name: str, *, quick: bool = False, rivals: str = "") -> Result:
         "votes": lambda: votes.measure(quick=quick, folder=rivals),
         "scaling": lambda: scaling.measure(quick=quick),
         "kernels": lambda: kernels.measure(quick=quick),
+        "randclip": lambda: randclip.measure(quick=quick),
+        "contributions": lambda: contributions.measure(quick=quick),
     }
     logging.getLogger("flwr").setLevel(logging.WARNING)
     result = benchmarks[check_name(name)]()

@@ -75,7 +75,7 @@ def run(request: Request) -> Result:
 def _cases(request: Request) -> Iterator[Case]:
     s = request.settings
     if request.population == SYNTHETIC:
-        for kind in ("paper-iid", "paper-non-iid"):
+        for kind in s["kinds"]:
             for d in s["d"]:
                 yield from synthetic_cases(request, kind, int(d))
     else:

@@ -44,6 +44,7 @@ NAMES = {
     "zipf": "Zipf",
     "lastfm": "Last.fm",
 }
+SYNTHETIC_KINDS = ("paper-iid", "paper-non-iid")
 
 
 @dataclass(frozen=True)
@@ -221,6 +222,8 @@ def synthetic_cases(request: Request, kind: str, d: int) -> Iterator[Case]:
     unknown = set(readings) - {"as printed", "fitted"}
     if unknown or not readings:
         raise ValueError(f'readings must be "as printed" or "fitted", got {s["readings"]}')
+    if kind not in SYNTHETIC_KINDS:
+        raise ValueError(f"kinds must be among {', '.join(SYNTHETIC_KINDS)}, got {kind!r}")
     setting = f"{NAMES[kind]}, d = {d}"
     same = None
     for reading in readings:

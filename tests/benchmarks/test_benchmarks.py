@@ -17,12 +17,22 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from clients.randomizers import unary_votes
+from clients.sampling import random_clip
 from fedhist.channels import UnaryChannel
 from fedhist.protocols.bounded_histogram import ClippedCounts
 from fedhist.query import CHUNK, Summary
 from fedhist.session import Session
 from fedhist.streams import SeededStreams
-from simulations.benchmarks import kernels, memory, messages, rivals, running, scaling, votes
+from simulations.benchmarks import (
+    kernels,
+    memory,
+    messages,
+    randclip,
+    rivals,
+    running,
+    scaling,
+    votes,
+)
 from simulations.benchmarks.measuring import Result, Row, Spread, in_turns, ratio
 from simulations.benchmarks.populations import samplers, shoppers
 from simulations.benchmarks.repeated import RepeatedCounts
@@ -132,6 +142,26 @@ def test_both_forms_of_a_kernel_compute_the_same(name: str) -> None:
     n, compiled, plain = kernels.pairs(CHUNK // 4)[name]
     assert n > 0
     np.testing.assert_allclose(compiled(), plain(), rtol=1e-10, atol=1e-7)  # type: ignore[arg-type]
+
+
+def test_every_form_of_random_clipping_keeps_every_token_as_often() -> None:
+    users = randclip.one_of_each(3000)
+    table = users.counts.item.reshape(3000, 100)
+    keys = randclip.fisher_yates(table, 1024), randclip.partition(table)
+    assert randclip.ours(users) == 60_000
+    words = SeededStreams(users.ids, 5, "x").words(1)[:, 0]
+    mine = random_clip(users.counts, 20, words)[1].reshape(3000, 20)
+    for kept in (*keys, mine):
+        place = np.array(
+            [np.searchsorted(row, chosen) for row, chosen in zip(table, kept, strict=True)]
+        )
+        assert all(len(set(row)) == 20 for row in place.tolist())
+        assert (np.take_along_axis(table, place, axis=1) == kept).all()
+        # 100 counts of 3,000 draws at 1/5: each within 5.5 deviations (false alarm 4e-6 a form)
+        often = np.bincount(place.ravel(), minlength=100)
+        assert np.abs(often - 600).max() < 5.5 * np.sqrt(3000 * 0.2 * 0.8)
+    rows = randclip.measure(quick=True).rows
+    assert [r.at_least for r in rows] == [None, None, None, 1.1, None]
 
 
 def test_the_numpy_form_of_the_votes_has_the_same_channel() -> None:
