@@ -24,5 +24,6 @@ def threshold_rule(name: str) -> ThresholdRule:
     False
     """
     if name not in RULES:
-        raise ValueError(f"unknown threshold rule {name!r}{nearest(name, sorted(RULES))}")
+        known = f"{nearest(name, sorted(RULES))}; there are {', '.join(RULES)}"
+        raise ValueError(f"unknown threshold rule {name!r}{known}")
     return RULES[name]

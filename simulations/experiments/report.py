@@ -23,7 +23,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 import fedhist
-from simulations.experiments.base import FAIL, Check, Request, Result
+from simulations.experiments.base import FAIL, PASS, Check, Request, Result
 from simulations.experiments.catalogue import Experiment, experiment, names
 from simulations.output import check_target, git_revision
 
@@ -38,18 +38,40 @@ def print_result(console: Console, result: Result) -> None:
     """Print the table of checks, then notes and what is not judged."""
     console.print(f"[bold]{result.title}[/] ({result.paper})", soft_wrap=True)
     if result.population:
-        console.print(result.population, markup=False, soft_wrap=True)
+        console.print(result.population, markup=False)
     if result.checks:
         console.print(_table(result))
-    for check in result.checks:
-        if check.claim and judged(check):
-            console.print(f"{check.verdict}: {check.claim}", markup=False)
-        if check.verdict == FAIL:
-            why = check.cause or "unknown"
-            console.print(f"FAIL {check.setting}, {check.quantity}: cause: {why}", markup=False)
+    for line in (*claims(result), *causes(result)):
+        console.print(line, markup=False)
     for label, lines in (("note", result.notes), ("not judged", result.not_judged)):
         for line in lines:
             console.print(f"{label}: {line}", markup=False)
+
+
+def claims(result: Result) -> list[str]:
+    """Say of each of the paper's claims in how many lines it holds."""
+    found: dict[str, list[bool]] = {}
+    for c in result.checks:
+        if c.claim and judged(c):
+            found.setdefault(c.claim, []).append(c.verdict != FAIL)
+    lines = []
+    for claim, held in found.items():
+        count = f" ({sum(held)} of {len(held)})" if len(held) > 1 else ""
+        lines.append(f"{PASS if all(held) else FAIL}: {claim}{count}")
+    return lines
+
+
+def causes(result: Result) -> list[str]:
+    """Group the failures by what is known of their cause."""
+    found: dict[str, list[Check]] = {}
+    for c in result.failures:
+        found.setdefault(c.cause or "unknown", []).append(c)
+    lines = []
+    for cause, checks in found.items():
+        where = f"{checks[0].setting}, {checks[0].quantity}"
+        more = f" and {len(checks) - 1} more" if len(checks) > 1 else ""
+        lines.append(f"FAIL {where}{more}: cause: {cause}")
+    return lines
 
 
 def _table(result: Result) -> Table:
@@ -225,7 +247,7 @@ def markdown(what: Experiment, request: Request, result: Result) -> str:
         lines.append("| " + " | ".join(x.replace("|", "\\|") for x in cells) + " |")
     if result.failures:
         lines += ["", "## Failures", ""]
-        lines += [f"- {c.setting}, {c.quantity}: {c.cause or 'unknown'}" for c in result.failures]
+        lines += [f"- {line.removeprefix('FAIL ')}" for line in causes(result)]
     for title, notes in (("Notes", result.notes), ("Not judged", result.not_judged)):
         if notes:
             lines += ["", f"## {title}", "", *(f"- {n}" for n in notes)]

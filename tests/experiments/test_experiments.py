@@ -477,10 +477,24 @@ def test_a_folder_holds_the_table_the_points_and_the_figure(written: Callable[..
         ("left", "one"), ("right", "two"), ("left", "limit"),
     ]  # fmt: skip
     text = (folder / "report.md").read_text(encoding="utf-8")
-    assert "s, r: a | b" in text
+    assert "- s, r: cause: a | b" in text
     body = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     assert body["population"] == {"name": "zipf", "n_users": 7, "d": 9}
     assert (folder / "figure.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_claims_and_causes_are_named_once() -> None:
+    """With the number of lines that they stand for; lines that cannot fail do not count."""
+    good = example(claim="small")
+    bad = example(quantity="r", ours=9.0, cause="too few", claim="small")
+    free = replace(good, low=-math.inf, high=math.inf)
+    result = Result("t", "Figure 9", (good, bad, replace(bad, cause=""), bad, free))
+    assert report.claims(result) == ["FAIL: small (1 of 4)"]
+    assert report.causes(result) == [
+        "FAIL s, r and 1 more: cause: too few",
+        "FAIL s, r: cause: unknown",
+    ]
+    assert report.claims(replace(result, checks=(good,))) == ["PASS: small"]
 
 
 def test_a_result_without_curves_has_no_figure(written: Callable[..., Path]) -> None:
