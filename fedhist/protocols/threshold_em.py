@@ -94,7 +94,7 @@ def _aim(task: ThresholdTask, radius: float, interval: bool = False) -> Aim:
     other = ', or take threshold = "dp-sgd"' if task.norm == 2 else ""
     why = (
         f"the best threshold has the level M = {task.mass:.4g}, but its choice finds levels from "
-        f"{error:.4g} = 2 R ln(K / 0.02) / epsilon' on: it looked for that one, and clips more than "
+        f"{error:.4g} = 2 R ln(K / 0.02) / epsilon' on: it looked for that one and clips more than "
         f"is best; {lower}raise epsilon_choice{other}"
     )
     return Aim(radius, error, interval, (why,))
