@@ -162,7 +162,10 @@ def gaussian_multiplier(epsilon: float, delta: float) -> float:
         return 0.0
     import dp_accounting  # takes most of a second; a client never needs it
 
-    return float(dp_accounting.get_sigma_gaussian(epsilon, delta))
+    try:
+        return float(dp_accounting.get_sigma_gaussian(epsilon, delta))
+    except (ArithmeticError, RuntimeError, ValueError) as e:
+        raise ValueError(_IMPOSSIBLE.format(epsilon, delta)) from e
 
 
 @lru_cache(maxsize=4096)
@@ -219,7 +222,13 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
         low /= 4
     if low == high:
         return low
-    return _root(lambda r: zcdp_delta(r, epsilon) - delta, low, high, low * 1e-12)
+    try:
+        return _root(lambda r: zcdp_delta(r, epsilon) - delta, low, high, low * 1e-12)
+    except (ArithmeticError, RuntimeError, ValueError) as e:
+        raise ValueError(_IMPOSSIBLE.format(epsilon, delta)) from e
+
+
+_IMPOSSIBLE = "no noise can be calibrated in doubles to epsilon = {} at delta = {}"
 
 
 def _root(f: Callable[[float], float], low: float, high: float, accuracy: float) -> float:

@@ -146,6 +146,11 @@ class Users:
             first = np.concatenate(([True], (u[1:] != u[:-1]) | (j[1:] != j[:-1])))
             if not first.all():
                 starts = np.flatnonzero(first)
+                size = np.add.reduceat(c.astype(np.float64), starts)
+                if (size >= 2.0**62).any():  # a sum that wraps would depend on other users' counts
+                    raise PopulationError(
+                        f"a user's total of one item must be below 2^62, got {size.max():g}"
+                    )
                 u, j, c = u[starts], j[starts], np.add.reduceat(c, starts)
         indptr = np.zeros(len(ids) + 1, dtype=np.int64)
         np.cumsum(np.bincount(u, minlength=len(ids)), out=indptr[1:])

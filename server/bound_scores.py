@@ -27,7 +27,9 @@ and for thresholds C < D of the grid, each at its worst m (below C, between, abo
     W:  A(C) - A(D) <= 2 D,        A(D) - A(C) <= 2 C
 
 A user who is added, removed or zeroed out: 2 C_K - C_1 for V, 2 C_K for W. A replacement is one A
-minus another, so the two bounds add up: 2 C_K for V, 2 (C_K + C_(K-1)) for W. Corrected against
+minus another, so the two bounds add up: 2 C_K for V, 2 (C_K + C_(K-1)) for W. The last is
+attained for some t and b, but not for those of our release, where we found 2 C_K + C_(K-1) at most:
+the choice is up to 1.3 times noisier there than it might be. Corrected against
 the paper, which states the sensitivity 5 C_m / 2 (in a proof, 3 C_m) and pays for twice that: it
 is valid, but the choice is 2.5 times as noisy as it need be.
 

@@ -140,8 +140,8 @@ class SecureNoise(NoiseSource):
 
     @staticmethod
     def _integers(make: Any, metric: Any, shape: Shape, scale: float) -> NDArray[np.int64]:
-        n = math.prod(shape)
-        if n == 0 or _checked(scale, MOST_SCALE) == 0:
+        n, size = math.prod(shape), _checked(scale, MOST_SCALE)  # checked whatever the data
+        if n == 0 or size == 0:
             return np.zeros(shape, dtype=np.int64)
         _enable()
         noise = make(dp.vector_domain(dp.atom_domain(T=INTEGER)), metric, scale=scale)

@@ -29,6 +29,9 @@ Floats = NDArray[np.float64]
 Kind = Literal["laplace", "gaussian", "discrete-laplace", "discrete-gaussian"]
 
 BATCH = 1 << 15
+WIDE_SCALE = 1e9
+"""From this scale on a discrete Laplace is treated as a continuous one, likewise."""
+
 WIDE_STD = 1e5
 """From this std on (in grid steps) a discrete Gaussian is treated as a continuous one: the
 relative difference of the expected errors is below 1 / std^2."""
@@ -59,6 +62,8 @@ class NoiseLaw:
             return self.step * self.scale
         if self.kind == "laplace":
             return self.step * math.sqrt(2) * self.scale
+        if self.scale < 1e-3:  # e^-1000: no draw differs from 0
+            return 0.0
         return self.step / (math.sqrt(2) * math.sinh(0.5 / self.scale))
 
     @property
@@ -112,7 +117,7 @@ def excess(law: NoiseLaw, level: Floats) -> Floats:
     s = law.scale
     if s == 0:
         return np.zeros_like(level)
-    if law.kind == "laplace":
+    if law.kind == "laplace" or (law.kind == "discrete-laplace" and s > WIDE_SCALE):
         return np.asarray(s / 2 * np.exp(-level / s))
     if law.kind == "gaussian" or (law.kind == "discrete-gaussian" and s > WIDE_STD):
         density = np.exp(-0.5 * (level / s) ** 2) / math.sqrt(2 * math.pi)

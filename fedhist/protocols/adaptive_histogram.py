@@ -25,6 +25,7 @@ from fedhist.keys import Keys
 from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocol import ErrorBound, Estimate, Protocol, Script
 from fedhist.protocols.bounded_histogram import GRID_STEPS, BoundedHistogram, resolve_domain
+from fedhist.protocols.contributions import MOST_CAP
 from fedhist.protocols.ratio import ROUNDS, SMALLER_CLIP, private_total, ratio
 from fedhist.protocols.threshold_budget import Shares, split_budget
 from fedhist.protocols.threshold_choice import threshold_rule
@@ -139,6 +140,10 @@ class AdaptiveHistogram(Protocol):
         for name, least in (("n_users", 0), ("steps", 1), ("per_octave", 1)):
             if not getattr(self, name) >= least:
                 raise ValueError(f"{name} must be {least} or more, got {getattr(self, name)}")
+        if self.n_users and Adjacency(self.adjacency) is Adjacency.ADD_REMOVE_USER:
+            raise ValueError(f"{self.adjacency} keeps the number of users private: got n_users")
+        if self.debias == "ratio" and self.clip_max * self.radius > MOST_CAP:
+            raise ValueError(f"clip_max must be at most 2^40 / R with a ratio, got {self.clip_max}")
         _ = self.max_rounds  # a rule may need n_users
 
     # -- the budget ------------------------------------------------------------------------------
@@ -271,8 +276,9 @@ class AdaptiveHistogram(Protocol):
     def _caps(self) -> tuple[float, ...]:
         """Caps on a user's number of items: up to the largest of norm clip_max and slope R."""
         task = self.task
-        grid = replace(task, c_min=max(1.0, self.clip_min), c_max=self.clip_max * self.radius).grid
-        return tuple(grid.tolist())
+        low = max(1.0, self.clip_min)
+        high = max(low, self.clip_max * self.radius)
+        return tuple(np.unique(replace(task, c_min=low, c_max=high).grid).tolist())
 
     # -- evaluation ------------------------------------------------------------------------------
 

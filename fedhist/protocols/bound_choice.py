@@ -181,6 +181,7 @@ def choose_bound(task: BoundTask, server: Curator) -> Search:
         end = server.exponential(-cost, sensitivity=1.0, epsilon=for_end, label="bound-clip-max")
         grid = grid[: end + 1]
         public["clip_max"] = float(grid[-1])
+        del cost
     summary = yield SizeCurves(grid)
     score = scores.bound_scores(
         task.score,

@@ -137,6 +137,10 @@ class UnboundedHistogram(Protocol):
                     f"epsilon_choice must lie below epsilon = {self.epsilon}, got "
                     f"{self.epsilon_choice}"
                 )
+        if self.clip is None and self.threshold == "paper" and self.clip_max < PAPER_GRID[0]:
+            raise ValueError(
+                f"the paper's thresholds begin at {PAPER_GRID[0]}: clip_max = {self.clip_max}"
+            )
         if self.clip is None:
             _ = self.task
         else:

@@ -158,3 +158,15 @@ def test_in_words() -> None:
     assert str(g) == "(1.5, 1e-06)-DP per user, central trust, zero-out-user"
     assert "NOT PRIVATE" in str(Guarantee(math.inf, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER))
     assert len({a.in_words for a in Adjacency}) == 3
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1e-7, 1e-300), (1e6, 1 - 1e-9)])
+def test_budgets_beyond_doubles_are_refused_by_name(epsilon: float, delta: float) -> None:
+    """No trace of a root finder: a value, or an error that names the budget."""
+    for calibrate in (gaussian_multiplier, zcdp_rho):
+        why = ""
+        try:
+            found = calibrate(epsilon, delta)
+        except ValueError as e:
+            found, why = 0.0, str(e)
+        assert found > 0 or "no noise can be calibrated" in why

@@ -179,3 +179,13 @@ def test_the_two_kinds_of_records() -> None:
         Users(np.arange(20), items=counts)
     with pytest.raises(PopulationError, match="3 user ids"):
         Users(np.arange(3, dtype=np.uint64), items=Items(*vars(counts).values()))
+
+
+def test_repeated_pairs_may_not_overflow() -> None:
+    """A wrapped sum would be stored as another number depending on OTHER users' counts."""
+    keys = Keys.of(["a"])
+    for repeats in (2, 4):
+        with pytest.raises(PopulationError, match="total of one item must be below 2\\^62"):
+            Users.from_counts([1], [0] * repeats, [0] * repeats, [2**61] * repeats, keys)
+    whole = Users.from_counts([1], [0, 0], [0, 0], [2**61, 2**60], keys)
+    assert whole.counts.count.tolist() == [2**61 + 2**60]

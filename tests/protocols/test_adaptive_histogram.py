@@ -65,7 +65,14 @@ def parameters(name):
 @pytest.mark.parametrize("more", [{}, {"discrete": True, "debias": "ratio"}])
 def test_every_rule_spends_the_budget_exactly(name, adjacency, more):
     users = heavy_users(200, 8)
-    p = AdaptiveHistogram(Keys.range(8), 2.0, adjacency=adjacency, **parameters(name), **more)
+    given = parameters(name) | more | {"adjacency": adjacency}
+    if adjacency == ADD:  # where the number of users is private, rules that need it are refused
+        given["n_users"] = 0
+        if name.endswith("-paper"):
+            with pytest.raises(ValueError, match="set n_users"):
+                AdaptiveHistogram(Keys.range(8), 2.0, **given)
+            return
+    p = AdaptiveHistogram(Keys.range(8), 2.0, **given)
     estimate = run(p, users)
     assert estimate.status == "ok"
     spent = estimate.ledger.spent()
@@ -130,6 +137,11 @@ def test_claimed_differs_for_printed_rules_only(monkeypatch):
         ({"sparsity": 0}, r"sparsity must lie in \[1, 3\], got 0"),
         ({"sparsity": 4}, r"sparsity must lie in \[1, 3\], got 4"),
         ({"n_users": -1}, "n_users must be 0 or more, got -1"),
+        ({"n_users": 5, "adjacency": "add-remove-user"}, "keeps the number of users private"),
+        (
+            {"debias": "ratio", "clip_max": 1e13},
+            r"at most 2\^40 / R with a ratio, got 1000",
+        ),
         ({"steps": 0}, "steps must be 1 or more, got 0"),
         ({"per_octave": 0}, "per_octave must be 1 or more, got 0"),
         ({"adjacency": "neighbours"}, "neighbours"),
@@ -404,3 +416,9 @@ def test_resolve_takes_the_public_domain():
     assert list(found["domain"]) == ["a", "b"]
     with pytest.raises(ValueError, match="domain"):
         AdaptiveHistogram.resolve({"epsilon": 1.0}, users, None)
+
+
+def test_the_ratio_works_where_all_norms_are_below_one():
+    users = Users.from_records({"a": {"0": 1}, "b": {"1": 1}})
+    p = AdaptiveHistogram(Keys.range(2), 1.0, 1e-6, debias="ratio", clip_min=0.1, clip_max=0.5)
+    assert run(p, users).status == "ok"

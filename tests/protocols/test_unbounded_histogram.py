@@ -112,6 +112,7 @@ def test_guarantees():
         ({"clip": 0}, r"clip must lie in \[1, 2\^31\], got 0"),
         ({"clip": 10.0}, "clip must be an integer, got 10.0"),
         ({"clip": None, "clip_max": 0}, "clip_max must be a positive integer, got 0"),
+        ({"clip": None, "threshold": "paper", "clip_max": 9}, "begin at 10: clip_max = 9"),
         ({"threshold": "median"}, "threshold must be one of ramp, .*, got 'median'"),
         ({"noise": "gaussian"}, "noise must be one of discrete, laplace, got 'gaussian'"),
         ({"mode": "printed"}, 'mode must be "corrected" or "paper", got'),

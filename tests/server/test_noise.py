@@ -165,3 +165,12 @@ def test_two_budgets_under_one_seed_share_no_noise():
     assert not np.intersect1d(draws[0], draws[1]).size
     np.testing.assert_array_equal(draws[0], draws[2])
     assert noise_source("secure", 1, one)(0).grade == "secure"
+
+
+@pytest.mark.parametrize("grade", [SecureNoise(), SimulatedNoise(1, 1)])
+@pytest.mark.parametrize("shape", [(0,), (1,)])
+def test_a_scale_is_refused_whatever_the_data(grade, shape):
+    """The number of entries may be private: the support of a histogram over unknown keys."""
+    for draw in (grade.discrete_laplace, grade.discrete_gaussian):
+        with pytest.raises(ValueError, match="a noise scale must lie in"):
+            draw(shape, 2.0**51)
