@@ -23,15 +23,15 @@ import numpy as np
 from fedhist.curator import Curator
 from fedhist.keys import Keys
 from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
-from fedhist.protocol import ErrorBound, Estimate, Protocol, Script
+from fedhist.protocol import ErrorBound, Estimate, Script
 from fedhist.protocols.bounded_histogram import GRID_STEPS, BoundedHistogram, resolve_domain
 from fedhist.protocols.contributions import MOST_CAP
+from fedhist.protocols.histogram_target import DomainHistogram
 from fedhist.protocols.ratio import ROUNDS, SMALLER_CLIP, private_total, ratio
 from fedhist.protocols.threshold_budget import Shares, split_budget
 from fedhist.protocols.threshold_choice import threshold_rule
 from fedhist.protocols.threshold_em import AIMS
 from fedhist.protocols.threshold_rules import ThresholdRule, ThresholdTask
-from fedhist.query import Array
 from fedhist.registry import register_protocol
 from fedhist.users import Users
 from server import theory_histogram as theory
@@ -41,7 +41,7 @@ from server.thresholds import c_star_gaussian, c_star_laplace, sensitivity_multi
 
 @register_protocol
 @dataclass(frozen=True)
-class AdaptiveHistogram(Protocol):
+class AdaptiveHistogram(DomainHistogram):
     """Total count of every item of a public domain; the clipping threshold is chosen privately.
 
     Parameters
@@ -102,7 +102,6 @@ class AdaptiveHistogram(Protocol):
 
     name: ClassVar[str] = "adaptive-histogram"
     paper: ClassVar[str] = "Liu et al., ICML 2023, Algorithms 1 and 2, Sections 4 and 7.1"
-    target: ClassVar[str] = "histogram"
 
     domain: Keys
     epsilon: float
@@ -324,14 +323,6 @@ class AdaptiveHistogram(Protocol):
             k1 = sensitivity_multipliers(task.adjacency, len(self.domain))[0]
             best = c_star_laplace(l1, len(self.domain), self.shares.release_epsilon, k1)
         return min(max(best, self.clip_min), self.clip_max)
-
-    def truth(self, users: Users) -> Array:
-        """Compute the total count of every item, (d,). NOT PRIVATE."""
-        return theory.totals(users, self.domain)
-
-    def loss(self, value: Array, truth: Array) -> float:
-        """Return the l1 distance, in counts."""
-        return float(np.abs(value - truth).sum())
 
     @classmethod
     def resolve(

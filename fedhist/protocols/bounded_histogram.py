@@ -25,7 +25,8 @@ from fedhist.curator import Curator
 from fedhist.errors import WireError
 from fedhist.keys import Keys
 from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
-from fedhist.protocol import ErrorBound, Estimate, Protocol, Script
+from fedhist.protocol import ErrorBound, Estimate, Script
+from fedhist.protocols.histogram_target import DomainHistogram
 from fedhist.query import CHUNK, Array, Bounds, Query, Report, Summary
 from fedhist.registry import register_protocol, register_query
 from fedhist.streams import Streams
@@ -166,7 +167,7 @@ class ClippedCounts(Query):
 
 @register_protocol
 @dataclass(frozen=True)
-class BoundedHistogram(Protocol):
+class BoundedHistogram(DomainHistogram):
     """Total count of every item of a public domain, under central user-level privacy.
 
     Parameters
@@ -208,7 +209,6 @@ class BoundedHistogram(Protocol):
 
     name: ClassVar[str] = "bounded-histogram"
     paper: ClassVar[str] = "Liu et al., ICML 2023, Algorithm 1"
-    target: ClassVar[str] = "histogram"
 
     domain: Keys
     epsilon: float
@@ -295,14 +295,6 @@ class BoundedHistogram(Protocol):
         bias = np.maximum(self.truth(users) - kept, 0.0)
         expected = theory.expected_l1(self.noise, bias, kept if self.nonneg else None)
         return ErrorBound("l1", expected, True, "sum of E|Z - b|; Liu et al. 2023, Section 4.1")
-
-    def truth(self, users: Users) -> Array:
-        """Compute the total count of every item, (d,). NOT PRIVATE."""
-        return theory.totals(users, self.domain)
-
-    def loss(self, value: Array, truth: Array) -> float:
-        """Return the l1 distance, in counts."""
-        return float(np.abs(value - truth).sum())
 
     @classmethod
     def resolve(

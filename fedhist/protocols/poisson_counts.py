@@ -28,9 +28,10 @@ from scipy.special import softmax
 from fedhist.curator import Curator
 from fedhist.keys import Keys, user_ids
 from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
-from fedhist.protocol import ErrorBound, Estimate, Protocol, Script
+from fedhist.protocol import ErrorBound, Estimate, Script
 from fedhist.protocols.bounded_histogram import resolve_domain
 from fedhist.protocols.contributions import NormHistogram, safe_rank, tail_scores
+from fedhist.protocols.histogram_target import DomainHistogram
 from fedhist.protocols.per_item import MOST_CLIP, PerItemClip
 from fedhist.query import Array, Query, Summary
 from fedhist.registry import register_protocol
@@ -47,7 +48,7 @@ MANY_ITEMS = 20
 
 @register_protocol
 @dataclass(frozen=True)
-class PoissonCounts(Protocol):
+class PoissonCounts(DomainHistogram):
     """Total counts of a few public items, debiased for Poisson data, under central privacy.
 
     Parameters
@@ -98,7 +99,6 @@ class PoissonCounts(Protocol):
 
     name: ClassVar[str] = "poisson-counts"
     paper: ClassVar[str] = "Liu et al., ICML 2023, Algorithm 5"
-    target: ClassVar[str] = "histogram"
 
     domain: Keys
     epsilon: float
@@ -293,14 +293,6 @@ class PoissonCounts(Protocol):
             return theory.expected_l1(law, truth - kept, kept)
         pairs = zip(kept, truth, strict=True)
         return sum(debias.expected_error(law, k, t, self.n_users, clip) for k, t in pairs)
-
-    def truth(self, users: Users) -> Array:
-        """Compute the total count of every item, (d,). NOT PRIVATE."""
-        return theory.totals(users, self.domain)
-
-    def loss(self, value: Array, truth: Array) -> float:
-        """Return the l1 distance, in counts."""
-        return float(np.abs(value - truth).sum())
 
     @classmethod
     def resolve(

@@ -1,0 +1,28 @@
+"""What all protocols that estimate a histogram over a public domain share: truth and loss."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from fedhist.keys import Keys
+from fedhist.protocol import Protocol
+from fedhist.query import Array
+from fedhist.users import Users
+from server import theory_histogram
+
+
+class DomainHistogram(Protocol):
+    """A protocol whose estimate has one total count for every item of ``domain``."""
+
+    target: ClassVar[str] = "histogram"
+    domain: Keys
+
+    def truth(self, users: Users) -> Array:
+        """Compute the total count of every item, (d,). NOT PRIVATE."""
+        return theory_histogram.totals(users, self.domain)
+
+    def loss(self, value: Array, truth: Array) -> float:
+        """Return the l1 distance, in counts."""
+        return float(np.abs(value - truth).sum())
