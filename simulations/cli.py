@@ -215,7 +215,8 @@ def reproduce(
 
     Nothing here is private: it compares with the truth.
 
-    Exit status: 0 every verdict is PASS, 5 some verdict is FAIL, 2 wrong usage, 1 it broke off.
+    Exit status: 0 every verdict is PASS, 5 some verdict is FAIL, 2 wrong usage or an unreadable
+    file, 1 it broke off.
     """
     from simulations.experiments.catalogue import experiment
     from simulations.experiments.report import (
@@ -238,7 +239,11 @@ def reproduce(
     if quick:
         result = result.unjudged()
     print_result(console, result)
-    write_result(found, request, result, folder)
+    try:
+        write_result(found, request, result, folder)
+    except OSError as e:  # the place could be written to before: not a mistake of the user's
+        errors.print(f"error: {folder} was not written: {e}", markup=False, soft_wrap=True)
+        raise typer.Exit(RUN_ERROR) from None
     console.print(f"written to {folder}", soft_wrap=True)
     if result.failures:
         raise typer.Exit(NOT_REPRODUCED)

@@ -82,9 +82,14 @@ class Check:
         return None if self.paper is None else self.ours - self.paper
 
     @property
+    def judged(self) -> bool:
+        """Whether the line can fail; the others are for orientation."""
+        return not (math.isinf(self.low) and math.isinf(self.high))
+
+    @property
     def verdict(self) -> str:
-        """PASS within the tolerance, otherwise FAIL; a NaN fails."""
-        return PASS if self.low <= self.ours <= self.high else FAIL
+        """PASS within the tolerance, otherwise FAIL; a NaN fails where anything can."""
+        return PASS if not self.judged or self.low <= self.ours <= self.high else FAIL
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,8 @@ class Curve:
     marker, style : str
         As matplotlib spells them; empty takes the figure's next marker and a full line. A style
         without a marker gives a plain line, the style " " markers alone.
+    y_label : str
+        Of the panel, where it is not the figure's.
     """
 
     panel: str
@@ -111,11 +118,20 @@ class Curve:
     yerr: Floats | None = None
     marker: str = ""
     style: str = ""
+    y_label: str = ""
 
     def __post_init__(self) -> None:
         shapes = [np.shape(a) for a in (self.x, self.y, self.yerr) if a is not None]
         if len(set(shapes)) != 1 or len(shapes[0]) != 1:
             raise ValueError(f"the arrays of a curve must be equally long, got shapes {shapes}")
+
+    def drawn(self, log: str) -> NDArray[np.bool_]:
+        """Which points axes can show, (K,): on logarithmic ones zero has no place."""
+        seen = np.isfinite(self.x) & np.isfinite(self.y)
+        for letter, values in (("x", self.x), ("y", self.y)):
+            if letter in log:
+                seen &= values > 0
+        return seen
 
 
 @dataclass(frozen=True)
@@ -160,6 +176,20 @@ class Result:
     def failures(self) -> tuple[Check, ...]:
         """The checks whose verdict is FAIL."""
         return tuple(c for c in self.checks if c.verdict == FAIL)
+
+    @property
+    def undrawn(self) -> tuple[str, ...]:
+        """Say which points the figure leaves out."""
+        found = []
+        for c in self.curves:
+            gone = int(np.count_nonzero(~c.drawn(self.log)))
+            if gone:
+                some = "" if gone == len(c.x) else f" ({gone} of {len(c.x)} points)"
+                found.append(
+                    f"{c.panel}: {c.label}{some} cannot be drawn: no place for zero, nor for what "
+                    "is not a number, on a logarithmic axis"
+                )
+        return tuple(found)
 
     def unjudged(self) -> Result:
         """Return the same result without tolerances: a quick run's sizes are too small for them."""

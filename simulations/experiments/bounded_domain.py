@@ -1,30 +1,35 @@
 """Thresholds over bounded domains: how far off every way to choose one is.
 
-Every private method runs the protocol ``adaptive-histogram`` up to its release, several times with
-different noise. The release itself is not drawn: its expected l1 error at the chosen threshold is
-computed exactly. One method at one domain size is also run to its end, to see that both agree.
+Every private method chooses its threshold as the protocol ``adaptive-histogram`` does, many times
+with different noise; where the law of the choice is known (the exponential mechanism), it takes the
+place of the draws. The release itself is not drawn: its expected l1 error at the chosen threshold
+is computed exactly. One method at one domain size is also run to its end, to see that both agree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.keys import Keys
+from fedhist.mixing import digest64
 from fedhist.privacy import gaussian_multiplier
 from fedhist.protocols.adaptive_histogram import AdaptiveHistogram
 from fedhist.protocols.threshold_choice import threshold_rule
+from fedhist.protocols.threshold_em import AIMS
 from fedhist.users import Users
 from server.theory_histogram import NoiseLaw, clipped_curve, expected_l1, totals
+from server.theory_thresholds import NEGLIGIBLE, em_probabilities, tails_of
 from server.thresholds import c_star_gaussian
-from simulations.experiments.base import Request
-from simulations.experiments.norm_index import NormIndex
+from simulations.experiments.base import Request, mean_and_error
+from simulations.experiments.norm_index import NormIndex, noise_of
 from simulations.experiments.printed_output import printed_output
-from simulations.run import Options, execute
+from simulations.experiments.settings import positive, whole
+from simulations.run import Options, execute, noise_source
 
 Floats = NDArray[np.float64]
 
@@ -61,16 +66,25 @@ class Losses:
         A method without randomness has one entry.
     grid, grid_losses : (K,) float64
         Loss at every threshold of the linear search.
+    weights : mapping of method to float64
+        Probabilities of the thresholds, for the methods whose law is known exactly.
     """
 
     clips: Mapping[str, Floats]
     losses: Mapping[str, Floats]
     grid: Floats
     grid_losses: Floats
+    weights: Mapping[str, Floats] = field(default_factory=dict)
+
+    def summary(self, method: str) -> tuple[float, float | None]:
+        """Return the expected loss, and its standard error where it is an average over choices."""
+        if method in self.weights:
+            return float(self.weights[method] @ self.losses[method]), None
+        return mean_and_error(self.losses[method])
 
     def mean(self, method: str) -> float:
-        """Mean loss over the repeats."""
-        return float(self.losses[method].mean())
+        """Mean loss: over the repeats, or over the exact law of the choice."""
+        return self.summary(method)[0]
 
 
 @dataclass(frozen=True)
@@ -102,7 +116,7 @@ class Setting:
     @cached_property
     def unit(self) -> NoiseLaw:
         """The release's noise at C = 1."""
-        epsilon = float(self.request.settings["epsilon"])
+        epsilon = positive(self.request, "epsilon")
         return NoiseLaw("gaussian", gaussian_multiplier(epsilon, self.delta))
 
     @property
@@ -133,12 +147,16 @@ class Setting:
 
     def measure(self, methods: Sequence[str]) -> Losses:
         """Choose thresholds by every method and compute the losses of all of them in one pass."""
-        repeats, seed = int(self.request.settings["repeats"]), self.request.seed
+        repeats, seed = whole(self.request, "repeats"), self.request.seed
         l1, l2 = self.index.l1, self.index.l2
         clips: dict[str, Floats] = {}
+        weights: dict[str, Floats] = {}
         for method in methods:
-            if method in RULES:
-                clips[method] = np.array([self.choose(method, seed + r) for r in range(repeats)])
+            if method in RULES and RULES[method][0] in AIMS:
+                clips[method], weights[method] = self.law(method)
+            elif method in RULES:
+                seeds = (digest64("fedhist.choices", method, seed, r) for r in range(repeats))
+                clips[method] = self.choose(method, seeds)
             elif method == C_STAR:
                 clips[method] = np.array([c_star_gaussian(l1, l2, self.mass)])
             elif method == M_QUANTILE:
@@ -154,14 +172,26 @@ class Setting:
         if BEST in methods:
             at = int(np.argmin(loss))
             clips[BEST], losses[BEST] = every[[at]], loss[[at]]
-        return Losses(clips, losses, grid, grid_losses)
+        return Losses(clips, losses, grid, grid_losses, weights)
 
-    def choose(self, method: str, seed: int) -> float:
-        """Choose a threshold by a private method."""
+    def choose(self, method: str, seeds: Iterable[int]) -> Floats:
+        """Choose thresholds by a private method, one for each seed."""
         protocol = self.protocol(method)
+        task, rule = protocol.task, protocol.rule.search
         if method == OUTPUT_FIXED:
-            return self.index.search(printed_output, protocol.task, seed)
-        return self.index.choose(protocol, seed)
+            noises = (noise_of(printed_output, task, s) for s in seeds)
+            return np.array([self.index.search(printed_output, task, n) for n in noises])
+        noises = (noise_source("simulated", s, protocol) for s in seeds)
+        return np.array([self.index.search(rule, task, n) for n in noises])
+
+    def law(self, method: str) -> tuple[Floats, Floats]:
+        """Compute the exact law of a choice by the exponential mechanism: thresholds, weights."""
+        task = self.protocol(method).task
+        aim = AIMS[RULES[method][0]](task)
+        tails = tails_of(self.index.l1, self.index.l2, task.grid, task.norm, aim.radius)
+        p = em_probabilities(tails, aim.level, aim.sensitivity, task.epsilon, aim.interval)
+        likely = p > NEGLIGIBLE
+        return task.grid[likely], p[likely] / p[likely].sum()
 
     def losses_at(self, clips: Floats) -> Floats:
         """Exact expected relative l1 loss of the release at increasing thresholds, (K,)."""
@@ -177,8 +207,8 @@ class Setting:
         """Relative losses of whole runs of the protocol over the expected ones, (repeats,)."""
         protocol, truth = self.protocol(method), totals(self.users, self.domain)
         out = []
-        for r in range(int(self.request.settings["whole_runs"])):
-            seed = self.request.seed + r
+        for r in range(whole(self.request, "whole_runs", 0)):
+            seed = digest64("fedhist.whole-runs", self.request.seed, r)
             estimate = execute(protocol, self.users, Options(seed=seed)).estimate
             expected = self.losses_at(np.array([float(estimate.public["clip"])]))[0]
             out.append(protocol.loss(np.asarray(estimate.value), truth) / truth.sum() / expected)

@@ -8,7 +8,8 @@ A file has the tables
 - ``[population.NAME]``, one per population it can run on, the first being the default: the fields
   of the population's kind, ``kind`` where it is not NAME, and ``quick``, a table of overrides;
 - ``[[value]]``: setting, quantity, the value the paper prints and how near ours must be
-  (``relative``, ``absolute``, or ``low`` and ``high``), ``claim``, ``cause``, ``populations``.
+  (``relative``, ``absolute``, ``low`` and ``high``, or ``shown = true``: not judged by itself),
+  ``claim``, ``cause``, ``populations``.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ VALUE_KEYS = (
     "absolute",
     "low",
     "high",
+    "shown",
     "claim",
     "cause",
     "populations",
@@ -140,7 +142,8 @@ class Experiment:
                 hint = f". Without a file: {others}" if others else ""
                 raise ValueError(f"{e}{hint}") from None
         if request.data is not None and not request.data.is_file():
-            raise ValueError(f"no such file: {request.data}")
+            what = "is a folder, not a file" if request.data.is_dir() else "no such file"
+            raise ValueError(f"{what}: {request.data}")
 
 
 def names() -> list[str]:
@@ -224,13 +227,18 @@ def _expected(name: str, row: Mapping[str, Any], populations: Mapping[str, Any])
         raise ValueError(f"{where} needs a setting and a quantity")
     ways = [k for k in ("relative", "absolute") if k in row]
     ways += ["low and high"] if "low" in row or "high" in row else []
+    ways += ["shown"] if row.get("shown") is True else []
     if len(ways) != 1:
-        raise ValueError(f"{where} needs one of relative, absolute, low and high; got {ways}")
+        raise ValueError(
+            f"{where} needs one of relative, absolute, low and high, shown; got {ways}"
+        )
     paper = row.get("paper")
     if paper is None and not row.get("claim"):
         raise ValueError(f"{where} needs the paper's number, or its claim in words")
     _known(row.get("populations", []), populations, f"{where}: population")
-    if ways == ["low and high"]:
+    if ways == ["shown"]:
+        low, high = -math.inf, math.inf
+    elif ways == ["low and high"]:
         low, high = float(row.get("low", -math.inf)), float(row.get("high", math.inf))
     elif paper is None:
         raise ValueError(f"{where} has a {ways[0]} tolerance around no number")

@@ -5,22 +5,23 @@ from __future__ import annotations
 import numpy as np
 
 from simulations.experiments.base import Check, Curve, Request, Result
+from simulations.experiments.settings import whole
 
 NOT_PRIVATE = "NOT PRIVATE: every point of the curve is a count of one real user"
 
 
 def run(request: Request) -> Result:
     """Sort the users by their number of distinct items, s_i. NOT PRIVATE."""
+    below, most = whole(request, "below"), whole(request, "points")
     loaded = request.load()
     distinct = np.sort(np.diff(loaded.users.counts.indptr))[::-1]
     some = distinct[distinct > 0]
     if not len(some):
         raise ValueError(f"{loaded.title}: no user has any item")
-    below = int(request.settings["below"])
     share = float((some < below).mean())
     setting = "users with at least one item"
     check = request.judge(setting, f"share with fewer than {below} distinct items", share)
-    shown = rank_points(len(some), int(request.settings["points"]))
+    shown = rank_points(len(some), most)
     rank = (shown + 1).astype(np.float64)
     y = some[shown].astype(np.float64)
     curve = Curve(loaded.title, "distinct items", rank, y, style="-")
@@ -44,6 +45,11 @@ def run(request: Request) -> Result:
             NOT_PRIVATE,
             *(f"NOT PRIVATE: {x}" for x in loaded.not_private),
             *([f"{empty:,} users without any item are left out"] if empty else []),
+            *(
+                [f"no user has {below} distinct items or more: here the claim cannot fail"]
+                if some[0] < below
+                else []
+            ),
         ),
         not_judged=("the curves themselves: the paper prints no numbers",),
         population=loaded.title,

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedhist.mixing import digest64
 from simulations.experiments.base import Check, Curve, Request, Result
-from simulations.experiments.single_items import HOW, Pair, compare, protocol_for
+from simulations.experiments.settings import positives, whole
+from simulations.experiments.single_items import (
+    HOW,
+    Pair,
+    check_settings,
+    compare,
+    protocol_for,
+)
 
 
 def run(request: Request) -> Result:
     """Sweep the concentration of the users' rates. NOT PRIVATE."""
-    alphas = [float(a) for a in request.settings["alphas"]]
-    repeats, runs = int(request.settings["populations"]), int(request.settings["runs"])
+    check_settings(request)
+    alphas = sorted(positives(request, "alphas"))
+    repeats, runs = whole(request, "populations"), whole(request, "runs")
     pairs: list[list[Pair]] = []
     title = ""
     for alpha in alphas:
         some = []
         for k in range(repeats):
-            loaded = request.load(alpha=alpha, seed=request.seed + k)
+            seed = digest64("figure4", request.seed, f"{alpha:g}", k)
+            loaded = request.load(alpha=alpha, seed=seed)
             protocol = protocol_for(loaded.users, request.settings)
-            some.append(compare(protocol, loaded.users, runs, 1000 * k))
+            some.append(compare(protocol, loaded.users, runs, seed))
             title = loaded.title
         pairs.append(some)
     expected = np.array([[(p.clipping, p.debiasing) for p in some] for some in pairs])
@@ -49,7 +59,11 @@ def run(request: Request) -> Result:
         notes=(
             *HOW,
             f"each point: {repeats} populations; crosses are means of {repeats * runs} real runs",
-            "the paper gives no scale to its Dirichlet rates; read with mean_items per user",
+            "the paper gives no scale to its Dirichlet rates; read with mean_items per user, and "
+            "the verdict depends on it: with n = 200,000 users debiasing leaves 0.52 of the error "
+            "at mean_items = 10 and alpha = 1000 (FAIL), 0.22 at mean_items = 0.1 (PASS)",
+            'C is not the paper\'s "top 1 / epsilon": the rank that the private choice looks for '
+            "is raised until its noise cannot take the empty tail for it",
         ),
         not_judged=("the curves themselves: the paper prints no numbers",),
         population=title.rsplit(",", 1)[0],

@@ -15,7 +15,7 @@ import matplotlib as mpl
 import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from rich import box
 from rich.console import Console
 from rich.markup import escape
@@ -30,6 +30,8 @@ from simulations.output import check_target, git_revision
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#e69f00", "#56b4e9", "#7f7f7f")
 """Okabe and Ito's colours, which colour-blind readers can tell apart."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+MANY_PANELS = 8
+"""Above so many panels they stand in threes: Table 1 has three readings of each row."""
 MOST_MARKED = 30
 """Points of a curve up to which each has its marker."""
 
@@ -43,7 +45,8 @@ def print_result(console: Console, result: Result) -> None:
         console.print(_table(result))
     for line in (*claims(result), *causes(result)):
         console.print(line, markup=False)
-    for label, lines in (("note", result.notes), ("not judged", result.not_judged)):
+    notes = (*result.notes, *result.undrawn)
+    for label, lines in (("note", notes), ("not judged", result.not_judged)):
         for line in lines:
             console.print(f"{label}: {line}", markup=False)
 
@@ -52,7 +55,7 @@ def claims(result: Result) -> list[str]:
     """Say of each of the paper's claims in how many lines it holds."""
     found: dict[str, list[bool]] = {}
     for c in result.checks:
-        if c.claim and judged(c):
+        if c.claim and c.judged:
             found.setdefault(c.claim, []).append(c.verdict != FAIL)
     lines = []
     for claim, held in found.items():
@@ -94,7 +97,7 @@ def _table(result: Result) -> Table:
             setting = c.setting
             table.add_row(f"[bold]{escape(setting)}[/]")
         colour = "red" if c.verdict == FAIL else "green"
-        verdict = f"[{colour}]{c.verdict}[/]" if judged(c) else ""
+        verdict = f"[{colour}]{c.verdict}[/]" if c.judged else ""
         cells = [measured(c), allowed(c)]
         if printed:
             paper = "" if c.paper is None else number(c.paper)
@@ -102,11 +105,6 @@ def _table(result: Result) -> Table:
             cells = [paper, measured(c), difference, allowed(c)]
         table.add_row(Padding(escape(c.quantity), (0, 0, 0, 2)), *cells, verdict)
     return table
-
-
-def judged(check: Check) -> bool:
-    """Say whether a line can fail; the others are for orientation."""
-    return not (math.isinf(check.low) and math.isinf(check.high))
 
 
 def number(x: float) -> str:
@@ -126,7 +124,7 @@ def measured(check: Check) -> str:
 
 def allowed(check: Check) -> str:
     """Write the tolerance as an interval or a bound."""
-    if not judged(check):
+    if not check.judged:
         return ""
     if math.isinf(check.high):
         return f">= {check.low:.3g}"
@@ -150,20 +148,33 @@ def print_experiments(console: Console) -> None:
 
 
 def check_folder(what: Experiment, request: Request, out: str | None) -> Path:
-    """Name the folder of results; ValueError if something else has its place."""
-    target = Path(out or Path("results") / f"{what.name}-{request.population}").absolute()
+    """Name the folder of results; ValueError if something else has its place, or nothing can."""
+    name = request.population
+    usual = str(what.populations.get(name, {}).get("kind", name))
+    kind = str(request.parameters.get("kind", name))
+    if kind != usual:  # another kind was asked for under this name: not the name's own results
+        name = kind
+    target = Path(out or Path("results") / f"{what.name}-{name}").absolute()
     check_target(target)
+    place = next(p for p in target.parents if p.exists())
+    try:
+        with tempfile.TemporaryDirectory(prefix=".fedhist-", dir=place):
+            pass
+    except OSError as e:
+        raise ValueError(f"{target} cannot be written: {e.strerror}") from None
     return target
 
 
 def write_result(what: Experiment, request: Request, result: Result, target: Path) -> None:
     """Write the folder: config.json, table.csv, curves.csv, report.md and figure.png.
 
-    It appears whole or not at all; an existing folder of results is replaced.
+    It appears whole or not at all; an existing folder of results is replaced, and is lost only
+    when the new one has its place.
     """
     check_target(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     part = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    aside = part.with_name(f"{part.name}-old")
     try:
         body = json.dumps(describe(what, request), indent=2, ensure_ascii=False, default=str)
         (part / "config.json").write_text(body + "\n", encoding="utf-8")
@@ -174,9 +185,12 @@ def write_result(what: Experiment, request: Request, result: Result, target: Pat
             draw(result, part / "figure.png")
         part.chmod(0o755)
         if target.exists():
-            shutil.rmtree(target)
+            os.rename(target, aside)
         os.replace(part, target)
+        shutil.rmtree(aside, ignore_errors=True)
     except BaseException:
+        if aside.exists() and not target.exists():
+            os.rename(aside, target)
         shutil.rmtree(part, ignore_errors=True)
         raise
 
@@ -203,7 +217,7 @@ def table_frame(result: Result) -> pl.DataFrame:
                "verdict", "claim", "cause")  # fmt: skip
     rows = [{n: getattr(c, n) for n in columns} for c in result.checks]
     for row, check in zip(rows, result.checks, strict=True):
-        row["verdict"] = check.verdict if judged(check) else ""
+        row["verdict"] = check.verdict if check.judged else ""
     numeric = {"paper", "ours", "stderr", "difference", "low", "high"}
     schema = {n: pl.Float64() if n in numeric else pl.String() for n in columns}
     return pl.DataFrame(rows, schema=schema)
@@ -241,14 +255,15 @@ def markdown(what: Experiment, request: Request, result: Result) -> str:
             measured(c),
             "" if c.difference is None else f"{c.difference:+.2g}",
             allowed(c),
-            c.verdict if judged(c) else "",
+            c.verdict if c.judged else "",
             c.claim,
         ]
         lines.append("| " + " | ".join(x.replace("|", "\\|") for x in cells) + " |")
     if result.failures:
         lines += ["", "## Failures", ""]
         lines += [f"- {line.removeprefix('FAIL ')}" for line in causes(result)]
-    for title, notes in (("Notes", result.notes), ("Not judged", result.not_judged)):
+    told = (*result.notes, *result.undrawn)
+    for title, notes in (("Notes", told), ("Not judged", result.not_judged)):
         if notes:
             lines += ["", f"## {title}", "", *(f"- {n}" for n in notes)]
     return "\n".join(lines) + "\n"
@@ -258,7 +273,7 @@ def draw(result: Result, path: Path) -> None:
     """Draw the curves to a PNG file, one axes per panel, one legend for all."""
     panels = list(dict.fromkeys(c.panel for c in result.curves))
     labels = list(dict.fromkeys(c.label for c in result.curves))
-    columns = min(len(panels), 2)
+    columns = 3 if len(panels) > MANY_PANELS else min(len(panels), 2)
     rows = math.ceil(len(panels) / columns)
     with mpl.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
         figure = Figure(figsize=(4.8 * columns + 1.2, 3.6 * rows + 0.9), layout="constrained")
@@ -272,7 +287,7 @@ def draw(result: Result, path: Path) -> None:
             for axes in grid[: len(panels)]
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
         }
-        each = 0.7 + 0.065 * max(map(len, found))  # inches that the longest label takes
+        each = 0.7 + 0.065 * max(map(len, found), default=0)  # inches that the longest label takes
         figure.legend(
             found.values(),
             found.keys(),
@@ -281,6 +296,8 @@ def draw(result: Result, path: Path) -> None:
             frameon=False,
         )
         title = textwrap.fill(f"{result.paper}: {result.title} (NOT PRIVATE)", 75 * columns)
+        if 0 < len(result.population) <= 75 * columns and result.population not in panels:
+            title += f"\n{result.population}"
         figure.suptitle(title, fontsize=10)
         figure.savefig(path, dpi=150)
 
@@ -289,24 +306,32 @@ def _draw_panel(axes: Any, result: Result, panel: str, labels: list[str]) -> Non
     for c in result.curves:
         if c.panel != panel:
             continue
+        seen = c.drawn(result.log)
+        if not seen.any():
+            continue
         k = labels.index(c.label)
-        marker = c.marker or (MARKERS[k % len(MARKERS)] if len(c.x) <= MOST_MARKED else "")
+        few = len(c.x) <= MOST_MARKED or c.style == " "  # without a line only markers show it
+        marker = c.marker or (MARKERS[k % len(MARKERS)] if few else "")
         if c.style.strip() and not c.marker:
             marker = ""  # asked for as a plain line
         axes.errorbar(
-            c.x, c.y, yerr=c.yerr, label=c.label, color=COLOURS[k % len(COLOURS)],
+            c.x[seen], c.y[seen], yerr=None if c.yerr is None else c.yerr[seen],
+            label=c.label, color=COLOURS[k % len(COLOURS)],
             marker=marker or None, linestyle=c.style or "-", markersize=4, lw=1.3, capsize=2,
         )  # fmt: skip
     for letter in result.log:
         getattr(axes, f"set_{letter}scale")("log")
         axis = getattr(axes, f"{letter}axis")
         low, high = axis.get_view_interval()
-        if high / max(low, 1e-300) < 500:  # too few powers of ten to read the axis by
-            steps = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if high < 5 * low else (1.0, 2.0, 5.0)
-            axis.set_major_locator(LogLocator(subs=steps))
+        ratio = high / max(low, 1e-300)
+        if ratio < 1e4:  # too few powers of ten to read the axis by
+            thin = (1.0, 2.0, 5.0) if ratio < 500 else (1.0, 3.0)
+            steps = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if ratio < 5 else thin
+            axis.set_major_locator(MaxNLocator(5) if ratio < 2 else LogLocator(subs=steps))
             axis.set_major_formatter("{x:g}")
             axis.set_minor_formatter(NullFormatter())
     axes.set_title(textwrap.fill(panel, 64), loc="left", fontsize=9)
     axes.set_xlabel(result.x_label)
-    axes.set_ylabel(result.y_label)
+    own = [c.y_label for c in result.curves if c.panel == panel and c.y_label]
+    axes.set_ylabel(own[0] if own else result.y_label)
     axes.grid(alpha=0.25)

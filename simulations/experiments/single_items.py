@@ -15,10 +15,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhist.codec import protocol_digest
 from fedhist.keys import Keys
+from fedhist.mixing import digest64
 from fedhist.protocols import PoissonCounts
+from fedhist.session import Session
 from fedhist.users import Users
-from simulations.run import Options, execute
+from simulations.experiments.base import Request
+from simulations.experiments.settings import positive, whole, wholes
+from simulations.inline import InlinePopulation
+from simulations.run import NoiseFactory
 
 Floats = NDArray[np.float64]
 HOW = (
@@ -26,6 +32,8 @@ HOW = (
     "as many users exceed it as the mechanism can tell from none",
     "expected errors are exact given the users' counts: an integral over the noise, averaged over "
     "the thresholds that the choice can take",
+    "real runs with and without debiasing share the choice of C and the noise: they differ by the "
+    "debiasing alone",
 )
 
 
@@ -39,8 +47,8 @@ class Pair:
         Exact expected error.
     runs : (2, R) float64
         Errors of R real runs: clipping, debiasing.
-    clips : (2, R) float64
-        The thresholds they used.
+    clips : (R,) float64
+        The thresholds they used, the same for both.
     """
 
     clipping: float
@@ -80,6 +88,8 @@ def protocol_for(users: Users, settings: Mapping[str, Any], clip: int = 0) -> Po
 def compare(protocol: PoissonCounts, users: Users, runs: int, seed: int) -> Pair:
     """Measure clipping against clipping and debiasing. NOT PRIVATE.
 
+    Run r of the one and of the other make the same choice and draw the same noise.
+
     Raises
     ------
     ValueError
@@ -90,13 +100,26 @@ def compare(protocol: PoissonCounts, users: Users, runs: int, seed: int) -> Pair
         raise ValueError(f"no user has the item {protocol.domain[0]!r}: no relative error")
     both = replace(protocol, debias=False), protocol
     expected = [p.error(users).expected / truth[0] for p in both]
-    losses, clips = np.empty((2, runs)), np.empty((2, runs))
-    for k, p in enumerate(both):
-        for r in range(runs):
-            estimate = execute(p, users, Options(seed=seed + r)).estimate
+    losses, clips = np.empty((2, runs)), np.empty(runs)
+    name = protocol_digest(protocol)
+    ask = InlinePopulation(users.split(1), seed).ask
+    for r in range(runs):
+        noise = NoiseFactory("simulated", digest64("fedhist.single-items", seed, r, name))
+        for k, p in enumerate(both):
+            estimate = Session(p, noise).run(ask)
             losses[k, r] = p.loss_of(estimate, users, truth) / truth[0]
-            clips[k, r] = estimate.public["clip"]
+            clips[r] = estimate.public["clip"]
     return Pair(expected[0], expected[1], losses, clips)
+
+
+def check_settings(request: Request) -> None:
+    """Refuse budgets and sizes that nothing can be measured with."""
+    for name in ("epsilon", "epsilon_choice"):
+        positive(request, name)
+    for name in ("clip_max", "runs"):
+        whole(request, name)
+    if request.settings.get("clips"):
+        wholes(request, "clips")
 
 
 def errors_by_clip(users: Users, settings: Mapping[str, Any]) -> tuple[Floats, Floats]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from fedhist.mixing import digest64
 from simulations.experiments.base import Check, Curve, Request, Result, mean_and_error
+from simulations.experiments.settings import positive
 from simulations.experiments.token_ranks import margins
 from simulations.experiments.unbounded_domain import (
+    AS_PRINTED,
     Case,
     Counts,
     Floats,
@@ -27,19 +30,35 @@ SYNTHETIC = "synthetic"
 """Both of the paper's synthetic populations, at every support size."""
 
 BEST, PRIVATE, MEDIAN, Q90 = "best C", "private C*", "median", "90 % quantile"
+ONE_RUN = "runs of private C* that lose less than printed"
+FEW = 4
+SPREAD = (0.025, 0.975)
+DRAWS = 1000
+"""Runs of choice, sampling and noise that a printed number of one run is compared with."""
+
+NOT_JUDGED = (
+    '"for all datasets, the private estimate is close to the performance achieved by the best '
+    "threshold\": the paper's own rows have ratios of 1 to 3.75 (0.0285 / 0.0076), so that close "
+    "has no bound here; ours are shown",
+    '"good performance even when C_m significantly overshoots the true optimal threshold": one C_m '
+    "is printed, and no number for another",
+)
 
 
 def run(request: Request) -> Result:
     """Measure the table.
 
-    The private choice is not drawn: its probabilities are computed, and the expected losses are
-    averaged over them. A few real runs (choice, sampling and noise drawn) stand in the notes.
+    The paper prints one run of the private choice: its number is judged by the law of one run, for
+    which choice, sampling and noise are drawn many times. The expected loss is shown as well: the
+    average over the exact probabilities of the choice.
     """
     check_settings(request, "d", "d_files")
+    positive(request, "epsilon_choice")
     checks: list[Check] = []
     curves: list[Curve] = []
     notes: list[str] = []
     titles: list[str] = []
+    sizes: list[int] = []
     not_judged: list[str] = []
     for case in _cases(request):
         row = _Row.of(request, case)
@@ -53,10 +72,13 @@ def run(request: Request) -> Result:
                 f"{len(case.users):,} users"
             )
         titles.append(case.title)
+        sizes.append(len(case.users))
     how = (
         "losses are expectations over the noise, exact, averaged over "
         f"{request.settings['repeats']} draws of the sampling, and over the exact probabilities of "
-        "the private choice; best C is the best of the printed grid, found by looking at the losses"
+        "the private choice; best C is the best of the printed grid, found by looking at the "
+        f"losses; the law of one run of the private choice is that of {DRAWS} runs with choice and "
+        "noise drawn, and one of the draws of the sampling"
     )
     return Result(
         title="Relative loss of Algorithm 3 by threshold, unknown items",
@@ -67,14 +89,25 @@ def run(request: Request) -> Result:
         y_label="relative loss",
         log="xy",
         notes=(how, *notes),
-        not_judged=tuple(not_judged),
-        population="; ".join(dict.fromkeys(titles)),
+        not_judged=(*NOT_JUDGED, *not_judged),
+        population=_populations(titles, sizes),
     )
+
+
+def _populations(titles: list[str], sizes: list[int]) -> str:
+    """Name the populations, or count them where there are many."""
+    different = dict.fromkeys(titles)
+    if len(different) <= FEW:
+        return "; ".join(different)
+    users = " to ".join(f"{n:,}" for n in sorted({min(sizes), max(sizes)}))
+    return f"{len(different)} populations of {users} users, named by the rows"
 
 
 def _cases(request: Request) -> Iterator[Case]:
     s = request.settings
     if request.population == SYNTHETIC:
+        if not s["kinds"]:
+            raise ValueError(f"kinds must be a list of at least one, got {s['kinds']}")
         for kind in s["kinds"]:
             for d in s["d"]:
                 yield from synthetic_cases(request, kind, int(d))
@@ -89,7 +122,7 @@ class _Choice:
     grid: tuple[int, ...]
     probabilities: Floats
     losses: Floats  # (repeats, K)
-    runs: Floats  # (repeats,)
+    runs: Floats  # (DRAWS,), losses of whole runs
 
     @property
     def expected(self) -> Floats:
@@ -126,7 +159,7 @@ class _Row:
         named = dict(zip((MEDIAN, Q90), np.maximum(levels, 1).tolist(), strict=True))
         grids = [*(t.thresholds for t in tasks), tuple(named.values())]
         clips = np.unique(np.concatenate(grids))
-        # Both readings of the i.i.d. rows have the same users, and so the same sampling.
+        # Readings of the i.i.d. rows that differ in epsilon have the same users and sampling.
         sampled = Sampled.of(case.users, clips, int(s["repeats"]), request.seed, case.setting)
         rng = np.random.default_rng(digest64("table1", request.seed, case.name))
         losses = [sampled.losses(r) for r in releases]
@@ -147,7 +180,7 @@ class _Row:
         best = self.printed[:, np.argmin(self.printed.mean(axis=0))]
         values = {BEST: best, PRIVATE: paper, **{q: x for q, (_, x) in self.quantiles.items()}}
         settings, tolerance = request.settings, request.tolerances
-        printed = str(settings["cause_as_printed"]) if self.case.reading == "as printed" else ""
+        printed = str(settings["cause_as_printed"]) if self.case.reading == AS_PRINTED else ""
         for quantity, x in values.items():
             mean, error = mean_and_error(x)
             check = request.judge(self.case.setting, quantity, mean, error)
@@ -157,7 +190,18 @@ class _Row:
                 )
             elif not self.judged(request):
                 check = dataclasses.replace(check, low=-np.inf, high=np.inf)
-            yield dataclasses.replace(check, setting=self.case.name, cause=printed or check.cause)
+            check = dataclasses.replace(check, setting=self.case.name, cause=printed or check.cause)
+            yield check
+            if quantity == PRIVATE and check.paper is not None:
+                yield self._one_run(request, check)
+        yield Check(
+            self.case.name,
+            f"{PRIVATE} / {BEST}",
+            None,
+            float(paper.mean() / best.mean()),
+            -np.inf,
+            np.inf,
+        )
         baselines = min(x.mean() for _, x in self.quantiles.values())
         yield Check(
             self.case.name,
@@ -167,7 +211,7 @@ class _Row:
             0.0,
             float(tolerance["baselines"]),
             claim="the private choice outperforms the median and the 90 % quantile",
-            cause=str(settings["cause_quantiles"]),
+            cause=self._hopeless(best, baselines, tolerance) + str(settings["cause_quantiles"]),
         )
         best_ours = self.ours[:, np.argmin(self.ours.mean(axis=0))]
         for quantity, mine, theirs in ((BEST, best_ours, best), (PRIVATE, ours, paper)):
@@ -184,6 +228,28 @@ class _Row:
                 stderr=error,
             )
 
+    def _one_run(self, request: Request, check: Check) -> Check:
+        """Judge whether the printed number can be one run of the printed algorithms."""
+        outside = (1 - float(request.tolerances["one_run"])) / 2
+        judged = self.judged(request)
+        return dataclasses.replace(
+            check,
+            quantity=ONE_RUN,
+            paper=None,
+            ours=float((self.choices[0].runs <= (check.paper or 0.0)).mean()),
+            low=outside if judged else -np.inf,
+            high=1 - outside if judged else np.inf,
+            claim="the printed loss of private C* can be one run of Algorithms 4 and 3"
+            + (f" ({self.case.reading})" if self.case.reading else ""),
+            stderr=None,
+        )
+
+    def _hopeless(self, best: Floats, baselines: float, tolerance: Mapping[str, Any]) -> str:
+        """Say where no choice from the grid could outperform the quantiles."""
+        if best.mean() <= float(tolerance["baselines"]) * baselines:
+            return ""
+        return f"not even the best C of the grid would do here ({best.mean():.4g}); "
+
     def judged(self, request: Request) -> bool:
         """Say whether these users can be those of the printed numbers."""
         whole = int(request.tolerances["whole_file"])
@@ -192,7 +258,7 @@ class _Row:
     def curves(self) -> Iterator[Curve]:
         """Draw the loss at every threshold of the printed grid, and where the choices fall."""
         yield Curve(self.case.name, "paper's algorithm", self.clips, self.printed.mean(axis=0))
-        yield Curve(self.case.name, "ours", self.clips, self.ours.mean(axis=0))
+        yield Curve(self.case.name, "ours", self.clips, self.ours.mean(axis=0), style="--")
         for label, choice, marker in zip(
             ("private C*, paper", "private C*, ours"), self.choices, "Ds", strict=True
         ):
@@ -206,21 +272,22 @@ class _Row:
         """Say which thresholds were chosen, and what a few real runs lost."""
         paper, ours = self.choices
         best = self.clips[np.argmin(self.printed.mean(axis=0))]
-        runs = [", ".join(f"{x:.4f}" for x in c.runs) for c in self.choices]
+        spread = ["{:.4f} to {:.4f}".format(*np.quantile(c.runs, SPREAD)) for c in self.choices]
         yield (
             f"{self.case.name}: epsilon {self.case.epsilon:g}; best C {best:.0f}, private C* on "
             f"average {paper.mean:.0f} (ours {ours.mean:.0f}), median {self.quantiles[MEDIAN][0]},"
-            f" 90 % quantile {self.quantiles[Q90][0]}; real runs with private C*: {runs[0]}; "
-            f"ours: {runs[1]}"
+            f" 90 % quantile {self.quantiles[Q90][0]}; 95 % of the runs with private C* lose "
+            f"{spread[0]}; of ours {spread[1]}"
         )
 
 
 def _runs(
     sampled: Sampled, release: Release, where: Counts, p: Floats, rng: np.random.Generator
 ) -> Floats:
-    """Run choice and release once per sample: (repeats,) relative losses."""
+    """Run choice, sampling and release: (DRAWS,) relative losses."""
     out = []
-    for kept in sampled.kept:
-        k = where[rng.choice(len(p), p=p)]
+    chosen = where[rng.choice(len(p), size=DRAWS, p=p)]
+    for r, k in enumerate(chosen):
+        kept = sampled.kept[r % len(sampled.kept)]
         out.append(release.measured(int(sampled.clips[k]), kept[k], sampled.totals, rng))
     return np.array(out) / float(sampled.totals.sum())

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,9 @@ from fedhist.users import Items, Users
 from server.bound_scores import bound_scores, lost_weight, release_levels
 from server.theory_unbounded import KeyRelease, alg3_expected
 from simulations.experiments.base import Request
+from simulations.experiments.settings import positive, whole, wholes
 from simulations.experiments.token_ranks import kept_totals, margins
+from simulations.populations import Loaded
 from simulations.populations.base import most_frequent, positive_integer
 
 Floats = NDArray[np.float64]
@@ -45,6 +48,33 @@ NAMES = {
     "lastfm": "Last.fm",
 }
 SYNTHETIC_KINDS = ("paper-iid", "paper-non-iid")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the paper's setting is taken to be.
+
+    Attributes
+    ----------
+    epsilon : str
+        Setting that holds the budget of the release.
+    rates : str
+        Reading of the population that is not i.i.d.
+    fewer : bool
+        Whether there are fewer users, by the factor of the setting ``fewer``.
+    """
+
+    epsilon: str
+    rates: str
+    fewer: bool = False
+
+
+READINGS = {
+    "as printed": Reading("epsilon_as_printed", "as-printed"),
+    "fitted": Reading("epsilon_fitted", "fitted"),
+    "fitted, fewer users": Reading("epsilon_fewer", "fitted", fewer=True),
+}
+AS_PRINTED = "as printed"
 
 
 @dataclass(frozen=True)
@@ -165,11 +195,12 @@ def check_settings(request: Request, *sizes: str) -> None:
     ``sizes`` names settings that hold one support size or a list of them.
     """
     s = request.settings
-    for name in ("clip_max", "clip_step", "repeats"):
-        positive_integer(name, s[name])
+    for name in ("clip_max", "clip_step", "repeats", "fewer"):
+        whole(request, name)
+    for name in ("epsilon_as_printed", "epsilon_fitted", "epsilon_fewer"):
+        positive(request, name)
     for name in sizes:
-        for value in s[name] if isinstance(s[name], list) else [s[name]]:
-            positive_integer(name, value)
+        (wholes if isinstance(s[name], list) else whole)(request, name)
     if s["clip_step"] > s["clip_max"]:
         raise ValueError(f"clip_step must be at most clip_max, got {s['clip_step']}")
 
@@ -186,7 +217,7 @@ class Case:
     setting : str
         "non-i.i.d., d = 50".
     reading : str
-        "as printed" or "fitted"; "" where there is only one.
+        "as printed", "fitted" or "fitted, n = 50,000"; "" where there is only one.
     users : Users
     epsilon : float
         Of the release.
@@ -219,21 +250,24 @@ def synthetic_cases(request: Request, kind: str, d: int) -> Iterator[Case]:
     """Generate one of the paper's synthetic populations under every reading asked for."""
     s = request.settings
     readings = [str(r) for r in s["readings"]]
-    unknown = set(readings) - {"as printed", "fitted"}
-    if unknown or not readings:
-        raise ValueError(f'readings must be "as printed" or "fitted", got {s["readings"]}')
+    if set(readings) - set(READINGS) or not readings:
+        raise ValueError(f"readings must be among {list(READINGS)}, got {s['readings']}")
     if kind not in SYNTHETIC_KINDS:
         raise ValueError(f"kinds must be among {', '.join(SYNTHETIC_KINDS)}, got {kind!r}")
     setting = f"{NAMES[kind]}, d = {d}"
-    same = None
-    for reading in readings:
-        if kind == "paper-iid":  # both readings have the same users
-            same = same or replace(request, population=kind).load(d=d)
-            loaded = same
-        else:
-            loaded = replace(request, population=kind).load(d=d, reading=reading.replace(" ", "-"))
-        epsilon = float(s["epsilon_" + reading.replace(" ", "_")])
-        yield Case(setting, reading, loaded.users, epsilon, loaded.title)
+    named = replace(request, population=kind)
+    n_users = request.parameters["n_users"]
+    positive_integer("n_users", n_users)
+    last: tuple[dict[str, Any], Loaded] | None = None
+    for name in readings:
+        reading = READINGS[name]
+        how = {"d": d} | ({} if kind == "paper-iid" else {"reading": reading.rates})
+        if reading.fewer:
+            how["n_users"] = max(1, n_users // int(s["fewer"]))
+            name = f"fitted, n = {how['n_users']:,}"
+        if last is None or last[0] != how:  # readings that differ in epsilon have the same users
+            last = how, named.load(**how)
+        yield Case(setting, name, last[1].users, float(s[reading.epsilon]), last[1].title)
 
 
 def other_cases(request: Request, tops: list[int]) -> Iterator[Case]:

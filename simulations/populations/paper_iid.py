@@ -23,8 +23,9 @@ from simulations.populations.synthetic import categorical_users
 class PaperIid(PopulationSpec):
     """Each user draws Poi(mean_items) samples from p, where p_j is proportional to 1/(j + 50).
 
-    As printed; nothing is left open here. The noise in the paper's Table 1 fits epsilon = 0.1 at
-    n = 500,000, or epsilon = 1 at n = 50,000, rather than the printed epsilon = 1 at n = 500,000.
+    As printed; nothing is left open here. The noise in the paper's Table 1 is not that of the
+    printed epsilon = 1 at n = 500,000 but of epsilon = 1 at n = 50,000, or of epsilon = 0.1. The
+    spread of its numbers speaks for 50,000 users; this is inferred from the table, not stated.
 
     Parameters
     ----------

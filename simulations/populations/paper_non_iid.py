@@ -35,7 +35,10 @@ class PaperNonIid(PopulationSpec):
     to 100; read here, as its tables need, with mean 100 per user: lambda = 100 n Dir(a, ..., a),
     drawn as independent Gamma(a) variables divided by their mean. The printed a = 2 does not give
     the paper's Table 1 (loss 0.35 and 0.06 with C at the median and at the 90 % quantile, where
-    the paper has 0.70 and 0.17); a = 1/2 does. This is inferred from the table, not stated.
+    the paper has 0.70 and 0.17); a = 1/2 does. Nor do the printed n = 500,000 and epsilon = 1:
+    its noise is that of epsilon = 0.1, or of n = 50,000, and the spread of its numbers over d
+    (0.696 to 0.702 at the median, 0.165 to 0.171 at the 90 % quantile) is too wide for 500,000
+    users. This is inferred from the table, not stated.
 
     Parameters
     ----------

@@ -87,3 +87,28 @@ def test_a_foreign_folder_is_refused_before_anything_is_measured(
     answer = fedhist("reproduce", "figure1", "--out", ".")
     assert answer.status == 2
     assert "left alone" in answer.err
+
+
+def test_a_place_that_cannot_be_written_is_noticed_before_anything_is_measured(
+    fedhist: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits minutes for an error."""
+    monkeypatch.setattr("simulations.experiments.figure1.run", lambda _: pytest.fail("measured"))
+    answer = fedhist("reproduce", "figure1", "--out", "/proc/none/f1")
+    assert answer.status == 2
+    assert "cannot be written" in answer.err
+
+
+def test_a_result_that_cannot_be_written_after_all_ends_with_one(
+    fedhist: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk filled up in the meantime: nothing the user said was wrong, and the table is out."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("simulations.experiments.report.write_result", full)
+    answer = fedhist("reproduce", "figure1", "--quick", "--out", "f1")
+    assert answer.status == 1
+    assert "was not written" in answer.err
+    assert "NOT PRIVATE" in answer.out

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
-from scipy.stats import foldnorm
+from scipy.stats import chisquare, foldnorm
 
 from fedhist.curator import Curator
 from fedhist.errors import BudgetExceeded
@@ -22,6 +22,7 @@ from fedhist.privacy import Adjacency
 from fedhist.protocols.contributions import NormHistogram
 from fedhist.protocols.threshold_rules import ThresholdTask
 from fedhist.users import Users
+from server.noise import SimulatedNoise
 from simulations.experiments import bounded_domain as bounded
 from simulations.experiments import bounded_figures, catalogue, report
 from simulations.experiments.base import Check, Curve, Request, Result, mean_and_error
@@ -65,6 +66,13 @@ def example(**changes: Any) -> Check:
 def test_a_verdict_is_an_interval(ours: float, verdict: str) -> None:
     """Ends belong to it; a NaN fails."""
     assert example(ours=ours).verdict == verdict
+
+
+def test_a_line_for_orientation_cannot_fail() -> None:
+    """Not even as NaN."""
+    free = example(ours=math.nan, low=-math.inf, high=math.inf)
+    assert (free.judged, free.verdict) == (False, "PASS")
+    assert example(ours=math.nan, low=-math.inf).verdict == "FAIL"
 
 
 def test_difference_is_signed_and_absent_without_a_printed_number() -> None:
@@ -141,9 +149,11 @@ def test_tolerances_are_read_as_written() -> None:
         '[[value]]\nsetting="a"\nquantity="c"\npaper=2\nabsolute=0.5\ncause="known"\n'
         '[[value]]\nsetting="a"\nquantity="d"\nclaim="large"\nlow=3\n'
         '[[value]]\nsetting="a"\nquantity="e"\npaper=1\nabsolute=1\npopulations=["sentiment140"]\n'
+        '[[value]]\nsetting="a"\nquantity="f"\npaper=1\nshown=true\n'
     )
     request = catalogue.parse("x", text).request()
-    b, c, d = request.values
+    b, c, d, f = request.values
+    assert (f.paper, f.low, f.high) == (1.0, -math.inf, math.inf)
     assert (b.low, b.high) == (-2.5, -1.5)
     assert (c.low, c.high, c.cause) == (1.5, 2.5, "known")
     assert (d.low, d.high, d.paper) == (3.0, math.inf, None)
@@ -204,6 +214,7 @@ def test_settings_are_overridden_in_order() -> None:
         ({"population": "zpf"}, "cannot run on 'zpf'; it runs on zipf, sentiment140"),
         ({"seed": -1}, "non-negative, got -1"),
         ({"population": "sentiment140", "data": Path("absent")}, "no such file: absent"),
+        ({"population": "sentiment140", "data": Path()}, r"is a folder, not a file: \."),
         ({"population": "sentiment140"}, r"training\.1600000.*help\.sentiment140\.com.*polarity"),
         ({"population": "sentiment140"}, "Without a file: --population zipf"),
     ],
@@ -244,7 +255,7 @@ def test_figure1_counts_distinct_items(tmp_path: Path) -> None:
     result = catalogue.experiment("figure1").run(request_on("figure1", tmp_path, rows))
     assert result.curves[0].y.tolist() == [250.0, 3.0, 1.0]
     assert result.curves[0].x.tolist() == [1.0, 2.0, 3.0]
-    judged = [c for c in result.checks if report.judged(c)]
+    judged = [c for c in result.checks if c.judged]
     assert [(c.ours, c.verdict) for c in judged] == [(pytest.approx(2 / 3), "PASS")]
 
 
@@ -256,6 +267,33 @@ def test_rank_points_keep_both_ends() -> None:
     assert points[0] == 0
     assert points[-1] == 99_999
     assert len(points) <= 50
+
+
+@pytest.mark.parametrize(
+    ("name", "override", "message"),
+    [
+        ("figure1", "points=0", "points must be a positive integer, got 0"),
+        ("figure1", "points=-3", "points must be a positive integer, got -3"),
+        ("figure2", "epsilon=inf", "epsilon must be positive and finite, got inf"),
+        ("figure2", 'd=["a"]', "d must be a positive integer, got 'a'"),
+        ("figure2", "d=[]", r"d must be a list of at least one, got \[\]"),
+        ("figure2", "whole_runs=-1", "whole_runs must be an integer of at least 0, got -1"),
+        ("figure5", "fixed_clip_max=0", "fixed_clip_max must be positive and finite, got 0.0"),
+        ("figure6", "epsilon_choice=nan", "epsilon_choice must be positive and finite, got nan"),
+        ("figure4", "alphas=[]", r"alphas must be a list of at least one, got \[\]"),
+        ("figure4", "populations=0", "populations must be a positive integer, got 0"),
+        ("table2", "runs=0", "runs must be a positive integer, got 0"),
+        ("table1", "d=[]", r"d must be a list of at least one, got \[\]"),
+        ("table1", "epsilon_fitted=inf", "epsilon_fitted must be positive and finite, got inf"),
+        ("figure3", "fewer=0", "fewer must be a positive integer, got 0"),
+    ],
+)
+def test_settings_that_measure_nothing_are_refused(name: str, override: str, message: str) -> None:
+    """With the value, before a number is computed."""
+    e = catalogue.experiment(name)
+    request = e.request(population=e.without_file[0], quick=True, overrides=[override])
+    with pytest.raises(ValueError, match=message):
+        e.run(request)
 
 
 # -- Figures 2, 5 and 6 --------------------------------------------------------------------------
@@ -296,7 +334,45 @@ def test_the_choice_is_that_of_a_whole_run(users: Users, method: str) -> None:
     """The same seed gives the same threshold, for every rule."""
     s = setting(users)
     estimate = execute(s.protocol(method), users, Options(seed=11)).estimate
-    assert s.choose(method, 11) == estimate.public["clip"]
+    assert s.choose(method, [11]).tolist() == [estimate.public["clip"]]
+    assert s.index.choose(s.protocol(method), 11) == estimate.public["clip"]
+
+
+@pytest.mark.parametrize("method", [bounded.EM, bounded.EM_INTERVAL])
+def test_the_law_of_a_choice_is_that_of_its_draws(users: Users, method: str) -> None:
+    """Chi-square of 2,000 draws: a correct program fails with probability 1e-6 for each method."""
+    s = setting(users)
+    clips, p = s.law(method)
+    drawn = s.choose(method, range(2000))
+    assert p.sum() == pytest.approx(1.0)
+    assert set(drawn) <= set(clips)
+    seen = np.array([(drawn == c).sum() for c in clips])
+    many = 2000 * p >= 5
+    assert many.sum() >= 3
+    pooled = np.append(seen[many], seen[~many].sum()), np.append(p[many], p[~many].sum()) * 2000
+    live = pooled[1] > 0
+    assert chisquare(pooled[0][live], pooled[1][live]).pvalue > 1e-6
+
+
+def test_an_exact_law_replaces_the_repeats(users: Users) -> None:
+    """The mean loss is the mixture over it; it has no error and needs no repeats."""
+    s = setting(users)
+    found = s.measure((bounded.EM, bounded.DP_SGD))
+    clips, p = s.law(bounded.EM)
+    mean, error = found.summary(bounded.EM)
+    assert mean == pytest.approx(float(p @ s.losses_at(clips)))
+    assert error is None
+    assert found.summary(bounded.DP_SGD)[1] is not None
+
+
+def test_neighbouring_seeds_share_no_choices(users: Users) -> None:
+    """Seeds 0, 1 and 2 with 5 repeats each: 15 different thresholds."""
+    clips = []
+    for seed in range(3):
+        s = setting(users, repeats=5)
+        s = replace(s, request=replace(s.request, seed=seed))
+        clips += s.measure((bounded.DP_SGD,)).clips[bounded.DP_SGD].tolist()
+    assert len(set(clips)) == 15
 
 
 def test_the_budget_is_the_papers(users: Users) -> None:
@@ -390,10 +466,10 @@ def test_the_printed_rule_needs_public_n_and_spends_its_budget(users: Users) -> 
     task = s.protocol(bounded.OUTPUT_FIXED).task
     with pytest.raises(ValueError, match="n_users must be public"):
         drive(replace(task, n_users=0), s.index, Noiseless())
-    clips = {s.choose(bounded.OUTPUT_FIXED, seed) for seed in range(4)}
-    assert len(clips) == 4
+    clips = s.choose(bounded.OUTPUT_FIXED, range(4)).tolist()
+    assert len(set(clips)) == 4
     assert all(1.0 <= c <= 150.0 for c in clips)
-    assert s.choose(bounded.OUTPUT_FIXED, 2) == s.choose(bounded.OUTPUT_FIXED, 2)
+    assert s.choose(bounded.OUTPUT_FIXED, [2]).tolist() == clips[2:3]
 
 
 def test_a_rule_that_spends_too_much_is_stopped(users: Users) -> None:
@@ -405,7 +481,7 @@ def test_a_rule_that_spends_too_much_is_stopped(users: Users) -> None:
 
     s = setting(users)
     with pytest.raises(BudgetExceeded, match=r"the guarantee allows 0\.1"):
-        s.index.search(greedy, s.protocol(bounded.EM).task, 1)
+        s.index.search(greedy, s.protocol(bounded.EM).task, lambda i: SimulatedNoise(1, i))
 
 
 def test_domains_that_are_too_large_are_left_out_and_named(tmp_path: Path) -> None:
@@ -417,8 +493,32 @@ def test_domains_that_are_too_large_are_left_out_and_named(tmp_path: Path) -> No
     assert any("d = [5]" in note for note in result.notes)
     with pytest.raises(ValueError, match=r"no d of \[5\] is possible with 3 items"):
         bounded_figures.settings_of(request_on("figure2", tmp_path, rows, d="[5]"))
-    with pytest.raises(ValueError, match="repeats must be positive, got 0"):
+    with pytest.raises(ValueError, match="repeats must be a positive integer, got 0"):
         bounded_figures.settings_of(request_on("figure2", tmp_path, rows, repeats=0))
+
+
+def test_large_domains_of_lastfm_are_shown_apart(tmp_path: Path) -> None:
+    """Judged are those of [tolerance.largest_d]; the others have lines of their own."""
+    rows = [(f"u{u}", f"a{(u * k) % 23}", 1) for u in range(30) for k in range(1, 9)]
+    request = request_on("figure2", tmp_path, rows, d="[2, 5]", repeats=2, whole_runs=0)
+    assert request.tolerances["largest_d"] == {"lastfm": 1000}
+    request = replace(request, tolerances={"largest_d": {"lastfm": 4}})
+    result = bounded_figures.figure2(request)
+    far = [c for c in result.checks if c.setting == "geometric mean over d > 4"]
+    near = [c for c in result.checks if c.setting == "geometric mean over d"]
+    assert len(near) == len(far) > 0
+    assert {c.quantity for c in near if c.claim} >= {"DP-SGD, s = 0.1 d / C*"}
+    assert not any(c.judged for c in far)
+    by = {c.quantity: c.ours for c in near}
+    alone = bounded_figures.figure2(replace(request, settings={**request.settings, "d": [2]}))
+    same = {c.quantity: c.ours for c in alone.checks if c.setting == "geometric mean over d"}
+    assert by == same
+
+
+def test_spread_is_that_of_a_sample() -> None:
+    """1 and 3: standard deviation sqrt(2) around 2; one value has none."""
+    assert bounded_figures.relative_std(np.array([1.0, 3.0])) == pytest.approx(math.sqrt(0.5))
+    assert math.isnan(bounded_figures.relative_std(np.array([1.0])))
 
 
 def test_ratio_is_a_geometric_mean(users: Users) -> None:
@@ -518,6 +618,51 @@ def test_a_folder_appears_whole_or_not_at_all(
         written(checks=())
     assert (folder / "table.csv").read_bytes() == before
     assert [f.name for f in tmp_path.iterdir()] == ["out"]
+
+
+def test_the_old_folder_comes_back_if_the_new_one_cannot_take_its_place(
+    written: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whatever interrupts the exchange."""
+    folder = written()
+    before = (folder / "table.csv").read_bytes()
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        written(checks=())
+    assert (folder / "table.csv").read_bytes() == before
+    assert [f.name for f in tmp_path.iterdir()] == ["out"]
+
+
+def test_points_without_a_place_on_the_axes_are_named_and_not_drawn(
+    written: Callable[..., Path],
+) -> None:
+    """Zero on a logarithmic axis; the rest of the curve is drawn."""
+    curves = (
+        Curve("left", "none", np.array([0.0]), np.array([2.0])),
+        Curve("left", "some", np.array([1.0, 2.0]), np.array([0.0, 3.0])),
+        Curve("left", "all", np.array([1.0]), np.array([2.0])),
+    )
+    result = Result("t", "Figure 9", (), curves, log="xy")
+    assert len(result.undrawn) == 2
+    assert result.undrawn[0].startswith("left: none cannot be drawn")
+    assert "some (1 of 2 points)" in result.undrawn[1]
+    assert replace(result, log="").undrawn == ()
+    folder = written(curves=curves)
+    assert "none cannot be drawn" in (folder / "report.md").read_text(encoding="utf-8")
+
+
+def test_another_kind_has_another_folder(tmp_path: Path) -> None:
+    """Results of a kind given with --set do not replace those of the population's own."""
+    e = catalogue.parse("x", HEAD)
+    assert report.check_folder(e, e.request(), None).name == "x-zipf"
+    other = e.request(overrides=["population.kind=paper-iid"])
+    assert report.check_folder(e, other, None).name == "x-paper-iid"
+    with pytest.raises(ValueError, match="cannot be written"):
+        report.check_folder(e, e.request(), "/proc/none/x")
 
 
 def test_another_folder_is_left_alone(written: Callable[..., Path], tmp_path: Path) -> None:

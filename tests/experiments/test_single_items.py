@@ -42,6 +42,22 @@ def test_runs_scatter_around_the_expected_errors():
     assert (pair.clips == 2).all()
 
 
+def test_both_columns_have_the_same_noise():
+    """Where nothing is clipped and C is large, debiasing changes next to nothing in any run."""
+    users = poisson_users()
+    pair = compare(protocol_for(users, SETTINGS, clip=40), users, runs=5, seed=0)
+    np.testing.assert_allclose(pair.runs[0], pair.runs[1], rtol=1e-6)
+    other = compare(protocol_for(users, SETTINGS, clip=40), users, runs=5, seed=1)
+    assert not set(pair.runs[0]) & set(other.runs[0])
+
+
+def test_a_run_of_both_makes_one_choice():
+    users = poisson_users()
+    chosen = compare(protocol_for(users, SETTINGS), users, runs=5, seed=0)
+    assert chosen.clips.shape == (5,)
+    assert len(set(chosen.clips)) > 1
+
+
 def test_budgets_are_those_of_the_settings():
     users = poisson_users(50)
     chosen = protocol_for(users, SETTINGS)
@@ -90,6 +106,16 @@ def test_table2_on_made_up_items():
     assert len(result.curves) == 6
 
 
+@pytest.mark.parametrize(("clip", "told"), [(2, 0), (60, 3)])
+def test_table2_says_where_its_columns_cannot_differ(clip, told):
+    what = experiment("table2")
+    sets = [f"clips=[{clip}, {clip}, {clip}]"]
+    result = what.run(what.request(population="zipf", quick=True, overrides=sets))
+    ratios = [c.ours for c in result.checks if c.quantity == "debiasing / clipping"]
+    assert sum(abs(r - 1) < 1e-3 for r in ratios) == told
+    assert sum("cannot differ" in n for n in result.notes) == told
+
+
 def test_table2_on_tweets_compares_with_the_papers_numbers(tmp_path):
     rng = np.random.default_rng(0)
     words = np.array(["the", "today", "you", "cat"])
@@ -98,6 +124,10 @@ def test_table2_on_tweets_compares_with_the_papers_numbers(tmp_path):
     data = tweets(tmp_path / "tweets.csv", rows)
     result = what.run(what.request(population="sentiment140", data=data, quick=True))
     paper = {(c.setting, c.quantity): c.paper for c in result.checks if c.paper is not None}
+    assert not any(c.judged for c in result.checks if c.paper is not None)
+    assert any("60 users" in n for n in result.not_judged)
+    claims = [c for c in result.checks if "performs better" in c.claim]
+    assert [c.high for c in claims] == [0.99] * 3
     assert paper == {
         ("the", "clipping"): 0.0289, ("the", "debiasing"): 0.0257,
         ("today", "clipping"): 0.0381, ("today", "debiasing"): 0.0155,
