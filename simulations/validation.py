@@ -166,9 +166,7 @@ def _adaptive() -> Iterator[Setting]:
     )
     yield _histogram("n=3000 d=200 eps=1.1 replace, discrete", laplace, some, 600, 0.02)
     few = _shoppers(rng, n_users=1000, d=100, mean=20)
-    edge = AdaptiveHistogram(
-        few.vocabulary, epsilon=1.1, delta=1e-6, threshold="em-interval", clip_max=64.0
-    )
+    edge = AdaptiveHistogram(few.vocabulary, epsilon=1.1, delta=1e-6, clip_max=64.0)
     yield _histogram("EDGE n=1000 d=100 eps=1.1 (M below the choice)", edge, few, 1000, 0.02)
 
 

@@ -56,10 +56,11 @@ class AdaptiveHistogram(DomainHistogram):
     delta_choice : float, optional
         Part of delta for the choice. Default: half for rules with Gaussian noise, otherwise 0.
     threshold : str
-        Rule that chooses C. One round and no delta: "em-slope" (default), "em-interval" (better
-        where users are alike), "em-quantile", "output-perturbation". Linear, for Gaussian noise:
-        "slope-curve" (one round), "dp-sgd", "adaptive-quantile", "huang-quantile" (many rounds).
-        As printed: "dp-sgd-paper", "output-perturbation-paper".
+        Rule that chooses C. One round and no delta: "em-slope" (default), "em-slope-point" (a
+        little better in large populations, far worse in small ones), "em-quantile",
+        "output-perturbation". Linear, for Gaussian noise: "slope-curve" (one round), "dp-sgd",
+        "adaptive-quantile", "huang-quantile" (many rounds). As printed: "dp-sgd-paper",
+        "output-perturbation-paper".
     clip_min, clip_max : float
         Public ends of the search, in counts. A user who has any item has norm 1 at least.
     sparsity : int, optional

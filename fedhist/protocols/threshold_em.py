@@ -1,20 +1,21 @@
 """Thresholds by the exponential mechanism: one round, no delta; "em-slope" is the default.
 
-The exact sums S(C_k) over a geometric grid are scored by their distance from a level L, and a grid
-point is drawn with P(C_k) ~ exp(-epsilon' |S(C_k) - L| / (2 R)). Adding, removing, zeroing out or
-replacing a user changes each S(C_k) by at most R, because with and without the change the user's
-part lies in [0, R]; hence every score, and the choice is epsilon'-DP under every adjacency. The
-factor 2 is needed: one user can raise some scores by R and lower others by R.
+The exact sums S(C_k) over a geometric grid are compared with a level L, and a grid point is drawn
+with P(C_k) ~ exp(-epsilon' gap_k / (2 R)). For "em-slope" the gap is the distance of L from the
+interval [S(C_k), S(C_{k-1})] that the point closes; for "em-slope-point" it is |S(C_k) - L|;
+"em-quantile" takes intervals of counts of users. Adding, removing, zeroing out or replacing a user
+changes each S(C_k) by at most R, because with and without the change the user's part lies in
+[0, R]; hence every gap, and the choice is epsilon'-DP under every adjacency. The factor 2 is
+needed: one user can raise some gaps by R and lower others by R.
 
-The drawn point has |S(C) - L| <= min + 2 R ln(K / beta) / epsilon' with probability 1 - beta. A
-level M below that error cannot be told from the empty tail, where S = 0 for however large a C, and
+The drawn point has gap <= min + 2 R ln(K / beta) / epsilon' with probability 1 - beta. A level M
+below that error cannot be told from the empty tail, where S = 0 for however large a C, and
 thresholds there add the most noise. So the level is M, but at least that error for beta = 0.02.
 
-Where users are alike, S falls by a jump, and all grid points above it score -L: a C far above
-every norm is as likely as the first. "em-interval" scores the interval [S(C_k), S(C_{k-1})] in
-place of its lower end, so that the point just above the jump is right, for at most a percent or
-two elsewhere; "em-quantile" does the same with counts of users. Norms count as c_max at most, so
-that users beyond the grid ask for all of it.
+Where users are alike or few, S falls by jumps, and all grid points above the last one have the gap
+L by points: a C far above every norm is as likely as the first. By intervals the point just above a
+jump is right, and one gap is always 0, for at most a percent or two of error where S is smooth.
+Norms count as c_max at most, so that users beyond the grid ask for all of it.
 
 References
 ----------
@@ -72,21 +73,21 @@ class Aim:
 
 
 def slope_aim(task: ThresholdTask) -> Aim:
-    """Look for S(C) = M in the sum of slopes; for norm 1 every slope is 1."""
+    """Look for the C at which the sum of slopes falls past M; for norm 1 every slope is 1."""
     return _aim(task, task.radius if task.norm == 2 else 0.0)
 
 
-def interval_aim(task: ThresholdTask) -> Aim:
-    """Look for the C at which the sum of slopes falls past M."""
-    return _aim(task, task.radius if task.norm == 2 else 0.0, interval=True)
+def point_aim(task: ThresholdTask) -> Aim:
+    """Look for a C at which the sum of slopes is M."""
+    return _aim(task, task.radius if task.norm == 2 else 0.0, interval=False)
 
 
 def rank_aim(task: ThresholdTask) -> Aim:
     """Look for the first threshold that at most M users exceed."""
-    return _aim(task, 0.0, interval=True)
+    return _aim(task, 0.0)
 
 
-def _aim(task: ThresholdTask, radius: float, interval: bool = False) -> Aim:
+def _aim(task: ThresholdTask, radius: float, interval: bool = True) -> Aim:
     error = (radius or 1.0) * safe_rank(0.0, len(task.grid), task.epsilon)
     if task.mass >= error:
         return Aim(radius, task.mass, interval)
@@ -102,20 +103,20 @@ def _aim(task: ThresholdTask, radius: float, interval: bool = False) -> Aim:
 
 AIMS: Mapping[str, Callable[[ThresholdTask], Aim]] = {
     "em-slope": slope_aim,
-    "em-interval": interval_aim,
+    "em-slope-point": point_aim,
     "em-quantile": rank_aim,
 }
 """The rules of this file by name, and what they look for."""
 
 
 def search_slope(task: ThresholdTask, server: Curator) -> Search:
-    """Choose C with S(C) near the level."""
+    """Choose the C at which S falls past the level."""
     return _search(task, server, slope_aim(task), "em-slope")
 
 
-def search_interval(task: ThresholdTask, server: Curator) -> Search:
-    """Choose the C at which S falls past the level."""
-    return _search(task, server, interval_aim(task), "em-interval")
+def search_point(task: ThresholdTask, server: Curator) -> Search:
+    """Choose a C with S(C) near the level."""
+    return _search(task, server, point_aim(task), "em-slope-point")
 
 
 def search_quantile(task: ThresholdTask, server: Curator) -> Search:
@@ -153,12 +154,12 @@ RULES = (
         source="exponential mechanism on the slope of the error; after Liu et al. 2023, Thm 4.3",
     ),
     ThresholdRule(
-        name="em-interval",
-        search=search_interval,
+        name="em-slope-point",
+        search=search_point,
         needs_delta=False,
         norms=(1, 2),
         rounds=lambda task: 1,
-        source="exponential mechanism on the slope of the error, scored by intervals",
+        source="exponential mechanism on the slope of the error, scored by points",
     ),
     ThresholdRule(
         name="em-quantile",

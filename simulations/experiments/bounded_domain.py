@@ -37,7 +37,7 @@ C_STAR, BEST, M_QUANTILE = "C* (not private)", "best C (not private)", "M-quanti
 DP_QUANTILE, DP_SGD, DP_SGD_D = "DP-M-quantile", "DP-SGD, s = 0.1 d", "DP-SGD, s = d"
 OUTPUT, OUTPUT_FIXED = "output pert., C_m = DP-M-quantile", "output pert., C_m fixed"
 OUTPUT_OURS = "output pert., corrected, C_m fixed (ours)"
-EM, EM_INTERVAL, CURVE = "em-slope (ours)", "em-interval (ours)", "slope-curve (ours)"
+EM_POINT, EM, CURVE = "em-slope-point (ours)", "em-slope (ours)", "slope-curve (ours)"
 
 RULES: Mapping[str, tuple[str, bool]] = {
     DP_QUANTILE: ("adaptive-quantile", False),
@@ -46,8 +46,8 @@ RULES: Mapping[str, tuple[str, bool]] = {
     OUTPUT: ("output-perturbation-paper", False),
     OUTPUT_FIXED: ("printed-output", False),
     OUTPUT_OURS: ("output-perturbation", False),
+    EM_POINT: ("em-slope-point", False),
     EM: ("em-slope", False),
-    EM_INTERVAL: ("em-interval", False),
     CURVE: ("slope-curve", False),
 }
 """Rule of each private method, and whether its slopes are left uncut (s = d)."""

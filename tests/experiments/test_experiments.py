@@ -338,7 +338,7 @@ def test_the_choice_is_that_of_a_whole_run(users: Users, method: str) -> None:
     assert s.index.choose(s.protocol(method), 11) == estimate.public["clip"]
 
 
-@pytest.mark.parametrize("method", [bounded.EM, bounded.EM_INTERVAL])
+@pytest.mark.parametrize("method", [bounded.EM_POINT, bounded.EM])
 def test_the_law_of_a_choice_is_that_of_its_draws(users: Users, method: str) -> None:
     """Chi-square of 2,000 draws: a correct program fails with probability 1e-6 for each method."""
     s = setting(users)
@@ -357,9 +357,9 @@ def test_the_law_of_a_choice_is_that_of_its_draws(users: Users, method: str) -> 
 def test_an_exact_law_replaces_the_repeats(users: Users) -> None:
     """The mean loss is the mixture over it; it has no error and needs no repeats."""
     s = setting(users)
-    found = s.measure((bounded.EM, bounded.DP_SGD))
-    clips, p = s.law(bounded.EM)
-    mean, error = found.summary(bounded.EM)
+    found = s.measure((bounded.EM_POINT, bounded.DP_SGD))
+    clips, p = s.law(bounded.EM_POINT)
+    mean, error = found.summary(bounded.EM_POINT)
     assert mean == pytest.approx(float(p @ s.losses_at(clips)))
     assert error is None
     assert found.summary(bounded.DP_SGD)[1] is not None
@@ -481,7 +481,7 @@ def test_a_rule_that_spends_too_much_is_stopped(users: Users) -> None:
 
     s = setting(users)
     with pytest.raises(BudgetExceeded, match=r"the guarantee allows 0\.1"):
-        s.index.search(greedy, s.protocol(bounded.EM).task, lambda i: SimulatedNoise(1, i))
+        s.index.search(greedy, s.protocol(bounded.EM_POINT).task, lambda i: SimulatedNoise(1, i))
 
 
 def test_domains_that_are_too_large_are_left_out_and_named(tmp_path: Path) -> None:

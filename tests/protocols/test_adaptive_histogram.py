@@ -205,7 +205,7 @@ MEASURED = [
     {},
     {"delta": 0.0},
     {"delta": 0.0, "adjacency": REPLACE, "discrete": True, "threshold": "em-quantile"},
-    {"discrete": True, "threshold": "em-interval", "nonneg": False},
+    {"discrete": True, "threshold": "em-slope", "nonneg": False},
 ]
 
 
@@ -227,7 +227,7 @@ def test_error_is_what_is_measured(parts):
     ("n", "d", "delta", "most"),
     [(20000, 1000, 1e-6, 1.05), (20000, 100, 1e-6, 1.15), (5000, 200, 0.0, 1.15)],
 )
-@pytest.mark.parametrize("name", ["em-slope", "em-interval"])
+@pytest.mark.parametrize("name", ["em-slope-point", "em-slope"])
 def test_choice_costs_little(n, d, delta, most, name):
     """Expected error over that of the best threshold at the budget of the release; no chance."""
     users = heavy_users(n, d)
@@ -241,7 +241,7 @@ def test_raised_level_helps():
     """M below the error of its choice: aiming at M itself would triple the error here."""
     users = heavy_users(20000, 100)
     p = AdaptiveHistogram(users.vocabulary, 1.1, 1e-6, sparsity=100)
-    assert p.task.mass < AIMS["em-slope"](p.task).level
+    assert p.task.mass < AIMS["em-slope-point"](p.task).level
     clips = p.task.grid
     tails = tail_sums(users, p.domain, clips, 2, p.radius)
     as_is = em_probabilities(tails, p.task.mass, p.radius, p.task.epsilon)
@@ -252,11 +252,11 @@ def test_raised_level_helps():
 
 def test_identical_users_cost_little_with_intervals():
     users = users_of([[30 if j == i % 50 else 0 for j in range(50)] for i in range(4000)], 50)
-    p = AdaptiveHistogram(users.vocabulary, 1.1, 1e-6, threshold="em-interval")
+    p = AdaptiveHistogram(users.vocabulary, 1.1, 1e-6, threshold="em-slope")
     best = p.at(30.0)
     least = expected_l1(best.noise, np.zeros(50), p.truth(users))
     assert p.error(users).expected < 1.25 * least
-    assert replace(p, threshold="em-slope").error(users).expected > 4 * least
+    assert replace(p, threshold="em-slope-point").error(users).expected > 4 * least
 
 
 def test_error_of_other_rules_is_that_of_c_star():

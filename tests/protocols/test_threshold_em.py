@@ -108,7 +108,7 @@ def test_law_by_hand(name):
         gaps, unit = [30 - 3, 30 - 2, 30 - 0], 1.0
     else:
         gaps, unit = [30 - 3.4, 30 - 2.4, 30 - 0], 1.2
-    if name != "em-slope":  # by intervals, the last one ending at 0
+    if name != "em-slope-point":  # by intervals, the last one ending at 0
         gaps = [0, *gaps[:-1]]
     weights = np.exp([-1.5 * g / (2 * unit) for g in gaps])
     assert law(name, public, users) == pytest.approx(weights / weights.sum(), rel=1e-5)
@@ -161,7 +161,7 @@ def test_no_smaller_epsilon_would_do(name, radius):
     With intervals one threshold always scores 0: it takes many others that rise to outweigh it.
     """
     epsilon = 2.0
-    top, per_octave = (4.0, 1) if name == "em-slope" else (2.0**20, 8)
+    top, per_octave = (4.0, 1) if name == "em-slope-point" else (2.0**20, 8)
     public = task(mass=0.0, radius=radius, ends=(1.0, top), epsilon=epsilon, per_octave=per_octave)
     unit = 1.0 if name == "em-quantile" else radius
     above = math.ceil(AIMS[name](public).level / unit)
@@ -229,7 +229,7 @@ def test_nobody_above_the_lower_end(name, norm, records):
     public = task(norm=norm)
     p = law(name, public, users_of(records))
     assert np.isfinite(p).all()
-    if name != "em-slope":
+    if name != "em-slope-point":
         assert p[0] > 0.999  # the right answer: the first threshold clips nobody
     else:
         assert p == pytest.approx(np.full(len(p), 1 / len(p)))
@@ -267,9 +267,9 @@ def test_one_huge_outlier_moves_nothing(name):
 
 
 def test_identical_users_need_intervals():
-    """All norms 10: em-slope is blind above 10, em-interval takes the first threshold there."""
+    """All norms 10: em-slope-point is blind above 10, em-slope takes the first threshold there."""
     users, public = users_of([[10, 0]] * 1000), task(mass=50.0, ends=(1.0, 1000.0), epsilon=1.0)
     first = int(np.searchsorted(public.grid, 10.0))
-    assert law("em-interval", public, users)[first] > 0.9999
-    plain = law("em-slope", public, users)
+    assert law("em-slope", public, users)[first] > 0.9999
+    plain = law("em-slope-point", public, users)
     assert plain[first:] == pytest.approx(np.full(len(plain) - first, 1 / (len(plain) - first)))
