@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import ClassVar, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,6 +20,7 @@ from fedhist.errors import BudgetExceeded
 from fedhist.journal import Journal
 from fedhist.keys import Keys
 from fedhist.ledger import Ledger
+from fedhist.noise_source import Noise, NoiseSource, Shape
 from fedhist.privacy import (
     Release,
     approximate,
@@ -33,6 +33,7 @@ from fedhist.privacy import (
     zcdp_rho,
 )
 from fedhist.query import Array, Keyed
+from fedhist.samplers import Sampler
 from fedhist.unknown_keys import (
     key_threshold,
     laplace_key_threshold,
@@ -41,45 +42,11 @@ from fedhist.unknown_keys import (
     unpack_keyed,
 )
 
-Shape = tuple[int, ...]
+__all__ = ["KEY_NOISES", "Curator", "KeyNoise", "Noise", "NoiseSource", "Shape"]
+
 KeyNoise = Literal["discrete", "laplace"]
 KEY_NOISES = get_args(KeyNoise)
-
-
-class NoiseSource(ABC):
-    """Noise for one draw, in one of two grades; the Curator's only randomness.
-
-    Class attributes
-    ----------------
-    grade : str
-        "simulated" (NumPy, seeded, fast) or "secure" (exact integer samplers, no seed).
-    """
-
-    grade: ClassVar[str]
-
-    @abstractmethod
-    def laplace(self, shape: Shape, scale: float) -> NDArray[np.float64]:
-        """Draw Laplace noise with density exp(-|x| / scale) / (2 scale)."""
-
-    @abstractmethod
-    def gaussian(self, shape: Shape, std: float) -> NDArray[np.float64]:
-        """Draw centred Gaussian noise."""
-
-    @abstractmethod
-    def discrete_laplace(self, shape: Shape, scale: float) -> NDArray[np.int64]:
-        """Draw integers with P(k) proportional to exp(-|k| / scale)."""
-
-    @abstractmethod
-    def discrete_gaussian(self, shape: Shape, std: float) -> NDArray[np.int64]:
-        """Draw integers with P(k) proportional to exp(-k^2 / (2 std^2))."""
-
-    @abstractmethod
-    def exponential(self, logits: NDArray[np.float64]) -> int:
-        """Draw an index with probability proportional to exp(logits)."""
-
-
-Noise = Callable[[int], NoiseSource]
-"""Makes the noise source of draw number ``index``."""
+_BLOCK = 1 << 20  # scores that are weighed at a time
 
 
 class Curator:
@@ -144,19 +111,35 @@ class Curator:
         cost = gaussian(multiplier, epsilon, delta) if multiplier else approximate(epsilon, delta)
         return self._release(label, cost, lambda n: x + n.gaussian(x.shape, std) if std else x)
 
+    def sample(self, sampler: Sampler, *, label: str) -> Array:
+        """Release one draw of a sampler, at the cost that it states."""
+        return self._release(label, sampler.release, lambda n: sampler.draw(n.generator()))
+
     def gaussian_zcdp(
-        self, value: ArrayLike, *, l2_sensitivity: float, rho: float, label: str = "gaussian-zcdp"
-    ) -> NDArray[np.float64]:
+        self,
+        value: ArrayLike,
+        *,
+        l2_sensitivity: float,
+        rho: float,
+        discrete: bool = False,
+        label: str = "gaussian-zcdp",
+    ) -> Array:
         """Release value + Gaussian noise of std l2_sensitivity / sqrt(2 rho): rho-zCDP.
 
         For scripts that split a zCDP budget over many rounds; ``zcdp_rho`` gives the whole one.
+        ``discrete``: integer noise on integers.
         """
-        x = np.asarray(value, dtype=np.float64)
+        x: Array = _integers(value) if discrete else np.asarray(value, dtype=np.float64)
         if not rho > 0:
             raise ValueError(f"rho must be positive, got {rho}")
         std = _size(l2_sensitivity, math.sqrt(0.5 / rho))
         cost = zcdp(rho, math.inf, 0.0)
-        return self._release(label, cost, lambda n: x + n.gaussian(x.shape, std) if std else x)
+
+        def draw(n: NoiseSource) -> Array:
+            some = n.discrete_gaussian if discrete else n.gaussian
+            return np.asarray(x + some(x.shape, std) if std else x)
+
+        return self._release(label, cost, draw)
 
     def gaussian_series(
         self,
@@ -254,13 +237,46 @@ class Curator:
         s = np.asarray(scores, dtype=np.float64)
         if s.ndim != 1 or not len(s) or not np.isfinite(s).all():
             raise ValueError(f"scores must be a finite vector, got shape {s.shape}: {s[:5]}")
-        check_budget(epsilon)
-        if not 0 < sensitivity < math.inf:
-            raise ValueError(f"sensitivity must be positive and finite, got {sensitivity}")
-        if math.isinf(epsilon):
+        weigh = _weight(sensitivity, epsilon)
+        if weigh == math.inf:
             return int(self._release(label, bounded_range(epsilon), lambda n: int(np.argmax(s))))
-        logits = (s - s.max()) * (epsilon / (2 * sensitivity))
+        logits = (s - s.max()) * weigh
         return int(self._release(label, bounded_range(epsilon), lambda n: n.exponential(logits)))
+
+    def exponential_rows(
+        self,
+        scores: ArrayLike,
+        *,
+        sensitivity: float,
+        epsilon_each: float,
+        changed: int,
+        label: str = "exponential-rows",
+    ) -> NDArray[np.int64]:
+        """Release one index per row of scores (k, d): k exponential mechanisms, paid for together.
+
+        One user changes at most ``changed`` of the rows, whichever they are, and in those no score
+        by more than ``sensitivity``. The other rows' laws stay as they are, so ``changed``
+        mechanisms compose: (changed epsilon_each)-DP and, each having bounded range,
+        (changed epsilon_each^2 / 8)-zCDP.
+        """
+        s = np.asarray(scores, dtype=np.float64)
+        if s.ndim != 2 or not s.size or not np.isfinite(s).all():
+            raise ValueError(f"scores must be a finite (k, d) matrix, got shape {s.shape}")
+        if not 1 <= changed <= len(s):
+            raise ValueError(f"changed must lie in [1, {len(s)} rows], got {changed}")
+        weigh, one = _weight(sensitivity, epsilon_each), bounded_range(epsilon_each)
+        cost = Release(changed * one.epsilon, 0.0, changed * one.rho)
+        step = max(1, _BLOCK // s.shape[1])
+
+        def draw(n: NoiseSource) -> Array:
+            if weigh == math.inf:
+                return np.asarray(np.argmax(s, axis=1))
+            blocks = [s[i : i + step] for i in range(0, len(s), step)]
+            return np.concatenate(
+                [n.exponential_rows((b - b.max(axis=1, keepdims=True)) * weigh) for b in blocks]
+            )
+
+        return np.asarray(self._release(label, cost, draw), dtype=np.int64)
 
     def threshold(
         self,
@@ -339,6 +355,14 @@ class Curator:
 def _scale(l1_sensitivity: float, epsilon: float) -> float:
     check_budget(epsilon)
     return _size(l1_sensitivity, 1 / epsilon)
+
+
+def _weight(sensitivity: float, epsilon: float) -> float:
+    """Logits per unit of score: epsilon / (2 sensitivity)."""
+    check_budget(epsilon)
+    if not 0 < sensitivity < math.inf:
+        raise ValueError(f"sensitivity must be positive and finite, got {sensitivity}")
+    return epsilon / (2 * sensitivity)
 
 
 def _size(sensitivity: float, multiplier: float) -> float:

@@ -14,14 +14,15 @@ References
 from __future__ import annotations
 
 import math
+import secrets
 from typing import Any, ClassVar
 
 import numpy as np
 import opendp.prelude as dp
 from numpy.typing import NDArray
 
-from fedhist.curator import NoiseSource, Shape
 from fedhist.mixing import MASK64, digest64
+from fedhist.noise_source import NoiseSource, Shape
 
 INTEGER = "i64"
 """OpenDP's integer type; its default for Python's int has 32 bits and saturates."""
@@ -99,6 +100,17 @@ class SimulatedNoise(NoiseSource):
         """Draw an index with probability ~ exp(logits), by the Gumbel-max trick."""
         return int(np.argmax(_checked_logits(logits) + self._rng.gumbel(size=len(logits))))
 
+    def generator(self) -> np.random.Generator:
+        """Return the seeded generator of this draw."""
+        return self._rng
+
+    def exponential_rows(self, logits: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Draw one index per row, by the Gumbel-max trick over the whole matrix."""
+        x = np.asarray(logits, dtype=np.float64)
+        if x.ndim != 2 or not x.size or not np.isfinite(x.max(axis=1)).all():
+            raise ValueError(f"logits must be (k, d) with finite row maxima, got {logits}")
+        return np.asarray(np.argmax(x + self._rng.gumbel(size=x.shape), axis=1), dtype=np.int64)
+
 
 class SecureNoise(NoiseSource):
     """OpenDP's exact samplers on system entropy; integer-valued noise only, never seeded."""
@@ -137,6 +149,14 @@ class SecureNoise(NoiseSource):
             domain, dp.linf_distance(T=float), dp.zero_concentrated_divergence(), scale=1.0
         )
         return int(possible[choose(scores[possible].tolist())])
+
+    def generator(self) -> np.random.Generator:
+        """Return a generator with a key of 128 bits of system entropy, new for every call.
+
+        For samplers whose law is no noise on integers. They draw in doubles, so that probabilities
+        are right up to rounding (relative 2^-50), and must release values on a public grid.
+        """
+        return np.random.Generator(np.random.Philox(key=secrets.randbits(128)))
 
     @staticmethod
     def _integers(make: Any, metric: Any, shape: Shape, scale: float) -> NDArray[np.int64]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -19,12 +20,16 @@ from fedhist.protocol import Protocol
 from fedhist.protocols import (
     AdaptiveHistogram,
     BoundedHistogram,
+    Distribution,
     Mean,
     PoissonCounts,
+    RaggedDistribution,
     UnboundedHistogram,
+    UserLevelErm,
 )
 from fedhist.users import Users
 from server.theory_mean import exact_two_stage_mse, one_stage_mse
+from simulations.populations import population
 from simulations.run import Options, execute
 
 Z99 = 2.5758
@@ -103,7 +108,19 @@ def settings(protocol: str | None = None) -> list[Setting]:
     ValueError
         If there is none for a protocol of that name.
     """
-    every = [*_histograms(), *_adaptive(), *_poisson(), *_unbounded(), *_means()]
+    from simulations.validation_few_users import few_users  # it needs this module's Setting
+
+    every = [
+        *_histograms(),
+        *_adaptive(),
+        *_poisson(),
+        *_unbounded(),
+        *_distributions(),
+        *_ragged(),
+        *_means(),
+        *few_users(),
+        *_erm(),
+    ]
     found = [s for s in every if protocol in (None, s.protocol)]
     if not found:
         names = ", ".join(dict.fromkeys(s.protocol for s in every))
@@ -204,6 +221,59 @@ def _unbounded() -> Iterator[Setting]:
     yield _histogram("EDGE n=60 eps=2 C=4 (hardly anything appears)", edge, few, 1000)
 
 
+def _distributions() -> Iterator[Setting]:
+    def users_with(k: int, m: int, n: int, exponent: float) -> Users:
+        p = np.arange(1, k + 1) ** -exponent
+        counts = rng.multinomial(m, p / p.sum(), n)
+        user, item = np.nonzero(counts)
+        keys = Keys.of([f"symbol-{j:04d}" for j in range(k)])
+        return Users.from_counts(np.arange(n), user, item, counts[user, item], keys)
+
+    def learn(users: Users, m: int, mechanism: str, epsilon: float = 1.0) -> Distribution:
+        n, delta = len(users), 1e-6
+        return Distribution(
+            users.vocabulary, epsilon, m, n, delta, mechanism, project=mechanism == "ks"
+        )
+
+    rng = np.random.default_rng(2020)
+    some = users_with(100, 10, 2000, 1.0)
+    yield _histogram("k=100 m=10 n=2000 eps=1 Laplace", learn(some, 10, "laplace"), some, 300)
+    single = learn(some, 10, "one-item", 4.0)
+    yield _histogram("k=100 m=10 n=2000 eps=4 one item", single, some, 300)
+    many = users_with(400, 20, 3000, 0.5)
+    rare = learn(many, 20, "presence")
+    yield _histogram("k=400 m=20 n=3000 eps=1 presence", rare, many, 300, 0.02)
+    long = users_with(20, 300, 2000, 0.5)
+    yield _histogram("k=20 m=300 n=2000 eps=1 KS scores", learn(long, 300, "ks"), long, 100, 0.25)
+    fewer = users_with(20, 300, 300, 0.5)
+    near = learn(fewer, 300, "ks")
+    yield _histogram("k=20 m=300 n=300 eps=1 KS, 1.6 floors", near, fewer, 400, 0.3)
+    edge = users_with(50, 8, 40, 0.5)
+    label = "EDGE k=50 m=8 n=40 eps=1 presence (noise beyond the users)"
+    yield _histogram(label, learn(edge, 8, "presence"), edge, 600, 0.02)
+
+
+def _ragged() -> Iterator[Setting]:
+    def users_with(n: int, d: int, mean: float) -> Users:
+        sizes, weights = rng.geometric(1 / mean, n), np.arange(1, d + 1) ** -0.5
+        user = np.repeat(np.arange(n), sizes)
+        item = rng.choice(d, size=len(user), p=weights / weights.sum())
+        keys = Keys.of([f"word-{j:03d}" for j in range(d)])
+        return Users.from_counts(np.arange(n), user, item, np.ones(len(user), np.int64), keys)
+
+    # predictions take sampling as normal, and leave out that projection raises rare symbols
+    rng = np.random.default_rng(2028)
+    some = users_with(4000, 50, 12)
+    presence = RaggedDistribution(some.vocabulary, 2.0, 1e-6, 128, 4000, mechanism="presence")
+    yield _histogram("n=4000 k=50 mean m=12 eps=2 presence", presence, some, 100, 0.1)
+    many = users_with(20_000, 10, 100)
+    select = RaggedDistribution(many.vocabulary, 2.0, 1e-6, 1000, 20_000, mechanism="ks")
+    yield _histogram("n=20000 k=10 mean m=100 eps=2 ks", select, many, 100, 0.2)
+    few = users_with(500, 20, 12)
+    edge = RaggedDistribution(few.vocabulary, 2.0, 1e-6, 128, adjacency="add-remove-user")
+    yield _histogram("EDGE n=500 k=20 mean m=12 eps=2, n private", edge, few, 200, 0.15)
+
+
 def _shoppers(rng: np.random.Generator, n_users: int, d: int, mean: float) -> Users:
     """Make users with geometric sizes and Zipf items."""
     sizes = rng.geometric(1 / mean, n_users)
@@ -258,3 +328,34 @@ def _mean(label: str, protocol: Mean, repeats: int, width: float) -> Setting:
         return protocol.loss(estimate.value, np.array([THETA]))
 
     return Setting(protocol.name, label, "mse", repeats, (1 - width, 1 + width), predict, once)
+
+
+def _erm() -> Iterator[Setting]:
+    def fit(n: int, **more: Any) -> UserLevelErm:
+        shape = {"smoothness": 1.2, "strong_convexity": 0.8, "steps": 10, **more}
+        return UserLevelErm(1.0, 1e-6, n, 10, 3.0, 5.0, 0.8, **shape)
+
+    yield _descent("n=2000 d=10 m=20 eps=1 tracked", fit(2000))
+    fixed = fit(2000, oracle="fixed", discrete=True)
+    yield _descent("n=2000 d=10 m=20 eps=1 fixed, discrete", fixed)
+    average = fit(2000, iterate="average", steps=20)
+    yield _descent("n=2000 d=10 m=20 eps=1 tracked, average", average)
+    # clips follow noisy moves here, of which the prediction knows the mean square only
+    yield _descent("EDGE n=400 d=10 m=20 eps=1 (noise as long as r)", fit(400), width=0.25)
+
+
+def _descent(label: str, protocol: UserLevelErm, width: float = 0.1) -> Setting:
+    n, d, repeats = protocol.n_users, protocol.d, 400
+    spec = population("regression", n_users=n, samples_per_user=20, dimension=d, noise=0.5)
+    users = spec.load().users
+    best = protocol.truth(users)
+
+    def once(seed: int) -> float:
+        estimate = execute(protocol, users, Options(seed=seed)).estimate
+        return protocol.loss_of(estimate, users, best)
+
+    def predict() -> float:
+        return protocol.error(users).expected
+
+    band = (1 - width, 1 + width)
+    return Setting(protocol.name, label, "excess risk", repeats, band, predict, once)

@@ -17,7 +17,17 @@ from typing import Any
 
 from simulations.benchmarks.measuring import Result
 
-NAMES = ("messages", "million-users", "votes", "scaling", "kernels", "randclip", "contributions")
+NAMES = (
+    "messages",
+    "million-users",
+    "votes",
+    "scaling",
+    "kernels",
+    "randclip",
+    "contributions",
+    "few-users",
+    "selection",
+)
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 PACKAGES = ("fedhist", "flwr", "ray", "numpy", "numba")
 
@@ -26,11 +36,13 @@ def measure(name: str, *, quick: bool = False, rivals: str = "") -> Result:
     """Run one benchmark in this process; see :func:`run_benchmarks`."""
     from simulations.benchmarks import (
         contributions,
+        few_users,
         kernels,
         messages,
         million,
         randclip,
         scaling,
+        selection,
         votes,
     )
 
@@ -42,6 +54,8 @@ def measure(name: str, *, quick: bool = False, rivals: str = "") -> Result:
         "kernels": lambda: kernels.measure(quick=quick),
         "randclip": lambda: randclip.measure(quick=quick),
         "contributions": lambda: contributions.measure(quick=quick),
+        "few-users": lambda: few_users.measure(quick=quick),
+        "selection": lambda: selection.measure(quick=quick),
     }
     logging.getLogger("flwr").setLevel(logging.WARNING)
     result = benchmarks[check_name(name)]()

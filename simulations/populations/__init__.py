@@ -19,6 +19,7 @@ from simulations.populations.gaussian import Gaussian
 from simulations.populations.paper_iid import PaperIid
 from simulations.populations.paper_non_iid import PaperNonIid
 from simulations.populations.paper_poisson import PaperPoisson
+from simulations.populations.regression import Regression
 from simulations.populations.samples import SampleFile
 from simulations.populations.sentiment140 import Sentiment140
 from simulations.populations.snap import Snap
@@ -41,6 +42,7 @@ KINDS: Mapping[str, type[PopulationSpec]] = MappingProxyType(
             Uniform,
             Gaussian,
             TwoPoint,
+            Regression,
         )
     }
 )

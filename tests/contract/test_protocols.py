@@ -60,11 +60,35 @@ MORE: dict[str, list[dict[str, Any]]] = {
         {"delta": 0.0, "grid": 1 / 64, "adjacency": "replace-user"},
         {"delta": 0.0},
     ],
+    "distribution": [
+        {"mechanism": "gaussian"},
+        {"mechanism": "gaussian", "mode": "paper", "discrete": False},
+        {"mechanism": "one-item", "delta": 0.0},
+        {"mechanism": "presence"},
+        {"mechanism": "presence-laplace"},
+        {"mechanism": "ks", "epsilon": 20.0},
+        {"mechanism": "sparse", "epsilon": 20.0},
+        {"mechanism": "phs", "mode": "paper"},
+    ],
+    "few-users-distribution": [{"method": "large-n", "samples_per_user": 100, "epsilon": 20.0}],
+    "few-users-mean": [
+        {"method": "blocks", "n_blocks": 2, "epsilon": 4.0},
+        {"method": "boosted", "n_runs": 3, "epsilon": 4.0},
+        {"method": "large-n", "epsilon": 16.0},
+        {"mode": "paper"},
+    ],
     "mean": [{"kind": "onebit"}, {"kind": "laplace"}, {"mode": "paper"}],
     "poisson-counts": [
         {"discrete": True, "adjacency": "replace-user"},
         {"clip": 32, "debias": False, "delta": 1e-6},
         {"domain": Keys.of(["rye", "chai", "お茶"]), "clip": 32, "delta": 1e-6, "discrete": True},
+    ],
+    "ragged-distribution": [
+        {"mechanism": "ks", "epsilon": 40.0},
+        {"mechanism": "phs", "epsilon": 60.0, "delta": 0.0},
+        {"delta": 0.0, "adjacency": "add-remove-user", "n_users": None},
+        {"mechanism": "auto", "median": "dyadic", "adjacency": "add-remove-user", "n_users": None},
+        {"mechanism": "auto", "median": "dyadic", "mode": "paper"},
     ],
     "unbounded-histogram": [
         {"clip": 8},
@@ -72,6 +96,12 @@ MORE: dict[str, list[dict[str, Any]]] = {
         {"threshold": "exact-range", "adjacency": "add-remove-user"},
         {"threshold": "ramp-fixed-range", "noise": "laplace"},
         {"threshold": "paper", "mode": "paper", "clip_max": 100},
+    ],
+    "user-level-erm": [
+        {"discrete": True},
+        {"oracle": "fixed", "ridge": 0.1, "curvature": 1.0, "iterate": "last"},
+        {"model": "logistic", "smoothness": 0.27, "strong_convexity": 0.1, "steps": 14},
+        {"oracle": "few-users", "steps": 8, "max_failed": 0.9},
     ],
 }
 
@@ -378,8 +408,11 @@ def test_packing_does_not_matter(protocol_name: str, configurations: list[Protoc
         for nodes in (2, 7, len(users)):
             many = walk(protocol, users, nodes=nodes)[0]
             assert_same_estimate(one, many, exact=exact)
-    if protocol_name in (UnboundedHistogram.name, PoissonCounts.name):  # integers, always
+    whole = UnboundedHistogram.name, PoissonCounts.name, "ragged-distribution", "distribution"
+    if protocol_name in whole:  # integers, always
         assert kinds == {True}
+    elif protocol_name in ("few-users-mean", "few-users-distribution"):  # real rows, always
+        assert kinds == {False}
     elif protocol_name in MORE:
         assert kinds == {True, False}
 
@@ -581,6 +614,14 @@ class CountingNoise:
             def exponential(self, logits: Any) -> int:
                 counting.drawn.append(index)
                 return source.exponential(logits)
+
+            def exponential_rows(self, logits: Any) -> Any:
+                counting.drawn.append(index)
+                return source.exponential_rows(logits)
+
+            def generator(self) -> np.random.Generator:
+                counting.drawn.append(index)
+                return source.generator()
 
         return Counted()
 

@@ -1,0 +1,125 @@
+"""A user's average gradient, clipped around a public centre: the client half of descent.
+
+One compiled walk over the samples, with no copy of them. A user's row depends on that user's own
+samples alone, to the last bit, in whatever batch it is computed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Literal, get_args
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from fedhist.errors import PopulationError
+from fedhist.users import Samples
+
+Floats = NDArray[np.float64]
+Model = Literal["least-squares", "logistic"]
+MODELS = get_args(Model)
+_IS_LOGISTIC: Mapping[str, bool] = MappingProxyType({"least-squares": False, "logistic": True})
+
+MARGIN = 1.0 - 2.0**-30
+"""Rows are shortened to this part of the clip, so that rounding never takes them beyond it."""
+
+
+def user_gradients(
+    samples: Samples, model: str, theta: Floats, centre: Floats, clip: float
+) -> Floats:
+    """Average each user's gradients, and clip the offset of the average from a centre.
+
+    A sample is d features x and a response y. The loss is (x theta - y)^2 / 2 for
+    "least-squares" and log(1 + exp(-s x theta)) for "logistic", where s = 1 for y = 1 and s = -1
+    for y = 0 and for y = -1.
+
+    Parameters
+    ----------
+    samples : Samples
+        With d + 1 columns, the response last.
+    model : {"least-squares", "logistic"}
+    theta, centre : (d,) float64
+    clip : float
+        Positive; inf clips nothing.
+
+    Returns
+    -------
+    (n, d) float64
+        Gradient minus centre, of l2 norm ``clip`` at most. Zero, which says that the gradient is
+        the centre, for a user without samples, with another label, or with a gradient that is not
+        finite.
+
+    Raises
+    ------
+    PopulationError
+        If the samples do not have d + 1 columns.
+
+    Examples
+    --------
+    >>> one = Samples(np.array([0, 1, 1]), np.array([[3.0, 4.0, 5.0]]))
+    >>> zero = np.zeros(2)
+    >>> user_gradients(one, "least-squares", zero, zero, np.inf)
+    array([[-15., -20.],
+           [  0.,   0.]])
+    """
+    d = len(theta)
+    if samples.values.shape[1] != d + 1:
+        raise PopulationError(
+            f"this needs samples of {d} features and a response, got "
+            f"{samples.values.shape[1]} columns"
+        )
+    out = np.zeros((len(samples.indptr) - 1, d))
+    _walk(samples.indptr, samples.values, _IS_LOGISTIC[model], theta, centre, float(clip), out)
+    return out
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _walk(
+    indptr: NDArray[np.int64],
+    values: Floats,
+    logistic: bool,
+    theta: Floats,
+    centre: Floats,
+    clip: float,
+    out: Floats,
+) -> None:
+    """Fill ``out``; it comes in as zeros."""
+    d = theta.shape[0]
+    for u in range(indptr.shape[0] - 1):
+        start, stop = indptr[u], indptr[u + 1]
+        usable = stop > start
+        for i in range(start, stop):
+            z = 0.0
+            for k in range(d):
+                z += values[i, k] * theta[k]
+            y = values[i, d]
+            if logistic:
+                if y != 1.0 and y != 0.0 and y != -1.0:
+                    usable = False
+                    break
+                s = 1.0 if y == 1.0 else -1.0
+                slope = -s / (1.0 + math.exp(s * z))
+            else:
+                slope = z - y
+            for k in range(d):
+                out[u, k] += slope * values[i, k]
+        most, total = 0.0, 0.0
+        if usable:
+            for k in range(d):
+                x = out[u, k] / (stop - start) - centre[k]
+                out[u, k] = x
+                total += abs(x)  # one entry that is not finite shows here
+                most = max(most, abs(x))
+        if not (usable and total < np.inf):
+            out[u, :] = 0.0
+        elif most > 0.0:
+            squares = 0.0
+            for k in range(d):
+                squares += (out[u, k] / most) ** 2  # in proportion, so that nothing overflows
+            size = most * math.sqrt(squares)
+            if size > clip * MARGIN:
+                for k in range(d):
+                    out[u, k] *= clip * MARGIN / size

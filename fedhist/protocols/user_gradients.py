@@ -1,0 +1,159 @@
+"""The query of descent: every user's average gradient, clipped around a public centre.
+
+References
+----------
+.. [1] Narayanan, Mirrokni & Esfandiari, "Tight and robust private mean estimation with few
+   users", ICML 2022, Appendix D.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clients.gradients import MODELS, user_gradients
+from fedhist.cohort import Cohort
+from fedhist.errors import WireError
+from fedhist.privacy import Trust
+from fedhist.query import Array, Bounds, Query, Report, Summary
+from fedhist.registry import register_query
+from fedhist.streams import Streams
+from fedhist.users import Users
+
+STEPS = 1 << 20
+"""Steps per clip in which discrete offsets are sent: integers, whose sums are exact."""
+
+ROUNDING = 1 + 1e-9
+NAME = "gradient"
+
+
+@register_query
+@dataclass(frozen=True, eq=False)
+class UserGradients(Query):
+    """Each user sends the clipped offset of its average gradient from a public centre.
+
+    Parameters
+    ----------
+    model : {"least-squares", "logistic"}
+        See :func:`clients.gradients.user_gradients`.
+    theta : (d,) float64
+        Where the gradients are taken: a released value.
+    centre : (d,) float64
+        What offsets are measured from: a released value.
+    clip : float
+        Bound on the l2 norm of an offset; inf clips nothing (not private).
+    discrete : bool
+        Send whole multiples of clip / 2^20, rounded towards zero.
+    keep_rows : bool
+        Keep every user's own row instead of the sum.
+    cohort : Cohort, optional
+
+    Privacy
+    -------
+    Whatever its record, a user's row lies in a ball of radius ``clip``. Under replacement the sum
+    therefore moves by at most the diameter, :attr:`l2_sensitivity`; antipodal users attain it. A
+    row that is rounded towards zero becomes no longer, so that the same holds in steps.
+    """
+
+    wire_name: ClassVar[str] = "user-gradients"
+    trust: ClassVar[Trust] = Trust.CENTRAL
+
+    model: str
+    theta: Array
+    centre: Array
+    clip: float
+    discrete: bool = False
+    keep_rows: bool = False
+    cohort: Cohort | None = None
+
+    def __post_init__(self) -> None:
+        if self.model not in MODELS:
+            raise ValueError(f"model must be one of {', '.join(MODELS)}, got {self.model!r}")
+        for name in ("theta", "centre"):
+            a = getattr(self, name)
+            if a.dtype != np.float64 or a.ndim != 1 or not a.size or not np.isfinite(a).all():
+                raise ValueError(f"{name} must be a finite float64 vector, got {a.dtype} {a}")
+            a = a.copy()
+            a.setflags(write=False)
+            object.__setattr__(self, name, a)
+        if self.theta.shape != self.centre.shape:
+            raise ValueError(f"centre has {len(self.centre)} entries, theta {len(self.theta)}")
+        if not self.clip > 0:
+            raise ValueError(f"clip must be positive, got {self.clip}")
+        if self.discrete and not 0 < self.unit < math.inf:
+            raise ValueError(f"a discrete clip must be finite and not tiny, got {self.clip}")
+        if self.discrete and self.keep_rows:
+            raise ValueError("rows are real-valued: discrete and keep_rows exclude each other")
+
+    @property
+    def unit(self) -> float:
+        """Value of one step; 1 for real offsets."""
+        return self.clip / STEPS if self.discrete else 1.0
+
+    @property
+    def most(self) -> float:
+        """Largest l2 norm of a row, as sent."""
+        return STEPS if self.discrete else self.clip
+
+    @property
+    def l2_sensitivity(self) -> float:
+        """Largest change of the sum, as sent, when one user is replaced."""
+        return 2 * self.most
+
+    # -- client half -----------------------------------------------------------------------------
+
+    def answer(self, users: Users, rng: Streams) -> Report:
+        """Send the offset; uses no randomness."""
+        rows = user_gradients(users.reals, self.model, self.theta, self.centre, self.clip)
+        if self.discrete:
+            return Report(users.ids, {NAME: np.trunc(rows / self.unit).astype(np.int64)})
+        return Report(users.ids, {NAME: rows})
+
+    # -- server half -----------------------------------------------------------------------------
+
+    def fold(self, report: Report) -> Summary:
+        """Add up, (d,), or keep the rows, (n, d)."""
+        rows = report.arrays[NAME]
+        if self.keep_rows:
+            return Summary(report.n_users, rows={NAME: rows.copy()}, ids=report.ids)
+        return Summary(report.n_users, {NAME: rows.sum(axis=0)})
+
+    def check(self, report: Report) -> None:
+        """Raise WireError unless every row has d entries and lies in the ball."""
+        if report.arrays.keys() != {NAME} or report.ragged:
+            raise WireError(f"{NAME!r} is expected, got {[*report.arrays]}")
+        rows = report.arrays[NAME]
+        self._limits((report.n_users, len(self.theta)), 1).check(NAME, rows)
+        self._check_norms(rows, self.most)
+
+    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
+        """No entry of a sum is larger than everybody's clip."""
+        if self.keep_rows:
+            return {NAME: self._limits((n_users, len(self.theta)), 1, "rows")}
+        return {NAME: self._limits((len(self.theta),), n_users)}
+
+    def check_summary(self, summary: Summary) -> None:
+        """Bound the norms as well."""
+        super().check_summary(summary)
+        if self.keep_rows:
+            self._check_norms(summary.rows[NAME], self.most)
+        elif summary.n_users:
+            self._check_norms(summary.sums[NAME][None], summary.n_users * self.most)
+
+    def _limits(self, shape: tuple[int, ...], n_users: int, part: str = "sums") -> Bounds:
+        most = n_users * self.most * ROUNDING if n_users else 0.0
+        return Bounds(shape, "i" if self.discrete else "f", -most, most, part)
+
+    def _check_norms(self, rows: Array, most: float) -> None:
+        size = np.linalg.norm(rows.astype(np.float64), axis=1).max(initial=0.0)
+        if size > most * ROUNDING:
+            raise WireError(f"{NAME!r} has norm {size:g}, more than {most:g}")
+
+    def mean(self, total: NDArray[np.float64] | NDArray[np.int64], n_users: int) -> Array:
+        """Turn a released sum into the mean gradient of n_users: (d,) float64."""
+        return np.asarray(self.centre + self.unit * np.asarray(total, np.float64) / n_users)

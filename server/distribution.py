@@ -1,0 +1,78 @@
+"""From noisy statistics to a discrete distribution: post-processing, which costs no privacy.
+
+References
+----------
+.. [1] Liu, Suresh, Yu, Kumar & Riley, "Learning discrete distributions: user vs item-level
+   privacy", NeurIPS 2020.
+.. [2] Duchi, Shalev-Shwartz, Singer & Chandra, "Efficient projections onto the l1-ball", ICML
+   2008, Algorithm 1.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+
+CMAX = 4.0
+"""Largest m p that presence is read as: few users then lack the symbol, and noise drowns them."""
+
+
+def project_simplex(x: ArrayLike) -> Floats:
+    """Return the point of the probability simplex nearest to ``x`` in l2 [2].
+
+    Parameters
+    ----------
+    x : (k,) float64
+        Finite, k >= 1.
+
+    Returns
+    -------
+    (k,) float64
+        Non-negative, with sum 1 up to rounding.
+
+    Examples
+    --------
+    >>> project_simplex([0.9, 0.4, -0.3])
+    array([0.75, 0.25, 0.  ])
+    """
+    v = np.asarray(x, dtype=np.float64)
+    if v.ndim != 1 or not len(v) or not np.isfinite(v).all():
+        raise ValueError(f"a finite vector is needed, got shape {v.shape}: {v[:5]}")
+    v = v - v.max()  # the projection ignores a common shift; sums then do not cancel
+    down = np.sort(v)[::-1]
+    level = (np.cumsum(down) - 1) / np.arange(1, len(v) + 1)
+    last = int(np.flatnonzero(down > level)[-1])
+    return np.asarray(np.maximum(v - level[last], 0.0))
+
+
+def presence_to_probability(
+    present: ArrayLike, n_users: float, m: int, cmax: float = CMAX
+) -> Floats:
+    """Read the number of users that have a symbol as the symbol's probability [1, Algorithm 4].
+
+    q = 1 - present / n_users estimates (1 - p)^m, so p = 1 - clip(q, e^-cmax, 1)^(1/m). Corrected
+    against the paper, which clips at 0: a q <= 0, which noise makes, would then give p = 1.
+
+    Parameters
+    ----------
+    present : (k,) array
+        Noisy numbers of users.
+    n_users : float
+    m : int
+        Samples per user.
+    cmax : float
+        Positive; estimates are at most 1 - e^(-cmax / m).
+
+    Examples
+    --------
+    >>> presence_to_probability([0, 75, 120], 100, 2)
+    array([0.        , 0.5       , 0.86466472])
+    """
+    if not (n_users > 0 and m >= 1 and cmax > 0):
+        raise ValueError(f"n_users, m, cmax must be positive, got {n_users}, {m}, {cmax}")
+    q = 1 - np.asarray(present, dtype=np.float64) / n_users
+    return np.asarray(0.0 - np.expm1(np.log(np.clip(q, math.exp(-cmax), 1.0)) / m))

@@ -1,0 +1,85 @@
+"""Regression populations have the law that they state."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+from simulations.populations import population
+from simulations.populations.regression import Regression
+
+BASE = {"n_users": 400, "samples_per_user": 50, "dimension": 4, "theta": [1.0, -0.5], "seed": 3}
+
+
+def rows(**change: object) -> np.ndarray:
+    return population("regression", **{**BASE, **change}).load().users.reals.values
+
+
+def test_features_have_the_stated_variances() -> None:
+    """20,000 samples: the std of a relative variance is 1%; four of them, 4 at 5 std: 1e-6."""
+    spec = Regression(**{**BASE, "condition": 8.0})
+    assert spec.variances == pytest.approx([1, 0.5, 0.25, 0.125])
+    x = rows(condition=8.0)[:, :-1]
+    assert np.cov(x.T) == pytest.approx(np.diag(spec.variances), abs=0.05)
+
+
+def test_linear_responses() -> None:
+    """The residual around the parameters is noise of the stated size; 5 std: 1e-6."""
+    values = rows(noise=0.3)
+    residual = values[:, -1] - values[:, :-1] @ [1.0, -0.5, 0.0, 0.0]
+    assert residual.std() == pytest.approx(0.3, rel=5 / np.sqrt(2 * len(values)))
+    assert np.abs(residual @ values[:, :-1]).max() / len(values) < 5 * 0.3 / np.sqrt(len(values))
+    exact = rows(noise=0.0)
+    assert exact[:, -1] == pytest.approx(exact[:, :-1] @ [1.0, -0.5, 0.0, 0.0])
+
+
+def test_logistic_labels() -> None:
+    """Calibrated in ten bins of the score, each within 5 std: false alarm 1e-5."""
+    values = rows(model="logistic")
+    assert set(np.unique(values[:, -1])) == {-1.0, 1.0}
+    p = expit(values[:, :-1] @ [1.0, -0.5, 0.0, 0.0])
+    edges = np.quantile(p, np.linspace(0, 1, 11)[1:-1])
+    which = np.searchsorted(edges, p)
+    for b in range(10):
+        inside = which == b
+        gap = (values[inside, -1] == 1).mean() - p[inside].mean()
+        assert abs(gap) < 5 * np.sqrt(0.25 / inside.sum())
+
+
+def test_users_may_have_parameters_of_their_own() -> None:
+    """Without noise each user's own fit gives its parameters back; their spread is as stated."""
+    values = rows(noise=0.0, user_spread=0.4)
+    own = [np.linalg.lstsq(v[:, :-1], v[:, -1], rcond=None)[0] for v in np.split(values, 400)]
+    shift = np.array(own) - [1.0, -0.5, 0.0, 0.0]
+    assert shift.std() == pytest.approx(0.4, rel=5 / np.sqrt(2 * shift.size))  # 5 std: 1e-6
+
+
+def test_sizes_and_reproducibility() -> None:
+    spec = Regression(**{**BASE, "samples_per_user": [2, 9]})
+    a, b = spec.load().users, spec.load().users
+    assert set(np.unique(a.n_items())) == set(range(2, 10))
+    assert np.array_equal(a.reals.values, b.reals.values)
+    assert (np.diff(a.ids.astype(object)) > 0).all()
+    assert "2 to 9 samples" in spec.load().title
+    assert not np.array_equal(rows(seed=4), rows())
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"n_users": 0}, "n_users"),
+        ({"dimension": 0}, "dimension"),
+        ({"samples_per_user": [5, 2]}, "samples_per_user"),
+        ({"model": "probit"}, "probit"),
+        ({"theta": [1.0] * 5}, "5 values for 4"),
+        ({"theta": float("nan")}, "theta"),
+        ({"noise": -1.0}, "noise"),
+        ({"user_spread": float("inf")}, "user_spread"),
+        ({"condition": 0.5}, "condition"),
+        ({"seed": -1}, "seed"),
+    ],
+)
+def test_refuses(change: dict[str, object], match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        population("regression", **{**BASE, **change})
