@@ -196,6 +196,13 @@ class Protocol(ABC):
             raise ValueError(f"{self.name}: {estimate.status}: {estimate.reason}")
         return self.loss(value, self.truth(users) if truth is None else truth)
 
+    def diagnostics(self, users: Users) -> Mapping[str, float]:
+        """Count what a run may not say: records that were replaced by the null record, say.
+
+        Default: nothing. NOT PRIVATE: for evaluation only.
+        """
+        return {}
+
     @classmethod
     @abstractmethod
     def example(cls) -> Self:

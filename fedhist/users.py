@@ -269,6 +269,13 @@ class Users:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def n_unusable(self) -> int:
+        """Count users without samples, or with one that is not finite. NOT PRIVATE."""
+        samples = self.reals
+        bad = np.concatenate(([0], np.cumsum(~np.isfinite(samples.values).all(axis=1))))
+        p = samples.indptr
+        return int(((bad[p[1:]] > bad[p[:-1]]) | (p[1:] == p[:-1])).sum())
+
     def n_items(self) -> NDArray[np.int64]:
         """Return distinct items, or samples, per user: (n,) int64."""
         return np.asarray(np.diff(self._indptr))

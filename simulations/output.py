@@ -206,6 +206,8 @@ def metrics(
     }
     if prepared.loaded is not None and prepared.loaded.dropped:
         secret["rows dropped by the loader"] = dict(prepared.loaded.dropped)
+    if prepared.loaded is not None:
+        secret["diagnostics"] = dict(prepared.protocol.diagnostics(prepared.loaded.users))
     if evaluation is not None:
         secret |= {
             "loss": evaluation.bound.loss,

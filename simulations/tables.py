@@ -57,7 +57,7 @@ def print_job(console: Console, finished: Finished) -> None:
         hint = _hint(finished.evaluation)
         if hint:
             facts.add_row("look here", hint)
-    for note in finished.prepared.not_private:
+    for note in (*finished.prepared.not_private, *_diagnostics(finished)):
         facts.add_row("NOT PRIVATE", note)
     for warning in estimate.warnings:
         facts.add_row("warning", warning)
@@ -66,6 +66,12 @@ def print_job(console: Console, finished: Finished) -> None:
     if estimate.value is not None:
         console.print(_estimate_table(finished))
     console.print(f"written to {finished.folder}", soft_wrap=True)
+
+
+def _diagnostics(finished: Finished) -> list[str]:
+    loaded = finished.prepared.loaded
+    found = {} if loaded is None else finished.prepared.protocol.diagnostics(loaded.users)
+    return [f"{name}: {_value(count)}" for name, count in found.items() if count]
 
 
 def _noise_in_words(finished: Finished) -> str:
@@ -134,8 +140,11 @@ def _estimate_table(finished: Finished) -> Table:
     truth = None if evaluation is None else np.atleast_1d(evaluation.truth)
     if evaluation is not None and truth is not None and evaluation.support and estimate.keys:
         truth = truth[evaluation.support.positions(estimate.keys)]
-    order = np.argsort(-value, kind="stable")[:MOST_ROWS]
-    title = None if len(value) <= MOST_ROWS else f"the {MOST_ROWS} largest of {len(value):,}"
+    order = (
+        np.argsort(-value, kind="stable") if estimate.keys is not None else np.arange(len(value))
+    )
+    order, which = order[:MOST_ROWS], "largest" if estimate.keys is not None else "first"
+    title = None if len(value) <= MOST_ROWS else f"the {MOST_ROWS} {which} of {len(value):,}"
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
     table.add_column("item" if estimate.keys is not None else "", overflow="ellipsis", max_width=30)
     table.add_column("estimate", justify="right")
@@ -146,7 +155,10 @@ def _estimate_table(finished: Finished) -> Table:
         half = ""
         if estimate.stderr is not None:
             half = _number(WIDTH * float(np.broadcast_to(estimate.stderr, value.shape)[i]))
-        name = estimate.keys[i] if estimate.keys is not None else finished.prepared.protocol.target
+        if estimate.keys is not None:
+            name = estimate.keys[i]
+        else:
+            name = finished.prepared.protocol.target + (f"[{i}]" if len(value) > 1 else "")
         row = [name, _number(float(value[i])), half]
         table.add_row(*row, *([_number(float(truth[i]))] if truth is not None else []))
     return table

@@ -232,6 +232,10 @@ class UserLevelErm(Protocol):
         """Return the empirical risk of the usable users. NOT PRIVATE."""
         return EmpiricalRisk.of(users, self.model, float(self.ridge))
 
+    def diagnostics(self, users: Users) -> Mapping[str, float]:
+        """Count the users whose record the null record replaces. NOT PRIVATE."""
+        return {"unusable records": users.n_unusable()}
+
     def error(self, users: Users) -> ErrorBound:
         """Predict the excess risk on a known population. NOT PRIVATE."""
         risk = self.risk(users)

@@ -315,6 +315,10 @@ class FewUsersMean(FewUsers):
         """The users' own means."""
         return UserMeans(self.dimension, float(self.box or DEFAULT_BOX * self.row_radius))
 
+    def diagnostics(self, users: Users) -> Mapping[str, float]:
+        """Count the users whose record the null record replaces. NOT PRIVATE."""
+        return {"unusable records": users.n_unusable()}
+
     def error(self, users: Users) -> ErrorBound:
         """Predict the l2 distance from the average of the users' means."""
         source = "lam r sqrt(d / K), or the noise; Narayanan et al. 2022, Theorems 4 and 6"

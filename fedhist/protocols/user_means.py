@@ -142,8 +142,3 @@ class UserShares(_Rows):
         most = float(rows.sum(axis=1).max(initial=0.0))
         if most > ROUNDING:
             raise WireError(f"a row of shares adds up to {most:g}, more than 1")
-
-
-def null_records(rows: NDArray[np.float64]) -> int:
-    """Count the zero rows: users whose record could not be used, mostly. NOT PRIVATE."""
-    return int(np.count_nonzero(~rows.any(axis=1)))

@@ -16,7 +16,7 @@ from fedhist.keys import Keys
 from fedhist.protocol import Estimate
 from fedhist.protocols.few_users_distribution import FewUsersDistribution
 from fedhist.protocols.few_users_mean import FewUsersMean
-from fedhist.protocols.user_means import UserMeans, UserShares, null_records
+from fedhist.protocols.user_means import UserMeans, UserShares
 from fedhist.query import Report, Summary
 from fedhist.streams import SeededStreams
 from fedhist.users import Samples, Users
@@ -152,7 +152,10 @@ def test_unusable_records_become_the_null_record_and_are_not_dropped() -> None:
     rows = mean_rows(samples, 5.0)
     assert rows[:4].tolist() == [[1, 1], [0, 0], [0, 0], [0, 0]]
     assert rows[4].tolist() == [0, 0]  # the sum overflows: not usable either
-    assert null_records(rows) == 4
+    users = Users(np.arange(5, dtype=np.uint64), samples=samples)
+    assert users.n_unusable() == 3
+    found = FewUsersMean(**BASE | {"n_users": 200, "dimension": 2}).diagnostics(users)
+    assert found == {"unusable records": 3}
     huge = shorten(np.array([[3e200, 4e200], [3e-200, 4e-200], [0.0, 0.0]]), 1.0)
     np.testing.assert_allclose(huge, [[0.6, 0.8], [3e-200, 4e-200], [0, 0]])
 
