@@ -127,10 +127,14 @@ def allowed(check: Check) -> str:
     if not check.judged:
         return ""
     if math.isinf(check.high):
-        return f">= {check.low:.3g}"
+        return f">= {_bound(check.low)}"
     if math.isinf(check.low):
-        return f"<= {check.high:.3g}"
-    return f"{check.low:.3g} to {check.high:.3g}"
+        return f"<= {_bound(check.high)}"
+    return f"{_bound(check.low)} to {_bound(check.high)}"
+
+
+def _bound(x: float) -> str:
+    return f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.3g}"
 
 
 def print_experiments(console: Console) -> None:

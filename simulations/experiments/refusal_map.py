@@ -1,0 +1,175 @@
+"""Which branch `few-users-mean` takes, or refuses, by number of users and dimension [1]_.
+
+Public numbers alone decide, so that nothing is measured on users: every point of the map is what
+the protocol would do. At the borders the protocol itself is run, on made-up users.
+
+References
+----------
+.. [1] Narayanan, Mirrokni & Esfandiari, "Tight and robust private mean estimation with few users",
+   ICML 2022, Theorems 4 and 6, Corollary 8, Lemma 9.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhist.users import Users
+from server.few_users_plan import FewUsersPlan
+from simulations.experiments.base import Check, Curve, Request, Result
+from simulations.experiments.bounded_figures import line
+from simulations.experiments.few_users_error import Task
+
+Floats = NDArray[np.float64]
+REFUSED, BALL, BLOCKS, LARGE = "refused", "one ball", "blocks", "large n (medians and clip)"
+NAMES = {"ball": BALL, "blocks": BLOCKS, "large-n": LARGE}
+MARKS = {REFUSED: "x", BALL: "s", BLOCKS: "D", LARGE: "o"}
+NEEDED, MAP = "users that are needed", "the map"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One map: everything public but n and d."""
+
+    title: str
+    task: Task
+
+    def asking(self, **wishes: Any) -> Task:
+        """Return the same task with more wishes."""
+        return replace(self.task, wishes={**self.task.wishes, **wishes})
+
+    def needed(self, dimension: int, **wishes: Any) -> int:
+        """Fewest users that are not refused, found by asking, not from the plan's own number."""
+        task = self.asking(**wishes)
+        low, high = 0, 1
+        while not task.plan(high, dimension).feasible:
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            good = task.plan(middle, dimension).feasible
+            low, high = (low, middle) if good else (middle, high)
+        return high
+
+
+def run(request: Request) -> Result:
+    """Draw the maps and judge their borders."""
+    if request.data is not None:
+        raise ValueError(f"nothing is measured on users: it reads no --data, got {request.data}")
+    s = request.settings
+    few, many = (int(n) for n in s["n_users"])
+    ns = np.unique(np.rint(np.geomspace(few, many, int(s["columns"]))).astype(np.int64))
+    ds = [int(d) for d in s["dimensions"]]
+    panels, worse = panels_of(request), 0
+    checks: list[Check] = []
+    curves: list[Curve] = []
+    for panel in panels:
+        plans = [[panel.task.plan(int(n), d) for n in ns] for d in ds]
+        curves += _curves(panel, plans)
+        errors = np.array([[p.error if p.feasible else math.inf for p in row] for row in plans])
+        worse += int(np.count_nonzero(errors[:, 1:] > errors[:, :-1] * (1 + 1e-9)))
+    checks.append(line(request, MAP, "points where more users are worse", float(worse)))
+    checks += list(_needed(request, panels[0]))
+    checks += list(_runs(request, panels[0]))
+    return Result(
+        title="Branch taken, or refused, by users and dimension",
+        paper="Corollary 8",
+        checks=tuple(checks),
+        curves=tuple(curves),
+        x_label="users n",
+        y_label="dimension d",
+        log="xy",
+        notes=(
+            "public numbers decide: epsilon, delta, n, d, the typical distance r of a user's mean "
+            "from the common mean, the box (a bound on the means' norm), the corrupted share",
+            "no user's data are read: the usual NOT PRIVATE of figures does not apply",
+        ),
+        not_judged=("the constants of Theorem 6 and Corollary 8: the paper prints none",),
+        population="none: public numbers",
+    )
+
+
+def panels_of(request: Request) -> list[Panel]:
+    """Read the maps' public numbers; the first is the one that the claims are judged on."""
+    found = []
+    for p in request.settings["maps"]:
+        eps, delta, r, box = float(p["epsilon"]), float(p["delta"]), p["radius"], p.get("box")
+        share = float(p.get("corrupted", 0.0))
+        what = [f"({eps:g}, {delta:g})"]
+        what.append("no box" if box is None else f"box {box / r:g} r")
+        what += [f"{share:.0%} corrupted"] if share else []
+        task = Task(eps, delta, float(r), None if box is None else float(box), {"corrupted": share})
+        found.append(Panel(", ".join(what), task))
+    if not found:
+        raise ValueError("maps must name at least one map, got none")
+    return found
+
+
+def _curves(panel: Panel, plans: list[list[FewUsersPlan]]) -> Iterator[Curve]:
+    """Draw one set of marks per branch, and the lower bound of Lemma 9."""
+    points: dict[str, list[tuple[int, int]]] = {name: [] for name in MARKS}
+    for p in (p for row in plans for p in row):
+        points[NAMES[p.method] if p.feasible else REFUSED].append((p.n_users, p.dimension))
+    for name, mark in MARKS.items():
+        at = np.array(points[name], dtype=np.float64).reshape(-1, 2)
+        if len(at):
+            yield Curve(panel.title, name, at[:, 0], at[:, 1], marker=mark, style=" ")
+    ends = np.array([plans[0][0].dimension, plans[-1][0].dimension], dtype=np.float64)
+    least = lower_bound(panel.task)
+    yield Curve(
+        panel.title, "Lemma 9: nothing works left of it", np.full(2, least), ends, style="--"
+    )
+
+
+def lower_bound(task: Task) -> float:
+    """Users below which no algorithm finds any ball: ln(1 / delta) / (3 epsilon) (Lemma 9).
+
+    >>> round(lower_bound(Task(1.0, 1e-6, 1.0, None, {})), 2)
+    4.61
+    """
+    return math.log(1 / task.delta) / (3 * task.epsilon)
+
+
+def _needed(request: Request, panel: Panel) -> Iterator[Check]:
+    """Judge how the users that are needed grow."""
+    s = request.settings
+    ds = [int(d) for d in s["dimensions"] if d >= 16]
+    ball = np.array([panel.needed(d, method="ball") for d in ds], dtype=np.float64)
+    yield line(request, NEEDED, "one ball, d >= 16: most / fewest", float(ball.max() / ball.min()))
+    over = float(ball.max()) / lower_bound(panel.task)
+    yield line(request, NEEDED, "one ball / Lemma 9", over)
+    yield line(request, NEEDED, "one ball: n", float(ball.max()))
+    ks, d = [int(k) for k in s["blocks"]], max(ds)
+    blocks = [panel.needed(d, method="blocks", n_blocks=k) for k in ks]
+    for k, n in zip(ks, blocks, strict=True):
+        yield line(request, NEEDED, f"{k} blocks: n", float(n))
+    slope = float(np.polyfit(np.log(ks), np.log(blocks), 1)[0])
+    yield line(request, NEEDED, "blocks: log-log slope in K", slope)
+    large = [panel.needed(d, method="large-n") for d in ds]
+    for d, n in zip(ds, large, strict=True):
+        yield line(request, NEEDED, f"large n, d = {d:,}: n", float(n))
+    slope = float(np.polyfit(np.log(ds), np.log(large), 1)[0])
+    yield line(request, NEEDED, "large n: log-log slope in d", slope)
+
+
+def _runs(request: Request, panel: Panel) -> Iterator[Check]:
+    """Run the protocol on both sides of borders: it refuses, unasked, where the map does."""
+    s, wrong = request.settings, 0
+    for d, method in ((int(d), str(m)) for d in s["run_dimensions"] for m in s["run_methods"]):
+        task = panel.asking(method=method, n_rounds=1)
+        least = panel.needed(d, method=method)
+        for n in (least - 1, least):
+            estimate = task.run(_zeros(n, d), seed=request.seed)
+            refused = estimate.status == "refused"
+            spent = estimate.ledger is not None and bool(estimate.ledger.entries)
+            wrong += refused != (n < least) or refused == spent
+    yield line(request, MAP, "runs that contradict the map", float(wrong))
+
+
+def _zeros(n_users: int, dimension: int) -> Users:
+    ids = np.arange(n_users, dtype=np.uint64)
+    return Users.from_samples(ids, np.arange(n_users + 1), np.zeros((n_users, dimension)))

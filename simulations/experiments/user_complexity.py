@@ -1,0 +1,316 @@
+"""Users that learning a distribution takes, against samples per user [1]_. NOT PRIVATE.
+
+Lines are what theory asks for at the uniform distribution, crosses what the protocol
+`distribution` needed on users drawn from it.
+
+References
+----------
+.. [1] Liu, Suresh, Yu, Kumar & Riley, "Learning discrete distributions: user vs item-level
+   privacy", NeurIPS 2020, Lemma 1, Theorems 1, 3, 7 and 8.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhist.errors import nearest
+from fedhist.keys import Keys
+from fedhist.mixing import digest64
+from fedhist.protocols.distribution import MECHANISMS, Distribution
+from fedhist.users import Users
+from server import theory_distribution as theory
+from simulations.experiments.base import Check, Curve, Request, Result
+from simulations.experiments.bounded_figures import line
+from simulations.run import Options, execute
+
+Floats = NDArray[np.float64]
+LAPLACE, SELECTION = "laplace", "ks"
+FACTORS = (0.6, 1.0, 1.6)
+"""Measured at these multiples of the predicted number of users, then interpolated."""
+
+
+@dataclass(frozen=True)
+class Regime:
+    """One panel.
+
+    Attributes
+    ----------
+    name : str
+    domain : Keys
+        k symbols, uniformly distributed.
+    alpha : float
+        Target: expected l1 distance from the distribution.
+    epsilon, delta : float
+    """
+
+    name: str
+    domain: Keys
+    alpha: float
+    epsilon: float
+    delta: float
+
+    @property
+    def title(self) -> str:
+        """Of the panel."""
+        return f"{self.name}: k = {len(self.domain):,}, l1 <= {self.alpha:g}"
+
+    def protocol(self, mechanism: str, m: int, n_users: int) -> Distribution:
+        """Build the protocol."""
+        return Distribution(
+            self.domain,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            samples_per_user=m,
+            n_users=n_users,
+            mechanism=mechanism,
+        )
+
+    def needed(self, mechanism: str, m: int, alpha: float | None = None) -> float:
+        """Predict the fewest users for the target, at the mechanism's floor or above it.
+
+        ``inf`` where no number suffices.
+        """
+        found = MECHANISMS[mechanism, "corrected"]
+        uniform = np.full(len(self.domain), 1 / len(self.domain))
+
+        def error(n_users: int) -> float:
+            return found.error(self.protocol(mechanism, m, n_users).task, uniform, False)
+
+        target, most = self.alpha if alpha is None else alpha, 1 << 24
+        least = theory.least_users(error, target, most=most)
+        if math.isinf(least):
+            return math.inf
+        n = int(least)
+        while n < found.floor(self.protocol(mechanism, m, n).task):  # a floor may grow with log n
+            n = math.ceil(found.floor(self.protocol(mechanism, m, n).task))
+        return float(n)
+
+    def better(self, mechanism: str, m: int) -> bool:
+        """Say whether it needs no more users than Laplace noise on counts."""
+        return self.needed(mechanism, m) <= self.needed(LAPLACE, m)
+
+    def losses(self, mechanism: str, m: int, n_users: int, runs: int, seed: int) -> Floats:
+        """Run the protocol on users drawn anew; l1 distances from the distribution: (runs,)."""
+        k, out = len(self.domain), []
+        for r in range(runs):
+            rng = np.random.default_rng(digest64("users", seed, self.name, m, n_users, r))
+            item = rng.integers(k, size=n_users * m)
+            user = np.repeat(np.arange(n_users), m)
+            ids = np.arange(n_users, dtype=np.uint64)
+            users = Users.from_counts(ids, user, item, np.ones(len(item), np.int64), self.domain)
+            protocol = self.protocol(mechanism, m, n_users)
+            # the users' draws and the noise: another seed for every run, or points go together
+            own = digest64("run", seed, mechanism, m, n_users, r) >> 1
+            estimate = execute(protocol, users, Options(seed=own)).estimate
+            if estimate.value is None:
+                raise ValueError(f"{mechanism}, m = {m}: {estimate.status}: {estimate.reason}")
+            out.append(float(np.abs(estimate.value - 1 / k).sum()))
+        return np.array(out)
+
+
+def run(request: Request) -> Result:
+    """Draw both regimes and judge where the lines cross."""
+    if request.data is not None:
+        raise ValueError(f"population {request.population} is made up: it reads no --data")
+    s = request.settings
+    if int(s["repeats"]) < 1:
+        raise ValueError(f"repeats must be positive, got {s['repeats']}")
+    for name in (*s["mechanisms"], *s["measured"]):
+        known = sorted({n for n, mode in MECHANISMS if mode == "corrected"})
+        if name not in known:
+            raise ValueError(f"no mechanism {name!r}{nearest(name, known)}")
+    checks: list[Check] = []
+    curves: list[Curve] = []
+    for regime, spec in regimes(request):
+        lines = Lines.of(request, regime, spec)
+        checks += lines.checks(request)
+        curves += lines.curves()
+    checks += _floor(request)
+    return Result(
+        title="Users needed to learn a distribution, by samples per user",
+        paper="Theorems 1, 3, 7 and 8",
+        checks=tuple(checks),
+        curves=tuple(curves),
+        x_label="m, samples per user",
+        y_label="users s",
+        log="xy",
+        notes=(
+            "NOT PRIVATE: losses are measured with the truth, the uniform distribution",
+            f"({s['epsilon']:g}, {s['delta']:g})-DP per user under replacement",
+            f"measured: {s['repeats']} runs each at {', '.join(f'{f:g}' for f in FACTORS)} times "
+            "the predicted number of users; the number for the target is interpolated. The "
+            "predictions are of estimates before the projection to the simplex",
+            "the lower bounds are shapes: their constants are some 10^3 below what is achieved. "
+            "Theorem 1 (sums of counts) is proved for epsilon + delta <= 0.07; Theorem 3 is for "
+            "delta = 0",
+        ),
+        not_judged=("the O(...) of the theorems' users: the paper prints no constants for them",),
+        population="users with m samples each, uniform over k symbols",
+    )
+
+
+def regimes(request: Request) -> Iterator[tuple[Regime, Mapping[str, Any]]]:
+    """Read the panels."""
+    s = request.settings
+    for name, spec in s["regimes"].items():
+        domain = Keys.of(f"{j:05d}" for j in range(int(spec["k"])))
+        budget = float(s["epsilon"]), float(s["delta"])
+        yield Regime(name, domain, float(spec["alpha"]), *budget), spec
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Everything one panel shows.
+
+    Attributes
+    ----------
+    regime : Regime
+    at : (K,) int
+        Every m.
+    predicted : dict of str to (K,) float64
+        Users by mechanism.
+    measured : dict of str to (K,) float64
+        NaN where it was not measured.
+    """
+
+    regime: Regime
+    at: tuple[int, ...]
+    predicted: Mapping[str, Floats]
+    measured: Mapping[str, Floats]
+
+    @classmethod
+    def of(cls, request: Request, regime: Regime, spec: Mapping[str, Any]) -> Lines:
+        """Predict and measure."""
+        s, ms = request.settings, tuple(int(m) for m in spec["m"])
+        every = dict.fromkeys((*s["mechanisms"], *s["measured"]))
+        predicted = {x: np.array([regime.needed(x, m) for m in ms]) for x in every}
+        most, runs = int(s["most_items"]), int(s["repeats"])
+        measured = {}
+        for x in s["measured"]:
+            found = np.full(len(ms), np.nan)
+            for i, m in enumerate(ms):
+                if predicted[x][i] * m * FACTORS[-1] <= most:
+                    n = int(predicted[x][i])
+                    found[i] = measure(regime, x, m, n, runs, request.seed)
+            measured[x] = found
+        return cls(regime, ms, predicted, measured)
+
+    def checks(self, request: Request) -> Iterator[Check]:
+        """Judge crossovers, slopes and what was measured."""
+        name, where = self.regime.name, self.regime
+        for x in (x for x in self.predicted if x != LAPLACE):
+            if request.judge(name, f"{x}: fewer users than laplace from m, predicted", 0.0) is None:
+                continue
+            predicted = overtakes(partial(where.better, x))
+            quantity = f"{x}: fewer users than laplace from m, "
+            yield line(request, name, quantity + "predicted", predicted)
+            crossed = crossing(self.at, self.measured[x], self.measured[LAPLACE])
+            yield line(request, name, quantity + "measured", crossed)
+        large = [i for i, m in enumerate(self.at) if m >= len(where.domain)]
+        if len(large) > 1:
+            for x in (LAPLACE, SELECTION):
+                y, m = np.log(self.predicted[x][large]), np.log(np.array(self.at)[large])
+                slope = float((y[-1] - y[-3]) / (m[-1] - m[-3])) if len(large) > 2 else math.nan
+                yield line(request, name, f"{x}: log-log slope at the largest m", slope)
+        for x, y in self.measured.items():
+            ratio = (y / self.predicted[x])[~np.isnan(y)]
+            if len(ratio):
+                mean = float(np.exp(np.log(ratio).mean()))
+                yield line(request, name, f"{x}: users measured / predicted", mean)
+        over = [
+            float(np.min(y / [theory.users_for_sampling(len(where.domain), m, where.alpha)
+                              for m in self.at]))
+            for y in self.predicted.values()
+        ]  # fmt: skip
+        yield line(request, name, "fewest users / users without privacy", min(over))
+
+    def curves(self) -> Iterator[Curve]:
+        """Draw the mechanisms, what was measured, and the lower bounds."""
+        r, title = self.regime, self.regime.title
+        at = np.array(self.at, dtype=np.float64)
+        k = len(r.domain)
+        for x, y in self.predicted.items():
+            some = np.isfinite(y) & (y <= 30 * self.predicted[LAPLACE])
+            yield Curve(title, x, at[some], y[some], style="-")
+        # eight mechanisms later, where the report's eight colours begin again
+        for x, y in self.measured.items():
+            some = ~np.isnan(y)
+            yield Curve(title, f"{x}, measured", at[some], y[some], marker="x", style=" ")
+        bounds: dict[str, Callable[[int], float]] = {
+            "without privacy": lambda m: theory.users_for_sampling(k, m, r.alpha),
+            "Theorem 1 x 1000": lambda m: (
+                1e3 * theory.users_for_counts(k, r.alpha, r.epsilon, r.delta)
+            ),
+            "Theorem 3 x 1000": lambda m: 1e3 * theory.users_for_pure(k, m, r.alpha, r.epsilon),
+        }
+        for label, bound in bounds.items():
+            yield Curve(title, label, at, np.array([bound(m) for m in self.at]), style="--")
+
+
+def measure(regime: Regime, mechanism: str, m: int, n_users: int, runs: int, seed: int) -> float:
+    """Interpolate the number of users at which the mean measured loss is the target."""
+    ns = [max(1, round(f * n_users)) for f in FACTORS]
+    mean = [regime.losses(mechanism, m, n, runs, seed).mean() for n in ns]
+    slope, level = np.polyfit(np.log(mean), np.log(ns), 1)
+    return float(np.exp(level + slope * math.log(regime.alpha)))
+
+
+def overtakes(holds: Callable[[int], bool], most: int = 1 << 14) -> float:
+    """Return the smallest m from which a statement that stays true holds; NaN if none.
+
+    >>> overtakes(lambda m: m >= 33)
+    33.0
+    """
+    low, high = 0, 1
+    while not holds(high):
+        low, high = high, 2 * high
+        if high > most:
+            return math.nan
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return float(high)
+
+
+def crossing(at: Sequence[int], falling: Floats, level: Floats) -> float:
+    """Return where one curve last falls below another, interpolated in logarithms; NaN if nowhere.
+
+    >>> round(crossing([1, 100], np.array([10.0, 0.1]), np.array([1.0, 1.0])), 6)
+    10.0
+    """
+    known = ~(np.isnan(falling) | np.isnan(level))
+    x, gap = np.log(np.array(at, dtype=np.float64)[known]), np.log(falling[known] / level[known])
+    for i in reversed(range(len(x) - 1)):
+        if gap[i] > 0 >= gap[i + 1]:
+            return float(np.exp(x[i] + gap[i] / (gap[i] - gap[i + 1]) * (x[i + 1] - x[i])))
+    return math.nan
+
+
+def _floor(request: Request) -> Iterator[Check]:
+    """Judge the target above which noise on counts needs fewer users than selection's floor."""
+    s, name = request.settings, "the floor of selection"
+    regime, _ = next(regimes(request))
+    m, k = int(s["floor_m"]), len(regime.domain)
+    low, high = 1e-3, 2.0  # selection needs fewer users at low, and more at high
+    while high / low > 1.001:
+        middle = math.sqrt(low * high)
+        better = regime.needed(SELECTION, m, middle) < regime.needed(LAPLACE, m, middle)
+        low, high = (middle, high) if better else (low, middle)
+    quantity = "target l1 above which laplace needs fewer users / sqrt(k)"
+    yield line(request, name, quantity, low / math.sqrt(k))
+    found = MECHANISMS[SELECTION, "corrected"]
+    floor = found.floor(regime.protocol(SELECTION, m, 100).task)
+    yield line(request, name, "floor / sqrt(min(k, 2 m))", floor / math.sqrt(min(k, 2 * m)))
+    runs = int(s["repeats"])
+    for what, factor in (("a third of", 1 / 3), ("3 times", 3.0)):
+        n = max(1, round(factor * floor))
+        loss = [regime.losses(x, m, n, runs, request.seed).mean() for x in (SELECTION, LAPLACE)]
+        quantity = f"l1 of ks / l1 of laplace at {what} the floor, measured"
+        yield line(request, name, quantity, float(loss[0] / loss[1]))

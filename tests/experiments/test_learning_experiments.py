@@ -1,0 +1,308 @@
+"""Experiments on learning distributions and means: quick runs, and the parts they are made of."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedhist.keys import Keys
+from fedhist.protocols.distribution import MECHANISMS
+from simulations.experiments import binomial_distance as binomial
+from simulations.experiments import few_users_error as few
+from simulations.experiments import refusal_map as refusals
+from simulations.experiments import user_complexity as complexity
+from simulations.experiments.base import Request, Result
+from simulations.experiments.catalogue import experiment
+
+NAMES = ("binomial-distance", "few-users-error", "refusal-map", "user-complexity")
+
+
+def quick(name: str, **changes: Any) -> Request:
+    """A quick request with some settings changed."""
+    request = experiment(name).request(quick=True, seed=3)
+    return replace(request, settings={**request.settings, **changes})
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, Result]:
+    """Every experiment, run once."""
+    return {name: experiment(name).run(quick(name)) for name in NAMES}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_experiment_runs_quickly(name: str, results: dict[str, Result]) -> None:
+    """It measures and draws something, and says what is private."""
+    result = results[name]
+    assert result.checks
+    assert result.curves
+    assert all(math.isfinite(c.ours) for c in result.checks)
+    assert any("NOT PRIVATE" in note for note in result.notes)
+    assert experiment(name).paper.endswith(result.paper)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "refusal-map"])
+def test_no_expected_value_is_overlooked(name: str, results: dict[str, Result]) -> None:
+    """Every [[value]] row names a quantity that is measured; a misspelt one would never fail."""
+    measured = {(c.setting, c.quantity) for c in results[name].checks if c.claim}
+    assert measured == {(v.setting, v.quantity) for v in quick(name).values}
+
+
+def test_the_whole_map_holds_what_is_expected_of_it() -> None:
+    """At full sizes, which the rows are named by; nothing here is measured on users.
+
+    Every row of it passes: the map is deterministic.
+    """
+    request = experiment("refusal-map").request(overrides=["columns=5", "run_dimensions=[16]"])
+    checks = refusals.run(request).checks
+    assert {(c.setting, c.quantity) for c in checks if c.claim} == {
+        (v.setting, v.quantity) for v in request.values
+    }
+    assert [c.quantity for c in checks if c.verdict != "PASS"] == []
+
+
+@pytest.mark.parametrize("name", ["few-users-error", "user-complexity"])
+def test_a_run_is_repeated_by_its_seed(name: str) -> None:
+    """Bit for bit; another seed gives other losses."""
+    small: dict[str, Any] = {"repeats": 1}
+    if name == "few-users-error":
+        small |= {"dimensions": [16, 32], "n_users": [80], "corrupted": [0.0], "far": [9.0]}
+        small |= {"dimension": 16, "robust_users": 700, "ball_users": 80}
+    else:
+        small |= {"regimes": {"dense": {"k": 4, "alpha": 0.1, "m": [4, 8]}}}
+    request = quick(name, **small)
+    run = experiment(name).run
+    one, two, other = (
+        np.array([c.ours for c in run(replace(request, seed=s)).checks]) for s in (3, 3, 4)
+    )
+    np.testing.assert_array_equal(one, two)
+    assert (one != other).any()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_is_refused(name: str, tmp_path: Path) -> None:
+    """None of them reads one."""
+    with pytest.raises(ValueError, match="reads no --data"):
+        experiment(name).run(replace(quick(name), data=tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "why"),
+    [
+        ("few-users-error", {"repeats": 0}, "repeats must be positive, got 0"),
+        ("user-complexity", {"repeats": 0}, "repeats must be positive, got 0"),
+        ("user-complexity", {"measured": ["kss"]}, "no mechanism 'kss'; did you mean 'ks'"),
+        ("refusal-map", {"maps": []}, "at least one map"),
+    ],
+)
+def test_bad_settings_are_refused(name: str, changes: dict[str, Any], why: str) -> None:
+    """With what was given."""
+    with pytest.raises(ValueError, match=why):
+        experiment(name).run(quick(name, **changes))
+
+
+# -- Figure 1 ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("m", "p", "q"), [(1, 0.3, 0.45), (7, 0.01, 0.011), (20, 0.9, 0.2)])
+def test_distances_are_sums_of_probabilities(m: int, p: float, q: float) -> None:
+    """Against integer binomial coefficients."""
+    laws = [[math.comb(m, x) * a**x * (1 - a) ** (m - x) for x in range(m + 1)] for a in (p, q)]
+    slow = math.fsum(abs(a - b) for a, b in zip(*laws, strict=True))
+    assert binomial.l1_distance(m, p, q) == pytest.approx(slow, rel=1e-12)
+
+
+def test_one_sample_has_constant_two() -> None:
+    """l1(Ber(p), Ber(q)) = 2 |p - q|, and m |p - q| is the least of Theorem 5's three terms."""
+    assert binomial.constants([1], 30) == pytest.approx((2.0, 2.0))
+
+
+def test_the_best_constant_lies_below_two_thirds() -> None:
+    """A pair at m = 20 has 0.6467; the search does not miss it, and finds none below 0.634."""
+    assert binomial.quotient(20, 0.92664, 0.86834) == pytest.approx(0.64666, abs=1e-4)
+    low, high = binomial.constants([20, 50], 80)
+    assert 0.634 <= low <= 0.6467
+    assert high <= 2 + 1e-9
+
+
+def test_figure_1_bends_as_the_paper_says(results: dict[str, Result]) -> None:
+    """Slope near 1 for small m, 1/2 for large m, though the quick grid is coarse."""
+    ours = {(c.setting, c.quantity): c.ours for c in results["binomial-distance"].checks}
+    assert ours[binomial.SMALL, "log-log slope"] == pytest.approx(0.93, abs=0.01)
+    assert ours[binomial.LARGE, "log-log slope"] == pytest.approx(0.5, abs=0.01)
+
+
+# -- users needed --------------------------------------------------------------------------------
+
+
+def regime(k: int = 6, alpha: float = 0.05) -> complexity.Regime:
+    """A small regime at (1, 1e-6)."""
+    return complexity.Regime("test", Keys.of(f"{j}" for j in range(k)), alpha, 1.0, 1e-6)
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", "one-item", "presence", "ks"])
+def test_needed_is_the_least_number(mechanism: str) -> None:
+    """One user fewer misses the target or the floor."""
+    r, m = regime(), 5
+    n = int(r.needed(mechanism, m))
+    found, uniform = MECHANISMS[mechanism, "corrected"], np.full(6, 1 / 6)
+
+    def enough(n: int) -> bool:
+        task = r.protocol(mechanism, m, n).task
+        return found.error(task, uniform, False) <= r.alpha and n >= found.floor(task)
+
+    assert enough(n)
+    assert not enough(n - 1)
+
+
+def test_needed_says_where_no_number_suffices() -> None:
+    """Presence cannot tell a symbol that everybody has."""
+    assert math.isinf(regime(k=2).needed("presence", 500))
+
+
+def test_losses_are_those_predicted() -> None:
+    """Laplace noise of scale 2 m / epsilon, and sampling, which is as large: 300 runs.
+
+    Within 5 standard errors, a false alarm has probability 1e-6. The projection, with 1/6 some 12
+    standard deviations from 0, takes the mean off the noise and so a sixth of its variance.
+    """
+    r, m, n, k = regime(), 5, 300, 6
+    measured = r.losses("laplace", m, n, 300, seed=1)
+    task = r.protocol("laplace", m, n).task
+    predicted = MECHANISMS["laplace", "corrected"].error(task, np.full(k, 1 / k), False)
+    sampling, noise = 1 / k * (1 - 1 / k) / (n * m), 2 * (2 * m / (n * m)) ** 2
+    expected = predicted * math.sqrt((sampling + noise * (1 - 1 / k)) / (sampling + noise))
+    error = measured.std(ddof=1) / math.sqrt(300)
+    assert error <= 0.025 * expected
+    assert abs(measured.mean() - expected) <= 5 * error
+
+
+def test_users_are_interpolated_to_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loss of 7 / n meets 0.05 at n = 140."""
+
+    def losses(self: Any, mechanism: str, m: int, n: int, runs: int, seed: int) -> Any:
+        return np.full(runs, 7 / n)
+
+    monkeypatch.setattr(complexity.Regime, "losses", losses)
+    assert complexity.measure(regime(), "laplace", 3, 200, 2, 0) == pytest.approx(140, rel=1e-6)
+
+
+def test_crossings_are_the_last_ones() -> None:
+    """Of noisy curves; NaN where there is none, or nothing was measured."""
+    at, one = (1, 2, 4, 8), np.ones(4)
+    assert complexity.crossing(at, np.array([2, 0.5, 2, 0.5]), one) == pytest.approx(math.sqrt(32))
+    assert math.isnan(complexity.crossing(at, 2 * one, one))
+    assert math.isnan(complexity.crossing(at, one / 2, one))
+    assert math.isnan(complexity.crossing(at, np.full(4, np.nan), one))
+    # a missing point is bridged
+    bridged = complexity.crossing((1, 2, 4), np.array([4.0, np.nan, 0.25]), np.ones(3))
+    assert bridged == pytest.approx(2.0)
+
+
+def test_overtakes_searches_until_it_gives_up() -> None:
+    """From 1 on, from 100 on, and never."""
+    assert complexity.overtakes(lambda m: True) == 1
+    assert complexity.overtakes(lambda m: m >= 100) == 100
+    assert math.isnan(complexity.overtakes(lambda m: False))
+
+
+# -- few users -----------------------------------------------------------------------------------
+
+
+def task(**wishes: Any) -> few.Task:
+    """The budget of the configuration."""
+    return few.Task.of(quick("few-users-error"), **wishes)
+
+
+def test_the_term_in_one_over_d_is_that_of_the_geometry() -> None:
+    """Walk from mu in random directions until a share kappa of 4,000 users is farther than R.
+
+    The released points' median then lies a share ln 2 / d below, their mean a share 1 / d. The
+    formula is of order 1 / d: what is left at d = 1,000 is below 0.1 %.
+    """
+    d, n = 1000, 4000
+    plan = task(method="ball").plan(100, d)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(n, d)) / math.sqrt(d)
+    u = rng.normal(size=(20, d))
+    u /= np.linalg.norm(u, axis=1, keepdims=True)
+    radius = plan.part_radius
+    # |v u - x|^2 <= R^2 up to the larger root; the kappa-th largest of the users' roots
+    b, c = u @ x.T, (x**2).sum(axis=1) - radius**2
+    roots = np.sort(b + np.sqrt(b**2 - c), axis=1)[:, ::-1]
+    border = roots[:, math.ceil(plan.kappa * n) - 1].mean()
+    assert few.finite_dimension(plan) == pytest.approx(border * (1 - 1 / d), rel=1e-3)
+    assert plan.error == pytest.approx(0.5 * math.sqrt(d))
+
+
+def test_the_error_of_a_ball_is_what_geometry_says() -> None:
+    """One run each at d = 64 and 256: the spread of a run is 1 %, 5 % are 5 of them."""
+    request = quick("few-users-error")
+    for d in (64, 256):
+        errors = few.measure(request, few.Task.of(request, method="ball"), 100, d)
+        assert errors.failed == 0
+        assert errors.measured[0] == pytest.approx(few.finite_dimension(errors.plan), rel=0.05)
+
+
+def test_corrupted_users_move_the_average_and_not_the_estimate() -> None:
+    """30 % at 90 r: the average moves by 0.3 times 95 r, exactly up to r / sqrt(n) = 0.04 r."""
+    request = quick("few-users-error")
+    one = few.Task.of(request, method="ball", kappa=0.51, lam=1.0, corrupted=0.3)
+    errors = few.measure(request, one, 600, 64, far=90.0)
+    assert errors.ordinary == pytest.approx(0.3 * 95, abs=0.2)
+    assert errors.worst <= 1.1
+
+
+def test_too_few_users_are_an_error_of_the_settings() -> None:
+    """A point that is refused cannot be measured: it says how many users would do."""
+    request = quick("few-users-error")
+    with pytest.raises(ValueError, match=r"n = 20, d = 64: .*at least"):
+        few.measure(request, few.Task.of(request, method="ball"), 20, 64)
+
+
+def test_runs_without_a_value_are_counted() -> None:
+    """With a single round nearly every draw ends in a garbage bucket; no error is made up."""
+    request = quick("few-users-error", repeats=4)
+    errors = few.measure(request, few.Task.of(request, method="ball", n_rounds=1), 80, 64)
+    assert errors.failed >= 3  # a value has probability below 2 %, two of four below 3e-3
+    assert len(errors.measured) == 4 - errors.failed
+    assert math.isnan(replace(errors, measured=np.zeros(0)).ratio)
+
+
+# -- the map -------------------------------------------------------------------------------------
+
+
+def test_needed_agrees_with_a_linear_search() -> None:
+    """At several dimensions and methods."""
+    panel = refusals.panels_of(quick("refusal-map"))[0]
+    for d, method in ((4, "ball"), (16, "auto"), (4, "large-n")):
+        asking = panel.asking(method=method)
+        slow = next(n for n in range(1, 2000) if asking.plan(n, d).feasible)
+        assert panel.needed(d, method=method) == slow
+
+
+def test_every_point_of_the_map_is_drawn_once(results: dict[str, Result]) -> None:
+    """Refused or in one branch; refusals lie left of everything else in their row."""
+    result, request = results["refusal-map"], quick("refusal-map")
+    panel = refusals.panels_of(request)[0].title
+    rows: dict[float, dict[str, list[float]]] = {}
+    for c in result.curves:
+        if c.panel == panel and c.style == " ":
+            for n, d in zip(c.x, c.y, strict=True):
+                rows.setdefault(d, {}).setdefault(c.label, []).append(n)
+    assert sorted(rows) == sorted(request.settings["dimensions"])
+    for found in rows.values():
+        every = [n for ns in found.values() for n in ns]
+        assert len(set(every)) == len(every) == request.settings["columns"]
+        others = [n for label, ns in found.items() if label != refusals.REFUSED for n in ns]
+        assert max(found[refusals.REFUSED]) < min(others)
+
+
+def test_the_lower_bound_is_lemma_9() -> None:
+    """ln(1 / delta) / (3 epsilon)."""
+    one = few.Task(0.5, 1e-9, 1.0, None, {})
+    assert refusals.lower_bound(one) == pytest.approx(9 * math.log(10) / 1.5)
