@@ -17,9 +17,13 @@ from fedhist import Keys, MissingReplies, PopulationError, Protocol, Users
 from fedhist.protocols import (
     AdaptiveHistogram,
     BoundedHistogram,
+    Distribution,
+    FewUsersMean,
     Mean,
     PoissonCounts,
+    RaggedDistribution,
     UnboundedHistogram,
+    UserLevelErm,
 )
 from fedhist.registry import load_plugin, protocol_class
 from fedhist.session import Session
@@ -135,6 +139,16 @@ def test_chosen_thresholds_on_ray(shoppers: Users) -> None:
                 assert session.estimate.keys == inline.keys
                 np.testing.assert_array_equal(session.estimate.value, inline.value)
                 assert session.estimate.public == inline.public
+
+
+@pytest.mark.parametrize("learner", [Distribution, FewUsersMean, RaggedDistribution, UserLevelErm])
+def test_learners_on_ray(learner: type[Protocol]) -> None:
+    """Threshold cells, rows of every user, two rounds and many: as inline with as many nodes."""
+    protocol, users = learner.example(), learner.example_users()
+    inline = execute(protocol, users, Options(seed=5, nodes=12)).estimate
+    on_ray = execute(protocol, users, Options(seed=5, nodes=12, runtime="ray")).estimate
+    assert inline.status == on_ray.status == "ok"
+    np.testing.assert_array_equal(on_ray.value, inline.value)
 
 
 def test_through_the_same_door(shoppers: Users, samplers: Users) -> None:
