@@ -119,7 +119,7 @@ def _walk(
             squares = 0.0
             for k in range(d):
                 squares += (out[u, k] / most) ** 2  # in proportion, so that nothing overflows
-            size = most * math.sqrt(squares)
-            if size > clip * MARGIN:
-                for k in range(d):
-                    out[u, k] *= clip * MARGIN / size
+            root = math.sqrt(squares)
+            if most * root > clip * MARGIN:
+                for k in range(d):  # in two steps: clip / size may be too small a double
+                    out[u, k] = (out[u, k] / most) * (clip * MARGIN / root)

@@ -45,9 +45,11 @@ def shorten(rows: Floats, box: float) -> Floats:
     """Scale rows of norm above ``box`` down to it; finite rows of any size."""
     largest = np.maximum(np.abs(rows).max(axis=1, initial=0.0), 1e-300)
     # squares of the scaled entries can neither overflow nor vanish
-    norms = largest * np.sqrt(np.square(rows / largest[:, None]).sum(axis=1))
-    long = norms > box
-    rows[long] *= (box / norms[long])[:, None]
+    unit = rows / largest[:, None]
+    root = np.sqrt(np.square(unit).sum(axis=1))
+    with np.errstate(over="ignore"):
+        long = root > box / largest
+    rows[long] = unit[long] * (box / np.maximum(root[long], 1.0))[:, None]
     return rows
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.privacy import Release, check_budget
+from fedhist.privacy import Release, check_budget, check_scale
 from fedhist.samplers import Sampler
 from server.ball_counting import balls_around, reduce_dimension
 
@@ -198,8 +198,7 @@ class BallSampler(Sampler):
             raise ValueError(f"rows must be (n, d) with d > 0, got shape {self.rows.shape}")
         if len(self.rows) != self.buckets.n_users:
             raise ValueError(f"{len(self.rows)} rows for {self.buckets.n_users} users")
-        if not 0 < self.radius < math.inf:
-            raise ValueError(f"radius must be positive and finite, got {self.radius}")
+        check_scale("radius", self.radius, 2.0**480)
         if self.n_rounds < 1:
             raise ValueError(f"n_rounds must be positive, got {self.n_rounds}")
 

@@ -16,7 +16,7 @@ from typing import Literal, get_args
 from scipy.special import ndtri
 
 from fedhist.hadamard import next_power_of_two
-from fedhist.privacy import check_budget, zcdp_rho
+from fedhist.privacy import check_budget, check_scale, zcdp_rho
 from server.few_users import paper_params
 from server.theory_few_users import (
     MEDIAN_SHARE,
@@ -32,6 +32,9 @@ from server.theory_few_users import (
 Method = Literal["auto", "ball", "blocks", "boosted", "large-n"]
 METHODS = get_args(Method)
 Mode = Literal["default", "paper"]
+
+LEAST_VOLUME = 1e-9
+"""Share of proposals in a crowd below which a draw would take 10^9 rounds and more."""
 
 SMALL_BLOCK = 16
 """Below this dimension the radius is not shrunk: distances do not concentrate yet."""
@@ -205,8 +208,9 @@ def choose_branch(
         raise ValueError(f"n_users must be positive, got {n_users}")
     if dimension < 1:
         raise ValueError(f"the dimension must be positive, got {dimension}")
-    if not 0 < radius < math.inf:
-        raise ValueError(f"the radius must be positive and finite, got {radius}")
+    check_scale("the radius", radius)
+    if box is not None:
+        check_scale("the box", box)
     if not delta > 0:
         raise ValueError(f"delta must be positive: a garbage bucket needs it, got {delta}")
     base = FewUsersPlan(
@@ -247,6 +251,8 @@ def _draws(
     """Plan one draw, or several that share the budget."""
     kappa, lam, n = w.share, w.size(block), base.n_users
     failure = w.failure / parts
+    if finite_volume(lam, kappa, w.corrupted, n) < LEAST_VOLUME:
+        raise ValueError(f"lam = {lam:g} is too small: balls of that radius hardly ever meet")
     eps, delta = part_budget(base.epsilon, base.delta, parts)
     if w.mode == "paper":
         paper_params(n, eps, delta)  # raises where the printed procedure is not one

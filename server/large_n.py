@@ -122,8 +122,8 @@ def clip_to_grid(rows: Floats, radius: float) -> tuple[NDArray[np.int64], float]
     step : float
     """
     step = 2.0 ** (math.floor(math.log2(radius / math.sqrt(rows.shape[1]))) - GRID_BITS)
-    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-    scale = np.minimum(1.0, radius / np.maximum(norms, radius))
+    inside = rows / radius  # squares of what matters cannot vanish
+    scale = 1 / np.maximum(np.sqrt(np.einsum("ij,ij->i", inside, inside)), 1.0)
     return np.trunc(rows * scale[:, None] / step).astype(np.int64), step
 
 

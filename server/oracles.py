@@ -18,6 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhist.privacy import check_scale
+
 Floats = NDArray[np.float64]
 
 
@@ -68,8 +70,7 @@ class Tracking:
 
     def __post_init__(self) -> None:
         for name in ("gradient_bound", "spread", "smoothness"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be positive, finite; got {getattr(self, name)}")
+            check_scale(name, getattr(self, name))
         for name in ("strong_convexity", "curvature"):
             if not 0 <= getattr(self, name) <= self.smoothness:
                 raise ValueError(

@@ -181,7 +181,8 @@ class Distribution(Protocol):
     def guarantee(self) -> Guarantee:
         """(epsilon, delta) under replacement; in mode "paper" what the printed budget spends."""
         if self.mode == "paper" and not math.isinf(self.epsilon):
-            return Guarantee(*self.chosen.spends(self.task), Trust.CENTRAL, Adjacency.REPLACE_USER)
+            spent, delta = self.chosen.spends(self.task)  # 0 where delta alone pays for it
+            return Guarantee(max(spent, 1e-12), delta, Trust.CENTRAL, Adjacency.REPLACE_USER)
         return self.claimed
 
     @property

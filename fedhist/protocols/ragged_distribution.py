@@ -189,7 +189,7 @@ class RaggedDistribution(Protocol):
         sizes = (1 << j for j in range(self.m_max.bit_length()))
         tasks = (self.release_task(size) for size in sizes)
         totals = [_total([first, *t.printed_costs(t.steps(0.0))], self.delta) for t in tasks]
-        return Guarantee(max(totals), self.delta, Trust.CENTRAL, Adjacency(self.adjacency))
+        return Guarantee(max(1e-12, *totals), self.delta, Trust.CENTRAL, Adjacency(self.adjacency))
 
     @property
     def rule(self) -> MedianRule:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from clients.gradients import MODELS, user_gradients
 from fedhist.cohort import Cohort
 from fedhist.errors import WireError
-from fedhist.privacy import Trust
+from fedhist.privacy import Trust, check_scale
 from fedhist.query import Array, Bounds, Query, Report, Summary
 from fedhist.registry import register_query
 from fedhist.streams import Streams
@@ -83,8 +83,8 @@ class UserGradients(Query):
             object.__setattr__(self, name, a)
         if self.theta.shape != self.centre.shape:
             raise ValueError(f"centre has {len(self.centre)} entries, theta {len(self.theta)}")
-        if not self.clip > 0:
-            raise ValueError(f"clip must be positive, got {self.clip}")
+        if not math.isinf(self.clip):
+            check_scale("clip", self.clip)
         if self.discrete and not 0 < self.unit < math.inf:
             raise ValueError(f"a discrete clip must be finite and not tiny, got {self.clip}")
         if self.discrete and self.keep_rows:
@@ -150,9 +150,11 @@ class UserGradients(Query):
         return Bounds(shape, "i" if self.discrete else "f", -most, most, part)
 
     def _check_norms(self, rows: Array, most: float) -> None:
-        size = np.linalg.norm(rows.astype(np.float64), axis=1).max(initial=0.0)
-        if size > most * ROUNDING:
-            raise WireError(f"{NAME!r} has norm {size:g}, more than {most:g}")
+        if math.isinf(most) or not most:
+            return  # the bounds say it all
+        size = np.linalg.norm(rows.astype(np.float64) / most, axis=1).max(initial=0.0)
+        if size > ROUNDING:
+            raise WireError(f"{NAME!r} has norm {size * most:g}, more than {most:g}")
 
     def mean(self, total: NDArray[np.float64] | NDArray[np.int64], n_users: int) -> Array:
         """Turn a released sum into the mean gradient of n_users: (d,) float64."""

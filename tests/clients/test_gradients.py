@@ -121,3 +121,13 @@ def test_a_row_does_not_depend_on_the_batch() -> None:
 def test_samples_of_another_dimension_are_refused() -> None:
     with pytest.raises(PopulationError, match="3 features and a response, got 3 columns"):
         user_gradients(ragged(9, 2, "logistic"), "logistic", np.zeros(3), np.zeros(3), 1.0)
+
+
+@pytest.mark.parametrize("clip", [2.0**-400, 1e-15, 1e-8, 1.0, 2.0**400])
+@pytest.mark.parametrize("response", [1e308, -1e308, 1e300, 5.0])
+def test_no_record_passes_the_clip(clip: float, response: float) -> None:
+    """clip / size may be too small a double for one factor."""
+    samples = Samples(np.array([0, 1]), np.array([[1.0, 0.3, response]]))
+    zero = np.zeros(2)
+    out = user_gradients(samples, "least-squares", zero, zero, clip)
+    assert np.linalg.norm(out[0] / clip) <= 1.0

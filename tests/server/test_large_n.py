@@ -143,3 +143,22 @@ def test_secure_noise_releases_grid_points() -> None:
     released = release_large_n(curator, rows, planned(1700, 16))
     assert released.value is not None
     assert np.linalg.norm(released.value - rows.mean(axis=0)) < 0.1
+
+
+@pytest.mark.parametrize("radius", [2.0**-400, 1e-160 * 1e40, 1.0, 2.0**400])
+def test_rows_of_any_size_are_clipped(radius: float) -> None:
+    """Squares of extreme rows over- or underflow; the clip must not notice."""
+    rows = radius * np.array([[1e12, -1e12, 0.0], [3.0, 4.0, 0.0], [0.1, 0.0, 0.2]])
+    whole, step = clip_to_grid(rows.copy(), radius)
+    size = np.linalg.norm(whole * (step / radius), axis=1)
+    assert (size <= 1 + 1e-9).all()
+    np.testing.assert_allclose(size, [1.0, 1.0, math.hypot(0.1, 0.2)], rtol=1e-6)
+
+
+@pytest.mark.parametrize("radius", [0.0, 1e-170, 5e-324, 1e308, math.nan])
+def test_lengths_whose_squares_are_no_doubles_are_refused(radius: float) -> None:
+    """Distances would read as 0, and every user would lie in every ball."""
+    with pytest.raises(ValueError, match="radius must be positive and lie in"):
+        choose_branch(100, 2, radius, None, 1.0, 1e-6)
+    with pytest.raises(ValueError, match=r"lam = 0\.02 is too small"):
+        choose_branch(100, 64, 1.0, None, 1.0, 1e-6, Wishes(lam=0.02))
