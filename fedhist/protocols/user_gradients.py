@@ -57,7 +57,8 @@ class UserGradients(Query):
     -------
     Whatever its record, a user's row lies in a ball of radius ``clip``. Under replacement the sum
     therefore moves by at most the diameter, :attr:`l2_sensitivity`; antipodal users attain it. A
-    row that is rounded towards zero becomes no longer, so that the same holds in steps.
+    row that is rounded towards zero becomes no longer, so that the same holds in steps. Real-valued
+    sums keep this up to the rounding of doubles; ``discrete`` sums are exact.
     """
 
     wire_name: ClassVar[str] = "user-gradients"
