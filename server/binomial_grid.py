@@ -163,6 +163,14 @@ def dyadic(targets: Floats, n_users: int) -> Floats:
     return np.asarray(np.ldexp(np.rint(np.ldexp(targets, g)), -g))
 
 
+def threshold_table(below: NDArray[np.number[Any]], n_users: int, n_thresholds: int) -> Floats:
+    """Convert counts at a plan's thresholds by :func:`doubles`; ValueError for another shape."""
+    counts = doubles(below, n_users)
+    if counts.ndim != 2 or counts.shape[1] != n_thresholds:
+        raise ValueError(f"counts must be (k, {n_thresholds}), got shape {counts.shape}")
+    return counts
+
+
 def doubles(counts: NDArray[np.number[Any]], n_users: int) -> Floats:
     """Convert counts, moved into [-s, 2 s] so that they too are exact next to :func:`dyadic`.
 

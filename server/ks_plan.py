@@ -21,7 +21,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from server.binomial_grid import BinomialGrid, Floats, doubles, dyadic
+from server.binomial_grid import BinomialGrid, Floats, dyadic, threshold_table
 
 EXTREMES = 16
 """Thresholds kept one by one at both ends, where the arcsine scale jumps over integers."""
@@ -76,18 +76,10 @@ class KSPlan:
         ----
         k d |T| operations.
         """
-        counts = doubles(below, n_users)
-        if counts.ndim != 2 or counts.shape[1] != len(self.thresholds):
-            raise ValueError(
-                f"counts must be (k, {len(self.thresholds)}), got shape {counts.shape}"
-            )
+        counts = threshold_table(below, n_users, len(self.thresholds))
         out = np.zeros((len(counts), len(self.grid)))
         _ks_scores(counts, dyadic(self.table * n_users, n_users), out)
         return np.negative(out, out=out)
-
-    def probabilities(self, chosen: NDArray[np.int64]) -> Floats:
-        """Return the probabilities of the chosen hypotheses."""
-        return np.asarray(self.grid.p[chosen])
 
     @property
     def gap(self) -> float:

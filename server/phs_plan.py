@@ -33,7 +33,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from server.binomial_grid import BinomialGrid, Floats, Int64s, doubles, dyadic
+from server.binomial_grid import BinomialGrid, Floats, Int64s, dyadic, threshold_table
 
 DEFAULT_C = 0.4
 
@@ -98,11 +98,7 @@ class PHSPlan:
         ----
         Some 2.5 operations per symbol and hypothesis.
         """
-        counts = doubles(below, n_users)
-        if counts.ndim != 2 or counts.shape[1] != len(self.thresholds):
-            raise ValueError(
-                f"counts must be (k, {len(self.thresholds)}), got shape {counts.shape}"
-            )
+        counts = threshold_table(below, n_users, len(self.thresholds))
         target = dyadic((self.mass + self.c) * n_users, n_users)
         out = np.empty((len(counts), len(self.grid)))
         _phs_scores(counts, float(n_users), self.start, self.place, self.upper, target, out)

@@ -11,6 +11,7 @@ import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
+from functools import cached_property
 from importlib import resources
 from pathlib import Path
 from types import UnionType
@@ -162,6 +163,11 @@ class Prepared:
     loaded: Loaded | None
     protocol: Protocol
     not_private: tuple[str, ...] = field(default=())
+
+    @cached_property
+    def diagnostics(self) -> Mapping[str, float]:
+        """What a run may not say of the population; empty where it is elsewhere. NOT PRIVATE."""
+        return {} if self.loaded is None else self.protocol.diagnostics(self.loaded.users)
 
 
 def builtin_configs() -> list[str]:

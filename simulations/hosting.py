@@ -33,7 +33,7 @@ from fedhist.registry import load_plugin
 from fedhist.session import Session
 from fedhist.users import Users
 from simulations.config import Config, Prepared, load_config, prepare
-from simulations.output import write_results
+from simulations.output import evaluate, write_results
 from simulations.populations import population
 from simulations.run import Outcome, noise_source
 from simulations.spending import DataLedger
@@ -97,7 +97,12 @@ class FlowerHost:
 
         def publish(estimate: Estimate, rounds: list[dict[str, float]]) -> None:
             outcome = Outcome(estimate, rounds, {}, seed)
-            folder = write_results(prepared, [outcome], str(run_config.get("out") or run.out))
+            folder = write_results(
+                prepared,
+                [outcome],
+                evaluate(prepared, [outcome]),
+                str(run_config.get("out") or run.out),
+            )
             if ledger is not None and line is not None:
                 ledger.settle(line, estimate.ledger)
             level = INFO if estimate.status == "ok" else WARNING

@@ -51,8 +51,9 @@ def run_job(prepared: Prepared, progress: Progress | None = None) -> Finished:
             outcomes.append(outcome)
             if ledger is not None:
                 ledger.settle(lines[repeat], outcome.estimate.ledger)
-    folder = write_results(prepared, outcomes, table.out)
-    return Finished(prepared, outcomes, evaluate(prepared, outcomes), folder)
+    evaluation = evaluate(prepared, outcomes)
+    folder = write_results(prepared, outcomes, evaluation, table.out)
+    return Finished(prepared, outcomes, evaluation, folder)
 
 
 def reserve(ledger: DataLedger, prepared: Prepared, repeats: int) -> list[int]:

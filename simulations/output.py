@@ -10,7 +10,8 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -74,7 +75,42 @@ def evaluate(prepared: Prepared, outcomes: Sequence[Outcome]) -> Evaluation | No
     return Evaluation(truth, protocol.support(users), losses, protocol.error(users))
 
 
-def write_results(prepared: Prepared, outcomes: Sequence[Outcome], out: str = "") -> Path:
+@contextmanager
+def whole_folder(target: Path) -> Iterator[Path]:
+    """Let a folder of results appear whole or not at all.
+
+    Yields a folder to write into. An existing folder of results is replaced, and is lost only when
+    the new one has its place.
+
+    Raises
+    ------
+    ValueError
+        If ``target`` exists and does not look like a folder of results.
+    """
+    check_target(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    aside = part.with_name(f"{part.name}-old")
+    try:
+        yield part
+        part.chmod(0o755)
+        if target.exists():
+            os.rename(target, aside)
+        os.replace(part, target)
+        shutil.rmtree(aside, ignore_errors=True)
+    except BaseException:
+        if aside.exists() and not target.exists():
+            os.rename(aside, target)
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+
+
+def write_results(
+    prepared: Prepared,
+    outcomes: Sequence[Outcome],
+    evaluation: Evaluation | None,
+    out: str = "",
+) -> Path:
     """Write a run's folder: configuration, estimate, metrics, ledger and figure.
 
     Parameters
@@ -82,6 +118,8 @@ def write_results(prepared: Prepared, outcomes: Sequence[Outcome], out: str = ""
     prepared : Prepared
     outcomes : sequence of Outcome
         One per repeat; the estimate written and drawn is the first one's.
+    evaluation : Evaluation or None
+        From :func:`evaluate`.
     out : str
         Folder; empty makes one under results/ named after configuration and time.
 
@@ -98,11 +136,7 @@ def write_results(prepared: Prepared, outcomes: Sequence[Outcome], out: str = ""
     first = outcomes[0]
     stamp = time.strftime("%Y%m%d-%H%M%S")
     target = Path(out or Path("results") / f"{prepared.config.name}-{stamp}").absolute()
-    check_target(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    evaluation = evaluate(prepared, outcomes)
-    part = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    try:
+    with whole_folder(target) as part:
         _write_json(part / "config.json", describe(prepared, [o.seed for o in outcomes]))
         _write_json(part / "metrics.json", metrics(prepared, outcomes, evaluation))
         _write_json(part / "ledger.json", ledger_in_words(prepared, first.estimate.ledger))
@@ -122,13 +156,6 @@ def write_results(prepared: Prepared, outcomes: Sequence[Outcome], out: str = ""
                 part / "figure.png",
                 not_private=prepared.not_private,
             )
-        part.chmod(0o755)
-        if target.exists():
-            shutil.rmtree(target)
-        os.replace(part, target)
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
     return target
 
 
@@ -207,7 +234,7 @@ def metrics(
     if prepared.loaded is not None and prepared.loaded.dropped:
         secret["rows dropped by the loader"] = dict(prepared.loaded.dropped)
     if prepared.loaded is not None:
-        secret["diagnostics"] = dict(prepared.protocol.diagnostics(prepared.loaded.users))
+        secret["diagnostics"] = dict(prepared.diagnostics)
     if evaluation is not None:
         secret |= {
             "loss": evaluation.bound.loss,

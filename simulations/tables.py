@@ -69,9 +69,8 @@ def print_job(console: Console, finished: Finished) -> None:
 
 
 def _diagnostics(finished: Finished) -> list[str]:
-    loaded = finished.prepared.loaded
-    found = {} if loaded is None else finished.prepared.protocol.diagnostics(loaded.users)
-    return [f"{name}: {_value(count)}" for name, count in found.items() if count]
+    found = finished.prepared.diagnostics.items()
+    return [f"{name}: {_value(count)}" for name, count in found if count]
 
 
 def _noise_in_words(finished: Finished) -> str:

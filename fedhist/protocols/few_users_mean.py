@@ -13,6 +13,7 @@ References
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -74,24 +75,24 @@ class FewUsers(Protocol):
         _ = self.plan
 
     @property
+    @abstractmethod
     def row_dimension(self) -> int:
         """Coordinates of a user's row."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def row_radius(self) -> float:
         """Typical l2 distance of a user's row from the common mean."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def row_box(self) -> float | None:
         """Public bound on the norm of a row; None: no bound to speak of."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def query(self) -> Query:
         """The one question; its rows are called "mean"."""
-        raise NotImplementedError
 
     def finish(self, value: Array) -> Array:
         """Post-process a released mean."""

@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy.special import softmax
 
 from fedhist.curator import Curator
 from fedhist.keys import Keys, user_ids
@@ -33,14 +32,13 @@ from fedhist.protocols.bounded_histogram import resolve_domain
 from fedhist.protocols.contributions import NormHistogram, safe_rank, tail_scores
 from fedhist.protocols.histogram_target import DomainHistogram
 from fedhist.protocols.per_item import MOST_CLIP, PerItemClip
+from fedhist.protocols.threshold_budget import CHOICE_SHARE
 from fedhist.query import Array, Query, Summary
 from fedhist.registry import register_protocol
 from fedhist.users import Users
 from server import debias
 from server import theory_histogram as theory
-
-CHOICE_SHARE = 1 / 11
-"""Part of epsilon that a private choice of C takes: 0.1 of 1.1, as in the paper."""
+from server.theory_thresholds import em_probabilities, tails_of
 
 PER_OCTAVE = 4
 MANY_ITEMS = 20
@@ -277,13 +275,9 @@ class PoissonCounts(DomainHistogram):
         """Pair the possible thresholds with their probabilities given the users' counts."""
         if not self._chooses:
             return [(self.clip or self.clip_max, 1.0)]
-        edges = np.array(self.edges)
-        score = np.empty(len(edges))
-        for k, edge in enumerate(edges):
-            more = (counts[:, 0] > edge).sum() if k < len(edges) - 1 else 0
-            most = (counts[:, 0] > edges[k - 1]).sum() if k else math.inf
-            score[k] = -abs(self.rank - min(max(self.rank, more), most))
-        p = softmax(self.budgets[0] / 2 * score)
+        edges, sizes = np.array(self.edges), counts[:, 0].astype(np.float64)
+        tails = tails_of(sizes, sizes, edges, norm=1, radius=0.0)
+        p = em_probabilities(tails, self.rank, 1.0, self.budgets[0], interval=True)
         return [(int(c), float(q)) for c, q in zip(edges, p, strict=True)]
 
     def _error_at(self, counts: Array, clip: int) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -47,8 +48,9 @@ class _Rows(Query):
         super().check_summary(summary)
         self._check_rows(summary.rows["mean"])
 
+    @abstractmethod
     def _check_rows(self, rows: NDArray[np.float64]) -> None:
-        raise NotImplementedError
+        """Raise WireError unless every row could be an honest user's."""
 
 
 @register_query

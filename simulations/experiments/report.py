@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import shutil
 import tempfile
 import textwrap
 from pathlib import Path
@@ -25,7 +23,7 @@ from rich.table import Table
 import fedhist
 from simulations.experiments.base import FAIL, PASS, Check, Request, Result
 from simulations.experiments.catalogue import Experiment, experiment, names
-from simulations.output import check_target, git_revision
+from simulations.output import check_target, git_revision, whole_folder
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#e69f00", "#56b4e9", "#7f7f7f")
 """Okabe and Ito's colours, which colour-blind readers can tell apart."""
@@ -170,16 +168,8 @@ def check_folder(what: Experiment, request: Request, out: str | None) -> Path:
 
 
 def write_result(what: Experiment, request: Request, result: Result, target: Path) -> None:
-    """Write the folder: config.json, table.csv, curves.csv, report.md and figure.png.
-
-    It appears whole or not at all; an existing folder of results is replaced, and is lost only
-    when the new one has its place.
-    """
-    check_target(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    aside = part.with_name(f"{part.name}-old")
-    try:
+    """Write the folder: config.json, table.csv, curves.csv, report.md and figure.png, whole."""
+    with whole_folder(target) as part:
         body = json.dumps(describe(what, request), indent=2, ensure_ascii=False, default=str)
         (part / "config.json").write_text(body + "\n", encoding="utf-8")
         table_frame(result).write_csv(part / "table.csv")
@@ -187,16 +177,6 @@ def write_result(what: Experiment, request: Request, result: Result, target: Pat
         if result.curves:
             curve_frame(result).write_csv(part / "curves.csv")
             draw(result, part / "figure.png")
-        part.chmod(0o755)
-        if target.exists():
-            os.rename(target, aside)
-        os.replace(part, target)
-        shutil.rmtree(aside, ignore_errors=True)
-    except BaseException:
-        if aside.exists() and not target.exists():
-            os.rename(aside, target)
-        shutil.rmtree(part, ignore_errors=True)
-        raise
 
 
 def describe(what: Experiment, request: Request) -> dict[str, Any]:
