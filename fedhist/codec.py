@@ -19,10 +19,11 @@ import numpy as np
 
 from fedhist.cohort import Cohort
 from fedhist.errors import WireError
+from fedhist.functional import Part
 from fedhist.keys import Keys
 from fedhist.protocol import Protocol
 from fedhist.query import Array, Keyed, Query, Summary
-from fedhist.registry import query_class
+from fedhist.registry import part_class, query_class
 
 SEP = "/"
 DTYPES = frozenset(
@@ -47,6 +48,10 @@ def encode_fields(value: Any) -> tuple[str, dict[str, Array]]:
         elif isinstance(v, np.ndarray):
             scalars[f.name] = {"array": str(v.dtype)}
             arrays[f.name] = v
+        elif isinstance(v, Part):
+            text, inner = encode_fields(v)
+            scalars[f.name] = {"part": [v.wire_name, text]}
+            arrays |= {f.name + SEP + name: a for name, a in inner.items()}
         elif isinstance(v, tuple):
             scalars[f.name] = {"tuple": list(v)}
         elif v is None or isinstance(v, bool | int | float | str):
@@ -132,6 +137,11 @@ def _decode_value(name: str, v: Any, left: dict[str, Array]) -> Any:
             return Keys(left.pop(name + SEP + "offsets"), left.pop(name + SEP + "bytes"))
         if kind == "array":
             return left.pop(name)
+        if kind == "part" and isinstance(body, list) and len(body) == 2:
+            cls, text = part_class(body[0]), body[1]
+            start = name + SEP
+            inner = {k.removeprefix(start): left.pop(k) for k in list(left) if k.startswith(start)}
+            return decode_fields(cls, text, inner)
         if kind == "tuple" and isinstance(body, list):
             return tuple(body)
         raise WireError(f"field {name!r} is not understood: {v}")

@@ -21,11 +21,15 @@ class Trust(Enum):
 
 
 class Adjacency(Enum):
-    """Which two populations must be hard to tell apart. The unit is always one user."""
+    """Which two populations must be hard to tell apart. The unit is one user.
+
+    REPLACE_ITEM, of item-level baselines, is the exception: it protects no user's record.
+    """
 
     ADD_REMOVE_USER = "add-remove-user"
     ZERO_OUT_USER = "zero-out-user"
     REPLACE_USER = "replace-user"
+    REPLACE_ITEM = "replace-item"
 
     @property
     def in_words(self) -> str:
@@ -37,6 +41,8 @@ class Adjacency(Enum):
             "of users is public",
             Adjacency.REPLACE_USER: "one user's whole record is replaced by any other; the users "
             "and cohorts are public",
+            Adjacency.REPLACE_ITEM: "one sample of one user is replaced by any other; the users "
+            "and their numbers of samples are public: NOT a user-level guarantee",
         }[self]
 
 
@@ -63,7 +69,7 @@ def check_scale(name: str, x: float, most: float = MOST_SCALE) -> None:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """(epsilon, delta) differential privacy of a user's whole record.
+    """(epsilon, delta) differential privacy of a user's whole record, or of one item of it.
 
     Parameters
     ----------
@@ -73,7 +79,7 @@ class Guarantee:
     trust : Trust
     adjacency : Adjacency
     unit : str
-        Always "user".
+        "user"; "item" for item-level baselines, which promise nothing about a user.
     """
 
     epsilon: float
@@ -84,6 +90,10 @@ class Guarantee:
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
+        if self.unit not in ("user", "item"):
+            raise ValueError(f'unit must be "user" or "item", got {self.unit!r}')
+        if (self.unit == "item") != (self.adjacency is Adjacency.REPLACE_ITEM):
+            raise ValueError(f"unit {self.unit!r} does not go with {self.adjacency.value!r}")
 
     @property
     def private(self) -> bool:
@@ -94,7 +104,8 @@ class Guarantee:
         if not self.private:
             return "NOT PRIVATE (no finite epsilon holds)"
         budget = f"({self.epsilon:g}, {self.delta:g})" if self.delta else f"{self.epsilon:g}"
-        return f"{budget}-DP per {self.unit}, {self.trust.value} trust, {self.adjacency.value}"
+        unit = "item (NOT user-level)" if self.unit == "item" else self.unit
+        return f"{budget}-DP per {unit}, {self.trust.value} trust, {self.adjacency.value}"
 
 
 @dataclass(frozen=True)

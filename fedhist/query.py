@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.cohort import Cohort
-from fedhist.errors import WireError
+from fedhist.errors import FedhistError, WireError
 from fedhist.keys import Keys
 from fedhist.mixing import Words
 from fedhist.privacy import EXACT, Release, Trust
-from fedhist.streams import Streams
+from fedhist.streams import SeededStreams, Streams
 from fedhist.users import Users
 
 Array = NDArray[Any]
@@ -296,6 +296,24 @@ class Query(ABC):
         if not parts:
             parts = [self.fold(self.answer(users, rng(users)))]
         return Summary.merge(parts)
+
+    def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
+        """Draw the folded summary of all users from its exact law, without making reports.
+
+        The aggregate path of the simulation: the same law as folding everybody's answers, at
+        the cost of counting. No client does this. A central answer is not random: it is folded.
+
+        Raises
+        ------
+        FedhistError
+            If a local query has no such law written down.
+        """
+        if self.trust is Trust.LOCAL:
+            raise FedhistError(
+                f"the query {self.wire_name!r} has no aggregate path: run its clients per user"
+            )
+        key = int(rng.integers(1 << 62))
+        return self.answer_folded(users, lambda chunk: SeededStreams(chunk.ids, key, "aggregate"))
 
     def check_summary(self, summary: Summary) -> None:
         """Raise WireError unless an honest node with that many users could send the summary."""

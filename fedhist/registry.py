@@ -12,20 +12,24 @@ import importlib.util
 import sys
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
 
 from fedhist.errors import nearest
+from fedhist.functional import Part
 from fedhist.mixing import digest64
 from fedhist.protocol import Protocol
 from fedhist.query import Query
 
 Q = TypeVar("Q", bound=type[Query])
+F = TypeVar("F", bound=type[Part])
 P = TypeVar("P", bound=type[Protocol])
 
 _queries: dict[str, type[Query]] = {}
+_parts: dict[str, type[Part]] = {}
 _protocols: dict[str, type[Protocol]] = {}
 ENTRY_POINTS = "fedhist.protocols"
 
@@ -33,6 +37,12 @@ ENTRY_POINTS = "fedhist.protocols"
 def register_query(cls: Q) -> Q:
     """Register a Query class under its ``wire_name`` (class decorator)."""
     _register(_queries, cls.wire_name, cls)
+    return cls
+
+
+def register_part(cls: F) -> F:
+    """Register a class of fields of queries under its ``wire_name`` (class decorator)."""
+    _register(_parts, cls.wire_name, cls)
     return cls
 
 
@@ -57,6 +67,11 @@ def _register(table: dict[str, type], name: str, cls: type) -> None:
 def query_class(wire_name: str) -> type[Query]:
     """Look up a query by its wire name; ValueError for names that are not registered."""
     return _find(_queries, wire_name, "query")
+
+
+def part_class(wire_name: str) -> type[Part]:
+    """Look up a part of queries by its wire name; ValueError if it is not registered."""
+    return _find(_parts, wire_name, "part of a query")
 
 
 def protocol_class(name: str) -> type[Protocol]:
@@ -85,8 +100,9 @@ def parameters(cls: type[Protocol]) -> list[str]:
     return [f.name for f in fields(cls) if f.init]  # type: ignore[arg-type]
 
 
+@cache
 def load_builtin() -> None:
-    """Register the protocols of this package and of installed packages that declare some."""
+    """Register the protocols of this package and of installed packages that declare some, once."""
     importlib.import_module("fedhist.protocols")
     for point in entry_points(group=ENTRY_POINTS):
         point.load()

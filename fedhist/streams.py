@@ -22,9 +22,10 @@ from fedhist.mixing import (
     GOLDEN,
     Words,
     bernoulli_bits_kernel,
-    counter_words,
+    counter_words_kernel,
     digest64,
     mix64,
+    user_keys_kernel,
 )
 
 Floats = NDArray[np.float64]
@@ -112,16 +113,6 @@ class Streams(ABC):
         hit = self.words(1)[:, 0] < integer_threshold(np.where(certain, 0.0, p))
         return np.asarray(hit | certain)
 
-    def laplace(self, scale: float) -> Floats:
-        """Draw one Laplace variable per user by inversion: (n_users,).
-
-        A float sampler: unbiased and fast, but not formally differentially private in its low
-        bits (Mironov 2012); deployments use the bit-valued randomizers.
-        """
-        words = self.words(2)
-        sign = 1.0 - 2.0 * (words[:, 0] >> np.uint64(63)).astype(np.float64)
-        return np.asarray(-scale * sign * np.log(unit_interval(words[:, 1])))
-
 
 def unit_interval(words: Words) -> Floats:
     """Map words to the midpoints of 2^52 equal cells of (0, 1); finer ones would round to 1."""
@@ -162,7 +153,9 @@ class SeededStreams(Streams):
     @property
     def keys(self) -> Words:
         """One 64-bit key per user, (n_users,)."""
-        return mix64(mix64(self._ids + np.uint64(GOLDEN)) ^ np.uint64(self._root))
+        keys = np.empty(self.n_users, dtype=np.uint64)
+        user_keys_kernel(self._ids, np.uint64(self._root), keys)
+        return keys
 
     def substream(self, purpose: str) -> SeededStreams:
         """Return independent streams for one named purpose."""
@@ -170,7 +163,9 @@ class SeededStreams(Streams):
 
     def words(self, n_draws: int) -> Words:
         """Draw uniform 64-bit words: (n_users, n_draws)."""
-        return counter_words(self.keys, n_draws)
+        words = np.empty((self.n_users, n_draws), dtype=np.uint64)
+        counter_words_kernel(self.keys, words)
+        return words
 
     def ragged_words(self, indptr: NDArray[np.int64]) -> Words:
         """Draw a different number of words per user; see the base class."""

@@ -175,13 +175,19 @@ def least_users(mean_scale: float, half_range: float, epsilon: float, kind: str 
 
 @lru_cache(maxsize=1024)
 def plan_paper(
-    n_users: float, samples_per_user: float, mean_scale: float, half_range: float, epsilon: float
+    n_users: float,
+    samples_per_user: float,
+    mean_scale: float,
+    half_range: float,
+    epsilon: float,
+    dimension: int = 1,
 ) -> Plan:
     """Plan as the paper does, with K = 1/4 and c = 1/100 for its unnamed constants.
 
     T* = min(T, exp(c n min(epsilon, epsilon^2))), delta = sqrt(K log(n epsilon^2 T*) / T*),
     ceil(2 / delta) bins, half of the users vote for three bins each, and an interval of width
-    exactly 7 delta is refined by Laplace noise [1, eq. (25)-(30)].
+    exactly 7 delta is refined by Laplace noise [1, eq. (25)-(30)]. For one of d rotated
+    coordinates of vectors in a ball, T* d takes the place of T* in delta [1, eq. (34)].
 
     Raises
     ------
@@ -194,10 +200,10 @@ def plan_paper(
         return _one_round(n_users, mean_scale, half_range, v)
     cap = math.exp(min(700.0, _PAPER_C * n_users * min(epsilon, epsilon**2)))
     items = max(1, math.floor(min(samples_per_user, cap)))
-    log = math.log(n_users * epsilon**2 * items)
+    log = math.log(n_users * epsilon**2 * items * dimension)
     if log <= 0:
         raise ValueError(f"the paper needs n epsilon^2 T > 1, got {math.exp(log)}")
-    delta = math.sqrt(_PAPER_K * log / items)
+    delta = math.sqrt(_PAPER_K * log / (items * dimension))
     n_bins = max(1, math.ceil(2 / delta))
     if n_bins > MAX_BINS:
         raise ValueError(f"{n_bins} bins are more than the {MAX_BINS} that a vote may have")

@@ -184,7 +184,7 @@ def _refined_mse(
     first, second = _clipped_moments(np.full_like(c, theta), np.full_like(c, scale), c - H, c + H)
     mean, variance = theta + first, np.maximum(second - first**2, 0.0)
     u2 = (variance + (mean - c) ** 2) / H**2
-    # every channel's variance is affine in u^2
+    # every channel's variance is affine in u^2, but for its rounding to a lattice (negligible)
     total = (H**2 * report.variance(np.sqrt(np.minimum(u2, 1.0))) + variance) / n
     first, second = _clipped_moments(mean, np.sqrt(total), c - H, c + H)
     return np.asarray((mean - theta) ** 2 + 2 * (mean - theta) * first + second)

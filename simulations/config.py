@@ -22,7 +22,7 @@ from fedhist.keys import Keys
 from fedhist.protocol import Protocol
 from fedhist.registry import load_builtin, load_plugin, parameters, protocol_class
 from simulations.populations import KINDS, Loaded, PopulationSpec, population
-from simulations.run import GRADES, RUNTIMES, Options
+from simulations.run import CLIENTS, GRADES, RUNTIMES, Options
 
 BUILTIN = "simulations.configs"
 CHOICE = {"protocol": "name", "population": "kind"}
@@ -48,6 +48,9 @@ class RunTable:
     noise : {"simulated", "secure"}
     fold : {"node", "server"}
         Where the reports of a node's users are added up.
+    clients : {"per-user", "aggregate"}
+        How local reports are simulated: one by one, as clients do, or as sums drawn from their
+        exact law (inline only).
     min_replies : int
         Fewest nodes that must answer; 0 asks for all.
     timeout : float
@@ -72,6 +75,7 @@ class RunTable:
     seed: int = -1
     noise: str = "simulated"
     fold: str = "node"
+    clients: str = "per-user"
     min_replies: int = 0
     timeout: float = 3600.0
     repeats: int = 1
@@ -86,6 +90,7 @@ class RunTable:
             ("runtime", RUNTIMES),
             ("noise", GRADES),
             ("fold", ("node", "server")),
+            ("clients", CLIENTS),
         ):
             if getattr(self, name) not in allowed:
                 raise ValueError(
@@ -111,6 +116,7 @@ class RunTable:
             "ray_address": self.ray_address or None,
             "noise": self.noise,
             "fold": self.fold == "node",
+            "clients": self.clients,
             "min_replies": self.min_replies or None,
             "timeout": self.timeout,
             "journal": self.journal or None,

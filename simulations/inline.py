@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from clients.node import fold_node, streams
 from fedhist.codec import query_digest
+from fedhist.mixing import digest64
 from fedhist.query import Query, Summary
 from fedhist.users import Users
 
@@ -22,6 +25,9 @@ class InlinePopulation:
     seed : int
     fold : bool
         False keeps each user's report, checks it, and folds it on the server's side.
+    aggregate : bool
+        True draws each node's summary from its exact law (:meth:`Query.draw_summary`) in place
+        of every user's report: for sweeps.
     progress : callable, optional
         Called with (round, nodes answered, nodes).
     """
@@ -32,9 +38,11 @@ class InlinePopulation:
         seed: int,
         *,
         fold: bool = True,
+        aggregate: bool = False,
         progress: Progress | None = None,
     ) -> None:
         self.nodes, self.seed, self.fold, self.progress = nodes, seed, fold, progress
+        self.aggregate = aggregate
         self.rounds: list[dict[str, float]] = []
 
     def ask(self, query: Query, round_index: int) -> Summary:
@@ -43,7 +51,12 @@ class InlinePopulation:
         digest = query_digest(query, round_index)
         parts = []
         for i, users in enumerate(self.nodes):
-            parts.append(self._answer(query, users.select(query.cohort), digest))
+            asked = users.select(query.cohort)
+            if self.aggregate:
+                key = digest64("fedhist.aggregate", self.seed, digest, i)
+                parts.append(query.draw_summary(asked, np.random.default_rng(key)))
+            else:
+                parts.append(self._answer(query, asked, digest))
             if self.progress is not None:
                 self.progress(round_index, i + 1, len(self.nodes))
         answered = time.perf_counter()

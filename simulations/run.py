@@ -30,6 +30,8 @@ DEFAULT_NODES = 2000
 """Most Flower nodes on Ray where a run names no number."""
 
 GRADES = ("simulated", "secure")
+CLIENTS = ("per-user", "aggregate")
+"""How local reports are simulated: one by one, as clients do, or as sums of the same law."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class Options:
     ray_address: str | None = None
     noise: str = "simulated"
     fold: bool = True
+    clients: str = "per-user"
     min_replies: int | None = None
     timeout: float = 3600.0
     journal: str | Path | None = None
@@ -76,6 +79,10 @@ class Options:
             raise ValueError(f"runtime must be one of {', '.join(RUNTIMES)}, got {self.runtime!r}")
         if self.noise not in GRADES:
             raise ValueError(f"noise must be one of {', '.join(GRADES)}, got {self.noise!r}")
+        if self.clients not in CLIENTS:
+            raise ValueError(f"clients must be one of {', '.join(CLIENTS)}, got {self.clients!r}")
+        if self.clients == "aggregate" and self.runtime != "inline":
+            raise ValueError(f'clients = "aggregate" needs runtime "inline", got {self.runtime!r}')
         if self.seed is not None and self.seed < 0:
             raise ValueError(f"seed must be non-negative, got {self.seed}")
         if self.nodes is not None and self.nodes < 1:
@@ -95,6 +102,7 @@ def run(
     nodes: int | None = None,
     workers: int | None = None,
     noise: Literal["simulated", "secure"] = "simulated",
+    clients: Literal["per-user", "aggregate"] = "per-user",
     journal: str | Path | None = None,
     min_replies: int | None = None,
 ) -> Estimate:
@@ -114,6 +122,9 @@ def run(
         Ray actors; default: all cores.
     noise : {"simulated", "secure"}
         Grade of the Curator's noise.
+    clients : {"per-user", "aggregate"}
+        "aggregate" draws the sums of local reports from their exact law, without making the
+        reports: for sweeps, inline only.
     journal : path, optional
         Folder that makes the run survive a restart.
     min_replies : int, optional
@@ -143,6 +154,7 @@ def run(
         nodes=nodes,
         workers=workers,
         noise=noise,
+        clients=clients,
         journal=journal,
         min_replies=min_replies,
     )
@@ -204,7 +216,11 @@ def _run_inline(
     session: Session, users: Users, n_nodes: int, seed: int, options: Options
 ) -> Outcome:
     population = InlinePopulation(
-        users.split(n_nodes), seed, fold=options.fold, progress=options.progress
+        users.split(n_nodes),
+        seed,
+        fold=options.fold,
+        aggregate=options.clients == "aggregate",
+        progress=options.progress,
     )
     started = time.perf_counter()
     estimate = session.run(population.ask)

@@ -113,8 +113,10 @@ class DataLedger:
         Raises
         ------
         CapExceeded
-            If the run would pass the cap; nothing is written.
+            If the run would pass the cap, or promises nothing per user; nothing is written.
         """
+        if guarantee.unit != "user":
+            raise CapExceeded(f"{self.name}: spending is counted per user, this run is {guarantee}")
         epsilon, delta = guarantee.epsilon, guarantee.delta
         cost = approximate(epsilon, delta) if delta else pure(epsilon)
         line = Spending(

@@ -75,6 +75,8 @@ def _diagnostics(finished: Finished) -> list[str]:
 
 def _noise_in_words(finished: Finished) -> str:
     if finished.prepared.protocol.guarantee.trust is Trust.LOCAL:
+        if finished.prepared.config.run.clients == "aggregate":
+            return "simulated in aggregate (sums of reports drawn from their exact law, seeded)"
         return "simulated clients (seeded coins: for evaluation; a real client draws its own)"
     return {
         "simulated": "simulated (NumPy, seeded: for evaluation, not for a real release)",

@@ -14,35 +14,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from clients.functionals import Coordinates
 from clients.randomizers import user_means
-from fedhist.channels import KINDS, scalar_channel
-from fedhist.cohort import Cohort
 from fedhist.errors import PopulationError
 from fedhist.keys import Keys, user_ids
-from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
+from fedhist.privacy import Adjacency, Guarantee, Trust
 from fedhist.protocol import ErrorBound, Estimate, Protocol, Script
-from fedhist.protocols.univariate import BinVotes, ClippedMean, check_range, one_dimension
-from fedhist.query import Array, Summary
-from fedhist.registry import register_protocol
-from fedhist.users import Users
-from server.localize import (
-    LEAST_MASS,
-    MOST_FAILURE,
-    Plan,
-    best_window,
-    centroid,
-    keep_inside,
-    least_users,
-    plan_paper,
-    plan_univariate,
-    window_mass,
+from fedhist.protocols.fold_queries import check_range
+from fedhist.protocols.localize_refine import (
+    channel_kind,
+    check_local_mean,
+    localize_and_refine,
+    too_few,
 )
+from fedhist.protocols.sample_sizes import resolve_sizes
+from fedhist.query import Array
+from fedhist.registry import register_protocol
+from fedhist.users import Samples, Users
+from server.localize import Plan, plan_paper, plan_univariate
 
 if TYPE_CHECKING:
     from fedhist.curator import Curator
@@ -108,40 +102,35 @@ class Mean(Protocol):
     salt: int = 1
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon)
+        check_local_mean(
+            epsilon=self.epsilon,
+            n_users=self.n_users,
+            samples_per_user=self.samples_per_user,
+            kind=self.kind,
+            mode=self.mode,
+            salt=self.salt,
+            mean_scale=self.mean_scale,
+        )
         check_range(self.low, self.high)
-        if self.n_users < 1:
-            raise ValueError(f"n_users must be positive, got {self.n_users}")
-        if not isinstance(self.samples_per_user, int | float):
-            raise ValueError(f"samples_per_user must be a number, got {self.samples_per_user!r}")
-        if not 1 <= self.samples_per_user < math.inf:
-            raise ValueError(f"samples_per_user must be at least 1, got {self.samples_per_user}")
-        if self.mean_scale is not None and not 0 < self.mean_scale < math.inf:
-            raise ValueError(f"mean_scale must be positive and finite, got {self.mean_scale}")
-        if self.kind not in KINDS:
-            raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {self.kind!r}")
-        if self.mode not in ("default", "paper"):
-            raise ValueError(f'mode must be "default" or "paper", got {self.mode!r}')
-        if self.mode == "paper" and self.kind not in ("auto", "laplace"):
-            raise ValueError(f'mode "paper" adds Laplace noise, got kind {self.kind!r}')
-        Cohort(self.salt)
         _ = self.plan
 
     @property
     def plan(self) -> Plan:
         """Bins, shares and widths; from public numbers only."""
-        half_range = (self.high - self.low) / 2
-        scale = self.mean_scale or half_range / math.sqrt(self.samples_per_user)
+        n, half_range = self.n_users, (self.high - self.low) / 2
         if self.mode == "paper":
-            return plan_paper(self.n_users, self.samples_per_user, scale, half_range, self.epsilon)
-        return plan_univariate(self.n_users, scale, half_range, self.epsilon, self.channel_kind)
+            return plan_paper(n, self.samples_per_user, self.scale, half_range, self.epsilon)
+        return plan_univariate(n, self.scale, half_range, self.epsilon, self.channel_kind)
+
+    @property
+    def scale(self) -> float:
+        """Standard deviation of a user's mean that is planned with."""
+        return self.mean_scale or (self.high - self.low) / 2 / math.sqrt(self.samples_per_user)
 
     @property
     def channel_kind(self) -> str:
         """The scalar channel in use; without noise the one that is then exact."""
-        if self.mode == "paper" or math.isinf(self.epsilon):
-            return "laplace"
-        return scalar_channel(self.kind, self.epsilon).kind
+        return channel_kind(self.kind, self.epsilon, self.mode)
 
     @property
     def max_rounds(self) -> int:
@@ -157,92 +146,23 @@ class Mean(Protocol):
         """Vote, find the window, refine."""
         plan = self.plan
         if not plan.feasible:
-            return Estimate.refused(self._infeasible())
-        refine = ClippedMean(
-            centre=float(self.low + self.high) / 2,
-            half_width=plan.half_width,
-            low=float(self.low),
-            high=float(self.high),
-            epsilon=float(self.epsilon),
+            half_range = (self.high - self.low) / 2
+            return Estimate.refused(
+                too_few(self.n_users, 1, self.scale, half_range, self.epsilon, self.channel_kind)
+            )
+        found = yield from localize_and_refine(
+            Coordinates(1, float(self.low), float(self.high), max_items=plan.max_items),
+            plan,
+            epsilon=self.epsilon,
             kind=self.channel_kind,
-            max_items=plan.max_items,
+            salt=self.salt,
+            n_users=self.n_users,
+            mode=self.mode,
         )
-        if plan.n_bins == 1:
-            return self._conclude(refine, (yield refine), {}, ())
-        vote = BinVotes(
-            low=refine.low,
-            high=refine.high,
-            n_bins=plan.n_bins,
-            epsilon=refine.epsilon,
-            cohort=Cohort(self.salt, 0.0, plan.vote_share),
-            neighbours=self.mode == "paper",
-            max_items=plan.max_items,
-        )
-        votes = yield vote
-        if votes.n_users == 0:
-            return Estimate.failed("nobody voted")
-        centre, public, warnings = self._locate(vote.frequencies(votes))
-        refine = replace(refine, centre=centre, cohort=Cohort(self.salt, plan.vote_share, 1.0))
-        public["n_vote"] = float(votes.n_users)
-        return self._conclude(refine, (yield refine), public, warnings)
-
-    def _locate(
-        self, frequencies: NDArray[np.float64]
-    ) -> tuple[float, dict[str, float], tuple[str, ...]]:
-        """Find the centre of the interval to refine, with its diagnostics."""
-        if self.mode == "paper":
-            best = int(np.argmax(frequencies))  # [1, eq. (28)]
-            middle = np.asarray(self.low + (best + 0.5) * (self.high - self.low) / len(frequencies))
-            mass = float(frequencies[best])
-        else:
-            window = best_window(frequencies)
-            middle = centroid(frequencies, window, self.low, self.high)
-            mass = float(window_mass(frequencies, window))
-        centre = float(keep_inside(middle, self.plan.half_width, self.low, self.high))
-        warnings = []
-        if self.plan.failure > MOST_FAILURE:
-            warnings.append(
-                f"with {self.n_users} users the vote may find the wrong window with probability "
-                f"{self.plan.failure:.2g}"
-            )
-        if mass < LEAST_MASS:
-            warnings.append(
-                f"the winning window holds a share of {mass:.2f} of the votes, less than "
-                f"{LEAST_MASS}: it may be the wrong one"
-            )
-        return centre, {"window_mass": mass}, tuple(warnings)
-
-    def _conclude(
-        self,
-        refine: ClippedMean,
-        reports: Summary,
-        public: dict[str, float],
-        warnings: tuple[str, ...],
-    ) -> Estimate:
-        plan, n = self.plan, reports.n_users
-        if n == 0:
-            return Estimate.failed("nobody reported", public=public, warnings=warnings)
-        public |= {
-            "n_bins": float(plan.n_bins),
-            "n_report": float(n),
-            "interval_low": refine.centre - refine.half_width,
-            "interval_high": refine.centre + refine.half_width,
-        }
-        variance = plan.variance * self.n_users * (1 - plan.vote_share) / n
+        if isinstance(found, Estimate):
+            return found
         return Estimate.ok(
-            [refine.estimate(reports, clip=self.mode != "paper")],
-            stderr=np.array([math.sqrt(variance)]),
-            public=public,
-            warnings=warnings,
-        )
-
-    def _infeasible(self) -> str:
-        half_range = (self.high - self.low) / 2
-        scale = self.mean_scale or half_range / math.sqrt(self.samples_per_user)
-        least = least_users(scale, half_range, self.epsilon, self.channel_kind)
-        return (
-            f"{self.n_users} users are too few at epsilon = {self.epsilon:g}: the midpoint of the "
-            f"range is the better estimate; at least {least} are needed"
+            found.value, stderr=found.stderr, public=found.public, warnings=found.warnings
         )
 
     def error(self, users: Users) -> ErrorBound:
@@ -285,17 +205,12 @@ class Mean(Protocol):
         cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
     ) -> tuple[dict[str, Any], list[str]]:
         """Take n_users from the population, and samples_per_user too where that is asked for."""
-        out = dict(parameters)
-        out.setdefault("n_users", len(users))
-        public = bool(out.pop("samples_public", False))
-        asked = out.get("samples_per_user") == "harmonic-mean"
-        if not asked and not (public and "samples_per_user" not in out):
-            return out, []
-        sizes = users.n_items()
-        sizes = sizes[sizes > 0]
-        if not len(sizes):
-            raise PopulationError("no user has samples; there is no harmonic mean of their numbers")
-        out["samples_per_user"] = float(len(sizes) / np.sum(1.0 / sizes))
-        if public:
-            return out, []
-        return out, ["samples_per_user is the harmonic mean of the users' numbers of samples"]
+        return resolve_sizes(parameters, users)
+
+
+def one_dimension(users: Users) -> Samples:
+    """Return the users' samples; PopulationError unless they have one coordinate."""
+    samples = users.reals
+    if samples.values.shape[1] != 1:
+        raise PopulationError(f"this needs samples of one dimension, got {samples.values.shape[1]}")
+    return samples

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.contribution import clipped_counts
-from clients.randomizers import laplace, unary_votes
+from clients.randomizers import randomize, unary_votes
 from fedhist.bits import count_bits
 from fedhist.channels import LaplaceChannel, UnaryChannel
 from fedhist.hadamard import fwht
@@ -70,8 +70,8 @@ def pairs(n_users: int) -> dict[str, tuple[int, Task, Task]]:
         "count bits": (n_users, lambda: count_bits(votes, BINS), lambda: sum_unpacked(votes)),
         "Laplace reports": (
             n_users,
-            lambda: laplace(u, scalar, rng),
-            lambda: u + generator.laplace(0.0, scalar.scale, n_users),
+            lambda: randomize(u, scalar, rng),
+            lambda: u + generator.laplace(0.0, 2.0 / scalar.epsilon, n_users),
         ),
         "Hadamard, 1,024": (n_rows, lambda: fwht(rows), lambda: two_products(rows, h)),
     }

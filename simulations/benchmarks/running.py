@@ -23,10 +23,12 @@ NAMES = (
     "votes",
     "scaling",
     "kernels",
+    "hashed",
     "randclip",
     "contributions",
     "few-users",
     "selection",
+    "local",
 )
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 PACKAGES = ("fedhist", "flwr", "ray", "numpy", "numba")
@@ -37,7 +39,9 @@ def measure(name: str, *, quick: bool = False, rivals: str = "") -> Result:
     from simulations.benchmarks import (
         contributions,
         few_users,
+        hashed,
         kernels,
+        local,
         messages,
         million,
         randclip,
@@ -52,10 +56,12 @@ def measure(name: str, *, quick: bool = False, rivals: str = "") -> Result:
         "votes": lambda: votes.measure(quick=quick, folder=rivals),
         "scaling": lambda: scaling.measure(quick=quick),
         "kernels": lambda: kernels.measure(quick=quick),
+        "hashed": lambda: hashed.measure(quick=quick),
         "randclip": lambda: randclip.measure(quick=quick),
         "contributions": lambda: contributions.measure(quick=quick),
         "few-users": lambda: few_users.measure(quick=quick),
         "selection": lambda: selection.measure(quick=quick),
+        "local": lambda: local.measure(quick=quick),
     }
     logging.getLogger("flwr").setLevel(logging.WARNING)
     result = benchmarks[check_name(name)]()

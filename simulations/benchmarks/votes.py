@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from clients.functionals import Coordinates
 from clients.node import fold_node
 from fedhist.codec import query_digest
-from fedhist.protocols.univariate import BinVotes
+from fedhist.protocols.fold_queries import BinVotes
 from fedhist.query import Array
 from fedhist.users import Users
 from simulations.benchmarks.measuring import Result, Row, ratio, scaled, seconds
@@ -17,7 +18,7 @@ BINS = 64
 EPSILON = 1.0
 SEED = 1
 TARGETS = {"pure-ldp": 100.0, "multi-freq-ldpy": 20.0}
-QUERY = BinVotes(0.0, 1.0, BINS, EPSILON)
+QUERY = BinVotes(Coordinates(1, 0.0, 1.0), BINS, EPSILON)
 
 
 def measure(*, quick: bool = False, folder: str = "") -> Result:

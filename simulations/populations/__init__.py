@@ -14,6 +14,7 @@ from typing import Any
 
 from fedhist.errors import nearest
 from simulations.populations.base import Loaded, PopulationSpec
+from simulations.populations.density_samples import DensitySamples
 from simulations.populations.events import Events
 from simulations.populations.gaussian import Gaussian
 from simulations.populations.paper_iid import PaperIid
@@ -43,6 +44,7 @@ KINDS: Mapping[str, type[PopulationSpec]] = MappingProxyType(
             Gaussian,
             TwoPoint,
             Regression,
+            DensitySamples,
         )
     }
 )

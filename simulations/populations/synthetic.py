@@ -101,6 +101,27 @@ def categorical(
     return np.searchsorted(upper, rng.random(n_draws), side="right")
 
 
+def check_sizes(sizes: Any) -> None:
+    """Refuse numbers of samples per user that are neither a positive integer nor [lo, hi]."""
+    pair = list(sizes) if isinstance(sizes, list | tuple) else [sizes, sizes]
+    for size in pair:
+        positive_integer("samples_per_user", size)
+    if len(pair) != 2 or pair[0] > pair[1]:
+        raise ValueError(f"samples_per_user must be a number or [lo, hi], got {sizes!r}")
+
+
+def draw_sizes(
+    rng: np.random.Generator, n_users: int, sizes: int | list[int] | tuple[int, int]
+) -> NDArray[np.int64]:
+    """Return each user's number of samples, (n_users,); log-uniform on lo, ..., hi for a pair."""
+    if not isinstance(sizes, list | tuple):
+        return np.full(n_users, sizes, dtype=np.int64)
+    lo, hi = sizes
+    u = rng.random(n_users)
+    grown = np.floor(lo * ((hi + 1) / lo) ** u).astype(np.int64)
+    return np.clip(grown, lo, hi)
+
+
 @dataclass(frozen=True, kw_only=True)
 class SharedMean(PopulationSpec):
     """Real samples in a public range; all users' samples have one and the same mean.
@@ -139,12 +160,7 @@ class SharedMean(PopulationSpec):
         finite("high", self.high)
         if not self.low < self.high:
             raise ValueError(f"need low < high, got [{self.low}, {self.high}]")
-        sizes = self.samples_per_user
-        pair = list(sizes) if isinstance(sizes, list | tuple) else [sizes, sizes]
-        for size in pair:
-            positive_integer("samples_per_user", size)
-        if len(pair) != 2 or pair[0] > pair[1]:
-            raise ValueError(f"samples_per_user must be a number or [lo, hi], got {sizes!r}")
+        check_sizes(self.samples_per_user)
         means = self.mean if isinstance(self.mean, list | tuple) else [self.mean]
         if not 1 <= len(means) <= self.dimension:
             raise ValueError(f"mean has {len(means)} values for {self.dimension} dimensions")
@@ -172,13 +188,7 @@ class SharedMean(PopulationSpec):
             )
 
     def _sizes(self, rng: np.random.Generator) -> NDArray[np.int64]:
-        sizes = self.samples_per_user
-        if not isinstance(sizes, list | tuple):
-            return np.full(self.n_users, sizes, dtype=np.int64)
-        lo, hi = sizes
-        u = rng.random(self.n_users)
-        grown = np.floor(lo * ((hi + 1) / lo) ** u).astype(np.int64)
-        return np.clip(grown, lo, hi)
+        return draw_sizes(rng, self.n_users, self.samples_per_user)
 
     def _loaded(
         self,

@@ -189,7 +189,7 @@ def test_asking_in_parts_asks_everybody() -> None:
             return Summary(len(users))  # type: ignore[arg-type]
 
     q = votes.QUERY
-    scaling.asked_in_parts(Counting(q.low, q.high, q.n_bins, q.epsilon), users, 30)()
+    scaling.asked_in_parts(Counting(q.functional, q.n_bins, q.epsilon), users, 30)()
     assert seen == [30, 30, 30, 10]
     result = scaling.measure(quick=True)
     assert len(result.rows) == 6

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from flwr.app import RecordDict
 
+from clients.functionals import Coordinates
 from clients.guard import SIMULATED_OWNER, SIMULATION, Answered, Guard, Policy, Refusal
 from clients.node import Node, policy_of
 from clients.store import ContextStore, FolderStore, Store
@@ -18,8 +19,8 @@ from fedhist.errors import WireError
 from fedhist.hosting import NodeSetup
 from fedhist.keys import Keys
 from fedhist.protocols.bounded_histogram import ClippedCounts
+from fedhist.protocols.fold_queries import BinVotes, ClippedMean
 from fedhist.protocols.mean import Mean
-from fedhist.protocols.univariate import BinVotes, ClippedMean
 from fedhist.query import Query, Report, Summary
 from fedhist.users import Users
 from fedhist.wire import Question, decode_answer, decode_question, encode_question
@@ -29,7 +30,7 @@ LOW, HIGH = Cohort(5, 0.0, 0.5), Cohort(5, 0.5, 1.0)
 
 
 def votes(epsilon: float = 1.0, cohort: Cohort | None = None) -> BinVotes:
-    return BinVotes(low=-1.0, high=1.0, n_bins=8, epsilon=epsilon, cohort=cohort)
+    return BinVotes(Coordinates(1), 8, epsilon, cohort=cohort)
 
 
 def ask(query: Query, number: int = 0, *, fold: bool = True) -> Question:
@@ -181,7 +182,7 @@ def body(record: RecordDict) -> Summary | Report | str:
 def counts(record: RecordDict) -> list[int]:
     summary = body(record)
     assert isinstance(summary, Summary)
-    return list(summary.sums["votes"].tolist())
+    return list(summary.sums["votes"][0].tolist())
 
 
 @pytest.mark.parametrize("seed", [None, 7])
@@ -256,12 +257,13 @@ def test_empty_users(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["laplace", "piecewise", "onebit"])
-def test_floating_point_noise_stays_in_the_simulation(kind: str) -> None:
+def test_floating_point_noise_stays_in_the_simulation(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A server that chooses the interval reads a mean from the low bits of one float report."""
-    query = ClippedMean(0.0, 0.5, -1.0, 1.0, epsilon=0.5, kind=kind)
-    assert Guard(SIMULATION).admit(ask(query), IDS) is not None
+    query = ClippedMean(Coordinates(1), np.zeros(1), 0.5, epsilon=0.5, kind=kind)
     guard = Guard(Policy(epsilon=5.0))
-    if kind == "onebit":
-        assert guard.admit(ask(query), IDS) is not None
-    else:
-        assert "floating-point" in refusal(guard, query)
+    assert guard.admit(ask(query), IDS) is not None  # lattices: exact as drawn
+    monkeypatch.setattr(ClippedMean, "exact", False)
+    assert Guard(SIMULATION).admit(ask(query), IDS) is not None
+    assert "floating-point" in refusal(guard, query)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -16,7 +17,13 @@ from clients.randomizers import (
     unary_votes,
     user_means,
 )
-from fedhist.channels import OneBitChannel, UnaryChannel, scalar_channel
+from fedhist.channels import (
+    LaplaceChannel,
+    OneBitChannel,
+    PiecewiseChannel,
+    UnaryChannel,
+    scalar_channel,
+)
 from fedhist.streams import SeededStreams, SystemStreams
 from fedhist.users import Samples
 
@@ -118,23 +125,17 @@ def test_votes_follow_the_channel(held: list[int]) -> None:
 def test_reports_follow_the_channel(kind: str, epsilon: float, u: float) -> None:
     channel = scalar_channel(kind, epsilon)
     z = randomize(np.full(N, u), channel, streams(N, seed=round(10 * epsilon + u)))
-    if kind == "onebit":
-        assert z.dtype == np.int8
-        counts = np.array([(z == -1).sum(), (z == 1).sum()])
-        expected = channel.density(u, np.array([-1.0, 1.0]))
-    else:
-        reach = channel.bound if kind == "piecewise" else 1 + 5 * 2 / epsilon
-        edges = np.linspace(-reach, reach, 33)
-        fine = np.linspace(-reach, reach, 32 * 4000 + 1)
-        cells = channel.density(u, (fine[1:] + fine[:-1]) / 2) * np.diff(fine)
-        expected = cells.reshape(32, 4000).sum(axis=1)
-        counts = np.histogram(z, edges)[0]
-        expected = np.append(expected, max(1 - expected.sum(), 1e-12))
-        counts = np.append(counts, N - counts.sum())
-        if kind == "piecewise":
-            assert counts[-1] == 0  # nothing leaves [-C, C]
-            counts, expected = counts[:-1], expected[:-1]
-    assert chisquare(counts, expected / expected.sum() * N).pvalue > CHANCE
+    assert z.dtype == channel.dtype
+    channel.check("reports", z, N)
+    law, most = channel.law([u])[0], int(channel.bound)
+    counts = np.bincount(z.astype(np.int64) + most, minlength=2 * most + 1)
+    counts = counts[channel.alphabet() + most]
+    # cells of about equal probability, cut where the law is
+    cells = np.unique(np.searchsorted(np.cumsum(law), np.linspace(0, 1, 65)[:-1]))
+    expected = np.add.reduceat(law, cells)
+    expected, counts = expected / expected.sum() * N, np.add.reduceat(counts, cells)
+    assert counts[expected == 0].sum() == 0
+    assert chisquare(counts[expected > 0], expected[expected > 0]).pvalue > CHANCE
     # z-tests of mean and second central moment; each fails by chance with probability 6e-7
     x = z / channel.gain
     deviation = x.mean() - u
@@ -143,6 +144,61 @@ def test_reports_follow_the_channel(kind: str, epsilon: float, u: float) -> None
     square = (x - u) ** 2
     spread = square.std() / math.sqrt(N)
     assert abs(square.mean() - float(channel.variance(u))) < 5 * spread + 1e-9
+
+
+def words(rounding: int, drawing: np.ndarray) -> np.ndarray:
+    """Words as a stream would give them."""
+    return np.stack((np.full(len(drawing), rounding, np.uint64), drawing), axis=1)
+
+
+@pytest.mark.parametrize("epsilon", [1e-4, 0.3, 1.0, 10.0, 1e4])
+def test_laplace_noise_is_drawn_with_its_table_to_the_last_word(epsilon: float) -> None:
+    """First and last word of every value: the search is monotone, so all between are right."""
+    channel = LaplaceChannel(epsilon)
+    upto, k = np.cumsum(channel.table), np.arange(len(channel.table))
+    assert upto[-1] == 2**63
+    for drawn in (np.append(np.uint64(0), upto[:-1]), upto - np.uint64(1)):
+        up = channel.reports(np.zeros(len(k)), words(0, drawn))
+        down = channel.reports(np.zeros(len(k)), words(0, drawn | np.uint64(2**63)))
+        assert np.array_equal(up, np.minimum(k, channel.most))
+        assert np.array_equal(down, np.maximum(-k, -channel.most))
+
+
+@pytest.mark.parametrize("epsilon", [1e-4, 0.7, 3.0, 50.0])
+@pytest.mark.parametrize("u", [-1.0, 0.25, 1.0])
+def test_piecewise_reports_are_drawn_with_their_law_to_the_last_word(
+    epsilon: float, u: float
+) -> None:
+    channel = PiecewiseChannel(epsilon)
+    x, z = int(u * 512), channel.alphabet()
+    weight = channel.weights([x])[0]
+    inside = np.abs(z - x) <= channel.window // 2
+    b = int(weight[~inside][0])  # so many leading 54 bits, each with all last ten bits
+    for leading in {0, b // 2, b - 1}:
+        drawn = (np.uint64(leading) << np.uint64(10)) + np.arange(1024, dtype=np.uint64)
+        found = channel.reports(np.full(1024, u), words(0, drawn))
+        assert np.array_equal(found, z[~inside])
+    ends = np.uint64(1024 * b) + np.cumsum(weight[inside])  # the last one wraps to 0
+    for drawn in (ends - np.uint64(1), ends - weight[inside]):
+        assert np.array_equal(channel.reports(np.full(len(ends), u), words(0, drawn)), z[inside])
+
+
+@pytest.mark.parametrize("u", [0.3, -0.7, 1e-9, -1e-30, 1.0, -1.0, 0.5])
+def test_inputs_are_rounded_without_bias(u: float) -> None:
+    channel = PiecewiseChannel(80.0)  # a window of one point, and all but 2^-54 inside
+    y = Fraction(u) * 512
+    low = math.floor(y)
+    wanted = int((y - low) * 2**64)  # so many words, the least ones, round up
+    slack = 2**12  # words: a double holds 53 bits
+    last = 2**64 - 1
+
+    def rounded(word: int) -> int:
+        return int(channel.reports(np.array([u]), words(word, np.array([last], np.uint64)))[0])
+
+    if wanted > slack:
+        assert rounded(wanted - slack) == low + 1
+    if wanted + slack <= last:
+        assert rounded(wanted + slack) == low
 
 
 @pytest.mark.parametrize("kind", ["laplace", "onebit", "piecewise"])

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedhist.bits import count_bits, n_words, tail_is_clear
+from fedhist.bits import BitTally, count_bits, count_bits_by, n_words, tail_is_clear
 
 
 @pytest.mark.parametrize("n_bits", [1, 63, 64, 65, 200])
@@ -28,3 +28,50 @@ def test_tail() -> None:
     assert tail_is_clear(bits, 70)
     assert not tail_is_clear(bits, 69)
     assert tail_is_clear(bits, 128)
+
+
+@pytest.mark.parametrize("n_bits", [1, 63, 64, 65, 200])
+@pytest.mark.parametrize("n_folds", [1, 2, 40])
+@pytest.mark.parametrize("n", [0, 3, 1000])
+def test_counts_by_fold_are_counts_of_each_fold(n: int, n_folds: int, n_bits: int) -> None:
+    rng = np.random.default_rng(n_bits)
+    bits = rng.integers(0, 2**64 - 1, (n, n_words(n_bits)), dtype=np.uint64, endpoint=True)
+    fold = rng.integers(0, n_folds, n)
+    slow = np.unpackbits(bits.view(np.uint8), axis=1, count=n_bits, bitorder="little")
+    fast = count_bits_by(bits, n_bits, fold, n_folds)
+    assert fast.dtype == np.int64
+    assert fast.shape == (n_folds, n_bits)
+    for f in range(n_folds):
+        assert np.array_equal(fast[f], slow[fold == f].sum(axis=0, dtype=np.int64))
+
+
+@pytest.mark.parametrize("n", [254, 255, 256, 510, 511])
+def test_byte_counters_do_not_overflow(n: int) -> None:
+    """All bits set: the bytes are full after 255 rows of a fold, between rows of another."""
+    tally = BitTally(70, 2)
+    bits = np.full((n + 10, 2), np.uint64(2**64 - 1))
+    fold = np.zeros(n + 10, dtype=np.int64)
+    fold[::7][:10] = 1
+    tally.add(bits, fold)
+    assert tally.totals().tolist() == [[n] * 70, [10] * 70]
+    tally.add(bits[:1], fold[1:2])
+    again = tally.totals()
+    assert again.tolist() == [[n + 1] * 70, [10] * 70]
+    tally.add(bits[:2])  # no folds: fold 0
+    assert tally.totals().tolist() == [[n + 3] * 70, [10] * 70]
+    again[:] = 0  # what is handed out is a copy
+    assert tally.totals()[0, 0] == n + 3
+
+
+@pytest.mark.parametrize(
+    ("fold", "n_folds", "message"),
+    [
+        ([0, 3], 3, r"must lie in \[0, 3\), got 0 to 3"),
+        ([-1, 0], 3, r"must lie in \[0, 3\), got -1 to 0"),
+        ([0], 3, "2 rows need a fold each"),
+        ([0, 0], 0, "n_folds must be positive, got 0"),
+    ],
+)
+def test_folds_out_of_range(fold: list[int], n_folds: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        count_bits_by(np.zeros((2, 1), dtype=np.uint64), 5, np.array(fold), n_folds)

@@ -5,19 +5,21 @@ from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
+from scipy.stats import chisquare
 
 from fedhist.channels import (
     CHANNELS,
     LaplaceChannel,
     OneBitChannel,
     PiecewiseChannel,
+    ScalarChannel,
     UnaryChannel,
     best_kind,
     scalar_channel,
 )
+from fedhist.errors import WireError
 
 EPSILONS = [1e-9, 1e-3, 0.1, 0.3, 1.0, 2.0, 4.0, 10.0, 37.7]
-GRID = np.linspace(-1, 1, 41)
 
 
 def log_odds(threshold: int) -> Decimal:
@@ -61,38 +63,178 @@ def test_unary_privacy_by_enumeration(epsilon: float, n_bits: int, ones: int) ->
     assert worst >= 0.99 * epsilon * reachable
 
 
-@pytest.mark.parametrize("kind", list(CHANNELS))
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0, 8.0])
-def test_scalar_privacy_on_a_grid(kind: str, epsilon: float) -> None:
-    channel = scalar_channel(kind, epsilon)
-    if kind == "onebit":
-        z = np.array([-1.0, 1.0])
-    else:
-        reach = channel.bound if kind == "piecewise" else 1 + 5 * 2 / epsilon
-        z = np.linspace(-reach, reach, 2001)
-    density = channel.density(GRID[:, None], z)
-    worst = np.log(density.max(axis=0) / density.min(axis=0)).max()
-    assert 0.99 * epsilon <= worst <= epsilon + 1e-12
+def e_to(epsilon: float, bits: int = 100) -> int:
+    """floor(e^epsilon 2^bits), epsilon taken as the exact value of the double."""
+    with localcontext() as context:
+        context.prec = 120
+        return int(Decimal(epsilon).exp() * 2**bits)
+
+
+def extremes(channel: ScalarChannel) -> tuple[np.ndarray, np.ndarray]:
+    """Largest and smallest weight of every report, over ALL inputs."""
+    x = channel.inputs()
+    most = np.zeros(len(channel.alphabet()), dtype=np.uint64)
+    least = np.full_like(most, 2**64 - 1)
+    for first in range(0, len(x), 16):
+        weights = channel.weights(x[first : first + 16])
+        most = np.maximum(most, weights.max(axis=0))
+        least = np.minimum(least, weights.min(axis=0))
+    return most, least
 
 
 @pytest.mark.parametrize("kind", list(CHANNELS))
-@pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
-@pytest.mark.parametrize("u", [-1.0, -0.3, 0.0, 0.5, 1.0])
-def test_moments_agree_with_the_density(kind: str, epsilon: float, u: float) -> None:
+@pytest.mark.parametrize("epsilon", [1e-4, 1e-3, 0.03, 0.1, 1.0, 3.0, 8.0, 20.0, 50.0, 1e4])
+def test_the_ratio_never_exceeds_e_to_epsilon_in_exact_arithmetic(
+    kind: str, epsilon: float
+) -> None:
+    most, least = extremes(scalar_channel(kind, epsilon))
+    assert least.min() > 0
+    # weights are below 2^64, so that beyond epsilon = 45 any ratio is allowed
+    limit = e_to(min(epsilon, 45.0))
+    pairs = zip(most.tolist(), least.tolist(), strict=True)
+    assert all(p << 100 <= limit * q for p, q in pairs)
+    if epsilon <= 30:  # nor is the budget wasted; beyond, 2^-64 is the least probability
+        worst = np.log(most.astype(float)) - np.log(least.astype(float))
+        assert worst.max() >= (1 - 2.0**-11) * epsilon
+
+
+@pytest.mark.parametrize("kind", list(CHANNELS))
+@pytest.mark.parametrize("epsilon", [1e-4, 0.1, 0.5, 1.0, 4.0, 20.0, 1e300])
+def test_laws_sum_to_one_and_means_are_linear_exactly(kind: str, epsilon: float) -> None:
     channel = scalar_channel(kind, epsilon)
-    if kind == "onebit":
-        z, weight = np.array([-1.0, 1.0]), np.ones(2)
-    else:
-        reach = channel.bound if kind == "piecewise" else 1 + 40 * 2 / epsilon
-        edges = np.linspace(-reach, reach, 400_001)
-        z, weight = (edges[1:] + edges[:-1]) / 2, np.diff(edges)
-    p = channel.density(u, z) * weight
-    mean = (p * z).sum()
-    assert p.sum() == pytest.approx(1.0, abs=1e-3)
-    assert mean == pytest.approx(channel.gain * u, abs=2e-3)
-    variance = (p * (z - mean) ** 2).sum() / channel.gain**2
-    assert variance == pytest.approx(float(channel.variance(u)), rel=3e-3)
-    assert float(channel.variance(u)) <= 4 * channel.worst_v * (1 + 1e-12)
+    z, top = channel.alphabet().tolist(), channel.steps
+    means = {}
+    for x in {-top, -(top // 3), 0, top - 1, top} & {*channel.inputs().tolist()}:
+        weights = channel.weights([x])[0].tolist()
+        assert sum(weights) == 2**64
+        assert max(z) == -min(z) == channel.bound
+        means[x] = sum(a * w for a, w in zip(z, weights, strict=True))
+    assert all(mean * top == x * means[top] for x, mean in means.items())
+    # the one bit's gain is that of its budget: it lies, by its margin, a little more
+    rel = 1e-9 if kind == "onebit" else 1e-14
+    assert means[top] / 2**64 == pytest.approx(channel.gain, rel=rel)
+    assert means[top] > 0
+
+
+@pytest.mark.parametrize("epsilon", [1e-4, 0.2, 1.0, 7.0, 50.0])
+def test_laplace_weights_are_clamped_noise(epsilon: float) -> None:
+    channel = LaplaceChannel(epsilon)
+    h, most = channel.table.tolist(), channel.most
+    assert sum(h) == 2**63
+    assert channel.table.nbytes < 5e6
+    for x in {0, 1, channel.steps, -channel.steps}:
+        want = [0] * (2 * most + 1)
+        for k, w in enumerate(h):
+            want[min(x + k, most) + most] += w
+            want[max(x - k, -most) + most] += w
+        assert channel.weights([x])[0].tolist() == want
+
+
+@pytest.mark.parametrize("epsilon", [1e-4, 0.01, 0.5, 1.0, 4.0])
+def test_laplace_noise_has_the_law_of_the_specification(epsilon: float) -> None:
+    channel = LaplaceChannel(epsilon)
+    r, k = epsilon / (2 * channel.steps), np.arange(channel.reach)
+    p = channel.table[: channel.reach] * 2.0**-63
+    p[1:] /= 2  # of one side
+    near = k * r < 10  # further out shows what pays for the rounding to integers
+    assert np.abs(p[near] / (np.tanh(r / 2) * np.exp(-r * k[near])) - 1).max() < 3e-3
+    assert channel.table[channel.reach :].sum() * 2.0**-63 < 2.0**-19
+
+
+@pytest.mark.parametrize("kind", list(CHANNELS))
+@pytest.mark.parametrize("epsilon", [1e-3, 0.5, 1.0, 4.0, 12.0, 30.0])
+def test_moments_agree_with_the_law(kind: str, epsilon: float) -> None:
+    channel = scalar_channel(kind, epsilon)
+    u = np.array([-1.0, -0.3, 0.0, 1e-4, 0.5, 0.7001, 1.0])
+    z, law = channel.alphabet(), channel.law(u)
+    assert law.sum(axis=1) == pytest.approx(1.0, abs=1e-12)
+    mean = law @ z
+    assert mean == pytest.approx(channel.gain * u, abs=1e-12 * channel.bound)
+    variance = (law * (z - mean[:, None]) ** 2).sum(axis=1) / channel.gain**2
+    assert channel.variance(u) == pytest.approx(variance, rel=1e-6)
+    assert channel.variance(u).max() <= 4 * channel.worst_v * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.7, 1.0, 2.0, 4.0, 7.0])
+def test_lattice_variances_are_those_of_the_real_channels(epsilon: float) -> None:
+    u = np.array([0.0, 0.25, 0.5, 1.0])  # points of every lattice here
+    assert LaplaceChannel(epsilon).variance(u) == pytest.approx(
+        np.full(4, 8 / epsilon**2), rel=1e-3
+    )
+    grow = math.expm1(epsilon / 2)
+    real = u**2 / grow + (grow + 4) / (3 * grow**2)
+    assert PiecewiseChannel(epsilon).variance(u) == pytest.approx(real, rel=0.01)
+
+
+def test_a_report_fits_its_type_at_both_ends() -> None:
+    edge = LaplaceChannel(0.0012111906233494764)
+    assert (edge.most, edge.dtype) == (2**15, np.int32)  # int16 holds the negative end alone
+    budgets = np.geomspace(1e-4, 1e3, 200)
+    channels = [scalar_channel(k, float(e)) for k in CHANNELS for e in budgets]
+    assert all(c.bound <= np.iinfo(c.dtype).max for c in channels)
+
+
+def test_a_channel_takes_its_own_reports_only() -> None:
+    for kind in CHANNELS:
+        channel = scalar_channel(kind, 1.0)
+        assert channel.exact
+        assert channel.sum_dtype == np.int64
+        most = int(channel.bound)
+        good = np.array([-most, most, 1], dtype=channel.dtype)
+        channel.check("reports", good, 3)
+        wider = good.astype(np.int64)
+        over = (wider + 1).astype(channel.dtype)
+        for bad in (wider, over, good[:2], good[:, None], good.astype(np.float64)):
+            with pytest.raises(WireError, match="'reports'"):
+                channel.check("reports", bad, 3)
+    with pytest.raises(WireError, match="holds 0"):
+        OneBitChannel(1.0).check("reports", np.array([1, 0], dtype=np.int8), 2)
+    exact = LaplaceChannel(math.inf)
+    assert exact.sum_dtype == np.float64
+    exact.check("reports", np.array([0.25, -1.0]), 2)
+    for wrong in (np.nan, 1.5):
+        with pytest.raises(WireError, match="'reports'"):
+            exact.check("reports", np.array([0.25, wrong]), 2)
+
+
+@pytest.mark.parametrize("kind", list(CHANNELS))
+def test_sums_are_drawn_with_the_exact_law(kind: str) -> None:
+    """Chi-squared test of the sum of three reports; fails by chance with probability 1e-6."""
+    channel = scalar_channel(kind, 20.0 if kind == "laplace" else 2.0)
+    u, n, most = np.array([-0.3, 0.9999, 0.2]), 30_000, int(channel.bound)
+    law = np.ones(1)
+    for p in channel.law(u):
+        full = np.zeros(2 * most + 1)
+        full[channel.alphabet() + most] = p
+        law = np.convolve(law, full)
+    fold = np.tile(np.arange(n), 3)
+    sums = channel.sum_law_by(np.repeat(u, n), fold, n, np.random.default_rng(0))
+    assert sums.dtype == np.int64
+    counts = np.bincount(sums + 3 * most, minlength=len(law))
+    assert counts[law == 0].sum() == 0
+    cells = np.unique(np.searchsorted(np.cumsum(law), np.linspace(0, 1, 31)[:-1], side="right"))
+    cells[0] = 0
+    found, expected = (np.add.reduceat(a, cells) for a in (counts, law * n))
+    assert chisquare(found, expected / expected.sum() * n).pvalue > 1e-6
+
+
+@pytest.mark.parametrize("kind", list(CHANNELS))
+def test_sums_of_many_folds_and_of_nobody(kind: str) -> None:
+    """z-tests of one sum and of three folds' sums: the chance of failing is 6e-7 each."""
+    rng, n = np.random.default_rng(1), 150_000
+    u, fold = rng.uniform(-1, 1, n), rng.integers(0, 3, n)
+    channel = scalar_channel(kind, 3.0)
+    spread = np.bincount(fold, weights=channel.variance(u), minlength=4)
+    assert abs(channel.sum_law(u, rng) / channel.gain - u.sum()) < 5 * math.sqrt(spread.sum())
+    truth = np.bincount(fold, weights=u, minlength=4)
+    found = channel.sum_law_by(u, fold, 4, rng)
+    assert found[3] == 0
+    assert (np.abs(found / channel.gain - truth)[:3] < 5 * np.sqrt(spread[:3])).all()
+    assert channel.sum_law(np.empty(0), rng) == 0
+    assert isinstance(channel.sum_law(u[:5], rng), int)
+    if kind != "onebit":
+        exact = scalar_channel(kind, math.inf)
+        assert exact.sum_law(np.append(u, np.nan), rng) == pytest.approx(u.sum())
 
 
 @pytest.mark.parametrize(
@@ -131,16 +273,22 @@ def test_without_noise() -> None:
     for kind in ("laplace", "piecewise"):
         exact = scalar_channel(kind, math.inf)
         assert exact.v == exact.worst_v == 0.0
+        assert exact.variance(0.3) == 0.0
+        assert (exact.gain, exact.bound, exact.dtype) == (1.0, 1.0, np.float64)
         with pytest.raises(ValueError, match="epsilon is inf"):
-            exact.density(0.0, 0.0)
-    assert OneBitChannel(math.inf).density(0.2, 1.0) == pytest.approx(0.6)
+            exact.alphabet()
+        with pytest.raises(ValueError, match="epsilon is inf"):
+            exact.weights([0])
+    assert OneBitChannel(math.inf).law([0.2]) == pytest.approx(np.array([[0.4, 0.6]]))
+    with pytest.raises(ValueError, match="epsilon is inf"):
+        OneBitChannel(math.inf).weights([1])
     assert best_kind(math.inf) == "laplace"
 
 
 @pytest.mark.parametrize("epsilon", [1e-200, 1e-12, 1e4])
 def test_extreme_budgets_have_constants(epsilon: float) -> None:
     assert 0 < UnaryChannel(epsilon).flip <= 0.5
-    for kind in CHANNELS:
+    for kind in ("onebit", "auto", *(["laplace", "piecewise"] if epsilon > 1 else [])):
         assert scalar_channel(kind, epsilon).v >= 0
 
 
@@ -149,6 +297,11 @@ def test_bad_parameters() -> None:
         LaplaceChannel(0.0)
     with pytest.raises(ValueError, match="got nan"):
         PiecewiseChannel(math.nan)
+    for kind in ("laplace", "piecewise"):
+        with pytest.raises(
+            ValueError, match=f"{kind} channel needs epsilon of at least 0.0001, got"
+        ):
+            scalar_channel(kind, 0.99e-4)
     with pytest.raises(ValueError, match="ones must be positive, got 0"):
         UnaryChannel(1.0, ones=0)
     with pytest.raises(ValueError, match="got 'gauss'"):

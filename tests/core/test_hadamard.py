@@ -21,6 +21,13 @@ def test_equals_the_dense_product(d: int) -> None:
     assert np.array_equal(hadamard_entry(rows[:, None], rows), hadamard(d))
 
 
+def test_long_rows() -> None:
+    """H of 2^13 as two smaller ones: H_{ab} = H_a (x) H_b; integers, hence exact."""
+    x = np.random.default_rng(5).integers(-1000, 1000, (1, 1 << 13)).astype(np.float64)
+    square = hadamard(128) @ x.reshape(128, 64) @ hadamard(64)
+    assert np.array_equal(fwht(x)[0], square.reshape(-1))
+
+
 def test_views_and_other_types() -> None:
     x = np.arange(64).reshape(8, 8)
     assert np.array_equal(fwht(x.T), x.T @ hadamard(8))

@@ -6,12 +6,16 @@ import numpy as np
 import pytest
 
 from fedhist.mixing import (
+    BLOCK,
     GOLDEN,
     MASK64,
+    bernoulli_bits_kernel,
     counter_words,
+    counter_words_kernel,
     digest64,
     hash_bytes_kernel,
     mix64,
+    user_keys_kernel,
 )
 
 
@@ -99,3 +103,42 @@ def test_digests_separate_their_parts() -> None:
     assert len(found) == 7
     assert digest64("fedhist.user-id") == digest64(b"fedhist.user-id")
     assert 0 <= digest64("x") <= MASK64
+
+
+def test_the_compiled_words_are_the_obvious_ones() -> None:
+    keys = np.array([0, 1, 2**64 - 1, 12345], dtype=np.uint64)
+    for n_draws in (0, 1, 7):
+        words = np.empty((4, n_draws), dtype=np.uint64)
+        counter_words_kernel(keys, words)
+        assert np.array_equal(words, counter_words(keys, n_draws))
+
+
+def slow_bits(key: int, word: int, threshold: int) -> int:
+    """Compare 64 uniform numbers, whose bits are those of the user's words, with a threshold."""
+    hit = 0
+    words = [slow_mix(key + (64 * word + level + 1) * GOLDEN & MASK64) for level in range(64)]
+    for lane in range(64):
+        x = 0
+        for w in words:  # the most significant bit first
+            x = 2 * x + (w >> lane & 1)
+        hit |= (x < threshold) << lane
+    return hit
+
+
+@pytest.mark.parametrize("threshold", [0, 1, 1 << 63, 0x60A5B3C2D1E4F708, 3 << 53, MASK64])
+@pytest.mark.parametrize("n", [1, BLOCK + 3])
+def test_bernoulli_bits_equal_python_integers(threshold: int, n: int) -> None:
+    """Blocks, words of a row and early stops change nothing."""
+    keys = mix64(np.arange(n, dtype=np.uint64))
+    out = np.empty((n, 2), dtype=np.uint64)
+    bernoulli_bits_kernel(keys, np.uint64(threshold), out)
+    for u in {0, n - 1, n // 2}:
+        slow = [slow_bits(int(keys[u]), b, threshold) for b in range(2)]
+        assert out[u].tolist() == slow
+
+
+def test_user_keys_equal_numpy() -> None:
+    ids = np.random.default_rng(4).integers(0, 2**64, 1000, dtype=np.uint64)
+    keys = np.empty_like(ids)
+    user_keys_kernel(ids, np.uint64(99), keys)
+    assert np.array_equal(keys, mix64(mix64(ids + np.uint64(GOLDEN)) ^ np.uint64(99)))

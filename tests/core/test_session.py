@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from clients.functionals import Coordinates
 from fedhist.curator import Curator
 from fedhist.errors import BudgetExceeded, FedhistError, WireError
 from fedhist.journal import Journal
@@ -18,15 +19,15 @@ from fedhist.keys import Keys
 from fedhist.privacy import EXACT, Adjacency, Guarantee, Trust
 from fedhist.protocol import Estimate, Script
 from fedhist.protocols.bounded_histogram import BoundedHistogram, ClippedCounts
+from fedhist.protocols.fold_queries import BinVotes
 from fedhist.protocols.mean import Mean
-from fedhist.protocols.univariate import BinVotes
 from fedhist.query import Summary
 from fedhist.session import Session
 from server.noise import SimulatedNoise
 from simulations.inline import InlinePopulation
 
 COUNTS = ClippedCounts(Keys.of(["a", "b"]), 2.0, 1)
-VOTES = BinVotes(low=-1.0, high=1.0, n_bins=4, epsilon=2.0)
+VOTES = BinVotes(Coordinates(1), 4, 2.0)
 
 
 def noise(index: int) -> SimulatedNoise:
@@ -71,7 +72,7 @@ def test_a_query_that_overspends_never_leaves() -> None:
     journal = Journal()
     run = session(script, journal=journal)
     with pytest.raises(BudgetExceeded):
-        run.advance(Summary(3, {"votes": np.array([1, 0, 2, 0])}))
+        run.advance(Summary(3, {"votes": np.array([[1, 0, 2, 0]]), "users": np.array([3])}))
     assert journal.find("query", 1) is None
     assert run.ledger.spent().epsilon == 2.0
 
@@ -83,7 +84,7 @@ def test_no_more_rounds_than_promised() -> None:
         return Estimate.ok([1.0])
 
     run = session(script)
-    votes = Summary(3, {"votes": np.array([1, 0, 2, 0])})
+    votes = Summary(3, {"votes": np.array([[1, 0, 2, 0]]), "users": np.array([3])})
     run.advance(votes)
     with pytest.raises(FedhistError, match="round 3; its max_rounds is 2"):
         run.advance(votes)
@@ -95,7 +96,7 @@ def test_a_script_returns_an_estimate() -> None:
 
     run = session(script)
     with pytest.raises(FedhistError, match="returned None, not an Estimate"):
-        run.advance(Summary(3, {"votes": np.array([1, 0, 2, 0])}))
+        run.advance(Summary(3, {"votes": np.array([[1, 0, 2, 0]]), "users": np.array([3])}))
 
 
 def test_impossible_answers_never_reach_the_script() -> None:
@@ -209,4 +210,4 @@ def test_a_refusal_comes_before_anything_is_asked() -> None:
 
     run = session(script)
     with pytest.raises(FedhistError, match="refuses after it has asked"):
-        run.advance(Summary(3, {"votes": np.array([1, 0, 2, 0])}))
+        run.advance(Summary(3, {"votes": np.array([[1, 0, 2, 0]]), "users": np.array([3])}))

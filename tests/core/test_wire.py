@@ -18,12 +18,13 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from clients.functionals import Coordinates
 from fedhist.codec import DTYPES, encode_fields, query_digest, summary_arrays
 from fedhist.cohort import Cohort
 from fedhist.errors import WireError
 from fedhist.keys import Keys
 from fedhist.protocols.bounded_histogram import ClippedCounts
-from fedhist.protocols.univariate import BinVotes
+from fedhist.protocols.fold_queries import BinVotes
 from fedhist.query import Keyed, Report, Summary
 from fedhist.wire import (
     ARRAYS,
@@ -169,7 +170,7 @@ def test_what_cannot_travel(bad: np.ndarray) -> None:
 
 QUERIES = [
     ClippedCounts(Keys.of(["", "é", "日本"]), 2.0, 2, cohort=Cohort(1, 0.0, 0.5)),
-    BinVotes(low=-1.0, high=1.0, n_bins=70, epsilon=1.0),
+    BinVotes(Coordinates(3, columns=np.array([0, 2])), 70, 1.0),
 ]
 IDS = np.array([3, 5], dtype=np.uint64)
 BODIES: list[Summary | Report | str] = [

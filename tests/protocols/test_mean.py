@@ -10,8 +10,8 @@ from fedhist.codec import query_digest
 from fedhist.errors import PopulationError
 from fedhist.privacy import Adjacency, Guarantee, Trust, pure
 from fedhist.protocol import Estimate
+from fedhist.protocols.fold_queries import BinVotes, ClippedMean
 from fedhist.protocols.mean import Mean
-from fedhist.protocols.univariate import BinVotes, ClippedMean
 from fedhist.query import Query, Summary
 from fedhist.streams import SeededStreams
 from fedhist.users import Users

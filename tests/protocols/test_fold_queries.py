@@ -6,12 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from clients.functionals import Coordinates
 from fedhist.bits import count_bits
 from fedhist.codec import decode_query, encode_fields, query_digest
 from fedhist.cohort import Cohort
 from fedhist.errors import PopulationError, WireError
 from fedhist.privacy import Trust, pure
-from fedhist.protocols.univariate import BinVotes, ClippedMean
+from fedhist.protocols.fold_queries import BinVotes, ClippedMean
 from fedhist.query import Query, Report, Summary
 from fedhist.streams import SeededStreams
 from fedhist.users import Users
@@ -22,16 +23,17 @@ def streams(users: Users, seed: int) -> SeededStreams:
 
 
 def votes_query(**changes: object) -> BinVotes:
-    return replace(BinVotes(-1.0, 1.0, 70, 1.0), **changes)
+    return replace(BinVotes(Coordinates(1), 70, 1.0), **changes)
 
 
 def mean_query(**changes: object) -> ClippedMean:
-    return replace(ClippedMean(0.1, 0.2, -1.0, 1.0, 1.0, "onebit"), **changes)
+    base = ClippedMean(Coordinates(1), np.array([0.1]), 0.2, 1.0, "onebit")
+    return replace(base, **changes)
 
 
 QUERIES = [
     votes_query(),
-    votes_query(neighbours=True, max_items=2),
+    votes_query(neighbours=True, functional=Coordinates(1, max_items=2)),
     *(mean_query(kind=kind) for kind in ("laplace", "onebit", "piecewise")),
 ]
 
@@ -129,10 +131,25 @@ def test_votes_are_checked() -> None:
             query.check(Report(ids, {"votes": bad}))
     with pytest.raises(WireError, match="'votes' is expected"):
         query.check(Report(ids, {"other": good}))
-    for votes in ([3], [-1]):
-        sums = {"votes": np.array(votes * 70)}
+    for votes in (3, -1):
+        sums = {"votes": np.full((1, 70), votes), "users": np.array([2])}
         with pytest.raises(WireError, match="outside"):
             query.check_summary(Summary(2, sums))
+
+
+def test_folds_are_checked() -> None:
+    """Two folds of one user each: no fold has more votes, or larger reports, than users."""
+    votes = votes_query(functional=Coordinates(2))
+    two = np.ones((2, 70), dtype=np.int64)
+    votes.check_summary(Summary(2, {"votes": two, "users": np.array([1, 1])}))
+    with pytest.raises(WireError, match="more votes for a bin than users"):
+        votes.check_summary(Summary(2, {"votes": two, "users": np.array([2, 0])}))
+    with pytest.raises(WireError, match="the folds have 3 users, 2 answered"):
+        votes.check_summary(Summary(2, {"votes": two, "users": np.array([2, 1])}))
+    means = mean_query(functional=Coordinates(2), centres=np.zeros(2))
+    means.check_summary(Summary(2, {"reports": np.array([1, -1]), "users": np.array([1, 1])}))
+    with pytest.raises(WireError, match="add up to more"):
+        means.check_summary(Summary(2, {"reports": np.array([2, 0]), "users": np.array([1, 1])}))
 
 
 @pytest.mark.parametrize(
@@ -153,36 +170,41 @@ def test_reports_are_checked(kind: str, reports: np.ndarray) -> None:
         mean_query(kind=kind).check(Report(np.arange(2, dtype=np.uint64), {"reports": reports}))
 
 
-@pytest.mark.parametrize(("kind", "total"), [("onebit", 3), ("piecewise", 8.4)])
-def test_sums_are_bounded(kind: str, total: float) -> None:
+@pytest.mark.parametrize("kind", ["onebit", "piecewise", "laplace"])
+def test_sums_are_bounded(kind: str) -> None:
     query = mean_query(kind=kind)
+    most = 2 * int(query.channel.bound)
+    for total in (most, -most):
+        query.check_summary(Summary(2, {"reports": np.array([total]), "users": np.array([2])}))
     with pytest.raises(WireError, match="outside"):
-        query.check_summary(Summary(2, {"reports": np.array([total])}))
+        query.check_summary(Summary(2, {"reports": np.array([most + 1]), "users": np.array([2])}))
 
 
 def test_bad_query_parameters() -> None:
-    with pytest.raises(ValueError, match=r"got \[1.0, 1.0\]"):
-        votes_query(low=1.0)
     with pytest.raises(ValueError, match="got 0"):
         votes_query(n_bins=0)
     with pytest.raises(ValueError, match="got -1"):
-        votes_query(max_items=-1)
+        votes_query(fold_salt=-1)
+    with pytest.raises(ValueError, match="2049 folds of 65536 bins"):
+        votes_query(functional=Coordinates(2049), n_bins=65536)
     with pytest.raises(ValueError, match="got 'auto'"):
         mean_query(kind="auto")
     with pytest.raises(ValueError, match=r"got 0\.0"):
         mean_query(half_width=0.0)
     with pytest.raises(ValueError, match="got inf"):
-        mean_query(centre=math.inf)
+        mean_query(centres=np.array([math.inf]))
+    with pytest.raises(ValueError, match=r"must be \(1,\) float64, got float64\(2,\)"):
+        mean_query(centres=np.zeros(2))
 
 
 def test_only_the_first_samples_count() -> None:
     users = Users.from_records({"ann": [1.0, 1.0, -1.0], "bob": [0.0]})
-    query = votes_query(epsilon=math.inf, n_bins=4, max_items=2)
+    query = votes_query(epsilon=math.inf, n_bins=4, functional=Coordinates(1, max_items=2))
     votes = query.fold(query.answer(users, streams(users, 0))).sums["votes"]
-    assert votes.tolist() == [0, 0, 1, 1]
+    assert votes.tolist() == [[0, 0, 1, 1]]
 
 
 def test_users_must_have_one_coordinate() -> None:
     users = Users.from_samples([1], [0, 1], np.zeros((1, 2)))
-    with pytest.raises(PopulationError, match="one dimension, got 2"):
+    with pytest.raises(PopulationError, match="dimension 1, got 2"):
         votes_query().answer(users, streams(users, 0))

@@ -1,0 +1,306 @@
+"""One scalar of a user's record, by fold: what a user votes on and reports about.
+
+Every functional averages over a user's own samples or items in one compiled walk, O(own record),
+with no copy of the data and no transform. A scalar depends on that user's record and fold alone,
+to the last bit, in whatever batch it is computed. A record without usable data has the scalar
+NaN, which the randomizers turn into their null message.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clients.contribution import domain_lookup
+from clients.functional_kernels import (
+    coordinates_kernel,
+    fourier_kernel,
+    hadamard_kernel,
+    rotated_kernel,
+)
+from fedhist.errors import PopulationError
+from fedhist.folds import MAX_FOLDS
+from fedhist.functional import Functional
+from fedhist.hadamard import next_power_of_two
+from fedhist.keys import Keys, public_signs
+from fedhist.registry import register_part
+from fedhist.users import Samples, Users
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+@register_part
+@dataclass(frozen=True)
+class Coordinates(Functional):
+    """One coordinate of the mean of a user's samples.
+
+    Parameters
+    ----------
+    dimension : int
+        Columns of the samples.
+    low, high : float
+        Range of every coordinate; a sample outside is clipped before averaging.
+    columns : (k,) int64, optional
+        The coordinate of each fold; by default all of them in their order.
+    max_items : int
+        Use only a user's first so many samples; 0 for all.
+
+    Notes
+    -----
+    A NaN makes a user unusable in the fold of its own coordinate only; an infinity is clipped.
+    """
+
+    wire_name: ClassVar[str] = "coordinates"
+    dimension: int
+    low: float = -1.0
+    high: float = 1.0
+    columns: Integers | None = None
+    max_items: int = 0
+
+    def __post_init__(self) -> None:
+        _check_dimension(self.dimension)
+        if not (
+            self.low < self.high and math.isfinite(self.low) and math.isfinite(self.half_range)
+        ):
+            raise ValueError(f"need finite low < high, got [{self.low}, {self.high}]")
+        _check_items(self.max_items)
+        c = self.columns
+        if c is None:
+            return
+        if c.dtype != np.int64 or c.ndim != 1 or not 1 <= len(c) <= MAX_FOLDS:
+            raise ValueError(f"columns must be (k,) int64 with k >= 1, got {c.dtype} {c.shape}")
+        if c.min() < 0 or c.max() >= self.dimension:
+            raise ValueError(f"columns must lie in [0, {self.dimension}), got {c.min()}, {c.max()}")
+
+    @property
+    def n_folds(self) -> int:
+        """One for each coordinate in use."""
+        return self.dimension if self.columns is None else len(self.columns)
+
+    def scalars(self, users: Users, fold: Integers) -> Floats:
+        """Average each user's coordinate: (n,) float64 in [low, high]; NaN for none or NaN."""
+        samples = _samples(users, self.dimension)
+        folds = _checked(fold, users, self.n_folds)
+        column = folds if self.columns is None else self.columns[folds]
+        out = np.empty(len(users))
+        low, high = float(self.low), float(self.high)
+        coordinates_kernel(samples.indptr, samples.values, column, low, high, self.max_items, out)
+        return out
+
+
+@register_part
+@dataclass(frozen=True)
+class Rotated(Functional):
+    """One coordinate of a user's mean after a public random rotation of the ball.
+
+    The rotation is U = d2^(-1/2) H D on zero-padded vectors, where d2 is the next power of two, H
+    the Hadamard matrix and D random signs.
+
+    Parameters
+    ----------
+    dimension : int
+        Columns of the samples, d.
+    radius : float
+        Samples of a larger l2 norm are scaled down to it before averaging.
+    sign_salt : int
+        Public key of the signs.
+    clip : float, optional
+        Rotated coordinates are clipped to [-clip, clip]; by default the radius, which none passes.
+    max_items : int
+        Use only a user's first so many samples; 0 for all.
+
+    Notes
+    -----
+    A NaN or an infinity in any coordinate makes the user unusable.
+
+    References
+    ----------
+    Kent et al., arXiv 2405.11923, Section 3.3.
+    """
+
+    wire_name: ClassVar[str] = "rotated"
+    dimension: int
+    radius: float
+    sign_salt: int
+    clip: float | None = None
+    max_items: int = 0
+
+    def __post_init__(self) -> None:
+        _check_dimension(self.dimension)
+        if not 0 < self.radius < math.inf:
+            raise ValueError(f"radius must be positive and finite, got {self.radius}")
+        if self.clip is not None and not 0 < self.clip < math.inf:
+            raise ValueError(f"clip must be positive and finite, got {self.clip}")
+        _check_items(self.max_items)
+        if not 0 <= self.sign_salt < 1 << 63:
+            raise ValueError(f"sign_salt must lie in [0, 2^63), got {self.sign_salt}")
+
+    @property
+    def n_folds(self) -> int:
+        """The next power of two, d2."""
+        return next_power_of_two(self.dimension)
+
+    @property
+    def low(self) -> float:
+        """Minus the clip."""
+        return -self.high
+
+    @property
+    def high(self) -> float:
+        """The clip."""
+        return float(self.radius if self.clip is None else self.clip)
+
+    @property
+    def signs(self) -> Floats:
+        """The diagonal of D: (d2,) float64, +-1."""
+        return rotation_signs(self.sign_salt, self.n_folds)
+
+    def scalars(self, users: Users, fold: Integers) -> Floats:
+        """Rotate each user's mean in one coordinate: (n,) float64 in [low, high]."""
+        samples = _samples(users, self.dimension)
+        folds = _checked(fold, users, self.n_folds)
+        out = np.empty(len(users))
+        signs = self.signs[: self.dimension] / math.sqrt(self.n_folds)
+        radius = float(self.radius)
+        rotated_kernel(
+            samples.indptr, samples.values, folds, signs, radius, self.high, self.max_items, out
+        )
+        return out
+
+
+@register_part
+@dataclass(frozen=True)
+class Fourier(Functional):
+    """One trigonometric coefficient of the distribution of a user's samples on [0, 1].
+
+    With phi_1 = 1, phi_2k = sqrt(2) cos(2 pi k x) and phi_{2k+1} = sqrt(2) sin(2 pi k x), a user of
+    fold f reports about the mean of phi_j / sqrt(2) for j = f + 2; the first one is known.
+
+    Parameters
+    ----------
+    n_coefficients : int
+        Coefficients to estimate, one a fold: phi_2, ..., phi_{n + 1}.
+
+    Notes
+    -----
+    Samples outside [0, 1] are clipped into it; a NaN makes a user unusable.
+
+    References
+    ----------
+    Kent et al., arXiv 2405.11923, Section 3.5.
+    """
+
+    wire_name: ClassVar[str] = "fourier"
+    n_coefficients: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.n_coefficients <= MAX_FOLDS:
+            raise ValueError(
+                f"n_coefficients must lie in [1, {MAX_FOLDS}], got {self.n_coefficients}"
+            )
+
+    @property
+    def n_folds(self) -> int:
+        """One for each coefficient."""
+        return self.n_coefficients
+
+    @property
+    def low(self) -> float:
+        """A cosine lies in [-1, 1]."""
+        return -1.0
+
+    @property
+    def high(self) -> float:
+        """A cosine lies in [-1, 1]."""
+        return 1.0
+
+    def scalars(self, users: Users, fold: Integers) -> Floats:
+        """Average each user's cosine or sine: (n,) float64 in [-1, 1]."""
+        samples = _samples(users, 1)
+        out = np.empty(len(users))
+        fourier_kernel(samples.indptr, samples.values, _checked(fold, users, self.n_folds), out)
+        return out
+
+
+@register_part
+@dataclass(frozen=True)
+class HadamardRows(Functional):
+    """One Hadamard row of a user's item shares: sum_x H[r, x] count_x / sum_x count_x.
+
+    Parameters
+    ----------
+    domain : Keys
+        The k >= 2 items that count, in public order; a user's other items are dropped. Fold f is
+        row r = f + 1 of the Hadamard matrix of the next power of two: row 0 is known to be 1.
+    """
+
+    wire_name: ClassVar[str] = "hadamard-rows"
+    domain: Keys
+
+    def __post_init__(self) -> None:
+        if not 2 <= len(self.domain) <= MAX_FOLDS:
+            raise ValueError(f"the domain must have 2 to {MAX_FOLDS} items, got {len(self.domain)}")
+
+    @property
+    def n_folds(self) -> int:
+        """One for each row but the first."""
+        return next_power_of_two(len(self.domain)) - 1
+
+    @property
+    def low(self) -> float:
+        """A signed sum of shares lies in [-1, 1]."""
+        return -1.0
+
+    @property
+    def high(self) -> float:
+        """A signed sum of shares lies in [-1, 1]."""
+        return 1.0
+
+    def scalars(self, users: Users, fold: Integers) -> Floats:
+        """Add each user's shares with the signs of its row: (n,) float64 in [-1, 1]."""
+        items = users.counts
+        lookup = domain_lookup(self.domain, items.vocabulary)
+        row = _checked(fold, users, self.n_folds) + 1
+        out = np.empty(len(users))
+        hadamard_kernel(items.indptr, items.item, items.count, lookup, row, out)
+        return out
+
+
+@lru_cache(maxsize=16)
+def rotation_signs(salt: int, d2: int) -> Floats:
+    """Expand a public salt to the signs of a rotation: (d2,) float64, +-1, read-only."""
+    signs = public_signs(salt, (d2,)).astype(np.float64)
+    signs.setflags(write=False)
+    return signs
+
+
+def _check_dimension(dimension: int) -> None:
+    if not 1 <= dimension <= MAX_FOLDS:
+        raise ValueError(f"dimension must lie in [1, {MAX_FOLDS}], got {dimension}")
+
+
+def _check_items(max_items: int) -> None:
+    if max_items < 0:
+        raise ValueError(f"max_items must not be negative, got {max_items}")
+
+
+def _samples(users: Users, dimension: int) -> Samples:
+    samples = users.reals
+    if samples.values.shape[1] != dimension:
+        raise PopulationError(
+            f"this needs samples of dimension {dimension}, got {samples.values.shape[1]}"
+        )
+    return samples
+
+
+def _checked(fold: Integers, users: Users, n_folds: int) -> Integers:
+    """Compiled loops do not check their indices."""
+    if fold.shape != (len(users),) or ((fold < 0) | (fold >= n_folds)).any():
+        raise ValueError(f"need a fold in [0, {n_folds}) for each of {len(users)} users")
+    return np.asarray(fold, dtype=np.int64)

@@ -1,0 +1,127 @@
+"""Which coordinates a user votes for: those where its own mean is far from 0 [1]_.
+
+One compiled walk over the record, O(own record) and memory O(d); no means are kept. A record that
+cannot be used votes for nothing.
+
+References
+----------
+.. [1] Kent, Berrett & Yu, "Rate optimality and phase transition for user-level local
+   differential privacy", arXiv 2405.11923, Section 4.1.1, eq. (39)-(41).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from fedhist.users import Samples
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+def vote_sets(
+    samples: Samples, radius: float, threshold: float, max_votes: int, max_items: int = 0
+) -> tuple[Integers, Integers]:
+    """Find the coordinates whose mean is at least a threshold from 0, the farthest ones only.
+
+    Parameters
+    ----------
+    samples : Samples
+    radius : float
+        Every coordinate of a sample is clipped to [-radius, radius] before averaging.
+    threshold : float
+    max_votes : int
+        Most coordinates of one user; of equally far ones the lowest come first.
+    max_items : int
+        Use only the first so many samples of a user; 0 for all.
+
+    Returns
+    -------
+    indptr : (n + 1,) int64
+    columns : (votes,) int64
+        Increasing within a user; none for a user without samples or with a NaN among them.
+
+    Examples
+    --------
+    >>> two = Samples(np.array([0, 1, 2]), np.array([[0.4, -0.9, 0.1], [0.5, np.nan, 0.5]]))
+    >>> vote_sets(two, 1.0, 0.3, 5)
+    (array([0, 2, 2]), array([0, 1]))
+    """
+    indptr = np.zeros(len(samples.indptr), dtype=np.int64)
+    columns = _vote_sets(
+        samples.indptr, samples.values, radius, threshold, max_votes, max_items, indptr
+    )
+    return indptr, columns
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _vote_sets(
+    rows: Integers,
+    values: Floats,
+    radius: float,
+    threshold: float,
+    max_votes: int,
+    max_items: int,
+    indptr: Integers,
+) -> Any:
+    """Fill ``indptr`` and return the columns; one user's means at a time."""
+    d = values.shape[1]
+    far, column = np.empty(d), np.empty(d, dtype=np.int64)
+    out = np.empty(4 * rows.shape[0], dtype=np.int64)
+    for u in range(rows.shape[0] - 1):
+        start, stop = rows[u], rows[u + 1]
+        if max_items > 0:
+            stop = min(stop, start + max_items)
+        found = _far_columns(values[start:stop], radius, threshold, far, column)
+        if found > max_votes:
+            found = _farthest(max_votes, far[:found], column)
+        end = indptr[u] + found
+        if end > out.shape[0]:
+            more = np.empty(2 * end, dtype=np.int64)
+            more[: indptr[u]] = out[: indptr[u]]
+            out = more
+        out[indptr[u] : end] = column[:found]
+        indptr[u + 1] = end
+    return out[: indptr[-1]].copy()
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _far_columns(
+    values: Floats, radius: float, threshold: float, far: Floats, column: Integers
+) -> Any:
+    """List the columns of one record whose mean is far from 0; return how many there are."""
+    size = float(max(values.shape[0], 1))
+    mean = np.zeros(far.shape[0])  # an array of its own, which lets the loops vectorise
+    for t in range(values.shape[0]):
+        for j in range(mean.shape[0]):
+            x = values[t, j]  # a NaN passes both comparisons and stays in the sum
+            x = radius if x > radius else x
+            mean[j] += -radius if x < -radius else x
+    found, usable = 0, values.shape[0] > 0
+    for j in range(mean.shape[0]):
+        x = abs(mean[j]) / size
+        usable &= not np.isnan(x)
+        far[found], column[found] = x, j
+        found += x >= threshold
+    return found if usable else 0
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _farthest(max_votes: int, far: Floats, column: Integers) -> Any:
+    """Keep the farthest columns in place, of equally far ones the lowest; return how many."""
+    least = np.partition(far, len(far) - max_votes)[len(far) - max_votes]
+    ties = max_votes - np.count_nonzero(far > least)
+    kept = 0
+    for i in range(len(far)):
+        if far[i] >= least:
+            column[kept] = column[i]
+            if far[i] > least:
+                kept += 1
+            elif ties > 0:
+                ties -= 1
+                kept += 1
+    return kept

@@ -1,0 +1,93 @@
+"""One symbol of a user's record, and its report through a frequency oracle."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clients.encodings import cut_rows
+from fedhist.keys import Keys
+from fedhist.mixing import Words
+from fedhist.streams import Streams
+from fedhist.users import Items
+from fedhist.vote_channels import HadamardChannel, OptimalUnaryChannel
+
+Integers = NDArray[np.int64]
+
+
+def drawn_symbols(items: Items, domain: Keys, words: Words) -> Integers:
+    """Draw one of each user's in-domain items, uniformly over its counts: (n,) int64.
+
+    Parameters
+    ----------
+    items : Items
+    domain : Keys
+        Items outside are dropped first.
+    words : (n,) uint64
+        One private word per user.
+
+    Returns
+    -------
+    (n,) int64
+        Position in the domain; -1 for a user without an item of it.
+    """
+    indptr, item, _ = cut_rows(items, domain, 1, words)
+    out = np.full(len(indptr) - 1, -1, dtype=np.int64)
+    out[np.diff(indptr) > 0] = item
+    return out
+
+
+def optimal_unary(symbols: Integers, channel: OptimalUnaryChannel, rng: Streams) -> Words:
+    """Report symbols as k noisy bits each: (n, ceil(k / 64)) uint64, packed.
+
+    Parameters
+    ----------
+    symbols : (n,) int64
+        In [-1, k); -1 stands for none.
+    channel : OptimalUnaryChannel
+    rng : Streams
+
+    Privacy
+    -------
+    epsilon-LDP, see the channel; every user's coin is drawn, whether it has a symbol or not.
+    """
+    bits = rng.substream("zeros").bernoulli_bits(channel.n_symbols, channel.flip)
+    coin = rng.substream("one").words(1)[:, 0] >> np.uint64(63)
+    if math.isinf(channel.epsilon):
+        coin[:] = 1
+    rows = np.flatnonzero(symbols >= 0)
+    lane, shift = symbols[rows] >> 6, (symbols[rows] & 63).astype(np.uint64)
+    bits[rows, lane] &= ~(np.uint64(1) << shift)
+    bits[rows, lane] |= coin[rows] << shift
+    return bits
+
+
+def hadamard_response(
+    symbols: Integers, channel: HadamardChannel, rng: Streams
+) -> NDArray[np.uint32]:
+    """Report symbols as one index each: (n,) uint32 in [0, K).
+
+    Parameters
+    ----------
+    symbols : (n,) int64
+        In [-1, k); -1 stands for none.
+    channel : HadamardChannel
+    rng : Streams
+
+    Privacy
+    -------
+    epsilon-LDP, see the channel. A uniform index is drawn, and randomized response says whether it
+    shall lie in C_x. Where it does not do as it is told, its bit at the lowest one of x + 1 is
+    turned, which maps C_x one-to-one onto its complement: the index stays uniform on the half that
+    is wanted. Row 0, for a user without a symbol, has no such bit, and its index stays as drawn.
+    """
+    row = (symbols + 1).astype(np.uint64)
+    if math.isinf(channel.epsilon):
+        return row.astype(np.uint32)
+    y = rng.substream("point").words(1)[:, 0] & np.uint64(channel.size - 1)
+    lie = rng.substream("flip").bernoulli(np.full(len(symbols), channel.flip))
+    outside = (np.bitwise_count(y & row) & 1).astype(bool)
+    lowest = row & (~row + np.uint64(1))
+    return np.where(outside != lie, y ^ lowest, y).astype(np.uint32)

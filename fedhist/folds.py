@@ -1,0 +1,49 @@
+"""Folds: the users split into k data-independent groups by a salted public hash."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhist.keys import keyed_hash
+from fedhist.mixing import Words, digest64
+
+MAX_FOLDS = 1 << 24
+
+
+def fold_of(ids: Words, salt: int, n_folds: int) -> NDArray[np.int64]:
+    """Return the fold of each user: the top 32 bits h of a keyed hash give floor(h k / 2^32).
+
+    Parameters
+    ----------
+    ids : (n,) uint64
+        Public user ids.
+    salt : int
+        Public; another one than that of the cohorts, so that folds and phases do not correlate.
+    n_folds : int
+
+    Returns
+    -------
+    (n,) int64 in [0, n_folds)
+
+    Examples
+    --------
+    >>> fold_of(np.arange(5, dtype=np.uint64), 1, 1).tolist()
+    [0, 0, 0, 0, 0]
+    """
+    if not 1 <= n_folds <= MAX_FOLDS:
+        raise ValueError(f"n_folds must lie in [1, {MAX_FOLDS}], got {n_folds}")
+    if n_folds == 1:
+        return np.zeros(len(ids), dtype=np.int64)
+    high = keyed_hash(ids, salt) >> np.uint64(32)
+    return ((high * np.uint64(n_folds)) >> np.uint64(32)).astype(np.int64)
+
+
+def salt_of_folds(salt: int) -> int:
+    """Derive the public salt of the folds from that of the cohorts, in [0, 2^63)."""
+    return digest64("fedhist.folds", salt) >> 1
+
+
+def fold_sizes(ids: Words, salt: int, n_folds: int) -> NDArray[np.int64]:
+    """Count the users of each fold: (n_folds,) int64."""
+    return np.bincount(fold_of(ids, salt, n_folds), minlength=n_folds).astype(np.int64)

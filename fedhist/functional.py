@@ -1,0 +1,75 @@
+"""Part: plain data inside a query. Functional: one scalar of a user's record, by fold.
+
+A *fold* is a public, data-independent group of users, see :func:`fedhist.folds.fold_of`. All users
+of one fold report about the same scalar functional of their records: a coordinate of the mean, a
+rotated coordinate, a Fourier coefficient, a row of a Hadamard matrix.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from fedhist.users import Users
+
+
+class Part:
+    """A frozen dataclass that may be a field of a query; register it with ``@register_part``.
+
+    Class attributes
+    ----------------
+    wire_name : str
+        The name under which a message may ask for it.
+    """
+
+    wire_name: ClassVar[str]
+
+
+class Functional(Part, ABC):
+    """k scalar functionals of a user's record, one per fold, all with the same public range."""
+
+    @property
+    @abstractmethod
+    def n_folds(self) -> int:
+        """How many there are: k."""
+
+    @property
+    @abstractmethod
+    def low(self) -> float:
+        """Least value."""
+
+    @property
+    @abstractmethod
+    def high(self) -> float:
+        """Largest value."""
+
+    @property
+    def half_range(self) -> float:
+        """Half of high - low."""
+        return (self.high - self.low) / 2
+
+    @abstractmethod
+    def scalars(self, users: Users, fold: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Compute each user's scalar of its fold.
+
+        Parameters
+        ----------
+        users : Users
+        fold : (n,) int64
+            In [0, n_folds).
+
+        Returns
+        -------
+        (n,) float64
+            In [low, high], whatever the record; NaN for a record without usable data. Each entry
+            depends on its own user's record and fold only.
+
+        Raises
+        ------
+        PopulationError
+            If the users hold another kind of data, or samples of another dimension.
+        """

@@ -1,0 +1,153 @@
+"""The query of CoverSelect: a vote for the cell of a cover.
+
+References
+----------
+.. [1] Kent, Berrett & Yu, "Rate optimality and phase transition for user-level local
+   differential privacy", arXiv 2405.11923, Section 2, eq. (10), (11), Lemma 16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clients.cover_votes import user_points
+from clients.randomizers import unary_votes
+from clients.vote_kernels import add_votes
+from fedhist.aggregate import vote_totals
+from fedhist.bits import BitTally, count_bits, n_words, tail_is_clear
+from fedhist.channels import UnaryChannel
+from fedhist.cohort import Cohort
+from fedhist.covers import Cover
+from fedhist.errors import PopulationError, WireError
+from fedhist.privacy import Release, Trust, check_budget, pure
+from fedhist.query import CHUNK, Bounds, Query, Report, Summary
+from fedhist.registry import register_query
+from fedhist.streams import Streams
+from fedhist.users import Users
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+@register_query
+@dataclass(frozen=True)
+class CellVotes(Query):
+    """Each user votes for the cell that holds the mean of its samples, by randomized response.
+
+    Parameters
+    ----------
+    cover : Cover
+        The numbered cells; one bit each.
+    epsilon : float
+    cohort : Cohort, optional
+
+    Privacy
+    -------
+    epsilon-LDP for a user's whole record: whatever the record, at most one bit is set before the
+    flips, and none for a user without a finite mean [1, eq. (11), Lemma 16 with s = 1].
+    """
+
+    wire_name: ClassVar[str] = "cell-votes"
+    trust: ClassVar[Trust] = Trust.LOCAL
+    cover: Cover
+    epsilon: float
+    cohort: Cohort | None = None
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon)
+
+    @property
+    def channel(self) -> UnaryChannel:
+        """What happens to a vote."""
+        return UnaryChannel(self.epsilon)
+
+    @property
+    def release(self) -> Release:
+        """What a vote costs its user."""
+        return pure(self.epsilon)
+
+    @property
+    def exact(self) -> bool:
+        """Votes are bits, flipped against an integer threshold."""
+        return True
+
+    # -- client half
+
+    def answer(self, users: Users, rng: Streams) -> Report:
+        """Vote."""
+        cells = true_cells(self.cover, users)
+        return Report(
+            users.ids, {"votes": unary_votes(cells, self.cover.n_cells, self.channel, rng)}
+        )
+
+    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
+        """Vote and count, without keeping the votes; the same bits, so the same counts."""
+        tally = BitTally(self.cover.n_cells, 1)
+        for chunk in users.chunks(CHUNK):
+            one_fold = np.zeros(len(chunk), dtype=np.int64)
+            cells = true_cells(self.cover, chunk)
+            add_votes(tally, cells, self.channel, one_fold, rng(chunk))
+        return Summary(len(users), {"votes": tally.totals()[0]})
+
+    def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
+        """Count the true votes, then draw the totals of the reported ones: binomials."""
+        counts = count_cells(self.cover, users)
+        return Summary(
+            len(users), {"votes": vote_totals(counts, len(users), self.channel.flip, rng)}
+        )
+
+    # -- server half
+
+    def fold(self, report: Report) -> Summary:
+        """Count the votes of each cell."""
+        votes = count_bits(report.arrays["votes"], self.cover.n_cells)
+        return Summary(report.n_users, {"votes": votes})
+
+    def check(self, report: Report) -> None:
+        """Raise WireError unless every row is a packed vector of one bit per cell."""
+        n_cells = self.cover.n_cells
+        if report.arrays.keys() != {"votes"} or report.ragged:
+            raise WireError(f"a report of 'votes' is expected, got {sorted(report.arrays)}")
+        votes = report.arrays["votes"]
+        Bounds((report.n_users, n_words(n_cells)), "u").check("votes", votes)
+        if votes.dtype != np.uint64:
+            raise WireError(f"'votes' has dtype {votes.dtype}, expected uint64")
+        if not tail_is_clear(votes, n_cells):
+            raise WireError(f"'votes' has bits set from {n_cells} on")
+
+    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
+        """Between no vote and everybody's for each cell."""
+        return {"votes": Bounds((self.cover.n_cells,), "i", 0, n_users)}
+
+    def frequencies(self, summary: Summary) -> Floats:
+        """Return the unbiased share of the voters in each cell: (n_cells,)."""
+        return self.channel.debias(summary.sums["votes"], summary.n_users)
+
+
+def true_cells(cover: Cover, users: Users) -> Integers:
+    """Find the cell of every user's mean, (n,) int64; -1 for a user without a finite mean."""
+    return cover.cells(mean_points(cover, users))
+
+
+def count_cells(cover: Cover, users: Users) -> Integers:
+    """Count the users whose mean lies in each cell: (n_cells,) int64."""
+    counts = np.zeros(cover.n_cells, dtype=np.int64)
+    for chunk in users.chunks(CHUNK):
+        cells = true_cells(cover, chunk)
+        counts += np.bincount(cells[cells >= 0], minlength=cover.n_cells)
+    return counts
+
+
+def mean_points(cover: Cover, users: Users) -> Floats:
+    """Average every user's samples, (n, dimension); PopulationError for another dimension."""
+    samples = users.reals
+    if samples.values.shape[1] != cover.dimension:
+        raise PopulationError(
+            f"this needs samples of dimension {cover.dimension}, got {samples.values.shape[1]}"
+        )
+    return user_points(samples)

@@ -1,0 +1,348 @@
+"""The two queries of localize-then-refine, by fold: votes for bins, reports of a clipped scalar.
+
+The users of a cohort are split into folds; a user reports about the one scalar functional of its
+record that belongs to its fold. A mean of one coordinate is the case of one fold.
+
+References
+----------
+.. [1] Kent, Berrett & Yu, "Rate optimality and phase transition for user-level local
+   differential privacy", arXiv 2405.11923, Section 3.1, eq. (26), (27), (30), Lemma 16.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clients.randomizers import bin_indices, neighbours, randomize, unary_votes
+from clients.vote_kernels import add_votes
+from fedhist.aggregate import vote_totals
+from fedhist.bits import BitTally, count_bits_by, n_words, tail_is_clear
+from fedhist.channels import CHANNELS, ScalarChannel, UnaryChannel, scalar_channel
+from fedhist.cohort import Cohort
+from fedhist.errors import WireError
+from fedhist.folds import MAX_FOLDS, fold_of, fold_sizes
+from fedhist.functional import Functional
+from fedhist.mixing import Words
+from fedhist.privacy import Release, Trust, check_budget, pure
+from fedhist.query import CHUNK, Array, Bounds, Query, Report, Summary
+from fedhist.registry import register_query
+from fedhist.streams import Streams
+from fedhist.users import Users
+from server.localize import MAX_BINS
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+MAX_CELLS = 1 << 27
+"""Folds times bins of one summary: a gigabyte of counts."""
+
+
+@register_query
+@dataclass(frozen=True)
+class BinVotes(Query):
+    """Each user votes for the bin of its fold's scalar, by unary randomized response.
+
+    Parameters
+    ----------
+    functional : Functional
+        The scalars, one per fold, and their range.
+    n_bins : int
+        Bins of equal width on the range; one bit each.
+    epsilon : float
+    cohort : Cohort, optional
+    fold_salt : int
+        Public salt of the folds.
+    neighbours : bool
+        Vote for the bin and the bins beside it, as the paper does [1, eq. (26)].
+
+    Privacy
+    -------
+    epsilon-LDP for a user's whole record: at most one bit is set, or three with neighbours, and
+    no bit for a user without usable data [1, Lemma 16]. The fold is a hash of the public id.
+    """
+
+    wire_name: ClassVar[str] = "bin-votes"
+    trust: ClassVar[Trust] = Trust.LOCAL
+    functional: Functional
+    n_bins: int
+    epsilon: float
+    cohort: Cohort | None = None
+    fold_salt: int = 0
+    neighbours: bool = False
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon)
+        _check_folds(self.functional, self.fold_salt)
+        if not 1 <= self.n_bins <= MAX_BINS:
+            raise ValueError(f"n_bins must lie in [1, {MAX_BINS}], got {self.n_bins}")
+        if self.n_bins * self.functional.n_folds > MAX_CELLS:
+            raise ValueError(
+                f"{self.functional.n_folds} folds of {self.n_bins} bins are more than the "
+                f"{MAX_CELLS} counts that a summary may have"
+            )
+
+    @property
+    def channel(self) -> UnaryChannel:
+        """What happens to a vote."""
+        return UnaryChannel(self.epsilon, ones=3 if self.neighbours else 1)
+
+    @property
+    def release(self) -> Release:
+        """What a vote costs its user."""
+        return pure(self.epsilon)
+
+    @property
+    def exact(self) -> bool:
+        """Votes are bits, flipped against an integer threshold."""
+        return True
+
+    # -- client half
+
+    def answer(self, users: Users, rng: Streams) -> Report:
+        """Vote."""
+        wanted = self._wanted(users, self._fold(users.ids))
+        return Report(users.ids, {"votes": unary_votes(wanted, self.n_bins, self.channel, rng)})
+
+    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
+        """Vote and count, without keeping the votes; the same bits, so the same counts."""
+        k = self.functional.n_folds
+        tally = BitTally(self.n_bins, k)
+        for chunk in users.chunks(CHUNK):
+            fold = self._fold(chunk.ids)
+            add_votes(tally, self._wanted(chunk, fold), self.channel, fold, rng(chunk))
+        sizes = fold_sizes(users.ids, self.fold_salt, k)
+        return Summary(len(users), {"votes": tally.totals(), "users": sizes})
+
+    def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
+        """Count the true votes, then draw the totals of the reported ones: binomials."""
+        k = self.functional.n_folds
+        fold = self._fold(users.ids)
+        wanted = self._wanted(users, fold).reshape(len(users), -1)
+        cell = (fold[:, None] * self.n_bins + wanted)[wanted >= 0]
+        counts = np.bincount(cell, minlength=k * self.n_bins).reshape(k, self.n_bins)
+        sizes = np.bincount(fold, minlength=k).astype(np.int64)
+        votes = vote_totals(counts.astype(np.int64), sizes[:, None], self.channel.flip, rng)
+        return Summary(len(users), {"votes": votes, "users": sizes})
+
+    def _fold(self, ids: Words) -> Integers:
+        return fold_of(ids, self.fold_salt, self.functional.n_folds)
+
+    def _wanted(self, users: Users, fold: Integers) -> Integers:
+        """Positions to set: (n,), or (n, 3) with neighbours; -1 for none."""
+        x = self.functional.scalars(users, fold)
+        bins = bin_indices(x, self.functional.low, self.functional.high, self.n_bins)
+        return neighbours(bins, self.n_bins) if self.neighbours else bins
+
+    # -- server half
+
+    def fold(self, report: Report) -> Summary:
+        """Count the votes of each fold and bin, and the users of each fold."""
+        fold, k = self._fold(report.ids), self.functional.n_folds
+        votes = count_bits_by(report.arrays["votes"], self.n_bins, fold, k)
+        sizes = np.bincount(fold, minlength=k).astype(np.int64)
+        return Summary(report.n_users, {"votes": votes, "users": sizes})
+
+    def check(self, report: Report) -> None:
+        """Raise WireError unless every row is a packed vector of n_bins bits."""
+        votes = only_array(report, "votes")
+        Bounds((report.n_users, n_words(self.n_bins)), "u").check("votes", votes)
+        if votes.dtype != np.uint64:
+            raise WireError(f"'votes' has dtype {votes.dtype}, expected uint64")
+        if not tail_is_clear(votes, self.n_bins):
+            raise WireError(f"'votes' has bits set from {self.n_bins} on")
+
+    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
+        """Between no vote and everybody's for each bin."""
+        k = self.functional.n_folds
+        return {
+            "votes": Bounds((k, self.n_bins), "i", 0, n_users),
+            "users": Bounds((k,), "i", 0, n_users),
+        }
+
+    def check_summary(self, summary: Summary) -> None:
+        """Bound the votes of a fold by its users as well."""
+        super().check_summary(summary)
+        check_sizes(summary)
+        if (summary.sums["votes"] > summary.sums["users"][:, None]).any():
+            raise WireError("a fold has more votes for a bin than users")
+
+    def frequencies(self, summary: Summary) -> Floats:
+        """Return the unbiased share of each fold's voters in each bin: (k, n_bins).
+
+        A fold without voters has zeros.
+        """
+        sizes = summary.sums["users"][:, None]
+        found = self.channel.debias(summary.sums["votes"], np.maximum(sizes, 1))
+        return np.where(sizes > 0, found, 0.0)
+
+
+@register_query
+@dataclass(frozen=True)
+class ClippedMean(Query):
+    """Each user reports its fold's scalar, clipped to a short interval, through a scalar channel.
+
+    Parameters
+    ----------
+    functional : Functional
+    centres : (k,) float64
+        The middle of each fold's interval.
+    half_width : float
+        Of every interval.
+    epsilon : float
+    kind : {"laplace", "onebit", "piecewise"}
+    cohort : Cohort, optional
+    fold_salt : int
+
+    Privacy
+    -------
+    epsilon-LDP for a user's whole record: the clipped scalar lies in an interval of width exactly
+    2 half_width, whatever the record; the middle stands for a record without usable data.
+    """
+
+    wire_name: ClassVar[str] = "clipped-mean"
+    trust: ClassVar[Trust] = Trust.LOCAL
+    functional: Functional
+    centres: Floats
+    half_width: float
+    epsilon: float
+    kind: str
+    cohort: Cohort | None = None
+    fold_salt: int = 0
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon)
+        _check_folds(self.functional, self.fold_salt)
+        if self.kind not in CHANNELS:
+            raise ValueError(f"kind must be one of {', '.join(CHANNELS)}, got {self.kind!r}")
+        c = self.centres
+        if c.dtype != np.float64 or c.shape != (self.functional.n_folds,):
+            raise ValueError(
+                f"centres must be ({self.functional.n_folds},) float64, got {c.dtype}{c.shape}"
+            )
+        if not np.isfinite(c).all():
+            raise ValueError(f"centres must be finite, got {c[~np.isfinite(c)][0]}")
+        if not 0 < self.half_width < math.inf:
+            raise ValueError(f"half_width must be positive and finite, got {self.half_width}")
+
+    @property
+    def channel(self) -> ScalarChannel:
+        """What happens to a clipped scalar."""
+        return scalar_channel(self.kind, self.epsilon)
+
+    @property
+    def release(self) -> Release:
+        """What a report costs its user."""
+        return pure(self.epsilon)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the channel keeps its promise as it is drawn."""
+        return self.channel.exact
+
+    # -- client half
+
+    def answer(self, users: Users, rng: Streams) -> Report:
+        """Report the position of the scalar in its interval, in [-1, 1] before noise."""
+        u = self._positions(users, self._fold(users.ids))
+        return Report(users.ids, {"reports": randomize(u, self.channel, rng)})
+
+    def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
+        """Draw the sum of each fold's reports."""
+        fold, k = self._fold(users.ids), self.functional.n_folds
+        u = np.clip(np.nan_to_num(self._positions(users, fold), nan=0.0), -1.0, 1.0)
+        sums = self.channel.sum_law_by(u, fold, k, rng)
+        return Summary(
+            len(users), {"reports": sums, "users": np.bincount(fold, minlength=k).astype(np.int64)}
+        )
+
+    def _fold(self, ids: Words) -> Integers:
+        return fold_of(ids, self.fold_salt, self.functional.n_folds)
+
+    def _positions(self, users: Users, fold: Integers) -> Floats:
+        x = self.functional.scalars(users, fold)
+        return np.asarray((x - self.centres[fold]) / self.half_width)
+
+    # -- server half
+
+    def fold(self, report: Report) -> Summary:
+        """Add up the reports of each fold; integers, unless noise is off."""
+        fold, k = self._fold(report.ids), self.functional.n_folds
+        sums = np.zeros(k, dtype=self.channel.sum_dtype)
+        np.add.at(sums, fold, report.arrays["reports"].astype(self.channel.sum_dtype))
+        sizes = np.bincount(fold, minlength=k).astype(np.int64)
+        return Summary(report.n_users, {"reports": sums, "users": sizes})
+
+    def check(self, report: Report) -> None:
+        """Raise WireError unless every report is one that the channel can produce."""
+        self.channel.check("reports", only_array(report, "reports"), report.n_users)
+
+    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
+        """As far from zero as n_users reports can be."""
+        k, kind = self.functional.n_folds, np.dtype(self.channel.sum_dtype).kind
+        most = n_users * self.channel.bound if n_users else 0.0
+        if kind == "f":
+            most *= 1 + 1e-9
+        return {
+            "reports": Bounds((k,), kind, -most, most),
+            "users": Bounds((k,), "i", 0, n_users),
+        }
+
+    def check_summary(self, summary: Summary) -> None:
+        """Bound the sum of a fold by its users as well."""
+        super().check_summary(summary)
+        check_sizes(summary)
+        most = summary.sums["users"] * self.channel.bound * (1 + 1e-9)
+        if (np.abs(summary.sums["reports"]) > most).any():
+            raise WireError("a fold's reports add up to more than its users can report")
+
+    def estimates(self, summary: Summary, clip: bool = True) -> Floats:
+        """Average the debiased reports of each fold, in the units of the scalars: (k,).
+
+        Parameters
+        ----------
+        summary : Summary
+        clip : bool
+            Whether to clip the average to the interval, where the clipped scalars lie.
+
+        Returns
+        -------
+        (k,) float64
+            The middle of the interval for a fold without reports.
+        """
+        n = np.maximum(summary.sums["users"], 1)
+        u = summary.sums["reports"] / n / self.channel.gain
+        return self.centres + self.half_width * (np.clip(u, -1.0, 1.0) if clip else u)
+
+
+def only_array(report: Report, name: str) -> Array:
+    """Return the one array of a report; WireError if there is another or none."""
+    if report.arrays.keys() != {name} or report.ragged:
+        raise WireError(f"a report of {name!r} is expected, got {sorted(report.arrays)}")
+    return report.arrays[name]
+
+
+def check_sizes(summary: Summary) -> None:
+    """Raise WireError unless the folds have as many users as answered."""
+    if int(summary.sums["users"].sum()) != summary.n_users:
+        raise WireError(
+            f"the folds have {int(summary.sums['users'].sum())} users, {summary.n_users} answered"
+        )
+
+
+def check_range(low: float, high: float) -> None:
+    """Raise ValueError unless [low, high] is a finite interval."""
+    if not (low < high and math.isfinite(low) and math.isfinite(high - low)):
+        raise ValueError(f"need finite low < high, got [{low}, {high}]")
+
+
+def _check_folds(functional: Functional, fold_salt: int) -> None:
+    if not 1 <= functional.n_folds <= MAX_FOLDS:
+        raise ValueError(f"there must be 1 to {MAX_FOLDS} folds, got {functional.n_folds}")
+    if not 0 <= fold_salt < 1 << 63:
+        raise ValueError(f"fold_salt must lie in [0, 2^63), got {fold_salt}")

@@ -1,0 +1,194 @@
+"""The query of variable selection: one number per user that tells where its mean is not 0.
+
+References
+----------
+.. [1] Kent, Berrett & Yu, "Rate optimality and phase transition for user-level local
+   differential privacy", arXiv 2405.11923, Section 4.1.1, eq. (39)-(41).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clients.hashed_votes import vote_sets
+from clients.randomizers import randomize
+from fedhist.channels import ScalarChannel, scalar_channel
+from fedhist.cohort import Cohort
+from fedhist.errors import PopulationError
+from fedhist.privacy import Release, Trust, check_budget, check_scale, pure
+from fedhist.protocols.fold_queries import only_array
+from fedhist.query import Bounds, Query, Report, Summary
+from fedhist.registry import register_query
+from fedhist.sign_hashes import SignHash, sign_hash
+from fedhist.streams import SeededStreams, Streams
+from fedhist.users import Samples, Users
+
+Floats = NDArray[np.float64]
+
+MAX_DIMENSION = 1 << 24
+VOTES = ("sign", "laplace")
+
+
+@register_query
+@dataclass(frozen=True)
+class HashedVotes(Query):
+    """Each user votes for the coordinates of its mean that are far from 0, hashed to one number.
+
+    With V_i the votes of user i and v_ij its public signs it reports S_i = sum of v_ij over V_i,
+    through a channel; the server multiplies by v_ij again.
+
+    Parameters
+    ----------
+    dimension : int
+        Columns of the samples.
+    radius : float
+        Every coordinate of a sample is clipped to [-radius, radius] before averaging.
+    threshold : float
+        A mean at least so far from 0 gets a vote.
+    max_votes : int
+        Most votes of a user: the farthest means.
+    epsilon : float
+    vote : {"sign", "laplace"}
+        Report the sign of S (of 0: a fair coin) by randomized response, or S clipped to
+        [-reach, reach] with Laplace noise, as the paper does [1].
+    reach : float
+        For "laplace"; "sign" does not look at it.
+    hash : {"rademacher", "hadamard"}
+        Independent signs, or rows of permuted Hadamard matrices: the fold of a user then costs
+        one addition in place of d.
+    hash_salt : int
+        Public salt of the signs, of no other purpose.
+    cohort : Cohort, optional
+    max_items : int
+        Use only a user's first so many samples; 0 for all.
+
+    Privacy
+    -------
+    epsilon-LDP for a user's whole record, whatever its votes are and whatever the signs: the
+    record enters through one scalar of [-1, 1], the sign of S or S / reach clipped, and the
+    channel is epsilon-LDP for any two of those. The cap on the votes is for accuracy only. The
+    signs are a function of public numbers. A record that cannot be used has no votes: S = 0.
+    """
+
+    wire_name: ClassVar[str] = "hashed-votes"
+    trust: ClassVar[Trust] = Trust.LOCAL
+    dimension: int
+    radius: float
+    threshold: float
+    max_votes: int
+    epsilon: float
+    vote: str = "sign"
+    reach: float = 1.0
+    hash: str = "rademacher"
+    hash_salt: int = 0
+    cohort: Cohort | None = None
+    max_items: int = 0
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon)
+        check_scale("radius", self.radius)
+        if not 1 <= self.dimension <= MAX_DIMENSION:
+            raise ValueError(f"dimension must lie in [1, {MAX_DIMENSION}], got {self.dimension}")
+        if not 0 < self.threshold < math.inf:
+            raise ValueError(f"threshold must be positive and finite, got {self.threshold}")
+        if self.max_votes < 1:
+            raise ValueError(f"max_votes must be positive, got {self.max_votes}")
+        if self.vote not in VOTES:
+            raise ValueError(f"vote must be one of {', '.join(VOTES)}, got {self.vote!r}")
+        if not 0 < self.reach < math.inf:
+            raise ValueError(f"reach must be positive and finite, got {self.reach}")
+        if not 0 <= self.hash_salt < 1 << 63:
+            raise ValueError(f"hash_salt must lie in [0, 2^63), got {self.hash_salt}")
+        if self.max_items < 0:
+            raise ValueError(f"max_items must not be negative, got {self.max_items}")
+        _ = self.signs
+
+    @property
+    def channel(self) -> ScalarChannel:
+        """What happens to the number: for a sign the channel of one bit."""
+        return vote_channel(self.vote, self.epsilon)
+
+    @property
+    def signs(self) -> SignHash:
+        """The public signs."""
+        return sign_hash(self.hash, self.dimension, self.hash_salt)
+
+    @property
+    def release(self) -> Release:
+        """What a vote costs its user."""
+        return pure(self.epsilon)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the channel keeps its promise as it is drawn."""
+        return self.channel.exact
+
+    # -- client half
+
+    def answer(self, users: Users, rng: Streams) -> Report:
+        """Vote, hash, randomize."""
+        indptr, columns = vote_sets(
+            table(users, self.dimension),
+            float(self.radius),
+            float(self.threshold),
+            self.max_votes,
+            self.max_items,
+        )
+        u = self.scalars(self.signs.vote_sums(users.ids, indptr, columns))
+        return Report(users.ids, {"reports": randomize(u, self.channel, rng)})
+
+    def scalars(self, sums: NDArray[np.int64]) -> Floats:
+        """Turn sums of signs into what the channel takes: (n,) float64 in [-1, 1]."""
+        if self.vote == "sign":
+            return np.sign(sums).astype(np.float64)
+        return np.clip(sums / self.reach, -1.0, 1.0)
+
+    def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
+        """Fold answers drawn from ``rng``: given the public signs there is no shorter exact law."""
+        key = int(rng.integers(1 << 62))
+        return self.answer_folded(users, lambda chunk: SeededStreams(chunk.ids, key, "aggregate"))
+
+    # -- server half
+
+    def fold(self, report: Report) -> Summary:
+        """Add up the reports with their signs, or by Hadamard row; integers unless noise is off."""
+        return Summary(
+            report.n_users, {"scores": self.signs.fold(report.ids, report.arrays["reports"])}
+        )
+
+    def check(self, report: Report) -> None:
+        """Raise WireError unless every report is one that the channel can produce."""
+        self.channel.check("reports", only_array(report, "reports"), report.n_users)
+
+    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
+        """As far from zero as n_users reports can be."""
+        kind = self.channel.sum_dtype.kind
+        most = n_users * self.channel.bound if n_users else 0.0
+        if kind == "f":
+            most *= 1 + 1e-9
+        return {"scores": Bounds(self.signs.shape, kind, -most, most)}
+
+    def scores(self, summary: Summary) -> Floats:
+        """Average v_ij z_i over the users who answered: (d,) float64, in units of a report."""
+        return self.signs.scores(summary.sums["scores"]) / max(summary.n_users, 1)
+
+
+def vote_channel(vote: str, epsilon: float) -> ScalarChannel:
+    """Return the channel of a vote: of one bit for signs."""
+    return scalar_channel("onebit" if vote == "sign" else "laplace", epsilon)
+
+
+def table(users: Users, dimension: int) -> Samples:
+    """Return the users' samples; PopulationError unless they have this dimension."""
+    samples = users.reals
+    if samples.values.shape[1] != dimension:
+        raise PopulationError(
+            f"this needs samples of dimension {dimension}, got {samples.values.shape[1]}"
+        )
+    return samples

@@ -1,0 +1,292 @@
+"""Mean of vectors in a box under user-level local differential privacy, a fold per coordinate [1]_.
+
+The users are split into d folds by a public hash; those of fold j run the univariate procedure of
+:mod:`fedhist.protocols.mean` on coordinate j of their own mean.
+
+References
+----------
+.. [1] Kent, Berrett & Yu, "Rate optimality and phase transition for user-level local
+   differential privacy", arXiv 2405.11923, Section 3.2, eq. (31), (32), Theorem 6.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from clients.functionals import Coordinates
+from fedhist.errors import PopulationError
+from fedhist.functional import Functional
+from fedhist.keys import Keys, user_ids
+from fedhist.privacy import Adjacency, Guarantee, Trust
+from fedhist.protocol import ErrorBound, Estimate, Protocol, Script
+from fedhist.protocols.fold_queries import check_range
+from fedhist.protocols.localize_refine import (
+    FoldEstimates,
+    Mode,
+    channel_kind,
+    check_local_mean,
+    localize_and_refine,
+)
+from fedhist.protocols.sample_sizes import resolve_sizes
+from fedhist.query import Array
+from fedhist.registry import register_protocol
+from fedhist.users import Users
+from server.localize import Plan, plan_paper, plan_univariate
+
+if TYPE_CHECKING:
+    from fedhist.curator import Curator
+
+
+@dataclass(frozen=True)
+class FoldMean(Protocol):
+    """What the means of vectors by folds share; see the two of them for the parameters."""
+
+    target: ClassVar[str] = "mean"
+    epsilon: float
+    n_users: int
+    dimension: int
+    samples_per_user: float
+    kind: str = "auto"
+    mode: Mode = "default"
+    salt: int = 1
+
+    @property
+    @abstractmethod
+    def functional(self) -> Functional:
+        """The scalar that each fold reports about."""
+
+    @property
+    @abstractmethod
+    def scale(self) -> float:
+        """Standard deviation of a user's scalar that is planned with."""
+
+    @property
+    @abstractmethod
+    def plan(self) -> Plan:
+        """Bins, shares and widths of one fold; from public numbers only."""
+
+    @abstractmethod
+    def conclude(self, found: FoldEstimates) -> tuple[Array, Array]:
+        """Turn the folds' values into the mean and its standard errors: both (d,)."""
+
+    @property
+    def feasible(self) -> bool:
+        """Whether the estimate is expected to beat the midpoint of the range."""
+        return self.plan.feasible
+
+    @property
+    def channel_kind(self) -> str:
+        """The scalar channel in use; without noise the one that is then exact."""
+        return channel_kind(self.kind, self.epsilon, self.mode)
+
+    @property
+    def max_rounds(self) -> int:
+        """Two, or one where a vote would not help."""
+        return 1 if self.plan.n_bins == 1 else 2
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The same budget for voters and reporters: each user answers once."""
+        return Guarantee(self.epsilon, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER)
+
+    def rounds(self, server: Curator) -> Script:
+        """Vote, find every fold's window, refine."""
+        functional = self.functional
+        if not self.feasible:
+            return Estimate.refused(
+                f"{self.n_users} users in {functional.n_folds} folds are too few at epsilon = "
+                f"{self.epsilon:g}: the midpoint of the range is the better estimate; at least "
+                f"{self._least_users()} are needed"
+            )
+        found = yield from localize_and_refine(
+            functional,
+            self.plan,
+            epsilon=self.epsilon,
+            kind=self.channel_kind,
+            salt=self.salt,
+            n_users=self.n_users,
+            mode=self.mode,
+        )
+        if isinstance(found, Estimate):
+            return found
+        value, stderr = self.conclude(found)
+        return Estimate.ok(value, stderr=stderr, public=found.public, warnings=found.warnings)
+
+    def truth(self, users: Users) -> Array:
+        """Average the users' own means: (d,). Nothing is clipped, so a wrong range shows.
+
+        The protocol assumes one mean that all users share; on real data this average takes its
+        place. Users without usable samples do not count.
+        """
+        return average_of_means(users, self.dimension)
+
+    def loss(self, value: Array, truth: Array) -> float:
+        """Squared l2 distance."""
+        return float(np.sum(np.square(value - truth)))
+
+    def diagnostics(self, users: Users) -> Mapping[str, float]:
+        """Count the users whose record the null record replaces. NOT PRIVATE."""
+        return {"unusable records": users.n_unusable()}
+
+    @classmethod
+    def resolve(
+        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Take n_users from the population, and samples_per_user too where that is asked for."""
+        return resolve_sizes(parameters, users)
+
+    def _least_users(self) -> int:
+        """Bisect for the least feasible number of users above the planned one."""
+        no, yes = self.n_users, 2 * self.n_users
+        while not replace(self, n_users=yes).feasible:
+            if yes > 1 << 100:  # an absurdly small epsilon: at least as many, whatever more
+                return yes
+            no, yes = yes, 2 * yes
+        while yes - no > 1:
+            n = (no + yes) // 2
+            no, yes = (no, n) if replace(self, n_users=n).feasible else (n, yes)
+        return yes
+
+    def _check(self, mean_scale: float | None = None) -> None:
+        check_local_mean(
+            epsilon=self.epsilon,
+            n_users=self.n_users,
+            samples_per_user=self.samples_per_user,
+            kind=self.kind,
+            mode=self.mode,
+            salt=self.salt,
+            mean_scale=mean_scale,
+        )
+        if self.dimension < 1:
+            raise ValueError(f"dimension must be positive, got {self.dimension}")
+
+
+@register_protocol
+@dataclass(frozen=True)
+class MeanLinf(FoldMean):
+    """Mean in [low, high]^d that all users share, under local differential privacy.
+
+    Parameters
+    ----------
+    epsilon : float
+        Budget of each user; inf switches noise off.
+    n_users : int
+        Public planning value; a fold is planned for n_users / dimension users.
+    dimension : int
+        d, the number of coordinates and of folds.
+    samples_per_user : float
+        Public planning value T, as for :class:`~fedhist.protocols.mean.Mean`;
+        ``"harmonic-mean"`` in a configuration.
+    low, high : float
+        Range of every coordinate; a sample outside is clipped before averaging.
+    mean_scale : float, optional
+        Standard deviation of a coordinate of a user's mean around the common mean, or a bound; by
+        default (high - low) / (2 sqrt(T)). Enlarge it if the users' own means differ.
+    kind : {"auto", "laplace", "onebit", "piecewise"}
+        Channel of the second round; "auto" takes the one of least variance.
+    mode : {"default", "paper"}
+        "paper" follows the published procedure in every fold, with K = 1/4 and c = 1/100.
+    salt : int
+        Public salt of the split into voters and reporters; that of the folds follows from it.
+
+    Privacy
+    -------
+    epsilon-LDP for a user's whole record, sequentially interactive: fold and cohort are hashes of
+    the public id, and each user answers one epsilon-LDP query about one coordinate.
+
+    Error
+    -----
+    Of order d^2 log(n epsilon^2 T) / (n T epsilon^2) + d e^{-c n epsilon^2 / d} in squared l2, for
+    epsilon <= 1 and range [-1, 1] [1, Theorem 6]; d ``plan.risk`` predicts it with constants. A
+    vote needs some 400 / min(1, epsilon^2) users per coordinate. A fold that nobody reported in has
+    the middle of the range as its value, and infinite standard error.
+
+    Examples
+    --------
+    >>> MeanLinf(epsilon=1.0, n_users=16000, dimension=8, samples_per_user=100).plan.n_bins > 8
+    True
+    """
+
+    name: ClassVar[str] = "mean-linf"
+    paper: ClassVar[str] = "Kent, Berrett & Yu, arXiv 2405.11923, Section 3.2"
+    low: float = -1.0
+    high: float = 1.0
+    mean_scale: float | None = None
+
+    def __post_init__(self) -> None:
+        self._check(self.mean_scale)
+        check_range(self.low, self.high)
+        _ = self.functional
+
+    @property
+    def scale(self) -> float:
+        """Standard deviation of a coordinate of a user's mean that is planned with."""
+        return self.mean_scale or (self.high - self.low) / 2 / math.sqrt(self.samples_per_user)
+
+    @property
+    def plan(self) -> Plan:
+        """Bins, shares and widths of one coordinate; from public numbers only."""
+        n, half_range = self.n_users / self.dimension, (self.high - self.low) / 2
+        if self.mode == "paper":
+            return plan_paper(n, self.samples_per_user, self.scale, half_range, self.epsilon)
+        return plan_univariate(n, self.scale, half_range, self.epsilon, self.channel_kind)
+
+    @property
+    def functional(self) -> Coordinates:
+        """Fold j is coordinate j."""
+        low, high = float(self.low), float(self.high)
+        return Coordinates(self.dimension, low, high, max_items=self.plan.max_items)
+
+    def conclude(self, found: FoldEstimates) -> tuple[Array, Array]:
+        """Every fold is a coordinate."""
+        return found.value, found.stderr
+
+    def error(self, users: Users) -> ErrorBound:
+        """Predict the mean squared l2 error by the plan."""
+        source = "d times the plan's risk of n / d users; Kent et al., arXiv 2405.11923, Theorem 6"
+        return ErrorBound("squared l2", self.dimension * self.plan.risk, exact=False, source=source)
+
+    @classmethod
+    def example(cls) -> Self:
+        """Build a small instance with two rounds."""
+        return cls(epsilon=2.0, n_users=900, dimension=3, samples_per_user=64)
+
+    @classmethod
+    def example_users(cls) -> Users:
+        """Make users with +-1 samples, each of whom has the mean (.25, -.5, 0) exactly."""
+        rng = np.random.default_rng(5)
+        n, T = 900, 64
+        up = np.arange(T)[:, None] < np.array([40, 16, 32])
+        values = rng.permuted(np.tile(np.where(up, 1.0, -1.0), (n, 1, 1)), axis=1)
+        ids = user_ids(Keys.range(n))
+        return Users.from_samples(ids, np.arange(n + 1) * T, values.reshape(-1, 3))
+
+
+def average_of_means(users: Users, dimension: int) -> Array:
+    """Average the users' own means, users without finite samples apart: (d,). NOT PRIVATE.
+
+    Raises
+    ------
+    PopulationError
+        If nobody has usable samples, or the samples have another dimension.
+    """
+    samples = users.reals
+    if samples.values.shape[1] != dimension:
+        raise PopulationError(
+            f"this needs samples of dimension {dimension}, got {samples.values.shape[1]}"
+        )
+    sizes = np.diff(samples.indptr)
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    usable = sizes > 0
+    usable[owner[~np.isfinite(samples.values).all(axis=1)]] = False
+    if not usable.any():
+        raise PopulationError("no user has usable samples; there is no mean")
+    weight = np.where(usable, 1.0 / np.maximum(sizes, 1), 0.0)[owner]
+    kept = samples.values if usable.all() else samples.values[weight > 0]
+    return np.asarray(weight[weight > 0] @ kept / np.count_nonzero(usable))

@@ -1,0 +1,61 @@
+"""The planning value of the number of samples per user, where users hold different numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from fedhist.errors import PopulationError
+from fedhist.users import Users
+
+HARMONIC = "harmonic-mean"
+
+
+def samples_held(users: Users) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Return each user's number of samples; for item counts, the total: (n,) float64."""
+    if users.items is None:
+        return users.n_items().astype(np.float64)
+    items = users.counts
+    totals = np.concatenate(([0.0], np.cumsum(items.count, dtype=np.float64)))
+    return np.asarray(totals[items.indptr[1:]] - totals[items.indptr[:-1]])
+
+
+def resolve_sizes(
+    parameters: Mapping[str, Any],
+    users: Users,
+    held: Callable[[Users], np.ndarray[Any, np.dtype[np.float64]]] = samples_held,
+) -> tuple[dict[str, Any], list[str]]:
+    """Complete ``n_users`` and, where that is asked for, ``samples_per_user``.
+
+    ``samples_per_user = "harmonic-mean"`` takes the harmonic mean of the users' numbers of
+    samples, because that gives the average variance of a user's mean; so does
+    ``samples_public = true`` without a value, which declares the numbers public. Users without
+    samples do not count. ``held`` counts each user's samples that matter, (n,) float64.
+
+    Returns
+    -------
+    parameters : dict
+    not_private : list of str
+        What was computed from numbers that were not declared public, in words.
+
+    Raises
+    ------
+    PopulationError
+        If the harmonic mean is asked for and no user has samples.
+    """
+    out = dict(parameters)
+    out.setdefault("n_users", len(users))
+    public = bool(out.pop("samples_public", False))
+    asked = out.get("samples_per_user") == HARMONIC
+    if not asked and not (public and "samples_per_user" not in out):
+        return out, []
+    sizes = held(users)
+    sizes = sizes[sizes > 0]
+    if not len(sizes):
+        raise PopulationError("no user has samples; there is no harmonic mean of their numbers")
+    out["samples_per_user"] = float(len(sizes) / np.sum(1.0 / sizes))
+    if public:
+        return out, []
+    return out, ["samples_per_user is the harmonic mean of the users' numbers of samples"]

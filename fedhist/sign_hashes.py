@@ -1,0 +1,336 @@
+"""Public signs v_ij, one per user and coordinate, that both halves regenerate from the user id.
+
+A user hashes its vote set to the sum of its signs there; the server multiplies what the user
+reports by the same signs again, so that a score per coordinate comes out of one number per user.
+The signs depend on public numbers alone: user id, salt and dimension.
+
+References
+----------
+.. [1] Kent, Berrett & Yu, "Rate optimality and phase transition for user-level local
+   differential privacy", arXiv 2405.11923, Section 4.1.1.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+from numba import njit, uint64
+from numpy.typing import NDArray
+
+from fedhist.bits import LANES, n_words
+from fedhist.hadamard import fwht, hadamard_entry, next_power_of_two
+from fedhist.keys import keyed_hash
+from fedhist.mixing import Words, _mix, counter_words, digest64
+
+Integers = NDArray[np.int64]
+
+N_PERMUTATIONS = 16
+"""Of the Hadamard signs. With one, the XOR of an odd number of voted columns is a column too, and
+the sign of a sum correlates with it: a spurious winner for every user."""
+HASHES = ("rademacher", "hadamard")
+
+
+@dataclass(frozen=True)
+class SignHash(ABC):
+    """Signs of users at d coordinates.
+
+    Parameters
+    ----------
+    dimension : int
+    salt : int
+        Public; of this purpose alone.
+    """
+
+    kind: ClassVar[str]
+    dimension: int
+    salt: int
+
+    def __post_init__(self) -> None:
+        if self.dimension < 1:
+            raise ValueError(f"dimension must be positive, got {self.dimension}")
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the sums that a fold keeps."""
+
+    @abstractmethod
+    def signs(self, ids: Words, columns: Integers) -> NDArray[np.int8]:
+        """Return v_ij for pairs of a user id and a coordinate: (k,) and (k,) give (k,) int8."""
+
+    @abstractmethod
+    def vote_sums(self, ids: Words, indptr: Integers, columns: Integers) -> Integers:
+        """Add up each user's signs at its own columns, in CSR form: (n,) int64."""
+
+    @abstractmethod
+    def fold(self, ids: Words, z: NDArray[Any]) -> NDArray[Any]:
+        """Compress reports z (n,) to linear sums: int64 for integers, else float64."""
+
+    @abstractmethod
+    def scores(self, sums: NDArray[Any]) -> NDArray[np.float64]:
+        """Turn sums into sum_i v_ij z_i: (d,) float64, exact for integers below 2^53."""
+
+
+@dataclass(frozen=True)
+class RademacherSigns(SignHash):
+    """Independent fair signs, 64 to a word of a counter-based generator keyed by the user id.
+
+    Cost of a fold: d signs a user.
+
+    Examples
+    --------
+    >>> ids = np.arange(2, dtype=np.uint64)
+    >>> signs = RademacherSigns(3, 1)
+    >>> one = [[signs.signs(ids[i:i + 1], np.array([j]))[0] for j in range(3)] for i in (0, 1)]
+    >>> bool((signs.scores(signs.fold(ids, np.array([1, -1]))) == np.subtract(*one)).all())
+    True
+    """
+
+    kind: ClassVar[str] = "rademacher"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """One sum a coordinate."""
+        return (self.dimension,)
+
+    def signs(self, ids: Words, columns: Integers) -> NDArray[np.int8]:
+        """Return v_ij for pairs; see the base class."""
+        out = np.empty(len(ids), dtype=np.int64)
+        pairs = np.arange(len(ids) + 1)
+        _word_sums(keyed_hash(ids, self.salt), pairs, np.asarray(columns, dtype=np.int64), out)
+        return out.astype(np.int8)
+
+    def words(self, ids: Words) -> Words:
+        """All signs of each user as packed bits, set where the sign is -1: (n, n_words(d))."""
+        return counter_words(keyed_hash(ids, self.salt), n_words(self.dimension))
+
+    def vote_sums(self, ids: Words, indptr: Integers, columns: Integers) -> Integers:
+        """Add up each user's signs at its own columns; see the base class."""
+        out = np.empty(len(ids), dtype=np.int64)
+        _word_sums(keyed_hash(ids, self.salt), indptr, columns, out)
+        return out
+
+    def fold(self, ids: Words, z: NDArray[Any]) -> NDArray[Any]:
+        """Add v_ij z_i over the users; bit-sliced where every z is -1 or 1."""
+        keys = keyed_hash(ids, self.salt)
+        totals = np.zeros(n_words(self.dimension) * LANES, dtype=sum_dtype(z))
+        if z.dtype == np.int8 and (np.abs(z) == 1).all():
+            _add_units(keys, z, totals)
+        else:
+            _add_numbers(keys, z.astype(totals.dtype), totals)
+        return totals[: self.dimension].copy()
+
+    def scores(self, sums: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the sums: they are the scores."""
+        return sums.astype(np.float64)
+
+
+@dataclass(frozen=True)
+class HadamardSigns(SignHash):
+    """v_ij = H[r_i, pi_g(j)], a public uniform row r_i and one of a few public permutations.
+
+    The dimension is padded to a power of two K. Cost of a fold: one addition a user; of the
+    scores: one transform a permutation, O(K log K).
+    """
+
+    kind: ClassVar[str] = "hadamard"
+    n_permutations: int = N_PERMUTATIONS
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.n_permutations < 1:
+            raise ValueError(f"n_permutations must be positive, got {self.n_permutations}")
+
+    @property
+    def size(self) -> int:
+        """K: rows and columns."""
+        return next_power_of_two(self.dimension)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """One sum for each permutation and row."""
+        return self.n_permutations, self.size
+
+    def rows(self, ids: Words) -> tuple[Integers, Integers]:
+        """Return each user's permutation and row, from disjoint bits of one hash: (n,), (n,)."""
+        h = keyed_hash(ids, self.salt)
+        row = h & np.uint64(self.size - 1)
+        group = ((h >> np.uint64(32)) * np.uint64(self.n_permutations)) >> np.uint64(32)
+        return group.astype(np.int64), row.astype(np.int64)
+
+    def signs(self, ids: Words, columns: Integers) -> NDArray[np.int8]:
+        """Return v_ij for pairs; see the base class."""
+        group, row = self.rows(ids)
+        return hadamard_entry(row, self.permutations[group, columns]).astype(np.int8)
+
+    def vote_sums(self, ids: Words, indptr: Integers, columns: Integers) -> Integers:
+        """Add up each user's signs at its own columns; see the base class."""
+        group, row = self.rows(ids)
+        out = np.empty(len(ids), dtype=np.int64)
+        _row_sums(group, row, self.permutations, indptr, columns, out)
+        return out
+
+    def fold(self, ids: Words, z: NDArray[Any]) -> NDArray[Any]:
+        """Add up the reports of each permutation and row: (n_permutations, K)."""
+        group, row = self.rows(ids)
+        sums = np.zeros(self.shape, dtype=sum_dtype(z))
+        _add_cells(group, row, z.astype(sums.dtype), sums)
+        return sums
+
+    def scores(self, sums: NDArray[Any]) -> NDArray[np.float64]:
+        """Transform every permutation's sums and add what belongs to one coordinate."""
+        spread = np.take_along_axis(fwht(sums), self.permutations, axis=1)
+        return np.asarray(spread.sum(axis=0)[: self.dimension])
+
+    @property
+    def permutations(self) -> Integers:
+        """pi_g as row g: (n_permutations, K) int64."""
+        return _permutations(self.salt, self.size, self.n_permutations)
+
+
+def sign_hash(kind: str, dimension: int, salt: int) -> SignHash:
+    """Return the signs of a kind: "rademacher" or "hadamard"."""
+    if kind not in HASHES:
+        raise ValueError(f"hash must be one of {', '.join(HASHES)}, got {kind!r}")
+    return (RademacherSigns if kind == "rademacher" else HadamardSigns)(dimension, salt)
+
+
+def sum_dtype(z: NDArray[Any]) -> type[np.int64] | type[np.float64]:
+    """Return the type in which reports are added up."""
+    return np.int64 if z.dtype.kind in "iu" else np.float64
+
+
+@lru_cache(maxsize=8)
+def _permutations(salt: int, size: int, n: int) -> Integers:
+    """Public permutations of ``size`` columns: (n, size) int64, row g is pi_g."""
+    keys = np.array([digest64("fedhist.permutation", salt, g) for g in range(n)], dtype=np.uint64)
+    return np.argsort(counter_words(keys, size), axis=1, kind="stable")
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _word_sums(keys: Words, indptr: Integers, columns: Integers, out: Integers) -> None:
+    """Sum the signs of each user's own columns; only the words that hold them are made."""
+    for u in range(keys.shape[0]):
+        total, last, word = np.int64(0), np.int64(-1), uint64(0)
+        for k in range(indptr[u], indptr[u + 1]):
+            w = columns[k] >> 6
+            if w != last:
+                word = _mix(keys[u] + uint64(w + 1) * uint64(0x9E3779B97F4A7C15))
+                last = w
+            total += 1 - 2 * np.int64((word >> uint64(columns[k] & 63)) & uint64(1))
+        out[u] = total
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _row_sums(
+    group: Integers,
+    row: Integers,
+    permutations: Integers,
+    indptr: Integers,
+    columns: Integers,
+    out: Integers,
+) -> None:
+    """Sum the entries of each user's row at its own permuted columns."""
+    for u in range(group.shape[0]):
+        total = 0
+        for k in range(indptr[u], indptr[u + 1]):
+            both = row[u] & permutations[group[u], columns[k]]
+            for shift in (32, 16, 8, 4, 2, 1):  # parity
+                both ^= both >> shift
+            total += 1 - 2 * (both & 1)
+        out[u] = total
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _add_cells(group: Integers, row: Integers, z: Any, sums: Any) -> None:
+    for u in range(group.shape[0]):
+        sums[group[u], row[u]] += z[u]
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _add_numbers(keys: Words, z: Any, totals: Any) -> None:
+    """Add sign times report at every coordinate, user by user."""
+    for u in range(keys.shape[0]):
+        counter = keys[u]
+        for w in range(totals.shape[0] // 64):
+            counter += uint64(0x9E3779B97F4A7C15)
+            word = _mix(counter)
+            for b in range(64):
+                totals[w * 64 + b] += z[u] if (word >> uint64(b)) & uint64(1) == 0 else -z[u]
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def _full_add(a: Any, b: Any, c: Any) -> Any:
+    """Add three bits in each of 64 lanes: (sum, carry)."""
+    half = a ^ b
+    return half ^ c, (a & b) | (half & c)
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _add_units(keys: Words, z: NDArray[np.int8], totals: Integers) -> None:
+    """Add sign times report for reports -1 and 1: counting set bits, 64 coordinates at a time.
+
+    Seven words become a three-bit count in four full adders; ``planes[p]`` holds bit p of the
+    counts of up to 2^10 - 1 users and is emptied before it can overflow.
+    """
+    n, n_w = keys.shape[0], totals.shape[0] // 64
+    planes = np.zeros((10, n_w), dtype=np.uint64)
+    step = uint64(0x9E3779B97F4A7C15)
+    key, flip = np.zeros(7, dtype=np.uint64), np.zeros(7, dtype=np.uint64)
+    held = 0
+    for first in range(0, n, 7):
+        m = min(7, n - first)
+        for i in range(m):
+            key[i] = keys[first + i]
+            flip[i] = uint64(0) if z[first + i] > 0 else uint64(0xFFFFFFFFFFFFFFFF)
+        if m < 7:
+            for w in range(n_w):
+                for i in range(m):
+                    word = _mix(key[i] + uint64(w + 1) * step) ^ flip[i]
+                    for b in range(64):
+                        totals[w * 64 + b] -= 2 * np.int64((word >> uint64(b)) & uint64(1))
+            break
+        for w in range(n_w):
+            at = uint64(w + 1) * step
+            s1, c1 = _full_add(
+                _mix(key[0] + at) ^ flip[0],
+                _mix(key[1] + at) ^ flip[1],
+                _mix(key[2] + at) ^ flip[2],
+            )
+            s2, c2 = _full_add(
+                _mix(key[3] + at) ^ flip[3],
+                _mix(key[4] + at) ^ flip[4],
+                _mix(key[5] + at) ^ flip[5],
+            )
+            s3, c3 = _full_add(s1, s2, _mix(key[6] + at) ^ flip[6])
+            twos, fours = _full_add(c1, c2, c3)
+            carry = planes[0, w] & s3
+            planes[0, w] ^= s3
+            planes[1, w], carry = _full_add(planes[1, w], twos, carry)
+            planes[2, w], carry = _full_add(planes[2, w], fours, carry)
+            for p in range(3, 10):
+                higher = planes[p, w] & carry
+                planes[p, w] ^= carry
+                carry = higher
+        held += 7
+        if held + 7 > 1023:
+            _empty_planes(planes, totals)
+            held = 0
+    _empty_planes(planes, totals)
+    totals += n
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _empty_planes(planes: Words, totals: Integers) -> None:
+    """Take twice the counts of set bits off the totals: a set bit is a -1 instead of a 1."""
+    for w in range(planes.shape[1]):
+        for b in range(64):
+            count = uint64(0)
+            for p in range(planes.shape[0]):
+                count |= ((planes[p, w] >> uint64(b)) & uint64(1)) << uint64(p)
+            totals[w * 64 + b] -= 2 * np.int64(count)
+    planes[:] = uint64(0)

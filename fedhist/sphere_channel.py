@@ -1,0 +1,124 @@
+"""The channel of Duchi, Jordan & Wainwright for a vector in an l2 ball: a point of a sphere.
+
+References
+----------
+.. [1] Duchi, Jordan & Wainwright, "Minimax optimal procedures for locally private estimation",
+   JASA 2018, Section 4.2.3.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedhist.channels import flip_probability
+from fedhist.privacy import check_budget, check_scale
+from fedhist.streams import integer_threshold
+
+Floats = NDArray[np.float64]
+
+MAX_DIMENSION = 1 << 20
+
+
+@dataclass(frozen=True)
+class SphereChannel:
+    """A vector of norm at most ``radius`` in, a point z of a larger sphere out; E z = x.
+
+    x is rounded to one of the two ends of its diameter, without bias; the end's side of the sphere
+    is kept with probability e^epsilon / (1 + e^epsilon), and z is uniform on that half. Without
+    noise (epsilon = inf) x itself is sent.
+
+    Parameters
+    ----------
+    dimension : int
+    radius : float
+    epsilon : float
+
+    Privacy
+    -------
+    See :func:`clients.sphere.duchi_l2`: one bit by randomized response, epsilon-LDP as drawn. The
+    zero vector, which stands for a record that cannot be used, gives the uniform law.
+
+    Examples
+    --------
+    >>> one = SphereChannel(1, 1.0, 1.0)
+    >>> round(one.length, 6) == round(1 / math.tanh(0.5), 6)
+    True
+    """
+
+    dimension: int
+    radius: float
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon)
+        check_scale("radius", self.radius)
+        if not 1 <= self.dimension <= MAX_DIMENSION:
+            raise ValueError(f"dimension must lie in [1, {MAX_DIMENSION}], got {self.dimension}")
+
+    @cached_property
+    def flip(self) -> float:
+        """Probability of the randomized response to lie, rounded towards 1/2."""
+        return flip_probability(self.epsilon)
+
+    @property
+    def flip_threshold(self) -> int:
+        """The probability that is drawn, times 2^64: an integer."""
+        return int(integer_threshold(self.flip))
+
+    @property
+    def tau(self) -> float:
+        """Keep minus flip: tanh(epsilon / 2)."""
+        return math.tanh(self.epsilon / 2)
+
+    @cached_property
+    def mean_height(self) -> float:
+        """c_d = E|U_1| = Gamma(d/2) / (sqrt(pi) Gamma((d+1)/2)), U uniform on the unit sphere."""
+        # Gamma(k + 1/2) / Gamma(k + 1) by its expansion where lgamma would cancel
+        d = self.dimension
+        if d < 64:
+            return math.gamma(d / 2) / (math.sqrt(math.pi) * math.gamma((d + 1) / 2))
+        x = d / 2 - 0.25
+        series = 1 + 1 / (64 * x**2) - 19 / (8192 * x**4) + 631 / (524288 * x**6)
+        return 1 / (math.sqrt(math.pi * x) * series)
+
+    @cached_property
+    def length(self) -> float:
+        """B = radius coth(epsilon / 2) / c_d: the norm of a report; at most radius without noise.
+
+        About radius coth(epsilon / 2) sqrt(pi d / 2).
+        """
+        if math.isinf(self.epsilon):
+            return self.radius
+        return self.radius / self.tau / self.mean_height
+
+    @property
+    def exact(self) -> bool:
+        """Only the sign of a report depends on the data: one bit against an integer threshold."""
+        return True
+
+    def variance(self, norm: ArrayLike) -> Floats:
+        """Total variance B^2 - |x|^2 of a report, all coordinates added, at norm |x|."""
+        if math.isinf(self.epsilon):
+            return np.zeros(np.shape(norm))
+        return np.asarray(self.length**2 - np.square(norm))
+
+    def density(self, x: ArrayLike, z: ArrayLike) -> Floats:
+        """Density of z given x, relative to the uniform law on the sphere, as it is drawn.
+
+        It is 1 + tau |x| / radius on the side of x and 1 - tau |x| / radius on the other, hence in
+        [1 - tau, 1 + tau]: the ratio of the ends is e^epsilon.
+
+        Parameters
+        ----------
+        x, z : (..., d) float64
+        """
+        if math.isinf(self.epsilon):
+            raise ValueError("epsilon is inf: without noise there is no density")
+        tau = 1.0 - 2.0 * (self.flip_threshold / 2.0**64)
+        share = np.linalg.norm(x, axis=-1) / self.radius
+        return np.asarray(1.0 + tau * share * np.sign(np.sum(np.multiply(x, z), axis=-1)))

@@ -1,0 +1,42 @@
+"""The benchmark of the local kernels on tiny sizes: what is compared computes the same thing."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from clients.vote_kernels import vote_sums
+from fedhist.channels import UnaryChannel
+from fedhist.streams import SeededStreams
+from simulations.benchmarks import local, running
+
+
+def test_it_runs_small() -> None:
+    result = running.measure("local", quick=True)
+    found = {row.what: row.spread.median for row in result.rows}
+    assert len(found) == len(result.rows)
+    assert min(found.values()) > 0
+    assert all(row.met is None for row in result.rows)
+    for name in ("NumPy / summed", "reports / fused numba, bytes", "laplace reports"):
+        assert name in found
+
+
+def test_every_form_draws_votes_of_the_same_law() -> None:
+    """5 x 64 sums of 64,000 users: each |z| < 6, false alarm 320 * 2e-9; bytes round to 1/256."""
+    n, channel = 64_000, UnaryChannel(1.0)
+    position = np.arange(n) % 40  # bins from 40 on have no votes
+    rng = SeededStreams(np.arange(n, dtype=np.uint64), 1, "x")
+    true = np.bincount(position, minlength=local.BINS)
+    byte = round(channel.flip * 256)
+    exact = channel.flip
+    threshold = np.uint64(channel.flip_threshold)
+    one = np.zeros(n, dtype=np.int64)
+    forms = [
+        (vote_sums(position, local.BINS, channel, one, 1, rng)[0], exact),
+        (local.plain_votes(position, exact, np.random.default_rng(1)), exact),
+        (local.fused_integers(rng.keys, position, threshold), exact),
+        (local.fused_doubles(rng.keys, position, exact), exact),
+        (local.fused_bytes(np.uint64(1), position, np.uint8(byte)), byte / 256),
+    ]
+    for sums, flip in forms:
+        mean = true * (1 - flip) + (n - true) * flip
+        assert np.abs((sums - mean) / np.sqrt(n * flip * (1 - flip))).max() < 6

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from clients.sphere import ball_means, duchi_l2, duchi_sums
+from fedhist.sphere_channel import SphereChannel
+from fedhist.streams import SeededStreams, SystemStreams
+from fedhist.users import Samples
+
+
+def streams(n: int, seed: int = 0) -> SeededStreams:
+    return SeededStreams(np.arange(n, dtype=np.uint64), seed, "test")
+
+
+def draw(x: list[float], epsilon: float, n: int, seed: int = 0, radius: float = 1.0) -> np.ndarray:
+    channel = SphereChannel(len(x), radius, epsilon)
+    return duchi_l2(np.tile(np.array(x), (n, 1)), channel, streams(n, seed))
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 8, 33])
+def test_reports_lie_on_the_sphere(d: int) -> None:
+    channel = SphereChannel(d, 3.0, 1.0)
+    x = np.random.default_rng(d).normal(size=(200, d))
+    z = duchi_l2(x, channel, streams(200))
+    assert np.linalg.norm(z, axis=1) == pytest.approx(np.full(200, channel.length), rel=1e-14)
+
+
+def test_only_a_sign_depends_on_the_record() -> None:
+    """For equal randomness the reports of any two records are equal or opposite, to the bit."""
+    n, d = 400, 7
+    rng = np.random.default_rng(3)
+    channel = SphereChannel(d, 1.0, 0.5)
+    first = duchi_l2(np.zeros((n, d)), channel, streams(n))
+    absurd = np.zeros((n, d))
+    absurd[::2, 3], absurd[1::2, 4] = 1e300, 5e-324
+    near = np.full((n, d), 1e-170)
+    for x in (rng.normal(size=(n, d)), absurd, -absurd, near):
+        other = duchi_l2(x, channel, streams(n))
+        same = (other == first).all(axis=1)
+        assert (same | (other == -first).all(axis=1)).all()
+        assert 0 < same.sum() < n
+
+
+def test_ties_go_to_the_first_coordinate() -> None:
+    """Zero, and what underflows, read as the end e_1: the reports are those of a tiny multiple."""
+    n, channel = 300, SphereChannel(4, 1.0, 1.0)
+    tiny = np.zeros((n, 4))
+    tiny[:, 0] = 1e-200
+    assert (
+        duchi_l2(np.zeros((n, 4)), channel, streams(n)) == duchi_l2(tiny, channel, streams(n))
+    ).all()
+
+
+def test_the_side_is_kept_with_the_constant_probability() -> None:
+    """At the end of a diameter the side of x is kept with probability e^eps / (1 + e^eps).
+
+    5 standard deviations: false alarm 6e-7 for each of the six cases. A smaller epsilon than the
+    declared one is refuted by as much.
+    """
+    for d, epsilon in ((1, 1.0), (2, 0.5), (3, 1.0), (16, 2.0), (64, 1.0), (5, 4.0)):
+        n, x = 200_000 if d < 4 else 60_000, [0.0] * d
+        x[d // 2] = -1.0
+        z = draw(x, epsilon, n, seed=d)
+        kept = float((z[:, d // 2] < 0).mean())
+        p = 1 / (1 + math.exp(-epsilon))
+        sd = math.sqrt(p * (1 - p) / n)
+        assert abs(kept - p) < 5 * sd
+        less = 1 / (1 + math.exp(-0.9 * epsilon))
+        assert kept - less > 5 * sd
+
+
+def test_the_null_record_is_uniform_and_inner_points_mix() -> None:
+    """Shares of the half spaces of several directions are (density +- 1) / 2; 5 sigma, 7e-6."""
+    n, d, epsilon = 200_000, 3, 1.5
+    channel = SphereChannel(d, 1.0, epsilon)
+    sd = 0.5 / math.sqrt(n)
+    null = draw([0.0, 0.0, 0.0], epsilon, n)
+    for direction in np.vstack([np.eye(3), [[1.0, 1.0, -1.0]]]):
+        assert abs(float((null @ direction > 0).mean()) - 0.5) < 5 * sd
+    x = np.array([0.3, -0.4, 0.0])
+    z = draw(list(x), epsilon, n, seed=1)
+    p = float(channel.density(x, x)) / 2
+    assert abs(float((z @ x > 0).mean()) - p) < 5 * sd
+    # orthogonal to x nothing is told, on either side of x
+    near = z[z @ x > 0]
+    assert abs(float((near[:, 2] > 0).mean()) - 0.5) < 5 * 0.5 / math.sqrt(len(near))
+    # and the height is uniform on that side, for d = 3 (Archimedes)
+    heights = np.sort(near @ x / 0.5 / channel.length)
+    steps = (np.arange(len(heights)) + 0.5) / len(heights)
+    assert np.abs(heights - steps).max() < 2.7 / math.sqrt(len(heights))  # Kolmogorov, 1e-6
+
+
+@pytest.mark.parametrize(("d", "epsilon"), [(1, 0.5), (2, 1.0), (5, 1.0), (32, 3.0)])
+def test_unbiased_with_the_stated_variance(d: int, epsilon: float) -> None:
+    """Mean within 5 sigma in every coordinate; the squared norm is B^2 exactly, hence variance."""
+    n, x = 100_000, np.zeros(d)
+    x[0], x[-1] = 0.5, 0.7
+    channel = SphereChannel(d, 1.0, epsilon)
+    z = draw(list(x), epsilon, n, seed=7)
+    sd = math.sqrt(channel.length**2 / d / n)
+    assert np.abs(z.mean(axis=0) - x).max() < 5 * sd
+    total = float(np.square(z - x).sum(axis=1).mean())
+    norm = float(np.linalg.norm(x))
+    spread = 2 * norm * channel.length / math.sqrt(n)
+    assert abs(total - float(channel.variance(norm))) < 5 * spread
+
+
+def test_sums_and_single_reports_agree() -> None:
+    channel = SphereChannel(4, 1.0, 1.0)
+    x = np.random.default_rng(0).normal(size=(10, 4)) / 4
+    indptr = np.array([0, 3, 3, 10])
+    single = duchi_l2(x, channel, streams(10))
+    sums = duchi_sums(x, indptr, channel, streams(10))
+    slow = np.array([single[a:b].sum(axis=0) for a, b in ((0, 3), (3, 3), (3, 10))])
+    assert sums == pytest.approx(slow, abs=1e-12)
+    quiet = duchi_sums(x, indptr, SphereChannel(4, 1.0, math.inf), streams(10))
+    assert quiet == pytest.approx(np.array([x[:3].sum(0), np.zeros(4), x[3:].sum(0)]))
+
+
+def test_secure_streams_work_too() -> None:
+    z = duchi_l2(np.zeros((5, 3)), SphereChannel(3, 1.0, 1.0), SystemStreams(5))
+    assert len(np.unique(z[:, 0])) == 5
+
+
+def test_ball_means() -> None:
+    """Against a slow version; absurd lengths are scaled, and what is not finite is null."""
+    rng = np.random.default_rng(1)
+    rows = [rng.normal(size=(k, 3)) for k in (4, 0, 1, 7)]
+    rows += [np.array([[1e300, -1e300, 0.0]]), np.array([[1.7e308] * 3, [0.0] * 3])]
+    rows += [np.array([[np.nan, 0, 0], [1, 0, 0]]), np.array([[1, 0, 0], [0, np.inf, 0]])]
+    indptr = np.cumsum([0, *map(len, rows)])
+    found = ball_means(Samples(indptr, np.concatenate(rows)), 1.5)
+
+    def clip(v: np.ndarray) -> np.ndarray:
+        norm = np.linalg.norm(v)
+        return v if norm <= 1.5 else v * (1.5 / norm)
+
+    for i in (0, 2, 3):
+        assert found[i] == pytest.approx(np.mean([clip(v) for v in rows[i]], axis=0), abs=1e-14)
+    assert found[4] == pytest.approx(np.array([1.5, -1.5, 0.0]) / math.sqrt(2))
+    assert found[5] == pytest.approx(np.full(3, 0.75 / math.sqrt(3)))
+    assert not found[[1, 6, 7]].any()
+    assert (np.linalg.norm(found, axis=1) <= 1.5 * (1 + 1e-12)).all()

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from clients.vote_reports import drawn_symbols, hadamard_response, optimal_unary
+from fedhist.bits import n_words
+from fedhist.hadamard import hadamard_entry
+from fedhist.keys import Keys
+from fedhist.streams import SeededStreams, SystemStreams
+from fedhist.users import Users
+from fedhist.vote_channels import HadamardChannel, OptimalUnaryChannel
+
+
+def streams(n: int, seed: int = 0) -> SeededStreams:
+    return SeededStreams(np.arange(n, dtype=np.uint64), seed, "test")
+
+
+def test_one_item_is_drawn_by_its_counts() -> None:
+    """Shares 1/4 and 3/4, the item outside the domain apart; 5 sigma (false alarm 6e-7)."""
+    n = 40_000
+    user = np.repeat(np.arange(n), 3)
+    users = Users.from_counts(
+        np.arange(n), user, np.tile([0, 1, 2], n), np.tile([1, 3, 9], n), Keys.of(["a", "b", "x"])
+    )
+    domain = Keys.of(["b", "c", "a"])
+    symbols = drawn_symbols(users.counts, domain, streams(n).words(1)[:, 0])
+    counts = np.bincount(symbols, minlength=3)
+    assert counts[1] == 0
+    assert counts.sum() == n
+    assert abs(counts[0] - 0.75 * n) < 5 * math.sqrt(n * 3 / 16)
+
+
+def test_users_without_items_vote_for_nothing() -> None:
+    users = Users.from_records({"a": {"tea": 2}, "b": {"x": 1}, "c": {}})
+    words = np.zeros(3, np.uint64)
+    assert sorted(drawn_symbols(users.counts, Keys.of(["tea"]), words).tolist()) == [-1, -1, 0]
+
+
+def frequencies(channel: OptimalUnaryChannel | HadamardChannel, vote: int, n: int) -> np.ndarray:
+    votes = np.full(n, vote)
+    if isinstance(channel, HadamardChannel):
+        y = hadamard_response(votes, channel, streams(n, vote + 2))
+        return np.bincount(y, minlength=channel.size) / n
+    bits = optimal_unary(votes, channel, streams(n, vote + 2))
+    return np.bincount(bits[:, 0].astype(int), minlength=1 << channel.n_symbols) / n
+
+
+@pytest.mark.parametrize("cls", [OptimalUnaryChannel, HadamardChannel])
+@pytest.mark.parametrize("k", [1, 3, 4])
+def test_reports_follow_the_channel_s_law(
+    cls: type[OptimalUnaryChannel] | type[HadamardChannel], k: int
+) -> None:
+    """All outputs of all votes, none included, within 5 sigma (false alarm below 1e-4)."""
+    n, channel = 100_000, cls(1.2, k)
+    weights = channel.weights()
+    for vote in range(-1, k):
+        law = np.array([float(w) for w in weights[vote + 1]])
+        law /= law.sum()
+        found = frequencies(channel, vote, n)
+        assert (np.abs(found - law) < 5 * np.sqrt(law * (1 - law) / n)).all()
+
+
+@pytest.mark.parametrize("k", [1, 63, 64, 65, 200])
+def test_bits_are_where_they_belong(k: int) -> None:
+    """Without noise the one bit is the symbol's; with it only that bit depends on the symbol."""
+    symbols = np.arange(-1, k)
+    n = len(symbols)
+    quiet = optimal_unary(symbols, OptimalUnaryChannel(math.inf, k), streams(n))
+    assert quiet.shape == (n, n_words(k))
+    unpacked = np.unpackbits(quiet.view(np.uint8), axis=1, bitorder="little")[:, :k]
+    assert (unpacked[1:] == np.eye(k)).all()
+    assert not unpacked[0].any()
+    channel = OptimalUnaryChannel(1.0, k)
+    a = optimal_unary(symbols, channel, streams(n))
+    b = optimal_unary(np.full(n, -1), channel, streams(n))
+    other = np.unpackbits((a ^ b).view(np.uint8), axis=1, bitorder="little")[:, :k]
+    assert (other[1:] <= np.eye(k)).all()
+
+
+def test_hadamard_indices_by_a_slow_version() -> None:
+    """Where the response tells the truth, the index lies in the symbol's half; and uniformly."""
+    channel = HadamardChannel(1e9, 12)  # a lie has a probability of 5e-324, drawn as 2^-64
+    symbols = np.repeat(np.arange(12), 4000)
+    y = hadamard_response(symbols, channel, streams(len(symbols)))
+    assert (hadamard_entry(symbols + 1, y) == 1).all()
+    for x in range(12):
+        counts = np.bincount(y[symbols == x], minlength=16)
+        assert (counts > 0).sum() == 8
+        assert np.abs(counts[counts > 0] - 500).max() < 5.5 * math.sqrt(4000 * 7 / 64)
+    quiet = hadamard_response(np.arange(-1, 12), HadamardChannel(math.inf, 12), streams(13))
+    assert quiet.tolist() == list(range(13))
+
+
+def test_secure_streams_work_too() -> None:
+    symbols = np.array([-1, 0, 1])
+    assert hadamard_response(symbols, HadamardChannel(1.0, 2), SystemStreams(3)).max() < 4
+    assert optimal_unary(symbols, OptimalUnaryChannel(1.0, 2), SystemStreams(3)).max() < 4

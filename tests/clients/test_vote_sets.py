@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from clients.hashed_votes import vote_sets
+from fedhist.users import Samples
+
+
+def slow(
+    samples: Samples, radius: float, threshold: float, cap: int, items: int
+) -> list[list[int]]:
+    found = []
+    for a, b in pairwise(samples.indptr):
+        stop = min(b, a + items) if items else b
+        x = samples.values[a:stop]
+        if not len(x) or np.isnan(x).any():
+            found.append([])
+            continue
+        total = np.zeros(x.shape[1])
+        for row in x:
+            total += np.clip(row, -radius, radius)
+        far = np.abs(total) / len(x)
+        over = [j for j in range(len(far)) if far[j] >= threshold]
+        found.append(sorted(sorted(over, key=lambda j: (-far[j], j))[:cap]))
+    return found
+
+
+def rows(samples: Samples, *settings: float) -> list[list[int]]:
+    indptr, columns = vote_sets(samples, *settings)
+    assert indptr.dtype == columns.dtype == np.int64
+    return [columns[a:b].tolist() for a, b in pairwise(indptr)]
+
+
+def test_agrees_with_the_slow_version() -> None:
+    """Small tables with many ties, infinities and NaN; and a larger one without ties."""
+    rng = np.random.default_rng(1)
+    atoms = [-2.0, -0.5, 0.0, 0.5, 1.0, 0.25, np.nan, np.inf, -np.inf]
+    odds = [0.1, 0.2, 0.1, 0.2, 0.2, 0.1, 0.02, 0.04, 0.04]
+    for _ in range(300):
+        sizes = rng.integers(0, 4, rng.integers(0, 12))
+        indptr = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
+        values = rng.choice(atoms, p=odds, size=(indptr[-1], rng.integers(1, 9)))
+        samples = Samples(indptr, values)
+        settings = 1.0, rng.choice([0.25, 0.5]), int(rng.integers(1, 5)), int(rng.integers(0, 3))
+        assert rows(samples, *settings) == slow(samples, *settings)
+    wide = Samples(np.arange(0, 61, 2), rng.normal(size=(60, 300)))
+    for cap in (1, 7, 299, 300, 500):
+        assert rows(wide, 1.5, 0.2, cap, 0) == slow(wide, 1.5, 0.2, cap, 0)
+
+
+def test_ties_go_to_the_lowest_column() -> None:
+    one = Samples(np.array([0, 1]), np.array([[0.5, -0.7, 0.5, -0.5, 0.9]]))
+    assert rows(one, 1.0, 0.3, 3) == [[0, 1, 4]]
+    assert rows(one, 1.0, 0.6, 3) == [[1, 4]]
+
+
+@pytest.mark.parametrize("value", [1e300, np.inf, -1e300])
+def test_absurd_values_are_clipped(value: float) -> None:
+    one = Samples(np.array([0, 2]), np.array([[value, 0.1], [value, -0.1]]))
+    assert rows(one, 0.5, 0.5, 2) == [[0]]
+    assert rows(one, 0.5, 0.500001, 2) == [[]]
+
+
+def test_a_user_that_cannot_be_used_votes_for_nothing() -> None:
+    values = np.array([[0.9, 0.9], [0.9, np.nan], [0.9, 0.9]])
+    assert rows(Samples(np.array([0, 2, 2, 3]), values), 1.0, 0.1, 2) == [[], [], [0, 1]]
+    # the NaN is not among the first samples
+    assert rows(Samples(np.array([0, 2, 2, 3]), values), 1.0, 0.1, 2, 1) == [[0, 1], [], [0, 1]]
+
+
+def test_no_users() -> None:
+    assert rows(Samples(np.zeros(1, dtype=np.int64), np.zeros((0, 3))), 1.0, 0.1, 2) == []

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy.special import gammaln
+
+from fedhist.sphere_channel import MAX_DIMENSION, SphereChannel
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 5, 63, 64, 65, 1000, MAX_DIMENSION])
+def test_the_constant_of_the_sphere(d: int) -> None:
+    """c_d against the gamma function; lgamma itself loses digits for the largest d."""
+    log = gammaln(d / 2) - gammaln((d + 1) / 2) - math.log(math.pi) / 2
+    found = SphereChannel(d, 1.0, 1.0).mean_height
+    assert found == pytest.approx(math.exp(log), rel=1e-13 * max(1, d) if d > 100 else 1e-13)
+
+
+def test_the_constant_is_the_mean_height() -> None:
+    """E|cos| on the circle is 2 / pi and on the sphere 1/2; c_d c_{d+1} = 2 / (pi d) for all d."""
+    height = [SphereChannel(d, 1.0, 1.0).mean_height for d in range(1, 200)]
+    assert height[:3] == pytest.approx([1.0, 2 / math.pi, 0.5], rel=1e-15)
+    for d in range(1, 199):
+        assert height[d - 1] * height[d] == pytest.approx(2 / (math.pi * d), rel=1e-14)
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 0.5, 1.0, 2.0, 5.0, 20.0])
+def test_the_odds_never_exceed_epsilon(epsilon: float) -> None:
+    """In exact arithmetic: (1 - f) / f with f = t / 2^64; and they are nearly attained."""
+    t = SphereChannel(4, 1.0, epsilon).flip_threshold
+    odds = Fraction((1 << 64) - t, t)
+    log = math.log(odds)
+    # e^epsilon by its Taylor series, from below, in fractions
+    exact = term = Fraction(1)
+    for k in range(1, 120):
+        term = term * Fraction(epsilon) / k
+        exact += term
+    assert odds <= exact
+    assert log == pytest.approx(epsilon, rel=1e-9)
+
+
+def test_the_density_has_two_levels_for_the_ends() -> None:
+    channel = SphereChannel(3, 2.0, 1.3)
+    rng = np.random.default_rng(1)
+    z = rng.normal(size=(500, 3))
+    end = np.array([0.0, 2.0, 0.0])
+    levels = np.unique(channel.density(end, z))
+    assert len(levels) == 2
+    assert levels[1] / levels[0] == pytest.approx(math.exp(1.3), rel=1e-12)
+    assert levels.sum() == pytest.approx(2.0)
+    for x in (np.zeros(3), np.array([0.3, -0.4, 1.0])):
+        p = channel.density(x, z)
+        assert (p >= levels[0]).all()
+        assert (p <= levels[1]).all()
+    assert (channel.density(np.zeros(3), z) == 1.0).all()
+
+
+def test_without_noise() -> None:
+    channel = SphereChannel(3, 2.0, math.inf)
+    assert channel.length == 2.0
+    assert channel.variance(1.0) == 0.0
+    with pytest.raises(ValueError, match="no density"):
+        channel.density(np.zeros(3), np.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("fields", "match"),
+    [
+        ((0, 1.0, 1.0), "got 0"),
+        ((MAX_DIMENSION + 1, 1.0, 1.0), "dimension"),
+        ((2, 0.0, 1.0), "radius"),
+        ((2, math.inf, 1.0), "radius"),
+        ((2, 1.0, 0.0), "epsilon"),
+    ],
+)
+def test_bad_parameters(fields: tuple[int, float, float], match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        SphereChannel(*fields)

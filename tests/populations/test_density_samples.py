@@ -1,0 +1,71 @@
+"""Samples of a density: the named ones by their definition, and the draws by their distribution.
+
+A Kolmogorov-Smirnov distance over 1.95 / sqrt(n) has probability below 1e-3; the seeds are fixed.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+
+from simulations.populations import population
+from simulations.populations.density_samples import BUMPS, DensitySamples, bump
+
+
+@pytest.mark.parametrize(("centre", "power"), [(0.0, 1), (0.3, 4), (0.9, 12)])
+def test_a_bump_is_a_power_of_a_cosine(centre: float, power: int) -> None:
+    def shape(t: float) -> float:
+        return math.cos(math.pi * (t - centre)) ** (2 * power)
+
+    mass = quad(shape, 0, 1)[0]
+    theta, x = bump(centre, power), np.linspace(0, 1, 21)
+    f = DensitySamples(n_users=1, samples_per_user=1, density=theta[1:].tolist()).exact
+    assert f.evaluate(x) == pytest.approx([shape(t) / mass for t in x], abs=1e-10)
+
+
+@pytest.mark.parametrize("density", ["uniform", *BUMPS, [0.4, -0.3, 0.0, 0.2]])
+def test_draws_follow_the_density(density: str | list[float]) -> None:
+    spec = population("density", n_users=400, samples_per_user=[10, 90], density=density, seed=3)
+    assert isinstance(spec, DensitySamples)
+    loaded = spec.load()
+    sizes = loaded.users.n_items()
+    assert 10 <= sizes.min() < 15 < 80 < sizes.max() <= 90
+    x = np.sort(loaded.users.reals.values[:, 0])
+    assert loaded.value_range == (0.0, 1.0)
+    assert 0 <= x[0] < x[-1] <= 1
+    assert "400 users" in loaded.title
+    at = x[:: len(x) // 200]
+    below = np.array([spec.exact.integrate(0.0, t) for t in at])
+    assert np.abs(np.searchsorted(x, at) / len(x) - below).max() < 1.95 / math.sqrt(len(x))
+    assert spec.exact.integrate(0.0, 1.0) == pytest.approx(1)
+    assert spec.exact.on_grid().min() >= 0
+    again = population("density", n_users=400, samples_per_user=[10, 90], density=density, seed=3)
+    assert np.array_equal(again.load().users.reals.values, loaded.users.reals.values)
+
+
+def test_two_bumps_is_a_mixture() -> None:
+    f = DensitySamples(n_users=1, samples_per_user=1).exact
+    x = np.linspace(0, 1, 11)
+    parts = [np.cos(np.pi * (x - 0.3)) ** 10, np.cos(np.pi * (x - 0.7)) ** 18]
+    masses = [math.comb(2 * m, m) / 4.0**m for m in (5, 9)]
+    mixture = 0.6 * parts[0] / masses[0] + 0.4 * parts[1] / masses[1]
+    assert f.evaluate(x) == pytest.approx(mixture)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"density": "two-bump"}, "no density 'two-bump'; did you mean 'two-bumps'"),
+        ({"density": [1.0, 1.0]}, r"must not be negative, its least value is -1\b"),
+        ({"density": [math.nan]}, "nan"),
+        ({"samples_per_user": [9, 3]}, r"\[9, 3\]"),
+        ({"n_users": 0}, "n_users.*0"),
+        ({"seed": -1}, "seed.*-1"),
+    ],
+)
+def test_refusals(wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        population("density", **({"n_users": 5, "samples_per_user": 3} | wrong))
