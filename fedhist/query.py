@@ -259,8 +259,9 @@ class Query(ABC):
     def exact(self) -> bool:
         """Whether a local answer keeps its promise as it is drawn, not only in real arithmetic.
 
-        True for reports built from bits against integer thresholds. False, the default, for
-        floating-point noise: its low bits depend on the data, so real clients refuse it.
+        True for reports built from integers against integer thresholds. False, the default, for
+        floating-point noise, whose low bits depend on the data, and for what is private per item
+        only: real clients refuse both.
         """
         return False
 

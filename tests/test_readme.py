@@ -1,9 +1,9 @@
-"""The README is true: its commands and its Python run in order, and print what it shows.
+"""README and docs are true: their commands and Python run in order, and print what they show.
 
-Blocks of ``sh`` and ``python`` are run in one folder; a block whose first line is a comment with a
-file name is written to that file instead. A block of ``text`` that follows one directly is what it
-prints, up to times and places; a line "..." stands for any lines. A marker before a block, such as
-``<!-- deploy -->``, excepts it.
+Every page is run in a folder of its own. Blocks of ``sh`` and ``python`` are run; a block whose
+first line is a comment with a file name is written to that file instead. A block of ``text`` that
+follows one directly is what it prints, up to times and places; a line "..." stands for any lines. A
+marker before a block, such as ``<!-- deploy -->``, excepts it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from typing import Any
 
 import pytest
 
-README = Path(__file__).resolve().parent.parent / "README.md"
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXCEPTED = {
     "setup": "installs or runs the whole test suite",
     "data": "needs a file that does not come with fedhist",
@@ -51,7 +52,7 @@ class Block:
 def blocks(text: str) -> Iterator[Block]:
     """Read the fenced blocks; the text block right behind one is its output."""
     found = list(BLOCK.finditer(text))
-    for here, after in zip(found, [*found[1:], None], strict=True):
+    for here, after in zip(found, [*found[1:], None], strict=False):
         shown = None
         if after is not None and after["language"] == "text":
             shown = after["body"] if not text[here.end() : after.start()].strip() else None
@@ -81,7 +82,7 @@ def run_python(body: str, folder: Path, names: dict[str, Any]) -> str:
     """Run Python in the names of the blocks before it; what it prints."""
     printed = io.StringIO()
     with contextlib.chdir(folder), contextlib.redirect_stdout(printed):
-        exec(compile(body, "README.md", "exec"), names)
+        exec(compile(body, "page.md", "exec"), names)
     return printed.getvalue()
 
 
@@ -114,10 +115,24 @@ def shows(expected: str, printed: str) -> bool:
 
 def test_every_marker_is_known() -> None:
     """A misspelt marker would except a block without a reason."""
-    found = list(blocks(README.read_text(encoding="utf-8")))
+    found = [b for page in PAGES for b in blocks(page.read_text(encoding="utf-8"))]
     assert {b.marker for b in found if b.marker is not None} <= EXCEPTED.keys()
     assert len([b for b in found if b.marker is None and b.language in ("sh", "python")]) >= 10
     assert {b.language for b in found} <= {"sh", "python", "text", "toml"}
+
+
+def test_every_link_leads_somewhere() -> None:
+    """Links to files exist, and so do the headings that they name."""
+    for page in [*PAGES, *sorted((ROOT / "docs").glob("*/*.md"))]:
+        text = page.read_text(encoding="utf-8")
+        for target in re.findall(r"\]\((?!https?:)([^)]+)\)", BLOCK.sub("", text)):
+            name, _, heading = target.partition("#")
+            file = (page.parent / name) if name else page
+            assert file.exists(), f"{page.name} links to {target}"
+            if heading:
+                titles = re.findall(r"^#+ (.+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+                known = {re.sub(r"[^\w\- ]", "", t.lower()).replace(" ", "-") for t in titles}
+                assert heading in known, f"{page.name} links to {target}"
 
 
 def test_output_is_compared() -> None:
@@ -128,11 +143,12 @@ def test_output_is_compared() -> None:
 
 
 @pytest.mark.readme
-def test_readme_runs(tmp_path: Path) -> None:
-    """Every block that is not excepted runs, and prints what the README shows."""
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_the_page_runs(page: Path, tmp_path: Path) -> None:
+    """Every block that is not excepted runs, and prints what the page shows."""
     names: dict[str, Any] = {}
-    for block in blocks(README.read_text(encoding="utf-8")):
-        where = f"README.md, line {block.line}"
+    for block in blocks(page.read_text(encoding="utf-8")):
+        where = f"{page.name}, line {block.line}"
         try:
             printed = run_block(block, tmp_path, names)
         except Exception as error:
