@@ -10,7 +10,7 @@ TESTED := $(VENV)/.ready-test
 export RAY_USAGE_STATS_ENABLED := 0
 export FLWR_TELEMETRY_ENABLED := 0
 
-.PHONY: run test check pytest bench validate docs-check test-slow clean
+.PHONY: run test check pytest bench validate reproduce reproduce-quick docs-check test-slow clean
 
 run: $(READY)
 	$(BIN)/fedhist run quickstart --out results/quickstart
@@ -34,6 +34,13 @@ docs-check: $(TESTED)
 
 validate: $(READY)
 	$(BIN)/fedhist validate
+
+# Exit status 5 says that some verdict is FAIL: the page says which, and why as far as is known.
+reproduce: $(READY)
+	$(BIN)/fedhist reproduce all --out results/reproduction || test $$? -eq 5
+
+reproduce-quick: $(READY)
+	$(BIN)/fedhist reproduce all --quick --out results/reproduction-quick
 
 bench: $(READY)
 	$(BIN)/fedhist bench

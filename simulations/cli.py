@@ -198,7 +198,9 @@ def validate(
 
 @cli.command()
 def reproduce(
-    name: Annotated[str | None, typer.Argument(help="A table or figure; none lists them.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="A table or figure, or all; none lists them.")
+    ] = None,
     population: Annotated[
         str | None, typer.Option(help="What to run it on; default: the first of its list.")
     ] = None,
@@ -225,10 +227,19 @@ def reproduce(
         print_result,
         write_result,
     )
+    from simulations.experiments.reproduction import print_all
 
     if name is None:
         print_experiments(console)
         return
+    if name == "all":
+        if population or data or set_:
+            raise ValueError(
+                "all runs every experiment as it stands; give only --quick, --seed, --out"
+            )
+        quiet_flower()
+        failed, broken = print_all(console, out or "", quick=quick, seed=seed)
+        raise typer.Exit(RUN_ERROR if broken else NOT_REPRODUCED if failed else 0)
     found = experiment(name)
     request = found.request(
         population=population, data=data, overrides=set_ or (), seed=seed, quick=quick

@@ -108,7 +108,8 @@ def settings(protocol: str | None = None) -> list[Setting]:
     ValueError
         If there is none for a protocol of that name.
     """
-    from simulations.validation_few_users import few_users  # it needs this module's Setting
+    from simulations.validation_few_users import few_users  # they need this module's Setting
+    from simulations.validation_local import local
 
     every = [
         *_histograms(),
@@ -119,6 +120,7 @@ def settings(protocol: str | None = None) -> list[Setting]:
         *_ragged(),
         *_means(),
         *few_users(),
+        *local(),
         *_erm(),
     ]
     found = [s for s in every if protocol in (None, s.protocol)]

@@ -61,6 +61,7 @@ class UserLevelErm(Protocol):
     model : {"least-squares", "logistic"}
         Half the squared residual, or the log loss with labels 1 against 0 or -1.
     ridge : float
+        Weight of the penalty ridge / 2 |theta|^2.
     oracle : {"tracked", "fixed", "few-users"}
         "tracked" (default): clip around the last released gradient. "fixed": around 0, by G.
         "few-users": a draw near most users' gradients. It needs users as sqrt(T) / epsilon in any

@@ -62,6 +62,7 @@ class CoverSelect(Protocol):
         sum_j j^{2 smoothness} theta_j^2 <= bound^2, samples being the coefficients j = 2, ...,
         d + 1 of a density in the trigonometric basis.
     bound : float
+        Half width of the box, or radius of the ball or the ellipsoid.
     sparsity : int
         For "sparse" only.
     smoothness : float

@@ -107,8 +107,10 @@ class Curve:
     marker, style : str
         As matplotlib spells them; empty takes the figure's next marker and a full line. A style
         without a marker gives a plain line, the style " " markers alone.
-    y_label : str
-        Of the panel, where it is not the figure's.
+    y_label, x_label : str
+        Of the panel, where they are not the figure's.
+    log : str, optional
+        Logarithmic axes of the panel, where they are not the figure's.
     """
 
     panel: str
@@ -119,6 +121,8 @@ class Curve:
     marker: str = ""
     style: str = ""
     y_label: str = ""
+    x_label: str = ""
+    log: str | None = None
 
     def __post_init__(self) -> None:
         shapes = [np.shape(a) for a in (self.x, self.y, self.yerr) if a is not None]
@@ -127,6 +131,7 @@ class Curve:
 
     def drawn(self, log: str) -> NDArray[np.bool_]:
         """Which points axes can show, (K,): on logarithmic ones zero has no place."""
+        log = log if self.log is None else self.log
         seen = np.isfinite(self.x) & np.isfinite(self.y)
         for letter, values in (("x", self.x), ("y", self.y)):
             if letter in log:

@@ -303,7 +303,8 @@ def _draw_panel(axes: Any, result: Result, panel: str, labels: list[str]) -> Non
             label=c.label, color=COLOURS[k % len(COLOURS)],
             marker=marker or None, linestyle=c.style or "-", markersize=4, lw=1.3, capsize=2,
         )  # fmt: skip
-    for letter in result.log:
+    own = [c for c in result.curves if c.panel == panel]
+    for letter in next((c.log for c in own if c.log is not None), result.log):
         getattr(axes, f"set_{letter}scale")("log")
         axis = getattr(axes, f"{letter}axis")
         low, high = axis.get_view_interval()
@@ -315,7 +316,6 @@ def _draw_panel(axes: Any, result: Result, panel: str, labels: list[str]) -> Non
             axis.set_major_formatter("{x:g}")
             axis.set_minor_formatter(NullFormatter())
     axes.set_title(textwrap.fill(panel, 64), loc="left", fontsize=9)
-    axes.set_xlabel(result.x_label)
-    own = [c.y_label for c in result.curves if c.panel == panel and c.y_label]
-    axes.set_ylabel(own[0] if own else result.y_label)
+    axes.set_xlabel(next((c.x_label for c in own if c.x_label), result.x_label))
+    axes.set_ylabel(next((c.y_label for c in own if c.y_label), result.y_label))
     axes.grid(alpha=0.25)

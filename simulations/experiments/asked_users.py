@@ -1,0 +1,273 @@
+"""Users of local protocols whose records are drawn when they are asked: exact in law, any size.
+
+Each user of a local protocol answers one query and then nothing more, and an answer reads one
+scalar of the record, or its votes. So a record is drawn when its user is asked, and only what
+the query reads of it: the joint law of all answers is that of users who held their records
+before. Neither n T samples nor n d numbers are ever held. NOT PRIVATE.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binom
+
+from clients.functionals import Coordinates, Fourier, HadamardRows
+from fedhist.folds import fold_of
+from fedhist.hadamard import fwht, next_power_of_two
+from fedhist.keys import Keys
+from fedhist.mixing import Words, digest64
+from fedhist.protocol import Estimate, Protocol
+from fedhist.protocols.fold_queries import BinVotes, ClippedMean
+from fedhist.protocols.hashed_votes import HashedVotes
+from fedhist.query import Query, Summary
+from fedhist.session import Session
+from fedhist.users import Items, Users
+from server.density import TrigonometricDensity, midpoints
+from simulations.experiments.local_populations import fresh_ids
+from simulations.inline import InlinePopulation
+from simulations.run import noise_source
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+F = TypeVar("F", Coordinates, Fourier, HadamardRows)
+BLOCK = 1 << 25
+"""Numbers of a dense block of records."""
+
+
+@dataclass(frozen=True, eq=False)
+class AskedUsers(ABC):
+    """A population of i.i.d. users with T samples each.
+
+    Parameters
+    ----------
+    n_users : int
+    samples : int
+        T.
+    """
+
+    n_users: int
+    samples: int
+
+    @abstractmethod
+    def draw(self, query: Query, ids: Words, rng: np.random.Generator) -> Users:
+        """Draw what the query reads of these users' records."""
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Numbers that one drawn record takes."""
+
+    def run(self, protocol: Protocol, seed: int, clients: str = "aggregate") -> Estimate:
+        """Run a protocol in which each user answers at most once, under fresh ids.
+
+        ``clients`` is "aggregate" or "per-user", as in :class:`~simulations.run.Options`.
+        """
+        session = Session(protocol, noise_source("simulated", seed, protocol))
+        if session.query is None:  # refused before anybody was asked
+            return session.estimate or Estimate.failed("no query and no estimate")
+        return session.run(Asked(self, seed, clients).ask)
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """One run on a population, for one seed."""
+
+    population: AskedUsers
+    seed: int
+    clients: str = "aggregate"
+
+    @cached_property
+    def ids(self) -> Words:
+        """The users, anew for each seed."""
+        rng = np.random.default_rng(digest64("asked ids", self.seed))
+        return fresh_ids(self.population.n_users, rng)
+
+    def ask(self, query: Query, round_index: int) -> Summary:
+        """Draw the records of those who are asked, block by block, and ask them."""
+        cohort, ids = query.cohort, self.ids
+        asked = ids if cohort is None else ids[cohort.contains(ids)]
+        size = max(1, BLOCK // self.population.width)
+        parts = []
+        for start in range(0, max(len(asked), 1), size):
+            # streams of their own: the answers draw from others, keyed by seed and query
+            key = digest64("asked records", self.seed, round_index, start)
+            rng = np.random.default_rng(key)
+            users = self.population.draw(query, asked[start : start + size], rng)
+            node = InlinePopulation([users], key, aggregate=self.clients == "aggregate")
+            parts.append(node.ask(query, round_index))
+        return Summary.merge(parts)
+
+
+@dataclass(frozen=True, eq=False)
+class SparseCoins(AskedUsers):
+    """Samples of {-1, 1}^d, independent, with the mean theta: 2 Bin(T, (1 + theta_j) / 2) / T - 1.
+
+    Parameters
+    ----------
+    theta : (d,) float64
+        Mostly 0.
+    """
+
+    theta: Floats
+
+    @property
+    def width(self) -> int:
+        """A dense row."""
+        return len(self.theta)
+
+    def draw(self, query: Query, ids: Words, rng: np.random.Generator) -> Users:
+        """Draw the means that can be voted for, or the one of the user's fold; the rest is 0."""
+        if isinstance(query, HashedVotes):
+            rows = self._votable(len(ids), float(query.threshold), rng)
+        else:
+            functional, fold = _of_fold(query, ids, Coordinates)
+            column = fold if functional.columns is None else functional.columns[fold]
+            rows = np.zeros((len(ids), len(self.theta)))
+            rows[np.arange(len(ids)), column] = self._means(self.theta[column], rng)
+        return Users.from_samples(ids, np.arange(len(ids) + 1), rows)
+
+    def _means(self, theta: Floats, rng: np.random.Generator) -> Floats:
+        return np.asarray(2 * rng.binomial(self.samples, (1 + theta) / 2) / self.samples - 1)
+
+    def _votable(self, n: int, threshold: float, rng: np.random.Generator) -> Floats:
+        """Draw every mean that is at least a threshold from 0; those below it may be anything."""
+        rows = np.zeros((n, len(self.theta)))
+        signal = np.flatnonzero(self.theta)
+        rows[:, signal] = self._means(np.tile(self.theta[signal], (n, 1)), rng)
+        null = np.flatnonzero(self.theta == 0)
+        levels = 2 * np.arange(self.samples + 1) / self.samples - 1
+        far = np.abs(levels) >= threshold
+        weight = binom.pmf(np.flatnonzero(far), self.samples, 0.5)
+        cells = successes(n * len(null), float(weight.sum()), rng)
+        values = rng.choice(levels[far], size=len(cells), p=weight / weight.sum())
+        rows[cells // len(null), null[cells % len(null)]] = values
+        return rows
+
+
+@dataclass(frozen=True, eq=False)
+class SeriesUsers(AskedUsers):
+    """Samples on the midpoints of equal cells of [0, 1], with the masses of a density there.
+
+    Their trigonometric coefficients are those of the density itself, exactly, up to the frequency
+    n_cells - degree - 1. A user is asked about one of them; it is given the one sample where that
+    basis function has the value of the mean over T samples (multinomial in the cells).
+
+    Parameters
+    ----------
+    theta : (J,) float64
+        Coefficients of the density, theta_1 = 1 first.
+    cells : int
+    """
+
+    theta: Floats
+    cells: int = 128
+
+    @property
+    def width(self) -> int:
+        """Counts of a user in the cells."""
+        return self.cells
+
+    @cached_property
+    def density(self) -> TrigonometricDensity:
+        """The density."""
+        return TrigonometricDensity(self.theta)
+
+    def draw(self, query: Query, ids: Words, rng: np.random.Generator) -> Users:
+        """Draw every user's mean of the basis function of its fold."""
+        functional, fold = _of_fold(query, ids, Fourier)
+        if functional.n_coefficients // 2 + 1 + len(self.theta) // 2 >= self.cells:
+            raise ValueError(
+                f"{self.cells} cells are too few for {functional.n_coefficients} coefficients"
+            )
+        frequency, sine = 1 + fold // 2, fold % 2 == 1
+        mass = np.clip(self.density.on_grid(self.cells), 0, None)
+        counts = rng.multinomial(self.samples, mass / mass.sum(), len(ids))
+        turn = 2 * np.pi * frequency[:, None] * midpoints(self.cells)
+        wave = np.where(sine[:, None], np.sin(turn), np.cos(turn))
+        mean = np.clip(np.einsum("ij,ij->i", counts, wave) / self.samples, -1, 1)
+        angle = np.where(sine, np.arcsin(mean) % (2 * np.pi), np.arccos(mean))
+        x = angle / (2 * np.pi * frequency)
+        return Users.from_samples(ids, np.arange(len(ids) + 1), x)
+
+
+@dataclass(frozen=True, eq=False)
+class RowUsers(AskedUsers):
+    """Items of k symbols, i.i.d. with the distribution p.
+
+    A user is asked about one Hadamard row. It is given T items of two symbols, where that row is
+    1 and -1, in the numbers that T items of p have there: Bin(T, (1 + (H p)_r) / 2).
+
+    Parameters
+    ----------
+    p : (k,) float64
+    """
+
+    p: Floats
+
+    @property
+    def width(self) -> int:
+        """Two counts, and some more on the way."""
+        return 16
+
+    @cached_property
+    def domain(self) -> Keys:
+        """The symbols; their byte order is that of the numbers."""
+        return Keys.of([f"{j:06d}" for j in range(len(self.p))])
+
+    def draw(self, query: Query, ids: Words, rng: np.random.Generator) -> Users:
+        """Draw how many of a user's items have the sign 1 in its row."""
+        _, fold = _of_fold(query, ids, HadamardRows)
+        row = fold + 1
+        padded = np.zeros(next_power_of_two(len(self.p)))
+        padded[: len(self.p)] = self.p
+        up = rng.binomial(self.samples, np.clip((1 + fwht(padded)[row]) / 2, 0, 1))
+        item = np.stack((np.zeros_like(row), row & -row), axis=1)  # H[r, 0] = 1, H[r, r & -r] = -1
+        count = np.stack((up, self.samples - up), axis=1)
+        held = count > 0
+        indptr = np.concatenate(([0], np.cumsum(held.sum(axis=1)))).astype(np.int64)
+        items = Items(
+            self.domain, indptr, item[held].astype(np.uint32), count[held].astype(np.uint64)
+        )
+        return Users(ids, items=items)
+
+
+def successes(trials: int, p: float, rng: np.random.Generator) -> Integers:
+    """Return which of many independent trials succeed, by the gaps between them.
+
+    >>> successes(3, 1.0, np.random.default_rng(0)).tolist()
+    [0, 1, 2]
+    """
+    if p <= 0 or trials == 0:
+        return np.zeros(0, dtype=np.int64)
+    found, last = [], -1
+    while last < trials:
+        expected = (trials - last) * p
+        gaps = rng.geometric(min(p, 1.0), math.ceil(expected + 4 * math.sqrt(expected) + 8))
+        found.append(last + np.cumsum(gaps))
+        last = int(found[-1][-1])
+    places = np.concatenate(found)
+    return np.asarray(places[places < trials], dtype=np.int64)
+
+
+def deviations(one: Floats, two: Floats) -> float:
+    """Return how many standard errors the means of two samples are apart.
+
+    >>> round(deviations(np.array([0.0, 2.0]), np.array([3.0, 5.0])), 3)
+    2.121
+    """
+    spread = one.var(ddof=1) / len(one) + two.var(ddof=1) / len(two)
+    return float(abs(one.mean() - two.mean()) / math.sqrt(spread))
+
+
+def _of_fold(query: Query, ids: Words, kind: type[F]) -> tuple[F, Integers]:
+    """Return the functional of a fold query, and each user's fold."""
+    if not isinstance(query, BinVotes | ClippedMean) or not isinstance(query.functional, kind):
+        raise TypeError(f"this population answers queries about {kind.__name__}, got {query!r}")
+    return query.functional, fold_of(ids, query.fold_salt, query.functional.n_folds)

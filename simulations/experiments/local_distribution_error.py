@@ -1,0 +1,263 @@
+"""l1 error of a distribution under user-level local privacy, against samples per user [1]_.
+
+NOT PRIVATE.
+
+References
+----------
+.. [1] Acharya, Liu & Sun, "Discrete distribution estimation under user-level local differential
+   privacy", AISTATS 2023.
+.. [2] Kent, Berrett & Yu, "Rate optimality and phase transition for user-level local
+   differential privacy", arXiv 2405.11923, Section 3.2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhist.hadamard import next_power_of_two
+from fedhist.mixing import digest64
+from fedhist.protocol import Estimate, Protocol
+from fedhist.protocols.distribution import Distribution
+from fedhist.protocols.hadamard_response import HadamardResponse
+from fedhist.protocols.local_distribution import LocalDistribution
+from fedhist.protocols.unary_encoding import UnaryEncoding
+from server.theory_baselines import hadamard_noise, unary_noise
+from simulations.experiments.asked_users import RowUsers, deviations
+from simulations.experiments.base import Check, Curve, Request, Result, mean_and_error
+from simulations.experiments.bounded_figures import line
+from simulations.experiments.local_populations import items_of
+from simulations.experiments.settings import positive, whole, wholes
+from simulations.run import Options, execute
+
+Floats = NDArray[np.float64]
+RATE, HEADLINE, ONE_ITEM, CENTRAL = "against T", "headline", "one item a user", "local and central"
+PATHS = "two paths"
+GAUSSIAN = math.sqrt(2 / math.pi)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*") * 4
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is public.
+
+    Attributes
+    ----------
+    epsilon : float
+    k, n, T : int
+    exponent : float
+        The distribution is proportional to rank^-exponent.
+    """
+
+    epsilon: float
+    k: int
+    n: int
+    T: int
+    exponent: float
+
+    @property
+    def p(self) -> Floats:
+        """The distribution: (k,)."""
+        weights = np.arange(1, self.k + 1) ** -self.exponent
+        return np.asarray(weights / weights.sum())
+
+    @property
+    def users(self) -> RowUsers:
+        """The population."""
+        return RowUsers(self.n, self.T, self.p)
+
+    @property
+    def protocol(self) -> LocalDistribution:
+        """The local protocol."""
+        return LocalDistribution(self.users.domain, self.epsilon, self.n, self.T)
+
+    @property
+    def predicted(self) -> float:
+        """Expected l1 distance before the projection: Gaussian errors, the plan's risk a row."""
+        folds = self.protocol.n_folds
+        return GAUSSIAN * self.k * math.sqrt(folds * self.protocol.plan.risk) / (folds + 1)
+
+    @property
+    def item_level(self) -> float:
+        """The same for n T users of one item and one bit about a row of theirs."""
+        K = next_power_of_two(self.k)
+        row = (K - 1) / math.tanh(self.epsilon / 2) ** 2 / (self.n * self.T)
+        return GAUSSIAN * self.k * math.sqrt((K - 1) * row) / K
+
+    def one_item(self, noise: tuple[float, float]) -> float:
+        """Compute it for one item a user, of oracles whose reports have variance a + b p - p^2."""
+        a, b = noise
+        return GAUSSIAN * float(np.sqrt((a + b * self.p - self.p**2) / self.n).sum())
+
+    def seed(self, request: Request, label: str, run: int) -> int:
+        """Return the seed of a run, of its own for every task and label."""
+        return digest64("local-distribution-error", request.seed, label, repr(self), run) >> 1
+
+    def errors(self, run: Callable[[int], Estimate], seeds: Sequence[int]) -> tuple[Floats, Floats]:
+        """Run with each seed; l1 and squared l2 distances from p: two (runs,) arrays."""
+        l1, l2 = [], []
+        for seed in seeds:
+            estimate = run(seed)
+            if estimate.value is None:
+                raise ValueError(f"{self}: {estimate.status}: {estimate.reason}")
+            l1.append(float(np.abs(estimate.value - self.p).sum()))
+            l2.append(float(np.square(estimate.value - self.p).sum()))
+        return np.array(l1), np.array(l2)
+
+    def local(
+        self, request: Request, runs: int, protocol: LocalDistribution | None = None
+    ) -> tuple[Floats, Floats]:
+        """Measure the local protocol on users drawn anew."""
+        asked = protocol or self.protocol
+        seeds = [self.seed(request, "local", r) for r in range(runs)]
+        return self.errors(lambda seed: self.users.run(asked, seed), seeds)
+
+    def held(
+        self, protocol: Protocol, request: Request, runs: int, items: int, clients: str
+    ) -> Floats:
+        """Measure any protocol on users who hold so many items each; l1 distances (runs,)."""
+
+        def run(seed: int) -> Estimate:
+            rng = np.random.default_rng(seed)
+            users = items_of(self.n, items, self.p, rng)
+            return execute(protocol, users, Options(seed=seed, clients=clients)).estimate
+
+        label = f"{protocol.name}, {items} items, {clients}"
+        return self.errors(run, [self.seed(request, label, r) for r in range(runs)])[0]
+
+
+def run(request: Request) -> Result:
+    """Measure the panels."""
+    if request.data is not None:
+        raise ValueError(f"population {request.population} is made up: it reads no --data")
+    base = Task(positive(request, "epsilon"), 2, 1, 1, float(request.settings["exponent"]))
+    parts = [f(request, base) for f in (_against_samples, _headline, _paths)]
+    return Result(
+        title="l1 error of a distribution against samples per user",
+        paper="Section 3.2, on Hadamard rows",
+        checks=tuple(c for checks, _ in parts for c in checks),
+        curves=tuple(c for _, curves in parts for c in curves),
+        x_label="T, samples per user",
+        y_label="l1 distance from the distribution",
+        log="xy",
+        notes=(
+            "NOT PRIVATE: errors are measured with the truth, the distribution of the population",
+            f"epsilon = {base.epsilon:g} per user and record; central: delta = "
+            f"{request.settings['delta']:g}, replacement, automatic mechanism; users drawn anew "
+            "for each run",
+            "aggregate path: sums of votes and of reports are drawn from their exact law, and so "
+            "is, when a user is asked, the Hadamard row of T items that it answers about; 'two "
+            "paths' compares with whole records on the per-user path",
+            "predicted: before the projection to the simplex, Gaussian; item level: n T users of "
+            "one item and one bit",
+            "one item a user: a user's one item of T has the law of a user with one item, so that "
+            "the frequency oracles are flat in T; they are projected like the others",
+        ),
+        population=f"T items a user, i.i.d., proportional to rank^-{base.exponent:g}",
+    )
+
+
+Part = tuple[list[Check], list[Curve]]
+
+
+def _against_samples(request: Request, base: Task) -> Part:
+    Ts, runs = sorted(wholes(request, "T")), whole(request, "repeats")
+    every = np.array(Ts, dtype=np.float64)
+    checks: list[Check] = []
+    curves: list[Curve] = []
+    ratios = []
+    for k in wholes(request, "symbols"):
+        panel = f"k = {k} symbols: marks measured, lines theory"
+        theories = []
+        for i, each in enumerate(wholes(request, "users_per_symbol")):
+            tasks = [replace(base, k=k, n=each * k, T=T) for T in Ts]
+            found = [mean_and_error(t.local(request, runs)[0]) for t in tasks]
+            y = np.array([m for m, _ in found])
+            error = np.array([e or 0.0 for _, e in found])
+            theory = np.array([t.predicted for t in tasks])
+            curves.append(Curve(panel, f"local, n = {each:,} k", every, y, error, MARKERS[i], " "))
+            theories.append(Curve(panel, "local, predicted", every, theory, style="-"))
+            ratios.append(y / theory)
+            where = f"k = {k}, n = {each * k:,}"
+            checks.append(line(request, where, f"l1 at T = {Ts[-1]:,}", *found[-1]))
+        curves += theories
+        more, drawn = _compared(request, tasks, y, panel, runs)
+        checks += more
+        curves += drawn
+    together = np.concatenate(ratios)
+    checks.append(line(request, RATE, "largest measured / predicted", float(together.max())))
+    return checks, curves
+
+
+def _compared(request: Request, tasks: list[Task], local: Floats, panel: str, runs: int) -> Part:
+    """Put the formulas and the other protocols beside the curve of the most users."""
+    last, where = tasks[-1], f"{RATE}, k = {tasks[-1].k}"
+    x = np.array([t.T for t in tasks], dtype=np.float64)
+    checks, curves = [], []
+    low, high = positive(request, "rate_from"), positive(request, "rate_to")
+    some = (x >= low) & (x <= high)
+    if some.sum() > 1:
+        slope = float(np.polyfit(np.log(x[some]), np.log(local[some]), 1)[0])
+        checks.append(line(request, where, "log-log slope in T", slope))
+    items = np.array([t.item_level for t in tasks])
+    curves.append(Curve(panel, "item level, largest n", x, items, style="-."))
+    checks.append(line(request, where, "local / item level at the largest T",
+                       float(local[-1] / items[-1])))  # fmt: skip
+    oracles: list[tuple[str, Protocol, tuple[float, float]]] = [
+        ("unary-encoding", UnaryEncoding(last.epsilon, last.users.domain, project=True),
+         unary_noise(last.epsilon)),
+        ("hadamard-response", HadamardResponse(last.epsilon, last.users.domain, project=True),
+         hadamard_noise(last.epsilon)),
+    ]  # fmt: skip
+    for (name, protocol, noise), style in zip(oracles, ("--", ":"), strict=True):
+        mean = float(last.held(protocol, request, runs, 1, "aggregate").mean())
+        curves.append(Curve(panel, f"{name}, largest n", x, np.full(len(x), mean), style=style))
+        setting = f"{ONE_ITEM}, k = {last.k}"
+        checks += [
+            line(request, setting, f"{name}: measured / formula", mean / last.one_item(noise)),
+            line(request, setting, f"{name} / local at the largest T", mean / float(local[-1])),
+        ]
+    most = whole(request, "central_T")
+    central, at = [], tasks[: np.searchsorted(x, most, "right")]
+    for t in at:
+        protocol = Distribution(
+            t.users.domain, t.epsilon, t.T, t.n, delta=positive(request, "delta")
+        )
+        some_runs = whole(request, "central_runs")
+        central.append(mean_and_error(t.held(protocol, request, some_runs, t.T, "per-user"))[0])
+    y = np.array(central)
+    curves.append(Curve(panel, "central distribution, largest n", x[: len(at)], y, marker="x"))
+    for t, mine, theirs in zip(at, local, central, strict=False):
+        if t.T in (at[0].T, at[-1].T):
+            checks.append(line(request, f"{CENTRAL}, k = {t.k}", f"l1 local / central, T = {t.T:,}",
+                               float(mine) / theirs))  # fmt: skip
+    return checks, curves
+
+
+def _headline(request: Request, base: Task) -> Part:
+    """Measure one large setting, projected and not."""
+    k, n, T = (whole(request, f"headline_{x}") for x in "knT")
+    task, runs = replace(base, k=k, n=n, T=T), whole(request, "headline_runs")
+    l1 = mean_and_error(task.local(request, runs)[0])
+    plain = replace(task.protocol, project=False)
+    squares = task.local(request, runs, plain)[1]
+    constant = squares * n * T * task.epsilon**2 / next_power_of_two(k)
+    return [
+        line(request, HEADLINE, "l1", *l1),
+        line(request, HEADLINE, "squared l2, not projected, in K / (n T epsilon^2)",
+             *mean_and_error(constant)),
+    ], []  # fmt: skip
+
+
+def _paths(request: Request, base: Task) -> Part:
+    """Compare what is drawn when asked, aggregate, with whole records, report by report."""
+    runs = whole(request, "path_runs")
+    task = replace(base, k=8, n=whole(request, "path_users"), T=whole(request, "path_T"))
+    asked = task.local(request, runs)[0]
+    held = task.held(task.protocol, request, runs, task.T, "per-user")
+    quantity = "aggregate and per-user path: |difference of l1| / standard error"
+    return [line(request, PATHS, quantity, deviations(asked, held))], []

@@ -1,0 +1,177 @@
+"""Every experiment in one go, and one page with a verdict per row."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+import fedhist
+from fedhist.errors import FedhistError, PopulationError
+from simulations.experiments.base import FAIL, Check, Request, Result
+from simulations.experiments.catalogue import Experiment, experiment, names
+from simulations.experiments.report import allowed, causes, measured, number, write_result
+from simulations.output import check_target, git_revision, whole_folder
+
+PAGE = "reproduction.md"
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Done:
+    """One experiment of the page.
+
+    Attributes
+    ----------
+    what : Experiment
+    request : Request or None
+        None where it could not be asked.
+    result : Result or None
+    seconds : float
+    problem : str
+        Why there is no result: a missing file, or the error.
+    broken : bool
+        Whether the problem is an error, and not a file that is not here.
+    """
+
+    what: Experiment
+    request: Request | None
+    result: Result | None
+    seconds: float
+    problem: str = ""
+    broken: bool = False
+
+
+def reproduce_all(
+    chosen: Iterable[str] = (), *, quick: bool = False, seed: int = 0, report: Report | None = None
+) -> Iterator[Done]:
+    """Run experiments one after another; an error in one does not stop the others.
+
+    Parameters
+    ----------
+    chosen : iterable of str
+        Names; by default every experiment there is.
+    quick : bool
+        Small sizes, which are not judged.
+    seed : int
+    report : callable, optional
+        Called with the name of each experiment before it runs.
+    """
+    for name in list(chosen) or names():
+        what = experiment(name)
+        if report is not None:
+            report(name)
+        started = time.perf_counter()
+        if not what.without_file:
+            wanted = ", ".join(what.populations)
+            yield Done(what, None, None, 0.0, f"needs the file of {wanted}: give it with --data")
+            continue
+        request = None
+        try:
+            request = what.request(population=what.without_file[0], seed=seed, quick=quick)
+            result = what.run(request)
+        except (FedhistError, PopulationError, ValueError, ArithmeticError, MemoryError) as e:
+            spent = time.perf_counter() - started
+            yield Done(what, request, None, spent, f"{type(e).__name__}: {e}", broken=True)
+            continue
+        found = result.unjudged() if quick else result
+        yield Done(what, request, found, time.perf_counter() - started)
+
+
+def print_all(console: Console, out: str, *, quick: bool, seed: int) -> tuple[bool, bool]:
+    """Run everything, write the page and print its overview; whether some row failed, or broke."""
+    target = Path(out or Path("results") / "reproduction").absolute()
+    check_target(target)
+    done = reproduce_all(quick=quick, seed=seed, report=lambda name: console.print(f"{name} ..."))
+    finished = write_page(done, target, quick=quick, seed=seed)
+    for d in finished:
+        if d.result is None:
+            console.print(
+                f"{d.what.name}: {'ERROR: ' if d.broken else ''}{d.problem}", markup=False
+            )
+            continue
+        judged = [c for c in d.result.checks if c.judged]
+        failed = len(d.result.failures)
+        console.print(
+            f"{d.what.name:28} {len(judged) - failed:4} PASS {failed:4} FAIL "
+            f"{len(d.result.checks) - len(judged):4} not judged {d.seconds:6.0f} s"
+        )
+    console.print(f"written to {target / PAGE}", soft_wrap=True)
+    failures = any(d.result is not None and d.result.failures for d in finished)
+    return failures, any(d.broken for d in finished)
+
+
+def write_page(done: Iterable[Done], target: Path, *, quick: bool, seed: int) -> list[Done]:
+    """Write the page and a folder per experiment, as they finish; whole or not at all."""
+    finished: list[Done] = []
+    with whole_folder(target) as part:
+        for d in done:
+            finished.append(d)
+            if d.request is not None and d.result is not None:
+                write_result(d.what, d.request, d.result, part / d.what.name)
+        facts = {"experiment": "all", "quick": quick, "seed": seed, "version": fedhist.__version__}
+        facts |= {"revision": git_revision()}
+        (part / "config.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+        (part / PAGE).write_text(page(finished, quick=quick, seed=seed), encoding="utf-8")
+    return finished
+
+
+def page(done: Iterable[Done], *, quick: bool, seed: int) -> str:
+    """Write the page: an overview, then a table of rows per experiment. Markdown."""
+    all_done = list(done)
+    lines = ["# The papers measured again", ""]
+    lines += [
+        f"fedhist {fedhist.__version__}, revision {git_revision()}, seed {seed}. Values and "
+        "tolerances stand in `simulations/experiments/configs`, fixed before anything was measured "
+        "unless a file says otherwise. NOT PRIVATE: everything here is compared with the truth.",
+        "",
+    ]
+    if quick:
+        lines += ["A quick run: the sizes are too small to be judged.", ""]
+    lines += ["| Experiment | Paper | PASS | FAIL | Not judged | Seconds |"]
+    lines += ["|---|---|---|---|---|---|"]
+    for d in all_done:
+        lines.append(_overview(d))
+    for d in all_done:
+        lines += ["", f"## {d.what.title}", ""]
+        if d.result is None:
+            lines.append(f"Not run: {d.problem}.")
+            continue
+        lines += _section(d, d.result)
+    return "\n".join(lines) + "\n"
+
+
+def _overview(d: Done) -> str:
+    if d.result is None:
+        how = "ERROR" if d.broken else "not run"
+        return f"| `{d.what.name}` | {d.what.paper} | {how} | | | |"
+    judged = [c for c in d.result.checks if c.judged]
+    failed = sum(c.verdict == FAIL for c in judged)
+    counts = f"{len(judged) - failed} | {failed} | {len(d.result.checks) - len(judged)}"
+    return f"| `{d.what.name}` | {d.what.paper} | {counts} | {d.seconds:.0f} |"
+
+
+def _section(d: Done, result: Result) -> list[str]:
+    population = result.population or (d.request.population if d.request else "")
+    lines = [f"`fedhist reproduce {d.what.name}`: {population}", ""]
+    lines += [
+        "| Setting | Quantity | Paper | Ours | Allowed | Verdict |",
+        "|---|---|---|---|---|---|",
+    ]
+    lines += [_row(c) for c in result.checks]
+    for line in (*causes(result), *result.not_judged):
+        lines += ["", f"- {line}"]
+    if result.curves:
+        lines += ["", f"![{result.title}]({d.what.name}/figure.png)"]
+    return lines
+
+
+def _row(c: Check) -> str:
+    paper = c.claim.replace("|", "\\|") if c.paper is None else number(c.paper)
+    verdict = c.verdict if c.judged else ""
+    cells = [c.setting, c.quantity, paper, measured(c), allowed(c), verdict]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -1,0 +1,324 @@
+"""Experiments on sparse means, densities and distributions under local privacy; real data."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from clients.functionals import Fourier, HadamardRows
+from clients.hashed_votes import vote_sets
+from fedhist.cohort import Cohort
+from fedhist.folds import fold_of
+from fedhist.protocols.fold_queries import BinVotes
+from fedhist.protocols.hashed_votes import HashedVotes
+from fedhist.protocols.mean_linf import MeanLinf
+from simulations.config import load_config, prepare
+from simulations.experiments import asked_users as asked
+from simulations.experiments import density_error as density
+from simulations.experiments import local_distribution_error as items
+from simulations.experiments import sparse_selection as sparse
+from simulations.experiments.base import Request, Result
+from simulations.experiments.catalogue import experiment
+from simulations.run import Options, execute
+
+SMALL: dict[str, dict[str, Any]] = {
+    "sparse-selection": {
+        "repeats": 1,
+        "dimensions": [100, 1000],
+        "fold_dimensions": [4, 1000],
+        "tries": 1,
+        "factors": [0.5, 1.5],
+        "selection_dimensions": [200, 4000],
+        "hash_tries": 2,
+        "comparisons": 1,
+        "path_runs": 2,
+    },
+    "density-error": {
+        "n": [2000, 4000],
+        "repeats": [1, 1],
+        "T": [1, 4, 16],
+        "runs": 2,
+        "path_runs": 2,
+    },
+    "local-distribution-error": {
+        "symbols": [16, 64],
+        "users_per_symbol": [500],
+        "T": [16, 64],
+        "repeats": 1,
+        "headline_runs": 1,
+        "path_runs": 2,
+    },
+}
+"""Sizes that measure every quantity of the configurations, badly."""
+
+
+def small(name: str, **changes: Any) -> Request:
+    """A request of the least size."""
+    request = experiment(name).request(quick=True, seed=3)
+    return replace(request, settings={**request.settings, **SMALL[name], **changes})
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, Result]:
+    """Every experiment, run once."""
+    return {name: experiment(name).run(small(name)) for name in SMALL}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_an_experiment_measures_and_draws(name: str, results: dict[str, Result]) -> None:
+    """It says what is private and which path it took."""
+    result = results[name]
+    assert result.curves
+    assert result.log == "xy"
+    assert result.undrawn == ()
+    notes = " ".join(result.notes)
+    assert "NOT PRIVATE" in notes
+    assert "aggregate path" in notes
+    assert experiment(name).paper.endswith(result.paper)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_no_expected_value_is_overlooked(name: str, results: dict[str, Result]) -> None:
+    """Every [[value]] row names a quantity that is measured; a misspelt one would never fail."""
+    measured = {(c.setting, c.quantity) for c in results[name].checks if c.claim}
+    assert measured == {(v.setting, v.quantity) for v in small(name).values}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_files_and_impossible_sizes_are_refused(name: str, tmp_path: Path) -> None:
+    """With what was given."""
+    with pytest.raises(ValueError, match="reads no --data"):
+        experiment(name).run(replace(small(name), data=tmp_path))
+    with pytest.raises(ValueError, match="epsilon must be positive"):
+        experiment(name).run(small(name, epsilon=0.0))
+
+
+# -- users whose records are drawn when they are asked -------------------------------------------
+
+
+def test_successes_are_bernoulli_trials() -> None:
+    """Counts and places of 400 draws; each deviation below 5 standard errors (6e-7 a side)."""
+    rng = np.random.default_rng(1)
+    drawn = [asked.successes(500, 0.03, rng) for _ in range(400)]
+    counts = np.array([len(x) for x in drawn])
+    assert abs(counts.mean() - 15) < 5 * math.sqrt(500 * 0.03 * 0.97 / 400)
+    assert counts.var() == pytest.approx(500 * 0.03 * 0.97, rel=0.35)
+    places = np.concatenate(drawn)
+    assert all((np.diff(x) > 0).all() for x in drawn)
+    assert abs(places.mean() - 249.5) < 5 * 500 / math.sqrt(12 * len(places))
+    assert len(asked.successes(10, 0.0, rng)) == 0
+
+
+def test_votes_have_the_law_of_whole_records() -> None:
+    """Votes per null coordinate: Bin(n, P(|mean| >= threshold)); 64 of them, z < 5 (4e-5)."""
+    n, T, theta = 4000, 20, np.zeros(65)
+    theta[7] = 0.5
+    query = HashedVotes(65, 1.0, 0.4, 65, 1.0)
+    users = asked.SparseCoins(n, T, theta).draw(
+        query, np.arange(n, dtype=np.uint64), np.random.default_rng(2)
+    )
+    _, columns = vote_sets(users.reals, 1.0, 0.4, 65)
+    votes = np.bincount(columns, minlength=65)
+    ups = np.arange(T + 1)
+    far = np.abs(2 * ups / T - 1) >= 0.4
+    for p, j in ((0.5, np.delete(np.arange(65), 7)), (0.75, np.array([7]))):
+        share = float(binom.pmf(ups[far], T, p).sum())
+        z = (votes[j] - n * share) / math.sqrt(n * share * (1 - share))
+        assert np.abs(z).max() < 5
+    assert np.isin(users.reals.values[:, 7] * T + T, 2 * ups).all()
+
+
+@pytest.mark.parametrize("T", [1, 9])
+def test_a_row_has_the_law_of_so_many_items(T: int) -> None:
+    """2 Bin(T, (1 + q_r) / 2) / T - 1 in every fold, against a written-out Hadamard row (z < 5)."""
+    p = np.array([0.4, 0.05, 0.25, 0.1, 0.2])
+    population, n = asked.RowUsers(70_000, T, p), 70_000
+    query = BinVotes(HadamardRows(population.domain), 8, 1.0, fold_salt=5)
+    ids = np.arange(n, dtype=np.uint64)
+    users = population.draw(query, ids, np.random.default_rng(4))
+    fold = fold_of(ids, 5, 7)
+    x = query.functional.scalars(users, fold)
+    for r in range(1, 8):
+        row = np.array([(-1) ** bin(r & j).count("1") for j in range(5)])
+        q, mine = float(row @ p), x[fold == r - 1]
+        deviation = math.sqrt((1 - q * q) / T)
+        assert abs(mine.mean() - q) < 5 * deviation / math.sqrt(len(mine))
+        assert mine.std() == pytest.approx(deviation, rel=0.05)
+
+
+def test_a_coefficient_has_the_law_of_so_many_samples() -> None:
+    """Mean theta_j / sqrt(2), variance that of one sample over T by quadrature (z < 5)."""
+    theta, T, n = density.rough(6, 1.2), 8, 60_000
+    population = asked.SeriesUsers(n, T, theta, 64)
+    query = BinVotes(Fourier(6), 8, 1.0, fold_salt=9)
+    ids = np.arange(n, dtype=np.uint64)
+    fold = fold_of(ids, 9, 6)
+    x = query.functional.scalars(population.draw(query, ids, np.random.default_rng(4)), fold)
+    at = (np.arange(4096) + 0.5) / 4096
+    f = population.density.evaluate(at)
+    for j in range(6):
+        wave = (np.sin if j % 2 else np.cos)(2 * np.pi * (1 + j // 2) * at)
+        mean, mine = float((f * wave).mean()), x[fold == j]
+        deviation = math.sqrt(float((f * wave**2).mean() - mean**2) / T)
+        assert mean == pytest.approx(theta[j + 1] / math.sqrt(2), abs=1e-12)
+        assert abs(mine.mean() - mean) < 5 * deviation / math.sqrt(len(mine))
+        assert mine.std() == pytest.approx(deviation, rel=0.05)
+
+
+def test_populations_refuse_what_they_do_not_know() -> None:
+    """Another functional, and coefficients that the cells cannot tell apart."""
+    ids, rng = np.arange(4, dtype=np.uint64), np.random.default_rng(0)
+    query = BinVotes(Fourier(8), 4, 1.0)
+    with pytest.raises(TypeError, match="queries about HadamardRows"):
+        asked.RowUsers(4, 1, np.array([0.5, 0.5])).draw(query, ids, rng)
+    with pytest.raises(ValueError, match="7 cells are too few for 8 coefficients"):
+        asked.SeriesUsers(4, 1, density.rough(3, 1.0), 7).draw(query, ids, rng)
+
+
+def test_blocks_do_not_change_who_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cohort answers, whole, in blocks of any size; runs are repeated by their seed."""
+    population = asked.SparseCoins(1000, 10, np.array([0.5, 0.0, 0.0]))
+    query = HashedVotes(3, 1.0, 0.4, 2, 1.0, cohort=Cohort(1, 0.0, 0.5))
+    one = asked.Asked(population, 8)
+    assert one.ask(query, 0).n_users == int(query.cohort.contains(one.ids).sum())
+    assert (one.ask(query, 0).sums["scores"] == one.ask(query, 0).sums["scores"]).all()
+    monkeypatch.setattr(asked, "BLOCK", 300)
+    assert asked.Asked(population, 8).ask(query, 0).n_users == one.ask(query, 0).n_users
+
+
+# -- sparse means ---------------------------------------------------------------------------------
+
+
+def task(**changes: Any) -> sparse.Task:
+    """The setting of the specification."""
+    return replace(sparse.Task(1.0, 8000, 200, 1000, 4, 0.5), **changes)
+
+
+def test_the_sparse_mean_reaches_the_specification() -> None:
+    """SSE below 2e-3 at (8000, 1000, 200, 4, .5): three runs, all of them."""
+    found = task().losses(task().protocol(method="select"), small("sparse-selection"), "a", 3)
+    assert found.max() < 2e-3
+
+
+def test_formulas_of_the_sparse_mean() -> None:
+    """Against numbers by hand: coth(.5) = 2.163953; sign gain of 4 votes 3/8, tanh(.5)."""
+    one = task()
+    assert one.item_level == pytest.approx(4 * 1000 * 2.163953**2 * 2 * math.log(2000) / 1.6e6)
+    assert one.naive == pytest.approx(1000**2 * 2.163953**2 / 8000)
+    lead = (math.sqrt(2 * math.log(250)) + 2) / (0.375 * 0.4621172)
+    assert one.users_to_select("sign") == pytest.approx(2 * lead**2, rel=1e-6)
+
+
+def test_refusals_count_as_zero() -> None:
+    """With a user per 40 coordinates mean-linf returns nothing: the error is that of 0."""
+    one = task(n=100, d=4000)
+    found = one.losses(MeanLinf(1.0, 100, 4000, 200), small("sparse-selection"), "a", 1)
+    assert found.tolist() == [pytest.approx(1.0)]
+
+
+def test_users_for_a_rate_are_those_from_which_it_stays() -> None:
+    """The last crossing; NaN where the rate is not reached at the end."""
+    assert sparse.reaches([100, 200, 400], [1.0, 0.0, 1.0], 0.5) == pytest.approx(200 * 2**0.5)
+    assert sparse.reaches([100, 200], [0.9, 1.0], 0.5) == 100
+    assert math.isnan(sparse.reaches([100, 200], [1.0, 0.4], 0.5))
+
+
+def test_one_permutation_is_worse_than_sixteen() -> None:
+    """30 tries each; with one the spurious column has the mean score of the five true ones."""
+    request = small("sparse-selection", hash_tries=30)
+    one, many = (sparse.permuted_success(request, 5, 250, 4000, 1.0, p) for p in (1, 16))
+    assert one <= 0.6
+    assert many >= 0.9
+
+
+# -- densities ------------------------------------------------------------------------------------
+
+
+def test_the_rough_density_lies_on_the_edge_of_its_ellipsoid() -> None:
+    """sum_j j^2 theta_j^2 = energy^2, theta_j^2 falls as j^-3; it is a density."""
+    theta = density.rough(48, 1.45)
+    j = np.arange(2, len(theta) + 1)
+    assert float(np.square(j * theta[1:]).sum()) == pytest.approx(1.45**2)
+    power = theta[1::2] ** 2 + theta[2::2] ** 2
+    np.testing.assert_allclose(power[1:] / power[0], np.arange(2, 49) ** -3.0)
+    assert asked.SeriesUsers(1, 1, theta).density.on_grid(4096).min() > 0
+    with pytest.raises(ValueError, match="density positive, got 9"):
+        experiment("density-error").run(small("density-error", energy=9.0))
+
+
+def test_the_item_level_formula_is_the_best_level() -> None:
+    """2 (J - 1)^2 coth^2 / (n T) + the tail, by a loop over odd J."""
+    theta = density.rough(20, 1.4)
+    one = density.Task(1.0, 500, 40, 1.0, 1.5)
+    slow = min(
+        2 * (J - 1) ** 2 * 2.163953414**2 / 20_000 + sum(x * x for x in theta[J:])
+        for J in range(1, 60, 2)
+    )
+    assert one.item_level(theta, 500 * 40) == pytest.approx(slow)
+
+
+def test_losses_are_integrals() -> None:
+    """By Parseval: the distance of two series is that of their coefficients."""
+    theta = density.rough(5, 1.0)
+    population = asked.SeriesUsers(1, 1, theta)
+    assert density.loss(np.ones(1024), population) == pytest.approx(np.square(theta[1:]).sum())
+
+
+# -- distributions --------------------------------------------------------------------------------
+
+
+def test_formulas_of_the_distribution() -> None:
+    """Item level: l1 = k sqrt(2/pi) sqrt((K - 1)^2 coth^2 / (n T)) / K, k = 5, K = 8."""
+    one = items.Task(1.0, 5, 1000, 30, 0.5)
+    sd = 7 * 2.163953414 / 8 / math.sqrt(30_000)
+    assert one.item_level == pytest.approx(5 * math.sqrt(2 / math.pi) * sd)
+    assert one.p @ np.sqrt(np.arange(1, 6)) == pytest.approx(5 * one.p[0])
+    assert one.predicted == pytest.approx(one.protocol.error(_held(one)).expected, rel=1e-9)
+
+
+def _held(one: items.Task) -> Any:
+    return items.items_of(one.n, one.T, one.p, np.random.default_rng(0))
+
+
+# -- real data ------------------------------------------------------------------------------------
+
+DATA = os.environ.get("FEDHIST_DATA", "")
+real_data = pytest.mark.skipif(not DATA, reason="FEDHIST_DATA names no folder of real data")
+
+
+def _losses(name: str, file: str, *overrides: str, runs: int = 20) -> np.ndarray[Any, Any]:
+    """Run a built-in configuration on a real file, on the aggregate path."""
+    prepared = prepare(load_config(name, [f"population.path={Path(DATA) / file}", *overrides]))
+    assert prepared.loaded is not None
+    protocol, users = prepared.protocol, prepared.loaded.users
+    truth, out = protocol.truth(users), []
+    for seed in range(runs):
+        value = execute(protocol, users, Options(seed=seed, clients="aggregate")).estimate.value
+        assert value is not None
+        out.append(protocol.loss(value, truth))
+    return np.array(out)
+
+
+@real_data
+def test_lastfm_is_learned_at_8_artists_and_not_at_50() -> None:
+    """Against the l1 distance of the uniform distribution, .424 and .478; spread of a run .02."""
+    file = "lastfm_user_artists.tsv"
+    assert _losses("lastfm-local", file).mean() < 0.25
+    assert _losses("lastfm-local", file, "population.top=50").mean() > 0.478
+
+
+@real_data
+def test_movielens_gains_by_localizing() -> None:
+    """Ratios of root mean squared errors near .5, .65 and .5; 40 runs know them within a tenth."""
+    for epsilon in (1, 2, 4):
+        file, budget = "movielens_100k.tsv", f"protocol.epsilon={epsilon}"
+        two = _losses("movielens", file, budget, runs=40).mean()
+        naive = _losses("movielens-naive", file, budget, runs=40).mean()
+        assert math.sqrt(two / naive) < 0.85

@@ -1,0 +1,291 @@
+"""Experiments on local means: quick runs, the populations, and the arithmetic of the checks."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import binom, chisquare
+
+from fedhist.protocols import Mean, MeanLinf, NaiveMean
+from fedhist.users import Users
+from simulations.experiments import local_populations as populations
+from simulations.experiments import local_runs as runs
+from simulations.experiments.base import Request, Result
+from simulations.experiments.catalogue import experiment
+from simulations.experiments.local_dimension import Dimensions
+from simulations.experiments.phase_transition import Phases
+from simulations.validation import settings
+
+NAMES = ("phase-transition", "local-dimension")
+LOCAL = (
+    "mean-linf",
+    "mean-l2",
+    "sparse-mean",
+    "density",
+    "local-distribution",
+    "cover-select",
+    "naive-mean",
+    "unary-encoding",
+    "hadamard-response",
+)
+
+
+def quick(name: str, **changes: Any) -> Request:
+    """A quick request, smaller still, with some settings changed."""
+    request = experiment(name).request(quick=True, seed=3)
+    less = {"repeats": 4} if name == "phase-transition" else {"least_runs": 2, "coordinates": 8}
+    less |= {} if name == "phase-transition" else {"edge_coordinates": 16, "users": 10_240}
+    return replace(request, settings={**request.settings, **less, **changes})
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, Result]:
+    """Both experiments, run once."""
+    return {name: experiment(name).run(quick(name)) for name in NAMES}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_experiment_runs_quickly(name: str, results: dict[str, Result]) -> None:
+    """It measures and draws something, says what is private, and how users are simulated."""
+    result = results[name]
+    assert all(math.isfinite(c.ours) for c in result.checks)
+    assert any("NOT PRIVATE" in note for note in result.notes)
+    assert any("clients = aggregate" in note for note in result.notes)
+    assert experiment(name).paper.endswith(result.paper)
+    assert not result.undrawn
+    assert {c.panel for c in result.curves if "planned risk" in c.label}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_expected_value_is_overlooked(name: str, results: dict[str, Result]) -> None:
+    """Every [[value]] row names a quantity that is measured; a misspelt one would never fail."""
+    measured = {(c.setting, c.quantity) for c in results[name].checks if c.claim}
+    assert measured == {(v.setting, v.quantity) for v in quick(name).values}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_is_refused(name: str, tmp_path: Path) -> None:
+    """None of them reads one."""
+    with pytest.raises(ValueError, match="reads no --data"):
+        experiment(name).run(replace(quick(name), data=tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "why"),
+    [
+        ("phase-transition", {"repeats": 1}, "repeats must be an integer of at least 2, got 1"),
+        ("phase-transition", {"spread": 1.5}, "spread must be at most 1, got 1.5"),
+        ("phase-transition", {"epsilon": math.inf}, "epsilon must be positive and finite"),
+        ("local-dimension", {"least_runs": 1}, "least_runs must be an integer of at least 2"),
+        ("local-dimension", {"spread": 2.0}, "spread must be at most 1, got 2"),
+        ("local-dimension", {"dimensions": []}, "dimensions must be a list of at least one"),
+    ],
+)
+def test_bad_settings_are_refused(name: str, changes: dict[str, Any], why: str) -> None:
+    """With what was given."""
+    with pytest.raises(ValueError, match=why):
+        experiment(name).run(quick(name, **changes))
+
+
+# -- populations ---------------------------------------------------------------------------------
+
+
+def test_one_sample_has_the_law_of_the_mean_of_many() -> None:
+    """Means of T = 6 coins at theta = 0.4 against binomial probabilities: 20,000 users.
+
+    Chi-squared with 6 degrees of freedom; a false alarm has probability 1e-6.
+    """
+    x = populations.coin_means(20_000, 6, 0.4, np.random.default_rng(1)).reals.values[:, 0]
+    ups = np.rint((x + 1) * 3).astype(int)
+    np.testing.assert_allclose(x, 2 * ups / 6 - 1, atol=1e-15)
+    expected = 20_000 * binom.pmf(np.arange(7), 6, 0.7)
+    assert chisquare(np.bincount(ups, minlength=7), expected).pvalue > 1e-6
+
+
+def test_coordinates_have_their_own_means() -> None:
+    """Equal ones are drawn together, and are independent: correlations within 5 / sqrt(n)."""
+    theta, n = np.array([0.5, -0.25, 0.5, 1.0]), 20_000
+    x = populations.box_means(n, 4, theta, np.random.default_rng(2)).reals.values
+    assert (np.abs(x.mean(axis=0) - theta) <= 5 * np.sqrt((1 - theta**2) / 4 / n) + 1e-15).all()
+    assert (np.abs(np.corrcoef(x[:, :3].T) - np.eye(3)) <= 5 / math.sqrt(n)).all()
+
+
+def test_samples_of_the_ball_lie_on_its_sphere() -> None:
+    """Of one sample each; their mean is theta."""
+    theta = np.array([0.3, 0.0, -0.2])
+    x = populations.ball_means(20_000, 1, theta, np.random.default_rng(3)).reals.values
+    np.testing.assert_allclose(np.linalg.norm(x, axis=1), 1.0)
+    np.testing.assert_allclose(x.mean(axis=0), theta, atol=5 / math.sqrt(3 * 20_000))
+
+
+def test_sparse_means_are_zero_elsewhere() -> None:
+    """The places and signs are drawn; users vary around them."""
+    users, theta = populations.sparse_means(5000, 10, 30, 3, 0.5, np.random.default_rng(4))
+    assert sorted(np.abs(theta[theta != 0])) == [0.5] * 3
+    away = users.reals.values.mean(axis=0) - theta
+    np.testing.assert_array_less(np.abs(away), 5 / math.sqrt(5000 * 10))
+
+
+def test_items_are_multinomial() -> None:
+    """T items a user, in the byte order of keys, with the shares asked for."""
+    p = np.array([0.5, 0.3, 0.2, 0.0])
+    users = populations.items_of(4000, 7, p, np.random.default_rng(5))
+    items = users.counts
+    assert (np.add.reduceat(items.count, items.indptr[:-1]) == 7).all()
+    owner = np.repeat(np.arange(4000), np.diff(items.indptr))
+    again = Users.from_counts(users.ids, owner, items.item, items.count, users.vocabulary)
+    np.testing.assert_array_equal(again.counts.item, items.item)
+    np.testing.assert_array_equal(again.counts.indptr, items.indptr)
+    share = np.bincount(items.item, items.count, 4) / 28_000
+    np.testing.assert_allclose(share, p, atol=5 * math.sqrt(0.25 / 28_000))
+    even = populations.uniform_items(1000, 3, 5, np.random.default_rng(6))
+    assert len(even.vocabulary) == 5
+
+
+def test_ids_are_fresh() -> None:
+    """Another population is split into other cohorts."""
+    rng = np.random.default_rng(7)
+    one, two = (populations.coin_means(5, 2, 0.0, rng).ids for _ in range(2))
+    assert not set(one.tolist()) & set(two.tolist())
+
+
+# -- runs ----------------------------------------------------------------------------------------
+
+
+def test_errors_add_up() -> None:
+    """By hand: one coordinate of four is beyond reach."""
+    errors = runs.Errors(np.array([[3.0, 4.0], [0.0, 9.0]]), reach=5.0)
+    assert errors.squared.tolist() == [25.0, 81.0]
+    assert errors.mean == 53.0
+    assert errors.stderr == pytest.approx(28.0)
+    assert errors.missed == 0.25
+    assert errors.localized == pytest.approx(2 * (9 + 16 + 0) / 3)
+    assert math.isnan(runs.Errors(np.ones((1, 2))).stderr)
+    other = runs.Errors(np.array([[1.0, 1.0], [1.0, 3.0]]))
+    assert runs.distance_in_errors(errors, other) == pytest.approx(47 / math.hypot(28, 4))
+
+
+def test_lines_are_least_squares() -> None:
+    """Against polyfit, whose weights are reciprocal standard errors."""
+    rng = np.random.default_rng(8)
+    x, y, s = rng.normal(size=7), rng.normal(size=7), rng.uniform(0.5, 2, 7)
+    (slope, level), covariance = np.polyfit(x, y, 1, w=1 / s, cov="unscaled")
+    assert runs.line_through(x, y, s) == pytest.approx((level, slope, covariance[0, 0] ** 0.5))
+
+
+def test_runs_are_independent_and_repeated_by_their_key() -> None:
+    """Without noise an error is that of the users' own mean: other users in every run."""
+    protocol = Mean(math.inf, 50, 10**6, low=-1.0, high=1.0)
+    seen = []
+
+    def population(rng: np.random.Generator) -> tuple[Any, Any]:
+        users = populations.coin_means(50, 10**6, 0.2, rng)
+        seen.append(users.reals.values.mean() - 0.2)
+        return users, np.array([0.2])
+
+    one, two, other = (runs.measure(protocol, population, 3, s) for s in (1, 1, 2))
+    np.testing.assert_allclose(one.each[:, 0], seen[:3], atol=1e-12)
+    np.testing.assert_array_equal(one.each, two.each)
+    assert len(np.unique(np.concatenate((one.each, other.each)))) == 6
+
+
+def test_a_refused_point_is_an_error_of_the_settings() -> None:
+    """It says why."""
+    protocol = MeanLinf(0.01, 20, 4, 100)
+    with pytest.raises(ValueError, match="refused: 20 users in 4 folds are too few"):
+        runs.measure(protocol, lambda rng: (populations.box_means(20, 9, [0.0] * 4, rng), 0), 1)
+
+
+# -- the arithmetic of the checks ------------------------------------------------------------------
+
+
+def test_a_perfect_curve_bends_where_it_is_planned_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MSE = 20 / (n min(T, 2 N^2)): slope -1, constant 20 in every channel, bend at 2 N^2."""
+    flat = 68_719_476_736
+
+    def errors(self: Phases, protocol: Mean, T: int, clients: str = "aggregate") -> runs.Errors:
+        n = protocol.n_users
+        T = (
+            T
+            if isinstance(protocol, NaiveMean)
+            else min(T, 2 * self.mean(n, flat).plan.n_bins ** 2)
+        )
+        size = math.sqrt(20 / (n * T))
+        return runs.Errors(np.array([[size * 0.999], [-size]]), math.inf)
+
+    monkeypatch.setattr(Phases, "errors", errors)
+    phases = Phases(quick("phase-transition", bend_users=[1000, 1600]))
+    found = {c.quantity: c.ours for c in (*phases.steady(), *phases.bend())}
+    assert found["auto: steepest log-log slope in T, over n"] == pytest.approx(-1)
+    assert found["piecewise: average n T MSE"] == pytest.approx(20, rel=2e-3)
+    assert found["onebit: least n T MSE, + 2 stderr"] == pytest.approx(20, rel=5e-3)
+    assert found["least T of the bend / N^2"] == pytest.approx(2)
+    assert found["most T of the bend / N^2"] == pytest.approx(2)
+
+
+def test_item_level_formulas_are_those_of_the_specification(results: dict[str, Result]) -> None:
+    """9 and 4.7 over n T in one dimension; d^2 coth^2 and B^2 ~ (pi d / 2) coth^2 in more."""
+    coth2 = 1 / math.tanh(0.5) ** 2
+    curves = {c.label: c for c in results["phase-transition"].curves}
+    for label, constant in (("Laplace", 9.0), ("one bit", coth2)):
+        c = curves[f"item level, {label}, formula"]
+        np.testing.assert_allclose(c.y * c.x * 2000, constant)
+    assert coth2 == pytest.approx(4.7, abs=0.03)
+    request = quick("local-dimension")
+    n, T = request.settings["users"], request.settings["samples"]
+    panel = [c for c in results["local-dimension"].curves if c.panel.startswith("against d")]
+    many = {c.label: c for c in panel}
+    linf, l2 = many["linf: item level"], many["l2: item level"]
+    np.testing.assert_allclose(linf.y * n * T, linf.x**2 * coth2)
+    np.testing.assert_allclose(l2.y * n * T, math.pi * l2.x / 2 * coth2, rtol=0.15)
+    np.testing.assert_allclose(many["linf: naive"].y, T * linf.y)
+
+
+def test_the_quadrature_is_that_of_simulated_runs() -> None:
+    """n = 600 without end of samples: 60 runs within 5 standard errors, sqrt(2 / 60) of it."""
+    phases = Phases(quick("phase-transition", repeats=60))
+    found = phases.errors(phases.mean(600, 1 << 36), 1 << 36)
+    assert found.missed == 0
+    ratio = found.localized / phases.quadrature(600, 1 << 36)
+    assert abs(ratio - 1) <= 5 * math.sqrt(2 / 60)
+
+
+def test_the_papers_mode_reads_the_first_samples_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """T* = floor(e^(n / 100)) = 20 at n = 300: its users hold means of 20 samples."""
+    held = []
+
+    def coin_means(n: int, T: int, theta: float, rng: np.random.Generator) -> Any:
+        held.append(T)
+        return populations.coin_means(n, T, theta, rng)
+
+    monkeypatch.setattr("simulations.experiments.phase_transition.coin_means", coin_means)
+    phases = Phases(quick("phase-transition", repeats=2))
+    phases.errors(phases.mean(300, 1000, mode="paper"), 1000)
+    phases.errors(phases.mean(300, 1000), 1000)
+    assert held == [20, 20, 1000, 1000]
+
+
+def test_the_box_costs_what_its_plan_says() -> None:
+    """d = 4, n = 10,240, 40 runs: 0.4 to 1.1 of the planned risk, 5 standard errors further."""
+    m = Dimensions(quick("local-dimension", coordinates=160))
+    found = m.errors(m.mean("linf", 10_240, 4))
+    assert len(found.each) == 40
+    room = 5 * found.stderr
+    assert 0.4 * m.risk("linf", 10_240, 4) - room <= found.mean
+    assert found.mean <= 1.1 * m.risk("linf", 10_240, 4) + room
+
+
+def test_every_local_protocol_has_results_rows() -> None:
+    """One at the edge, each with a band that holds 1; the edge is run once."""
+    every = settings()
+    for name in LOCAL:
+        rows = [s for s in every if s.protocol == name]
+        assert all(s.band[0] < 1 <= s.band[1] for s in rows)
+        (edge,) = (s for s in rows if s.label.startswith("EDGE"))
+        assert math.isfinite(edge.measure(0))
+        assert 0 < edge.predict() < math.inf

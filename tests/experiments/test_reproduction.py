@@ -1,0 +1,72 @@
+"""The reproduction page: every experiment, a verdict per row, errors and missing files said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from simulations.experiments import reproduction
+from simulations.experiments.base import Check, Curve, Request, Result
+from simulations.experiments.catalogue import Experiment, experiment
+from simulations.experiments.reproduction import PAGE, page, reproduce_all, write_page
+
+
+def stand_in(request: Request) -> Result:
+    good = Check("a setting", "slope", -1.0, -1.02, -1.1, -0.9)
+    bad = Check("a setting", "a | level", None, 3.0, 0.0, 1.0, claim="below 1", cause="known")
+    free = Check("another", "seen", None, 5.0, -np.inf, np.inf)
+    x = np.array([1.0, 2.0])
+    return Result("A figure", "Figure 9", (good, bad, free), (Curve("p", "l", x, x),))
+
+
+def broken(request: Request) -> Result:
+    raise ValueError("no such population")
+
+
+@pytest.fixture
+def three(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    real = experiment("figure1")
+    module = __name__
+
+    class Stand(Experiment):
+        @property
+        def run(self):  # type: ignore[no-untyped-def]
+            return {"works": stand_in, "breaks": broken}[self.name]
+
+        @property
+        def without_file(self) -> list[str]:
+            return [] if self.name == "absent" else ["zipf"]
+
+    fields = {f: getattr(real, f) for f in real.__dataclass_fields__}
+    given = fields | {"runs": module}
+    table = {n: Stand(**(given | {"name": n})) for n in ("works", "breaks", "absent")}
+    monkeypatch.setattr(reproduction, "experiment", table.__getitem__)
+    monkeypatch.setattr(reproduction, "names", lambda: list(table))
+    return list(table)
+
+
+def test_the_page(three: list[str], tmp_path: Path) -> None:
+    done = write_page(reproduce_all(), tmp_path / "out", quick=False, seed=0)
+    text = (tmp_path / "out" / PAGE).read_text()
+    assert [(d.what.name, d.broken, d.result is None) for d in done] == [
+        ("works", False, False),
+        ("breaks", True, True),
+        ("absent", False, True),
+    ]
+    assert "| 1 | 1 | 1 |" in text
+    assert "| a setting | slope | -1 | -1.02 |" in text
+    assert "| a setting | a \\| level | below 1 | 3 |" in text
+    assert "cause: known" in text
+    assert "Not run: ValueError: no such population." in text
+    assert "Not run: needs the file of" in text
+    assert (tmp_path / "out" / "works" / "figure.png").exists()
+    assert "works/figure.png" in text
+
+
+def test_a_quick_run_is_not_judged(three: list[str]) -> None:
+    done = list(reproduce_all(["works"], quick=True))
+    assert not done[0].result.failures
+    assert "| 0 | 0 | 3 |" in page(done, quick=True, seed=0)
+    assert "too small to be judged" in page(done, quick=True, seed=0)
