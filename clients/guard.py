@@ -149,8 +149,8 @@ class Guard:
             raise Refusal("a query without noise (epsilon = inf) is never answered here")
         if query.trust is Trust.LOCAL and not query.exact and not policy.simulated:
             raise Refusal(
-                f"{query.wire_name!r} does not protect a user's record as it is drawn: its noise is "
-                "floating-point, whose low bits depend on the data, or its cost is per item"
+                f"{query.wire_name!r} does not protect a user's record as it is drawn: its noise "
+                "is floating-point, whose low bits depend on the data, or its cost is per item"
             )
         if any(a.digest == question.digest for a in self.answered):
             return None
