@@ -1,6 +1,7 @@
 # make run    sets everything up and runs the main job
 # make test   sets everything up; lint, format check, strict types, import contracts, pytest
 # make bench  sets everything up and prints the benchmarks
+# make test-browser  gets a browser if there is none, and looks at the report in it
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,7 +11,7 @@ TESTED := $(VENV)/.ready-test
 export RAY_USAGE_STATS_ENABLED := 0
 export FLWR_TELEMETRY_ENABLED := 0
 
-.PHONY: run test check pytest bench validate reproduce reproduce-quick docs-check test-slow clean
+.PHONY: run test check pytest bench validate docs docs-check test-slow test-browser clean reproduce reproduce-quick
 
 run: $(READY)
 	$(BIN)/fedhist run quickstart --out results/quickstart
@@ -29,8 +30,20 @@ pytest: $(TESTED)
 test-slow: $(TESTED)
 	$(BIN)/python -m pytest -m slow
 
+# A browser of the system, or playwright's own, or (as root, on Debian) the system's package.
+test-browser: $(TESTED)
+	$(BIN)/python -m pip install --quiet --editable '.[test,browser]'
+	test -n "$(FEDHIST_BROWSER)" \
+	  || command -v chromium || command -v chromium-browser || command -v google-chrome \
+	  || $(BIN)/python -m playwright install chromium \
+	  || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }
+	$(BIN)/python -m pytest -m browser
+
 docs-check: $(TESTED)
 	$(BIN)/python -m pytest -m readme tests/test_readme.py
+
+docs: $(READY)
+	$(BIN)/python -m simulations.studies.protocol_pages
 
 validate: $(READY)
 	$(BIN)/fedhist validate

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 import fedhist
 from fedhist.errors import FedhistError, PopulationError
 from fedhist.protocol import EXIT_CODES
+from simulations.studies import cli_compare, cli_plan, cli_report, commands
 
 cli = typer.Typer(
     name="fedhist",
@@ -278,6 +279,12 @@ def bench(
             write_json(json_, done)
 
 
+commands.register(cli)
+cli_compare.register(cli)
+cli_plan.register(cli)
+cli_report.register(cli)
+
+
 def _data_overrides(
     data: Path | None,
     user: str | None,
@@ -353,7 +360,7 @@ def main() -> None:
         errors.print(what, markup=False, soft_wrap=True)
         sys.exit(USAGE_ERROR if usage else RUN_ERROR)
     except SystemExit as e:
-        if e.code == INTERRUPTED:  # Typer's answer to Ctrl-C
+        if e.code == INTERRUPTED and type(e) is SystemExit:  # Typer's answer to Ctrl-C
             errors.print("interrupted; nothing was written")
         raise
 

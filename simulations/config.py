@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from functools import cached_property
 from importlib import resources
@@ -214,12 +214,24 @@ def load_config(source: str | Path, overrides: Iterable[str] = ()) -> Config:
         text, name = path.read_text(encoding="utf-8"), path.stem
     else:
         text, name = config_text(str(source)), str(source)
+    tables = parse_tables(text, source, overrides)
+    return config_of(tables, source, name)
+
+
+def parse_tables(text: str, source: str | Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
+    """Read TOML and set the overridden keys; ``source`` names it in errors (ValueError)."""
     try:
         tables: dict[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as e:
         raise ValueError(f"{source} is not TOML: {e}") from None
     for override in overrides:
         _override(tables, override)
+    return tables
+
+
+def config_of(tables: Mapping[str, Any], source: str | Path, name: str) -> Config:
+    """Check the tables [run], [protocol] and [population]; plugins are relative to the source."""
+    path = Path(source)
     _check_keys(tables, ("run", "protocol", "population"), "table")
     for table, key in CHOICE.items():
         if not isinstance(tables.get(table), dict) or key not in tables[table]:
@@ -227,15 +239,22 @@ def load_config(source: str | Path, overrides: Iterable[str] = ()) -> Config:
     run = tables.get("run", {})
     _check_keys(run, [f.name for f in fields(RunTable)], "key of [run]")
     if "plugins" in run:
-        run["plugins"] = tuple(
+        plugins = (
             str(path.parent / p) if path.suffix == ".toml" and not Path(p).is_absolute() else p
             for p in run["plugins"]
         )
+        run = {**run, "plugins": tuple(plugins)}
     return Config(name, RunTable(**_cast(RunTable, run)), tables["protocol"], tables["population"])
 
 
-def prepare(config: Config) -> Prepared:
+def prepare(config: Config, load: Callable[[PopulationSpec], Loaded] | None = None) -> Prepared:
     """Load the population and build the protocol.
+
+    Parameters
+    ----------
+    config : Config
+    load : callable, optional
+        Loads the population; default: anew, from its specification.
 
     Raises
     ------
@@ -254,7 +273,8 @@ def prepare(config: Config) -> Prepared:
         loaded = None
         resolved, notes = given, list[str]()
     else:
-        loaded = population_spec(config).load()
+        spec = population_spec(config)
+        loaded = spec.load() if load is None else load(spec)
         if "domain" in _required(cls) - given.keys() and loaded.domain is None:
             raise ValueError(
                 f"{cls.name} needs a public domain: give population.domain=FILE (one item per "

@@ -17,6 +17,7 @@ from fedhist.hosting import Config, NodeSetup, ServerSetup, set_host
 from fedhist.journal import Journal
 from fedhist.mixing import digest64
 from fedhist.protocol import Estimate, Protocol
+from fedhist.query import Query, Summary
 from fedhist.registry import load_builtin, load_plugin
 from fedhist.session import Session
 from fedhist.users import Users
@@ -57,7 +58,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Options:
-    """How to run a protocol; see :func:`run` for what each means."""
+    """How to run a protocol; see :func:`run` for what each means.
+
+    ``watch``, if given, is called with every query before it is asked (inline only).
+    """
 
     seed: int | None = None
     runtime: str = "inline"
@@ -72,6 +76,7 @@ class Options:
     journal: str | Path | None = None
     plugins: Sequence[str] = ()
     policy: Config | None = None
+    watch: Callable[[Query], None] | None = field(default=None, compare=False)
     progress: Callable[[int, int, int], None] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -223,7 +228,13 @@ def _run_inline(
         progress=options.progress,
     )
     started = time.perf_counter()
-    estimate = session.run(population.ask)
+
+    def ask(query: Query, round_index: int) -> Summary:
+        if options.watch is not None:
+            options.watch(query)
+        return population.ask(query, round_index)
+
+    estimate = session.run(ask)
     seconds = {"run": time.perf_counter() - started}
     return Outcome(estimate, population.rounds, seconds, seed)
 

@@ -91,8 +91,9 @@ def test_what_the_wheel_holds(wheel: Path) -> None:
     top = {name.split("/")[0] for name in names if ".dist-info/" not in name}
     assert top == set(SOURCES)
     assert "fedhist/py.typed" in names
-    configs = {p.name for p in (ROOT / "simulations" / "configs").glob("*.toml")}
-    held = {Path(name).name for name in names if name.startswith("simulations/configs/")}
+    folder = ROOT / "simulations" / "configs"
+    configs = {p.relative_to(ROOT).as_posix() for p in folder.rglob("*.toml")}
+    held = {name for name in names if name.startswith("simulations/configs/")}
     assert configs == {name for name in held if name.endswith(".toml")}
     modules = {
         p.relative_to(ROOT).as_posix() for name in SOURCES for p in (ROOT / name).rglob("*.py")

@@ -170,7 +170,8 @@ def check_folder(what: Experiment, request: Request, out: str | None) -> Path:
 def write_result(what: Experiment, request: Request, result: Result, target: Path) -> None:
     """Write the folder: config.json, table.csv, curves.csv, report.md and figure.png, whole."""
     with whole_folder(target) as part:
-        body = json.dumps(describe(what, request), indent=2, ensure_ascii=False, default=str)
+        said = describe(what, request) | {"figure": axes_of(result)}
+        body = json.dumps(said, indent=2, ensure_ascii=False, default=str)
         (part / "config.json").write_text(body + "\n", encoding="utf-8")
         table_frame(result).write_csv(part / "table.csv")
         (part / "report.md").write_text(markdown(what, request, result), encoding="utf-8")
@@ -192,6 +193,19 @@ def describe(what: Experiment, request: Request) -> dict[str, Any]:
         "quick": request.quick,
         "fedhist": fedhist.__version__,
         "revision": git_revision(),
+    }
+
+
+def axes_of(result: Result) -> dict[str, Any]:
+    """Return what the curves are drawn on: titles, logarithmic axes, and which are plain lines."""
+    own = {c.panel: c.y_label for c in result.curves if c.y_label}
+    lines = {c.label for c in result.curves if c.style.strip() and not c.marker}
+    return {
+        "x": result.x_label,
+        "y": result.y_label,
+        "log": result.log,
+        "panels": own,
+        "lines": sorted(lines),
     }
 
 

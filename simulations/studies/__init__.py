@@ -1,0 +1,1 @@
+"""Studies: many runs on many settings, kept in one file: sweeps, comparisons, plans, reports."""

@@ -1,0 +1,170 @@
+"""A comparison in the terminal, in 80 columns: the ranking, the guarantees, who is left out."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from rich import box
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from fedhist.privacy import Trust
+from simulations.studies.compare import LEVEL, Compared, Row
+from simulations.studies.summary import MISSING, shown
+
+REFERENCE = "no privacy (exact)"
+"""Label of the row that needs no run: the truth itself."""
+
+
+LETTERS = {Trust.CENTRAL.value: "C", Trust.LOCAL.value: "L"}
+
+
+def print_comparison(console: Console, found: Compared) -> None:
+    """Print the table, a line per row on its guarantee, and what was left out and why."""
+    ready, c = found.ready, found.ready.comparison
+    budget = f"epsilon = {c.epsilon:g}, delta = {c.delta:g}"
+    _line(console, f"{c.target}: {ready.title}")
+    _line(console, f"{budget} in all, {c.adjacency.value}: {c.adjacency.in_words}")
+    console.print(_table(found))
+    _line(console, _legend(found))
+    console.print("\nguarantees", style="bold")
+    for row in found.rows:
+        _line(console, f"{row.label}: {_promise(row)}", "  ")
+    notes = _notes(found)
+    if notes:
+        console.print("\nNOT PRIVATE in these runs", style="bold")
+        for note in notes:
+            _line(console, note, "  ")
+    troubles = _troubles(found)
+    if troubles:
+        console.print("\nruns without a result", style="bold")
+        for trouble in troubles:
+            _line(console, trouble, "  ")
+    if ready.left_out:
+        console.print("\nleft out", style="bold")
+        for x in ready.left_out:
+            _line(console, f"{x.label}: {x.reason}", "  ")
+
+
+def _table(found: Compared) -> Table:
+    loss = found.ready.loss
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("#", justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    table.add_column("protocol", overflow="fold", ratio=1)
+    for name in (loss, f"± {LEVEL:.0%}", "theory", "ratio", "rounds", "bytes", "sec"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_row(MISSING, "", REFERENCE, "0", *[MISSING] * 6)
+    flagged = False
+    for row in found.rows:
+        if row.flags and not flagged:
+            table.add_section()
+            flagged = True
+        table.add_row(
+            shown(row.rank),
+            LETTERS.get(row.records[0].trust, ""),
+            "\n".join([row.label, *row.flags, *missing_in_words(row)]),
+            short(row.mean),
+            short(row.half_width, 2),
+            short(row.predicted) + ("*" if any(r.predicted_exact for r in row.records) else ""),
+            short(row.ratio, 3),
+            shown(row.rounds),
+            fixed(row.bytes_per_user),
+            "<.01" if row.seconds < 0.005 else fixed(row.seconds, 2 if row.seconds < 100 else 0),
+        )
+    return table
+
+
+def short(x: float | None, digits: int = 4) -> str:
+    """Write a number in at most eight letters.
+
+    >>> short(81692.4), short(0.0001234), short(None), short(2.5), short(4.2e9)
+    ('81,690', '1.23e-04', '-', '2.5', '4.20e+09')
+    """
+    if x is None:
+        return MISSING
+    if x and not 1e-3 <= abs(x) < 1e6:
+        return f"{x:.{min(digits, 3) - 1}e}"
+    rounded = float(f"{x:.{digits}g}")
+    return f"{rounded:,.0f}" if abs(rounded) >= 1000 else f"{rounded:g}"
+
+
+def fixed(x: float | None, places: int = 0) -> str:
+    """Write a number with a fixed number of places."""
+    return MISSING if x is None else f"{x:,.{places}f}"
+
+
+def missing_in_words(row: Row) -> list[str]:
+    """Count the runs that gave no result: "3 of 20 runs failed"."""
+    total = len(row.records)
+    words = {"error": "broke off"}
+    return [f"{n} of {total} runs {words.get(s, s)}" for s, n in sorted(row.missing.items())]
+
+
+def _legend(found: Compared) -> str:
+    """Explain the columns, and what an error of 0 means here."""
+    ready = found.ready
+    runs = len(ready.comparison.seeds)
+    text = [
+        f"{ready.loss}: mean distance from the exact answer about these {ready.n_users:,} users "
+        f"over {runs} {'run' if runs == 1 else 'runs'}."
+    ]
+    if runs > 1:
+        text.append(f"± {LEVEL:.0%}: Student's interval of that mean, for these users.")
+    if any(x.predicted_exact for r in found.rows for x in r.records):
+        text.append("*: an exact formula.")
+    others = [(_own_prediction(r), r.label) for r in found.rows if r.predicted is None]
+    for own in dict.fromkeys(name for name, _ in others if name):
+        labels = [label for name, label in others if name == own]
+        text.append(f"The theory of {', '.join(labels)} is about {own}.")
+    text.append("C, L: central, local trust. bytes: of a user's reports.")
+    if ready.sampling is not None:
+        text.append(
+            f"The exact answer is itself about {ready.sampling:.3g} from that of the population "
+            "which the users are a sample of (estimated)."
+        )
+    return " ".join(text)
+
+
+def _own_prediction(row: Row) -> str:
+    """Name the loss of a prediction that could not be stated in the common one."""
+    found = (r.more for r in row.records if r.more.get("own_predicted") is not None)
+    return next((str(more["own_loss_name"]) for more in found), "")
+
+
+def _promise(row: Row) -> str:
+    """State what a row's protocol guarantees, and what its paper says where that is more."""
+    first = row.records[0]
+    text = first.guarantee
+    if first.claimed:
+        text += f"; its paper claims {first.claimed}"
+    return "; ".join([text, *(f for f in row.flags if f not in text)])
+
+
+def _notes(found: Compared) -> list[str]:
+    """List what the rows computed from private data outside their guarantees."""
+    of: dict[str, list[str]] = {}
+    for row in found.rows:
+        for note in dict.fromkeys(n for r in row.records for n in r.not_private):
+            of.setdefault(note, []).append(row.label)
+    everywhere = len(found.rows)
+    return [
+        f"{'all' if len(rows) == everywhere else ', '.join(rows)}: {note}"
+        for note, rows in of.items()
+    ]
+
+
+def _troubles(found: Compared) -> list[str]:
+    """Say why runs ended without a result."""
+    out = []
+    for row in found.rows:
+        reasons = Counter(f"{r.status}: {r.reason}" for r in row.records if r.loss is None)
+        out += [f"{row.label}: {n} x {reason}" for reason, n in reasons.most_common(2)]
+    return out
+
+
+def _line(console: Console, text: str, indent: str = "") -> None:
+    """Print text wrapped to the console's width, without markup."""
+    console.print(Padding(Text(text), (0, 0, 0, len(indent)), expand=False))

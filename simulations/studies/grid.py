@@ -1,0 +1,286 @@
+"""Sweep files: a run configuration with the table [sweep], and the cells they stand for.
+
+[sweep] holds
+
+- axes: ``"protocol.epsilon" = [0.5, 1, 2]``, any key of [protocol], [population] or [run]; the
+  sweep runs all their combinations;
+- ``[[sweep.zip]]``: axes of equal length that go together, such as "population.samples_per_user"
+  and "protocol.samples_per_user";
+- ``protocols = [{ name = "mean" }, { name = "mean", mode = "paper", label = "as printed" }]``: each
+  entry completes the table [protocol], which then needs no name;
+- ``seeds = 10``: every combination is run with run.seed, run.seed + 1, ...; or a list of seeds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from importlib import resources
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+from fedhist.errors import nearest
+from fedhist.registry import load_builtin, load_plugin, parameters, protocol_class
+from simulations.config import RunTable, config_of, parse_tables, population_spec
+from simulations.populations import KINDS
+from simulations.studies.cells import NOT_OF_A_CELL, Cell
+from simulations.studies.plain import canonical
+
+BUILTIN = "simulations.configs"
+FOLDER = "sweeps"
+TABLES = ("protocol", "population", "run")
+OWN = ("seeds", "protocols", "zip")
+NOT_HERE = ("repeats", "ledger", "journal", "out")
+"""Keys of [run] that a sweep has no use for."""
+
+MOST_CELLS = 1_000_000
+
+Setting = Mapping[str, Any]
+"""Values by "table.key"."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep as read.
+
+    Attributes
+    ----------
+    name : str
+        Built-in name or file name.
+    run : RunTable
+        Where to run; its keys that results depend on are in the cells.
+    cells : tuple of Cell
+        In the order of their populations, each key once.
+    """
+
+    name: str
+    run: RunTable
+    cells: tuple[Cell, ...]
+
+
+def builtin_sweeps() -> list[str]:
+    """Return the names of the sweeps that come with fedhist."""
+    folder = resources.files(BUILTIN).joinpath(FOLDER)
+    return sorted(
+        f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml")
+    )
+
+
+def sweep_text(source: str | Path) -> tuple[str, str]:
+    """Return the text and the name of a sweep file, or of a built-in sweep.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
+    path = Path(source)
+    if path.suffix == ".toml":
+        if not path.is_file():
+            raise ValueError(f"no such sweep file: {path}")
+        return path.read_text(encoding="utf-8"), path.stem
+    name = str(source)
+    if name not in builtin_sweeps():
+        raise ValueError(f"unknown sweep {name!r}{nearest(name, builtin_sweeps())}")
+    file = resources.files(BUILTIN).joinpath(FOLDER, f"{name}.toml")
+    return file.read_text(encoding="utf-8"), name
+
+
+def load_sweep(source: str | Path, overrides: Iterable[str] = ()) -> Sweep:
+    """Read a sweep and list its cells.
+
+    Parameters
+    ----------
+    source : path or str
+        A .toml file, or a name from :func:`builtin_sweeps`.
+    overrides : iterable of str
+        "population.n_users=500", "sweep.seeds=2".
+
+    Raises
+    ------
+    ValueError
+        For a missing file, malformed TOML, and keys and values that cannot be meant.
+    PopulationError
+        If a file that a cell names does not exist.
+    """
+    text, name = sweep_text(source)
+    tables = parse_tables(text, source, overrides)
+    table = tables.pop("sweep", None)
+    if not isinstance(table, dict):
+        raise ValueError(f"{source} needs a table [sweep]; fedhist run runs a single setting")
+    load_builtin()
+    variants = _variants(table, tables)
+    base = config_of(tables | {"protocol": variants[0][1]}, source, name)
+    for key in NOT_HERE:
+        if key in tables.get("run", {}):
+            hint = "; sweep.seeds repeats runs" if key == "repeats" else ""
+            raise ValueError(f"run.{key} has no meaning in a sweep{hint}")
+    for plugin in base.run.plugins:
+        load_plugin(plugin)
+    settings = _settings(table, base.run.seed)
+    if len(variants) * len(settings) > MOST_CELLS:
+        raise ValueError(f"{len(variants) * len(settings):,} cells are more than {MOST_CELLS:,}")
+    run = base.to_dict()["run"]
+    _check_protocols(variants, settings)
+    cells: dict[str, Cell] = {}
+    for (label, protocol), setting in itertools.product(variants, settings):
+        found = {"protocol": protocol, "population": tables["population"], "run": run}
+        named = str(setting.get("protocol.name", label))
+        cell = Cell(**with_values(found, setting), label=named)
+        cells.setdefault(cell.key, cell)
+    _check_populations(cells.values())
+    return Sweep(name, base.run, _by_population(cells.values()))
+
+
+def _variants(table: Mapping[str, Any], tables: Mapping[str, Any]) -> list[tuple[str, Setting]]:
+    """List the protocols: label and table of each."""
+    common = tables.get("protocol", {})
+    listed = table.get("protocols")
+    if not isinstance(common, dict):
+        raise ValueError(f"[protocol] must be a table, got {common!r}")
+    if listed is None:
+        return [(str(common.get("name", "")), common)]
+    if not isinstance(listed, list) or not listed or not all(isinstance(p, dict) for p in listed):
+        raise ValueError(f"sweep.protocols must be a list of tables, got {listed!r}")
+    named = [p.get("name", common.get("name")) for p in listed]
+    if None in named:
+        raise ValueError(f"sweep.protocols: {listed[named.index(None)]!r} needs a name")
+    out: list[tuple[str, Setting]] = []
+    for entry, name in zip(listed, named, strict=True):
+        label = str(name)
+        if named.count(name) > 1:
+            own = [f"{k}={v}" for k, v in entry.items() if k not in ("name", "label")]
+            label = " ".join([label, *own])
+        given = {k: v for k, v in entry.items() if k != "label"}
+        out.append((str(entry.get("label", label)), common | {"name": name} | given))
+    labels = [label for label, _ in out]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise ValueError(f"sweep.protocols: two entries are called {label!r}; give a label")
+    return out
+
+
+def _settings(table: Mapping[str, Any], seed: int) -> list[Setting]:
+    """List all combinations of the axes and the seeds."""
+    zipped = table.get("zip", [])
+    if not isinstance(zipped, list) or not all(isinstance(z, dict) for z in zipped):
+        raise ValueError("zipped axes are tables of their own: [[sweep.zip]]")
+    axes: list[list[Setting]] = []
+    for key, values in _flat({k: v for k, v in table.items() if k not in OWN}).items():
+        axes.append([{key: v} for v in _axis(key, values)])
+    for group in map(_flat, zipped):
+        columns = {key: _axis(key, values) for key, values in group.items()}
+        lengths = {key: len(values) for key, values in columns.items()}
+        if len(set(lengths.values())) != 1:
+            found = ", ".join(f"{key} has {n}" for key, n in lengths.items())
+            raise ValueError(f"zipped axes need equally many values: {found or 'there are none'}")
+        rows = zip(*columns.values(), strict=True)
+        axes.append([dict(zip(columns, row, strict=True)) for row in rows])
+    names = [key for axis in axes for key in axis[0]]
+    for key in names:
+        if names.count(key) > 1:
+            raise ValueError(f"{key} is on two axes of the sweep")
+    if "run.seed" not in names:
+        axes.append([{"run.seed": s} for s in _seeds(table.get("seeds", 1), max(seed, 0))])
+    elif "seeds" in table:
+        raise ValueError("run.seed is an axis of the sweep; seeds has no meaning beside it")
+    if math.prod(map(len, axes)) > MOST_CELLS:
+        raise ValueError(f"{math.prod(map(len, axes)):,} cells are more than {MOST_CELLS:,}")
+    return [{k: v for part in parts for k, v in part.items()} for parts in itertools.product(*axes)]
+
+
+def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Read protocol.epsilon = [...] without quotation marks too: TOML makes it a table."""
+    out: dict[str, Any] = {}
+    for key, value in table.items():
+        if key in TABLES and isinstance(value, dict):
+            out |= {f"{key}.{name}": v for name, v in value.items()}
+        else:
+            out[key] = value
+    return out
+
+
+def _axis(key: str, values: Any) -> list[Any]:
+    """Check an axis: a known key, and a list of values that is not empty."""
+    table, dot, name = key.partition(".")
+    if not dot or table not in TABLES:
+        known = [*OWN, *(f"{t}.{name or '...'}" for t in TABLES)]
+        raise ValueError(
+            f"unknown key of [sweep] {key!r}{nearest(key, known)} (an axis is named table.key)"
+        )
+    if table == "run":
+        cell_keys = [f.name for f in fields(RunTable) if f.name not in NOT_OF_A_CELL]
+        if name not in cell_keys:
+            raise ValueError(f"run.{name} cannot be swept{nearest(name, cell_keys)}")
+    if not isinstance(values, list) or not values:
+        raise ValueError(f"the axis {key} needs a list of values, got {values!r}")
+    return values
+
+
+def _seeds(given: Any, first: int) -> Sequence[int]:
+    numbers = given if isinstance(given, list) else [given]
+    if not numbers or any(type(x) is not int for x in numbers) or given == 0 or min(numbers) < 0:
+        raise ValueError(f"sweep.seeds must be a positive number or a list of seeds, got {given!r}")
+    return given if isinstance(given, list) else range(first, first + int(given))
+
+
+def with_values(tables: Mapping[str, Setting], setting: Setting) -> dict[str, dict[str, Any]]:
+    """Set the keys of one combination; files are named by absolute paths, for other machines."""
+    out = {name: dict(table) for name, table in tables.items()}
+    for key, value in setting.items():
+        table, _, name = key.partition(".")
+        out[table][name] = value
+    kind = KINDS.get(str(out["population"]["kind"]))
+    hints = get_type_hints(kind) if kind is not None else {}
+    for key, value in out["population"].items():
+        if isinstance(value, str) and Path in get_args(hints.get(key)):
+            out["population"][key] = str(Path(value).absolute())
+    out["run"]["plugins"] = [str(Path(p).absolute()) for p in out["run"].get("plugins", ())]
+    return out
+
+
+def _check_populations(cells: Iterable[Cell]) -> None:
+    """Refuse parameters that no population takes, before anything is run."""
+    seen = set()
+    for cell in cells:
+        text = canonical(cell.population)
+        if text not in seen:
+            seen.add(text)
+            population_spec(cell.config)
+
+
+def _check_protocols(variants: Sequence[tuple[str, Setting]], settings: Sequence[Setting]) -> None:
+    """Refuse keys that a protocol does not know, before anything is run.
+
+    Keys that :meth:`Protocol.resolve` replaces are not among the parameters, so a configuration is
+    resolved on the protocol's own example; what only the population can say is left to the cells.
+    """
+    axes = {k.partition(".")[2]: v for k, v in settings[0].items() if k.startswith("protocol.")}
+    for _, protocol in variants:
+        for name in {str(s.get("protocol.name", protocol["name"])) for s in settings}:
+            _check_protocol(name, {**protocol, **axes})
+
+
+def _check_protocol(name: str, given: Setting) -> None:
+    cls = protocol_class(name)
+    first = {k: v for k, v in given.items() if k != "name"}
+    users = cls.example_users()
+    domain = users.vocabulary if "domain" in parameters(cls) else None
+    try:
+        resolved, _ = cls.resolve(first, users, domain)
+    except (ValueError, TypeError, KeyError):
+        return
+    for key in first:
+        if key in resolved and key not in parameters(cls):
+            hint = nearest(key, parameters(cls))
+            raise ValueError(f"unknown parameter of {name} {key!r}{hint}")
+
+
+def _by_population(cells: Iterable[Cell]) -> tuple[Cell, ...]:
+    """Put the cells of a population beside each other, so that a worker loads it once."""
+    order: dict[str, list[Cell]] = {}
+    for cell in cells:
+        order.setdefault(canonical(cell.population), []).append(cell)
+    return tuple(itertools.chain.from_iterable(order.values()))

@@ -1,0 +1,259 @@
+"""Records of a study by setting: means over the seeds, and the filters of ``fedhist results``."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from fedhist.errors import nearest
+from simulations.studies.cells import Record
+from simulations.studies.plain import canonical
+
+SEEDS = ("run.seed", "population.seed")
+"""Keys by which the runs of one setting differ."""
+
+MOST_AXES = 3
+"""Axes that have columns of their own in a terminal of 80 columns."""
+
+MISSING = "-"
+
+
+@dataclass(frozen=True)
+class Group:
+    """The records of one setting: all that differ by their seeds alone.
+
+    Attributes
+    ----------
+    label : str
+    setting : mapping
+        The cell's keys by "table.key", without seeds.
+    records : tuple of Record
+    """
+
+    label: str
+    setting: Mapping[str, Any]
+    records: tuple[Record, ...]
+
+    @property
+    def statuses(self) -> Counter[str]:
+        """How many records have each status."""
+        return Counter(r.status for r in self.records)
+
+    @property
+    def loss_name(self) -> str:
+        """Which loss; empty if no record has any."""
+        return next((r.loss_name for r in self.records if r.loss_name), "")
+
+    @property
+    def mean(self) -> float | None:
+        """Mean loss of the records that are ok."""
+        losses = [r.loss for r in self.records if r.loss is not None]
+        return float(np.mean(losses)) if losses else None
+
+    @property
+    def standard_error(self) -> float | None:
+        """Standard error of the mean; None for a single run.
+
+        Runs on the same users are not independent of each other where several populations were
+        drawn: the populations' means are averaged then.
+        """
+        by_population: dict[Any, list[float]] = {}
+        for r in self.records:
+            if r.loss is not None:
+                seed = r.cell.get("population", {}).get("seed")
+                by_population.setdefault(seed, []).append(r.loss)
+        found = list(by_population.values()) or [[]]
+        values = [float(np.mean(v)) for v in found] if len(found) > 1 else found[0]
+        if len(values) < 2:
+            return None
+        return float(np.std(values, ddof=1) / math.sqrt(len(values)))
+
+    @property
+    def predicted(self) -> float | None:
+        """Theory's loss, averaged over the populations."""
+        found = [r.predicted for r in self.records if r.predicted is not None]
+        return float(np.mean(found)) if found else None
+
+    @property
+    def ratio(self) -> float | None:
+        """Measured over predicted."""
+        if self.mean is None or not self.predicted:
+            return None
+        return self.mean / self.predicted
+
+
+def groups(records: Iterable[Record]) -> list[Group]:
+    """Gather records by label and setting, in the order of labels and settings."""
+    found: dict[str, list[Record]] = {}
+    settings: dict[str, dict[str, Any]] = {}
+    for r in records:
+        setting = setting_of(r)
+        name = canonical([r.label, setting])
+        settings[name] = setting
+        found.setdefault(name, []).append(r)
+    made = [Group(rs[0].label, settings[name], tuple(rs)) for name, rs in found.items()]
+    names = axes(made)
+    return sorted(made, key=lambda g: (g.label, [_order(g.setting.get(n)) for n in names]))
+
+
+def setting_of(record: Record) -> dict[str, Any]:
+    """Return a record's cell by "table.key", without its seeds."""
+    flat = {f"{t}.{k}": v for t, table in record.cell.items() for k, v in table.items()}
+    return {k: v for k, v in flat.items() if k not in SEEDS}
+
+
+def axes(found: Sequence[Group]) -> list[str]:
+    """Name the keys that tell settings apart; of keys that vary together, the first."""
+    keys = dict.fromkeys(k for g in found for k in g.setting)
+    names, seen = [], {canonical([g.label for g in found])}
+    for key in sorted(keys, key=lambda k: (k.startswith("run."), k.startswith("protocol."))):
+        column = canonical([g.setting.get(key) for g in found])
+        varies = len({canonical(g.setting.get(key)) for g in found}) > 1
+        if varies and column not in seen:
+            names.append(key)
+        seen.add(column)
+    return names
+
+
+def _order(value: Any) -> tuple[int, float, str]:
+    """Order numbers by size and put them before what is none."""
+    if isinstance(value, int | float):
+        return 0, float(value), ""
+    return 1, 0.0, "" if value is None else str(value)
+
+
+# -- filters ---------------------------------------------------------------------------------------
+
+OPERATORS = {
+    "=": operator.eq,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_TEST = re.compile(r"\s*([\w.\-]+)\s*(==|!=|<=|>=|=|<|>)\s*(.*?)\s*")
+
+
+def select(frame: pl.DataFrame, tests: Iterable[str]) -> pl.DataFrame:
+    """Keep the rows that pass all tests.
+
+    Parameters
+    ----------
+    frame : polars.DataFrame
+        From :func:`simulations.studies.store.frame_of`.
+    tests : iterable of str
+        "epsilon = 1", "n_users >= 1000", "population.kind != zipf"; several are joined by "and".
+        A column may be named without its table where no other has the same name.
+
+    Raises
+    ------
+    ValueError
+        For what is not a test, unknown columns, and text where a column holds numbers.
+    """
+    for test in tests:
+        for part in re.split(r"\s+and\s+", test.strip(), flags=re.IGNORECASE):
+            frame = frame.filter(_expression(frame, part))
+    return frame
+
+
+def _expression(frame: pl.DataFrame, test: str) -> pl.Expr:
+    found = _TEST.fullmatch(test)
+    if found is None or not found[3]:
+        raise ValueError(f'a test reads "column = value", got {test!r}')
+    name, sign, text = found.groups()
+    column = pl.col(_column(frame, name))
+    kind = frame.schema[_column(frame, name)]
+    value: Any = text.strip("\"'")
+    if kind.is_numeric():
+        try:
+            value = float(value)
+        except ValueError:
+            raise ValueError(f"{name} holds numbers, got {text!r}") from None
+    elif kind == pl.Boolean:
+        if value not in ("true", "false"):
+            raise ValueError(f"{name} is true or false, got {text!r}")
+        value = value == "true"
+    result: pl.Expr = OPERATORS[sign](column, pl.lit(value))
+    return result
+
+
+def _column(frame: pl.DataFrame, name: str) -> str:
+    if name in frame.columns:
+        return name
+    ends = [c for c in frame.columns if c.partition(".")[2] == name]
+    if len(ends) == 1:
+        return ends[0]
+    if ends:
+        raise ValueError(f"{name!r} may be {' or '.join(ends)}")
+    raise ValueError(f"no column {name!r}{nearest(name, frame.columns)}")
+
+
+# -- the table in the terminal ---------------------------------------------------------------------
+
+
+def print_summary(console: Console, records: Sequence[Record]) -> None:
+    """Print a line per setting: mean loss over the seeds, theory's, and their ratio."""
+    found = groups(records)
+    names, losses = axes(found), {g.loss_name for g in found if g.loss_name}
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    if len({g.label for g in found}) > 1:
+        table.add_column("protocol", overflow="fold")
+    elif found:
+        console.print(found[0].label, markup=False)
+    own = names if len(names) <= MOST_AXES else []
+    for name in own:
+        table.add_column(_short(name, names), justify="right", overflow="fold")
+    if names and not own:
+        table.add_column("setting", overflow="fold")
+    of = f" ({losses.pop()})" if len(losses) == 1 else ""
+    for column in (f"mean{of}", "± s.e.", "theory", "ratio", "runs"):
+        table.add_column(column, justify="right", overflow="fold", no_wrap=column == "ratio")
+    for g in found:
+        cells = [g.label] if len({g.label for g in found}) > 1 else []
+        cells += [shown(g.setting.get(name)) for name in own]
+        if names and not own:
+            pairs = [f"{_short(n, names)}={shown(g.setting[n])}" for n in names if n in g.setting]
+            cells.append(" ".join(pairs))
+        name = f" {g.loss_name}" if losses else ""
+        mean = shown(g.mean) + (name if g.mean is not None else "")
+        cells += [mean, shown(g.standard_error), shown(g.predicted), shown(g.ratio, 3)]
+        table.add_row(*cells, _runs(g))
+    console.print(table)
+    reasons = Counter(f"{r.status}: {r.reason}" for r in records if r.reason)
+    for reason, count in reasons.most_common(3):
+        console.print(f"{count} x {reason}", markup=False, soft_wrap=True)
+
+
+def _short(name: str, names: Sequence[str]) -> str:
+    """Drop the table of a key where no other key has the same name."""
+    last = name.partition(".")[2]
+    return last if [n.partition(".")[2] for n in names].count(last) == 1 else name
+
+
+def shown(value: Any, digits: int = 4) -> str:
+    """Write a value for a table; what is missing is a dash."""
+    if value is None:
+        return MISSING
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
+
+
+def _runs(group: Group) -> str:
+    """Count the runs, and those that did not end well."""
+    total, ok = len(group.records), group.statuses["ok"]
+    others = [f"{n} {status}" for status, n in sorted(group.statuses.items()) if status != "ok"]
+    return ", ".join([str(ok) if ok or not others else "", *others]).strip(", ") or str(total)

@@ -1,0 +1,212 @@
+"""Cells: one key and one loss for one setting, wherever it runs; records that survive versions."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedhist import Estimate, Keys
+from fedhist.registry import protocol_class, protocols
+from simulations.populations import Loaded
+from simulations.populations.zipf import Zipf
+from simulations.run import Options, execute
+from simulations.studies import cells
+from simulations.studies.cells import Cell, Record, error_record, run_cell
+from simulations.studies.measures import bytes_per_user, distances
+from simulations.studies.plain import canonical
+
+PLUGIN = str(Path(__file__).with_name("noted.py"))
+ZIPF = {"kind": "zipf", "n_users": 80, "d": 6, "mean_items": 4, "seed": 3}
+HISTOGRAM = {"name": "bounded-histogram", "epsilon": 1.0, "delta": 1e-6, "clip": 5.0}
+
+
+def cell(
+    protocol: dict[str, Any] | None = None,
+    population: dict[str, Any] | None = None,
+    run: dict[str, Any] | None = None,
+) -> Cell:
+    return Cell(HISTOGRAM | (protocol or {}), ZIPF | (population or {}), {"seed": 1} | (run or {}))
+
+
+@pytest.fixture(autouse=True)
+def empty_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cells, "_cache", type(cells._cache)())
+
+
+def test_the_key_of_a_setting_is_fixed() -> None:
+    """Files of results outlive versions: this digest must never change."""
+    assert cell().key == "84ad36abbfc8fe2125b1ae1304425ced"
+
+
+@pytest.mark.parametrize(
+    ("other", "same"),
+    [
+        (cell({"clip": 5}), True),
+        (cell(run={"workers": 7, "runtime": "ray", "out": "x", "timeout": 5.0}), True),
+        (cell(run={"noise": "simulated", "nodes": 0, "plugins": ()}), True),
+        (cell({"clip": 5.5}), False),
+        (cell({"nonneg": True}), False),
+        (cell(population={"seed": 4}), False),
+        (cell(run={"seed": 2}), False),
+        (cell(run={"nodes": 2}), False),
+        (cell(run={"noise": "secure"}), False),
+        (cell(population={"tail": math.inf}), False),
+    ],
+)
+def test_a_key_is_of_what_the_loss_depends_on(other: Cell, same: bool) -> None:
+    assert (other.key == cell().key) is same
+
+
+def test_the_label_is_not_in_the_key() -> None:
+    assert Cell(HISTOGRAM, ZIPF, {"seed": 1}, label="mine").key == cell().key
+
+
+def test_tables_survive_json() -> None:
+    one = cell({"clip": [1, 2.5]}, {"tail": math.inf})
+    again = Cell.from_dict(json.loads(canonical(one.to_dict())))
+    assert again == one
+    assert again.key == one.key
+    assert again.population["tail"] == math.inf
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        (({}, ZIPF, {"seed": 1}), "needs the key 'name'"),
+        ((HISTOGRAM, {}, {"seed": 1}), "needs the key 'kind'"),
+        ((HISTOGRAM, ZIPF, {}), r"run.seed in .*, got None"),
+        ((HISTOGRAM, ZIPF, {"seed": -1}), r"run.seed in .*, got -1"),
+        ((HISTOGRAM, ZIPF, {"seed": 1, "node": 1}), "'node'; did you mean 'nodes'"),
+    ],
+)
+def test_cells_that_are_none(tables: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Cell(*tables)
+
+
+def test_files_are_known_by_their_contents(tmp_path: Path) -> None:
+    text = "ann,tea\nbob,tea\nbob,rye\n"
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text("user,item\n" + text)
+    keys = [
+        Cell(HISTOGRAM, {"kind": "events", "path": str(tmp_path / n), "top": 2}, {"seed": 1}).key
+        for n in ("a.csv", "b.csv")
+    ]
+    assert keys[0] == keys[1]
+    (tmp_path / "b.csv").write_text("user,item\n" + text + "cid,tea\n")
+    changed = {"kind": "events", "path": str(tmp_path / "b.csv"), "top": 2}
+    assert Cell(HISTOGRAM, changed, {"seed": 1}).key != keys[0]
+
+
+def test_a_record_says_what_a_run_says() -> None:
+    one = cell(run={"nodes": 3})
+    loaded = Zipf(**{k: v for k, v in ZIPF.items() if k != "kind"}).load()
+    protocol = protocol_class("bounded-histogram")(loaded.domain, 1.0, 5.0, delta=1e-6)  # type: ignore[call-arg]
+    outcome = execute(protocol, loaded.users, Options(seed=1, nodes=3))
+    loss = protocol.loss_of(outcome.estimate, loaded.users)
+    record = run_cell(one)
+    assert record.loss == loss  # bit for bit
+    assert record.predicted == protocol.error(loaded.users).expected
+    assert (record.status, record.loss_name, record.rounds) == ("ok", "l1", 1)
+    assert (record.trust, record.unit, record.n_users) == ("central", "user", 80)
+    assert record.guarantee == str(protocol.guarantee)
+    assert record.spent_epsilon == pytest.approx(1.0)
+    assert record.composed == "basic composition"
+    assert record.tables == one
+
+
+def test_the_same_cell_gives_the_same_loss_after_any_other() -> None:
+    mine, other = cell(), cell(population={"seed": 4})
+    first = run_cell(mine)
+    assert run_cell(other).loss != first.loss
+    assert run_cell(mine).loss == first.loss
+    cells._cache.clear()
+    assert run_cell(mine).loss == first.loss
+
+
+def test_a_population_is_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    loads: list[int] = []
+    load = Zipf.load
+
+    def counted(self: Zipf) -> Loaded:
+        loads.append(self.seed)
+        return load(self)
+
+    monkeypatch.setattr(Zipf, "load", counted)
+    for population_seed in (3, 4):
+        for seed in range(3):
+            run_cell(cell({"epsilon": 1.0 + seed}, {"seed": population_seed}, {"seed": seed}))
+    assert loads == [3, 4]
+    for population_seed in range(10, 10 + cells.MOST_POPULATIONS):
+        run_cell(cell(population={"seed": population_seed}))
+    assert len(cells._cache) == cells.MOST_POPULATIONS
+    monkeypatch.setattr(cells, "MOST_BYTES", 1)
+    run_cell(cell(population={"seed": 99}))
+    assert len(cells._cache) == 1
+    run_cell(cell(population={"seed": 99}))
+    assert loads.count(99) == 1
+
+
+def test_what_a_cell_raises_is_a_record() -> None:
+    wrong = cell({"clip": -1.0})
+    record = run_cell(wrong)
+    assert (record.status, record.loss, record.key) == ("error", None, wrong.key)
+    assert record.reason.startswith("ValueError: clip")
+    assert "ValueError: unknown protocol" in run_cell(cell({"name": "no-such"})).reason
+    assert run_cell(cell(population={"kind": "remote"})).status == "error"
+    assert error_record(wrong, "its worker died").reason == "its worker died"
+
+
+def test_a_refusal_is_no_error() -> None:
+    record = run_cell(cell({"name": "test-noted", "ending": "refused"}, run={"plugins": [PLUGIN]}))
+    assert (record.status, record.reason) == ("refused", "too few users")
+    assert (record.loss, record.rounds, record.bytes_per_user) == (None, 0, None)
+    assert record.spent_epsilon == 0
+
+
+def test_records_survive_json_and_other_versions() -> None:
+    record = run_cell(cell(population={"tail": math.inf}))
+    assert Record.from_json(record.to_json()) == record
+    newer = json.loads(record.to_json()) | {"carbon": {"grams": 3}, "loss": "inf"}
+    read = Record.from_json(json.dumps(newer))
+    assert read.more == {"carbon": {"grams": 3}}
+    assert read.loss == math.inf
+    assert json.loads(read.to_json()) == newer
+    assert Record.from_json('{"key":"k"}') == Record("k")
+
+
+def test_bytes_of_a_central_histogram() -> None:
+    """d counts of 8 bytes, NumPy's header of 128, and a head of less than 100."""
+    few, many = (run_cell(cell(population={"d": d})).bytes_per_user for d in (6, 60))
+    assert few is not None
+    assert many is not None
+    assert many - few == 54 * 8
+    assert 128 < few - 6 * 8 < 228
+
+
+def test_distances_by_hand() -> None:
+    truth = np.array([1.0, 0.0, -2.0])
+    found = distances(Estimate.ok([4.0, 0.0, 2.0]), truth, None)
+    assert found == {"l1": 7.0, "l2": 5.0, "squared l2": 25.0, "linf": 4.0}
+    keys = Keys.of(["a", "b", "c"])
+    some = Estimate.ok([2.0], keys=Keys.of(["c"]))
+    assert distances(some, truth, keys)["l1"] == 5.0
+    assert distances(Estimate.ok([1.0]), truth, None) == {}
+    assert distances(Estimate.refused("few"), truth, None) == {}
+
+
+def test_bytes_do_not_depend_on_the_user(protocol_name: str) -> None:
+    """Where the domain is unbounded and exact, a trusted server sees the items themselves."""
+    cls = protocols()[protocol_name]
+    protocol, users = cls.example(), cls.example_users()
+    asked: list[Any] = []
+    execute(protocol, users, Options(seed=1, watch=asked.append))
+    keyed = any(b.part == "keyed" for q in asked for b in q.bounds(1).values())
+    sizes = {bytes_per_user(asked, users.slice(i, i + 1)) for i in range(4)}
+    assert all(size > 0 for size in sizes)
+    assert keyed or len(sizes) == 1

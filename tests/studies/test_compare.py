@@ -1,0 +1,449 @@
+"""Comparisons: rankings known in closed form, one truth and one budget, failures that count."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from rich.console import Console
+from scipy import optimize, stats
+
+from fedhist import registry
+from fedhist.keys import Keys
+from simulations import cli
+from simulations.populations.uniform import Uniform
+from simulations.populations.zipf import Zipf
+from simulations.studies.cells import Record, run_cell
+from simulations.studies.compare import Compared, Row, in_loss, ranked, run_comparison
+from simulations.studies.compare_config import builtin_comparisons, load_comparison
+from simulations.studies.compare_figure import draw_comparison
+from simulations.studies.compare_output import read_comparison, summary_of, write_comparison
+from simulations.studies.compare_setup import set_up
+from simulations.studies.compare_tables import print_comparison
+from simulations.studies.compare_truth import Truth, sampling_error
+
+PLUGIN = Path(__file__).with_name("histograms.py")
+HEAD = f"""
+[run]
+runtime = "inline"
+seed = 5
+plugins = ["{PLUGIN}"]
+"""
+ZIPF = """
+[population]
+kind = "zipf"
+n_users = 300
+d = 40
+exponent = 0
+mean_items = {items}
+tail = {tail}
+seed = 3
+"""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _leave_no_plugin() -> Iterator[None]:
+    yield
+    for name in ("test-moody", "test-shares", "test-stubborn", "test-greedy"):
+        registry._protocols.pop(name, None)
+
+
+def written(folder: Path, compare: str, *, items: float = 60, tail: str = "inf") -> Path:
+    path = folder / "mine.toml"
+    path.write_text(HEAD + "[compare]\n" + compare + ZIPF.format(items=items, tail=tail))
+    return path
+
+
+def compared(path: Path | str, *overrides: str, workers: int = 0) -> Compared:
+    return run_comparison(set_up(load_comparison(path, overrides)), workers=workers)
+
+
+def histograms(*rows: str, more: str = "") -> str:
+    entries = ",\n".join(f"{{ {row} }}" for row in rows)
+    return f"epsilon = 1.0\ndelta = 1e-6\nseeds = 20\n{more}\nprotocols = [\n{entries}]\n"
+
+
+LAPLACE = 'name = "bounded-histogram", delta = 0, nonneg = false, clip = {}, label = "Laplace"'
+GAUSSIAN = 'name = "bounded-histogram", nonneg = false, clip = {}, label = "Gaussian"'
+
+
+def analytic_sigma(epsilon: float, delta: float) -> float:
+    """Solve the Gaussian mechanism's exact condition for sensitivity 1."""
+
+    def excess(s: float) -> float:
+        a, b = 0.5 / s - epsilon * s, -0.5 / s - epsilon * s
+        return float(stats.norm.cdf(a) - math.exp(epsilon) * stats.norm.cdf(b) - delta)
+
+    return float(optimize.brentq(excess, 0.5, 50))
+
+
+@pytest.mark.parametrize(("items", "l2", "first"), [(60, 20.0, "Gaussian"), (4, 4.0, "Laplace")])
+def test_a_ranking_that_is_known(tmp_path: Path, items: int, l2: float, first: str) -> None:
+    """Nobody is clipped; under replacement the sensitivities are 2 C in l1 and sqrt(2) C in l2.
+
+    An absolute deviation's standard deviation is less than its mean: of 40 items and 20 seeds,
+    the relative standard error is at most 1 / sqrt(800). Five of them: a false alarm in 10^6.
+    """
+    users = Zipf(n_users=300, d=40, exponent=0, mean_items=items, tail=math.inf, seed=3).load()
+    counts = users.users.counts
+    owner = np.repeat(np.arange(300), np.diff(counts.indptr))
+    assert np.sqrt(np.bincount(owner, counts.count.astype(float) ** 2)).max() <= l2
+    rows = histograms(LAPLACE.format(items), GAUSSIAN.format(l2))
+    found = compared(written(tmp_path, rows, items=items))
+    sigma = math.sqrt(2) * l2 * analytic_sigma(1.0, 1e-6)
+    expected = {"Laplace": 40 * 2 * items, "Gaussian": 40 * sigma * math.sqrt(2 / math.pi)}
+    assert [r.label for r in found.rows] == sorted(expected, key=lambda k: expected[k])
+    assert [r.rank for r in found.rows] == [1, 2]
+    assert found.rows[0].label == first
+    for row in found.rows:
+        assert row.mean == pytest.approx(expected[row.label], rel=5 / math.sqrt(800))
+        assert row.predicted == pytest.approx(expected[row.label], rel=1e-6)
+        assert {(r.adjacency, r.epsilon) for r in row.records} == {("replace-user", 1.0)}
+
+
+def record(seed: int, loss: float | None, **more: Any) -> Record:
+    known = {"label": "x", "status": "failed" if loss is None else "ok", "loss_name": "l1"}
+    return Record(f"k{seed}", loss=loss, seed=seed, **(known | more))
+
+
+def test_students_interval() -> None:
+    """Of 1, 2, 3, 4: s = sqrt(5 / 3), and the 97.5 % quantile at 3 degrees is 3.18245."""
+    row = Row(None, "x", "x", (), tuple(record(i, i + 1.0) for i in range(4)))
+    assert row.mean == 2.5
+    assert row.half_width == pytest.approx(3.182446 * math.sqrt(5 / 3) / 2, rel=1e-6)
+    assert replace(row, records=row.records[:1]).half_width is None
+
+
+def test_the_order_of_rows() -> None:
+    def row(label: str, *losses: float | None, flags: tuple[str, ...] = ()) -> Row:
+        return Row(None, label, "x", flags, tuple(map(record, range(len(losses)), losses)))
+
+    rows = [
+        row("flagged", 0.1, 0.1, flags=("NOT PRIVATE",)),
+        row("never", None, None),
+        row("sometimes", None, 0.2),
+        row("second", 2.0, 2.0),
+        row("first", 1.0, 1.5),
+        row("not a number", math.nan, 1.0),
+    ]
+    found = [(r.rank, r.label) for r in ranked(rows)]
+    assert found == [
+        (1, "first"),
+        (2, "second"),
+        (3, "not a number"),
+        (4, "sometimes"),
+        (None, "never"),
+        (None, "flagged"),
+    ]
+
+
+def test_failed_runs_are_counted(tmp_path: Path) -> None:
+    """Each run fails where its first count is above the true one: with probability 1/2."""
+    exact = Zipf(n_users=300, d=40, exponent=0, mean_items=60, tail=math.inf, seed=3).load()
+    first = float(exact.users.counts.count[exact.users.counts.item == 0].sum())
+    moody = f'name = "test-moody", clip = 1, nonneg = false, delta = 0, most = {first}'
+    rows = histograms(
+        GAUSSIAN.format(20), moody.replace("clip = 1,", 'clip = 60, label = "moody",')
+    )
+    found = compared(written(tmp_path, rows))
+    good, bad = found.rows
+    assert (good.label, bad.label, bad.rank) == ("Gaussian", "moody", 2)
+    values = [r.loss for r in bad.records]
+    assert 0 < bad.missing["failed"] < 20
+    assert bad.missing["failed"] == values.count(None)
+    assert bad.mean == pytest.approx(np.mean([x for x in values if x is not None]))
+    text = shown(found)
+    assert f"{bad.missing['failed']} of 20 runs failed" in " ".join(text.split())
+    assert "failed: the first count is high" in text
+    never = compared(written(tmp_path, rows.replace(str(first), "-1e9")))
+    assert (never.rows[-1].rank, never.rows[-1].mean) == (None, None)
+    assert "20 of 20 runs failed" in " ".join(shown(never).split())
+    draw_comparison(never, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+def shown(found: Compared) -> str:
+    text = io.StringIO()
+    print_comparison(Console(width=80, file=text, highlight=False), found)
+    return text.getvalue()
+
+
+def test_who_is_flagged_and_who_is_left_out(tmp_path: Path) -> None:
+    rows = histograms(
+        GAUSSIAN.format(20),
+        'name = "test-stubborn", clip = 20',
+        'name = "test-greedy", clip = 20',
+        'name = "test-shares", clip = 20',
+        'name = "bounded-histogram", clip = 20, adjacency = "add-remove-user", label = "add"',
+        'name = "bounded-histogram", clip = "best", label = "best"',
+        'name = "bounded-histogram", clip = 60, epsilon = inf, label = "no noise"',
+    )
+    found = compared(written(tmp_path, rows), "compare.seeds=2")
+    assert [r.label for r in found.rows if r.rank] == ["Gaussian"]
+    flags = {r.label: r.flags for r in found.rows}
+    assert flags["test-stubborn"] == ("other adjacency: zero-out-user",)
+    assert flags["add"] == ("other adjacency: add-remove-user",)
+    assert flags["no noise"] == ("NOT PRIVATE",)
+    assert "read the data" in flags["best"][0]
+    left = {x.label: x.reason for x in found.ready.left_out}
+    assert "passes the common budget (1, 1e-06): (2, 1e-06)-DP" in left["test-greedy"]
+    assert "another truth than Gaussian: it differs by up to" in left["test-shares"]
+    text = shown(found)
+    for word in ("other adjacency: zero-out-user", "left out", "test-shares", "NOT PRIVATE"):
+        assert word in " ".join(text.split())
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_replacement_implies_zeroing_out(tmp_path: Path) -> None:
+    rows = histograms(
+        GAUSSIAN.format(20),
+        'name = "bounded-histogram", clip = 20, adjacency = "replace-user", label = "replaced"',
+        more='adjacency = "zero-out-user"',
+    )
+    ready = set_up(load_comparison(written(tmp_path, rows)))
+    assert [c.flags for c in ready.contenders] == [(), ()]
+    assert ready.contenders[0].table["adjacency"] == "zero-out-user"
+
+
+def test_a_target_takes_all_that_can_be_configured(tmp_path: Path) -> None:
+    """With equal sizes the pooled distribution is the average one; with ragged sizes it is not."""
+    compare = 'target = "distribution"\nepsilon = 4.0\ndelta = 1e-6\nseeds = 1\n'
+    given = "[protocol]\nsamples_per_user = 60\n"
+    for tail, same in (("inf", True), ("2.0", False)):
+        ready = set_up(load_comparison(written(tmp_path, compare + given, tail=tail)))
+        kept = {c.protocol.name for c in ready.contenders}
+        left = {x.protocol: x.reason for x in ready.left_out}
+        everybody = {n for n, cls in registry.protocols().items() if cls.target == "distribution"}
+        assert kept | left.keys() == everybody
+        assert "distribution" in kept
+        assert ("ragged-distribution" in kept) is same
+        assert same or "another truth" in left["ragged-distribution"]
+    one = 'protocols = [{ name = "ragged-distribution" }]\n'
+    ready = set_up(load_comparison(written(tmp_path, compare + one)))  # no samples_per_user
+    assert "samples_per_user" in {x.protocol: x.reason for x in ready.left_out}["distribution"]
+    without = written(tmp_path, compare + 'without = ["ragged-distribution"]\n' + given)
+    ready = set_up(load_comparison(without))
+    left = {x.protocol: x.reason for x in ready.left_out}
+    assert "compare.without" in left["ragged-distribution"]
+
+
+def test_losses_in_the_same_units(tmp_path: Path) -> None:
+    """few-users-mean reports l2 and mean the squared error; the table has both squared."""
+    ready = set_up(load_comparison("mean", ["compare.seeds=2", "population.n_users=2000"]))
+    found = run_comparison(ready)
+    few = next(r for r in found.rows if r.protocol == "few-users-mean")
+    plain = next(r for r in found.rows if r.protocol == "mean")
+    assert ready.loss == "squared l2"
+    for row in (few, plain):
+        assert {r.loss_name for r in row.records} == {"squared l2"}
+    own = run_cell(next(c for c in ready.cells if c.label == few.label))
+    assert (own.loss_name, few.records[0].more["own_loss"]) == ("l2", own.loss)
+    assert own.loss is not None
+    assert own.predicted is not None
+    assert few.records[0].loss == pytest.approx(own.loss**2)
+    assert few.predicted == pytest.approx(own.predicted**2)
+    assert plain.records[0].predicted == run_cell(plain.records[0].tables).predicted
+
+
+def test_a_prediction_in_another_loss_is_dropped() -> None:
+    losses = {"l1": 3.0, "l2": 2.0, "squared l2": 4.0, "linf": 1.5}
+    one = record(0, 4.0, loss_name="mse", losses=losses, predicted=5.0, predicted_exact=True)
+    squared, l1 = in_loss(one, "squared l2"), in_loss(one, "l1")
+    assert (squared.loss, squared.predicted, squared.predicted_exact) == (4.0, 5.0, True)
+    assert (l1.loss, l1.predicted, l1.more["own_predicted"]) == (3.0, None, 5.0)
+    assert (in_loss(replace(one, losses={}), "l1").status) == "error"
+    assert in_loss(record(0, None), "l2").loss is None
+
+
+def test_truths_are_matched_by_item() -> None:
+    a = Truth(np.array([1.0, 2.0, 0.0]), Keys.of(["x", "y", "z"]))
+    b = Truth(np.array([2.0, 1.0]), Keys.of(["y", "x"]))
+    assert a.same(b)
+    assert b.same(a)
+    assert not a.same(Truth(np.array([2.0, 1.0, 1e-3]), Keys.of(["y", "x", "w"])))
+    assert Truth(np.zeros(2), None).gap(Truth(np.zeros(3), None)) == math.inf
+
+
+def test_sampling_error_of_a_mean() -> None:
+    """Against the mean of the law, over 400 populations; the mean of 800 squares errs by 5 %."""
+    true, claimed = [], []
+    for seed in range(400):
+        users = Uniform(
+            n_users=30,
+            samples_per_user=[1, 9],
+            mean=[0.2, -0.3],
+            spread=0.5,
+            dimension=2,
+            seed=seed,
+        )
+        loaded = users.load().users
+        rows = np.add.reduceat(loaded.reals.values, loaded.reals.indptr[:-1], axis=0)
+        means = rows / np.diff(loaded.reals.indptr)[:, None]
+        truth = Truth(means.mean(axis=0), None)
+        true.append(float(np.square(truth.value - users.centre).sum()))
+        error = sampling_error(truth, loaded, "squared l2")
+        assert error is not None
+        claimed.append(error)
+        assert sampling_error(Truth(truth.value + 0.1, None), loaded, "l2") is None
+    assert np.mean(claimed) == pytest.approx(np.mean(true), rel=0.25)
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_sampling_error_of_items(counts: bool) -> None:
+    """Against the law of Zipf items: expected counts, or shares; five standard errors are 8 %."""
+    weights = np.arange(1, 9) ** -1.0
+    weights /= weights.sum()
+    true, claimed = [], []
+    for seed in range(200):
+        loaded = Zipf(n_users=200, d=8, mean_items=6, tail=math.inf, seed=seed).load()
+        items = loaded.users.counts
+        owner = np.repeat(np.arange(200), np.diff(items.indptr))
+        table = np.zeros((200, 8))
+        table[owner, items.item] = items.count
+        value = table.sum(axis=0) if counts else (table / table.sum(axis=1, keepdims=True)).mean(0)
+        law = weights * (1200 if counts else 1)
+        true.append(float(np.abs(value - law).sum()))
+        error = sampling_error(Truth(value, loaded.domain), loaded.users, "l1")
+        assert error is not None
+        claimed.append(error)
+    assert np.mean(claimed) == pytest.approx(np.mean(true), rel=0.08)
+
+
+def without_seconds(found: Compared) -> Any:
+    body = summary_of(found)
+    for part in (*body["rows"], *body["records"]):
+        part.pop("seconds")
+    return body
+
+
+def test_the_same_seeds_give_the_same_table(tmp_path: Path) -> None:
+    path = written(tmp_path, histograms(LAPLACE.format(60), GAUSSIAN.format(20)))
+    first = compared(path, "compare.seeds=3")
+    assert without_seconds(compared(path, "compare.seeds=3")) == without_seconds(first)
+    other = compared(path, "compare.seeds=[9, 8]")
+    assert [r.seed for r in other.rows[0].records] == [9, 8]
+    assert other.rows[0].mean != first.rows[0].mean
+
+
+@pytest.mark.ray
+def test_workers_give_the_same_table(tmp_path: Path) -> None:
+    path = written(tmp_path, histograms(LAPLACE.format(60), GAUSSIAN.format(20)))
+    inline = compared(path, "compare.seeds=3")
+    assert without_seconds(compared(path, "compare.seeds=3", workers=2)) == without_seconds(inline)
+
+
+def test_the_folder(tmp_path: Path) -> None:
+    path = written(tmp_path, histograms(LAPLACE.format(60), GAUSSIAN.format(20)))
+    found = compared(path, "compare.seeds=2")
+    target = tmp_path / "out"
+    write_comparison(found, target)
+    write_comparison(found, target)  # an older one is replaced
+    body, records = read_comparison(target)
+    assert records == found.records
+    assert [r["label"] for r in body["rows"]] == ["Gaussian", "Laplace"]
+    assert body["reference"]["loss"] == 0.0
+    assert pl.read_parquet(target / "records.parquet")["loss"].to_list() == [
+        r.loss for r in records
+    ]
+    assert "Gaussian" in (target / "table.txt").read_text()
+    assert (target / "figure.png").read_bytes().startswith(b"\x89PNG")
+    newer = json.loads((target / "comparison.json").read_text()) | {"schema": 2}
+    (target / "comparison.json").write_text(json.dumps(newer))
+    with pytest.raises(ValueError, match="newer fedhist"):
+        read_comparison(target)
+    with pytest.raises(ValueError, match=r"no comparison\.json"):
+        read_comparison(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("seeds = 20", "seed = 20"), "'seed'; did you mean 'seeds'"),
+        (("seeds = 20", "seeds = 0"), "seeds must be a positive number"),
+        (("epsilon = 1.0", "epsilon = -1.0"), "epsilon must be positive"),
+        (("epsilon = 1.0", "delta = 1e-6"), "not TOML"),
+        (("epsilon = 1.0\n", ""), "compare.epsilon must be a number, got None"),
+        (("seeds = 20", 'adjacency = "replace"'), "compare.adjacency must be one of"),
+        (("seeds = 20", 'loss = "l3"'), "compare.loss must be one of"),
+        (("seeds = 20", 'target = "mean"'), "estimates another target, 'histogram'"),
+        (("seeds = 20", 'without = ["mean"]'), "'mean' is not taken"),
+        (("clip = 60", "clip = -60"), "Laplace: clip"),
+        (("clip = 60", "clipp = 60"), "Laplace: unknown parameter"),
+        (('"Laplace"', '"Gaussian"'), "two rows are called 'Gaussian'"),
+        (('name = "bounded-histogram", delta', 'name = "bounded", delta'), "unknown protocol"),
+        (("[population]", "[protocol]\nclap = 3\n[population]"), "has the parameter 'clap'"),
+        (("[population]", "[protocol]\nepsilon = 3\n[population]"), "stands in \\[compare\\]"),
+        (("seed = 5", "seed = 5\nrepeats = 3"), "compare.seeds repeats runs"),
+        (("[compare]", "[compared]"), "needs a table \\[compare\\]"),
+    ],
+)
+def test_files_that_cannot_be_meant(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    path = written(tmp_path, histograms(LAPLACE.format(60), GAUSSIAN.format(20)))
+    assert change[0] in path.read_text()
+    path.write_text(path.read_text().replace(*change, 1))
+    with pytest.raises(ValueError, match=message):
+        set_up(load_comparison(path))
+
+
+def test_built_in_comparisons_are_complete() -> None:
+    """Every row that a built-in file names can be run, at fewer users."""
+    assert set(builtin_comparisons()) >= {"histogram", "distribution", "mean"}
+    for name in builtin_comparisons():
+        comparison = load_comparison(name, ["population.n_users=300"])
+        ready = set_up(comparison)
+        labels = {c.label for c in ready.contenders}
+        assert labels >= {e.label for e in comparison.entries if e.named}
+        assert ready.sampling
+
+
+def command(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
+    monkeypatch.setattr(cli, "console", Console(width=80, highlight=False))
+    monkeypatch.setattr(cli, "errors", Console(width=80, highlight=False, stderr=True))
+    monkeypatch.setattr(sys, "argv", ["fedhist", "compare", *map(str, arguments)])
+    try:
+        cli.main()
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    return 0
+
+
+def test_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = written(tmp_path, histograms(LAPLACE.format(60), GAUSSIAN.format(20)))
+    assert command(monkeypatch, path, "--seeds", 2, "--out", "here") == 0
+    said = capsys.readouterr().out
+    assert (tmp_path / "here" / "table.txt").read_text() in said
+    assert len(read_comparison(tmp_path / "here")[1]) == 4
+    assert command(monkeypatch, path, "--seeds", 1, "--set", "compare.epsilon=2") == 0
+    assert len(list((tmp_path / "results").glob("compare-mine-*"))) == 1
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "mine.txt").write_text("mine")
+    capsys.readouterr()
+    assert command(monkeypatch, path, "--out", "taken") == 2
+    assert "left alone" in capsys.readouterr().err
+    assert command(monkeypatch, "no-such") == 2
+    assert command(monkeypatch, tmp_path / "no.toml") == 2
+    capsys.readouterr()
+    assert command(monkeypatch) == 0
+    assert "distribution" in capsys.readouterr().out
+    assert command(monkeypatch, "mean", "--show") == 0
+    assert "[compare]" in capsys.readouterr().out
+
+
+def test_the_figure_of_errors_that_are_zero(tmp_path: Path) -> None:
+    rows = histograms('name = "bounded-histogram", clip = 60, epsilon = inf, label = "no noise"')
+    found = compared(written(tmp_path, rows), "compare.seeds=2")
+    assert [(r.mean, r.rank) for r in found.rows] == [(0.0, None)]
+    draw_comparison(found, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")

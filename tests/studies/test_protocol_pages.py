@@ -1,0 +1,51 @@
+"""The pages of the protocols are those that the code writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedhist.protocols import Mean
+from fedhist.registry import protocols
+from simulations.studies.protocol_pages import page_of, pages, parameters_of
+
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "protocols"
+
+
+@pytest.fixture(scope="module")
+def written() -> dict[str, str]:
+    return dict(pages())
+
+
+def test_the_pages_are_up_to_date(written: dict[str, str]) -> None:
+    """Run ``make docs`` after a change of a docstring, a parameter or a message."""
+    assert {p.name for p in FOLDER.glob("*.md")} == set(written)
+    for name, text in written.items():
+        assert (FOLDER / name).read_text(encoding="utf-8") == text, name
+
+
+def test_every_protocol_says_all_of_it(written: dict[str, str]) -> None:
+    ours = [n for n, c in protocols().items() if c.__module__.startswith("fedhist.")]
+    assert len(ours) >= 19
+    for name in ours:
+        text = written[f"{name}.md"]
+        for needed in ("## Privacy", "## Parameters", "Guarantee of its example", "Bytes per user"):
+            assert needed in text, f"{name}: {needed}"
+        assert "|  |\n" not in text, f"{name}: a parameter without a meaning"
+
+
+def test_a_page_states_the_guarantee_and_the_parameters() -> None:
+    text = page_of(Mean)
+    assert str(Mean.example().guarantee) in text
+    assert "| `samples_per_user` | required | Public planning value T." in text
+    assert "| Rounds of its example | 2: `bin-votes`, `clipped-mean` |" in text
+
+
+def test_parameters_share_a_description() -> None:
+    text = "low, high : float\n    Range of the\n    samples.\nsalt : int\n    Public."
+    assert parameters_of(text) == {
+        "low": "Range of the samples.",
+        "high": "Range of the samples.",
+        "salt": "Public.",
+    }
