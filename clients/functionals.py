@@ -85,7 +85,7 @@ class Coordinates(Functional):
 
     def scalars(self, users: Users, fold: Integers) -> Floats:
         """Average each user's coordinate: (n,) float64 in [low, high]; NaN for none or NaN."""
-        samples = _samples(users, self.dimension)
+        samples = samples_of(users, self.dimension)
         folds = _checked(fold, users, self.n_folds)
         column = folds if self.columns is None else self.columns[folds]
         out = np.empty(len(users))
@@ -137,6 +137,8 @@ class Rotated(Functional):
             raise ValueError(f"radius must be positive and finite, got {self.radius}")
         if self.clip is not None and not 0 < self.clip < math.inf:
             raise ValueError(f"clip must be positive and finite, got {self.clip}")
+        if math.isinf(self.high - self.low):
+            raise ValueError(f"the range must be finite, got [{self.low}, {self.high}]")
         _check_items(self.max_items)
         if not 0 <= self.sign_salt < 1 << 63:
             raise ValueError(f"sign_salt must lie in [0, 2^63), got {self.sign_salt}")
@@ -163,7 +165,7 @@ class Rotated(Functional):
 
     def scalars(self, users: Users, fold: Integers) -> Floats:
         """Rotate each user's mean in one coordinate: (n,) float64 in [low, high]."""
-        samples = _samples(users, self.dimension)
+        samples = samples_of(users, self.dimension)
         folds = _checked(fold, users, self.n_folds)
         out = np.empty(len(users))
         signs = self.signs[: self.dimension] / math.sqrt(self.n_folds)
@@ -222,7 +224,7 @@ class Fourier(Functional):
 
     def scalars(self, users: Users, fold: Integers) -> Floats:
         """Average each user's cosine or sine: (n,) float64 in [-1, 1]."""
-        samples = _samples(users, 1)
+        samples = samples_of(users, 1)
         out = np.empty(len(users))
         fourier_kernel(samples.indptr, samples.values, _checked(fold, users, self.n_folds), out)
         return out
@@ -272,6 +274,33 @@ class HadamardRows(Functional):
         return out
 
 
+def samples_of(users: Users, dimension: int) -> Samples:
+    """Return the users' samples as rows of a dimension.
+
+    Where nobody has a sample there is no dimension either, and any will do: whether a phone
+    refuses must not say that its owner's record is empty.
+
+    Raises
+    ------
+    PopulationError
+        If the users hold item counts, or samples of another dimension.
+
+    Examples
+    --------
+    >>> nobody = Users.from_samples([7], [0, 0], [])
+    >>> samples_of(nobody, 3).values.shape
+    (0, 3)
+    """
+    samples = users.reals
+    if not len(samples.values):
+        return Samples(samples.indptr, np.zeros((0, dimension)))
+    if samples.values.shape[1] != dimension:
+        raise PopulationError(
+            f"this needs samples of dimension {dimension}, got {samples.values.shape[1]}"
+        )
+    return samples
+
+
 @lru_cache(maxsize=16)
 def rotation_signs(salt: int, d2: int) -> Floats:
     """Expand a public salt to the signs of a rotation: (d2,) float64, +-1, read-only."""
@@ -288,15 +317,6 @@ def _check_dimension(dimension: int) -> None:
 def _check_items(max_items: int) -> None:
     if max_items < 0:
         raise ValueError(f"max_items must not be negative, got {max_items}")
-
-
-def _samples(users: Users, dimension: int) -> Samples:
-    samples = users.reals
-    if samples.values.shape[1] != dimension:
-        raise PopulationError(
-            f"this needs samples of dimension {dimension}, got {samples.values.shape[1]}"
-        )
-    return samples
 
 
 def _checked(fold: Integers, users: Users, n_folds: int) -> Integers:

@@ -7,6 +7,7 @@ midpoint. Its message has the same shape and costs the same draws as any other.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -75,7 +76,8 @@ def bin_indices(x: Floats, low: float, high: float, n_bins: int) -> Integers:
     array([ 0,  1,  1,  1, -1])
     """
     unusable = np.isnan(x)
-    scaled = (np.where(unusable, low, np.clip(x, low, high)) - low) * (n_bins / (high - low))
+    per_unit = min(n_bins / (high - low), sys.float_info.max)  # finite for the shortest range
+    scaled = (np.where(unusable, low, np.clip(x, low, high)) - low) * per_unit
     return np.where(unusable, -1, np.clip(np.floor(scaled), 0, n_bins - 1)).astype(np.int64)
 
 

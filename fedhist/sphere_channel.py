@@ -22,6 +22,8 @@ from fedhist.streams import integer_threshold
 Floats = NDArray[np.float64]
 
 MAX_DIMENSION = 1 << 20
+_MOST_LENGTH = 2.0**480
+"""Of a report, whose square and sums over all users are doubles."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,10 @@ class SphereChannel:
         check_scale("radius", self.radius)
         if not 1 <= self.dimension <= MAX_DIMENSION:
             raise ValueError(f"dimension must lie in [1, {MAX_DIMENSION}], got {self.dimension}")
+        if self.length > _MOST_LENGTH:
+            raise ValueError(
+                f"reports would be {self.length:g} long: epsilon is too small, got {self.epsilon}"
+            )
 
     @cached_property
     def flip(self) -> float:

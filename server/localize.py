@@ -163,6 +163,8 @@ def least_users(mean_scale: float, half_range: float, epsilon: float, kind: str 
     """
     no, yes = 0, 1
     while not plan_univariate(yes, mean_scale, half_range, epsilon, kind).feasible:
+        if yes > 1 << 100:  # an absurdly small epsilon: at least as many, whatever more
+            return yes
         no, yes = yes, 2 * yes
     while yes - no > 1:
         n = (no + yes) // 2
@@ -198,9 +200,11 @@ def plan_paper(
     v = scalar_channel("laplace", epsilon).v
     if math.isinf(epsilon):  # log(n epsilon^2 T) is infinite: one bin
         return _one_round(n_users, mean_scale, half_range, v)
-    cap = math.exp(min(700.0, _PAPER_C * n_users * min(epsilon, epsilon**2)))
+    square = epsilon * epsilon
+    cap = math.exp(min(700.0, _PAPER_C * n_users * min(epsilon, square)))
     items = max(1, math.floor(min(samples_per_user, cap)))
-    log = math.log(n_users * epsilon**2 * items * dimension)
+    strength = n_users * square * items * dimension
+    log = math.log(strength) if strength > 0 else -math.inf
     if log <= 0:
         raise ValueError(f"the paper needs n epsilon^2 T > 1, got {math.exp(log)}")
     delta = math.sqrt(_PAPER_K * log / (items * dimension))
@@ -215,7 +219,8 @@ def plan_paper(
     variance = (v * (2 * half_width) ** 2 + sigma**2) / half
     tau = UnaryChannel(epsilon, ones=3).tau
     # a vote that is always cast against one that never is: 2 n1 bits that differ by tau n1
-    failure = min(1.0, (n_bins - 1) * float(ndtr(-tau * math.sqrt(2 * half / (1 - tau**2)))))
+    lead = tau * math.sqrt(2 * half / (1 - tau**2)) if tau < 1 else math.inf
+    failure = min(1.0, (n_bins - 1) * float(ndtr(-lead)))
     risk = variance + failure * half_range**2
     return Plan(n_bins, 0.5, half_width, variance, failure, risk, items)
 

@@ -34,9 +34,10 @@ def scalar_noise(kind: str, epsilon: float, u: float = 0.0) -> float:
     (3 (t - 1)^2) with t = e^(epsilon / 2).
     """
     if kind == "laplace":
-        return 8 / epsilon**2
+        return 8 / epsilon / epsilon
     if kind == "onebit":
-        return 1 / math.tanh(epsilon / 2) ** 2 - u**2
+        coth = 1 / math.tanh(epsilon / 2)
+        return coth * coth - u**2
     if kind == "piecewise":
         t = math.expm1(epsilon / 2) if epsilon < 1400 else math.inf
         return u**2 / t + (1 + 4 / t) / (3 * t) if t < 1e150 else 0.0
@@ -85,7 +86,8 @@ def naive_mse(
     """
     if geometry == "l2":
         # the norm of a report is constant: its spread holds that of the items
-        return float((scale * sphere_length(dimension, epsilon)) ** 2 / n_reports)
+        length = scale * sphere_length(dimension, epsilon)
+        return float(length * length / n_reports)
     one = scalar_noise(kind, epsilon)
     if kind != "onebit":
         one += item_variance  # a bit is as spread as it can be

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.cover_votes import user_points
+from clients.functionals import samples_of
 from clients.randomizers import unary_votes
 from clients.vote_kernels import add_votes
 from fedhist.aggregate import vote_totals
@@ -23,7 +24,7 @@ from fedhist.bits import BitTally, count_bits, n_words, tail_is_clear
 from fedhist.channels import UnaryChannel
 from fedhist.cohort import Cohort
 from fedhist.covers import Cover
-from fedhist.errors import PopulationError, WireError
+from fedhist.errors import WireError
 from fedhist.privacy import Release, Trust, check_budget, pure
 from fedhist.query import CHUNK, Bounds, Query, Report, Summary
 from fedhist.registry import register_query
@@ -145,9 +146,4 @@ def count_cells(cover: Cover, users: Users) -> Integers:
 
 def mean_points(cover: Cover, users: Users) -> Floats:
     """Average every user's samples, (n, dimension); PopulationError for another dimension."""
-    samples = users.reals
-    if samples.values.shape[1] != cover.dimension:
-        raise PopulationError(
-            f"this needs samples of dimension {cover.dimension}, got {samples.values.shape[1]}"
-        )
-    return user_points(samples)
+    return user_points(samples_of(users, cover.dimension))

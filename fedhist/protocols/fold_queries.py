@@ -229,6 +229,7 @@ class ClippedMean(Query):
             raise ValueError(f"centres must be finite, got {c[~np.isfinite(c)][0]}")
         if not 0 < self.half_width < math.inf:
             raise ValueError(f"half_width must be positive and finite, got {self.half_width}")
+        _ = self.channel
 
     @property
     def channel(self) -> ScalarChannel:
@@ -266,7 +267,8 @@ class ClippedMean(Query):
 
     def _positions(self, users: Users, fold: Integers) -> Floats:
         x = self.functional.scalars(users, fold)
-        return np.asarray((x - self.centres[fold]) / self.half_width)
+        with np.errstate(over="ignore"):  # whose record overflows in a strange interval is private
+            return np.asarray((x - self.centres[fold]) / self.half_width)
 
     # -- server half
 

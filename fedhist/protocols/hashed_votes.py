@@ -16,18 +16,18 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from clients.functionals import samples_of
 from clients.hashed_votes import vote_sets
 from clients.randomizers import randomize
 from fedhist.channels import ScalarChannel, scalar_channel
 from fedhist.cohort import Cohort
-from fedhist.errors import PopulationError
 from fedhist.privacy import Release, Trust, check_budget, check_scale, pure
 from fedhist.protocols.fold_queries import only_array
 from fedhist.query import Bounds, Query, Report, Summary
 from fedhist.registry import register_query
 from fedhist.sign_hashes import SignHash, sign_hash
 from fedhist.streams import SeededStreams, Streams
-from fedhist.users import Samples, Users
+from fedhist.users import Users
 
 Floats = NDArray[np.float64]
 
@@ -107,7 +107,7 @@ class HashedVotes(Query):
             raise ValueError(f"hash_salt must lie in [0, 2^63), got {self.hash_salt}")
         if self.max_items < 0:
             raise ValueError(f"max_items must not be negative, got {self.max_items}")
-        _ = self.signs
+        _ = self.signs, self.channel
 
     @property
     def channel(self) -> ScalarChannel:
@@ -134,7 +134,7 @@ class HashedVotes(Query):
     def answer(self, users: Users, rng: Streams) -> Report:
         """Vote, hash, randomize."""
         indptr, columns = vote_sets(
-            table(users, self.dimension),
+            samples_of(users, self.dimension),
             float(self.radius),
             float(self.threshold),
             self.max_votes,
@@ -147,7 +147,8 @@ class HashedVotes(Query):
         """Turn sums of signs into what the channel takes: (n,) float64 in [-1, 1]."""
         if self.vote == "sign":
             return np.sign(sums).astype(np.float64)
-        return np.clip(sums / self.reach, -1.0, 1.0)
+        with np.errstate(over="ignore"):  # of a reach near 0: which users it warns of is private
+            return np.clip(sums / self.reach, -1.0, 1.0)
 
     def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
         """Fold answers drawn from ``rng``: given the public signs there is no shorter exact law."""
@@ -182,13 +183,3 @@ class HashedVotes(Query):
 def vote_channel(vote: str, epsilon: float) -> ScalarChannel:
     """Return the channel of a vote: of one bit for signs."""
     return scalar_channel("onebit" if vote == "sign" else "laplace", epsilon)
-
-
-def table(users: Users, dimension: int) -> Samples:
-    """Return the users' samples; PopulationError unless they have this dimension."""
-    samples = users.reals
-    if samples.values.shape[1] != dimension:
-        raise PopulationError(
-            f"this needs samples of dimension {dimension}, got {samples.values.shape[1]}"
-        )
-    return samples

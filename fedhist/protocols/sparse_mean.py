@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from clients.functionals import samples_of
 from clients.hashed_votes import vote_sets
 from fedhist.keys import Keys, user_ids
 from fedhist.protocol import ErrorBound, Estimate, Script
-from fedhist.protocols.hashed_votes import HashedVotes, table
+from fedhist.protocols.hashed_votes import HashedVotes
 from fedhist.protocols.localize_refine import FoldEstimates, localize_and_refine
 from fedhist.protocols.sparse_plan import VOTE_SHARE, SparsePlan
 from fedhist.query import Array, Query, Summary
@@ -193,7 +194,7 @@ class SparseMean(SparsePlan):
         if not self.selects:
             return self.dimension * self.plan_of(self.dimension).risk
         q, law = self.vote_query, self.law
-        samples = table(users, self.dimension)
+        samples = samples_of(users, self.dimension)
         indptr, columns = vote_sets(samples, q.radius, q.threshold, q.max_votes, q.max_items)
         sizes = np.diff(indptr)
         gains = np.array([law.gain(k) for k in range(int(sizes.max(initial=0)) + 1)])

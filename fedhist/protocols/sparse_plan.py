@@ -86,7 +86,8 @@ class SparsePlan(FoldMean):
         if not self.selects:
             return "select"
         if self.mode == "paper":
-            few = self.n_users * self.epsilon**2 < self.dimension * math.log(self.dimension)
+            strength = self.n_users * (self.epsilon * self.epsilon)
+            few = strength < self.dimension * math.log(self.dimension)
             return "select" if few else "threshold"
         return self.predicted.best
 

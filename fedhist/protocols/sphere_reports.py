@@ -9,10 +9,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from clients.functionals import samples_of
 from clients.item_records import ItemStreams, draw_one
 from clients.sphere import ball_means, duchi_l2, duchi_sums
 from fedhist.cohort import Cohort
-from fedhist.errors import PopulationError, WireError
+from fedhist.errors import WireError
 from fedhist.privacy import Release, Trust, pure
 from fedhist.protocols.scalar_reports import MOST_ITEMS, ItemLevel
 from fedhist.query import Array, Bounds, Query, Report, Summary
@@ -51,15 +52,6 @@ class _Sphere(Query):
         """Add up reports from fresh streams: a sum of such vectors has no shorter exact law."""
         key = int(rng.integers(1 << 62))
         return self.answer_folded(users, lambda chunk: SeededStreams(chunk.ids, key, "aggregate"))
-
-    def samples(self, users: Users) -> Samples:
-        """Return the users' samples; PopulationError unless they have the right dimension."""
-        samples = users.reals
-        if samples.values.shape[1] != self.dimension:
-            raise PopulationError(
-                f"this needs samples of dimension {self.dimension}, got {samples.values.shape[1]}"
-            )
-        return samples
 
     def rows_of(self, report: Report, *names: str) -> NDArray[np.float64]:
         """Return the reported vectors; WireError unless the arrays are these and finite."""
@@ -100,10 +92,9 @@ class SphereReports(_Sphere):
 
     def answer(self, users: Users, rng: Streams) -> Report:
         """Report; the zero vector stands for a record that cannot be used."""
-        self.samples(users)
         if self.one_sample:
             users = draw_one(users, rng.substream("one-sample").words(1)[:, 0])
-        x = ball_means(users.reals, self.radius)
+        x = ball_means(samples_of(users, self.dimension), self.radius)
         return Report(users.ids, {"reports": duchi_l2(x, self.channel, rng)})
 
     def fold(self, report: Report) -> Summary:
@@ -145,7 +136,7 @@ class ItemSpheres(ItemLevel, _Sphere):
 
     def answer(self, users: Users, rng: Streams) -> Report:
         """Report every sample and add up."""
-        samples = self.samples(users)
+        samples = samples_of(users, self.dimension)
         alone = Samples(np.arange(len(samples.values) + 1), samples.values)
         x = ball_means(alone, self.radius)
         sums = duchi_sums(x, samples.indptr, self.channel, ItemStreams(rng, samples.indptr))
