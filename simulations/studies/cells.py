@@ -104,11 +104,7 @@ class Cell:
         PopulationError
             If a file that the cell names does not exist.
         """
-        tables = self.to_dict()
-        tables["population"] = population_identity(self.population)
-        if "plugins" in tables["run"]:
-            tables["run"]["plugins"] = sorted(file_digest(p) for p in tables["run"]["plugins"])
-        return hashlib.blake2b(canonical(tables).encode(), digest_size=16).hexdigest()
+        return _key_now(self)
 
     @property
     def config(self) -> Config:
@@ -161,6 +157,8 @@ class Record:
     parameters : mapping
         The protocol's fields, as resolved.
     not_private, warnings : tuple of str
+    reads : tuple of str
+        Of ``not_private``, what the protocol's own settings took from the data: a reference.
     public : mapping of str to float
     versions : mapping of str to str
     cell : mapping
@@ -202,6 +200,7 @@ class Record:
     population: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     not_private: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     public: Mapping[str, float] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -216,7 +215,8 @@ class Record:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Read :meth:`to_json`; missing keys take their defaults, unknown ones go to ``more``."""
-        body = numbers(json.loads(text))
+        texts = {f.name for f in fields(cls) if f.type == "str"}
+        body = {k: v if k in texts else numbers(v) for k, v in json.loads(text).items()}
         known = {f.name for f in fields(cls)} - {"more"}
         given: dict[str, Any] = {
             k: tuple(v) if isinstance(v, list) else v for k, v in body.items() if k in known
@@ -242,9 +242,21 @@ def run_cell(cell: Cell) -> Record:
             if prepared.loaded is None:
                 raise ValueError("the population is remote: a cell needs its users here")
             known |= _promises(prepared, prepared.loaded)
-            return Record(**known, **_measure(prepared, prepared.loaded.users))
+            found = Record(**known, **_measure(prepared, prepared.loaded.users))
+        if _key_now(cell) != cell.key:
+            raise ValueError("a file that the cell names has changed since the study began")
+        return found
     except Exception as e:
         return Record(**known, status=ERROR, reason=f"{type(e).__name__}: {e}")
+
+
+def _key_now(cell: Cell) -> str:
+    """Digest a cell's tables with the files as they are now; a cell keeps its first key."""
+    tables = cell.to_dict()
+    tables["population"] = population_identity(cell.population)
+    if "plugins" in tables["run"]:
+        tables["run"]["plugins"] = sorted(file_digest(p) for p in tables["run"]["plugins"])
+    return hashlib.blake2b(canonical(tables).encode(), digest_size=16).hexdigest()
 
 
 def prepare_cell(cell: Cell) -> Prepared:
@@ -288,6 +300,7 @@ def _promises(prepared: Prepared, loaded: Loaded) -> dict[str, Any]:
         "population": loaded.title,
         "parameters": protocol_fields(protocol),
         "not_private": prepared.not_private,
+        "reads": tuple(n for n in prepared.not_private if n not in loaded.not_private),
     }
 
 

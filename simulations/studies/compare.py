@@ -60,10 +60,10 @@ class Row:
     def half_width(self) -> float | None:
         """Half of Student's interval around the mean loss; None for a single run.
 
-        It speaks of other seeds on the same users.
+        None too where a loss is not finite. It speaks of other seeds on the same users.
         """
         n = len(self.losses)
-        if n < 2:
+        if n < 2 or not all(map(math.isfinite, self.losses)):
             return None
         spread = float(np.std(self.losses, ddof=1)) / math.sqrt(n)
         return float(stats.t.ppf((1 + LEVEL) / 2, n - 1)) * spread

@@ -32,11 +32,11 @@ def print_comparison(console: Console, found: Compared) -> None:
     console.print("\nguarantees", style="bold")
     for row in found.rows:
         _line(console, f"{row.label}: {_promise(row)}", "  ")
-    notes = _notes(found)
-    if notes:
-        console.print("\nNOT PRIVATE in these runs", style="bold")
-        for note in notes:
-            _line(console, note, "  ")
+    noise, clients = c.run.noise, c.run.clients
+    _line(console, f"noise: {noise}; clients: {clients}; {_composed(found)}", "  ")
+    console.print("\nNOT PRIVATE in these runs", style="bold")
+    for note in ["errors, theory and times: computed from the users' data", *_notes(found)]:
+        _line(console, note, "  ")
     troubles = _troubles(found)
     if troubles:
         console.print("\nruns without a result", style="bold")
@@ -141,6 +141,16 @@ def _promise(row: Row) -> str:
     if first.claimed:
         text += f"; its paper claims {first.claimed}"
     return "; ".join([text, *(f for f in row.flags if f not in text)])
+
+
+def _composed(found: Compared) -> str:
+    """Say by which composition the budgets were spent."""
+    of: dict[str, list[str]] = {}
+    for row in found.rows:
+        for how in dict.fromkeys(r.composed for r in row.records if r.composed):
+            of.setdefault(how, []).append(row.label)
+    told = [how if len(of) == 1 else f"{how} ({', '.join(labels)})" for how, labels in of.items()]
+    return f"composed by: {'; '.join(told) or 'nothing was spent'}"
 
 
 def _notes(found: Compared) -> list[str]:

@@ -105,10 +105,9 @@ def _statistics(truth: Truth, users: Users) -> list[tuple[Array, Array, int, flo
     """
     if users.samples is not None:
         rows = mean_rows(users.samples, math.inf)
-        rows = rows[rows.any(axis=1)]
-        if not len(rows):
-            return []
-        return [(rows.mean(axis=0), np.square(rows).mean(axis=0), len(rows), 1.0)]
+        # who has samples counts, also with a mean of 0; or only who has usable ones
+        kept = (rows[np.diff(users.samples.indptr) > 0], rows[rows.any(axis=1)])
+        return [(r.mean(axis=0), np.square(r).mean(axis=0), len(r), 1.0) for r in kept if len(r)]
     if truth.keys is None:
         return []
     items, d = users.counts, len(truth.keys)

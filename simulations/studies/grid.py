@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from importlib import resources
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -129,7 +129,8 @@ def load_sweep(source: str | Path, overrides: Iterable[str] = ()) -> Sweep:
         found = {"protocol": protocol, "population": tables["population"], "run": run}
         named = str(setting.get("protocol.name", label))
         cell = Cell(**with_values(found, setting), label=named)
-        cells.setdefault(cell.key, cell)
+        if cells.setdefault(cell.key, cell).label != named:
+            raise ValueError(f"{cells[cell.key].label!r} and {named!r} are the same cells")
     _check_populations(cells.values())
     return Sweep(name, base.run, _by_population(cells.values()))
 
@@ -252,7 +253,7 @@ def _check_populations(cells: Iterable[Cell]) -> None:
 
 
 def _check_protocols(variants: Sequence[tuple[str, Setting]], settings: Sequence[Setting]) -> None:
-    """Refuse keys that a protocol does not know, before anything is run.
+    """Refuse keys that a protocol does not know or misses, before anything is run.
 
     Keys that :meth:`Protocol.resolve` replaces are not among the parameters, so a configuration is
     resolved on the protocol's own example; what only the population can say is left to the cells.
@@ -276,6 +277,13 @@ def _check_protocol(name: str, given: Setting) -> None:
         if key in resolved and key not in parameters(cls):
             hint = nearest(key, parameters(cls))
             raise ValueError(f"unknown parameter of {name} {key!r}{hint}")
+    for key in _without_default(cls):
+        if key not in resolved:
+            raise ValueError(f"{name} needs {key}: give protocol.{key} or an axis of it")
+
+
+def _without_default(cls: type) -> list[str]:
+    return [f.name for f in fields(cls) if f.init and f.default is f.default_factory is MISSING]
 
 
 def _by_population(cells: Iterable[Cell]) -> tuple[Cell, ...]:

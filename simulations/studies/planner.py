@@ -44,6 +44,10 @@ RANGE: dict[Unknown, tuple[float, float]] = {
 """Where to search if every value is cheap."""
 
 
+MOST_LOG = math.log(1e15)
+"""Logarithm of the largest value that an extrapolation names."""
+
+
 @dataclass(frozen=True)
 class Answer:
     """What a plan found for one protocol.
@@ -239,7 +243,8 @@ def _unreached(oracle: Oracle, found: Answer, walked: list[Point]) -> Answer:
         slope = math.log(b.error / a.error) / math.log(b.x / a.x) if a.error and b.error else 0.0
         beyond = None
         if slope < -0.1 and b.x < RANGE[found.unknown][1]:
-            beyond = b.x * (found.target / b.error) ** (1 / slope)
+            log_beyond = math.log(b.x) + math.log(found.target / b.error) / slope
+            beyond = math.exp(log_beyond) if log_beyond < MOST_LOG else None
         elif abs(slope) <= 0.1:
             notes.append(f"the prediction hardly falls any more: {b.error:.4g} at {b.x:,.4g}")
         elif slope > 0.1:

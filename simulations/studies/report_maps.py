@@ -53,7 +53,8 @@ class Winner:
 def winner(points: Sequence[Point]) -> Winner | None:
     """Rank the points of one setting; None where none can win.
 
-    Whoever refused or failed in some run cannot win, and neither can a reference without privacy.
+    Whoever refused or failed in some run cannot win, and neither can a reference: one without
+    privacy for a user, or with settings that read the data.
     """
     able = [p for p in points if p.complete and p.private and p.loss is not None]
     able.sort(key=lambda p: (p.loss or 0.0, p.series))
@@ -123,7 +124,8 @@ def _map(view: View, x: str, y: str, slices: Sequence[Mapping[str, Any]]) -> lis
     caption = (
         "Each cell names the mechanism of least mean error, and the factor by which the next one's "
         "error is larger; ≈ where the 95 % intervals do not tell the two apart. Whoever refused or "
-        "failed in some run cannot win; a mechanism that is not private per user cannot either."
+        "failed in some run cannot win; what is not private per user, or was set by looking at "
+        "the data, cannot either."
     )
     horizontal = {"type": "category", "title": {"text": in_plot(title_of(x))}}
     vertical = {"type": "category", "title": {"text": in_plot(title_of(y))}}

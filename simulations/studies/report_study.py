@@ -80,14 +80,15 @@ class Point:
 
     @property
     def complete(self) -> bool:
-        """Whether every run ended with an estimate."""
-        return set(self.group.statuses) == {"ok"} and self.loss is not None
+        """Whether every run ended with an estimate at a finite distance from the truth."""
+        ended = set(self.group.statuses) == {"ok"} and self.loss is not None
+        return ended and math.isfinite(self.loss or 0.0)
 
     @property
     def private(self) -> bool:
-        """Whether every run has a finite epsilon for a user's whole record."""
+        """Whether every run has a finite epsilon for a user's record, and no setting read it."""
         return all(
-            r.unit == "user" and r.epsilon is not None and math.isfinite(r.epsilon)
+            r.unit == "user" and r.epsilon is not None and math.isfinite(r.epsilon) and not r.reads
             for r in self.group.records
         )
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import fedhist
 from simulations.studies.page import Block, Facts, Items, Page, Picture, Section, Table, Text
+from simulations.studies.plain import canonical
 from simulations.studies.report_data import Study
 from simulations.studies.report_maps import winner_maps
 from simulations.studies.report_plots import MOST_SETTINGS, axis_name, error_plot, ranking_plot
@@ -46,7 +47,7 @@ def study_page(found: Study) -> Page:
         plots = [*plots, Picture(found.figure, "Static figure")]
     sections = (
         Section("Overview", blocks),
-        Section("Which mechanism wins", (*_adjacencies(found), *maps) if maps else ()),
+        Section("Which mechanism wins", (*_promises(found, view), *maps) if maps else ()),
         Section("Errors", tuple(plots)),
         Section("Results", (_points(view, found.loss),)),
         Section("Privacy ledger", guarantee_table(found.records)),
@@ -88,14 +89,22 @@ def _axes(view: View) -> tuple[tuple[str, str], ...]:
     return (("Mechanisms", "; ".join(view.series)), *rows)
 
 
-def _adjacencies(found: Study) -> tuple[Block, ...]:
-    """Warn where a map sets different promises against each other."""
+def _promises(found: Study, view: View) -> tuple[Block, ...]:
+    """Warn where a map sets different promises or budgets against each other."""
     kinds = sorted({f"{r.trust} trust, {r.adjacency}" for r in found.records if r.adjacency})
-    if len(kinds) < 2:
-        return ()
-    return (
-        Text(f"The guarantees differ ({'; '.join(kinds)}): a win may be the weaker promise's."),
-    )
+    budgets: dict[str, set[float]] = {}
+    for p in view.points:
+        if p.private:
+            spent = {r.epsilon for r in p.group.records if r.epsilon is not None}
+            budgets.setdefault(canonical(p.at), set()).update(spent)
+    lines = []
+    if len(kinds) > 1:
+        lines.append(
+            f"The guarantees differ ({'; '.join(kinds)}): a win may be the weaker promise's."
+        )
+    if any(len(b) > 1 for b in budgets.values()):
+        lines.append("The budgets differ at one setting: a win may be the larger epsilon's.")
+    return tuple(map(Text, lines))
 
 
 def _left_out(found: Study) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from fedhist.privacy import Adjacency, Trust
 from simulations.output import NOT_PRIVATE
 from simulations.studies.cells import Record
 from simulations.studies.page import Block, Facts, Items, Table, Text
-from simulations.studies.summary import shown
+from simulations.studies.summary import shown, span
 
 TRUST: Mapping[str, str] = {
     Trust.CENTRAL.value: (
@@ -129,12 +129,12 @@ def guarantee_table(records: Sequence[Record]) -> tuple[Block, ...]:
             continue
         row = (
             label,
-            _range([r.epsilon for r in own]),
-            _range([r.delta for r in own]),
+            span([r.epsilon for r in own]),
+            span([r.delta for r in own]),
             unit,
             trust,
             adjacency,
-            _range([r.spent_epsilon for r in own]),
+            span([r.spent_epsilon for r in own]),
             composed or "nothing was spent",
             noise,
             claimed,
@@ -177,15 +177,6 @@ def split_table(records: Sequence[Record]) -> tuple[Block, ...]:
             folded="How each budget is split over the releases",
         ),
     )
-
-
-def _range(values: Sequence[float | None]) -> str:
-    found = sorted({v for v in values if v is not None})
-    if not found:
-        return "-"
-    if len(found) <= 4:
-        return ", ".join(f"{v:.4g}" for v in found)
-    return f"{found[0]:.4g} to {found[-1]:.4g}"
 
 
 def not_private_of_run(config: Mapping[str, Any], metrics: Mapping[str, Any]) -> tuple[Block, ...]:

@@ -75,6 +75,9 @@ class Store:
             raise ValueError(f"{path} cannot be opened: {e}") from None
         try:
             self._open()
+        except sqlite3.OperationalError as e:
+            self._db.close()
+            raise ValueError(f"{path} cannot be opened: {e}") from None
         except sqlite3.DatabaseError as e:
             self._db.close()
             raise ValueError(f"{path} is not a file of fedhist results: {e}") from None
@@ -252,4 +255,4 @@ def _series(name: str, values: list[Any]) -> pl.Series:
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else f"{value:g}" if type(value) is float else str(value)
+    return str(value)

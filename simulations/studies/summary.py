@@ -63,7 +63,7 @@ class Group:
 
     @property
     def standard_error(self) -> float | None:
-        """Standard error of the mean; None for a single run.
+        """Standard error of the mean; None for a single run, and where a loss is not finite.
 
         Runs on the same users are not independent of each other where several populations were
         drawn: the populations' means are averaged then.
@@ -75,7 +75,7 @@ class Group:
                 by_population.setdefault(seed, []).append(r.loss)
         found = list(by_population.values()) or [[]]
         values = [float(np.mean(v)) for v in found] if len(found) > 1 else found[0]
-        if len(values) < 2:
+        if len(values) < 2 or not all(map(math.isfinite, values)):
             return None
         return float(np.std(values, ddof=1) / math.sqrt(len(values)))
 
@@ -138,13 +138,15 @@ def _order(value: Any) -> tuple[int, float, str]:
 OPERATORS = {
     "=": operator.eq,
     "==": operator.eq,
-    "!=": operator.ne,
     "<": operator.lt,
     "<=": operator.le,
     ">": operator.gt,
     ">=": operator.ge,
 }
-_TEST = re.compile(r"\s*([\w.\-]+)\s*(==|!=|<=|>=|=|<|>)\s*(.*?)\s*")
+_SIGN = "==|!=|<=|>=|=|<|>"
+_TEST = re.compile(rf"\s*([\w.\- ]*[\w.\-])\s*({_SIGN})\s*(.*?)\s*")
+_AND = re.compile(rf"\s+and\s+(?=[\w.\-]+(?: [\w.\-]+)?\s*(?:{_SIGN}))", re.IGNORECASE)
+"""What joins two tests; the word may also stand within a value."""
 
 
 def select(frame: pl.DataFrame, tests: Iterable[str]) -> pl.DataFrame:
@@ -162,9 +164,15 @@ def select(frame: pl.DataFrame, tests: Iterable[str]) -> pl.DataFrame:
     ------
     ValueError
         For what is not a test, unknown columns, and text where a column holds numbers.
+
+    Notes
+    -----
+    A column of numbers and words ("protocol.clip" where one is "best") is compared with a number
+    as numbers: a word is neither equal to it nor larger nor smaller. "!=" keeps what "=" does not,
+    also the rows that have no value.
     """
     for test in tests:
-        for part in re.split(r"\s+and\s+", test.strip(), flags=re.IGNORECASE):
+        for part in _AND.split(test.strip()):
             frame = frame.filter(_expression(frame, part))
     return frame
 
@@ -186,8 +194,21 @@ def _expression(frame: pl.DataFrame, test: str) -> pl.Expr:
         if value not in ("true", "false"):
             raise ValueError(f"{name} is true or false, got {text!r}")
         value = value == "true"
+    elif _is_number(text):
+        # as text, "320" comes before "80" and "80.0" is not "80"
+        column, value = column.cast(pl.Float64, strict=False), float(text)
+    if sign == "!=":
+        return ~(column == pl.lit(value)).fill_null(False)
     result: pl.Expr = OPERATORS[sign](column, pl.lit(value))
     return result
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _column(frame: pl.DataFrame, name: str) -> str:
@@ -235,6 +256,53 @@ def print_summary(console: Console, records: Sequence[Record]) -> None:
     reasons = Counter(f"{r.status}: {r.reason}" for r in records if r.reason)
     for reason, count in reasons.most_common(3):
         console.print(f"{count} x {reason}", markup=False, soft_wrap=True)
+    for line in promises(records):
+        console.print(line, markup=False)
+
+
+def promises(records: Sequence[Record]) -> list[str]:
+    """State what runs guarantee, how it was spent, and what was not private: a line for each."""
+    of: dict[str, list[Record]] = {}
+    for r in records:
+        if r.guarantee:
+            level = "" if r.unit == "user" else " (NOT user-level)"
+            kind = f"per {r.unit}{level}, {r.trust} trust, {r.adjacency}"
+            of.setdefault(kind + (f", {r.composed}" if r.composed else ""), []).append(r)
+    lines = []
+    for kind, own in of.items():
+        labels = ", ".join(dict.fromkeys(r.label for r in own))
+        epsilon = span([r.epsilon for r in own])
+        lines.append(
+            f"{labels}: epsilon = {epsilon}, delta = {span([r.delta for r in own])} {kind}"
+        )
+    if of:
+        runs = [r for r in records if r.guarantee]
+        noise, clients = (
+            ", ".join(sorted({getattr(r, name) for r in runs})) for name in ("noise", "clients")
+        )
+        lines.append(f"noise: {noise}; clients: {clients}")
+        seen = dict.fromkeys(note for r in runs for note in r.not_private)
+        lines.append("NOT PRIVATE: losses, predictions and times" + _more_of(list(seen)))
+    return lines
+
+
+def _more_of(notes: Sequence[str]) -> str:
+    told = "".join(f"; {note}" for note in notes[:3])
+    return told + (f"; and {len(notes) - 3} more" if len(notes) > 3 else "")
+
+
+def span(values: Sequence[float | None]) -> str:
+    """Write a few numbers, or the ends of many.
+
+    >>> span([2.0, 0.5, 1.0, 0.5]), span([1, 2, 3, 4, 5]), span([None])
+    ('0.5, 1, 2', '1 to 5', '-')
+    """
+    found = sorted({v for v in values if v is not None})
+    if not found:
+        return MISSING
+    if len(found) <= 4:
+        return ", ".join(f"{v:.4g}" for v in found)
+    return f"{found[0]:.4g} to {found[-1]:.4g}"
 
 
 def _short(name: str, names: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -59,6 +60,8 @@ def run_cells(
     ------
     ValueError
         If another process writes to the file.
+    OSError
+        If a record cannot be written; those before it are kept.
     """
     cells = list({c.key: c for c in cells}.values())
     with writing(path), Store(path) as store:
@@ -67,12 +70,19 @@ def run_cells(
         done = len(cells) - len(left)
         for record in chain([None], run_all(left, workers, address)):
             if record is not None:
-                store.put(record)
+                _put(store, record)
                 done += 1
             if progress is not None:
                 progress(done, len(cells))
         after = store.statuses()
         return Counter(after[c.key] for c in cells)
+
+
+def _put(store: Store, record: Record) -> None:
+    try:
+        store.put(record)
+    except sqlite3.OperationalError as e:  # locked by another program, or the disk is full
+        raise OSError(f"{store.path} cannot be written to: {e}; what it has is kept") from None
 
 
 def _is_left(status: str | None, retry: bool) -> bool:

@@ -103,6 +103,29 @@ def test_files_are_known_by_their_contents(tmp_path: Path) -> None:
     assert Cell(HISTOGRAM, changed, {"seed": 1}).key != keys[0]
 
 
+def test_a_file_that_changes_under_a_study(tmp_path: Path) -> None:
+    """A record under the old contents' key would be taken for theirs by the next sweep."""
+    path = tmp_path / "a.csv"
+    path.write_text("user,item\n" + "ann,tea\nbob,tea\nbob,rye\n")
+    population = {"kind": "events", "path": str(path), "top": 2, "user": "user", "item": "item"}
+    one, two = (Cell(HISTOGRAM, population, {"seed": s}) for s in (1, 2))
+    assert one.key != two.key
+    assert run_cell(one).status == "ok"
+    path.write_text("user,item\n" + "ann,tea\nbob,tea\nbob,rye\ncid,tea\n")
+    late = run_cell(two)
+    assert (late.key, late.status) == (two.key, "error")
+    assert "has changed since the study began" in late.reason
+    assert run_cell(Cell(HISTOGRAM, population, {"seed": 2})).status == "ok"
+
+
+def test_texts_that_look_like_numbers() -> None:
+    """A row for clip = inf may well be called "inf"."""
+    one = Record("k", label="inf", reason="nan", loss=math.inf, cell=cell().to_dict())
+    again = Record.from_json(one.to_json())
+    assert again == one
+    assert again.tables.label == "inf"
+
+
 def test_a_record_says_what_a_run_says() -> None:
     one = cell(run={"nodes": 3})
     loaded = Zipf(**{k: v for k, v in ZIPF.items() if k != "kind"}).load()

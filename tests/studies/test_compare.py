@@ -402,7 +402,7 @@ def test_built_in_comparisons_are_complete() -> None:
         ready = set_up(comparison)
         labels = {c.label for c in ready.contenders}
         assert labels >= {e.label for e in comparison.entries if e.named}
-        assert ready.sampling
+        assert ready.sampling or ready.loss == "ise"
 
 
 def command(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
@@ -447,3 +447,28 @@ def test_the_figure_of_errors_that_are_zero(tmp_path: Path) -> None:
     assert [(r.mean, r.rank) for r in found.rows] == [(0.0, None)]
     draw_comparison(found, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_means_that_are_zero_count() -> None:
+    """Half of the users have the mean 0: it is a mean like others."""
+    loaded = Uniform(n_users=6, samples_per_user=2, mean=0.0, spread=0.5, seed=1).load().users
+    values = np.array([1, -1] * 3 + [1, 1, 0, 1, -1, 0], dtype=float)[:, None]
+    users = replace(loaded, samples=replace(loaded.samples, values=values))
+    means = np.array([0, 0, 0, 1, 0.5, -0.5])
+    found = sampling_error(Truth(means[:3].mean(keepdims=True), None), users, "squared l2")
+    assert found is None  # another statistic
+    found = sampling_error(Truth(means.mean(keepdims=True), None), users, "squared l2")
+    assert found == pytest.approx(float(np.var(means, ddof=1)) / 6)
+
+
+def test_a_comparison_says_what_is_not_private(tmp_path: Path) -> None:
+    """Also where no setting read the data: who compares knows the truth."""
+    stream = io.StringIO()
+    rows = histograms(GAUSSIAN.format(60))
+    print_comparison(
+        Console(file=stream, width=80), compared(written(tmp_path, rows), "compare.seeds=2")
+    )
+    told = " ".join(stream.getvalue().split())
+    assert "noise: simulated; clients: per-user; composed by: " in told
+    assert "nothing was spent" not in told
+    assert "NOT PRIVATE in these runs errors, theory and times" in told

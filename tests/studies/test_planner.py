@@ -161,6 +161,14 @@ def test_a_slope_beyond_what_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.mark.parametrize("target", [1e-300, 5e-324])
+def test_a_target_that_no_number_reaches(target: float) -> None:
+    """No overflow, and no extrapolation to numbers that mean nothing."""
+    answer = plan(config(MEAN, GAUSSIAN), target)
+    assert answer.x is None
+    assert answer.beyond is None
+
+
 def test_users_are_made_when_looked_at() -> None:
     template = Template(config(MEAN, GAUSSIAN), "n_users", most_entries=64 * 30)
     loaded, lazy = template.lazy(template.at(30))

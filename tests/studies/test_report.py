@@ -449,12 +449,49 @@ def test_who_cannot_win() -> None:
     assert won(*good, *failing) == Winner("good", 2.0)
     assert won(*good, *(replace(r, epsilon=math.inf) for r in bad)) == Winner("good", 2.0)
     assert won(*good, *(replace(r, unit="item") for r in bad)) == Winner("good", 2.0)
+    for value in (math.nan, math.inf):
+        assert won(*good, *(replace(r, loss=value) for r in bad)) == Winner("good", 2.0)
+    looked = won(*good, *(replace(r, reads=("clip is the best one",)) for r in bad))
+    assert looked == Winner("good", 2.0)
     assert won(*failing) is None
     noisy = [record("bad", v, s) for s, v in enumerate((0.1, 1.9))]
     close = won(*good, *noisy)
     assert close is not None
     assert not close.told_apart
     assert str(close) == "bad ×2 ≈"
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_losses_that_are_not_finite(tmp_path: Path, value: float) -> None:
+    found = [
+        record(label, loss, s, mean_items=m, n_users=n)
+        for label, loss in (("a", 2.0), ("bad", value))
+        for s in (0, 1)
+        for m in (1, 4)
+        for n in (10, 20)
+    ]
+    text = page_of(store(tmp_path / "a.sqlite", found)).to_html()
+    plots = json.dumps(Reader(text).plots)
+    assert "NaN" not in plots
+    assert "Infinity" not in plots
+    assert "×inf" not in text
+    assert "×nan" not in text
+
+
+def test_a_map_of_several_budgets_says_so(tmp_path: Path) -> None:
+    def text(other: float) -> str:
+        found = [
+            record(label, 1.0, 0, epsilon=epsilon, mean_items=m, n_users=n)
+            for label, epsilon in (("a", 1.0), ("b", other))
+            for m in (1, 4)
+            for n in (10, 20)
+        ]
+        return page_of(store(tmp_path / f"{other:g}.sqlite", found)).to_html()
+
+    warning = "The budgets differ at one setting"
+    assert "Which mechanism wins" in text(1.0)
+    assert warning not in text(1.0)
+    assert warning in text(2.0)
 
 
 def test_keys_of_one_mechanism_are_no_axes() -> None:

@@ -183,6 +183,8 @@ def test_the_table() -> None:
     assert frame["new"].to_list() == [None, None, "[1]"]
     assert {"status", *COLUMNS} <= set(frame.columns)
     assert frame_of([]).is_empty()
+    fine = replace(ONE, cell={"protocol": {"clip": 1 / 3}})
+    assert frame_of([fine, other])["protocol.clip"].to_list() == [str(1 / 3), "best"]
 
 
 WRITER = """

@@ -7,11 +7,13 @@ import math
 import multiprocessing
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -292,6 +294,28 @@ def test_one_study_writes_at_a_time(cells: list[Cell], tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.lock"))
 
 
+def test_a_file_that_another_program_locks(
+    cells: list[Cell], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simulations.studies.store.WAIT", 0.05)
+    path = tmp_path / "a.sqlite"
+    run_cells(cells[:2], path, workers=0)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+
+        def lock(done: int, _: int) -> None:
+            if done == 4:
+                other.execute("BEGIN IMMEDIATE")
+
+        with pytest.raises(OSError, match="database is locked; what it has is kept"):
+            run_cells(cells, path, workers=0, progress=lock)
+        assert len(comparable(path)) == 4
+        with pytest.raises(ValueError, match="cannot be opened: database is locked"):
+            run_cells(cells, path, workers=0)
+        other.execute("ROLLBACK")
+    assert run_cells(cells, path, workers=0) == {"ok": 24}
+    assert runs(cells) == 25
+
+
 def test_interrupted_while_others_read(
     write: Write, tmp_path: Path, fedhist: Callable[..., tuple[int, str, str]]
 ) -> None:
@@ -490,3 +514,62 @@ def test_a_name_of_two_columns() -> None:
     frame = frame_of([replace(record(1.0, 1.0, 0), cell={"protocol": {"d": 1}, "run": {"d": 2}})])
     with pytest.raises(ValueError, match=r"'d' may be protocol\.d or run\.d"):
         select(frame, ["d = 1"])
+
+
+@pytest.mark.parametrize(
+    ("test", "clips"),
+    [
+        ("clip < 100", [20, 80]),
+        ("clip >= 100", [320]),
+        ("clip = 80.0", [80]),
+        ("clip != 80", [20, 320, "best", None]),
+        ("clip != best", [20, 80, 320, None]),
+        ("clip = best", ["best"]),
+        ("label = this and that and clip > 20", [80, 320]),
+        ("label = 'this and that' and clip > 20", [80, 320]),
+        ("key = x' OR 1=1 --", []),
+    ],
+)
+def test_filters_of_numbers_and_words(test: str, clips: list[Any]) -> None:
+    """As text, "320" would come before "80"; a value may hold the word "and"."""
+    found = [
+        Record(str(clip), label="this and that", cell={"protocol": {"clip": clip}})
+        for clip in (20, 80, 320, "best", None)
+    ]
+    kept = select(frame_of(found), [test])["key"].to_list()
+    assert kept == [str(clip) for clip in clips]
+
+
+def test_a_parameter_that_is_missing(write: Write) -> None:
+    """Every cell would be an error: the sweep is not begun."""
+    path = write("[sweep]\nseeds = 2\n")
+    path.write_text(path.read_text().replace("epsilon = 1.0\n", ""))
+    with pytest.raises(ValueError, match="test-noted needs epsilon: give protocol"):
+        load_sweep(path)
+    path.write_text(path.read_text().replace("seeds = 2", "protocol.epsilon = [1, 2]"))
+    assert len(load_sweep(path).cells) == 2
+
+
+def test_two_labels_for_the_same_cells(write: Write) -> None:
+    """One of them would have no runs."""
+    text = '[sweep]\nprotocols = [{ label = "a" }, { epsilon = 1, label = "b" }]\n'
+    with pytest.raises(ValueError, match="'a' and 'b' are the same cells"):
+        load_sweep(write(text))
+
+
+def test_a_summary_says_what_is_guaranteed(
+    write: Write, fedhist: Callable[..., tuple[int, str, str]]
+) -> None:
+    config = write('[sweep]\n"protocol.epsilon" = [0.5, 1, 2]\nprotocol.clip = [5, "best"]\n')
+    status, out, _ = fedhist("sweep", config, "--out", "a.sqlite")
+    told = " ".join(out.split())
+    assert status == 0
+    assert "test-noted: epsilon = 0.5, 1, 2, delta = 1e-06 per user, central trust" in told
+    assert "noise: simulated; clients: per-user NOT PRIVATE: losses, predictions and times" in told
+    assert "computed from the private data" in told
+    with Store("a.sqlite", create=False) as store:
+        (composed,) = {r.composed for r in store.records()}
+        assert {bool(r.reads) for r in store.records()} == {True, False}
+    assert composed in told
+    status, again, _ = fedhist("results", "a.sqlite")
+    assert " ".join(again.split()).startswith(told.partition(" 6 cells")[0])
