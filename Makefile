@@ -1,5 +1,6 @@
 # make run    sets everything up and runs the main job
 # make test   sets everything up; lint, format check, strict types, import contracts, pytest
+# make test-bank  sets everything up; the bank of broken mechanisms at full effort
 # make bench  sets everything up and prints the benchmarks
 # make test-browser  gets a browser if there is none, and looks at the report in it
 
@@ -11,7 +12,7 @@ TESTED := $(VENV)/.ready-test
 export RAY_USAGE_STATS_ENABLED := 0
 export FLWR_TELEMETRY_ENABLED := 0
 
-.PHONY: run test check pytest bench validate docs docs-check test-slow test-browser clean reproduce reproduce-quick
+.PHONY: run test check pytest bench validate docs docs-check test-slow test-browser clean reproduce reproduce-quick test-bank test-kills
 
 run: $(READY)
 	$(BIN)/fedhist run quickstart --out results/quickstart
@@ -25,7 +26,7 @@ check: $(TESTED)
 	$(BIN)/lint-imports
 
 pytest: $(TESTED)
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
 test-slow: $(TESTED)
 	$(BIN)/python -m pytest -m slow
@@ -38,6 +39,14 @@ test-browser: $(TESTED)
 	  || $(BIN)/python -m playwright install chromium \
 	  || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }
 	$(BIN)/python -m pytest -m browser
+
+# The auditor against every broken mechanism of the bank, and every correct one, at full effort.
+test-bank: $(TESTED)
+	$(BIN)/python -m pytest tests/bank -m "slow or not slow"
+
+# two hundred servers killed at random moments, and a table of what their restarts make of it
+test-kills: $(TESTED)
+	$(BIN)/python tests/faults/kill_campaign.py
 
 docs-check: $(TESTED)
 	$(BIN)/python -m pytest -m readme tests/test_readme.py

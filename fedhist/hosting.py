@@ -62,6 +62,8 @@ class ServerSetup:
         Seconds to wait for the nodes of a round.
     progress : callable or None
         Called with (round, replies so far, replies expected).
+    on_bad_reply : {"drop", "stop"}
+        What becomes of a node's reply with some users' reports that fail their checks.
     """
 
     session: Session
@@ -71,6 +73,7 @@ class ServerSetup:
     min_replies: int | None = None
     timeout: float = 3600.0
     progress: Callable[[int, int, int], None] | None = None
+    on_bad_reply: str = "drop"
 
 
 class Host(Protocol):

@@ -1,7 +1,8 @@
 """The journal: what a run has released so far, so that a restart repeats and never redraws.
 
 One file of JSON lines, mode 0600, each line forced to disk before its value is used. Exact
-central summaries are kept beside it only until everything drawn from them is journalled.
+central summaries are kept beside it only until everything drawn from them is journalled; what a
+killed process left of them is removed when the journal is opened again.
 """
 
 from __future__ import annotations
@@ -44,8 +45,10 @@ class Journal:
         self._lock: IO[str] | None = None
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            sync_folder(self._folder.parent)
             self._lock = _exclusive(self._folder / "lock")
             self._read(self._folder / "journal.jsonl")
+            self._sweep()
 
     def _read(self, file: Path) -> None:
         if not file.exists():
@@ -63,6 +66,21 @@ class Journal:
         if torn:  # a write that was cut off: its value was never used
             with file.open("r+b") as f:
                 f.truncate(len(raw) - len(torn))
+
+    def _sweep(self) -> None:
+        """Delete exact summaries that no replay reads: half written, not yet noted, or used up."""
+        if self._folder is None:
+            return
+        wanted = {
+            self._exact_file(line["index"])
+            for line in self._lines
+            if line["kind"] == "exact" and self.find("forgotten", line["index"]) is None
+        }
+        left = [f for f in self._folder.glob("exact-*") if f not in wanted]
+        for file in left:
+            file.unlink()
+        if left:
+            sync_folder(self._folder)
 
     def close(self) -> None:
         """Let another process have the folder; the run has ended."""
@@ -148,8 +166,9 @@ class Journal:
     def drop_exact(self, index: int) -> None:
         """Delete an exact summary that may still be needed: a replay asks for it again."""
         self._exact.pop(index, None)
-        if self._folder is not None:
-            self._exact_file(index).unlink(missing_ok=True)
+        if self._folder is not None and self._exact_file(index).exists():
+            self._exact_file(index).unlink()
+            sync_folder(self._folder)  # or a power cut brings it back
 
     def summary(self, index: int) -> Summary | None:
         """Return the summary of a round already answered, or None.

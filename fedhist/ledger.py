@@ -56,10 +56,15 @@ class Ledger:
     ----------
     limit : Guarantee or None
         A charge that would pass it is refused before it is written.
+
+    Attributes
+    ----------
+    noise : str
+        Grade of the noise that the charges pay for, "simulated" or "secure"; set by the Session.
     """
 
     def __init__(self, limit: Guarantee | None = None) -> None:
-        self.limit = limit
+        self.limit, self.noise = limit, ""
         self._entries: list[Entry] = []
 
     @property

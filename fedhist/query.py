@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,9 @@ from fedhist.mixing import Words
 from fedhist.privacy import EXACT, Release, Trust
 from fedhist.streams import SeededStreams, Streams
 from fedhist.users import Users
+
+if TYPE_CHECKING:
+    from fedhist.finite import FiniteChannel
 
 Array = NDArray[Any]
 CHUNK = 4096
@@ -264,6 +267,10 @@ class Query(ABC):
         only: real clients refuse both.
         """
         return False
+
+    def finite_channel(self) -> FiniteChannel | None:
+        """Return the exact law of a local answer, for every allowed input, if it is known."""
+        return None
 
     @abstractmethod
     def answer(self, users: Users, rng: Streams) -> Report:

@@ -51,6 +51,7 @@ class Session:
         self.estimate: Estimate | None = None
         self.round_index = -1
         self._curator = Curator(self.ledger, noise, self.journal)
+        self.ledger.noise = self._curator.grade
         self._script = protocol.rounds(self._curator)
         self._check_journal()
         self._step(None)
@@ -76,7 +77,7 @@ class Session:
         query = self.query
         if query is None:
             raise FedhistError("the run has ended; no query is pending")
-        query.check_summary(summary)
+        self._check(query, summary)
         if query.trust is Trust.LOCAL:
             self.journal.keep_local(self.round_index, summary)
         else:
@@ -90,6 +91,10 @@ class Session:
         if self.estimate is None:
             raise FedhistError(f"the script of {self.protocol.name} returned no estimate")
         return self.estimate
+
+    def _check(self, query: Query, summary: Summary) -> None:
+        """Raise WireError if no honest population of that size could have sent the summary."""
+        query.check_summary(summary)
 
     def _check_journal(self) -> None:
         """Refuse to go on with another protocol's journal, or another configuration's."""

@@ -18,7 +18,11 @@ def main(grid: Grid, context: Context) -> None:
     load_builtin()
     setup = current_host().server(context.run_config)
     strategy = SessionStrategy(
-        setup.session, setup.n_nodes, fold=setup.fold, min_replies=setup.min_replies
+        setup.session,
+        setup.n_nodes,
+        fold=setup.fold,
+        min_replies=setup.min_replies,
+        on_bad_reply=setup.on_bad_reply,
     )
     strategy.start(grid, ArrayRecord(), timeout=setup.timeout)
     if setup.session.estimate is not None:

@@ -11,8 +11,9 @@ from flwr.app import Message
 
 from fedhist.errors import MissingReplies, PopulationError, WireError
 from fedhist.mixing import Words
-from fedhist.query import Query, Summary
+from fedhist.query import Query, Report, Summary
 from fedhist.wire import answer_bytes, decode_answer
+from server.sift import sift, take_rows
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,8 @@ class Collected:
     bytes_received : int
         Size of the used answers.
     dropped : dict of str to int
-        Why other replies were not used. Depends on the nodes: NOT for a private report.
+        Why other replies were not used, and single users' reports ("..., users"). Depends on
+        the nodes: NOT for a private report.
     """
 
     summary: Summary
@@ -42,6 +44,7 @@ def collect(
     replies: Iterable[Message],
     expected: int,
     min_replies: int | None = None,
+    on_bad_reply: str = "drop",
 ) -> Collected:
     """Decode, check, fold and merge the replies of a round, in the order of node indices.
 
@@ -56,6 +59,10 @@ def collect(
         Nodes that were asked.
     min_replies : int, optional
         Fewest that must answer; all of them by default.
+    on_bad_reply : {"drop", "stop"}
+        "drop" leaves out the users whose unfolded reports fail their checks and keeps the others
+        of their node; "stop" refuses the node's reply. A folded summary that fails, or a reply in
+        which every report does, is refused in either case: the node has not answered.
 
     Raises
     ------
@@ -85,10 +92,9 @@ def collect(
                 query.check_summary(answer.body)
                 found[answer.node] = answer.body
             else:
-                query.check_cohort(answer.body.ids)
-                query.check(answer.body)
-                found[answer.node] = query.fold(answer.body)
-                seen.append(answer.body.ids)
+                report = _usable(query, answer.body, on_bad_reply, dropped)
+                found[answer.node] = query.fold(report)
+                seen.append(report.ids)
         except WireError as e:
             dropped[str(e)] += 1
         else:
@@ -102,6 +108,22 @@ def collect(
         _check_distinct(np.sort(np.concatenate(seen)))
     summary = Summary.merge(found[i] for i in sorted(found))
     return Collected(summary, len(found), size, dict(dropped))
+
+
+def _usable(query: Query, report: Report, on_bad_reply: str, dropped: Counter[str]) -> Report:
+    """Return the rows that pass their checks; WireError if none does, or if all of them must."""
+    try:
+        with np.errstate(over="ignore"):  # a square that overflows is larger than any bound
+            query.check_cohort(report.ids)
+            query.check(report)
+    except WireError:
+        good, reasons = sift(query, report)
+        if on_bad_reply == "stop" or not good.any():
+            raise
+        for reason, count in reasons.items():
+            dropped[f"{reason}, users"] += count
+        return take_rows(report, good)
+    return report
 
 
 def _check_distinct(ids: Words) -> None:

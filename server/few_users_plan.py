@@ -43,6 +43,7 @@ CLIP_RADII = 1.6
 """Radius of the large-n branch's clip, in typical distances r."""
 
 MOST_BINS = 1 << 20
+MOST_SCORES = 1 << 24  # of all coordinates' bins together, where noise is secure
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,13 @@ class FewUsersPlan:
     def padded(self) -> int:
         """D, the smallest power of two that is at least d."""
         return next_power_of_two(self.dimension)
+
+    @property
+    def secure(self) -> bool:
+        """Whether secure noise can serve it: nothing real is drawn, all scores fit in memory."""
+        if self.method != "large-n" or math.isinf(self.epsilon):
+            return math.isinf(self.epsilon)
+        return n_bins(self.radius, self.box, self.padded) * self.padded <= MOST_SCORES
 
 
 @dataclass(frozen=True)

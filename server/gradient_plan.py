@@ -137,8 +137,8 @@ class GradientPlan:
 
     @property
     def secure(self) -> bool:
-        """Whether secure noise can serve it: no real-valued Gaussian is drawn."""
-        return self.discrete or self.noiseless or self.oracle == "few-users"
+        """Whether secure noise can serve it: nothing real-valued is drawn."""
+        return self.discrete or self.noiseless
 
     @property
     def multiplier(self) -> float:

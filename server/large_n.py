@@ -66,6 +66,16 @@ class MedianBins(Sampler):
         d = len(self.bins)
         return Release(d * self.epsilon, 0.0, d * self.epsilon**2 / 8)
 
+    @property
+    def scores(self) -> Floats:
+        """Score of every bin: (D, n_bins), whole numbers in [-n, 0]. NOT PRIVATE."""
+        n = self.bins.shape[1]
+        places = self.bins + self.n_bins * np.arange(len(self.bins))[:, None]
+        inside = np.bincount(places.reshape(-1), minlength=len(self.bins) * self.n_bins)
+        reached = np.cumsum(inside.reshape(len(self.bins), self.n_bins), axis=1)
+        below = reached - inside.reshape(reached.shape)
+        return np.asarray(-np.maximum(below, n - reached), dtype=np.float64)
+
     def draw(self, rng: np.random.Generator) -> NDArray[np.int64]:
         """Draw one bin per coordinate, (D,) int64, by inverting the distribution function."""
         out = np.empty(len(self.bins), dtype=np.int64)
@@ -112,6 +122,19 @@ def median_bins(bins: Any, n_bins: Any, slope: Any, uniform: Any, out: Any) -> N
         out[j] = chosen
 
 
+def _draw_medians(server: Curator, bins: MedianBins, label: str) -> NDArray[np.int64]:
+    """Draw the medians: in doubles, or with secure noise one exact exponential mechanism each."""
+    if server.grade != "secure":
+        return server.sample(bins, label=f"{label}: medians")
+    return server.exponential_rows(
+        bins.scores,
+        sensitivity=1.0,
+        epsilon_each=bins.epsilon,
+        changed=len(bins.bins),
+        label=f"{label}: medians",
+    )
+
+
 def clip_to_grid(rows: Floats, radius: float) -> tuple[NDArray[np.int64], float]:
     """Scale rows into the l2 ball and round them towards zero to whole steps.
 
@@ -149,7 +172,7 @@ def release_large_n(
     # the bins are centred; rounding and norms beyond the box end in the outermost ones
     low = -count * width / 2
     places = np.clip(np.floor((turned.T - low) / width), 0, count - 1).astype(np.int32, order="C")
-    medians = server.sample(MedianBins(places, count, plan.part_epsilon), label=f"{label}: medians")
+    medians = _draw_medians(server, MedianBins(places, count, plan.part_epsilon), label)
     centre = low + (medians + 0.5) * width
     clip = CLIP_RADII * plan.radius
     whole, step = clip_to_grid(turned - centre, clip)

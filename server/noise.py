@@ -2,7 +2,7 @@
 
 ``SimulatedNoise`` draws from a seeded NumPy generator: fast, reproducible, and a float sampler,
 hence not formally differentially private in its low bits. ``SecureNoise`` draws from OpenDP's
-exact samplers with system entropy: integers only, no seed.
+exact samplers with system entropy: integers only, no seed, nothing drawn in floating point.
 
 References
 ----------
@@ -14,7 +14,6 @@ References
 from __future__ import annotations
 
 import math
-import secrets
 from typing import Any, ClassVar
 
 import numpy as np
@@ -151,12 +150,10 @@ class SecureNoise(NoiseSource):
         return int(possible[choose(scores[possible].tolist())])
 
     def generator(self) -> np.random.Generator:
-        """Return a generator with a key of 128 bits of system entropy, new for every call.
-
-        For samplers whose law is no noise on integers. They draw in doubles, so that probabilities
-        are right up to rounding (relative 2^-50), and must release values on a public grid.
-        """
-        return np.random.Generator(np.random.Philox(key=secrets.randbits(128)))
+        """Refuse: such a sampler draws in doubles, and its law holds only up to rounding."""
+        raise ValueError(
+            "secure noise has no exact sampler for this mechanism, which draws in floating point"
+        )
 
     @staticmethod
     def _integers(make: Any, metric: Any, shape: Shape, scale: float) -> NDArray[np.int64]:

@@ -35,6 +35,9 @@ class SessionStrategy(Strategy):
         Whether nodes fold their users' reports before they answer.
     min_replies : int, optional
         Fewest nodes that must answer; default: all.
+    on_bad_reply : {"drop", "stop"}
+        What becomes of a node's reply with some users' reports that fail their checks, see
+        :func:`server.collect.collect`.
     node_timeout : float
         Seconds to wait for the nodes to connect.
 
@@ -59,6 +62,7 @@ class SessionStrategy(Strategy):
         *,
         fold: bool = True,
         min_replies: int | None = None,
+        on_bad_reply: str = "drop",
         node_timeout: float = 60.0,
     ) -> None:
         if n_nodes < 1:
@@ -67,6 +71,7 @@ class SessionStrategy(Strategy):
             raise ValueError(f"min_replies must lie in 1..{n_nodes}, got {min_replies}")
         self.session, self.n_nodes, self.fold = session, n_nodes, fold
         self.min_replies, self.node_timeout = min_replies, node_timeout
+        self.on_bad_reply = on_bad_reply
         self.rounds: list[dict[str, float]] = []
 
     def configure_train(
@@ -97,12 +102,13 @@ class SessionStrategy(Strategy):
         if query is None:
             return None, None
         digest = query_digest(query, self.session.round_index)
-        got = collect(query, digest, replies, self.n_nodes, self.min_replies)
+        got = collect(query, digest, replies, self.n_nodes, self.min_replies, self.on_bad_reply)
         statistics: dict[str, float] = {
             "replies": got.replies,
             "missing": self.n_nodes - got.replies,
             "bytes_received": got.bytes_received,
         }
+        statistics |= {f"dropped: {reason}": n for reason, n in got.dropped.items()}
         self.rounds.append(statistics)
         for reason, count in got.dropped.items():
             log(INFO, "%d x %s", count, reason)

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 import fedhist
 from fedhist.errors import FedhistError, PopulationError
 from fedhist.protocol import EXIT_CODES
+from simulations.audit.cli_audit import audit
 from simulations.studies import cli_compare, cli_plan, cli_report, commands
 
 cli = typer.Typer(
@@ -259,6 +260,9 @@ def reproduce(
     console.print(f"written to {folder}", soft_wrap=True)
     if result.failures:
         raise typer.Exit(NOT_REPRODUCED)
+
+
+cli.command()(audit)
 
 
 @cli.command()

@@ -1,4 +1,4 @@
-"""Run configurations: a TOML file with the tables [run], [protocol] and [population].
+"""Run configurations: a TOML file with the tables [run], [protocol], [population], [[adversary]].
 
 The keys of [protocol] are the fields of the protocol, those of [population] the fields of the
 population's kind, and those of [run] the fields of :class:`RunTable`. An unknown key is an error
@@ -7,22 +7,26 @@ that names the nearest known one.
 
 from __future__ import annotations
 
-import math
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
-from types import UnionType
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 from fedhist.errors import nearest
-from fedhist.keys import Keys
 from fedhist.protocol import Protocol
 from fedhist.registry import load_builtin, load_plugin, parameters, protocol_class
+from simulations.adversaries import (
+    Adversary,
+    as_tables,
+    override_adversary,
+    read_adversaries,
+)
+from simulations.casting import cast, check_keys, required
 from simulations.populations import KINDS, Loaded, PopulationSpec, population
-from simulations.run import CLIENTS, GRADES, RUNTIMES, Options
+from simulations.run import CLIENTS, GRADES, ON_BAD_REPLY, RUNTIMES, Options
 
 BUILTIN = "simulations.configs"
 CHOICE = {"protocol": "name", "population": "kind"}
@@ -63,6 +67,11 @@ class RunTable:
         Python files whose protocols may be used.
     ledger : str
         File that keeps what has been released from this data set; empty keeps none.
+    on_bad_reply : {"drop", "null", "stop"}
+        What becomes of a user whose message fails its check: it is left out, the null record takes
+        its place, or the run ends.
+    checks : bool
+        False: the server believes what it is told (inline only). NOT SAFE: for evaluation.
     journal : str
         Folder that makes the run survive a restart; empty keeps none.
     out : str
@@ -82,6 +91,8 @@ class RunTable:
     ray_address: str = ""
     plugins: tuple[str, ...] = ()
     ledger: str = ""
+    on_bad_reply: str = "drop"
+    checks: bool = True
     journal: str = ""
     out: str = ""
 
@@ -91,6 +102,7 @@ class RunTable:
             ("noise", GRADES),
             ("fold", ("node", "server")),
             ("clients", CLIENTS),
+            ("on_bad_reply", ON_BAD_REPLY),
         ):
             if getattr(self, name) not in allowed:
                 raise ValueError(
@@ -121,6 +133,8 @@ class RunTable:
             "timeout": self.timeout,
             "journal": self.journal or None,
             "plugins": self.plugins,
+            "on_bad_reply": self.on_bad_reply,
+            "checks": self.checks,
         }
         return Options(**(given | more))
 
@@ -138,17 +152,27 @@ class Config:
         "name" and the protocol's parameters.
     population : mapping
         "kind" and the population's parameters.
+    adversaries : tuple of Adversary
+        The tables [[adversary]]: who misbehaves.
     """
 
     name: str
     run: RunTable
     protocol: Mapping[str, Any]
     population: Mapping[str, Any]
+    adversaries: tuple[Adversary, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the three tables as plain data."""
+        """Return the tables as plain data."""
         run = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self.run).items()}
-        return {"run": run, "protocol": dict(self.protocol), "population": dict(self.population)}
+        tables: dict[str, Any] = {
+            "run": run,
+            "protocol": dict(self.protocol),
+            "population": dict(self.population),
+        }
+        if self.adversaries:
+            tables["adversary"] = as_tables(self.adversaries)
+        return tables
 
 
 @dataclass(frozen=True)
@@ -224,27 +248,29 @@ def parse_tables(text: str, source: str | Path, overrides: Iterable[str] = ()) -
         tables: dict[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as e:
         raise ValueError(f"{source} is not TOML: {e}") from None
-    for override in overrides:
-        _override(tables, override)
+    for override in sorted(overrides, key=_chooses, reverse=True):
+        _override(tables, override)  # another kind first: it clears the keys of the old one
     return tables
 
 
 def config_of(tables: Mapping[str, Any], source: str | Path, name: str) -> Config:
     """Check the tables [run], [protocol] and [population]; plugins are relative to the source."""
     path = Path(source)
-    _check_keys(tables, ("run", "protocol", "population"), "table")
+    check_keys(tables, ("run", "protocol", "population", "adversary"), "table")
     for table, key in CHOICE.items():
         if not isinstance(tables.get(table), dict) or key not in tables[table]:
             raise ValueError(f"{source} needs a table [{table}] with the key {key!r}")
     run = tables.get("run", {})
-    _check_keys(run, [f.name for f in fields(RunTable)], "key of [run]")
+    check_keys(run, [f.name for f in fields(RunTable)], "key of [run]")
     if "plugins" in run:
         plugins = (
             str(path.parent / p) if path.suffix == ".toml" and not Path(p).is_absolute() else p
             for p in run["plugins"]
         )
         run = {**run, "plugins": tuple(plugins)}
-    return Config(name, RunTable(**_cast(RunTable, run)), tables["protocol"], tables["population"])
+    settings = RunTable(**cast(RunTable, run))
+    adversaries = read_adversaries(tables.get("adversary", []))
+    return Config(name, settings, tables["protocol"], tables["population"], adversaries)
 
 
 def prepare(config: Config, load: Callable[[PopulationSpec], Loaded] | None = None) -> Prepared:
@@ -275,21 +301,21 @@ def prepare(config: Config, load: Callable[[PopulationSpec], Loaded] | None = No
     else:
         spec = population_spec(config)
         loaded = spec.load() if load is None else load(spec)
-        if "domain" in _required(cls) - given.keys() and loaded.domain is None:
+        if "domain" in required(cls) - given.keys() and loaded.domain is None:
             raise ValueError(
                 f"{cls.name} needs a public domain: give population.domain=FILE (one item per "
                 "line), or --top D for the D most frequent items, which is not private"
             )
         resolved, notes = cls.resolve(given, loaded.users, loaded.domain)
-    _check_keys(resolved, parameters(cls), f"parameter of {cls.name}")
-    missing = sorted(_required(cls) - resolved.keys())
+    check_keys(resolved, parameters(cls), f"parameter of {cls.name}")
+    missing = sorted(required(cls) - resolved.keys())
     if missing:
         raise ValueError(
             f"{cls.name} needs {', '.join(missing)}: give --set protocol.{missing[0]}=... "
             f"(fedhist protocols {cls.name} says what it is)"
         )
     try:
-        protocol = cls(**_cast(cls, resolved))
+        protocol = cls(**cast(cls, resolved))
     except TypeError as e:
         raise ValueError(f"{cls.name}: {e}") from None
     seen = loaded.not_private if loaded is not None else ()
@@ -315,7 +341,13 @@ def population_spec(config: Config) -> PopulationSpec:
 def missing_keys(config: Config) -> list[str]:
     """Return the keys of [population] that the configuration leaves to whoever runs it."""
     spec = KINDS.get(str(config.population["kind"]))
-    return sorted(_required(spec) - config.population.keys()) if spec is not None else []
+    return sorted(required(spec) - config.population.keys()) if spec is not None else []
+
+
+def _chooses(override: str) -> bool:
+    """Say whether an override names another protocol, or another kind of population."""
+    table, _, name = override.partition("=")[0].strip().partition(".")
+    return CHOICE.get(table) == name
 
 
 def _override(tables: dict[str, Any], text: str) -> None:
@@ -327,51 +359,11 @@ def _override(tables: dict[str, Any], text: str) -> None:
         parsed = tomllib.loads(f"x = {value.strip()}")["x"]
     except tomllib.TOMLDecodeError:
         parsed = value.strip()
+    if table == "adversary":
+        override_adversary(tables, name, parsed)
+        return
     if not isinstance(tables.setdefault(table, {}), dict):
         raise ValueError(f"{table!r} is not a table")
     if CHOICE.get(table) == name and tables[table].get(name) != parsed:
         tables[table] = {}  # another kind has other keys; the old ones mean nothing to it
     tables[table][name] = parsed
-
-
-def _check_keys(given: Iterable[str], known: Iterable[str], what: str) -> None:
-    names = list(known)
-    for key in given:
-        if key not in names:
-            raise ValueError(f"unknown {what} {key!r}{nearest(key, names)}")
-
-
-def _required(cls: type) -> set[str]:
-    """Names of the fields that have no default."""
-    none = (MISSING, MISSING)
-    return {f.name for f in fields(cls) if f.init and (f.default, f.default_factory) == none}
-
-
-def _cast(cls: type, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn TOML integers into floats and lists into tuples where the fields want them."""
-    hints = get_type_hints(cls)
-    out = {}
-    for key, value in given.items():
-        hint = str(hints.get(key, ""))
-        if type(value) is int and "float" in hint and "int" not in hint:
-            value = float(value)
-        elif isinstance(value, list | tuple) and hints.get(key) is Keys:
-            value = Keys.of(map(str, value))
-        elif isinstance(value, list):
-            value = tuple(value)
-        elif value == "inf" and "float" in hint:
-            value = math.inf
-        _check_type(key, value, hints.get(key))
-        out[key] = value
-    return out
-
-
-PLAIN = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
-
-
-def _check_type(key: str, value: Any, hint: Any) -> None:
-    """Refuse text where a number is wanted, and the like; other types check themselves."""
-    allowed = get_args(hint) if isinstance(hint, UnionType) else (hint,)
-    wanted = [t for t in allowed if t is not type(None)]
-    if all(t in PLAIN for t in wanted) and type(value) not in allowed:
-        raise ValueError(f"{key} must be {' or '.join(PLAIN[t] for t in wanted)}, got {value!r}")

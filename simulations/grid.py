@@ -72,8 +72,8 @@ class RayGrid(Grid):
     users : Users
     n_nodes : int
         Flower nodes; users are split evenly, down to one user per node.
-    seed : int
-        The simulation's seed: users' coins are a function of it.
+    seed : int or None
+        The simulation's seed: users' coins are a function of it; None takes system entropy.
     workers : int, optional
         Actors; default: the CPUs that Ray has.
     address : str, optional
@@ -90,7 +90,7 @@ class RayGrid(Grid):
         self,
         users: Users,
         n_nodes: int,
-        seed: int,
+        seed: int | None,
         *,
         workers: int | None = None,
         address: str | None = None,

@@ -81,6 +81,10 @@ class FlowerHost:
         run = prepared.config.run
         if run.nodes < 1:
             raise ValueError("run.nodes must say how many nodes to wait for; it is not set")
+        if prepared.config.adversaries or not run.checks or run.on_bad_reply == "null":
+            raise ValueError(
+                'adversaries, run.checks = false and run.on_bad_reply = "null" are for fedhist run'
+            )
         if run.repeats > 1:
             raise ValueError(f"Flower's runtimes run once, got run.repeats = {run.repeats}")
         if prepared.loaded is not None:
@@ -110,7 +114,15 @@ class FlowerHost:
             log(level, "%s; results in %s", said, folder)
 
         fewest = run.min_replies or None
-        return ServerSetup(session, run.nodes, publish, run.fold == "node", fewest, run.timeout)
+        return ServerSetup(
+            session,
+            run.nodes,
+            publish,
+            run.fold == "node",
+            fewest,
+            run.timeout,
+            on_bad_reply=run.on_bad_reply,
+        )
 
 
 HOST = FlowerHost()
@@ -142,7 +154,8 @@ def simulated_node(run_config: FlatConfig, node_config: FlatConfig) -> NodeSetup
             f"the run's configuration has {config.run.nodes} nodes, Flower has {nodes}: give "
             f"flwr run --federation-config num-supernodes={config.run.nodes}"
         )
-    return NodeSetup(_simulated_users(key, nodes)[index], index, _seed(config), SIMULATED_OWNER)
+    seed = None if config.run.noise == "secure" else _seed(config)
+    return NodeSetup(_simulated_users(key, nodes)[index], index, seed, SIMULATED_OWNER)
 
 
 def owned_node(run_config: FlatConfig, node_config: FlatConfig) -> NodeSetup:

@@ -22,7 +22,8 @@ class InlinePopulation:
     Parameters
     ----------
     nodes : sequence of Users
-    seed : int
+    seed : int or None
+        Of the users' coins; None draws them from system entropy.
     fold : bool
         False keeps each user's report, checks it, and folds it on the server's side.
     aggregate : bool
@@ -35,7 +36,7 @@ class InlinePopulation:
     def __init__(
         self,
         nodes: Sequence[Users],
-        seed: int,
+        seed: int | None,
         *,
         fold: bool = True,
         aggregate: bool = False,
@@ -49,27 +50,38 @@ class InlinePopulation:
         """Ask every node and add the answers up."""
         started = time.perf_counter()
         digest = query_digest(query, round_index)
-        parts = []
+        parts: list[Summary] = []
+        replies = 0
         for i, users in enumerate(self.nodes):
-            asked = users.select(query.cohort)
-            if self.aggregate:
-                key = digest64("fedhist.aggregate", self.seed, digest, i)
-                parts.append(query.draw_summary(asked, np.random.default_rng(key)))
-            else:
-                parts.append(self._answer(query, asked, digest))
+            found = self._replies(i, query, users.select(query.cohort), digest)
+            parts += found
+            replies += bool(found)
             if self.progress is not None:
                 self.progress(round_index, i + 1, len(self.nodes))
         answered = time.perf_counter()
-        summary = Summary.merge(parts)
+        summary = self._total(query, parts, replies)
         self.rounds.append(
             {
-                "replies": len(parts),
-                "missing": 0,
+                "replies": replies,
+                "missing": len(self.nodes) - replies,
                 "seconds_asking": answered - started,
                 "seconds_merging": time.perf_counter() - answered,
             }
         )
         return summary
+
+    def _replies(self, index: int, query: Query, users: Users, digest: str) -> list[Summary]:
+        """Return what one node's users answer, as the server takes it in: here one summary."""
+        if self.aggregate:
+            if self.seed is None:
+                raise ValueError("sums are drawn from their law with a seed only")
+            key = digest64("fedhist.aggregate", self.seed, digest, index)
+            return [query.draw_summary(users, np.random.default_rng(key))]
+        return [self._answer(query, users, digest)]
+
+    def _total(self, query: Query, parts: list[Summary], replies: int) -> Summary:
+        """Add up what the nodes sent."""
+        return Summary.merge(parts)
 
     def _answer(self, query: Query, users: Users, digest: str) -> Summary:
         if self.fold:

@@ -39,6 +39,8 @@ def run_job(prepared: Prepared, progress: Progress | None = None) -> Finished:
         raise ValueError(
             "the population is remote: its users are asked by a deployment (flwr run), not here"
         )
+    # options that exclude each other are refused before anything is reserved
+    table.options(adversaries=prepared.config.adversaries)
     ledger = DataLedger(table.ledger) if table.ledger else None
     # every repeat is a release of its own; all are reserved before anybody is asked
     lines = reserve(ledger, prepared, table.repeats) if ledger is not None else []
@@ -46,7 +48,9 @@ def run_job(prepared: Prepared, progress: Progress | None = None) -> Finished:
     with _runtime(table.runtime, table.workers, table.ray_address):
         for repeat in range(table.repeats):
             seed = {"seed": table.seed + repeat} if table.seed >= 0 else {}
-            options = table.options(progress=progress, **seed)
+            options = table.options(
+                progress=progress, adversaries=prepared.config.adversaries, **seed
+            )
             outcome = execute(prepared.protocol, prepared.loaded.users, options)
             outcomes.append(outcome)
             if ledger is not None:

@@ -23,11 +23,12 @@ import polars as pl
 import fedhist
 from fedhist.keys import Keys
 from fedhist.ledger import Ledger
+from fedhist.privacy import Trust
 from fedhist.protocol import ErrorBound, Protocol
 from fedhist.query import Array
 from simulations.config import Prepared
 from simulations.figures import draw_estimate
-from simulations.run import Outcome
+from simulations.run import NOT_SAFE, Outcome
 
 NOT_PRIVATE = "NOT PRIVATE"
 VERSIONS = ("flwr", "ray", "numpy", "numba", "scipy", "polars", "opendp")
@@ -225,6 +226,8 @@ def metrics(
         "public": dict(first.estimate.public),
         "noise": prepared.config.run.noise,
     }
+    if not prepared.config.run.checks:
+        body["NOT SAFE"] = NOT_SAFE
     # times, sizes and numbers of messages depend on the data
     secret: dict[str, Any] = {
         "seconds": first.seconds,
@@ -235,6 +238,8 @@ def metrics(
         secret["rows dropped by the loader"] = dict(prepared.loaded.dropped)
     if prepared.loaded is not None:
         secret["diagnostics"] = dict(prepared.diagnostics)
+    if first.adversaries:
+        secret["adversaries"] = {k: dict(v) for k, v in first.adversaries.items()}
     if evaluation is not None:
         secret |= {
             "loss": evaluation.bound.loss,
@@ -270,6 +275,8 @@ def ledger_in_words(prepared: Prepared, ledger: Ledger | None) -> dict[str, Any]
     if prepared.not_private:
         body[f"{NOT_PRIVATE}, outside the guarantee"] = list(prepared.not_private)
     if ledger is not None:
+        by_clients = guarantee.trust is Trust.LOCAL and prepared.loaded is None
+        body["noise"] = "drawn by each client" if by_clients else ledger.noise
         total = ledger.spent()
         body |= {"spent epsilon": total.epsilon, "at delta": total.delta, "composed by": total.how}
         body["charges"] = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -20,9 +20,17 @@ from fedhist.protocol import Estimate, Protocol
 from fedhist.query import Query, Summary
 from fedhist.registry import load_builtin, load_plugin
 from fedhist.session import Session
-from fedhist.users import Users
+from fedhist.users import Users, join
 from server.app import app as server_app
 from server.noise import SecureNoise, SimulatedNoise
+from simulations.adversaries import (
+    Adversary,
+    Assigned,
+    HostileGrid,
+    HostilePopulation,
+    UncheckedSession,
+    of_messages,
+)
 from simulations.inline import InlinePopulation
 
 Runtime = Literal["inline", "ray"]
@@ -33,6 +41,11 @@ DEFAULT_NODES = 2000
 GRADES = ("simulated", "secure")
 CLIENTS = ("per-user", "aggregate")
 """How local reports are simulated: one by one, as clients do, or as sums of the same law."""
+
+ON_BAD_REPLY = ("drop", "null", "stop")
+"""What becomes of a user whose message fails its check: nothing, the null record, or the end."""
+
+NOT_SAFE = "NOT SAFE: the server checked no message (run.checks = false)"
 
 
 @dataclass(frozen=True)
@@ -48,12 +61,16 @@ class Outcome:
         Wall time of each phase.
     seed : int
         The simulation's seed, drawn if none was given.
+    adversaries : dict
+        What adversaries did and what became of it, counted ("injected", "dropped", "replaced");
+        empty without adversaries. NOT PRIVATE.
     """
 
     estimate: Estimate
     rounds: list[dict[str, float]]
     seconds: dict[str, float]
     seed: int
+    adversaries: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -77,6 +94,9 @@ class Options:
     plugins: Sequence[str] = ()
     policy: Config | None = None
     watch: Callable[[Query], None] | None = field(default=None, compare=False)
+    adversaries: Sequence[Adversary] = ()
+    on_bad_reply: str = "drop"
+    checks: bool = True
     progress: Callable[[int, int, int], None] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -88,6 +108,19 @@ class Options:
             raise ValueError(f"clients must be one of {', '.join(CLIENTS)}, got {self.clients!r}")
         if self.clients == "aggregate" and self.runtime != "inline":
             raise ValueError(f'clients = "aggregate" needs runtime "inline", got {self.runtime!r}')
+        if self.on_bad_reply not in ON_BAD_REPLY:
+            raise ValueError(
+                f"on_bad_reply must be one of {', '.join(ON_BAD_REPLY)}, got {self.on_bad_reply!r}"
+            )
+        if self.noise == "secure" and (self.clients == "aggregate" or self.hostile):
+            raise ValueError(
+                'noise = "secure" has no seed, but clients = "aggregate", adversaries and '
+                'checks = false are simulated with one: set noise = "simulated"'
+            )
+        if self.clients == "aggregate" and self.hostile:
+            raise ValueError('adversaries send messages, but clients = "aggregate" makes none')
+        if self.runtime != "inline" and (self.on_bad_reply == "null" or not self.checks):
+            raise ValueError('on_bad_reply = "null" and checks = false need runtime "inline"')
         if self.seed is not None and self.seed < 0:
             raise ValueError(f"seed must be non-negative, got {self.seed}")
         if self.nodes is not None and self.nodes < 1:
@@ -96,6 +129,15 @@ class Options:
             raise ValueError(f"workers must be positive, got {self.workers}")
         if not self.timeout > 0:
             raise ValueError(f"timeout must be positive, got {self.timeout}")
+
+    def coins(self, seed: int) -> int | None:
+        """Return the seed of the users' coins; None, system entropy, with secure noise."""
+        return None if self.noise == "secure" else seed
+
+    @property
+    def hostile(self) -> bool:
+        """Whether anybody misbehaves, or the server checks nothing."""
+        return bool(self.adversaries) or not self.checks
 
 
 def run(
@@ -118,7 +160,7 @@ def run(
     protocol : Protocol
     users : Users
     seed : int, optional
-        Makes the run reproducible; None draws one.
+        Makes the run reproducible; None draws one. Secure noise has none, whatever is given.
     runtime : {"inline", "ray"}
     nodes : int, optional
         Flower nodes that the users are split over evenly; default: one for inline, at most
@@ -126,12 +168,14 @@ def run(
     workers : int, optional
         Ray actors; default: all cores.
     noise : {"simulated", "secure"}
-        Grade of the Curator's noise.
+        Grade of the Curator's noise and of the users' coins: seeded, or system entropy through
+        exact integer samplers. Protocols that have none for their noise refuse.
     clients : {"per-user", "aggregate"}
         "aggregate" draws the sums of local reports from their exact law, without making the
         reports: for sweeps, inline only.
     journal : path, optional
-        Folder that makes the run survive a restart.
+        Folder that makes the run survive a restart. Without a seed, the users' coins of a round
+        that was not journalled are drawn again: the first answers died with the process, unseen.
     min_replies : int, optional
         Fewest nodes that must answer; default: all.
 
@@ -179,7 +223,8 @@ def execute(protocol: Protocol, users: Users, options: Options) -> Outcome:
         load_plugin(plugin)
     seed = options.seed if options.seed is not None else secrets.randbits(62)
     journal = Journal(options.journal) if options.journal is not None else None
-    session = Session(protocol, noise_source(options.noise, seed, protocol), journal)
+    make = Session if options.checks else UncheckedSession
+    session = make(protocol, noise_source(options.noise, seed, protocol), journal)
     n_nodes = options.nodes or (
         1 if options.runtime == "inline" else min(DEFAULT_NODES, len(users))
     )
@@ -220,23 +265,56 @@ class NoiseFactory:
 def _run_inline(
     session: Session, users: Users, n_nodes: int, seed: int, options: Options
 ) -> Outcome:
+    if options.hostile:
+        return _run_hostile(session, users, n_nodes, seed, options)
     population = InlinePopulation(
         users.split(n_nodes),
-        seed,
+        options.coins(seed),
         fold=options.fold,
         aggregate=options.clients == "aggregate",
         progress=options.progress,
     )
     started = time.perf_counter()
+    estimate = session.run(_watched(population, options))
+    seconds = {"run": time.perf_counter() - started}
+    return Outcome(estimate, population.rounds, seconds, seed)
+
+
+def _watched(population: InlinePopulation, options: Options) -> Callable[[Query, int], Summary]:
+    """Show every query to whoever watches before it is asked."""
 
     def ask(query: Query, round_index: int) -> Summary:
         if options.watch is not None:
             options.watch(query)
         return population.ask(query, round_index)
 
-    estimate = session.run(ask)
+    return ask
+
+
+def _run_hostile(
+    session: Session, users: Users, n_nodes: int, seed: int, options: Options
+) -> Outcome:
+    population = HostilePopulation(
+        users.split(n_nodes),
+        seed,
+        options.adversaries,
+        checks=options.checks,
+        on_bad_reply=options.on_bad_reply,
+        min_replies=options.min_replies,
+        progress=options.progress,
+    )
+    started = time.perf_counter()
+    try:
+        estimate = session.run(_watched(population, options))
+    except Exception as e:
+        if options.checks:
+            raise
+        reason = f"the server, which checks nothing, broke off: {type(e).__name__}: {e}"
+        estimate = Estimate.failed(reason).with_ledger(session.ledger)
+    if not options.checks:
+        estimate = replace(estimate, warnings=(*estimate.warnings, NOT_SAFE))
     seconds = {"run": time.perf_counter() - started}
-    return Outcome(estimate, population.rounds, seconds, seed)
+    return Outcome(estimate, population.rounds, seconds, seed, population.counts)
 
 
 @dataclass
@@ -265,10 +343,15 @@ def _run_ray(session: Session, users: Users, n_nodes: int, seed: int, options: O
         if progress is not None:
             progress(session.round_index, replies, expected)
 
+    assigned = None
+    if options.adversaries:
+        tables = of_messages(options.adversaries, len(users), n_nodes, options.fold)
+        assigned = Assigned(tables, users.split(n_nodes))
+        users = join(assigned.nodes)
     with RayGrid(
         users,
         n_nodes,
-        seed,
+        options.coins(seed),
         workers=options.workers,
         address=options.ray_address,
         owner=options.policy,
@@ -276,17 +359,25 @@ def _run_ray(session: Session, users: Users, n_nodes: int, seed: int, options: O
         progress=report,
     ) as grid:
         ready = time.perf_counter()
+        hostile = None if assigned is None else HostileGrid(grid, assigned, seed)
 
         def publish(estimate: Estimate, rounds: list[dict[str, float]]) -> None:
             seconds = {"start": ready - started, "run": time.perf_counter() - ready}
-            outcome.append(Outcome(estimate, rounds, seconds, seed))
+            counts = {} if hostile is None else {"injected": dict(hostile.injected)}
+            outcome.append(Outcome(estimate, rounds, seconds, seed, counts))
 
         setup = ServerSetup(
-            session, n_nodes, publish, options.fold, options.min_replies, options.timeout
+            session,
+            n_nodes,
+            publish,
+            options.fold,
+            options.min_replies,
+            options.timeout,
+            on_bad_reply=options.on_bad_reply,
         )
         set_host(DriverHost(setup))
         try:
-            server_app(grid, Context(1, 1, {}, RecordDict(), {}))
+            server_app(hostile or grid, Context(1, 1, {}, RecordDict(), {}))
         finally:
             set_host(None)
     return outcome[0]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from fedhist.privacy import Trust
@@ -57,11 +58,13 @@ def print_job(console: Console, finished: Finished) -> None:
         hint = _hint(finished.evaluation)
         if hint:
             facts.add_row("look here", hint)
-    for note in (*finished.prepared.not_private, *_diagnostics(finished)):
-        facts.add_row("NOT PRIVATE", note)
+    notes = (*_diagnostics(finished), *_adversaries(finished))
+    for note in (*finished.prepared.not_private, *notes):
+        facts.add_row("NOT PRIVATE", escape(note))
     for warning in estimate.warnings:
-        facts.add_row("warning", warning)
-    facts.add_row("status", estimate.status + (f": {estimate.reason}" if estimate.reason else ""))
+        facts.add_row("warning", escape(warning))
+    reason = f": {estimate.reason}" if estimate.reason else ""
+    facts.add_row("status", escape(estimate.status + reason))
     console.print(facts)
     if estimate.value is not None:
         console.print(_estimate_table(finished))
@@ -73,10 +76,22 @@ def _diagnostics(finished: Finished) -> list[str]:
     return [f"{name}: {_value(count)}" for name, count in found if count]
 
 
+def _adversaries(finished: Finished) -> list[str]:
+    """Say what adversaries did and what became of it, one line each."""
+    found = finished.outcomes[0].adversaries.items()
+    return [
+        f"{what}: " + ", ".join(f"{n:,} x {why}" for why, n in counts.items())
+        for what, counts in found
+        if counts
+    ]
+
+
 def _noise_in_words(finished: Finished) -> str:
     if finished.prepared.protocol.guarantee.trust is Trust.LOCAL:
         if finished.prepared.config.run.clients == "aggregate":
             return "simulated in aggregate (sums of reports drawn from their exact law, seeded)"
+        if finished.prepared.config.run.noise == "secure":
+            return "secure (clients' coins from system entropy, no seed)"
         return "simulated clients (seeded coins: for evaluation; a real client draws its own)"
     return {
         "simulated": "simulated (NumPy, seeded: for evaluation, not for a real release)",

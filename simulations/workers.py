@@ -50,12 +50,12 @@ class BlockHost:
 
     Parameters
     ----------
-    seed : int
+    seed : int or None
     owner : mapping
         The owner's policy, the same for every simulated node.
     """
 
-    def __init__(self, seed: int, owner: Config) -> None:
+    def __init__(self, seed: int | None, owner: Config) -> None:
         self._seed, self._owner = seed, owner
         self._parts: list[Part] = []
 
@@ -92,7 +92,7 @@ class Worker:
         Files whose protocols may be asked for.
     """
 
-    def __init__(self, seed: int, owner: Config, plugins: Sequence[str]) -> None:
+    def __init__(self, seed: int | None, owner: Config, plugins: Sequence[str]) -> None:
         load_builtin()
         for plugin in plugins:
             load_plugin(plugin)

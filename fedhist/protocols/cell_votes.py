@@ -25,6 +25,7 @@ from fedhist.channels import UnaryChannel
 from fedhist.cohort import Cohort
 from fedhist.covers import Cover
 from fedhist.errors import WireError
+from fedhist.finite import FiniteChannel, unary_law
 from fedhist.privacy import Release, Trust, check_budget, pure
 from fedhist.query import CHUNK, Bounds, Query, Report, Summary
 from fedhist.registry import register_query
@@ -76,6 +77,10 @@ class CellVotes(Query):
     def exact(self) -> bool:
         """Votes are bits, flipped against an integer threshold."""
         return True
+
+    def finite_channel(self) -> FiniteChannel | None:
+        """Return the law of a report for every input of its channel."""
+        return unary_law(self.channel, self.cover.n_cells)
 
     # -- client half
 

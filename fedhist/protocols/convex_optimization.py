@@ -76,7 +76,7 @@ class UserLevelErm(Protocol):
     iterate : {"last", "average"}
         What is returned: the last iterate or the average of all T.
     discrete : bool
-        Integer messages and discrete noise; needed for secure noise, except with "few-users".
+        Integer messages and discrete noise; needed for secure noise.
     kappa : float
         With "few-users": share of the users whose balls should meet; 1 - kappa may be corrupted.
     lam : float, optional
@@ -196,7 +196,8 @@ class UserLevelErm(Protocol):
         """Descend T steps."""
         plan = self.plan
         if server.grade == "secure" and not plan.secure:
-            return Estimate.refused('noise = "secure" draws integers only: set discrete = true')
+            way_out = "take another oracle" if self.oracle == "few-users" else "set discrete = true"
+            return Estimate.refused(f'noise = "secure" draws integers only: {way_out}')
         if self.n_users < plan.least_users:
             return Estimate.refused(
                 f"{self.n_users} users are too few for {self.steps} steps in {self.d} dimensions "

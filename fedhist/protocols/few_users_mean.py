@@ -157,6 +157,11 @@ class FewUsers(Protocol):
                 f"{self.n_users} users are too few at epsilon = {self.epsilon:g} and dimension "
                 f"{plan.dimension}: at least {plan.least_users} are needed (method {plan.method})"
             )
+        if server.grade == "secure" and not plan.secure:
+            return Estimate.refused(
+                f'noise = "secure" has no exact sampler for this plan (method "{plan.method}"); '
+                'method = "large-n" has, with more users and at most 2^24 bins in all'
+            )
         summary = yield self.query
         n = summary.n_users
         public = {"n_users": float(n)}
@@ -173,6 +178,9 @@ class FewUsers(Protocol):
             return Estimate.failed(
                 f"{n} users answered; at least {plan.least_users} are needed", public=public
             )
+        if server.grade == "secure" and not plan.secure:
+            reason = f'{n} users answered; noise = "secure" does not have method "{plan.method}"'
+            return Estimate.failed(reason, public=public)
         released = self._release(server, rows, plan)
         public |= released.public | {"radius": plan.part_radius, "predicted_error": plan.error}
         if released.value is None:

@@ -26,6 +26,7 @@ from fedhist.bits import BitTally, count_bits_by, n_words, tail_is_clear
 from fedhist.channels import CHANNELS, ScalarChannel, UnaryChannel, scalar_channel
 from fedhist.cohort import Cohort
 from fedhist.errors import WireError
+from fedhist.finite import FiniteChannel, scalar_law, unary_law
 from fedhist.folds import MAX_FOLDS, fold_of, fold_sizes
 from fedhist.functional import Functional
 from fedhist.mixing import Words
@@ -101,6 +102,10 @@ class BinVotes(Query):
     def exact(self) -> bool:
         """Votes are bits, flipped against an integer threshold."""
         return True
+
+    def finite_channel(self) -> FiniteChannel | None:
+        """Return the law of a report for every input of its channel."""
+        return unary_law(self.channel, self.n_bins)
 
     # -- client half
 
@@ -245,6 +250,10 @@ class ClippedMean(Query):
     def exact(self) -> bool:
         """Whether the channel keeps its promise as it is drawn."""
         return self.channel.exact
+
+    def finite_channel(self) -> FiniteChannel | None:
+        """Return the law of a report for every input of its channel."""
+        return scalar_law(self.channel)
 
     # -- client half
 

@@ -17,6 +17,7 @@ import numpy as np
 from clients.vote_reports import hadamard_response
 from fedhist.cohort import Cohort
 from fedhist.errors import WireError
+from fedhist.finite import FiniteChannel, hadamard_law
 from fedhist.keys import Keys
 from fedhist.protocols.one_vote import OneVote, OneVoteQuery
 from fedhist.query import CHUNK, Array, Bounds, Report, Summary
@@ -57,6 +58,10 @@ class HadamardIndices(OneVoteQuery):
     def channel(self) -> HadamardChannel:
         """What happens to an item."""
         return HadamardChannel(self.epsilon, len(self.domain))
+
+    def finite_channel(self) -> FiniteChannel | None:
+        """Return the law of a report for every input of its channel."""
+        return hadamard_law(self.channel)
 
     # -- client half
 

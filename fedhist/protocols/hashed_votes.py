@@ -21,6 +21,7 @@ from clients.hashed_votes import vote_sets
 from clients.randomizers import randomize
 from fedhist.channels import ScalarChannel, scalar_channel
 from fedhist.cohort import Cohort
+from fedhist.finite import FiniteChannel, scalar_law
 from fedhist.privacy import Release, Trust, check_budget, check_scale, pure
 from fedhist.protocols.fold_queries import only_array
 from fedhist.query import Bounds, Query, Report, Summary
@@ -128,6 +129,10 @@ class HashedVotes(Query):
     def exact(self) -> bool:
         """Whether the channel keeps its promise as it is drawn."""
         return self.channel.exact
+
+    def finite_channel(self) -> FiniteChannel | None:
+        """Return the law of a report for every input of its channel."""
+        return scalar_law(self.channel)
 
     # -- client half
 

@@ -14,6 +14,7 @@ from clients.item_records import ItemStreams, draw_one
 from clients.sphere import ball_means, duchi_l2, duchi_sums
 from fedhist.cohort import Cohort
 from fedhist.errors import WireError
+from fedhist.finite import FiniteChannel, sphere_law
 from fedhist.privacy import Release, Trust, pure
 from fedhist.protocols.scalar_reports import MOST_ITEMS, ItemLevel
 from fedhist.query import Array, Bounds, Query, Report, Summary
@@ -47,6 +48,10 @@ class _Sphere(Query):
     def release(self) -> Release:
         """What a report costs."""
         return pure(self.epsilon)
+
+    def finite_channel(self) -> FiniteChannel | None:
+        """Return the law of a report for every input of its channel."""
+        return sphere_law(self.channel)
 
     def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
         """Add up reports from fresh streams: a sum of such vectors has no shorter exact law."""

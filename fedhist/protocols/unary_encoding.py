@@ -19,6 +19,7 @@ from fedhist.aggregate import vote_totals
 from fedhist.bits import count_bits, n_words, tail_is_clear
 from fedhist.cohort import Cohort
 from fedhist.errors import WireError
+from fedhist.finite import FiniteChannel, optimal_unary_law
 from fedhist.keys import Keys
 from fedhist.protocols.one_vote import OneVote, OneVoteQuery
 from fedhist.query import Array, Bounds, Report, Summary
@@ -59,6 +60,10 @@ class UnaryVotes(OneVoteQuery):
     def channel(self) -> OptimalUnaryChannel:
         """What happens to an item."""
         return OptimalUnaryChannel(self.epsilon, len(self.domain))
+
+    def finite_channel(self) -> FiniteChannel | None:
+        """Return the law of a report for every input of its channel."""
+        return optimal_unary_law(self.channel)
 
     # -- client half
 

@@ -9,26 +9,29 @@ from __future__ import annotations
 
 import hashlib
 import json
-import platform
 from collections import OrderedDict
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from functools import cached_property, lru_cache
-from importlib.metadata import version
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any, Self
 
 from threadpoolctl import threadpool_limits
 
-import fedhist
 from fedhist.errors import nearest
-from fedhist.query import Query
-from fedhist.users import Users
+from simulations.adversaries import Adversary, as_tables, read_adversaries
 from simulations.config import Config, Prepared, RunTable, prepare
-from simulations.output import evaluate, protocol_fields
+from simulations.output import protocol_fields
 from simulations.populations import Loaded, PopulationSpec
-from simulations.run import execute
-from simulations.studies.measures import bytes_per_user, distances
-from simulations.studies.plain import canonical, file_digest, numbers, population_identity, whole
+from simulations.run import NOT_SAFE
+from simulations.studies.measures import measure
+from simulations.studies.plain import (
+    canonical,
+    file_digest,
+    numbers,
+    population_identity,
+    versions,
+    whole,
+)
 
 NOT_OF_A_CELL = {
     *("runtime", "workers", "ray_address", "repeats", "timeout", "min_replies"),
@@ -56,12 +59,16 @@ class Cell:
         defaults.
     label : str
         How tables call the protocol; not part of the key. Default: the protocol's name.
+    adversary : sequence of mapping
+        The tables [[adversary]], of which defaults are dropped. One with fraction 0 does nothing,
+        and yet is part of the key.
     """
 
     protocol: Mapping[str, Any]
     population: Mapping[str, Any]
     run: Mapping[str, Any] = field(default_factory=dict)
     label: str = ""
+    adversary: Sequence[Mapping[str, Any]] = ()
 
     def __post_init__(self) -> None:
         protocol, population, run = map(whole, (self.protocol, self.population, self.run))
@@ -75,25 +82,27 @@ class Cell:
         seed = run.get("seed")
         if type(seed) is not int or not 0 <= seed < 1 << 63:
             raise ValueError(f"a cell needs a run.seed in [0, 2^63), got {seed!r}")
-        run = {
-            k: v
-            for k, v in run.items()
-            if k not in NOT_OF_A_CELL and (k == "seed" or v != usual[k])
-        }
+        adversary = _sparse(self.adversary)
+        # who is missing counts where somebody may be
+        dropped = NOT_OF_A_CELL - {"min_replies"} if adversary else NOT_OF_A_CELL
+        run = {k: v for k, v in run.items() if k not in dropped and (k == "seed" or v != usual[k])}
         object.__setattr__(self, "protocol", protocol)
         object.__setattr__(self, "population", population)
         object.__setattr__(self, "run", run)
         object.__setattr__(self, "label", self.label or str(protocol["name"]))
+        object.__setattr__(self, "adversary", adversary)
 
     @classmethod
     def from_dict(cls, tables: Mapping[str, Any]) -> Self:
         """Rebuild a cell from :meth:`to_dict`, also from what :func:`canonical` wrote of it."""
-        return cls(**{k: numbers(tables[k]) for k in ("protocol", "population", "run")})
+        known = ("protocol", "population", "run", "adversary")
+        return cls(**{k: numbers(tables[k]) for k in known if k in tables})
 
-    def to_dict(self) -> dict[str, dict[str, Any]]:
-        """Return the three tables as plain data."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return the tables as plain data; "adversary", a list, only where there are any."""
         tables = {"protocol": self.protocol, "population": self.population, "run": self.run}
-        return {name: whole(table) for name, table in tables.items()}
+        more = {"adversary": self.adversary} if self.adversary else {}
+        return {name: whole(table) for name, table in (tables | more).items()}
 
     @cached_property
     def key(self) -> str:
@@ -113,7 +122,15 @@ class Cell:
             "runtime": "inline",
             **{k: tuple(v) if isinstance(v, list) else v for k, v in self.run.items()},
         }
-        return Config(self.label, RunTable(**run), self.protocol, self.population)
+        adversaries = read_adversaries(list(self.adversary))
+        return Config(self.label, RunTable(**run), self.protocol, self.population, adversaries)
+
+
+def _sparse(tables: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """Check the tables [[adversary]] and write each in one way, without defaults."""
+    usual = {f.name: f.default for f in fields(Adversary)}
+    found = as_tables(read_adversaries([dict(t) for t in tables]))
+    return tuple({k: whole(v) for k, v in t.items() if v != usual[k]} for t in found)
 
 
 @dataclass(frozen=True)
@@ -148,6 +165,14 @@ class Record:
         What the ledger says, and by which composition.
     charges : tuple of str
         The ledger's entries in words: how the budget was split.
+    adversaries : tuple of str
+        Who misbehaved, in words. NOT SAFE among ``warnings`` says that the server checked nothing.
+    bias : float or None
+        Of means: the estimate minus the truth, averaged over the coordinates. Its mean over seeds
+        estimates the bias.
+    diagnostics : mapping of str to int
+        Messages tampered with and messages not used, over all rounds, by what and why: "injected:
+        malformed", "dropped: no answer". NOT PRIVATE.
     noise : {"simulated", "secure"}
     clients : str
         How reports were simulated.
@@ -193,6 +218,9 @@ class Record:
     spent_delta: float | None = None
     composed: str = ""
     charges: tuple[str, ...] = ()
+    adversaries: tuple[str, ...] = ()
+    bias: float | None = None
+    diagnostics: Mapping[str, int] = field(default_factory=dict)
     noise: str = "simulated"
     clients: str = "per-user"
     n_users: int | None = None
@@ -227,7 +255,7 @@ class Record:
     def tables(self) -> Cell:
         """The cell again, under its label."""
         found = Cell.from_dict(self.cell)
-        return Cell(found.protocol, found.population, found.run, self.label)
+        return replace(found, label=self.label)
 
 
 def run_cell(cell: Cell) -> Record:
@@ -242,7 +270,7 @@ def run_cell(cell: Cell) -> Record:
             if prepared.loaded is None:
                 raise ValueError("the population is remote: a cell needs its users here")
             known |= _promises(prepared, prepared.loaded)
-            found = Record(**known, **_measure(prepared, prepared.loaded.users))
+            found = Record(**(known | measure(prepared, prepared.loaded.users)))
         if _key_now(cell) != cell.key:
             raise ValueError("a file that the cell names has changed since the study began")
         return found
@@ -278,6 +306,8 @@ def _known(cell: Cell) -> dict[str, Any]:
         "noise": str(cell.run.get("noise", "simulated")),
         "clients": str(cell.run.get("clients", "per-user")),
         "seed": int(cell.run["seed"]),
+        "adversaries": tuple(a.in_words for a in read_adversaries(list(cell.adversary))),
+        "warnings": () if cell.run.get("checks", True) else (NOT_SAFE,),
         "versions": versions(),
         "cell": cell.to_dict(),
     }
@@ -304,41 +334,6 @@ def _promises(prepared: Prepared, loaded: Loaded) -> dict[str, Any]:
     }
 
 
-def _measure(prepared: Prepared, users: Users) -> dict[str, Any]:
-    """Run, and compare with the truth and with theory."""
-    queries: list[Query] = []
-    outcome = execute(prepared.protocol, users, prepared.config.run.options(watch=queries.append))
-    estimate, measured = outcome.estimate, evaluate(prepared, [outcome])
-    out: dict[str, Any] = {
-        "status": estimate.status,
-        "reason": estimate.reason,
-        "rounds": len(queries),
-        "bytes_per_user": bytes_per_user(queries, users) if queries else None,
-        "seconds": outcome.seconds.get("run", 0.0),
-        "warnings": estimate.warnings,
-        "public": {k: float(v) for k, v in estimate.public.items()},
-    }
-    if estimate.ledger is not None:
-        spent = estimate.ledger.spent()
-        out |= {"spent_epsilon": spent.epsilon, "spent_delta": spent.delta}
-        out["composed"] = spent.how
-        out["charges"] = tuple(
-            f"{e.label}: epsilon = {e.release.epsilon:.6g}, delta = {e.release.delta:.3g}, "
-            + ("all users" if e.cohort is None else f"{e.cohort.share:.3g} of the users")
-            for e in estimate.ledger.entries
-        )
-    if measured is not None:
-        out |= {
-            "loss": measured.mean,
-            "losses": distances(estimate, measured.truth, measured.support),
-            "loss_name": measured.bound.loss,
-            "predicted": float(measured.bound.expected),
-            "predicted_exact": measured.bound.exact,
-            "predicted_source": measured.bound.source,
-        }
-    return out
-
-
 # -- populations -----------------------------------------------------------------------------------
 
 _cache: OrderedDict[str, Loaded] = OrderedDict()
@@ -355,17 +350,3 @@ def load_once(tables: Mapping[str, Any], spec: PopulationSpec) -> Loaded:
     ):
         _cache.popitem(last=False)
     return _cache[name]
-
-
-@lru_cache(maxsize=1)
-def _versions() -> tuple[tuple[str, str], ...]:
-    return (
-        ("fedhist", fedhist.__version__),
-        ("python", platform.python_version()),
-        *((name, version(name)) for name in ("numpy", "numba", "scipy")),
-    )
-
-
-def versions() -> dict[str, str]:
-    """Return the versions that a loss may depend on in its last bits."""
-    return dict(_versions())

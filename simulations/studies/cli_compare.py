@@ -28,6 +28,9 @@ def compare(
         list[str] | None, typer.Option("--set", help="table.key=VALUE; may be repeated.")
     ] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Runs of every protocol.")] = None,
+    fractions: Annotated[
+        str | None, typer.Option(help='Shares of misbehaving users to compare at: "0,0.1,0.49".')
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(min=0, help="Ray workers; 0 runs in this process.")
     ] = None,
@@ -56,6 +59,8 @@ def compare(
         console.out(comparison_text(config)[0], end="")
         return
     overrides = [*(set_ or ()), *([] if seeds is None else [f"compare.seeds={seeds}"])]
+    if fractions is not None:
+        overrides.append(f"compare.fractions=[{fractions}]")
     comparison = load_comparison(config, overrides)
     stamp = time.strftime("%Y%m%d-%H%M%S")
     target = (out or Path("results") / f"compare-{comparison.name}-{stamp}").absolute()

@@ -33,6 +33,8 @@ class Row:
     flags : tuple of str
     records : tuple of Record
         In the order of the seeds, in the common loss.
+    fraction : float or None
+        Share of misbehaving users, where several are compared: a rank is among the rows of one.
     """
 
     rank: int | None
@@ -40,6 +42,18 @@ class Row:
     protocol: str
     flags: tuple[str, ...]
     records: tuple[Record, ...]
+    fraction: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Label, with the share of misbehaving users."""
+        return self.label if self.fraction is None else f"{self.label} at {self.fraction:g}"
+
+    @property
+    def bias(self) -> float | None:
+        """Mean signed error of a mean, over the runs that are ok."""
+        found = [r.bias for r in self.records if r.bias is not None]
+        return float(np.mean(found)) if found else None
 
     @property
     def losses(self) -> list[float]:
@@ -65,7 +79,8 @@ class Row:
         n = len(self.losses)
         if n < 2 or not all(map(math.isfinite, self.losses)):
             return None
-        spread = float(np.std(self.losses, ddof=1)) / math.sqrt(n)
+        with np.errstate(all="ignore"):  # of losses that are not finite there is none
+            spread = float(np.std(self.losses, ddof=1)) / math.sqrt(n)
         return float(stats.t.ppf((1 + LEVEL) / 2, n - 1)) * spread
 
     @property
@@ -115,7 +130,7 @@ def run_comparison(
     address: str | None = None,
     progress: Callable[[], None] | None = None,
 ) -> Compared:
-    """Run every protocol with every seed and rank them.
+    """Run every protocol with every fraction and every seed, and rank those of one fraction.
 
     Parameters
     ----------
@@ -127,16 +142,24 @@ def run_comparison(
     progress : callable, optional
         Called after every run.
     """
-    found: dict[tuple[str, int | None], Record] = {}
+    found: dict[tuple[str, float | None, int | None], Record] = {}
     for record in run_all(ready.cells, workers, address):
-        found[record.label, record.seed] = in_loss(record, ready.loss)
+        found[record.label, _share(ready, record), record.seed] = in_loss(record, ready.loss)
         if progress is not None:
             progress()
-    rows = []
-    for c in ready.contenders:
-        records = tuple(found[c.label, s] for s in ready.comparison.seeds)
-        rows.append(Row(None, c.label, c.protocol.name, c.flags, records))
-    return Compared(ready, tuple(ranked(rows)))
+    rows: list[Row] = []
+    for fraction in ready.fractions:
+        part = []
+        for c in ready.contenders:
+            records = tuple(found[c.label, fraction, s] for s in ready.comparison.seeds)
+            part.append(Row(None, c.label, c.protocol.name, c.flags, records, fraction))
+        rows += ranked(part)
+    return Compared(ready, tuple(rows))
+
+
+def _share(ready: Ready, record: Record) -> float | None:
+    """Return a record's share of misbehaving users where several are compared."""
+    return float(record.cell["adversary"][0]["fraction"]) if ready.comparison.fractions else None
 
 
 def in_loss(record: Record, loss: str) -> Record:

@@ -11,10 +11,13 @@
   told otherwise;
 - ``seeds = 20``: every protocol is run with run.seed, run.seed + 1, ...; or a list of seeds;
 - ``loss``: "l1", "l2", "squared l2" or "linf", instead of the target's usual one;
-- ``without = ["..."]``: protocols of the target that are left out.
+- ``without = ["..."]``: protocols of the target that are left out;
+- ``fractions = [0, 0.1, 0.49]``: every protocol is run with each of these shares of misbehaving
+  users, and ranked with the others at the same share. The only table [[adversary]] says what they
+  do; without one they are "corrupted": all hold the same made-up record.
 
-[protocol] holds common settings: each protocol takes those that it has. [population] and [run] are
-those of a run configuration.
+[protocol] holds common settings: each protocol takes those that it has. [population], [run] and
+[[adversary]] are those of a run configuration, the same for all rows.
 """
 
 from __future__ import annotations
@@ -29,16 +32,22 @@ from fedhist.errors import nearest
 from fedhist.privacy import Adjacency, check_budget
 from fedhist.protocol import Protocol
 from fedhist.registry import load_builtin, load_plugin, protocol_class, protocols
+from simulations.adversaries import as_tables, read_adversaries
 from simulations.config import RunTable, config_of, parse_tables, population_spec
 from simulations.studies.grid import NOT_HERE, with_values
 
 BUILTIN, FOLDER = "simulations.configs", "comparisons"
-KEYS = (*("target", "protocols", "without", "epsilon", "delta", "adjacency", "seeds", "loss"),)
+KEYS = (
+    *("target", "protocols", "without", "epsilon", "delta", "adjacency", "seeds", "loss"),
+    "fractions",
+)
 NORMS = ("l1", "l2", "squared l2", "linf")
 LOSSES = {"histogram": "l1", "distribution": "l1", "mean": "squared l2"}
 """The common loss of a target; other targets are compared in their protocols' own."""
 
 USUAL_SEEDS = 10
+USUAL_ATTACK = "corrupted"
+"""What misbehaving users do where fractions are given and no table [[adversary]]."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +88,11 @@ class Comparison:
     entries : tuple of Entry
     without : tuple of str
         Protocols of the target that the file leaves out.
+    adversary : tuple of mapping
+        The tables [[adversary]]; where ``fractions`` are given there is one, and they replace its
+        own.
+    fractions : tuple of float
+        Shares of misbehaving users; empty for the one of the tables.
     """
 
     name: str
@@ -93,9 +107,18 @@ class Comparison:
     population: Mapping[str, Any]
     entries: tuple[Entry, ...]
     without: tuple[str, ...] = ()
+    adversary: tuple[Mapping[str, Any], ...] = ()
+    fractions: tuple[float, ...] = ()
+
+    def attack(self, fraction: float | None) -> tuple[Mapping[str, Any], ...]:
+        """Return the tables [[adversary]] at one share; None leaves them as they are."""
+        if fraction is None:
+            return self.adversary
+        return tuple({**table, "fraction": fraction} for table in self.adversary)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as plain data, with every row spelled out."""
+        attack = {"adversary": [dict(t) for t in self.adversary]} if self.adversary else {}
         return {
             "compare": {
                 "target": self.target,
@@ -106,10 +129,12 @@ class Comparison:
                 "adjacency": self.adjacency.value,
                 "loss": self.loss,
                 "seeds": list(self.seeds),
+                **({"fractions": list(self.fractions)} if self.fractions else {}),
             },
             "protocol": dict(self.common),
             "population": dict(self.population),
             "run": asdict(self.run),
+            **attack,
         }
 
 
@@ -172,6 +197,7 @@ def load_comparison(source: str | Path, overrides: Iterable[str] = ()) -> Compar
     for key in ("name", "epsilon", "delta", "adjacency"):
         if key in common:
             raise ValueError(f"protocol.{key} stands in [compare]: it is common to all rows")
+    adversary, fractions = _adversaries(table, tables)
     # the name is that of no row: only the other tables are checked here
     base = config_of({**tables, "protocol": {"name": ""}}, source, name)
     load_builtin()
@@ -198,7 +224,29 @@ def load_comparison(source: str | Path, overrides: Iterable[str] = ()) -> Compar
         population=found["population"],
         entries=tuple(entries),
         without=without,
+        adversary=adversary,
+        fractions=fractions,
     )
+
+
+def _adversaries(
+    table: Mapping[str, Any], tables: dict[str, Any]
+) -> tuple[tuple[Mapping[str, Any], ...], tuple[float, ...]]:
+    """Take the tables [[adversary]] out, and check them at every fraction."""
+    found = tables.pop("adversary", [])
+    given = table.get("fractions", [])
+    if not isinstance(given, list) or ("fractions" in table and not given):
+        raise ValueError(f"compare.fractions must be a list of numbers, got {given!r}")
+    if not given:
+        return tuple(as_tables(read_adversaries(found))), ()
+    rows = [found] if isinstance(found, dict) else found or [{"kind": USUAL_ATTACK}]
+    if len(rows) != 1:
+        raise ValueError(
+            f"compare.fractions are of one table [[adversary]], got {len(rows)}; "
+            "fedhist sweep can vary one of several"
+        )
+    every = [read_adversaries([{**rows[0], "fraction": f}])[0] for f in given]
+    return tuple(as_tables(every[:1])), tuple(dict.fromkeys(float(a.fraction) for a in every))
 
 
 def _entries(table: Mapping[str, Any]) -> tuple[str, list[Entry], tuple[str, ...]]:

@@ -113,6 +113,8 @@ def _draw_row(axes: Any, y: int, row: Row) -> None:
 def _name(row: Row) -> str:
     """Write a row's rank and label; a hollow marker's runs are counted."""
     label = row.label if len(row.label) <= MOST_LETTERS else row.label[: MOST_LETTERS - 1] + "…"
+    if row.fraction is not None:
+        label += f" at {row.fraction:g}"
     text = label if row.rank is None else f"{row.rank}. {label}"
     counted = missing_in_words(row) if row.mean is not None else []
     return "\n".join([text, *counted])

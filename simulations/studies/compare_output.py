@@ -9,11 +9,11 @@ from typing import Any
 from rich.console import Console
 
 from simulations.output import NOT_PRIVATE, git_revision, whole_folder
-from simulations.studies.cells import Record, versions
+from simulations.studies.cells import Record
 from simulations.studies.compare import LEVEL, Compared, Row
 from simulations.studies.compare_figure import draw_comparison
 from simulations.studies.compare_tables import print_comparison
-from simulations.studies.plain import numbers, plain
+from simulations.studies.plain import numbers, plain, versions
 from simulations.studies.store import frame_of
 
 FILE = "comparison.json"
@@ -70,10 +70,12 @@ def _row(row: Row) -> dict[str, Any]:
     return {
         "rank": row.rank,
         "label": row.label,
+        **({} if row.fraction is None else {"fraction": row.fraction}),
         "protocol": row.protocol,
         "flags": list(row.flags),
         "loss": row.mean,
         "half_width": row.half_width,
+        **({} if row.bias is None else {"bias": row.bias}),
         "predicted": row.predicted,
         "ratio": row.ratio,
         "rounds": row.rounds,
@@ -83,6 +85,7 @@ def _row(row: Row) -> dict[str, Any]:
         "missing": dict(row.missing),
         "guarantee": first.guarantee,
         "claimed": first.claimed,
+        "adversaries": list(first.adversaries),
         "not_private": sorted({note for r in row.records for note in r.not_private}),
     }
 

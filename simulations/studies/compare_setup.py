@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -89,9 +89,19 @@ class Ready:
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """Every protocol with every seed."""
+        """Every protocol with every fraction and every seed."""
         c = self.comparison
-        return tuple(_cell(c, p.table, p.label, s) for p in self.contenders for s in c.seeds)
+        return tuple(
+            replace(_cell(c, p.table, p.label, s), adversary=c.attack(f))
+            for f in self.fractions
+            for p in self.contenders
+            for s in c.seeds
+        )
+
+    @property
+    def fractions(self) -> tuple[float | None, ...]:
+        """Shares of misbehaving users that are compared; None for what the tables say."""
+        return self.comparison.fractions or (None,)
 
 
 def set_up(comparison: Comparison) -> Ready:

@@ -11,6 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from fedhist.privacy import Trust
+from simulations.adversaries import read_adversaries
+from simulations.run import NOT_SAFE
 from simulations.studies.compare import LEVEL, Compared, Row
 from simulations.studies.summary import MISSING, shown
 
@@ -27,11 +29,13 @@ def print_comparison(console: Console, found: Compared) -> None:
     budget = f"epsilon = {c.epsilon:g}, delta = {c.delta:g}"
     _line(console, f"{c.target}: {ready.title}")
     _line(console, f"{budget} in all, {c.adjacency.value}: {c.adjacency.in_words}")
+    for line in _attack(found):
+        _line(console, line)
     console.print(_table(found))
     _line(console, _legend(found))
     console.print("\nguarantees", style="bold")
-    for row in found.rows:
-        _line(console, f"{row.label}: {_promise(row)}", "  ")
+    for line in dict.fromkeys(f"{row.label}: {_promise(row)}" for row in found.rows):
+        _line(console, line, "  ")
     noise, clients = c.run.noise, c.run.clients
     _line(console, f"noise: {noise}; clients: {clients}; {_composed(found)}", "  ")
     console.print("\nNOT PRIVATE in these runs", style="bold")
@@ -48,33 +52,57 @@ def print_comparison(console: Console, found: Compared) -> None:
             _line(console, f"{x.label}: {x.reason}", "  ")
 
 
+def _attack(found: Compared) -> list[str]:
+    """Say who misbehaves, at the largest share of several, and what the server does not check."""
+    c = found.ready.comparison
+    tables = c.attack(max(c.fractions) if c.fractions else None)
+    most = "adversary, at most" if len(c.fractions) > 1 else "adversary"
+    lines = [f"{most}: {a.in_words}" for a in read_adversaries([dict(t) for t in tables])]
+    return lines if c.run.checks else [*lines, NOT_SAFE]
+
+
 def _table(found: Compared) -> Table:
     loss = found.ready.loss
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("#", justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     table.add_column("protocol", overflow="fold", ratio=1)
-    for name in (loss, f"± {LEVEL:.0%}", "theory", "ratio", "rounds", "bytes", "sec"):
+    attacked = _attacked(found)
+    theory = ("bias",) if attacked else ("theory", "ratio")  # which knows of no adversary
+    for name in (loss, f"± {LEVEL:.0%}", *theory, "rounds", "bytes", "sec"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_row(MISSING, "", REFERENCE, "0", *[MISSING] * 6)
-    flagged = False
+    table.add_row(MISSING, "", REFERENCE, "0", *[MISSING] * (4 + len(theory)))
+    before: Row | None = None
     for row in found.rows:
-        if row.flags and not flagged:
+        if row.fraction is not None and (before is None or row.fraction != before.fraction):
             table.add_section()
-            flagged = True
+            table.add_row("", "", Text(f"{100 * row.fraction:g}% misbehave", style="bold"))
+        elif row.flags and not (before and before.flags):
+            table.add_section()
+        before = row
         table.add_row(
             shown(row.rank),
             LETTERS.get(row.records[0].trust, ""),
             "\n".join([row.label, *row.flags, *missing_in_words(row)]),
             short(row.mean),
             short(row.half_width, 2),
-            short(row.predicted) + ("*" if any(r.predicted_exact for r in row.records) else ""),
-            short(row.ratio, 3),
+            *([short(row.bias, 3)] if attacked else _theory(row)),
             shown(row.rounds),
             fixed(row.bytes_per_user),
             "<.01" if row.seconds < 0.005 else fixed(row.seconds, 2 if row.seconds < 100 else 0),
         )
     return table
+
+
+def _theory(row: Row) -> list[str]:
+    exact = "*" if any(r.predicted_exact for r in row.records) else ""
+    return [short(row.predicted) + exact, short(row.ratio, 3)]
+
+
+def _attacked(found: Compared) -> bool:
+    """Whether the table shows biases instead of theory, which is about honest users."""
+    biased = any(row.bias is not None for row in found.rows)
+    return biased and bool(found.ready.comparison.adversary)
 
 
 def short(x: float | None, digits: int = 4) -> str:
@@ -113,9 +141,13 @@ def _legend(found: Compared) -> str:
     ]
     if runs > 1:
         text.append(f"± {LEVEL:.0%}: Student's interval of that mean, for these users.")
-    if any(x.predicted_exact for r in found.rows for x in r.records):
+    if _attacked(found):
+        text.append("bias: the mean signed error.")
+    elif any(x.predicted_exact for r in found.rows for x in r.records):
         text.append("*: an exact formula.")
-    others = [(_own_prediction(r), r.label) for r in found.rows if r.predicted is None]
+    if found.ready.comparison.adversary and not _attacked(found):
+        text.append("Theory is about honest users.")
+    others = dict.fromkeys((_own_prediction(r), r.label) for r in found.rows if r.predicted is None)
     for own in dict.fromkeys(name for name, _ in others if name):
         labels = [label for name, label in others if name == own]
         text.append(f"The theory of {', '.join(labels)} is about {own}.")
@@ -155,11 +187,11 @@ def _composed(found: Compared) -> str:
 
 def _notes(found: Compared) -> list[str]:
     """List what the rows computed from private data outside their guarantees."""
-    of: dict[str, list[str]] = {}
+    of: dict[str, dict[str, None]] = {}
     for row in found.rows:
         for note in dict.fromkeys(n for r in row.records for n in r.not_private):
-            of.setdefault(note, []).append(row.label)
-    everywhere = len(found.rows)
+            of.setdefault(note, {})[row.label] = None
+    everywhere = len({row.label for row in found.rows})
     return [
         f"{'all' if len(rows) == everywhere else ', '.join(rows)}: {note}"
         for note, rows in of.items()
@@ -171,7 +203,7 @@ def _troubles(found: Compared) -> list[str]:
     out = []
     for row in found.rows:
         reasons = Counter(f"{r.status}: {r.reason}" for r in row.records if r.loss is None)
-        out += [f"{row.label}: {n} x {reason}" for reason, n in reasons.most_common(2)]
+        out += [f"{row.name}: {n} x {reason}" for reason, n in reasons.most_common(2)]
     return out
 
 

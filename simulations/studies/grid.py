@@ -2,8 +2,9 @@
 
 [sweep] holds
 
-- axes: ``"protocol.epsilon" = [0.5, 1, 2]``, any key of [protocol], [population] or [run]; the
-  sweep runs all their combinations;
+- axes: ``"protocol.epsilon" = [0.5, 1, 2]``, any key of [protocol], [population] or [run] that
+  results depend on, ``"adversary.fraction" = [0, 0.1]`` of the only table [[adversary]] or
+  ``"adversary.1.fraction"`` of the second; the sweep runs all their combinations;
 - ``[[sweep.zip]]``: axes of equal length that go together, such as "population.samples_per_user"
   and "protocol.samples_per_user";
 - ``protocols = [{ name = "mean" }, { name = "mean", mode = "paper", label = "as printed" }]``: each
@@ -13,6 +14,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,6 +25,7 @@ from typing import Any, get_args, get_type_hints
 
 from fedhist.errors import nearest
 from fedhist.registry import load_builtin, load_plugin, parameters, protocol_class
+from simulations.adversaries import Adversary, override_adversary
 from simulations.config import RunTable, config_of, parse_tables, population_spec
 from simulations.populations import KINDS
 from simulations.studies.cells import NOT_OF_A_CELL, Cell
@@ -30,7 +33,7 @@ from simulations.studies.plain import canonical
 
 BUILTIN = "simulations.configs"
 FOLDER = "sweeps"
-TABLES = ("protocol", "population", "run")
+TABLES = ("protocol", "population", "run", "adversary")
 OWN = ("seeds", "protocols", "zip")
 NOT_HERE = ("repeats", "ledger", "journal", "out")
 """Keys of [run] that a sweep has no use for."""
@@ -112,6 +115,7 @@ def load_sweep(source: str | Path, overrides: Iterable[str] = ()) -> Sweep:
         raise ValueError(f"{source} needs a table [sweep]; fedhist run runs a single setting")
     load_builtin()
     variants = _variants(table, tables)
+    adversary = {k: tables.pop(k) for k in ("adversary",) if k in tables}  # axes may complete it
     base = config_of(tables | {"protocol": variants[0][1]}, source, name)
     for key in NOT_HERE:
         if key in tables.get("run", {}):
@@ -126,7 +130,7 @@ def load_sweep(source: str | Path, overrides: Iterable[str] = ()) -> Sweep:
     _check_protocols(variants, settings)
     cells: dict[str, Cell] = {}
     for (label, protocol), setting in itertools.product(variants, settings):
-        found = {"protocol": protocol, "population": tables["population"], "run": run}
+        found = {"protocol": protocol, "population": tables["population"], "run": run, **adversary}
         named = str(setting.get("protocol.name", label))
         cell = Cell(**with_values(found, setting), label=named)
         if cells.setdefault(cell.key, cell).label != named:
@@ -196,8 +200,8 @@ def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
     """Read protocol.epsilon = [...] without quotation marks too: TOML makes it a table."""
     out: dict[str, Any] = {}
     for key, value in table.items():
-        if key in TABLES and isinstance(value, dict):
-            out |= {f"{key}.{name}": v for name, v in value.items()}
+        if key.partition(".")[0] in TABLES and isinstance(value, dict):
+            out |= _flat({f"{key}.{name}": v for name, v in value.items()})
         else:
             out[key] = value
     return out
@@ -215,6 +219,11 @@ def _axis(key: str, values: Any) -> list[Any]:
         cell_keys = [f.name for f in fields(RunTable) if f.name not in NOT_OF_A_CELL]
         if name not in cell_keys:
             raise ValueError(f"run.{name} cannot be swept{nearest(name, cell_keys)}")
+    if table == "adversary":
+        last = name.rpartition(".")[2]
+        known = [f.name for f in fields(Adversary)]
+        if last not in known:
+            raise ValueError(f"unknown key of [[adversary]] {last!r}{nearest(last, known)}")
     if not isinstance(values, list) or not values:
         raise ValueError(f"the axis {key} needs a list of values, got {values!r}")
     return values
@@ -227,12 +236,17 @@ def _seeds(given: Any, first: int) -> Sequence[int]:
     return given if isinstance(given, list) else range(first, first + int(given))
 
 
-def with_values(tables: Mapping[str, Setting], setting: Setting) -> dict[str, dict[str, Any]]:
+def with_values(tables: Mapping[str, Any], setting: Setting) -> dict[str, Any]:
     """Set the keys of one combination; files are named by absolute paths, for other machines."""
-    out = {name: dict(table) for name, table in tables.items()}
+    out = copy.deepcopy(dict(tables))
     for key, value in setting.items():
         table, _, name = key.partition(".")
-        out[table][name] = value
+        if table == "adversary":
+            override_adversary(out, name, value)
+        else:
+            out[table][name] = value
+    if isinstance(out.get("adversary"), dict):  # [adversary], or none but on axes
+        out["adversary"] = [out["adversary"]]
     kind = KINDS.get(str(out["population"]["kind"]))
     hints = get_type_hints(kind) if kind is not None else {}
     for key, value in out["population"].items():

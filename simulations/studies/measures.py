@@ -1,18 +1,85 @@
-"""What is measured of a run beside its loss: distances in the usual norms, and bytes sent."""
+"""What is measured of a run: its loss, distances in the usual norms, bias, and bytes sent."""
 
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
+from typing import Any
 
 import numpy as np
 
 from clients.node import streams
 from fedhist.codec import query_digest
 from fedhist.keys import Keys
-from fedhist.protocol import Estimate
+from fedhist.protocol import Estimate, Protocol
 from fedhist.query import Array, Query
 from fedhist.users import Users
 from fedhist.wire import answer_bytes, encode_answer
+from simulations.config import Prepared
+from simulations.output import evaluate
+from simulations.run import NOT_SAFE, execute
+
+
+def measure(prepared: Prepared, users: Users) -> dict[str, Any]:
+    """Run a cell's protocol on its users, and compare with the truth and with theory.
+
+    Returns
+    -------
+    dict
+        The fields of a :class:`~simulations.studies.cells.Record` that a run settles.
+    """
+    queries: list[Query] = []
+    run, hostile = prepared.config.run, prepared.config.adversaries
+    options = run.options(watch=queries.append, adversaries=hostile)
+    with np.errstate(over="ignore", invalid="ignore") if not run.checks else nullcontext():
+        outcome = execute(prepared.protocol, users, options)
+        estimate, measured = outcome.estimate, evaluate(prepared, [outcome])
+        off = {} if measured is None else distances(estimate, measured.truth, measured.support)
+    out: dict[str, Any] = {
+        "status": estimate.status,
+        "reason": estimate.reason,
+        "rounds": len(queries),
+        "bytes_per_user": bytes_per_user(queries, users) if queries else None,
+        "seconds": outcome.seconds.get("run", 0.0),
+        "warnings": tuple(
+            dict.fromkeys((*estimate.warnings, *(() if run.checks else (NOT_SAFE,))))
+        ),
+        "diagnostics": {
+            f"{what}: {why}": n
+            for what, counts in outcome.adversaries.items()
+            for why, n in counts.items()
+        },
+        "public": {k: float(v) for k, v in estimate.public.items()},
+    }
+    if estimate.ledger is not None:
+        spent = estimate.ledger.spent()
+        out |= {"spent_epsilon": spent.epsilon, "spent_delta": spent.delta}
+        out["composed"] = spent.how
+        out["charges"] = tuple(
+            f"{e.label}: epsilon = {e.release.epsilon:.6g}, delta = {e.release.delta:.3g}, "
+            + ("all users" if e.cohort is None else f"{e.cohort.share:.3g} of the users")
+            for e in estimate.ledger.entries
+        )
+    if measured is not None:
+        out |= {
+            "loss": measured.mean,
+            "losses": off,
+            "bias": _bias(prepared.protocol, estimate, measured.truth),
+            "loss_name": measured.bound.loss,
+            "predicted": float(measured.bound.expected),
+            "predicted_exact": measured.bound.exact,
+            "predicted_source": measured.bound.source,
+        }
+    return out
+
+
+def _bias(protocol: Protocol, estimate: Estimate, truth: Array) -> float | None:
+    """Average the signed errors of a mean's coordinates."""
+    value = estimate.value
+    if protocol.target != "mean" or value is None or value.shape != np.shape(truth):
+        return None
+    with np.errstate(all="ignore"):
+        return float(np.mean(np.asarray(value, dtype=np.float64) - truth))
 
 
 def distances(estimate: Estimate, truth: Array, support: Keys | None) -> dict[str, float]:

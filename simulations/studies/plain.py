@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import platform
 from collections.abc import Mapping
 from functools import lru_cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+import fedhist
 from simulations.populations import KINDS
 from simulations.populations.base import existing
 
@@ -49,6 +52,21 @@ def numbers(body: Any) -> Any:
     return float(body) if isinstance(body, str) and body in ("inf", "-inf", "nan") else body
 
 
+def flat(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Name a cell's keys "table.key"; of several adversaries "adversary.1.key", from 0.
+
+    >>> flat({"run": {"seed": 1}, "adversary": [{"kind": "dropout"}]})
+    {'run.seed': 1, 'adversary.kind': 'dropout'}
+    """
+    out: dict[str, Any] = {}
+    for name, table in tables.items():
+        rows = table if isinstance(table, list | tuple) else [table]
+        for number, row in enumerate(rows):
+            prefix = name if len(rows) == 1 else f"{name}.{number}"
+            out |= {f"{prefix}.{k}": v for k, v in row.items()}
+    return out
+
+
 def population_identity(table: Mapping[str, Any]) -> dict[str, Any]:
     """Return the table [population] with files named by their contents, not by their paths."""
     spec = KINDS.get(str(table["kind"]))
@@ -72,3 +90,17 @@ def _digest(file: Path, size: int, changed: int) -> str:
     with file.open("rb") as f:
         found = hashlib.file_digest(f, lambda: hashlib.blake2b(digest_size=16))
     return f"contents:{found.hexdigest()}"
+
+
+@lru_cache(maxsize=1)
+def _versions() -> tuple[tuple[str, str], ...]:
+    return (
+        ("fedhist", fedhist.__version__),
+        ("python", platform.python_version()),
+        *((name, version(name)) for name in ("numpy", "numba", "scipy")),
+    )
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a loss may depend on in its last bits."""
+    return dict(_versions())

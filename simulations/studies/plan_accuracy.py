@@ -16,7 +16,7 @@ from simulations.config import (
     missing_keys,
     parse_tables,
 )
-from simulations.studies.cells import versions
+from simulations.studies.plain import versions
 from simulations.studies.plan_population import Unknown
 from simulations.studies.plan_tables import markdown
 from simulations.studies.plan_verify import Verified, verify

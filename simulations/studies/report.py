@@ -12,6 +12,7 @@ import polars as pl
 
 from simulations.output import NOT_PRIVATE
 from simulations.studies.page import Block, Facts, Items, Page, Picture, Section, Table, Text
+from simulations.studies.plain import flat
 from simulations.studies.report_curves import curve_plots, estimate_plot
 from simulations.studies.report_data import ExperimentFolder, RunFolder, Study, read_results
 from simulations.studies.report_sweep import MOST_ROWS, footer, study_page
@@ -118,6 +119,7 @@ def _configuration(config: Mapping[str, Any]) -> tuple[Block, ...]:
         *facts(resolved, "protocol."),
         *facts(config.get("population", {}), "population."),
         *facts(config.get("run", {}), "run."),
+        *facts(flat({"adversary": config.get("adversary", ())})),
         *facts(config.get("versions", {}), "version of "),
     )
     revision = config.get("revision")

@@ -53,10 +53,10 @@ class Winner:
 def winner(points: Sequence[Point]) -> Winner | None:
     """Rank the points of one setting; None where none can win.
 
-    Whoever refused or failed in some run cannot win, and neither can a reference: one without
-    privacy for a user, or with settings that read the data.
+    Whoever refused or failed in some run cannot win, and neither can a reference (one without
+    privacy for a user, or with settings that read the data), nor a server that checks no message.
     """
-    able = [p for p in points if p.complete and p.private and p.loss is not None]
+    able = [p for p in points if p.complete and p.private and p.safe and p.loss is not None]
     able.sort(key=lambda p: (p.loss or 0.0, p.series))
     if not able:
         return None
@@ -124,8 +124,8 @@ def _map(view: View, x: str, y: str, slices: Sequence[Mapping[str, Any]]) -> lis
     caption = (
         "Each cell names the mechanism of least mean error, and the factor by which the next one's "
         "error is larger; ≈ where the 95 % intervals do not tell the two apart. Whoever refused or "
-        "failed in some run cannot win; what is not private per user, or was set by looking at "
-        "the data, cannot either."
+        "failed in some run cannot win; what is not private per user, was set by looking at the "
+        "data, or has a server that checks no message, cannot either."
     )
     horizontal = {"type": "category", "title": {"text": in_plot(title_of(x))}}
     vertical = {"type": "category", "title": {"text": in_plot(title_of(y))}}

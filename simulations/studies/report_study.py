@@ -26,11 +26,15 @@ UNITS: Mapping[str, str] = {
     "epsilon": "epsilon",
     "delta": "delta",
     "clip": "clip (items per user)",
+    "fraction": "share of users, or nodes, that misbehave",
 }
 """What the values of an axis are, by the last part of its name."""
 
 SAMPLES = ("samples_per_user", "mean_items", "mean_samples", "m", "T")
 """Names of axes that say how much a user holds, the most exact first."""
+
+CHECKS = "run.checks"
+SAFE = {True: "checked", False: "unchecked (NOT SAFE)"}
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,11 @@ class Point:
             r.unit == "user" and r.epsilon is not None and math.isfinite(r.epsilon) and not r.reads
             for r in self.group.records
         )
+
+    @property
+    def safe(self) -> bool:
+        """Whether the server checked every message."""
+        return bool(self.group.setting.get(CHECKS, True))
 
 
 @dataclass(frozen=True)
@@ -190,6 +199,11 @@ def unit_of(loss: str, target: str) -> str:
     return f"error ({loss})" if loss else "error"
 
 
+def is_share(key: str) -> bool:
+    """Say whether an axis is the share of those who misbehave."""
+    return key.startswith("adversary.") and short(key) == "fraction"
+
+
 def is_number(value: Any) -> bool:
     """Say whether a value can stand on a numeric axis."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
@@ -207,5 +221,6 @@ def _varies(found: Sequence[Group], key: str) -> bool:
 
 
 def _series(group: Group, own: Sequence[str]) -> str:
-    told = {k: group.setting[k] for k in own if k in group.setting}
-    return f"{group.label}, {words(told)}" if told else group.label
+    told = {k: group.setting[k] for k in own if k in group.setting and k != CHECKS}
+    safe = SAFE[bool(group.setting.get(CHECKS, True))] if CHECKS in own else ""
+    return ", ".join(filter(None, (group.label, words(told), safe)))

@@ -9,11 +9,20 @@ from typing import Any
 
 import fedhist
 from simulations.studies.page import Block, Facts, Items, Page, Picture, Section, Table, Text
-from simulations.studies.plain import canonical
+from simulations.studies.plain import canonical, flat
+from simulations.studies.report_adversaries import attack_blocks, bias_plot
 from simulations.studies.report_data import Study
 from simulations.studies.report_maps import winner_maps
 from simulations.studies.report_plots import MOST_SETTINGS, axis_name, error_plot, ranking_plot
-from simulations.studies.report_study import SAMPLES, View, short, unit_of, view_of
+from simulations.studies.report_study import (
+    CHECKS,
+    SAMPLES,
+    View,
+    is_share,
+    short,
+    unit_of,
+    view_of,
+)
 from simulations.studies.report_words import (
     EVALUATION,
     facts,
@@ -50,6 +59,7 @@ def study_page(found: Study) -> Page:
         Section("Which mechanism wins", (*_promises(found, view), *maps) if maps else ()),
         Section("Errors", tuple(plots)),
         Section("Results", (_points(view, found.loss),)),
+        Section("Adversaries", attack_blocks(found.records)),
         Section("Privacy ledger", guarantee_table(found.records)),
         Section("What was not private", not_private_of_study(found.records)),
         Section("Configuration", _common(found)),
@@ -74,14 +84,30 @@ def _plots(found: Study, view: View, y_title: str) -> tuple[list[Block], list[st
     if many and held:
         title = "Phase transitions: error against samples per user, for each number of users"
         wanted.append((held, many, title))
-    for x in sorted(numeric, key=lambda n: (n != held, n != many)):
+    for x in sorted(numeric, key=lambda n: (not is_share(n), n != held, n != many)):
         others = [n for n in view.axes if n != x]
         several = len(view.series) > 1
         by = "" if several or not others else max(others, key=lambda n: len(view.axes[n]))
         if not by or (x, by) != (held, many):
-            wanted.append((x, by, f"Error against {axis_name(x)}"))
-    most = MOST_SETTINGS // max(len(wanted), 1)
-    return [error_plot(view, x, by, y_title, title, most) for x, by, title in wanted], []
+            wanted.append((x, by, f"Error against {_against(x, found)}"))
+    biased = [
+        w for w in wanted if is_share(w[0]) and any(r.bias is not None for r in found.records)
+    ]
+    most = MOST_SETTINGS // max(len(wanted) + len(biased), 1)
+    plots: list[Block] = []
+    for x, by, title in wanted:
+        plots.append(error_plot(view, x, by, y_title, title, most))
+        if (x, by, title) in biased:
+            plots.append(bias_plot(view, x, by, f"Bias against {_against(x, found)}", most))
+    return plots, []
+
+
+def _against(x: str, found: Study) -> str:
+    """Name an axis in a title; the checks where they are what tells lines apart."""
+    if not is_share(x):
+        return axis_name(x)
+    both = len({r.cell.get("run", {}).get(short(CHECKS), True) for r in found.records}) > 1
+    return "the share that misbehaves" + (", with and without the server's checks" * both)
 
 
 def _axes(view: View) -> tuple[tuple[str, str], ...]:
@@ -118,17 +144,19 @@ def _left_out(found: Study) -> tuple[str, ...]:
         )
     for row in summary.get("rows", []):
         lines += [f"{row['label']} is not ranked: {flag}" for flag in row.get("flags", [])]
-    return tuple(lines)
+    return tuple(dict.fromkeys(lines))  # a row of several shares says the same in each
 
 
 def _points(view: View, loss: str) -> Table:
     axes = list(view.axes)
     ratio = any(p.predicted is not None for p in view.points)
     theory = ("theory", "ratio") if ratio else ()
+    biased = any(p.group.bias is not None for p in view.points)
     many = len({p.group.loss_name for p in view.points if p.group.loss_name}) > 1
     header = (
         "mechanism", *map(short, axes), f"error ({loss})" if loss else "error", "± 95 %", *theory,
-        *(("loss",) if many else ()), "runs", "rounds", "bytes per user", "seconds",
+        *(("bias",) if biased else ()), *(("loss",) if many else ()),
+        "runs", "rounds", "bytes per user", "seconds",
     )  # fmt: skip
     rows = []
     points = view.points
@@ -143,6 +171,7 @@ def _points(view: View, loss: str) -> Table:
             (
                 p.series, *(shown(p.at[a]) for a in axes), shown(p.loss),
                 MISSING if half is None else f"{half:.2g}", *told,
+                *((shown(p.group.bias, 3),) if biased else ()),
                 *((p.group.loss_name,) if many else ()), runs,
                 shown(max(r.rounds for r in records)),
                 shown(next((r.bytes_per_user for r in records if r.bytes_per_user), None)),
@@ -158,11 +187,8 @@ def _points(view: View, loss: str) -> Table:
 
 def _common(found: Study) -> tuple[Block, ...]:
     """Tell the settings that all runs share, and each mechanism's own."""
-    flat = [
-        {f"{t}.{k}": v for t, table in r.cell.items() for k, v in table.items()}
-        for r in found.records
-    ]
-    shared = {k: v for k, v in flat[0].items() if all(k in f and f[k] == v for f in flat)}
+    keys = [flat(r.cell) for r in found.records]
+    shared = {k: v for k, v in keys[0].items() if all(k in f and f[k] == v for f in keys)}
     blocks: list[Block] = [Facts(facts(shared))] if shared else []
     asked = (found.comparison or {}).get("config", {}).get("compare", {})
     told = facts({k: v for k, v in asked.items() if k != "protocols"}, "compare.")

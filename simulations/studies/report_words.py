@@ -190,6 +190,8 @@ def not_private_of_run(config: Mapping[str, Any], metrics: Mapping[str, Any]) ->
     if secret.get("diagnostics"):
         told = ", ".join(f"{k} = {shown(v)}" for k, v in secret["diagnostics"].items())
         lines.append(f"diagnostics: {told}")
+    for what, counts in secret.get("adversaries", {}).items():
+        lines += [f"messages {what}: {n:,} × {why}" for why, n in counts.items()]
     for reason, count in secret.get("rows dropped by the loader", {}).items():
         lines.append(f"rows dropped by the loader: {reason}: {count}")
     return (Items((*lines, *_seeds(seeds))),)

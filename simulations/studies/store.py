@@ -16,6 +16,7 @@ from typing import Any, Self
 import polars as pl
 
 from simulations.studies.cells import ERROR, Record
+from simulations.studies.plain import flat
 
 SCHEMA = 1
 """Raised only where an older fedhist could not read the file; a new column is no reason."""
@@ -236,8 +237,8 @@ def _row(record: Record) -> dict[str, Any]:
         for k, v in vars(record).items()
         if not isinstance(v, Mapping)
     }
-    for table, values in record.cell.items():
-        row |= {f"{table}.{k}": v for k, v in values.items()}
+    row |= flat(record.cell)
+    row |= {f"diagnostics.{k}": v for k, v in record.diagnostics.items()}
     row |= {f"losses.{k}": v for k, v in record.losses.items()}
     row |= {f"public.{k}": v for k, v in record.public.items()}
     row |= {f"versions.{k}": v for k, v in record.versions.items()}

@@ -18,7 +18,7 @@ from rich.table import Table
 
 from fedhist.errors import nearest
 from simulations.studies.cells import Record
-from simulations.studies.plain import canonical
+from simulations.studies.plain import canonical, flat
 
 SEEDS = ("run.seed", "population.seed")
 """Keys by which the runs of one setting differ."""
@@ -62,6 +62,12 @@ class Group:
         return float(np.mean(losses)) if losses else None
 
     @property
+    def bias(self) -> float | None:
+        """Mean signed error of the records that have one."""
+        found = [r.bias for r in self.records if r.bias is not None]
+        return float(np.mean(found)) if found else None
+
+    @property
     def standard_error(self) -> float | None:
         """Standard error of the mean; None for a single run, and where a loss is not finite.
 
@@ -77,7 +83,8 @@ class Group:
         values = [float(np.mean(v)) for v in found] if len(found) > 1 else found[0]
         if len(values) < 2 or not all(map(math.isfinite, values)):
             return None
-        return float(np.std(values, ddof=1) / math.sqrt(len(values)))
+        with np.errstate(all="ignore"):  # of losses that are not finite there is none
+            return float(np.std(values, ddof=1) / math.sqrt(len(values)))
 
     @property
     def predicted(self) -> float | None:
@@ -109,17 +116,17 @@ def groups(records: Iterable[Record]) -> list[Group]:
 
 def setting_of(record: Record) -> dict[str, Any]:
     """Return a record's cell by "table.key", without its seeds."""
-    flat = {f"{t}.{k}": v for t, table in record.cell.items() for k, v in table.items()}
-    return {k: v for k, v in flat.items() if k not in SEEDS}
+    return {k: v for k, v in flat(record.cell).items() if k not in SEEDS}
 
 
 def axes(found: Sequence[Group]) -> list[str]:
-    """Name the keys that tell settings apart; of keys that vary together, the first."""
+    """Name the keys that tell a label's settings apart; of keys that vary together, the first."""
     keys = dict.fromkeys(k for g in found for k in g.setting)
     names, seen = [], {canonical([g.label for g in found])}
     for key in sorted(keys, key=lambda k: (k.startswith("run."), k.startswith("protocol."))):
         column = canonical([g.setting.get(key) for g in found])
-        varies = len({canonical(g.setting.get(key)) for g in found}) > 1
+        values = {(g.label, canonical(g.setting.get(key))) for g in found}
+        varies = len(values) > len({g.label for g in found})
         if varies and column not in seen:
             names.append(key)
         seen.add(column)

@@ -113,16 +113,33 @@ def test_the_choice_takes_the_least_error_that_is_feasible() -> None:
     assert without_box.method == "blocks"
 
 
-def test_secure_noise_runs_every_branch() -> None:
-    """A draw may fail (2 % with so few rounds) and has no seed: 5 of 6 do with probability 2e-8."""
-    for change in ({"n_rounds": 3000}, {"method": "large-n", "box": 0.4, "n_users": 2000}):
-        protocol = FewUsersMean(**BASE | {"dimension": 40} | change)
-        users = users_of(gathered(protocol.n_users, 40, 0.1))
-        found = [run(protocol, users, noise="secure") for _ in range(6)]
-        assert {e.status for e in found} <= {"ok", "failed"}
-        values = [e.value for e in found if e.status == "ok"]
-        assert len(values) >= 2
-        assert not np.array_equal(values[0], values[1])  # type: ignore[arg-type]
+def test_secure_noise_has_the_large_n_branch_only() -> None:
+    """The others draw a real point. Two runs with the same seed differ: there is none."""
+    change = {"method": "large-n", "box": 0.4, "n_users": 2000, "dimension": 40}
+    protocol = FewUsersMean(**BASE | change)
+    users = users_of(gathered(protocol.n_users, 40, 0.1) - 0.28)  # inside the box
+    a, b = (run(protocol, users, noise="secure") for _ in range(2))
+    assert a.status == b.status == "ok"
+    assert a.value is not None
+    assert not np.array_equal(a.value, b.value)  # type: ignore[arg-type]
+    assert np.linalg.norm(a.value - protocol.truth(users)) < 3 * protocol.plan.error
+    few = FewUsersMean(**BASE | {"n_rounds": 3000})
+    refused = run(few, users_of(gathered(100, 32, 0.1)), noise="secure")
+    assert refused.status == "refused"
+    assert 'no exact sampler for this plan (method "ball")' in refused.reason
+
+
+def test_users_who_stay_away_may_change_the_branch_and_secure_noise_fails() -> None:
+    """The plan for those who answered is "blocks": the run fails and releases nothing."""
+    protocol = FewUsersMean(**BASE | {"n_users": 20_000, "dimension": 1024, "box": 0.4})
+    assert protocol.plan.method == "large-n"
+    assert protocol.plan_for(2000).method == "blocks"
+    users = users_of(gathered(2000, 1024, 0.1))
+    estimate = run(protocol, users, noise="secure")
+    assert estimate.status == "failed"
+    assert 'noise = "secure" does not have method "blocks"' in estimate.reason
+    assert estimate.ledger is not None
+    assert not estimate.ledger.entries
 
 
 def test_paper_mode_says_what_it_spends() -> None:

@@ -1,0 +1,258 @@
+"""Finite channels: the exact law of a local answer, as integers, for every allowed input.
+
+A channel whose inputs and outputs are finite needs no statistics: the largest likelihood ratio over
+all pairs of inputs is a quotient of two integers. A randomizer of n independent bits is such a
+channel with 2^n outputs, but the bits in which two inputs agree have the same law under both and
+cancel; so the functions below enumerate the few bits, or indices, in which two inputs can differ,
+and lose nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+if TYPE_CHECKING:
+    from fedhist.channels import ScalarChannel, UnaryChannel
+    from fedhist.sphere_channel import SphereChannel
+    from fedhist.vote_channels import HadamardChannel, OptimalUnaryChannel
+
+Integers = NDArray[Any]
+_BLOCK = 1 << 22
+"""Entries of the weights that are held at once."""
+_ALL_PAIRS = 1 << 22
+"""Pairs of inputs times outputs up to which a delta curve takes all pairs."""
+
+
+@dataclass(frozen=True)
+class Worst:
+    """The largest likelihood ratio of a channel, exactly.
+
+    Attributes
+    ----------
+    inputs : (int, int)
+        Numbers of the inputs under which the output is most and least likely.
+    output : int
+        Number of the output.
+    more, less : int
+        Its integer weights; less = 0 says that the ratio is infinite.
+    """
+
+    inputs: tuple[int, int]
+    output: int
+    more: int
+    less: int
+
+    @property
+    def log_ratio(self) -> float:
+        """Its logarithm, to double precision: the channel's epsilon at delta = 0."""
+        if self.less == 0:
+            return math.inf
+        ratio = Fraction(self.more, self.less)
+        return math.log(ratio.numerator) - math.log(ratio.denominator)
+
+
+@dataclass(frozen=True, eq=False)
+class FiniteChannel:
+    """The law of an answer, for every allowed input.
+
+    Attributes
+    ----------
+    labels : sequence of str
+        The inputs, in words.
+    weights : callable
+        Row numbers (k,) to (k, m) integers, uint64 or Python's: the probability of each output
+        times ``total``.
+    total : int
+        What every row adds up to.
+    scope : str
+        What was enumerated, and why it is the general case.
+
+    Examples
+    --------
+    >>> half = FiniteChannel.of([[3, 1], [1, 3]], ("yes", "no"))
+    >>> half.worst().log_ratio == math.log(3), half.delta(0, 1, [0.0]).tolist()
+    (True, [0.5])
+    """
+
+    labels: Sequence[str]
+    weights: Callable[[NDArray[np.int64]], Integers]
+    total: int
+    scope: str = ""
+
+    @classmethod
+    def of(cls, weights: Any, labels: Sequence[str], scope: str = "") -> FiniteChannel:
+        """Build from a matrix of integers: a row for each input."""
+        matrix = np.asarray(weights)
+        total = int(sum(int(w) for w in matrix[0]))
+        return cls(labels, lambda rows: matrix[rows], total, scope)
+
+    def worst(self) -> Worst:
+        """Find the largest ratio of an output's probabilities over all pairs of inputs.
+
+        Raises
+        ------
+        ValueError
+            If a row does not add up to ``total``: then it is no law.
+        """
+        best: tuple[Integers, Integers, Integers, Integers] | None = None
+        for rows, block in self._blocks():
+            top, bottom = block.argmax(axis=0), block.argmin(axis=0)
+            column = np.arange(block.shape[1])
+            new = (block[top, column], block[bottom, column], rows[top], rows[bottom])
+            if best is None:
+                best = new
+                continue
+            more, less = new[0] > best[0], new[1] < best[1]
+            best = (
+                np.where(more, new[0], best[0]),
+                np.where(less, new[1], best[1]),
+                np.where(more, new[2], best[2]),
+                np.where(less, new[3], best[3]),
+            )
+        if best is None:
+            raise ValueError("a channel without inputs has no likelihood ratio")
+        high, low, upper, lower = best
+        z = _largest_ratio(high, low)
+        return Worst((int(upper[z]), int(lower[z])), z, int(high[z]), int(low[z]))
+
+    def delta(self, i: int, j: int, epsilon: ArrayLike) -> NDArray[np.float64]:
+        """Hockey-stick divergence sum over z of max(P(z | i) - e^epsilon P(z | j), 0), in doubles.
+
+        Parameters
+        ----------
+        i, j : int
+            Numbers of the inputs.
+        epsilon : (e,) float
+        """
+        p, q = (np.asarray(self.weights(np.array([x]))[0], np.float64) for x in (i, j))
+        factor = np.exp(np.asarray(epsilon, dtype=np.float64))[..., None]
+        return np.asarray(np.maximum(p - factor * q, 0.0).sum(axis=-1) / float(self.total))
+
+    def delta_curve(self, epsilon: Sequence[float]) -> tuple[NDArray[np.float64], bool]:
+        """Largest delta at each epsilon over pairs of inputs, and whether all pairs were taken.
+
+        Where there are too many pairs, those of the first, the middle and the last input and of
+        the inputs of :meth:`worst` are taken: a lower bound.
+        """
+        k = len(self.labels)
+        n_outputs = self.weights(np.array([0])).shape[1]
+        every = k * k * n_outputs <= _ALL_PAIRS
+        chosen = range(k) if every else sorted({0, k // 2, k - 1, *self.worst().inputs})
+        curves = [self.delta(i, j, epsilon) for i in chosen for j in chosen if i != j]
+        return np.max(curves, axis=0) if curves else np.zeros(len(epsilon)), every
+
+    def _blocks(self) -> Iterator[tuple[NDArray[np.int64], Integers]]:
+        k, m = len(self.labels), self.weights(np.array([0])).shape[1]
+        step = max(1, _BLOCK // m)
+        for start in range(0, k, step):
+            rows = np.arange(start, min(start + step, k))
+            block = self.weights(rows)
+            for row, total in zip(rows, _totals(block), strict=True):
+                if total != self.total:
+                    raise ValueError(f"the law of {self.labels[row]} adds up to {total}")
+            yield rows, block
+
+
+def _totals(block: Integers) -> list[int]:
+    """Add up rows without wrapping."""
+    if block.dtype == object:
+        return [int(t) for t in block.sum(axis=1)]
+    words = block.astype(np.uint64)
+    high = (words >> np.uint64(32)).sum(axis=1, dtype=np.uint64)
+    low = (words & np.uint64(0xFFFFFFFF)).sum(axis=1, dtype=np.uint64)
+    return [(int(h) << 32) + int(x) for h, x in zip(high, low, strict=True)]
+
+
+def _largest_ratio(high: Integers, low: Integers) -> int:
+    """Find the column of the largest quotient, exactly; one without a denominator wins."""
+    impossible = np.flatnonzero((low == 0) & (high > 0))
+    if len(impossible):
+        return int(impossible[0])
+    possible = np.flatnonzero(high > 0)
+    ratio = np.asarray(high[possible], np.float64) / np.asarray(low[possible], np.float64)
+    near = possible[ratio >= ratio.max() * (1 - 1e-12)]  # doubles decide up to 2^-52; integers here
+    distinct = {(int(high[z]), int(low[z])): int(z) for z in near}
+    return distinct[max(distinct, key=lambda pair: Fraction(*pair))]
+
+
+def unary_law(channel: UnaryChannel, n_bits: int) -> FiniteChannel | None:
+    """Enumerate the bits in which two vectors of at most s ones can differ: 2 s of them.
+
+    The others have equal laws under both, independent of these, and cancel in every ratio and in
+    every divergence. None without noise.
+    """
+    t = channel.flip_threshold
+    if t == 0:
+        return None
+    n, keep = min(n_bits, 2 * channel.ones), (1 << 64) - t
+    held = [c for k in range(channel.ones + 1) for c in combinations(range(n), k)]
+    masks = [sum(1 << b for b in c) for c in held]
+    rows = [
+        [t**f * keep ** (n - f) for f in ((mask ^ z).bit_count() for z in range(1 << n))]
+        for mask in masks
+    ]
+    labels = [f"bits {list(c)} set" if c else "no bit set" for c in held]
+    scope = f"all vectors of at most {channel.ones} ones on {n} bits; the other bits cancel"
+    return FiniteChannel.of(np.array(rows, dtype=object), labels, scope)
+
+
+def scalar_law(channel: ScalarChannel) -> FiniteChannel | None:
+    """All inputs of the lattice and all reports; None without noise.
+
+    Rounding to the lattice mixes the laws of two neighbouring inputs, and a mixture's ratios are no
+    larger than its parts'.
+    """
+    if math.isinf(channel.epsilon):
+        return None
+    inputs = channel.inputs()
+    labels = [f"u = {x}/{channel.steps}" for x in inputs.tolist()]
+    scope = "all inputs and outputs of the lattice; rounding to it only mixes laws"
+    return FiniteChannel(labels, lambda rows: channel.weights(inputs[rows]), 1 << 64, scope)
+
+
+def optimal_unary_law(channel: OptimalUnaryChannel) -> FiniteChannel | None:
+    """Two symbols and none, on two bits: other bits have equal laws and cancel."""
+    if math.isinf(channel.epsilon):
+        return None
+    small = type(channel)(channel.epsilon, min(channel.n_symbols, 2))
+    labels = ["no symbol", *(f"symbol {x}" for x in range(small.n_symbols))]
+    return FiniteChannel.of(
+        small.weights(), labels, "any two votes, and none, on the bits in which they differ"
+    )
+
+
+def hadamard_law(channel: HadamardChannel) -> FiniteChannel | None:
+    """Two symbols and none, at order at most 4.
+
+    Any two rows of a Hadamard matrix, and row 0, split the indices into four equal parts by their
+    signs, and a law is constant on each: this is the law of the part.
+    """
+    if math.isinf(channel.epsilon):
+        return None
+    small = type(channel)(channel.epsilon, min(channel.n_symbols, 2))
+    labels = ["no symbol", *(f"symbol {x}" for x in range(small.n_symbols))]
+    scope = "any two votes, and none; indices by the signs of the votes' rows"
+    return FiniteChannel.of(small.weights(), labels, scope)
+
+
+def sphere_law(channel: SphereChannel) -> FiniteChannel | None:
+    """Give the law of the side of the sphere; the rest of a report is free of data.
+
+    A report is a uniform point or its opposite, and one bit says which: of all data it tells that
+    bit alone, also as it is rounded, because rounding is symmetric.
+    """
+    t = channel.flip_threshold
+    if t == 0:
+        return None
+    keep = (1 << 64) - t
+    labels = ["this end of the diameter", "the other end"]
+    rows = np.array([[keep, t], [t, keep]], dtype=object)
+    return FiniteChannel.of(rows, labels, "the one bit that depends on data: point or opposite")

@@ -1,0 +1,28 @@
+"""Users and nodes that misbehave: wrappers around any population, by configuration."""
+
+from __future__ import annotations
+
+from simulations.adversaries.grid import HostileGrid, of_messages
+from simulations.adversaries.hostile import Assigned, HostilePopulation, UncheckedSession
+from simulations.adversaries.malformed import FORMS
+from simulations.adversaries.table import (
+    KINDS,
+    Adversary,
+    as_tables,
+    override_adversary,
+    read_adversaries,
+)
+
+__all__ = [
+    "FORMS",
+    "KINDS",
+    "Adversary",
+    "Assigned",
+    "HostileGrid",
+    "HostilePopulation",
+    "UncheckedSession",
+    "as_tables",
+    "of_messages",
+    "override_adversary",
+    "read_adversaries",
+]

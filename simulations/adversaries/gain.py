@@ -1,0 +1,81 @@
+"""Output poisoning: of all messages that pass the server's checks, the one that gains most [1]_.
+
+References
+----------
+.. [1] Cao, Jia & Gong, "Data poisoning attacks to local differential privacy protocols", USENIX
+   Security 2021, the maximal gain attack.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from fedhist.protocols.cell_votes import CellVotes
+from fedhist.protocols.fold_queries import BinVotes, ClippedMean
+from fedhist.protocols.hadamard_response import HadamardIndices
+from fedhist.protocols.hashed_votes import HashedVotes
+from fedhist.protocols.scalar_reports import ItemLevel
+from fedhist.protocols.sphere_reports import SphereReports
+from fedhist.protocols.unary_encoding import UnaryVotes
+from fedhist.query import Query, Report
+from fedhist.streams import Streams
+from fedhist.users import Users
+
+CERTAIN = 40.0
+"""An epsilon at which a client that keeps its alphabet tells the truth, but for 1 in 10^17."""
+
+
+def best_messages(query: Query, users: Users, rng: Streams) -> Report:
+    """Answer for corrupted users so that the estimate moves most towards their (poisoned) records.
+
+    Parameters
+    ----------
+    query : Query
+    users : Users
+        With the records that the attacker wishes them to have.
+    rng : Streams
+
+    Returns
+    -------
+    Report
+        Of messages within the alphabet, so that no check can tell them from honest ones. Bits:
+        exactly the target's are set. Scalars: the largest report of the target's sign. Hadamard
+        response: an index in the target's half. Spheres: the point nearest to the target. Any
+        other query, the central ones among them: the honest client's answer on the record, which
+        for a central query is a full clip or a full box of the target.
+
+    Notes
+    -----
+    The gain of one vote among n is (1 - q - tau f) / (n tau) for an item of frequency f whose bit
+    an honest user sets with probability q + tau f; of one scalar (bound / gain - u) / n in units of
+    the half width, for an honest u.
+    """
+    if isinstance(query, BinVotes | CellVotes | UnaryVotes):
+        return replace(query, epsilon=math.inf).answer(users, rng)
+    if isinstance(query, HadamardIndices):
+        # without noise the client would send a row's number, which is another alphabet
+        return replace(query, epsilon=max(query.epsilon, CERTAIN)).answer(users, rng)
+    if isinstance(query, ClippedMean) and not isinstance(query, ItemLevel):
+        wished = replace(query, kind="laplace", epsilon=math.inf).answer(users, rng)
+        return _extreme(wished, query)
+    if isinstance(query, HashedVotes):
+        wished = replace(query, vote="laplace", epsilon=math.inf).answer(users, rng)
+        return _extreme(wished, query)
+    if isinstance(query, SphereReports) and math.isfinite(query.epsilon):
+        rows = replace(query, epsilon=math.inf).answer(users, rng).arrays["reports"]
+        norms = np.linalg.norm(rows, axis=1, keepdims=True)
+        if (norms > 0).all():
+            return Report(users.ids, {"reports": rows / norms * query.channel.length})
+    return query.answer(users, rng)
+
+
+def _extreme(wished: Report, query: ClippedMean | HashedVotes) -> Report:
+    """Report the channel's bound with the sign of what is wished for."""
+    channel = query.channel
+    if math.isinf(channel.epsilon):
+        return wished
+    sign = np.where(wished.arrays["reports"] >= 0, 1, -1)
+    return Report(wished.ids, {"reports": (sign * channel.bound).astype(channel.dtype)})

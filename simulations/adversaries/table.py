@@ -1,0 +1,235 @@
+"""What a table ``[[adversary]]`` of a configuration says: who misbehaves, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedhist.errors import nearest
+from fedhist.keys import keyed_hash
+from fedhist.mixing import Words, digest64
+from simulations.adversaries.malformed import FORMS
+
+ON_THE_WAY = ("dropout", "straggler", "duplicate", "replay")
+POISON = ("input-poisoning", "output-poisoning", "corrupted")
+KINDS = (*ON_THE_WAY, "malformed", *POISON)
+LEVELS = ("user", "node")
+MOST_CORRUPTED = 0.49
+"""Largest share that a robust estimator can be asked to stand."""
+
+WORDS = {
+    "dropout": "do not answer",
+    "straggler": "answer after the timeout",
+    "duplicate": "answer twice",
+    "replay": "answer an earlier question too",
+    "malformed": "send messages that no honest client can send",
+    "input-poisoning": "answer honestly on a made-up record",
+    "output-poisoning": "send the message that gains most",
+    "corrupted": "all hold the same made-up record",
+}
+
+
+@dataclass(frozen=True)
+class Adversary:
+    """Users, or whole nodes, that misbehave in one way.
+
+    Parameters
+    ----------
+    kind : str
+        "dropout": no answer. "straggler": an answer after the timeout. "duplicate": the answer
+        comes twice. "replay": beside the answer comes one to an earlier question. "malformed": an
+        answer that no honest client can send. "input-poisoning": an honest client on a record
+        made up by the attacker. "output-poisoning": no honest client; the message of the alphabet
+        that gains most. "corrupted": input poisoning of at most 49% of the users, all with the
+        same record, for the robust estimators.
+    fraction : float
+        Of all users (or nodes), rounded down; 0 switches the table off.
+    level : {"user", "node"}
+        Who is chosen. A poisoned node poisons all of its users.
+    correlated : bool
+        Choose users in proportion to the size of their record, not independently of it.
+    form : str
+        Of "malformed": one of ``FORMS``, or "any" for all of them in turn.
+    target : float or str, optional
+        Of poisoning: the value of every coordinate of every sample, or the item that is promoted.
+        Default: the largest sample of the population, or its rarest item.
+    seed : int
+        Who is chosen is a function of it and of the user ids, not of the run's seed.
+
+    Examples
+    --------
+    >>> Adversary("dropout", 0.25).kind
+    'dropout'
+    """
+
+    kind: str
+    fraction: float
+    level: str = "user"
+    correlated: bool = False
+    form: str = "any"
+    target: float | str | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _one_of("kind", self.kind, KINDS)
+        _one_of("level", self.level, LEVELS)
+        _one_of("form", self.form, ("any", *FORMS))
+        if isinstance(self.fraction, bool) or not isinstance(self.fraction, int | float):
+            raise ValueError(f"adversary.fraction must be a number, got {self.fraction!r}")
+        most = MOST_CORRUPTED if self.kind == "corrupted" else 1.0
+        if not 0.0 <= self.fraction <= most:
+            raise ValueError(
+                f"adversary.fraction of {self.kind} must lie in [0, {most:g}], got {self.fraction}"
+            )
+        if not isinstance(self.correlated, bool):
+            raise ValueError(f"adversary.correlated must be true or false, got {self.correlated!r}")
+        if self.correlated and self.level == "node":
+            raise ValueError("adversary.correlated is about users' records, not about nodes")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
+            raise ValueError(f"adversary.seed must be a non-negative integer, got {self.seed!r}")
+        target = self.target
+        if target is not None and (
+            isinstance(target, bool) or not isinstance(target, int | float | str)
+        ):
+            raise ValueError(f"adversary.target must be a number or an item, got {target!r}")
+
+    @property
+    def poisons(self) -> bool:
+        """Whether the record is replaced."""
+        return self.kind in POISON
+
+    @property
+    def in_words(self) -> str:
+        """Who does what.
+
+        >>> Adversary("malformed", 0.1, form="nan").in_words
+        'malformed: 10% of the users send messages that no honest client can send (nan)'
+        """
+        text = f"{self.kind}: {100 * self.fraction:.6g}% of the {self.level}s {WORDS[self.kind]}"
+        if self.kind == "malformed":
+            text += " (all forms in turn)" if self.form == "any" else f" ({self.form})"
+        if self.poisons and self.target is not None:
+            text += f" (target {self.target})"
+        return text + ("; large records are chosen first" if self.correlated else "")
+
+
+def read_adversaries(tables: object) -> tuple[Adversary, ...]:
+    """Read ``[adversary]`` or ``[[adversary]]``.
+
+    Raises
+    ------
+    ValueError
+        For unknown or missing keys and values out of range.
+    """
+    found = [tables] if isinstance(tables, dict) else tables
+    if not isinstance(found, list) or not all(isinstance(t, dict) for t in found):
+        raise ValueError(f"adversary must be tables ([[adversary]]), got {tables!r}")
+    known = [f.name for f in fields(Adversary)]
+    for table in found:
+        for key in table:
+            if key not in known:
+                raise ValueError(f"unknown key of [[adversary]] {key!r}{nearest(key, known)}")
+        for key in ("kind", "fraction"):
+            if key not in table:
+                raise ValueError(f"a table [[adversary]] needs the key {key!r}, got {table}")
+    return tuple(Adversary(**table) for table in found)
+
+
+def override_adversary(tables: dict[str, Any], name: str, value: object) -> None:
+    """Set "fraction" of the only table, or "1.fraction" of the second (numbers from 0).
+
+    Raises
+    ------
+    ValueError
+        If there are several tables and no number, or no table of that number.
+    """
+    found = tables.setdefault("adversary", {})
+    number, dot, key = name.partition(".")
+    if dot and number.isdecimal():
+        rows = [found] if isinstance(found, dict) and found else list(found)
+        if int(number) > len(rows):
+            raise ValueError(f"there are {len(rows)} tables [[adversary]], got adversary.{name}")
+        if int(number) == len(rows):
+            rows.append({})
+        tables["adversary"] = rows
+        rows[int(number)][key] = value
+        return
+    if isinstance(found, list):
+        if len(found) != 1:
+            raise ValueError(
+                f"there are {len(found)} tables [[adversary]]: say which, adversary.0.{name}"
+            )
+        found = found[0]
+    found[name] = value
+
+
+def assign(
+    adversaries: Sequence[Adversary], level: str, ids: Words, sizes: ArrayLike
+) -> NDArray[np.int64]:
+    """Choose who misbehaves at one level: nobody follows two tables.
+
+    Parameters
+    ----------
+    adversaries : sequence of Adversary
+    level : {"user", "node"}
+    ids : (n,) uint64
+        Users or nodes.
+    sizes : (n,) array
+        Of their records.
+
+    Returns
+    -------
+    (n,) int64
+        Number of the table; -1 for the honest. A larger fraction chooses the same and more.
+
+    Raises
+    ------
+    ValueError
+        If the fractions add up to more than 1.
+    """
+    out = np.full(len(ids), -1, dtype=np.int64)
+    for number, adversary in enumerate(adversaries):
+        if adversary.level != level:
+            continue
+        n = int(adversary.fraction * len(ids) * (1 + 1e-12))
+        free = np.flatnonzero(out < 0)
+        if n > len(free):
+            raise ValueError(
+                f"adversary.{number}.fraction = {adversary.fraction} is more than what other "
+                f"adversaries leave of {len(ids)} {level}s: {len(free)}"
+            )
+        salt = digest64("fedhist.adversary", adversary.seed) >> 1
+        wait = -np.log1p(-keyed_hash(ids[free], salt).astype(np.float64) / 2.0**64 * (1 - 1e-9))
+        if adversary.correlated:  # the first of exponential clocks at rates in proportion to size
+            with np.errstate(divide="ignore"):
+                wait = wait / np.asarray(sizes, dtype=np.float64)[free]
+        out[free[np.argsort(wait, kind="stable")[:n]]] = number
+    return out
+
+
+def _one_of(name: str, value: object, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise ValueError(
+            f"adversary.{name} must be one of {', '.join(allowed)}, got {value!r}"
+            f"{nearest(str(value), allowed)}"
+        )
+
+
+def as_tables(adversaries: Sequence[Adversary]) -> list[Mapping[str, Any]]:
+    """Return the tables as plain data."""
+    return [{k: v for k, v in vars(a).items() if v is not None} for a in adversaries]
+
+
+__all__ = [
+    "KINDS",
+    "LEVELS",
+    "Adversary",
+    "as_tables",
+    "assign",
+    "override_adversary",
+    "read_adversaries",
+]

@@ -1,0 +1,88 @@
+"""The checks that apply to a protocol, in order; and which protocols an audit is about."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from fedhist.errors import nearest
+from fedhist.privacy import Trust
+from fedhist.protocol import Protocol
+from fedhist.registry import load_builtin, load_plugin, protocol_class, protocols
+from simulations.audit.central import audit_central
+from simulations.audit.exact import audit_exact
+from simulations.audit.finding import Auditor, Finding, Settings
+from simulations.audit.statistical import audit_query
+from simulations.audit.structural import audit_structure
+from simulations.audit.transcript import asked_of, audit_transcripts
+
+
+def audit_local(protocol: Protocol, settings: Settings) -> Iterator[Finding]:
+    """Audit every kind of local query a protocol asks, and whole transcripts.
+
+    Queries that differ in their cohort only are one kind, and so are those of one name and one
+    cost that the example run asks again with other numbers; each kind is audited once.
+    """
+    guarantee = protocol.guarantee
+    if guarantee.trust is not Trust.LOCAL or not guarantee.private:
+        return
+    users = protocol.example_users()
+    asked = asked_of(protocol, users, settings.seed)
+    seen = set()
+    for query in asked.queries:
+        kind = (query.wire_name, query.release)
+        if query.trust is not Trust.LOCAL or kind in seen:
+            continue
+        seen.add(kind)
+        subject = f"{protocol.name}: {query.wire_name}"
+        enumerated = audit_exact(query, subject)
+        if enumerated is not None:
+            yield enumerated
+        if math.isfinite(query.release.epsilon):
+            single = guarantee.unit == "item"
+            yield audit_query(query, users, subject, settings, single=single)
+    yield from audit_transcripts(protocol, users, asked, settings)
+
+
+AUDITORS: list[Auditor] = [audit_local, audit_structure, audit_central]
+"""What ``fedhist audit`` runs on every protocol, in this order."""
+
+
+def audit_protocol(protocol: Protocol, settings: Settings) -> Iterator[Finding]:
+    """Make all findings that apply to a protocol."""
+    for auditor in AUDITORS:
+        yield from auditor(protocol, settings)
+
+
+def chosen_protocols(
+    name: str | None, plugins: Sequence[Path], changes: Mapping[str, Any]
+) -> list[Protocol]:
+    """Build the protocols to audit: their examples, with parameters changed.
+
+    Raises
+    ------
+    ValueError
+        For an unknown protocol or parameter, or a change that no audited protocol takes.
+    """
+    load_builtin()
+    before = set(protocols())
+    for file in plugins:
+        load_plugin(file)
+    if name is not None:
+        classes = [protocol_class(name)]
+    else:
+        names = sorted(set(protocols()) - before if plugins else set(protocols()))
+        if not names:
+            raise ValueError("the plugins register no new protocol; name the one to audit")
+        classes = [protocol_class(n) for n in names]
+    out = []
+    for cls in classes:
+        known = [f.name for f in fields(cls) if f.init]  # type: ignore[arg-type]
+        for key in changes:
+            if key not in known:
+                raise ValueError(f"unknown parameter of {cls.name} {key!r}{nearest(key, known)}")
+        out.append(replace(cls.example(), **changes))  # type: ignore[type-var]
+    return out

@@ -1,0 +1,105 @@
+"""Drawing many independent answers of one user at once, and counting what they say.
+
+The answers are those of a batch of copies of one user: the same record and the same public id,
+because the law of an answer may depend on the id, and a private stream for each copy.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhist.streams import SeededStreams, Streams
+from fedhist.users import Items, Samples, Users
+from simulations.audit.features import Answer, Feature
+from simulations.audit.learning import tally
+
+Client = Callable[[Users, Streams], Answer]
+"""A client half: what a batch of users sends, in every round it is asked in."""
+
+BATCH = 1 << 14
+MOST_BYTES = 1 << 26
+
+
+def copies_of(user: Users, n: int) -> Users:
+    """Make a batch of n copies of the one user of a batch, id included."""
+    ids, size = np.repeat(user.ids, n), int(user.n_items()[0])
+    indptr = np.arange(n + 1, dtype=np.int64) * size
+    if user.items is None:
+        return Users(ids, samples=Samples(indptr, np.tile(user.reals.values, (n, 1))))
+    one = user.items
+    items = Items(one.vocabulary, indptr, np.tile(one.item, n), np.tile(one.count, n))
+    return Users(ids, items=items)
+
+
+@dataclass
+class Meter:
+    """What drawing cost: whole seconds, those inside the client half, and answers."""
+
+    drawing: float = 0.0
+    kernel: float = 0.0
+    draws: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Drawer:
+    """Independent answers of one user with one record.
+
+    Attributes
+    ----------
+    client : Client
+    user : Users
+        The one user.
+    words : str
+        The record, for a witness.
+    seed : int
+    meter : Meter
+    """
+
+    client: Client
+    user: Users
+    words: str
+    seed: int
+    meter: Meter
+
+    def draw(self, n: int, purpose: str) -> Iterator[Answer]:
+        """Draw n answers, in batches; another purpose gives independent ones."""
+        started = time.perf_counter()
+        size = max(1, min(n, BATCH, MOST_BYTES // max(self.user.nbytes, 1)))
+        copies = copies_of(self.user, size)
+        context = f"fedhist.audit {purpose} {self.words}"
+        for start in range(0, n, size):
+            k = min(size, n - start)
+            users = copies if k == size else copies.slice(0, k)
+            ids = np.arange(start, start + k, dtype=np.uint64)
+            streams = SeededStreams(ids, self.seed, context)
+            called = time.perf_counter()
+            answer = self.client(users, streams)
+            ended = time.perf_counter()
+            for report in answer:
+                if report.n_users != k:
+                    raise ValueError(f"{k} users were asked, {report.n_users} answered")
+            self.meter.kernel += ended - called
+            self.meter.drawing += ended - started
+            self.meter.draws += k
+            yield answer
+            started = time.perf_counter()
+
+    def sample(self, n: int, purpose: str) -> Answer:
+        """Draw at most n answers in one batch."""
+        return next(self.draw(n, purpose))
+
+    def count(self, features: Sequence[Feature], n: int, purpose: str) -> list[NDArray[np.float64]]:
+        """Count the values of features over n answers."""
+        totals = [np.zeros(f.size) for f in features]
+        for answer in self.draw(n, purpose):
+            for total, feature in zip(totals, features, strict=True):
+                total += tally(feature, answer)
+        return totals
+
+
+Pair = tuple[Drawer, Drawer]

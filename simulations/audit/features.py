@@ -1,0 +1,275 @@
+"""What is looked at in an answer: every feature turns answers into small integers, to be counted.
+
+Entries of arrays, packed bits, the whole message's hash, its length, the low bits of floats, and
+linear scores that are learned. An event is a set of a feature's integers.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhist.mixing import GOLDEN, mix64
+from fedhist.query import Report
+
+Answer = Sequence[Report]
+"""What one batch of users sent, a report for each round they were asked in."""
+Codes = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+HASH_BINS = 1 << 12
+MOST_LEVELS = 1 << 10
+_TAILS = (1e-4, 3e-4, 1e-3, 2e-3)
+_QUANTILES = np.concatenate([_TAILS, np.linspace(0, 1, 257)[1:-1], 1 - np.array(_TAILS)])
+_CLIP = 1e150
+
+
+class Feature(ABC):
+    """A function of an answer with few values."""
+
+    size: int
+
+    @abstractmethod
+    def code(self, answer: Answer) -> Codes:
+        """Return the value for every user: (n,) int64 in [0, size)."""
+
+    @abstractmethod
+    def words(self, chosen: NDArray[np.bool_]) -> str:
+        """Describe the event that the value is one of those chosen: (size,) bool."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One number of an answer: a column of an array, or the sum of a user's ragged entries."""
+
+    round_index: int
+    name: str
+    column: int
+    ragged: bool = False
+
+    def __str__(self) -> str:
+        where = "the sum of " if self.ragged else ""
+        at = "" if self.ragged else f"[{self.column}]"
+        return f"{where}{self.name}{at} of message {self.round_index + 1}"
+
+    def of(self, answer: Answer) -> NDArray[Any]:
+        """Take it from an answer: (n,)."""
+        report = answer[self.round_index]
+        if self.ragged:
+            return segment_sums(report.ragged[self.name], bounds_of(report))
+        a = report.arrays[self.name]
+        return a.reshape(len(a), -1)[:, self.column]
+
+
+@dataclass(frozen=True)
+class Bit:
+    """One bit of an array of unsigned integers."""
+
+    round_index: int
+    name: str
+    column: int
+    shift: int
+
+    def __str__(self) -> str:
+        return f"bit {self.shift} of {self.name}[{self.column}] of message {self.round_index + 1}"
+
+    def of(self, answer: Answer) -> Codes:
+        """Take it from an answer: (n,) 0 or 1."""
+        a = answer[self.round_index].arrays[self.name]
+        word = a.reshape(len(a), -1)[:, self.column]
+        return np.asarray((word >> word.dtype.type(self.shift)) & word.dtype.type(1), np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Score:
+    """A linear combination of numbers and bits, learned from two samples of answers."""
+
+    parts: tuple[Entry | Bit, ...]
+    weights: Floats
+    limits: Floats
+    name: str
+
+    def __str__(self) -> str:
+        return f"a learned linear score ({self.name}, {len(self.parts)} terms)"
+
+    def of(self, answer: Answer) -> Floats:
+        """Evaluate it: (n,)."""
+        out = np.zeros(answer[0].n_users)
+        for part, w, (low, high) in zip(self.parts, self.weights, self.limits, strict=True):
+            out += w * np.clip(np.nan_to_num(part.of(answer).astype(np.float64)), low, high)
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class Binned(Feature):
+    """A number by levels (few distinct values) or by intervals between cuts; NaN on its own."""
+
+    value: Entry | Score
+    cuts: Floats
+    levels: bool
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        """The cells, one for a value that was not seen before and one for NaN."""
+        return len(self.cuts) + 2
+
+    def code(self, answer: Answer) -> Codes:
+        """Look the value up."""
+        x = self.value.of(answer).astype(np.float64)
+        code = np.searchsorted(self.cuts, x, side="left" if self.levels else "right")
+        if self.levels:
+            there = self.cuts[np.minimum(code, len(self.cuts) - 1)]
+            code = np.where(there == x, code, len(self.cuts))
+        return np.where(np.isnan(x), len(self.cuts) + 1, code).astype(np.int64)
+
+    def words(self, chosen: NDArray[np.bool_]) -> str:
+        """Name the levels, or the intervals."""
+        k = len(self.cuts)
+        if self.levels:
+            shown = [f"{self.cuts[i]:.6g}" for i in np.flatnonzero(chosen[:k])]
+            shown += ["another value"] * bool(chosen[k])
+        else:
+            inside = np.concatenate(([False], chosen[: k + 1], [False])).astype(np.int8)
+            starts, stops = np.flatnonzero(np.diff(inside) > 0), np.flatnonzero(np.diff(inside) < 0)
+            ends = np.concatenate(([-np.inf], self.cuts, [np.inf]))
+            shown = [f"[{ends[a]:.6g}, {ends[b]:.6g})" for a, b in zip(starts, stops, strict=True)]
+        shown += ["NaN"] * bool(chosen[k + 1])
+        return f"{self.value} in {_some(shown)}"
+
+
+@dataclass(frozen=True)
+class JointBits(Feature):
+    """Several bits at once."""
+
+    bits: tuple[Bit, ...]
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        """All patterns."""
+        return 1 << len(self.bits)
+
+    def code(self, answer: Answer) -> Codes:
+        """Read the pattern."""
+        out = np.zeros(answer[0].n_users, dtype=np.int64)
+        for i, bit in enumerate(self.bits):
+            out |= bit.of(answer) << i
+        return out
+
+    def words(self, chosen: NDArray[np.bool_]) -> str:
+        """Name the bits and their patterns, the first bit first."""
+        k = len(self.bits)
+        shown = [format(int(i), f"0{k}b")[::-1] for i in np.flatnonzero(chosen)]
+        return f"({'; '.join(map(str, self.bits))}) in {_some(shown)}"
+
+
+@dataclass(frozen=True)
+class MessageHash(Feature):
+    """A hash of everything that was sent: shows answers that repeat."""
+
+    size: int = HASH_BINS
+
+    def code(self, answer: Answer) -> Codes:
+        """Hash all arrays of all messages."""
+        h = np.zeros(answer[0].n_users, dtype=np.uint64)
+        for report in answer:
+            for _, a in sorted(report.arrays.items()):
+                for column in row_words(a).T:
+                    h = mix64(h ^ column)
+            for _, values in sorted(report.ragged.items()):
+                words = row_words(values)[:, 0]
+                indptr = bounds_of(report)
+                place = np.arange(len(values)) - np.repeat(indptr[:-1], np.diff(indptr))
+                mixed = mix64(words ^ (place.astype(np.uint64) * np.uint64(GOLDEN)))
+                h = mix64(h ^ segment_sums(mixed, indptr))
+        return (h % np.uint64(self.size)).astype(np.int64)
+
+    def words(self, chosen: NDArray[np.bool_]) -> str:
+        """Give the hashes."""
+        shown = [str(i) for i in np.flatnonzero(chosen)]
+        return f"the message's hash modulo {self.size} in {_some(shown)}"
+
+
+@dataclass(frozen=True)
+class Length(Feature):
+    """How many ragged entries a message holds, the last value for that many or more."""
+
+    round_index: int
+    size: int = MOST_LEVELS
+
+    def code(self, answer: Answer) -> Codes:
+        """Count the entries."""
+        lengths = np.diff(bounds_of(answer[self.round_index]))
+        return np.minimum(lengths, self.size - 1)
+
+    def words(self, chosen: NDArray[np.bool_]) -> str:
+        """Give the lengths."""
+        shown = [str(i) for i in np.flatnonzero(chosen)]
+        return f"the length of message {self.round_index + 1} in {_some(shown)}"
+
+
+@dataclass(frozen=True)
+class LowBit(Feature):
+    """The exponent of the lowest set bit of a float: rounding after a sum leaves a coarse grid."""
+
+    value: Entry
+    size: int = 402
+
+    def code(self, answer: Answer) -> Codes:
+        """Find the bit; zero and what is not finite on their own."""
+        x = self.value.of(answer).astype(np.float64)
+        usable = np.isfinite(x) & (x != 0)
+        mantissa, exponent = np.frexp(np.where(usable, x, 1.0))
+        digits = np.abs(np.ldexp(mantissa, 53)).astype(np.int64)
+        lowest = np.log2((digits & -digits).astype(np.float64)).astype(np.int64) + exponent - 53
+        return np.where(usable, np.clip(lowest + 200, 0, 400), 401).astype(np.int64)
+
+    def words(self, chosen: NDArray[np.bool_]) -> str:
+        """Give the exponents."""
+        shown = [str(i - 200) if i < 401 else "none" for i in np.flatnonzero(chosen)]
+        return f"the lowest set bit of {self.value} is 2^e with e in {_some(shown)}"
+
+
+def binned(value: Entry | Score, pool: Floats) -> Binned:
+    """Choose levels, or cuts at quantiles, from a sample of the value."""
+    x = np.unique(pool[~np.isnan(pool)])
+    # values that hardly repeat are not levels, however few were drawn
+    if len(x) <= min(MOST_LEVELS, max(len(pool) // 4, 64)):
+        return Binned(value, x if len(x) else np.zeros(1), True)
+    clipped = np.clip(pool[~np.isnan(pool)], -_CLIP, _CLIP)
+    return Binned(value, np.unique(np.quantile(clipped, _QUANTILES)), False)
+
+
+def row_words(a: NDArray[Any]) -> NDArray[np.uint64]:
+    """View the rows of an array as 64-bit words, padded with zeros: (n, w)."""
+    if not a.size:
+        return np.zeros((len(a), 1), dtype=np.uint64)
+    flat = np.ascontiguousarray(a).reshape(len(a), -1)
+    raw = flat.view(np.uint8).reshape(len(a), -1)
+    padded = np.zeros((len(a), -(-max(raw.shape[1], 1) // 8) * 8), dtype=np.uint8)
+    padded[:, : raw.shape[1]] = raw
+    return padded.view(np.uint64)
+
+
+def bounds_of(report: Report) -> NDArray[np.int64]:
+    """Return where each user's ragged entries start and end: (n + 1,)."""
+    if report.indptr is None:
+        raise ValueError("the report has no ragged entries")
+    return report.indptr
+
+
+def segment_sums(values: NDArray[Any], indptr: NDArray[np.int64]) -> NDArray[Any]:
+    """Add up each user's ragged entries."""
+    padded = np.append(values, values.dtype.type(0))
+    edges = np.stack((indptr[:-1], indptr[1:]), axis=1).reshape(-1)
+    sums = np.add.reduceat(padded, edges)[::2]
+    return np.asarray(np.where(np.diff(indptr) > 0, sums, values.dtype.type(0)))
+
+
+def _some(shown: list[str]) -> str:
+    more = f", ... ({len(shown)} values)" if len(shown) > 8 else ""
+    return "{" + ", ".join(shown[:8]) + more + "}"

@@ -1,0 +1,183 @@
+"""Finding: what one check of the auditor says about one claim, whatever the kind of the check."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from fedhist.protocol import Protocol
+from simulations.audit.bounds import ALPHA
+
+Kind = Literal[
+    "exact", "statistical", "end to end", "composition", "structural", "wire", "floating point"
+]
+Verdict = Literal["consistent", "violation"]
+CONSISTENT, VIOLATED = 0, 1
+
+
+@dataclass(frozen=True)
+class Witness:
+    """Why a claim is thought to be broken, so that somebody else can check it.
+
+    Attributes
+    ----------
+    inputs : (str, str)
+        The two records, or populations, in words.
+    event : str
+        The set of outputs that tells them apart, in words.
+    hits : (int, int)
+        How often it happened under each input on the certifying draws.
+    draws : (int, int)
+        How many these were; (0, 0) where the law itself was enumerated.
+    """
+
+    inputs: tuple[str, str]
+    event: str
+    hits: tuple[int, int] = (0, 0)
+    draws: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check of one claim.
+
+    Attributes
+    ----------
+    subject : str
+        What was checked: a protocol, or one query of it ("mean: scalar-reports").
+    kind : str
+        How. "exact": the law was enumerated. "statistical": events counted on independent answers.
+        "end to end": on whole runs. "composition": on one user's whole transcript. "structural",
+        "wire", "floating point": something that no privacy claim allows was seen as such.
+    epsilon, delta : float
+        The claim.
+    certified : float
+        Lower bound of epsilon at ``delta``; inf where no epsilon holds.
+    confidence : float
+        Probability of at least this that ``certified`` is no larger than the true epsilon; 1 for
+        what was enumerated or proved.
+    verdict : {"consistent", "violation"}
+        "consistent" says that nothing was found, not that the claim is true; unless the kind is
+        "exact", where it is proved for the inputs that were enumerated.
+    witness : Witness or None
+        Of the certified bound; a violation always has one.
+    curve : tuple of (epsilon, delta)
+        What is certified about delta at other values of epsilon (empty: not computed).
+    seconds : float
+        Whole time of the check.
+    drawing_seconds, kernel_seconds : float
+        Time spent on drawing answers, and what the client kernel alone took for as many, in the
+        same run; 0 where nothing was drawn.
+    draws : int
+        Independent answers (or runs) made.
+    note : str
+        What a reader should know: what was enumerated, what was left out.
+    """
+
+    subject: str
+    kind: Kind
+    epsilon: float
+    delta: float
+    certified: float
+    confidence: float
+    verdict: Verdict
+    witness: Witness | None = None
+    curve: tuple[tuple[float, float], ...] = ()
+    seconds: float = 0.0
+    drawing_seconds: float = 0.0
+    kernel_seconds: float = 0.0
+    draws: int = 0
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        if self.verdict == "violation" and self.witness is None:
+            raise ValueError(f"{self.subject}: a violation needs a witness")
+        if not 0 <= self.confidence <= 1:
+            raise ValueError(f"confidence must lie in [0, 1], got {self.confidence}")
+        if not self.certified >= 0:
+            raise ValueError(f"certified must not be negative, got {self.certified}")
+
+    @classmethod
+    def judge(
+        cls,
+        subject: str,
+        kind: Kind,
+        claim: tuple[float, float],
+        certified: float,
+        confidence: float,
+        witness: Witness | None = None,
+        **details: Any,
+    ) -> Finding:
+        """Say "violation" exactly if more than the claimed epsilon is certified.
+
+        Examples
+        --------
+        >>> Finding.judge("mean", "statistical", (1.0, 0.0), 0.9, 0.999).verdict
+        'consistent'
+        """
+        epsilon, delta = claim
+        verdict: Verdict = "violation" if certified > epsilon else "consistent"
+        return cls(
+            subject, kind, epsilon, delta, certified, confidence, verdict, witness, **details
+        )
+
+    @property
+    def violated(self) -> bool:
+        """Whether a violation is proved."""
+        return self.verdict == "violation"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as plain data; infinities become the string "inf"."""
+        return {k: _plain(v) for k, v in asdict(self).items()}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What every auditor is given beside the protocol.
+
+    Attributes
+    ----------
+    effort : float
+        Multiplies the numbers of draws and runs; 1 is the default budget.
+    seed : int
+        Of the auditor's own choices and of the simulated noise.
+    alpha : float
+        Error probability of one finding.
+    records : tuple
+        Two records of one user to compare in place of a search: item counts by name, or rows of
+        samples; empty: search.
+    """
+
+    effort: float = 1.0
+    seed: int = 0
+    alpha: float = ALPHA
+    records: tuple[Any, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 < self.effort < math.inf:
+            raise ValueError(f"effort must be positive and finite, got {self.effort}")
+        if not 0 < self.alpha < 1:
+            raise ValueError(f"alpha must lie in (0, 1), got {self.alpha}")
+        if len(self.records) not in (0, 2):
+            raise ValueError(f"two records are compared, got {len(self.records)}")
+
+
+Auditor = Callable[[Protocol, Settings], Iterator[Finding]]
+"""Makes the findings that apply to a protocol; none if it is not its kind of protocol."""
+
+
+def exit_status(findings: Iterable[Finding]) -> int:
+    """Return 1 if some finding is a violation, else 0."""
+    return VIOLATED if any(f.violated for f in findings) else CONSISTENT
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and math.isinf(value):
+        return "inf"
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(v) for v in value]
+    return value

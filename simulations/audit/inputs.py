@@ -1,0 +1,250 @@
+"""The two records to compare: extremes of the domain, neighbours, real ones, random ones, and more.
+
+Nothing here needs to be clever to be valid: whatever pair is found, the bound is certified on
+fresh draws. A search that misses the worst pair only certifies less.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhist.errors import PopulationError
+from fedhist.keys import Keys
+from fedhist.query import Query
+from fedhist.users import Users
+
+Record = Any
+"""A dict of item position to count, or (T, d) float64 samples, as its space says."""
+
+HUGE = 1e300
+OUTSIDE = "(an item outside the domain)"
+_MANY = 1_000_000
+_SHOWN = 6
+
+
+class Space(ABC):
+    """Records of one user that a query may be asked about."""
+
+    @abstractmethod
+    def extremes(self, rng: np.random.Generator) -> list[Record]:
+        """List the records to try first."""
+
+    @abstractmethod
+    def mutate(self, record: Record, rng: np.random.Generator) -> Record:
+        """Change a record a little, or much."""
+
+    @abstractmethod
+    def user(self, record: Record, user_id: int) -> Users:
+        """Make a batch of the one user who holds the record."""
+
+    @abstractmethod
+    def words(self, record: Record) -> str:
+        """Describe a record, completely where it is short."""
+
+    @abstractmethod
+    def parse(self, plain: Any) -> Record:
+        """Read a record from plain data (JSON); ValueError if it is none."""
+
+
+@dataclass(frozen=True)
+class ItemSpace(Space):
+    """Item counts.
+
+    Parameters
+    ----------
+    vocabulary : Keys
+        The items of the domain, and one outside.
+    seen : tuple of records
+        Of the example population.
+    """
+
+    vocabulary: Keys
+    seen: tuple[dict[int, int], ...]
+
+    def extremes(self, rng: np.random.Generator) -> list[Record]:
+        """Nothing, one item, many of one, all, half of them, one outside, real and random ones."""
+        k = len(self.vocabulary) - 1
+        first, middle, last, outside = 0, k // 2, max(k - 1, 0), k
+        found: list[Record] = [{}, {outside: 1}]
+        found += [{j: c} for j in dict.fromkeys((first, middle, last)) for c in (1, _MANY)]
+        found += [{first: 1, outside: 1}, {first: 1, last: 1}, {first: 2}]
+        found += [{j: c for j in range(k)} for c in (1, _MANY)]
+        found += [{j: 1 for j in range(k // 2)}, {j: 1 for j in range(k // 2, k)}]
+        picked = rng.permutation(len(self.seen))[:4]
+        found += [self.seen[i] for i in picked.tolist()]
+        for _ in range(2):
+            some = rng.permutation(k)[: 1 + int(rng.integers(max(k, 1)))]
+            found.append({int(j): int(rng.integers(1, 20)) for j in some})
+        return found
+
+    def mutate(self, record: Record, rng: np.random.Generator) -> Record:
+        """Add, drop, swap or multiply items."""
+        new, j = dict(record), int(rng.integers(len(self.vocabulary)))
+        kind = int(rng.integers(5))
+        if kind == 0 or not new:
+            new[j] = int(rng.choice([1, 2, 10, _MANY]))
+        elif kind == 1:
+            new.pop(next(iter(new)))
+        elif kind == 2:
+            new = {j: next(iter(new.values()))}
+        elif kind == 3:
+            new = {i: min(c * 10, 1 << 40) for i, c in new.items()}
+        else:
+            new = {i: 1 for i in new}
+        return new
+
+    def user(self, record: Record, user_id: int) -> Users:
+        """Make the batch."""
+        items, counts = list(record), list(record.values())
+        return Users.from_counts([user_id], [0] * len(items), items, counts, self.vocabulary)
+
+    def words(self, record: Record) -> str:
+        """Name the items."""
+        if not record:
+            return "no items"
+        shown = [f"{self.vocabulary[j]!r}: {c}" for j, c in list(record.items())[:_SHOWN]]
+        more = len(record) - len(shown)
+        return "{" + ", ".join(shown) + (f" and {more} more" if more else "") + "}"
+
+    def parse(self, plain: Any) -> Record:
+        """Read {"item": count}; items that are not of the vocabulary are the one outside."""
+        if not isinstance(plain, Mapping):
+            raise ValueError(f"a record of item counts is an object, got {plain!r}")
+        names = Keys.of([str(n) for n in plain])
+        at = self.vocabulary.positions(names)
+        out: dict[int, int] = {}
+        for j, c in zip(at.tolist(), plain.values(), strict=True):
+            place = j if j >= 0 else len(self.vocabulary) - 1
+            out[place] = out.get(place, 0) + int(c)
+        return out
+
+
+@dataclass(frozen=True)
+class SampleSpace(Space):
+    """Real samples.
+
+    Parameters
+    ----------
+    dimension : int
+    low, high : float
+        Range of the example population's samples.
+    size : int
+        Its median number of samples.
+    seen : tuple of (T, d) arrays
+    single : bool
+        One sample a record: for claims about one item, whose number is public.
+    """
+
+    dimension: int
+    low: float
+    high: float
+    size: int
+    seen: tuple[NDArray[np.float64], ...]
+    single: bool = False
+
+    def extremes(self, rng: np.random.Generator) -> list[Record]:
+        """Nothing, NaN, ends of the range and beyond, one coordinate, real and random ones."""
+        d, t = self.dimension, 1 if self.single else self.size
+        middle = (self.low + self.high) / 2
+        levels = [self.low, self.high, middle, 0.0, HUGE, -HUGE, math.inf, math.nan]
+        if d == 1:
+            levels += np.linspace(self.low, self.high, 9)[1:-1].tolist()
+        found = [np.full((t, d), x) for x in levels]
+        if d > 1:
+            for j in range(d) if d <= 8 else (0, d // 2, d - 1):
+                for x in (self.low, self.high):
+                    row = np.full(d, 0.0)
+                    row[j] = x
+                    found.append(np.tile(row, (t, 1)))
+        if not self.single:
+            mixed = np.full((t, d), self.low)
+            mixed[::2] = self.high
+            lone = np.zeros((t, d))
+            lone[0] = HUGE
+            longer = np.full((4 * t, d), self.high)
+            found += [np.zeros((0, d)), mixed, lone, longer, np.full((1, d), self.high)]
+        picked = rng.permutation(len(self.seen))[:4]
+        found += [self.seen[i][:1] if self.single else self.seen[i] for i in picked.tolist()]
+        found += [np.tile(rng.uniform(self.low, self.high, d), (t, 1)) for _ in range(3)]
+        return found
+
+    def mutate(self, record: Record, rng: np.random.Generator) -> Record:
+        """Scale, mirror, move a coordinate to an end, or take another number of samples."""
+        new, j = np.array(record), int(rng.integers(self.dimension))
+        kind = int(rng.integers(5))
+        if kind == 0 or not len(new):
+            new = np.tile(rng.uniform(self.low, self.high, self.dimension), (max(len(new), 1), 1))
+        elif kind == 1:
+            new = (self.low + self.high) - new
+        elif kind == 2:
+            new[:, j] = self.low if rng.random() < 0.5 else self.high
+        elif kind == 3:
+            new = np.clip(new, -1e9, 1e9) * rng.choice([0.5, 2.0])
+        elif not self.single:
+            new = new[: max(len(new) // 2, 1)]
+        return new
+
+    def user(self, record: Record, user_id: int) -> Users:
+        """Make the batch."""
+        return Users.from_samples([user_id], [0, len(record)], record)
+
+    def words(self, record: Record) -> str:
+        """Give the samples, or their number and the first."""
+        t = len(record)
+        if not t:
+            return "no samples"
+        alike = np.array_equal(record, np.tile(record[:1], (t, 1)), equal_nan=True)
+        shown = ", ".join(f"{x:.6g}" for x in record[0, :_SHOWN])
+        row = f"({shown}{', ...' if self.dimension > _SHOWN else ''})"
+        if t == 1:
+            return f"1 sample {row}"
+        return f"{t} samples {row}" if alike else f"{t} samples, the first {row}"
+
+    def parse(self, plain: Any) -> Record:
+        """Read a list of samples, each a number or a list of numbers."""
+        x = np.asarray(plain, dtype=np.float64)
+        x = x.reshape(-1, self.dimension) if x.ndim == 1 else x
+        if x.ndim != 2 or x.shape[1] != self.dimension:
+            raise ValueError(f"samples of dimension {self.dimension} are needed, got {x.shape}")
+        return x
+
+
+def space_of(queries: Sequence[Query], users: Users, *, single: bool = False) -> Space:
+    """Describe the records that queries can be asked about, after a population of examples.
+
+    Raises
+    ------
+    PopulationError
+        If there are no users to learn the kind of record from.
+    """
+    if not len(users):
+        raise PopulationError("the example population is empty: no record to start from")
+    if users.items is None:
+        samples = users.reals
+        finite = samples.values[np.isfinite(samples.values)]
+        low, high = (float(finite.min()), float(finite.max())) if len(finite) else (-1.0, 1.0)
+        if low == high:
+            low, high = low - 1.0, high + 1.0
+        sizes = users.n_items()
+        p, rows = samples.indptr, samples.values
+        seen = tuple(rows[p[u] : p[u + 1]] for u in range(min(len(users), 64)))
+        size = max(int(np.median(sizes)), 1)
+        return SampleSpace(rows.shape[1], low, high, size, seen, single)
+    domains = [d for q in queries if isinstance(d := getattr(q, "domain", None), Keys)]
+    names = list(domains[0] if domains else users.vocabulary)
+    place = {name: j for j, name in enumerate(names)}
+    table = users.counts
+    seen_items = []
+    for u in range(min(len(users), 64)):
+        rows_of_u = slice(int(table.indptr[u]), int(table.indptr[u + 1]))
+        pairs = zip(table.item[rows_of_u].tolist(), table.count[rows_of_u].tolist(), strict=True)
+        named = ((table.vocabulary[j], c) for j, c in pairs)
+        seen_items.append({place[name]: c for name, c in named if name in place})
+    return ItemSpace(Keys.of([*names, OUTSIDE]), tuple(seen_items))

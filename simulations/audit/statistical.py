@@ -1,0 +1,188 @@
+"""The statistical check: many independent answers of one user under two records.
+
+On some draws the two records are searched for and features of an answer are learned, on others the
+event is chosen, and on fresh ones it is certified.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.special import ndtri
+
+from fedhist.query import Query
+from fedhist.streams import Streams
+from fedhist.users import Users
+from simulations.audit.bounds import delta_low, epsilon_low
+from simulations.audit.drawing import Client, Meter, Pair
+from simulations.audit.exact import curve_grid
+from simulations.audit.features import Answer
+from simulations.audit.finding import Finding, Kind, Settings, Witness
+from simulations.audit.inputs import Space, space_of
+from simulations.audit.learning import Event, best_event
+from simulations.audit.search import TRAINING, Leak, find_pair, kept_features
+
+DRAWS = 1 << 19
+"""Answers of each record for choosing the event, and as many for certifying it."""
+IDS = 3
+
+
+def audit_query(
+    query: Query, users: Users, subject: str, settings: Settings, *, single: bool = False
+) -> Finding:
+    """Audit one local query by what its answer is said to cost.
+
+    Parameters
+    ----------
+    query : Query
+    users : Users
+        An example population: shows what records look like.
+    subject : str
+    settings : Settings
+    single : bool
+        The claim is about one item of a user, whose number of items is public.
+    """
+
+    def client(batch: Users, rng: Streams) -> Answer:
+        return (query.answer(batch, rng),)
+
+    space = space_of([query], users, single=single)
+    asked = users.select(query.cohort).ids
+    if not len(asked):
+        ids = np.arange(1 << 16, dtype=np.uint64)
+        asked = ids if query.cohort is None else ids[query.cohort.contains(ids)]
+    claim = (query.release.epsilon, query.release.delta)
+    return audit_client(client, space, asked[:IDS].tolist(), claim, subject, settings)
+
+
+def audit_client(
+    client: Client,
+    space: Space,
+    ids: Sequence[int],
+    claim: tuple[float, float],
+    subject: str,
+    settings: Settings,
+    *,
+    kind: Kind = "statistical",
+    draws: int = DRAWS,
+    note: str = "",
+) -> Finding:
+    """Find two records and an event that tell them apart, and certify what they prove.
+
+    Parameters
+    ----------
+    client : Client
+    space : Space
+        The records a user may hold.
+    ids : sequence of int
+        Public ids to try; all of the client's cohort.
+    claim : (float, float)
+        Epsilon, finite, and delta.
+    subject, settings, kind, note
+        For the finding.
+    draws : int
+        Answers of each record in each half, times ``settings.effort``.
+
+    Raises
+    ------
+    ValueError
+        If the claim is infinite: then there is nothing to refute.
+    """
+    if not math.isfinite(claim[0]):
+        raise ValueError(f"{subject}: epsilon = {claim[0]} promises nothing that could be audited")
+    started, meter = time.perf_counter(), Meter()
+    n = max(int(draws * settings.effort), 256)
+    try:
+        pair = find_pair(client, space, ids, claim, settings, meter, training(n))
+        return certify(
+            pair, claim, subject, settings, n, kind=kind, note=note, started=started, meter=meter
+        )
+    except Leak as leak:
+        return Finding.judge(
+            subject,
+            "structural",
+            claim,
+            math.inf,
+            1.0,
+            Witness(leak.inputs, leak.event),
+            seconds=time.perf_counter() - started,
+            drawing_seconds=meter.drawing,
+            kernel_seconds=meter.kernel,
+            draws=meter.draws,
+            note=note,
+        )
+
+
+def training(n: int) -> int:
+    """Return how many answers of each record are learned from when n are drawn to certify."""
+    return min(TRAINING, max(n // 4, 128))
+
+
+def certify(
+    pair: Pair,
+    claim: tuple[float, float],
+    subject: str,
+    settings: Settings,
+    n: int,
+    *,
+    kind: Kind = "statistical",
+    note: str = "",
+    started: float | None = None,
+    meter: Meter | None = None,
+) -> Finding:
+    """Choose events on n answers of each record and certify them on n fresh ones."""
+    started = time.perf_counter() if started is None else started
+    meter = pair[0].meter if meter is None else meter
+    epsilon, delta = claim
+    z = -float(ndtri(settings.alpha / 4))
+    features = kept_features(pair, training(n), delta)
+    ranking, chosen = (
+        [d.count(features, n // 2, purpose) for d in pair] for purpose in ("ranking", "choosing")
+    )
+    events: list[Event] = []
+    for target in (-1.0, 0.0, epsilon / 2, epsilon):
+        best = max(
+            (
+                best_event(f, (a, b), z, delta=delta, epsilon=target, ranking=(ranks_a, ranks_b))
+                for f, a, b, ranks_a, ranks_b in zip(features, *chosen, *ranking, strict=True)
+            ),
+            key=lambda e: e.bound,
+        )
+        if not any(
+            e.feature is best.feature
+            and e.first == best.first
+            and np.array_equal(e.chosen, best.chosen)
+            for e in events
+        ):
+            events.append(best)
+    alpha = settings.alpha / len(events)
+    looked = list(dict.fromkeys(e.feature for e in events))
+    fresh = [dict(zip(looked, d.count(looked, n, "certifying"), strict=True)) for d in pair]
+    grid = curve_grid(epsilon)
+    certified, witness, curve = -1.0, None, np.zeros(len(grid))
+    for e in events:
+        hits = [int(counts[e.feature][e.chosen].sum()) for counts in fresh]
+        a, b = (0, 1) if e.first else (1, 0)
+        bound = float(epsilon_low(hits[a], n, hits[b], n, delta=delta, alpha=alpha))
+        curve = np.maximum(curve, delta_low(hits[a], n, hits[b], n, grid, alpha))
+        if bound > certified:
+            certified = bound
+            inputs = (pair[a].words, pair[b].words)
+            witness = Witness(inputs, e.feature.words(e.chosen), (hits[a], hits[b]), (n, n))
+    return Finding.judge(
+        subject,
+        kind,
+        claim,
+        certified,
+        1.0 - settings.alpha,
+        witness,
+        curve=tuple(zip(grid, curve.tolist(), strict=True)),
+        seconds=time.perf_counter() - started,
+        drawing_seconds=meter.drawing,
+        kernel_seconds=meter.kernel,
+        draws=meter.draws,
+        note=note,
+    )

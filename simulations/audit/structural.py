@@ -1,0 +1,234 @@
+"""The structural checks: what no private mechanism does, seen without counting anything.
+
+A claim of epsilon and delta is about laws; these checks are about what a mechanism is: what its
+questions hold, how often and in what form a user answers, whether an answer that is asked for again
+is the same one, and how a run may end. They prove nothing about laws, and a mechanism that passes
+them can still be broken; but a finding here is certain, not statistical.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from functools import cached_property
+from typing import Any, get_args
+
+import numpy as np
+
+from fedhist.codec import query_digest
+from fedhist.errors import BudgetExceeded
+from fedhist.mixing import Words
+from fedhist.privacy import Trust
+from fedhist.protocol import Estimate, Protocol, Status
+from fedhist.query import Query, Report
+from fedhist.session import Session
+from fedhist.streams import SeededStreams, Streams
+from fedhist.users import Users
+from fedhist.wire import answer_bytes, encode_answer
+from simulations.audit.finding import Finding, Kind, Settings, Witness
+from simulations.audit.inputs import Space, space_of
+from simulations.inline import InlinePopulation
+from simulations.run import noise_source
+
+SECRET_WORDS = frozenset({"seed", "seeds", "private", "secret", "rng", "entropy"})
+"""Words of a field's name that say it should not travel."""
+COPIES = 5
+_ECHO_USERS = 64
+
+
+def audit_structure(protocol: Protocol, settings: Settings) -> Iterator[Finding]:
+    """Run a protocol's example once and look at its questions, its answers and its end.
+
+    Yields
+    ------
+    Finding
+        One for each thing that is wrong, of kind "structural" or "wire"; one that says
+        "consistent" if nothing is.
+    """
+    started, users = time.perf_counter(), protocol.example_users()
+    guarantee = protocol.guarantee
+    claim = (guarantee.epsilon, guarantee.delta)
+    queries, end = _walk(protocol, users, settings.seed)
+    found: list[tuple[Kind, str, Witness]] = []
+    if isinstance(end, Estimate) and end.status not in get_args(Status):
+        event = f"the run ends with the unknown status {end.status!r}"
+        found.append(("structural", protocol.name, _any(event)))
+    if isinstance(end, BudgetExceeded):
+        event = f"cohorts overlap, or one is asked again; the run's own ledger stops it: {end}"
+        found.append(("structural", protocol.name, _any(event)))
+    single = guarantee.unit == "item"
+    for query in _kinds(queries):
+        subject = f"{protocol.name}: {query.wire_name}"
+        found += [("structural", subject, w) for w in _secrets(query)]
+        if query.trust is Trust.LOCAL:
+            space = space_of([query], users, single=single)
+            found += [(k, subject, w) for k, w in _answers(query, users, space, settings.seed)]
+    seconds = time.perf_counter() - started
+    if not found:
+        note = "fields, answers, their repetition and length, cohorts, the end of the run"
+        yield Finding.judge(
+            protocol.name, "structural", claim, 0.0, 1.0, seconds=seconds, note=note
+        )
+    for kind, subject, witness in found:
+        yield Finding.judge(subject, kind, claim, math.inf, 1.0, witness, seconds=seconds)
+
+
+# -- the run
+
+
+def _walk(
+    protocol: Protocol, users: Users, seed: int
+) -> tuple[list[Query], Estimate | BudgetExceeded]:
+    """Run once: the queries asked, and the end."""
+    population, queries = InlinePopulation([users], seed), list[Query]()
+    try:
+        session = Session(protocol, noise_source("simulated", seed, protocol))
+        while session.query is not None:
+            queries.append(session.query)
+            session.advance(population.ask(session.query, session.round_index))
+    except BudgetExceeded as stop:
+        return queries, stop
+    if session.estimate is None:
+        raise RuntimeError(f"{protocol.name}: the run has ended without an estimate")
+    return queries, session.estimate
+
+
+def _kinds(queries: Sequence[Query]) -> list[Query]:
+    """One query of each name and cost."""
+    return list({(q.wire_name, q.release): q for q in reversed(queries)}.values())[::-1]
+
+
+# -- a question
+
+
+def _secrets(query: Query) -> Iterator[Witness]:
+    """Fields that name a secret, and state that is not a field."""
+    names = [f.name for f in fields(query)]  # type: ignore[arg-type]
+    for name in names:
+        if SECRET_WORDS & set(name.strip("_").split("_")) or name.startswith("_"):
+            yield _any(f"the question holds the field {name!r}, which everybody can read")
+    cached = {n for c in type(query).__mro__ for n, v in vars(c).items() if _cached(v)}
+    for name in vars(query).keys() - set(names) - cached:
+        yield _any(f"the query holds {name!r}, which is not a field: it does not travel")
+
+
+def _cached(value: Any) -> bool:
+    return isinstance(value, cached_property)
+
+
+# -- answers
+
+
+def _answers(query: Query, users: Users, space: Space, seed: int) -> Iterator[tuple[Kind, Witness]]:
+    """Look at the answers of a few copies of one user, for one record after the other."""
+    rng = np.random.default_rng(seed)
+    digest, first = query_digest(query, 0), None
+    ids = np.arange(1 << 12, dtype=np.uint64)
+    ids = ids if query.cohort is None else ids[query.cohort.contains(ids)]
+    kinds: set[str] = set()
+    for record in space.extremes(rng):
+        one = space.user(record, 0)
+        batch = _renamed(one, ids[:COPIES])
+        words = space.words(record)
+        try:
+            report = query.answer(batch, SeededStreams(batch.ids, seed, digest))
+            again = query.answer(batch, SeededStreams(batch.ids, seed, digest))
+        except Exception as error:  # whatever it is: it depends on the record
+            problem: tuple[Kind, str] = ("structural", f"the client fails: {error!r}")
+        else:
+            size = _message_bytes(report)
+            if first is None:
+                first = (words, size)
+            problem = _problem(report, again, batch, size, first[1])
+        if problem[1] and problem[1].split(":")[0] not in kinds:
+            kinds.add(problem[1].split(":")[0])
+            other = first[0] if first is not None else "any other record"
+            yield problem[0], Witness((words, other), problem[1])
+    yield from (("structural", w) for w in _echoes(query, users, seed, digest))
+
+
+def _problem(
+    report: Report, again: Report, batch: Users, size: int, usual: int
+) -> tuple[Kind, str]:
+    """Say what is wrong with an answer; nothing: an empty event."""
+    if not np.array_equal(report.ids, batch.ids):
+        return "structural", f"answers: {report.n_users} of {len(batch)} users answer"
+    if not _same(report, again):
+        return "structural", "repetition: the same question, asked again, gets fresh noise"
+    if size != usual:
+        return "wire", f"length: the message has {size} bytes, not {usual}"
+    return "structural", ""
+
+
+def _message_bytes(report: Report) -> int:
+    """Bytes of the encoded message; names and types of arrays are part of it."""
+    return answer_bytes(encode_answer(report, 0, "")) + sum(len(n) for n in report.arrays)
+
+
+def _same(a: Report, b: Report) -> bool:
+    if a.arrays.keys() != b.arrays.keys() or a.ragged.keys() != b.ragged.keys():
+        return False
+    pairs = [(a.arrays[n], b.arrays[n]) for n in a.arrays]
+    pairs += [(a.ragged[n], b.ragged[n]) for n in a.ragged]
+    return all(x.dtype == y.dtype and x.tobytes() == y.tobytes() for x, y in pairs)
+
+
+def _renamed(one: Users, ids: Words) -> Users:
+    """Copy one user's record under several ids."""
+    copies = one.take(np.zeros(len(ids), dtype=np.int64))
+    return Users(ids, items=copies.items, samples=copies.samples)
+
+
+# -- private randomness in a message
+
+
+class _Recorder(Streams):
+    """Streams that remember the whole 64-bit words they gave out."""
+
+    def __init__(self, inner: Streams, seen: list[Words]) -> None:
+        self.inner, self.seen, self.n_users = inner, seen, inner.n_users
+
+    def substream(self, purpose: str) -> Streams:
+        """Return streams that are recorded too."""
+        return _Recorder(self.inner.substream(purpose), self.seen)
+
+    def words(self, n_draws: int) -> Words:
+        """Draw and remember."""
+        drawn = self.inner.words(n_draws)
+        self.seen.append(drawn.reshape(-1).copy())
+        return drawn
+
+    def ragged_words(self, indptr: Any) -> Words:
+        """Draw and remember."""
+        drawn = self.inner.ragged_words(indptr)
+        self.seen.append(drawn.copy())
+        return drawn
+
+    def bernoulli_bits(self, n_bits: int, probability: float) -> Words:
+        """Draw; these bits are meant to be sent."""
+        return self.inner.bernoulli_bits(n_bits, probability)
+
+
+def _echoes(query: Query, users: Users, seed: int, digest: str) -> Iterator[Witness]:
+    """Whole words of a user's private randomness that stand in the message beside something else.
+
+    A message that is nothing but its randomness tells nothing; one that sends a report and the
+    words it was made with lets the server undo it.
+    """
+    batch = users.select(query.cohort).slice(0, _ECHO_USERS)
+    seen: list[Words] = []
+    report = query.answer(batch, _Recorder(SeededStreams(batch.ids, seed, digest), seen))
+    drawn = np.unique(np.concatenate(seen)) if seen else np.zeros(0, dtype=np.uint64)
+    parts = {**report.arrays, **report.ragged}
+    for name, a in parts.items():
+        if a.dtype.itemsize != 8 or not a.size or len(parts) == 1:
+            continue
+        sent = np.ascontiguousarray(a).reshape(-1).view(np.uint64)
+        if np.isin(sent[sent > np.uint64(1 << 32)], drawn).any():
+            yield _any(f"{name!r} of the message repeats words of the user's private randomness")
+
+
+def _any(event: str) -> Witness:
+    return Witness(("any record", "any other"), event)

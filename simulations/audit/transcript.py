@@ -1,0 +1,178 @@
+"""Composition: everything one user sends in all rounds of a protocol, against the whole guarantee.
+
+The queries of later rounds depend on other users' messages; a run on the example population fixes
+them. One user's transcript is then a fixed sequence of answers: those of the queries whose cohort
+the user is in and which the user's guard admits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from clients.guard import Answered, Guard, Policy, Refusal
+from fedhist.codec import query_digest
+from fedhist.errors import BudgetExceeded
+from fedhist.privacy import Trust
+from fedhist.protocol import Protocol
+from fedhist.query import Query, Report
+from fedhist.session import Session
+from fedhist.streams import Streams
+from fedhist.users import Users
+from fedhist.wire import Question
+from simulations.audit.features import Answer
+from simulations.audit.finding import Finding, Settings, Witness
+from simulations.audit.inputs import space_of
+from simulations.audit.statistical import audit_client
+from simulations.inline import InlinePopulation
+from simulations.run import noise_source
+
+TRANSCRIPT_DRAWS = 1 << 17
+"""Transcripts of each record in each half; single answers have been audited with more."""
+MOST_PATTERNS = 2
+
+ClientHalf = Callable[[Query, Users, Streams], Report]
+"""How a client answers one query of one round."""
+
+
+def honest(query: Query, users: Users, rng: Streams) -> Report:
+    """Answer as the query says."""
+    return query.answer(users, rng)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A protocol's queries on one population, by round.
+
+    Attributes
+    ----------
+    queries : tuple of Query
+    stopped : str
+        Why the run's own ledger ended it; empty if it did not.
+    """
+
+    queries: tuple[Query, ...]
+    stopped: str = ""
+
+
+def asked_of(protocol: Protocol, users: Users, seed: int) -> Asked:
+    """Run a protocol once and list what it asked."""
+    population = InlinePopulation([users], seed)
+    queries: list[Query] = []
+    try:
+        session = Session(protocol, noise_source("simulated", seed, protocol))
+        while session.query is not None:
+            queries.append(session.query)
+            session.advance(population.ask(session.query, session.round_index))
+    except BudgetExceeded as stop:
+        return Asked(tuple(queries), str(stop))
+    return Asked(tuple(queries))
+
+
+def rounds_of(
+    queries: Sequence[Query], user_id: int, epsilon: float, *, guarded: bool = True
+) -> tuple[int, ...]:
+    """List the rounds in which a user's guard lets an answer out.
+
+    Parameters
+    ----------
+    queries : sequence of Query
+    user_id : int
+    epsilon : float
+        The guard's budget: the protocol's guarantee.
+    guarded : bool
+        False: the user has no guard and answers whatever it is asked.
+    """
+    policy = Policy(trust=Trust.LOCAL.value, epsilon=epsilon, simulated=True)
+    ids = np.array([user_id], dtype=np.uint64)
+    answered: list[Answered] = []
+    rounds = []
+    for r, query in enumerate(queries):
+        if query.trust is not Trust.LOCAL:
+            continue
+        if query.cohort is not None and not query.cohort.contains(ids)[0]:
+            continue
+        if guarded:
+            question = Question(query, r, query_digest(query, r), True)
+            try:
+                entry = Guard(policy, answered).admit(question, ids)
+            except Refusal:
+                continue
+            if entry is None:  # the stored answer is sent again: nothing new is seen
+                continue
+            answered.append(entry)
+        rounds.append(r)
+    return tuple(rounds)
+
+
+def audit_transcripts(
+    protocol: Protocol,
+    users: Users,
+    asked: Asked,
+    settings: Settings,
+    *,
+    client_half: ClientHalf = honest,
+    guarded: bool = True,
+) -> list[Finding]:
+    """Audit whole transcripts of the users who are asked most, by the protocol's guarantee.
+
+    Parameters
+    ----------
+    protocol : Protocol
+    users : Users
+        The example population.
+    asked : Asked
+        What it was asked.
+    settings : Settings
+    client_half : callable
+        How a client answers; a broken client may answer otherwise.
+    guarded : bool
+        Whether the user has a guard.
+    """
+    guarantee, subject = protocol.guarantee, f"{protocol.name}: transcript"
+    claim = (guarantee.epsilon, guarantee.delta)
+    findings = []
+    if asked.stopped:
+        event = f"the run's own ledger stops it: {asked.stopped}"
+        witness = Witness(("any record", "any other"), event)
+        findings.append(Finding.judge(subject, "structural", claim, math.inf, 1.0, witness))
+    queries = asked.queries
+    patterns: dict[tuple[int, ...], list[int]] = {}
+    for i in users.ids[:2000].tolist():
+        rounds = rounds_of(queries, i, guarantee.epsilon, guarded=guarded)
+        if rounds:
+            patterns.setdefault(rounds, []).append(i)
+    costs = {p: math.fsum(queries[r].release.epsilon for r in p) for p in patterns}
+    space = space_of(queries, users, single=guarantee.unit == "item")
+    for pattern in sorted(patterns, key=lambda p: -costs[p])[:MOST_PATTERNS]:
+
+        def client(batch: Users, rng: Streams, pattern: tuple[int, ...] = pattern) -> Answer:
+            return [client_half(queries[r], batch, rng.substream(f"round {r}")) for r in pattern]
+
+        shown = ", ".join(str(r + 1) for r in pattern)
+        findings.append(
+            audit_client(
+                client,
+                space,
+                patterns[pattern][:2],
+                claim,
+                subject,
+                settings,
+                kind="composition",
+                draws=TRANSCRIPT_DRAWS,
+                note=f"rounds {shown}; {_proved(queries, pattern)}",
+            )
+        )
+    return findings
+
+
+def _proved(queries: Sequence[Query], pattern: Sequence[int]) -> str:
+    """Add up what is known exactly about the rounds of one user."""
+    channels = [queries[r].finite_channel() for r in pattern]
+    known = [c.worst().log_ratio for c in channels if c is not None]
+    if len(known) < len(channels):
+        return f"the answers cost {sum(queries[r].release.epsilon for r in pattern):g} by their own"
+    return f"the exact epsilons of its channels add up to {math.fsum(known):.6g}"

@@ -1,0 +1,138 @@
+"""The command: exit status, table of 80 columns, JSON, figure; findings as data."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from simulations.audit.finding import Finding, Settings, Witness, exit_status
+from simulations.audit.report import print_findings, witness_lines, write_findings
+from simulations.cli import cli
+
+BROKEN = '''
+"""Half the noise."""
+from dataclasses import dataclass
+from typing import ClassVar
+import numpy as np
+import fedhist as fh
+from fedhist.privacy import pure
+from tests.audit_tool.mechanisms import Rounds, Warner
+
+
+@fh.register_query
+@dataclass(frozen=True)
+class Half(Warner):
+    wire_name: ClassVar[str] = "half-the-noise"
+    keep: float = 0.9
+
+
+@fh.register_protocol
+@dataclass(frozen=True)
+class HalfTheNoise(Rounds):
+    name: ClassVar[str] = "half-the-noise"
+
+    @property
+    def query(self):
+        return Half(1.0)
+
+    @classmethod
+    def example(cls):
+        return cls(1.0)
+'''
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, str, Path]:
+    folder = tmp_path_factory.mktemp("audit")
+    plugin = folder / "broken_half.py"
+    plugin.write_text(BROKEN)
+    arguments = ["audit", "--plugin", str(plugin), "--effort", "0.02", "--out", str(folder / "out")]
+    result = CliRunner().invoke(cli, arguments)
+    return result.exit_code, result.output, folder / "out"
+
+
+def test_a_broken_plugin_ends_with_1_and_a_witness(audited: tuple[int, str, Path]) -> None:
+    code, output, folder = audited
+    assert code == 1, output
+    for word in ("exact", "statistical", "composition", "VIOLATION", "counts"):
+        assert word in output
+    body = json.loads((folder / "findings.json").read_text())
+    kinds = [(f["kind"], f["verdict"]) for f in body["findings"]]
+    proved = [(k, "violation") for k in ("exact", "statistical", "composition")]
+    assert kinds == [*proved, ("structural", "consistent")]
+    witness = body["findings"][1]["witness"]
+    assert witness["hits"][0] > witness["hits"][1]
+    assert (folder / "curves.png").stat().st_size > 10_000
+
+
+def test_an_honest_protocol_ends_with_0() -> None:
+    arguments = ["audit", "hadamard-response", "--effort", "0.005", "--epsilon", "1.5"]
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 0, result.output
+    assert "1.5-DP per user" in result.output
+    assert "VIOLATION" not in result.output
+
+
+def test_two_records_from_a_file_are_compared(tmp_path: Path) -> None:
+    inputs = tmp_path / "records.json"
+    inputs.write_text('[{"item-03": 1}, {"item-05": 2}]')
+    arguments = ["audit", "unary-encoding", "--effort", "0.005", "--inputs", str(inputs)]
+    result = CliRunner().invoke(cli, [*arguments, "--out", str(tmp_path / "out")])
+    assert result.exit_code == 0, result.output
+    body = json.loads((tmp_path / "out" / "findings.json").read_text())
+    words = [w.partition(": ")[2] for w in body["findings"][1]["witness"]["inputs"]]
+    assert sorted(words) == ["{'item-03': 1}", "{'item-05': 2}"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["audit", "meen"], "did you mean 'mean'"),
+        (["audit", "mean", "--set", "epsilom=1"], "did you mean 'epsilon'"),
+        (["audit", "mean", "--epsilon", "inf"], "promises nothing"),
+        (["audit", "mean", "--effort", "0"], "effort must be positive"),
+    ],
+)
+def test_wrong_usage(arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code != 0
+    assert message in str(result.exception)
+
+
+def finding(certified: float, **details: object) -> Finding:
+    witness = Witness(("a" * 90, "b"), "event", (9, 1), (10, 10))
+    return Finding.judge(
+        "x: " + "y" * 40, "statistical", (1.0, 1e-6), certified, 0.999, witness, **details
+    )
+
+
+def test_the_table_has_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    console = Console(width=80)
+    print_findings(console, [finding(0.5), finding(math.inf, curve=((0.0, 0.1),))], 1e-9)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert sum("VIOLATION" in line for line in lines) == 2
+
+
+def test_exit_status_and_json(tmp_path: Path) -> None:
+    fine, broken = finding(1.0), finding(math.inf)
+    assert exit_status([fine]) == 0
+    assert exit_status([fine, broken]) == 1
+    write_findings(tmp_path, [fine, broken], 1e-9)
+    body = json.loads((tmp_path / "findings.json").read_text())
+    assert [f["certified"] for f in body["findings"]] == [1.0, "inf"]
+    assert "9 of 10 and 1 of 10" in witness_lines(broken)[3]
+
+
+def test_findings_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(ValueError, match="needs a witness"):
+        Finding.judge("x", "exact", (1.0, 0.0), 2.0, 1.0)
+    with pytest.raises(ValueError, match="confidence"):
+        Finding.judge("x", "exact", (1.0, 0.0), 0.5, 1.5)
+    with pytest.raises(ValueError, match="two records"):
+        Settings(records=([1.0],))

@@ -1,0 +1,340 @@
+"""End to end: whole runs on neighbouring populations. Honest audits: false alarm 1e-9 a finding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from fedhist.curator import Curator
+from fedhist.keys import Keys
+from fedhist.privacy import Adjacency, Guarantee, Trust
+from fedhist.protocol import Estimate, Protocol, Script
+from fedhist.query import Bounds, Query, Report, Summary
+from fedhist.registry import load_builtin, protocol_class, protocols
+from fedhist.session import Session
+from fedhist.streams import Streams
+from fedhist.users import Users
+from simulations.audit.central import audit_central
+from simulations.audit.checks import audit_protocol
+from simulations.audit.finding import Finding, Settings
+from simulations.audit.neighbours import are_neighbours, families
+from simulations.audit.published import VIEWS, Layout, Runs
+from simulations.inline import InlinePopulation
+from simulations.run import NoiseFactory
+from tests.audit_tool.mechanisms import Rounds
+
+load_builtin()
+CENTRAL = [
+    n for n in sorted(protocols()) if protocol_class(n).example().guarantee.trust is Trust.CENTRAL
+]
+SOME = Settings(effort=0.06)
+D = 6
+
+
+@dataclass(frozen=True)
+class Bits(Query):
+    """Which of the items 0 to 5 a user holds, exactly; ``flip`` of them at random."""
+
+    wire_name: ClassVar[str] = "end-to-end-bits"
+    trust: ClassVar[Trust] = Trust.CENTRAL
+    flip: float = 0.0
+
+    def answer(self, users: Users, rng: Streams) -> Report:
+        table, out = users.counts, np.zeros((len(users), D), dtype=bool)
+        at = np.array([int(k) if k.isdigit() else D for k in table.vocabulary], dtype=np.int64)
+        owner = np.repeat(np.arange(len(users)), np.diff(table.indptr))
+        item = at[table.item]
+        out[owner[item < D], item[item < D]] = True
+        if self.flip:
+            out ^= rng.substream("flip").uniform(D) < self.flip
+        return Report(users.ids, {"bits": out})
+
+    def fold(self, report: Report) -> Summary:
+        return Summary(report.n_users, {"bits": report.arrays["bits"].sum(axis=0)})
+
+    def check(self, report: Report) -> None:
+        pass
+
+    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
+        return {"bits": Bounds((D,), "i", 0, n_users)}
+
+
+@dataclass(frozen=True)
+class Released(Rounds):
+    """The noisy number of users who hold item 0; ``flaw`` says what is wrong with it."""
+
+    name: ClassVar[str] = "end-to-end"
+    promised: float = 1.0
+    flaw: str = ""
+    adjacency: str = "zero-out-user"
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return Guarantee(self.promised, 0.0, Trust.CENTRAL, Adjacency(self.adjacency))
+
+    def rounds(self, server: Curator) -> Script:
+        summary = yield Bits(0.1 if self.flaw == "coins" else 0.0)
+        exact = summary.sums["bits"]
+        if self.flaw == "broken off" and exact[0] == 12:
+            raise ZeroDivisionError("a mean of nothing")
+        noise = 1 / 3 if self.flaw == "estimate" else 1.0
+        noisy = server.laplace(exact[:1], l1_sensitivity=noise, epsilon=self.promised)
+        if self.flaw == "spends twice":
+            server.laplace(exact[:1], l1_sensitivity=1.0, epsilon=self.promised)
+        if self.flaw == "status" and exact[0] < 12:
+            return Estimate.failed("too few users")
+        public = {"users": float(exact[0] if self.flaw == "choices" else 12.0)}
+        if self.flaw == "reason":
+            return Estimate.failed(f"{exact[0]} users are too few", public=public)
+        keys = Keys.of(["0"])
+        if self.flaw == "support":
+            there = np.flatnonzero(exact)
+            keys, noisy = Keys.of(str(j) for j in there), np.zeros(len(there))
+        return Estimate.ok(noisy, keys=keys, public=public)
+
+    @classmethod
+    def example_users(cls) -> Users:
+        """A dozen users, each with the items 0 and 1."""
+        user = np.repeat(np.arange(12), 2)
+        return Users.from_counts(range(12), user, [0, 1] * 12, np.ones(24, int), Keys.range(D))
+
+
+def judged(protocol: Protocol, settings: Settings = SOME) -> dict[str, Finding]:
+    return {f.subject.split(": ")[1]: f for f in audit_central(protocol, settings)}
+
+
+# -- neighbouring populations ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CENTRAL)
+def test_populations_said_to_be_neighbours_are(name: str) -> None:
+    """By comparing them record by record."""
+    protocol = protocol_class(name).example()
+    users = protocol.example_users()
+    adjacency = protocol.guarantee.adjacency
+    found = list(families(protocol, users, [], Settings()))
+    assert len(found) == 3
+    for family in found:
+        assert len(family.members) > 10
+        first = family.members[0].users
+        for member, near in zip(family.members, family.adjacent[0], strict=True):
+            assert len(member.users) == len(users)
+            assert not near or are_neighbours(first, member.users, adjacency)
+        assert family.adjacent[0, 1:].all()
+
+
+def test_adding_a_user_makes_a_neighbour_of_a_population_without() -> None:
+    added = Released(adjacency="add-remove-user")
+    family, *_ = families(added, added.example_users(), [], Settings())
+    sizes = [len(m.users) for m in family.members]
+    assert sizes[0] == 11
+    assert set(sizes[1:]) == {12}
+    assert not family.adjacent[1:, 1:].any()
+    assert all(
+        are_neighbours(family.members[0].users, m.users, Adjacency.ADD_REMOVE_USER)
+        for m in family.members
+    )
+
+
+def test_an_item_that_nobody_else_holds_is_tried() -> None:
+    users = Released.example_users()
+    for family in families(Released(), users, [Bits()], Settings()):
+        alone = [m for m in family.members if "outside the domain" in m.words]
+        assert alone
+        last = alone[0].users.counts
+        assert (last.item == len(last.vocabulary) - 1).sum() == 1
+
+
+ITEMS = {"a": {"x": 2, "y": 1}, "b": {"x": 1}}
+
+
+@pytest.mark.parametrize(
+    ("changed", "replace_user", "zero_out", "add_remove", "replace_item"),
+    [
+        ({}, True, True, True, True),
+        ({"a": {}}, True, True, False, False),
+        ({"a": {"x": 9}}, True, False, False, False),
+        ({"a": {"x": 1, "y": 2}}, True, False, False, True),
+        ({"a": {"x": 1, "z": 2}}, True, False, False, False),
+        ({"a": {}, "b": {}}, False, False, False, False),
+        ({"c": {"z": 1}}, False, False, True, False),
+        ({"c": {"z": 1}, "a": {}}, False, False, False, False),
+    ],
+)
+def test_who_is_a_neighbour(
+    changed: dict[str, dict[str, int]],
+    replace_user: bool,
+    zero_out: bool,
+    add_remove: bool,
+    replace_item: bool,
+) -> None:
+    first, second = Users.from_records(ITEMS), Users.from_records(ITEMS | changed)
+    expected = {
+        Adjacency.REPLACE_USER: replace_user,
+        Adjacency.ZERO_OUT_USER: zero_out,
+        Adjacency.ADD_REMOVE_USER: add_remove,
+        Adjacency.REPLACE_ITEM: replace_item,
+    }
+    for adjacency, near in expected.items():
+        assert are_neighbours(first, second, adjacency) == near, adjacency
+        assert are_neighbours(second, first, adjacency) == near, adjacency
+
+
+def test_samples_are_compared_bit_by_bit() -> None:
+    first = Users.from_records({"a": [1.0, np.nan], "b": [2.0]})
+    other = Users.from_records({"a": [1.0, 3.0], "b": [2.0]})
+    assert are_neighbours(first, first.copy(), Adjacency.ZERO_OUT_USER)
+    assert are_neighbours(first, other, Adjacency.REPLACE_ITEM)
+    assert not are_neighbours(first, other, Adjacency.ZERO_OUT_USER)
+
+
+def test_two_populations_that_are_no_neighbours_are_refused() -> None:
+    @dataclass(frozen=True)
+    class Naming(Released):
+        @classmethod
+        def neighbours(cls) -> tuple[Users, Users]:
+            return cls.example_users(), cls.example_users().slice(0, 3)
+
+    with pytest.raises(ValueError, match="no neighbours"):
+        next(audit_central(Naming(), SOME))
+    with pytest.raises(ValueError, match="has to be empty"):
+        next(audit_central(Released(), replace(SOME, records=({"0": 1}, {"1": 1}))))
+
+
+# -- runs ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CENTRAL)
+def test_a_run_is_what_a_session_would_have_published(name: str) -> None:
+    """Memory of exact answers included: the second and third run ask nobody the first question."""
+    protocol = protocol_class(name).example()
+    users = protocol.example_users()
+    runs = Runs(protocol, users, 0)
+    for seed in (3, 4, 3):
+        found = runs.run(seed).estimate
+        session = Session(protocol, NoiseFactory("simulated", seed))
+        expected = session.run(InlinePopulation([users], seed).ask)  # some clients draw
+        assert (found.status, found.reason, found.keys) == (
+            expected.status,
+            expected.reason,
+            expected.keys,
+        )
+        assert found.public == expected.public
+        assert np.array_equal(found.value, expected.value, equal_nan=found.value is not None)
+
+
+def test_exact_answers_are_computed_once_unless_the_client_draws(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+    answer = Bits.answer
+
+    def counting(self: Bits, users: Users, rng: Streams) -> Report:
+        asked.append(self)
+        return answer(self, users, rng)
+
+    monkeypatch.setattr(Bits, "answer", counting)
+    calm, random = (Runs(Released(flaw=f), Released.example_users(), 0) for f in ("", "coins"))
+    assert len({calm.run(seed).estimate.value.tobytes() for seed in range(5)}) == 5
+    assert len(asked) == 1
+    exact = {random.ask(Bits(0.1), "digest", seed).sums["bits"].tobytes() for seed in range(20)}
+    assert len(exact) > 10
+    assert len(asked) == 21
+
+
+def test_a_script_that_changes_its_summary_changes_no_later_run() -> None:
+    runs = Runs(Released(), Released.example_users(), 0)
+    first = runs.ask(Bits(), "digest", 0)
+    first.sums["bits"][:] = -1
+    assert runs.ask(Bits(), "digest", 1).sums["bits"][0] == 12
+
+
+def test_views_of_runs() -> None:
+    runs = Runs(Released(flaw="support"), Released.example_users(), 0)
+    layout = Layout.of([runs.run(0).estimate], Keys.of(["0", "1", "2", "never"]))
+    views = runs.views(layout, np.arange(3, dtype=np.uint64))
+    assert set(views) == set(VIEWS)
+    present = [views["support"][f"the presence of ['{k}']"].tolist() for k in ("0", "1", "2")]
+    assert present == [[True] * 3, [True] * 3, [False] * 3]
+    assert views["support"]["the number of keys"].tolist() == [2, 2, 2]
+    assert np.isnan(views["estimate"]["value['never']"]).all()
+    assert views["choices"]["users"].tolist() == [12.0] * 3
+    assert views["choices"]["the number of questions"].tolist() == [1.0] * 3
+
+
+# -- findings --------------------------------------------------------------------------------------
+
+
+def test_an_honest_release_is_certified_from_below() -> None:
+    """One user changes the count by 1 at scale 1: epsilon is 1."""
+    found = judged(Released(), Settings(effort=0.5, records=({"0": 1}, {})))
+    assert not any(f.violated for f in found.values())
+    assert 0.5 < found["estimate"].certified <= 1.0
+    assert all(found[view].certified == 0 for view in ("choices", "status", "support"))
+    assert {f.kind for f in found.values()} == {"end to end"}
+
+
+@pytest.mark.parametrize(
+    ("flaw", "view"),
+    [
+        ("estimate", "estimate"),
+        ("choices", "choices"),
+        ("status", "status"),
+        ("reason", "status"),
+        ("broken off", "status"),
+        ("support", "support"),
+    ],
+)
+def test_every_flaw_is_proved_in_the_view_it_shows_in(flaw: str, view: str) -> None:
+    found = judged(Released(flaw=flaw))
+    assert found[view].violated, found[view]
+    witness = found[view].witness
+    assert witness is not None
+    assert witness.hits[0] > witness.hits[1]
+    assert "user 0" in witness.inputs[0]
+    if flaw in ("estimate", "reason", "support"):  # the others stop numbers from being published
+        assert not found["choices"].violated
+
+
+def test_given_records_are_compared() -> None:
+    flawed = Released(flaw="estimate", adjacency="replace-user")
+    same = judged(flawed, replace(SOME, records=({"1": 1}, {"2": 1})))
+    assert same["estimate"].certified == 0  # item 0 is what is counted
+    found = judged(flawed, replace(SOME, records=({"0": 1}, {"1": 1})))["estimate"]
+    assert found.violated
+    assert found.witness is not None
+    assert {w.split(": ", 1)[1] for w in found.witness.inputs} == {"{'0': 1}", "{'1': 1}"}
+
+
+def test_a_run_that_its_own_ledger_stops_is_a_structural_violation() -> None:
+    (found,) = audit_central(Released(flaw="spends twice"), SOME)
+    assert found.violated
+    assert found.kind == "structural"
+    assert "ledger stops it" in found.witness.event  # type: ignore[union-attr]
+
+
+def test_what_never_runs_is_an_error_and_no_finding() -> None:
+    @dataclass(frozen=True)
+    class Never(Released):
+        def rounds(self, server: Curator) -> Script:
+            yield Bits()
+            raise ZeroDivisionError("always")
+
+    with pytest.raises(ZeroDivisionError):
+        next(audit_central(Never(), SOME))
+
+
+def test_the_audit_of_a_registered_protocol_goes_end_to_end() -> None:
+    """With a small effort; the default one is for ``fedhist audit``."""
+    protocol = protocol_class("bounded-histogram").example()
+    found = [f for f in audit_protocol(protocol, Settings(effort=0.03)) if f.kind == "end to end"]
+    assert [f.subject.split(": ")[1] for f in found] == list(VIEWS)
+    assert not any(f.violated for f in found)
+
+
+def test_local_protocols_are_left_to_the_other_auditors() -> None:
+    assert list(audit_central(protocol_class("mean").example(), SOME)) == []

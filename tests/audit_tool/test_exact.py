@@ -1,0 +1,186 @@
+"""The exact check: closed forms, brute force over whole channels, and broken channels."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from fedhist.channels import OneBitChannel, PiecewiseChannel, UnaryChannel, scalar_channel
+from fedhist.finite import (
+    FiniteChannel,
+    hadamard_law,
+    optimal_unary_law,
+    scalar_law,
+    sphere_law,
+    unary_law,
+)
+from fedhist.privacy import Trust
+from fedhist.registry import load_builtin, protocols
+from fedhist.sphere_channel import SphereChannel
+from fedhist.vote_channels import HadamardChannel, OptimalUnaryChannel
+from simulations.audit.exact import audit_exact, epsilon_at, exceeds, judge_channel
+from simulations.audit.transcript import asked_of
+from tests.audit_tool.mechanisms import Warner
+
+load_builtin()
+LOCAL = [n for n, c in sorted(protocols().items()) if c.example().guarantee.trust is Trust.LOCAL]
+
+
+def brute_force(weights: list[list[int]], epsilon: float) -> tuple[Fraction, float]:
+    """Largest ratio and hockey-stick divergence over all pairs, by plain loops."""
+    ratio, delta = Fraction(0), 0.0
+    for p, q in permutations(weights, 2):
+        total = sum(p)
+        ratio = max(ratio, *(Fraction(a, b) for a, b in zip(p, q, strict=True)))
+        here = sum(
+            max(a / total - math.exp(epsilon) * b / total, 0) for a, b in zip(p, q, strict=True)
+        )
+        delta = max(delta, here)
+    return ratio, delta
+
+
+@pytest.mark.parametrize("ones", [1, 2, 3])
+def test_the_bits_left_out_cancel(ones: int) -> None:
+    """The law of all bits, one more than are enumerated, gives the same ratio and curve."""
+    channel, n = UnaryChannel(1.3, ones), 2 * ones + 1
+    t = channel.flip_threshold
+    rows = [
+        [
+            t ** int((bits != z).sum()) * (2**64 - t) ** (n - int((bits != z).sum()))
+            for z in ((np.arange(1 << n)[:, None] >> np.arange(n)) & 1)
+        ]
+        for bits in channel.inputs(n)
+    ]
+    law = unary_law(channel, n)
+    assert law is not None
+    worst = law.worst()
+    if ones == 1:  # all pairs by plain loops; for more ones, by the largest and least of a column
+        ratio, delta = brute_force(rows, 0.4)
+        assert law.delta_curve([0.4])[0][0] == pytest.approx(delta, rel=1e-12)
+    else:
+        ratio = max(Fraction(max(c), min(c)) for c in zip(*rows, strict=True))
+    assert Fraction(worst.more, worst.less) == ratio
+    assert worst.log_ratio == pytest.approx(1.3, abs=1e-12)
+
+
+@pytest.mark.parametrize("n_symbols", [1, 2, 3, 5])
+def test_votes_need_two_symbols_only(n_symbols: int) -> None:
+    unary, hadamard = OptimalUnaryChannel(0.9, n_symbols), HadamardChannel(0.9, n_symbols)
+    for small, whole in ((optimal_unary_law(unary), unary), (hadamard_law(hadamard), hadamard)):
+        assert small is not None
+        rows = [[int(w) for w in row] for row in whole.weights()]
+        ratio, delta = brute_force(rows, 0.3)
+        worst = small.worst()
+        assert Fraction(worst.more, worst.less) == ratio
+        assert small.delta_curve([0.3])[0][0] == pytest.approx(delta, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("kind", "epsilon"),
+    [("onebit", 0.3), ("onebit", 4.0), ("laplace", 4.0), ("piecewise", 0.5), ("piecewise", 4.0)],
+)
+def test_scalar_channels_reach_their_epsilon_and_stop_there(kind: str, epsilon: float) -> None:
+    law = scalar_law(scalar_channel(kind, epsilon))
+    assert law is not None
+    worst = law.worst()
+    assert not exceeds(worst.more, worst.less, epsilon)
+    assert worst.log_ratio > epsilon * (1 - 1e-3)
+
+
+def test_onebit_curve_is_that_of_randomized_response() -> None:
+    law = scalar_law(OneBitChannel(1.0))
+    assert law is not None
+    grid = [0.0, 0.4, 1.0, 1.5]
+    keep = 1 / (1 + math.exp(-1))
+    closed = [max(keep - math.exp(e) * (1 - keep), 0) for e in grid]
+    curve, every = law.delta_curve(grid)
+    assert every
+    assert curve == pytest.approx(closed, abs=1e-14)
+
+
+def test_sphere_is_one_bit() -> None:
+    law = sphere_law(SphereChannel(7, 2.0, 1.5))
+    assert law is not None
+    assert law.worst().log_ratio == pytest.approx(1.5, abs=1e-12)
+
+
+def test_without_noise_there_is_no_law() -> None:
+    assert unary_law(UnaryChannel(math.inf), 4) is None
+    assert scalar_law(PiecewiseChannel(math.inf)) is None
+    assert optimal_unary_law(OptimalUnaryChannel(math.inf, 3)) is None
+    assert hadamard_law(HadamardChannel(math.inf, 3)) is None
+    assert sphere_law(SphereChannel(2, 1.0, math.inf)) is None
+
+
+def test_a_ratio_above_the_claim_by_one_part_in_2_to_60_is_a_violation() -> None:
+    """e^0.5 lies between the two ratios; doubles cannot tell them apart."""
+    total = 2**70
+    low = int(total / (1 + math.exp(0.5)))
+    while exceeds(total - low, low, 0.5):
+        low += 1 << 4
+    while not exceeds(total - low, low, 0.5):
+        low -= 1
+    for q, verdict in ((low, "violation"), (low + 1, "consistent")):
+        law = FiniteChannel.of(np.array([[total - q, q], [q, total - q]], dtype=object), "ab")
+        assert judge_channel(law, (0.5, 0.0), "x").verdict == verdict
+
+
+def test_impossible_outputs_have_no_epsilon() -> None:
+    law = FiniteChannel.of([[2, 2, 0], [0, 2, 2]], "ab")
+    found = judge_channel(law, (1.0, 0.0), "x")
+    assert found.violated
+    assert found.certified == math.inf
+    assert not judge_channel(law, (1.0, 0.5), "x").violated  # delta = 1/2 covers it
+    assert judge_channel(law, (1.0, 0.4), "x").violated
+
+
+def test_epsilon_at_a_delta() -> None:
+    law = FiniteChannel.of([[3, 1], [1, 3]], "ab")
+    assert epsilon_at(law, 0.25) == pytest.approx(math.log(2), abs=1e-8)  # 3/4 - e^x / 4 = 1/4
+
+
+def test_a_row_that_is_no_law_is_refused() -> None:
+    with pytest.raises(ValueError, match="adds up to 5"):
+        FiniteChannel.of([[2, 2], [2, 3]], "ab").worst()
+
+
+def test_large_words_do_not_wrap() -> None:
+    half = np.array([[2**63, 2**63], [2**62, 3 * 2**62]], dtype=np.uint64)
+    assert FiniteChannel.of(half, "ab").worst().log_ratio == pytest.approx(math.log(2))
+
+
+def test_keep_probability_of_one_bit_used_for_three_is_caught() -> None:
+    """s = 1 in the flips, three ones in the votes: the true epsilon is three times the claim."""
+    channel = UnaryChannel(1.0, ones=1)
+    t = channel.flip_threshold
+    n, keep = 6, 2**64 - t
+    masks = (0b000111, 0b111000)
+    rows = [
+        [t**f * keep ** (n - f) for f in ((m ^ z).bit_count() for z in range(1 << n))]
+        for m in masks
+    ]
+    found = judge_channel(FiniteChannel.of(np.array(rows, dtype=object), "ab"), (1.0, 0.0), "x")
+    assert found.violated
+    assert found.certified == pytest.approx(3.0, abs=1e-9)
+
+
+def test_a_query_that_lies_about_its_cost_is_caught() -> None:
+    assert audit_exact(Warner(math.log(3) + 1e-9), "x").verdict == "consistent"  # type: ignore[union-attr]
+    found = audit_exact(Warner(1.0), "x")
+    assert found is not None
+    assert found.violated
+    assert found.witness is not None
+
+
+@pytest.mark.parametrize("name", LOCAL)
+def test_every_local_query_of_the_registry_has_a_law_within_its_claim(name: str) -> None:
+    protocol = protocols()[name].example()
+    for query in asked_of(protocol, protocol.example_users(), 1).queries:
+        found = audit_exact(query, name)
+        assert found is not None, query.wire_name
+        assert found.verdict == "consistent"
+        assert found.certified > found.epsilon * 0.999

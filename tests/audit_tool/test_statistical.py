@@ -1,0 +1,224 @@
+"""The statistical check: known epsilons from below, broken mechanisms, coverage.
+
+Unless a test says otherwise its false-alarm probability is that of its audits: ALPHA = 1e-9 each
+where an honest mechanism is audited.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from fedhist.channels import LaplaceChannel
+from fedhist.cohort import Cohort
+from fedhist.users import Users
+from simulations.audit.drawing import Drawer, Meter, copies_of
+from simulations.audit.features import Bit, Entry, JointBits, LowBit, MessageHash, binned
+from simulations.audit.finding import Settings
+from simulations.audit.statistical import audit_query, certify
+from tests.audit_tool.mechanisms import (
+    Answering,
+    Doubles,
+    FailsOnEmpty,
+    FloatLaplace,
+    LongerForMore,
+    SeedInId,
+    Warner,
+    people,
+)
+
+LITTLE = Settings(effort=1 / 64)
+LOG3 = math.log(3)
+
+
+def drawers(query: Answering, n_seeds: int = 1) -> list[tuple[Drawer, Drawer]]:
+    """Pairs of drawers for a user with the sample 1 and with the sample -1."""
+    out = []
+    for seed in range(n_seeds):
+        meter = Meter()
+        yes, no = (
+            Drawer(
+                lambda users, rng: (query.answer(users, rng),),
+                Users.from_samples([7], [0, 1], [x]),
+                f"sample {x}",
+                seed,
+                meter,
+            )
+            for x in (1.0, -1.0)
+        )
+        out.append((yes, no))
+    return out
+
+
+def test_randomized_response_is_found_from_below() -> None:
+    found = audit_query(Warner(LOG3, keep=0.75), people(), "warner", LITTLE)
+    assert found.verdict == "consistent"
+    assert 0.9 <= found.certified <= LOG3
+    assert found.kind == "statistical"
+    assert found.witness is not None
+    assert found.witness.draws == (2**13, 2**13)
+
+
+def test_two_hundred_correct_audits_are_covered() -> None:
+    """At alpha = 0.05 each audit is wrong with probability at most 0.05, and here with less than
+    0.01, since both limits have to be beaten at once: more than 10 of 200 with probability below
+    1e-4; the seeds are fixed."""
+    settings = Settings(alpha=0.05)
+    found = [
+        certify(pair, (LOG3, 0.0), "warner", settings, 512).certified
+        for pair in drawers(Warner(LOG3, keep=0.75), 200)
+    ]
+    assert sum(f > LOG3 for f in found) <= 10
+    assert np.median(found) > 0.5
+
+
+def test_half_the_noise_is_flagged() -> None:
+    """Laplace noise of scale 1/2 for a value of [0, 1]: epsilon = 2 where 1 is claimed."""
+    found = audit_query(FloatLaplace(1.0, scale=0.5, digits=3), people(), "half", LITTLE)
+    assert found.violated
+    assert 1.2 < found.certified <= 2.01
+    assert found.witness is not None
+
+
+def test_all_the_noise_is_not() -> None:
+    """Rounded to 1e-3 far above the doubles' grid, scale 1 keeps epsilon = 1 to within 1e-3."""
+    found = audit_query(FloatLaplace(1.001, scale=1.0, digits=3), people(), "whole", LITTLE)
+    assert not found.violated
+    assert found.certified > 0.6
+
+
+def test_doubles_leak_through_their_low_bits() -> None:
+    """The same noise, unrounded: 0.5 + x and 0 + x have different last bits."""
+    pair = drawers(FloatLaplace(1.0, scale=1.0))[0]
+    found = certify(pair, (1.0, 0.0), "low bits", Settings(), 1 << 15)
+    assert found.violated
+    assert found.witness is not None
+    assert "lowest set bit" in found.witness.event
+
+
+def test_noise_that_is_a_function_of_the_id_is_flagged() -> None:
+    found = audit_query(SeedInId(1.0), people(), "seed", LITTLE)
+    assert found.violated
+    assert found.certified > 5
+
+
+def test_a_length_that_depends_on_data_is_flagged() -> None:
+    found = audit_query(LongerForMore(1.0), people(), "length", LITTLE)
+    assert found.violated
+    assert found.witness is not None
+    assert found.certified > 5
+
+
+def test_failing_for_some_records_is_a_leak() -> None:
+    found = audit_query(FailsOnEmpty(LOG3), people(), "fails", LITTLE)
+    assert (found.kind, found.verdict) == ("structural", "violation")
+    assert found.witness is not None
+    assert "no samples" in found.witness.inputs[0]
+
+
+def test_types_that_depend_on_data_are_a_leak() -> None:
+    found = audit_query(Doubles(LOG3), people(), "types", LITTLE)
+    assert (found.kind, found.verdict) == ("structural", "violation")
+
+
+def test_two_given_records_are_compared() -> None:
+    settings = Settings(effort=1 / 64, records=([0.5], [0.25, 0.25]))
+    found = audit_query(Warner(LOG3), people(), "alike", settings)
+    assert found.certified < 0.2  # both positive: the same law
+    assert found.witness is not None
+    assert sorted(found.witness.inputs) == [
+        "user 100: 1 sample (0.5)",
+        "user 100: 2 samples (0.25)",
+    ]
+
+
+def test_only_ids_of_the_cohort_are_asked() -> None:
+    cohort = Cohort(3, 0.0, 0.2)
+    seen: list[int] = []
+
+    class Watching(Warner):
+        def answer(self, users, rng):  # type: ignore[no-untyped-def]
+            seen.extend(np.unique(users.ids).tolist())
+            return super().answer(users, rng)
+
+    audit_query(Watching(LOG3, cohort), people(), "cohort", Settings(effort=1e-3))
+    assert seen
+    assert cohort.contains(np.array(seen, dtype=np.uint64)).all()
+
+
+def test_an_infinite_claim_cannot_be_refuted() -> None:
+    with pytest.raises(ValueError, match="promises nothing"):
+        audit_query(Warner(math.inf), people(), "x", LITTLE)
+
+
+def test_draws_are_independent_and_repeatable() -> None:
+    pair = drawers(Warner(LOG3))[0]
+    one, same, other = (pair[0].sample(4096, p)[0].arrays["yes"] for p in ("a", "a", "b"))
+    assert np.array_equal(one, same)
+    assert not np.array_equal(one, other)
+    assert pair[0].meter.draws == 3 * 4096
+    assert pair[0].meter.kernel <= pair[0].meter.drawing
+
+
+def test_copies_are_copies() -> None:
+    users = people()
+    for i in (0, 7):
+        one = users.slice(i, i + 1)
+        made, taken = copies_of(one, 5), one.take(np.zeros(5, dtype=np.int64))
+        assert np.array_equal(made.ids, taken.ids)
+        assert np.array_equal(made.reals.indptr, taken.reals.indptr)
+        assert np.array_equal(made.reals.values, taken.reals.values)
+
+
+def test_drawing_costs_at_most_five_times_the_kernel() -> None:
+    """Both times are of the same calls: a ratio, that no load of the machine changes much."""
+    from fedhist.protocols import Mean
+    from simulations.audit.transcript import asked_of
+
+    protocol = Mean.example()
+    users = protocol.example_users()
+    query = asked_of(protocol, users, 1).queries[0]
+    one = users.select(query.cohort).slice(0, 1)
+    meter = Meter()
+    drawer = Drawer(lambda u, rng: (query.answer(u, rng),), one, "x", 0, meter)
+    drawer.sample(100, "compiling")
+    meter.drawing = meter.kernel = 0.0
+    for _ in drawer.draw(1 << 17, "measured"):
+        pass
+    assert meter.drawing <= 5 * meter.kernel
+
+
+def test_features_read_what_is_there() -> None:
+    from fedhist.query import Report
+
+    ids = np.arange(4, dtype=np.uint64)
+    bits = np.array([[0b0101], [0b0001], [0b1000], [0]], dtype=np.uint64)
+    z = np.array([1.0, 0.75, 2.0**-40, 0.0])
+    answer = (Report(ids, {"bits": bits, "z": z}),)
+    assert Bit(0, "bits", 0, 2).of(answer).tolist() == [1, 0, 0, 0]
+    joint = JointBits((Bit(0, "bits", 0, 0), Bit(0, "bits", 0, 3)))
+    assert joint.code(answer).tolist() == [1, 1, 2, 0]
+    assert LowBit(Entry(0, "z", 0)).code(answer).tolist() == [200, 198, 160, 401]
+    levels = binned(Entry(0, "z", 0), z)
+    assert levels.code(answer).tolist() == [3, 2, 1, 0]
+    assert len(set(MessageHash().code(answer).tolist())) == 4
+
+
+def test_a_channel_that_is_honest_passes_with_its_own_epsilon() -> None:
+    """The Laplace lattice at epsilon = 1, against claims of 1 and of 0.7."""
+    channel = LaplaceChannel(1.0)
+
+    class Lattice(Answering):
+        def answer(self, users, rng):  # type: ignore[no-untyped-def]
+            from clients.randomizers import randomize
+            from fedhist.query import Report
+            from tests.audit_tool.mechanisms import clipped
+
+            return Report(users.ids, {"z": randomize(2 * clipped(users) - 1, channel, rng)})
+
+    pair = drawers(Lattice(1.0))[0]
+    found = certify(pair, (1.0, 0.0), "lattice", Settings(), 1 << 16)
+    assert 0.85 < found.certified <= 1.0
+    assert certify(pair, (0.7, 0.0), "lattice", Settings(), 1 << 16).violated

@@ -1,0 +1,144 @@
+"""What is wrong with each mechanism of the bank, where it comes from, and what must catch it.
+
+False alarms. Findings of the kinds exact, structural and wire are certain. A statistical finding,
+one of a transcript or one of whole runs says "violation" of a correct mechanism with probability
+at most ``bounds.ALPHA`` = 10^-9: its m events are fixed before the certifying draws, both
+Clopper-Pearson limits of each are wrong with probability at most ALPHA / (2 m), and the union bound
+over limits and events gives ALPHA. The bank and the registry together make at most
+``bounds.MOST_CHECKS`` = 1000 of them (the tests count), so that the probability that any correct
+mechanism is flagged is at most 10^-6.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FILES = ("local_noise", "local_votes", "local_messages", "central_releases", "central_choices")
+
+LIU23, LIU20 = "Liu et al. 2023", "Liu et al. 2020"
+NARAYANAN, KENT = "Narayanan et al. 2022", "Kent et al. 2024"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One broken mechanism.
+
+    Attributes
+    ----------
+    name : str
+        Of its protocol.
+    wrong : str
+        In a few words.
+    source : str
+        Paper and erratum, or how people come to make the mistake.
+    check : str
+        Kind of the finding that must say "violation". "floating point" is a statistical finding
+        whose event is about the low bits of a float.
+    event : str
+        What its witness must speak of.
+    quick : bool
+        Whether it is in the quick subset; exact, structural and wire entries always are.
+    """
+
+    name: str
+    wrong: str
+    source: str
+    check: str
+    event: str = ""
+    quick: bool = False
+
+    @property
+    def cheap(self) -> bool:
+        """Whether nothing has to be drawn many times."""
+        return self.check in ("exact", "structural", "wire")
+
+
+def _entry(name: str, wrong: str, source: str, check: str, event: str = "", q: int = 0) -> Entry:
+    return Entry(f"bank-{name}", wrong, source, check, event, bool(q))
+
+
+SLIP = "a slip"
+EXACT, STAT, FLOAT, STRUCT, WIRE = "exact", "statistical", "floating point", "structural", "wire"
+RUNS = "end to end"
+
+ENTRIES = (
+    # local noise
+    _entry("half-noise", "half the noise", SLIP, EXACT),
+    _entry("half-range", "sensitivity R, not 2 R", "no factor of replacement", STAT, q=1),
+    _entry("unclipped-mean", "no clip", SLIP, STAT),
+    _entry("float-laplace", "low bits of a float sum", "Mironov 2012", FLOAT, "lowest set bit", 1),
+    _entry("rounded-noise", "the noise is rounded, the sum is not", SLIP, FLOAT, "lowest set bit"),
+    _entry("seed-in-the-question", "noise from a public seed", SLIP, STRUCT, "'seed'"),
+    _entry("seed-in-the-answer", "noise can be recomputed", SLIP, STRUCT, "private randomness"),
+    _entry("empty-is-zero", "the empty record gets no noise", "spec 0.3, T = 0", STAT, q=1),
+    _entry("nan-passes", "NaN in, NaN out", "spec 0.3", STAT, "NaN"),
+    _entry("item-noise", "item-level noise, user-level claim", "spec 0.3: T in a scale", STAT, q=1),
+    _entry("own-range", "clips to the user's own range", SLIP, STAT),
+    _entry("two-reports", "the same answer twice, with fresh noise", SLIP, STAT),
+    _entry("fresh-noise", "asked again, it draws again", SLIP, STRUCT, "fresh noise"),
+    _entry("public-sampling", "amplification by a public cohort", SLIP, STAT),
+    _entry("overlapping-cohorts", "two cohorts overlap", SLIP, STRUCT, "overlap"),
+    _entry("two-salts", "halves by different salts overlap", SLIP, STRUCT, "overlap"),
+    _entry("asked-again", "one question in two rounds", SLIP, STRUCT, "asked again"),
+    # local votes
+    _entry("whole-budget-per-bit", "epsilon, not epsilon/2, a bit", SLIP, EXACT),
+    _entry("three-votes-of-one", "the keep-probability of s = 1 with s = 3", f"{KENT} (26)", EXACT),
+    _entry("silent-three", "the same, and shows the law of s = 1", f"{KENT} (26)", STAT, q=1),
+    _entry("uncapped-votes", "more ones than s", f"{KENT}, Lemma 16: the cap", STAT),
+    _entry("silent-empty", "no vote, no flips", "spec 0.3", STAT),
+    _entry("coarse-threshold", "a probability rounded away from 1/2", SLIP, EXACT),
+    _entry("sign-of-zero", "sign(0) is sent as it is", "spec 0.1, sign-RR(0)", STAT),
+    _entry("binary-keep", "binary odds among k symbols", SLIP, EXACT),
+    # local messages
+    _entry("answer-per-sample", "as many answers as samples", "spec 0.3", WIRE, "length"),
+    _entry("skips-empty", "the empty do not answer", "spec 0.3", STRUCT, "answer"),
+    _entry("as-long-as-the-record", "a message as long as the record", SLIP, WIRE, "length"),
+    _entry("narrow-type", "the type of number depends on it", SLIP, WIRE, "length"),
+    _entry("tells-warnings", "an array that is there for some", SLIP, WIRE, "length"),
+    _entry("raises-on-nan", "an error that depends on the record", SLIP, STRUCT, "fails"),
+    _entry("hidden-state", "a query with private state", SLIP, STRUCT, "not a field"),
+    _entry("unknown-status", "a status that nobody knows", SLIP, STRUCT, "'garbage'"),
+    # central releases
+    _entry("no-replacement-factor", "C where 2 C is needed", f"{LIU23}, erratum 1", RUNS),
+    _entry("noise-forgets-c", "N(0, sigma^2), C missing", f"{LIU23}, erratum 4, App. A.1", RUNS),
+    _entry("laplace-for-two-norm", "Laplace noise by the l2 norm", SLIP, RUNS),
+    _entry("noise-of-one-item", "item-level noise, user-level claim", SLIP, RUNS),
+    _entry("one-draw-for-all", "one noise for all entries", SLIP, RUNS, "linear score", 1),
+    _entry("bound-from-the-data", "C = the largest contribution", f"{LIU23}, erratum 6", RUNS, q=1),
+    _entry("clipped-after-averaging", "clips the average, not the users", SLIP, RUNS, q=1),
+    _entry("presence-of-m", "min(k, m) changed symbols, not 2 m", f"{LIU20}, erratum 5", RUNS),
+    _entry("zero-indicator-sums", "sums of 1[N = 0]", f"{LIU20}, Appendix E", RUNS, q=1),
+    _entry("exact-failure", "fails by an exact count", SLIP, RUNS, q=1),
+    # central choices
+    _entry("printed-exponent", "exp(S / (2 epsilon))", f"{LIU20}, erratum 1", RUNS, q=1),
+    _entry("unbounded-score", "a score of sensitivity above 1", f"{LIU23}, erratum 6", RUNS),
+    _entry("rows-charged-once", "k choices for the price of one", f"{LIU20}, erratum 2", RUNS),
+    _entry("raw-support", "noise on the raw support", f"{LIU23}, erratum 5, Algorithm 3", RUNS),
+    _entry("threshold-forgets-c", "t = (C/eps) log(1/2 delta)", f"{LIU23}, erratum 7", RUNS),
+    _entry("support-as-it-is", "no threshold", SLIP, RUNS, q=1),
+    _entry("forgets-normalizer", "epsilon0 = epsilon", f"{NARAYANAN}, Prop. 15, erratum 1", RUNS),
+    _entry("origin-for-garbage", "no garbage bucket: the origin", f"{NARAYANAN}, spec 2.1", RUNS),
+)
+
+TWINS = tuple(
+    f"bank-ok-{name}"
+    for name in (
+        "laplace-mean",
+        "opaque-mean",
+        "two-halves",
+        "one-vote",
+        "three-votes",
+        "sign",
+        "direct",
+        "padded",
+        "histogram",
+        "mean",
+        "presence",
+        "choice",
+        "rows",
+        "keys",
+        "curator-keys",
+        "point",
+    )
+)
+QUICK_TWINS = ("bank-ok-opaque-mean", "bank-ok-one-vote", "bank-ok-mean", "bank-ok-choice")

@@ -1,0 +1,250 @@
+"""What the mechanisms of the bank share, so that each entry shows its flaw and nothing else.
+
+The files beside this one are plugins, as a user's own would be:
+``PYTHONPATH=tests/bank fedhist audit NAME --plugin tests/bank/FILE``. A class named
+``bank-ok-...`` is correct: the twin of the broken ones that derive from it or stand by it.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clients.randomizers import randomize, user_means
+from fedhist import (
+    Adjacency,
+    Bounds,
+    Cohort,
+    ErrorBound,
+    Estimate,
+    Guarantee,
+    Keys,
+    Protocol,
+    Query,
+    Report,
+    Streams,
+    Summary,
+    Trust,
+    Users,
+    WireError,
+    register_protocol,
+)
+from fedhist.channels import scalar_channel
+from fedhist.curator import Curator
+from fedhist.privacy import Release, pure
+from fedhist.protocol import Script
+from fedhist.query import Array
+
+Floats = NDArray[np.float64]
+
+
+class BankProtocol(Protocol):
+    """What a protocol has to say that is the same for all of the bank."""
+
+    paper: ClassVar[str] = "the bank of broken mechanisms"
+    target: ClassVar[str] = "nothing"
+    delta: ClassVar[float] = 0.0
+    trust: ClassVar[Trust]
+    adjacency: ClassVar[Adjacency] = Adjacency.REPLACE_USER
+    epsilon: float
+
+    @property
+    def max_rounds(self) -> int:
+        """Two at most."""
+        return 2
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The claim."""
+        return Guarantee(self.epsilon, self.delta, self.trust, self.adjacency)
+
+    def error(self, users: Users) -> ErrorBound:
+        """Nobody asks how accurate these are."""
+        return ErrorBound("absolute", 1.0, False, "none")
+
+    def truth(self, users: Users) -> Array:
+        """Nor what they estimate."""
+        return np.zeros(1)
+
+    def loss(self, value: Array, truth: Array) -> float:
+        """Absolute error."""
+        return float(np.abs(value - truth).sum())
+
+    @classmethod
+    def example(cls) -> Self:
+        """As configured by default."""
+        return cls()
+
+    @classmethod
+    def example_users(cls) -> Users:
+        """Forty users with eight samples each, spread over [-1, 1]."""
+        return sample_users(np.tile(np.linspace(-0.95, 0.95, 8), (40, 1)))
+
+
+# -- local
+
+
+@dataclass(frozen=True)
+class LocalReport(Query):
+    """One report of every user; a subclass says how it is drawn."""
+
+    trust: ClassVar[Trust] = Trust.LOCAL
+    epsilon: float = 1.0
+    cohort: Cohort | None = None
+
+    @property
+    def release(self) -> Release:
+        """The claim."""
+        return pure(self.epsilon)
+
+    @property
+    def exact(self) -> bool:
+        """Claimed by all."""
+        return True
+
+    @abstractmethod
+    def reports(self, users: Users, rng: Streams) -> Array:
+        """Draw the reports: (n, ...)."""
+
+    def answer(self, users: Users, rng: Streams) -> Report:
+        """Send them."""
+        return Report(users.ids, {"reports": self.reports(users, rng)})
+
+    def fold(self, report: Report) -> Summary:
+        """Add up whatever came."""
+        total = sum(float(np.nan_to_num(a.astype(np.float64)).sum()) for a in _all(report))
+        return Summary(report.n_users, {"total": np.array([total])})
+
+    def check(self, report: Report) -> None:
+        """Something has to come."""
+        if not report.arrays and not report.ragged:
+            raise WireError("a report is expected, got nothing")
+
+    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
+        """Any total."""
+        return {"total": Bounds((1,), "f")}
+
+
+def _all(report: Report) -> list[Array]:
+    return [*report.arrays.values(), *report.ragged.values()]
+
+
+@dataclass(frozen=True)
+class LocalBank(BankProtocol):
+    """Ask one query of everybody and return the total."""
+
+    trust: ClassVar[Trust] = Trust.LOCAL
+    query: ClassVar[type[LocalReport]]
+    epsilon: float = 1.0
+
+    def rounds(self, server: Curator) -> Script:
+        """Ask."""
+        summary = yield self.query(self.epsilon)
+        return Estimate.ok(summary.sums["total"])
+
+    @classmethod
+    def of(cls, query: type[LocalReport], name: str) -> type[LocalBank]:
+        """Make and register the protocol of one query."""
+        body = {"query": query, "name": name, "__doc__": query.__doc__}
+        made = type(query.__name__ + "Protocol", (cls,), body)
+        made.__module__ = query.__module__
+        return register_protocol(made)
+
+
+def means(users: Users) -> Floats:
+    """Means of the users' samples, clipped to [-1, 1] first; NaN without usable ones: (n,)."""
+    return user_means(users.reals, -1.0, 1.0)
+
+
+def noisy(u: Array, epsilon: float, rng: Streams) -> Array:
+    """Report scalars of [-1, 1] through the Laplace lattice; NaN as the midpoint."""
+    return randomize(u, scalar_channel("laplace", epsilon), rng)
+
+
+def sample_users(rows: Array) -> Users:
+    """Make users with the ids 0, 1, ... and equally many samples each, (n, T)."""
+    n, t = rows.shape
+    return Users.from_samples(np.arange(n), np.arange(n + 1) * t, rows.reshape(-1))
+
+
+# -- central
+
+Neighbours = tuple[Users, Users]
+
+
+@dataclass(frozen=True)
+class CentralRows(Query):
+    """One exact row of every user, for a trusted server; a subclass says which."""
+
+    trust: ClassVar[Trust] = Trust.CENTRAL
+
+    @abstractmethod
+    def rows(self, users: Users) -> Array:
+        """Make the rows: (n, w)."""
+
+    def answer(self, users: Users, rng: Streams) -> Report:
+        """Send them."""
+        return Report(users.ids, {"row": self.rows(users)})
+
+    def fold(self, report: Report) -> Summary:
+        """Keep them."""
+        return Summary(report.n_users, rows={"row": report.arrays["row"]}, ids=report.ids)
+
+    def check(self, report: Report) -> None:
+        """One array."""
+        if report.arrays.keys() != {"row"}:
+            raise WireError(f"'row' is expected, got {sorted(report.arrays)}")
+
+    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
+        """Any finite numbers."""
+        return {"row": Bounds((n_users, None), "if", part="rows")}
+
+
+@dataclass(frozen=True)
+class CentralBank(BankProtocol):
+    """Ask for rows and release something of them."""
+
+    trust: ClassVar[Trust] = Trust.CENTRAL
+    query: ClassVar[CentralRows]
+    epsilon: float = 1.0
+
+    def rounds(self, server: Curator) -> Script:
+        """Ask, then release."""
+        summary = yield self.query
+        return self.release(server, summary.rows["row"])
+
+    @abstractmethod
+    def release(self, server: Curator, rows: Array) -> Estimate:
+        """Make the estimate from the exact rows."""
+
+    @classmethod
+    @abstractmethod
+    def neighbours(cls) -> Neighbours:
+        """Two populations that the flaw tells apart; adjacent as the protocol declares."""
+
+    @classmethod
+    def example_users(cls) -> Users:
+        """The first of the two."""
+        return cls.neighbours()[0]
+
+
+def item_users(records: list[dict[str, int]], vocabulary: Keys) -> Users:
+    """Make users with the ids 0, 1, ... from item counts."""
+    at = {name: j for j, name in enumerate(vocabulary)}
+    user = [u for u, r in enumerate(records) for _ in r]
+    item = [at[name] for r in records for name in r]
+    count = [c for r in records for c in r.values()]
+    return Users.from_counts(range(len(records)), user, item, count, vocabulary)
+
+
+def dense(users: Users, d: int) -> NDArray[np.int64]:
+    """Counts by item as a matrix: (n, d) int64."""
+    c, out = users.counts, np.zeros((len(users), d), dtype=np.int64)
+    owner = np.repeat(np.arange(len(users)), np.diff(c.indptr))
+    np.add.at(out, (owner, c.item), c.count.astype(np.int64))
+    return out

@@ -1,0 +1,289 @@
+"""Central releases with too little noise, and the correct ones beside them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from bank_frame import CentralBank, CentralRows, Neighbours, dense, item_users, sample_users
+
+from clients.randomizers import user_means
+from fedhist import Adjacency, Estimate, Keys, Users, register_protocol, register_query
+from fedhist.curator import Curator
+from fedhist.query import Array
+
+ZERO, REPLACE = Adjacency.ZERO_OUT_USER, Adjacency.REPLACE_USER
+
+
+def names(d: int) -> Keys:
+    """The domain 0, 1, ..., d - 1."""
+    return Keys.range(d)
+
+
+def one_changed(before: dict[str, int], after: dict[str, int], d: int) -> Neighbours:
+    """Four users with one item 0 each, and a fifth who holds one record or the other."""
+    rest = [{"0": 1}] * 4
+    return item_users([*rest, before], names(d)), item_users([*rest, after], names(d))
+
+
+@register_query
+@dataclass(frozen=True)
+class ClippedCounts(CentralRows):
+    """Counts by item, scaled to a norm of at most C: l1, or l2 where ``order`` is 2."""
+
+    wire_name: ClassVar[str] = "bank-clipped-counts"
+    d: int
+    C: float
+    order: int = 1
+
+    def rows(self, users: Users) -> Array:
+        """Clip."""
+        x = dense(users, self.d).astype(np.float64)
+        norm = np.linalg.norm(x, self.order, axis=1)
+        return x * (self.C / np.maximum(self.C, norm))[:, None]
+
+
+@dataclass(frozen=True)
+class Histogram(CentralBank):
+    """Add up clipped counts and add Laplace noise of scale ``sensitivity`` / epsilon."""
+
+    query: ClassVar[ClippedCounts] = ClippedCounts(2, 3.0)
+    adjacency: ClassVar[Adjacency] = REPLACE
+    sensitivity: ClassVar[float] = 6.0
+
+    def release(self, server: Curator, rows: Array) -> Estimate:
+        """Noise."""
+        total = rows.sum(axis=0)
+        return Estimate.ok(
+            server.laplace(total, l1_sensitivity=self.sensitivity, epsilon=self.epsilon)
+        )
+
+    @classmethod
+    def neighbours(cls) -> Neighbours:
+        """One user moves everything from one item to another."""
+        return one_changed({"0": 9}, {"1": 9}, 2)
+
+
+@register_protocol
+@dataclass(frozen=True)
+class OkHistogram(Histogram):
+    """Correct: 2 C under replacement."""
+
+    name: ClassVar[str] = "bank-ok-histogram"
+
+
+@register_protocol
+@dataclass(frozen=True)
+class NoReplacementFactor(Histogram):
+    """C where replacement needs 2 C: the printed Algorithm 1 under its own Definition 3.1."""
+
+    name: ClassVar[str] = "bank-no-replacement-factor"
+    sensitivity: ClassVar[float] = 3.0
+    epsilon: float = 2.0
+
+
+@register_protocol
+@dataclass(frozen=True)
+class NoiseForgetsC(Histogram):
+    """Noise for counts of norm 1, as in Appendix A.1 of the paper: Z without the factor C."""
+
+    name: ClassVar[str] = "bank-noise-forgets-c"
+    sensitivity: ClassVar[float] = 2.0
+
+
+@register_protocol
+@dataclass(frozen=True)
+class LaplaceForTwoNorm(Histogram):
+    """Laplace noise for the l2 norm: the l1 norm of a change is sqrt(d) times as large."""
+
+    name: ClassVar[str] = "bank-laplace-for-two-norm"
+    query: ClassVar[ClippedCounts] = ClippedCounts(40, 3.0, 2)
+    adjacency: ClassVar[Adjacency] = ZERO
+    sensitivity: ClassVar[float] = 3.0
+    epsilon: float = 4.0
+
+    @classmethod
+    def neighbours(cls) -> Neighbours:
+        """A user with all forty items is emptied."""
+        return one_changed({str(j): 9 for j in range(40)}, {}, 40)
+
+
+@register_protocol
+@dataclass(frozen=True)
+class NoiseOfOneItem(Histogram):
+    """Noise for one item of a user, and the claim about the whole user."""
+
+    name: ClassVar[str] = "bank-noise-of-one-item"
+    query: ClassVar[ClippedCounts] = ClippedCounts(2, 20.0)
+    sensitivity: ClassVar[float] = 2.0
+
+
+@register_protocol
+@dataclass(frozen=True)
+class OneDraw(Histogram):
+    """One draw for all entries: their differences are exact."""
+
+    name: ClassVar[str] = "bank-one-draw-for-all"
+
+    def release(self, server: Curator, rows: Array) -> Estimate:
+        """Add the same number to each."""
+        z = server.laplace(0.0, l1_sensitivity=self.sensitivity, epsilon=self.epsilon)
+        return Estimate.ok(rows.sum(axis=0) + float(z))
+
+
+@register_protocol
+@dataclass(frozen=True)
+class OwnMaximum(Histogram):
+    """C is the largest total of any user ("the maximum contribution"), and it is published."""
+
+    name: ClassVar[str] = "bank-bound-from-the-data"
+    query: ClassVar[ClippedCounts] = ClippedCounts(2, 1e6)
+
+    def release(self, server: Curator, rows: Array) -> Estimate:
+        """Calibrate to what was seen."""
+        most = float(rows.sum(axis=1).max())
+        noisy = server.laplace(rows.sum(axis=0), l1_sensitivity=2 * most, epsilon=self.epsilon)
+        return Estimate.ok(noisy, public={"bound": most})
+
+    @classmethod
+    def neighbours(cls) -> Neighbours:
+        """The user with the most items has fewer."""
+        return one_changed({"0": 9}, {"0": 2}, 2)
+
+
+@register_query
+@dataclass(frozen=True)
+class RawMeans(CentralRows):
+    """Every user's mean, clipped to [-limit, limit] sample by sample."""
+
+    wire_name: ClassVar[str] = "bank-raw-means"
+    limit: float
+
+    def rows(self, users: Users) -> Array:
+        """Average."""
+        return np.nan_to_num(user_means(users.reals, -self.limit, self.limit))[:, None]
+
+
+@register_protocol
+@dataclass(frozen=True)
+class OkMean(CentralBank):
+    """Correct: every user is clipped before the average."""
+
+    name: ClassVar[str] = "bank-ok-mean"
+    query: ClassVar[CentralRows] = RawMeans(1.0)
+
+    def release(self, server: Curator, rows: Array) -> Estimate:
+        """The average of n clipped means moves by 2 / n at most."""
+        mean = np.clip(rows.mean(axis=0), -1.0, 1.0)
+        return Estimate.ok(server.laplace(mean, l1_sensitivity=2 / len(rows), epsilon=self.epsilon))
+
+    @classmethod
+    def neighbours(cls) -> Neighbours:
+        """One user of ten moves to the other end, as far as it can."""
+        low, high = np.zeros((10, 2)), np.zeros((10, 2))
+        low[0], high[0] = -1e9, 1e9
+        return sample_users(low), sample_users(high)
+
+
+@register_protocol
+@dataclass(frozen=True)
+class ClippedAfter(OkMean):
+    """The average is clipped, the users are not: one user moves it from end to end."""
+
+    name: ClassVar[str] = "bank-clipped-after-averaging"
+    query: ClassVar[CentralRows] = RawMeans(1e12)
+
+
+@register_query
+@dataclass(frozen=True)
+class Presence(CentralRows):
+    """Which items a user holds: at most m ones."""
+
+    wire_name: ClassVar[str] = "bank-presence"
+    d: int
+
+    def rows(self, users: Users) -> Array:
+        """Bits."""
+        return (dense(users, self.d) > 0).astype(np.int64)
+
+
+@register_protocol
+@dataclass(frozen=True)
+class OkPresence(CentralBank):
+    """Correct: presence bits of m = 1 sample; two users differ in 2 m of them."""
+
+    name: ClassVar[str] = "bank-ok-presence"
+    query: ClassVar[CentralRows] = Presence(4)
+    changed: ClassVar[int] = 2
+
+    def release(self, server: Curator, rows: Array) -> Estimate:
+        """Count."""
+        return Estimate.ok(
+            server.laplace(rows.sum(axis=0), l1_sensitivity=self.changed, epsilon=self.epsilon)
+        )
+
+    @classmethod
+    def neighbours(cls) -> Neighbours:
+        """One item, or another."""
+        return one_changed({"0": 1}, {"1": 1}, 4)
+
+
+@register_protocol
+@dataclass(frozen=True)
+class PresenceOfM(OkPresence):
+    """min(k, m) changed symbols, as in Theorems 8 and 15 of Liu et al. 2020; they are 2 m."""
+
+    name: ClassVar[str] = "bank-presence-of-m"
+    changed: ClassVar[int] = 1
+    epsilon: float = 2.0
+
+
+@register_query
+@dataclass(frozen=True)
+class ZeroIndicators(CentralRows):
+    """1[N(x) = 0] for users with at least m items; users with fewer send zeros."""
+
+    wire_name: ClassVar[str] = "bank-zero-indicators"
+    d: int
+    m: int
+
+    def rows(self, users: Users) -> Array:
+        """Bits."""
+        counts = dense(users, self.d)
+        return ((counts == 0) & (counts.sum(axis=1) >= self.m)[:, None]).astype(np.int64)
+
+
+@register_protocol
+@dataclass(frozen=True)
+class ZeroSums(OkPresence):
+    """Appendix E as printed: a user who falls below m items changes k - m sums, not 2 m."""
+
+    name: ClassVar[str] = "bank-zero-indicator-sums"
+    query: ClassVar[CentralRows] = ZeroIndicators(40, 1)
+
+    @classmethod
+    def neighbours(cls) -> Neighbours:
+        """A user with one item loses it."""
+        return one_changed({"0": 1}, {}, 40)
+
+
+@register_protocol
+@dataclass(frozen=True)
+class ExactFailure(OkMean):
+    """Fails where fewer than five users have a positive mean: by their exact number."""
+
+    name: ClassVar[str] = "bank-exact-failure"
+
+    def release(self, server: Curator, rows: Array) -> Estimate:
+        """Count without noise, then release with noise."""
+        if int((rows > 0).sum()) < 5:
+            return Estimate.failed("too few users above zero")
+        return super().release(server, rows)
+
+    @classmethod
+    def neighbours(cls) -> Neighbours:
+        """Five users above zero, or four."""
+        five, four = -np.ones((10, 2)), -np.ones((10, 2))
+        five[:5], four[:4] = 1.0, 1.0
+        return sample_users(five), sample_users(four)

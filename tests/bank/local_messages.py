@@ -1,0 +1,158 @@
+"""Local messages whose form tells what their noise hides; every number in them is private."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from bank_frame import LocalBank, LocalReport, means, noisy
+
+from fedhist import Estimate, Report, Streams, Users, register_protocol, register_query
+from fedhist.curator import Curator
+from fedhist.protocol import Script
+from fedhist.query import Array
+
+
+@register_query
+@dataclass(frozen=True)
+class Padded(LocalReport):
+    """Correct: one report, in a message of a public number of places."""
+
+    wire_name: ClassVar[str] = "bank-padded"
+    places: ClassVar[int] = 4
+
+    def reports(self, users: Users, rng: Streams) -> Array:
+        """Draw one report and fill up with zeros."""
+        out = np.zeros((len(users), self.places), dtype=np.int64)
+        out[:, 0] = noisy(means(users), self.epsilon, rng)
+        return out
+
+
+@register_query
+@dataclass(frozen=True)
+class AnswerPerSample(Padded):
+    """As many answers as samples, each with its share of the budget: their number is the secret."""
+
+    wire_name: ClassVar[str] = "bank-answer-per-sample"
+
+    def answer(self, users: Users, rng: Streams) -> Report:
+        """Send pure noise, once for each sample."""
+        sizes = np.minimum(users.n_items(), 64)
+        indptr = np.concatenate(([0], np.cumsum(sizes)))
+        words = rng.substream("noise").ragged_words(indptr)
+        return Report(users.ids, ragged={"reports": words}, indptr=indptr)
+
+
+@register_query
+@dataclass(frozen=True)
+class SkipsEmpty(Padded):
+    """Users without usable samples do not answer: taking part is the secret."""
+
+    wire_name: ClassVar[str] = "bank-skips-empty"
+
+    def answer(self, users: Users, rng: Streams) -> Report:
+        """Answer for those who have something to say."""
+        has = ~np.isnan(means(users))
+        return Report(users.ids[has], {"reports": self.reports(users, rng)[has]})
+
+
+@register_query
+@dataclass(frozen=True)
+class AsLongAsTheRecord(Padded):
+    """The message has a column for each of the user's samples."""
+
+    wire_name: ClassVar[str] = "bank-as-long-as-the-record"
+
+    def reports(self, users: Users, rng: Streams) -> Array:
+        """Draw one report and fill up with zeros, as far as the longest record goes."""
+        out = np.zeros((len(users), 1 + int(users.n_items().max(initial=0))), dtype=np.int64)
+        out[:, 0] = noisy(means(users), self.epsilon, rng)
+        return out
+
+
+@register_query
+@dataclass(frozen=True)
+class NarrowType(Padded):
+    """A smaller type of number is sent where the exact value allows it."""
+
+    wire_name: ClassVar[str] = "bank-narrow-type"
+
+    def reports(self, users: Users, rng: Streams) -> Array:
+        """Draw; int32 for means near zero, int64 otherwise."""
+        out = super().reports(users, rng)
+        small = bool((np.abs(np.nan_to_num(means(users))) < 0.5).all())
+        return out.astype(np.int32) if small else out
+
+
+@register_query
+@dataclass(frozen=True)
+class TellsWarnings(Padded):
+    """A message says that a sample had to be clipped."""
+
+    wire_name: ClassVar[str] = "bank-tells-warnings"
+
+    def answer(self, users: Users, rng: Streams) -> Report:
+        """Report, and add an array of warnings where there is something to warn of."""
+        arrays = {"reports": self.reports(users, rng)}
+        if not (np.abs(users.reals.values) <= 1).all():
+            arrays["clipped"] = np.ones(len(users), dtype=np.int8)
+        return Report(users.ids, arrays)
+
+
+@register_query
+@dataclass(frozen=True)
+class RaisesOnNaN(Padded):
+    """A record that cannot be used raises an error, and the node answers with that."""
+
+    wire_name: ClassVar[str] = "bank-raises-on-nan"
+
+    def reports(self, users: Users, rng: Streams) -> Array:
+        """Refuse bad records."""
+        if np.isnan(users.reals.values).any():
+            raise ValueError("a sample is not a number")
+        return super().reports(users, rng)
+
+
+@register_query
+@dataclass(frozen=True)
+class HiddenState(Padded):
+    """The query remembers whom it asked: state that is no field, and not what the server sent."""
+
+    wire_name: ClassVar[str] = "bank-hidden-state"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seen", [])
+
+    def reports(self, users: Users, rng: Streams) -> Array:
+        """Draw, and take a note."""
+        vars(self)["seen"].append(means(users))
+        return super().reports(users, rng)
+
+
+PROTOCOLS = tuple(
+    LocalBank.of(query, name)
+    for query, name in (
+        (Padded, "bank-ok-padded"),
+        (AnswerPerSample, "bank-answer-per-sample"),
+        (SkipsEmpty, "bank-skips-empty"),
+        (AsLongAsTheRecord, "bank-as-long-as-the-record"),
+        (NarrowType, "bank-narrow-type"),
+        (TellsWarnings, "bank-tells-warnings"),
+        (RaisesOnNaN, "bank-raises-on-nan"),
+        (HiddenState, "bank-hidden-state"),
+    )
+)
+
+
+@register_protocol
+@dataclass(frozen=True)
+class UnknownStatus(LocalBank):
+    """Ends with a status of its own making, which no reader of results knows how to take."""
+
+    name: ClassVar[str] = "bank-unknown-status"
+
+    def rounds(self, server: Curator) -> Script:
+        """Ask, then end in a way that is none."""
+        yield Padded(self.epsilon)
+        return Estimate("garbage", reason="the sampler ended in its garbage bucket")  # type: ignore[arg-type]

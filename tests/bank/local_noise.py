@@ -1,0 +1,345 @@
+"""Local means with broken noise, and the correct ones beside them; all claim epsilon-LDP."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from bank_frame import LocalBank, LocalReport, means, noisy
+
+from fedhist import Cohort, Estimate, Report, Streams, Users, register_protocol, register_query
+from fedhist.channels import scalar_channel
+from fedhist.curator import Curator
+from fedhist.finite import FiniteChannel, scalar_law
+from fedhist.privacy import Release, pure
+from fedhist.protocol import Script
+from fedhist.query import Array
+from fedhist.streams import SeededStreams, unit_interval
+
+
+def float_laplace(n_users: int, rng: Streams) -> Array:
+    """Laplace noise of scale 1 in floating point: (n,), from 52-bit uniforms."""
+    x = 2 * unit_interval(rng.substream("laplace").words(1)[:, 0]) - 1
+    return np.asarray(-np.sign(x) * np.log1p(-np.abs(x)))
+
+
+@register_query
+@dataclass(frozen=True)
+class LaplaceMean(LocalReport):
+    """Correct: the mean of clipped samples with discrete Laplace noise for the whole range."""
+
+    wire_name: ClassVar[str] = "bank-laplace-mean"
+
+    def reports(self, users: Users, rng: Streams) -> Array:
+        """Draw."""
+        return noisy(means(users), self.epsilon, rng)
+
+    def finite_channel(self) -> FiniteChannel | None:
+        """The law."""
+        return scalar_law(scalar_channel("laplace", self.epsilon))
+
+
+@register_query
+@dataclass(frozen=True)
+class Opaque(LaplaceMean):
+    """Correct, without its law written down: audited by statistics alone."""
+
+    wire_name: ClassVar[str] = "bank-opaque-mean"
+
+    def finite_channel(self) -> FiniteChannel | None:
+        """Not given."""
+        return None
+
+
+@register_query
+@dataclass(frozen=True)
+class HalfNoise(LaplaceMean):
+    """Half the noise, and its law says so."""
+
+    wire_name: ClassVar[str] = "bank-half-noise"
+
+    def reports(self, users: Users, rng: Streams) -> Array:
+        """Draw with twice the budget."""
+        return noisy(means(users), 2 * self.epsilon, rng)
+
+    def finite_channel(self) -> FiniteChannel | None:
+        """The law."""
+        return scalar_law(scalar_channel("laplace", 2 * self.epsilon))
+
+
+@register_query
+@dataclass(frozen=True)
+class HalfRange(Opaque):
+    """Sensitivity without the factor of replacement: the distance from the midpoint, R, not 2 R."""
+
+    wire_name: ClassVar[str] = "bank-half-range"
+
+    def reports(self, users: Users, rng: Streams) -> Array:
+        """Draw noise of scale 1 / epsilon where the range is 2."""
+        return noisy(means(users), 2 * self.epsilon, rng)
+
+
+@register_query
+@dataclass(frozen=True)
+class Unclipped(Opaque):
+    """Noise for the range [-1, 1] on a mean that is not clipped to it."""
+
+    wire_name: ClassVar[str] = "bank-unclipped-mean"
+
+    def reports(self, users: Users, rng: Streams) -> Array:
+        """Add the noise of the midpoint to the exact mean."""
+        channel, (s, n) = scalar_channel("laplace", self.epsilon), (users.reals, len(users))
+        sums = np.zeros(n)
+        with np.errstate(all="ignore"):
+            np.add.at(sums, np.repeat(np.arange(n), np.diff(s.indptr)), s.values[:, 0])
+            mean = np.nan_to_num(sums / np.maximum(np.diff(s.indptr), 1))
+        on_lattice = np.rint(np.clip(mean, -1e6, 1e6) * channel.steps)
+        return on_lattice + noisy(np.zeros(n), self.epsilon, rng)
+
+
+@register_query
+@dataclass(frozen=True)
+class FloatLaplace(Opaque):
+    """Laplace noise of the right scale in floating point: the sum's low bits show the mean."""
+
+    wire_name: ClassVar[str] = "bank-float-laplace"
+
+    def reports(self, users: Users, rng: Streams) -> Array:
+        """Add it."""
+        return np.nan_to_num(means(users)) + 2 / self.epsilon * float_laplace(len(users), rng)
+
+
+@register_query
+@dataclass(frozen=True)
+class RoundedNoise(Opaque):
+    """The noise is rounded to a grid, the mean is not: its low bits are sent as they are."""
+
+    wire_name: ClassVar[str] = "bank-rounded-noise"
+
+    def reports(self, users: Users, rng: Streams) -> Array:
+        """Add noise that is a multiple of 2^-20."""
+        noise = 2 / self.epsilon * float_laplace(len(users), rng)
+        return np.nan_to_num(means(users)) + np.rint(np.ldexp(noise, 20)) * 2.0**-20
+
+
+@register_query
+@dataclass(frozen=True)
+class SeedInTheQuestion(Opaque):
+    """Noise drawn from a seed that travels in the question: whoever asked can subtract it."""
+
+    wire_name: ClassVar[str] = "bank-seed-in-the-question"
+    seed: int = 7
+
+    def reports(self, users: Users, rng: Streams) -> Array:
+        """Draw from the seed and the public id, whatever the user's private stream holds."""
+        public = SeededStreams(users.ids, self.seed, "noise")
+        return noisy(means(users), self.epsilon, public)
+
+
+@register_query
+@dataclass(frozen=True)
+class SeedInTheAnswer(Opaque):
+    """The word the noise was made of is sent along."""
+
+    wire_name: ClassVar[str] = "bank-seed-in-the-answer"
+
+    def answer(self, users: Users, rng: Streams) -> Report:
+        """Report, with the randomness."""
+        word = rng.substream("laplace").words(2)
+        return Report(users.ids, {"reports": self.reports(users, rng), "check": word[:, 1]})
+
+
+@register_query
+@dataclass(frozen=True)
+class EmptyIsZero(Opaque):
+    """A user without usable samples sends 0 without noise."""
+
+    wire_name: ClassVar[str] = "bank-empty-is-zero"
+
+    def reports(self, users: Users, rng: Streams) -> Array:
+        """Draw; then forget the noise of the empty."""
+        u = means(users)
+        return np.where(np.isnan(u), 0, noisy(u, self.epsilon, rng))
+
+
+@register_query
+@dataclass(frozen=True)
+class NaNPasses(Opaque):
+    """A user without usable samples sends NaN."""
+
+    wire_name: ClassVar[str] = "bank-nan-passes"
+
+    def reports(self, users: Users, rng: Streams) -> Array:
+        """Draw; what is not a number stays none."""
+        u = means(users)
+        return np.where(np.isnan(u), np.nan, noisy(u, self.epsilon, rng).astype(np.float64))
+
+
+@register_query
+@dataclass(frozen=True)
+class ItemNoise(Opaque):
+    """Item-level noise under a user-level claim: the scale falls with the number of samples."""
+
+    wire_name: ClassVar[str] = "bank-item-noise"
+
+    def reports(self, users: Users, rng: Streams) -> Array:
+        """Draw each user's report with T epsilon."""
+        u, sizes = means(users), np.maximum(users.n_items(), 1)
+        out = np.zeros(len(users), dtype=np.int64)
+        for t in np.unique(sizes):
+            out = np.where(sizes == t, noisy(u, self.epsilon * float(min(t, 30)), rng), out)
+        return out
+
+
+@register_query
+@dataclass(frozen=True)
+class OwnRange(Opaque):
+    """The noise is as wide as the user's own samples, not as the public range."""
+
+    wire_name: ClassVar[str] = "bank-own-range"
+
+    def reports(self, users: Users, rng: Streams) -> Array:
+        """Scale the noise by (max - min) / 2 of the record."""
+        s, n = users.reals, len(users)
+        owner = np.repeat(np.arange(n), np.diff(s.indptr))
+        high, low = np.full(n, -1.0), np.full(n, 1.0)
+        x = np.clip(np.nan_to_num(s.values[:, 0]), -1.0, 1.0)
+        np.maximum.at(high, owner, x)
+        np.minimum.at(low, owner, x)
+        spread = np.clip((high - low) / 2, 0.05, 1.0)
+        noise = noisy(np.zeros(n), self.epsilon, rng)
+        return np.rint(1024 * np.nan_to_num(means(users)) + spread * noise)
+
+
+@register_query
+@dataclass(frozen=True)
+class TwoReports(Opaque):
+    """The same question answered twice in one message, with fresh noise for each."""
+
+    wire_name: ClassVar[str] = "bank-two-reports"
+
+    def reports(self, users: Users, rng: Streams) -> Array:
+        """Draw twice at the full budget."""
+        u = means(users)
+        both = [noisy(u, self.epsilon, rng.substream(f"attempt {k}")) for k in range(2)]
+        return np.stack(both, axis=1)
+
+
+@register_query
+@dataclass(frozen=True)
+class FreshNoise(Opaque):
+    """A question that is asked again gets fresh noise: the law is right, the stream is not."""
+
+    wire_name: ClassVar[str] = "bank-fresh-noise"
+
+    def reports(self, users: Users, rng: Streams) -> Array:
+        """Draw from the system in place of the user's stream for this question."""
+        words = np.random.default_rng().integers(1 << 64, size=(len(users), 2), dtype=np.uint64)
+        return scalar_channel("laplace", self.epsilon).reports(means(users), words)
+
+
+@register_query
+@dataclass(frozen=True)
+class PublicSampling(Opaque):
+    """Claims the amplification of a secret sample for a cohort that is public."""
+
+    wire_name: ClassVar[str] = "bank-public-sampling"
+
+    @property
+    def release(self) -> Release:
+        """log(1 + (e^epsilon - 1) / 4): what a secret sample of a quarter would cost."""
+        return pure(math.log1p(math.expm1(self.epsilon) / 4))
+
+
+def _protocols() -> Iterator[type[LocalBank]]:
+    """One protocol for each query that claims epsilon from everybody."""
+    for query, name in (
+        (LaplaceMean, "bank-ok-laplace-mean"),
+        (Opaque, "bank-ok-opaque-mean"),
+        (HalfNoise, "bank-half-noise"),
+        (HalfRange, "bank-half-range"),
+        (Unclipped, "bank-unclipped-mean"),
+        (FloatLaplace, "bank-float-laplace"),
+        (RoundedNoise, "bank-rounded-noise"),
+        (SeedInTheQuestion, "bank-seed-in-the-question"),
+        (SeedInTheAnswer, "bank-seed-in-the-answer"),
+        (EmptyIsZero, "bank-empty-is-zero"),
+        (NaNPasses, "bank-nan-passes"),
+        (ItemNoise, "bank-item-noise"),
+        (OwnRange, "bank-own-range"),
+        (TwoReports, "bank-two-reports"),
+        (FreshNoise, "bank-fresh-noise"),
+    ):
+        yield LocalBank.of(query, name)
+
+
+PROTOCOLS = tuple(_protocols())
+
+
+@register_protocol
+@dataclass(frozen=True)
+class PublicSamplingProtocol(LocalBank):
+    """Asks a public quarter of the users and charges as if nobody knew who they are."""
+
+    name: ClassVar[str] = "bank-public-sampling"
+
+    def rounds(self, server: Curator) -> Script:
+        """Ask a quarter; the report is drawn with more than the query claims."""
+        inner = math.log1p(4 * math.expm1(self.epsilon))
+        summary = yield PublicSampling(inner, Cohort(3, 0.0, 0.25))
+        return Estimate.ok(summary.sums["total"])
+
+
+@register_protocol
+@dataclass(frozen=True)
+class TwoHalves(LocalBank):
+    """Correct: two disjoint halves of the users, each asked once."""
+
+    name: ClassVar[str] = "bank-ok-two-halves"
+    ends: ClassVar[tuple[float, float]] = (0.5, 0.5)
+
+    def rounds(self, server: Curator) -> Script:
+        """Ask one half, then the other."""
+        first = yield Opaque(self.epsilon, Cohort(3, 0.0, self.ends[0]))
+        second = yield Opaque(self.epsilon, Cohort(3, self.ends[1], 1.0))
+        return Estimate.ok(first.sums["total"] + second.sums["total"])
+
+
+@register_protocol
+@dataclass(frozen=True)
+class Overlap(TwoHalves):
+    """Two cohorts that overlap by a tenth: those users are asked twice."""
+
+    name: ClassVar[str] = "bank-overlapping-cohorts"
+    ends: ClassVar[tuple[float, float]] = (0.55, 0.45)
+
+
+@register_protocol
+@dataclass(frozen=True)
+class OtherSalt(TwoHalves):
+    """Two halves by different salts: a quarter of the users is in both."""
+
+    name: ClassVar[str] = "bank-two-salts"
+
+    def rounds(self, server: Curator) -> Script:
+        """Ask one half, then another that is not its complement."""
+        first = yield Opaque(self.epsilon, Cohort(3, 0.0, 0.5))
+        second = yield Opaque(self.epsilon, Cohort(4, 0.5, 1.0))
+        return Estimate.ok(first.sums["total"] + second.sums["total"])
+
+
+@register_protocol
+@dataclass(frozen=True)
+class AskedAgain(LocalBank):
+    """Asks everybody the same question in two rounds, each at the whole budget."""
+
+    name: ClassVar[str] = "bank-asked-again"
+
+    def rounds(self, server: Curator) -> Script:
+        """Ask twice."""
+        first = yield Opaque(self.epsilon)
+        second = yield Opaque(self.epsilon)
+        return Estimate.ok(first.sums["total"] + second.sums["total"])

@@ -1,0 +1,182 @@
+"""The auditor against broken mechanisms: every one is flagged, and no correct one is.
+
+The probability that a correct mechanism is flagged, anywhere in this file, is at most 10^-6; see
+``bank_entries``. Seeds are fixed, so that what passes once passes again.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from bank_entries import ENTRIES, FILES, QUICK_TWINS, TWINS, Entry
+from bank_runs import audit_runs
+
+from fedhist import registry
+from fedhist.privacy import Trust
+from fedhist.protocol import Protocol
+from simulations.audit.bounds import ALPHA, MOST_CHECKS, TOTAL_ALPHA
+from simulations.audit.checks import audit_protocol
+from simulations.audit.exact import audit_exact
+from simulations.audit.finding import Finding, Settings, exit_status
+from simulations.audit.statistical import audit_query
+from simulations.audit.structural import audit_structure
+from simulations.audit.transcript import Asked, asked_of, audit_transcripts
+
+HERE = Path(__file__).parent
+STATISTICAL = ("statistical", "composition", "end to end", "floating point")
+BANK_FINDINGS, REGISTRY_FINDINGS = 6, 16
+"""Most statistical findings about one protocol of the bank, and of the registry."""
+LOCAL, RUN = 1 / 16, 1 / 4
+"""Effort of the quick subset."""
+
+
+@pytest.fixture(scope="module")
+def bank() -> Iterator[dict[str, type[Protocol]]]:
+    """Load the plugins for these tests only: other tests run over the whole registry."""
+    registry.load_builtin()
+    tables = (registry._protocols, registry._queries)
+    before = [dict(t) for t in tables]
+    modules = set(sys.modules)
+    for name in FILES:
+        registry.load_plugin(HERE / f"{name}.py")
+    yield {n: c for n, c in registry.protocols().items() if n not in before[0]}
+    for table, old in zip(tables, before, strict=True):
+        table.clear()
+        table.update(old)
+    for name in set(sys.modules) - modules:
+        if name.startswith("fedhist_plugin_"):
+            del sys.modules[name]
+
+
+def quick_findings(protocol: Protocol, checks: tuple[str, ...]) -> list[Finding]:
+    """Make the findings of some kinds with little effort."""
+    found: list[Finding] = []
+    settings = Settings(effort=LOCAL)
+    if {"structural", "wire"} & set(checks):
+        found += audit_structure(protocol, settings)
+    if "end to end" in checks:
+        found.append(_runs(protocol, RUN))
+    if {"exact", "statistical", "floating point"} & set(checks):
+        users = protocol.example_users()
+        query = asked_of(protocol, users, 0).queries[0]
+        exact = audit_exact(query, protocol.name) if "exact" in checks else None
+        found += [exact] if exact is not None else []
+        if checks != ("exact",):
+            found.append(audit_query(query, users, protocol.name, settings))
+    return found
+
+
+def all_findings(protocol: Protocol) -> list[Finding]:
+    """Make what ``fedhist audit`` makes within its default budget, and compare whole runs."""
+    found = list(audit_protocol(protocol, Settings()))
+    if protocol.guarantee.trust is Trust.CENTRAL and hasattr(protocol, "neighbours"):
+        found.append(_runs(protocol, 1.0))
+    return found
+
+
+def _runs(protocol: Protocol, effort: float) -> Finding:
+    return audit_runs(protocol, Settings(effort=effort))  # type: ignore[arg-type]
+
+
+def caught(entry: Entry, findings: list[Finding]) -> bool:
+    """Say whether the check that must catch an entry did."""
+    kind = "statistical" if entry.check == "floating point" else entry.check
+    return exit_status(findings) == 1 and any(
+        f.violated
+        and f.kind in (kind, entry.check)
+        and f.certified > f.epsilon
+        and f.witness is not None
+        and entry.event in f.witness.event
+        for f in findings
+    )
+
+
+def test_the_list_and_the_plugins_agree(bank: dict[str, type[Protocol]]) -> None:
+    """Every mechanism is listed once, with its flaw; at least twenty-five are broken."""
+    names = [e.name for e in ENTRIES]
+    assert sorted([*names, *TWINS]) == sorted(bank)
+    assert len(names) == len(set(names)) >= 25
+    assert all(e.wrong and e.source for e in ENTRIES)
+    for cls in bank.values():
+        assert cls.example().guarantee.private
+        delta = cls.example().guarantee.delta
+        assert delta == 0 or delta >= 1e-3  # leaks of delta kind can be seen
+
+
+def test_false_alarms_are_budgeted() -> None:
+    """The union bound over all statistical findings is at most 10^-6; the slow tests count them."""
+    registered = [n for n in registry.protocols() if not n.startswith("bank-")]
+    most = (len(ENTRIES) + len(TWINS)) * BANK_FINDINGS + len(registered) * REGISTRY_FINDINGS
+    quick = sum(e.quick for e in ENTRIES) + len(QUICK_TWINS) + 4
+    assert most + quick <= MOST_CHECKS
+    assert (most + quick) * ALPHA <= TOTAL_ALPHA <= 1e-6
+
+
+@pytest.mark.parametrize("entry", [e for e in ENTRIES if e.cheap or e.quick], ids=lambda e: e.name)
+def test_quick(entry: Entry, bank: dict[str, type[Protocol]]) -> None:
+    """What takes no draws, and some of what does, is flagged by the check that must."""
+    assert caught(entry, quick_findings(bank[entry.name].example(), (entry.check,)))
+
+
+def test_a_client_without_a_guard_is_flagged(bank: dict[str, type[Protocol]]) -> None:
+    """One that answers the same question in two rounds with fresh noise; one with a guard is not.
+
+    The only entry that is a client, not a mechanism: caught by the composition of its transcript.
+    """
+    protocol = bank["bank-ok-one-vote"].example()
+    users = protocol.example_users()
+    query = asked_of(protocol, users, 0).queries[0]
+    asked = Asked((query, query))
+    for guarded in (False, True):
+        found = audit_transcripts(protocol, users, asked, Settings(effort=LOCAL), guarded=guarded)
+        verdicts = {f.violated for f in found if f.kind == "composition"}
+        assert verdicts == {not guarded}
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_quick_twins(name: str, bank: dict[str, type[Protocol]]) -> None:
+    """Correct mechanisms pass; some of them also what takes draws."""
+    protocol = bank[name].example()
+    checks = ["structural"]
+    central = protocol.guarantee.trust is Trust.CENTRAL
+    if name in QUICK_TWINS:
+        checks += ["end to end"] if central else ["exact", "statistical"]
+    found = quick_findings(protocol, tuple(checks))
+    assert found
+    assert exit_status(found) == 0, [f for f in found if f.violated]
+
+
+def test_registered_protocols_have_no_structural_flaw(protocol_name: str) -> None:
+    """Questions without secrets, answers that repeat, messages of one length."""
+    found = list(audit_structure(registry.protocols()[protocol_name].example(), Settings()))
+    assert found
+    assert exit_status(found) == 0, [f for f in found if f.violated]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda e: e.name)
+def test_every_broken_mechanism_is_flagged(entry: Entry, bank: dict[str, type[Protocol]]) -> None:
+    """By the check that must catch it, within the default budget."""
+    found = all_findings(bank[entry.name].example())
+    assert caught(entry, found), [(f.kind, f.verdict, f.certified) for f in found]
+    assert sum(f.kind in STATISTICAL for f in found) <= BANK_FINDINGS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TWINS)
+def test_no_correct_twin_is_flagged(name: str, bank: dict[str, type[Protocol]]) -> None:
+    """By any check."""
+    found = all_findings(bank[name].example())
+    assert exit_status(found) == 0, [f for f in found if f.violated]
+    assert sum(f.kind in STATISTICAL for f in found) <= BANK_FINDINGS
+
+
+@pytest.mark.slow
+def test_no_registered_protocol_is_flagged(protocol_name: str) -> None:
+    """By any check, within the default budget."""
+    found = all_findings(registry.protocols()[protocol_name].example())
+    assert exit_status(found) == 0, [f for f in found if f.violated]
+    assert sum(f.kind in STATISTICAL for f in found) <= REGISTRY_FINDINGS

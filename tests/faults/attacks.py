@@ -1,0 +1,75 @@
+"""Populations under attack, and what an honest run on them gives."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fedhist.keys import Keys, user_ids
+from fedhist.protocol import Estimate, Protocol
+from fedhist.protocols.bounded_histogram import BoundedHistogram
+from fedhist.protocols.few_users_mean import FewUsersMean
+from fedhist.protocols.mean import Mean
+from fedhist.session import Session
+from fedhist.streams import SeededStreams
+from fedhist.users import Users
+from simulations.adversaries import Adversary
+from simulations.adversaries.table import assign
+from simulations.inline import InlinePopulation
+from simulations.run import Options, Outcome, execute, noise_source
+
+SEED = 6
+COUNTS = Keys.of(["a", "b", "c"])
+HISTOGRAM = BoundedHistogram(COUNTS, epsilon=math.inf, clip=4.0, grid=0.5)
+
+
+def shoppers(n: int = 200) -> Users:
+    rng = np.random.default_rng(2)
+    counts = rng.poisson([3.0, 1.0, 0.2], (n, 3))
+    names = Keys.range(n)
+    return Users.from_counts(
+        user_ids(names), np.repeat(np.arange(n), 3), np.tile([0, 1, 2], n), counts.ravel(), COUNTS
+    )
+
+
+CASES: dict[str, tuple[Protocol, Users]] = {
+    "mean": (Mean.example(), Mean.example_users()),
+    "histogram": (HISTOGRAM, shoppers()),
+    "few-users": (FewUsersMean.example(), FewUsersMean.example_users()),
+}
+
+
+def hostile(
+    case: tuple[Protocol, Users], *tables: Adversary, nodes: int = 1, **options: Any
+) -> Outcome:
+    return execute(*case, Options(seed=SEED, nodes=nodes, adversaries=tables, **options))
+
+
+def honest(protocol: Protocol, users: Users) -> Estimate:
+    session = Session(protocol, noise_source("simulated", SEED, protocol))
+    return session.run(InlinePopulation([users], SEED, fold=False).ask)
+
+
+def chosen(users: Users, *tables: Adversary) -> np.ndarray:
+    return assign(tables, "user", users.ids, users.n_items()) >= 0
+
+
+def left(users: Users, *tables: Adversary) -> Users:
+    return users.take(np.flatnonzero(~chosen(users, *tables)))
+
+
+def assert_same(a: Estimate, b: Estimate) -> None:
+    assert (a.status, a.public) == (b.status, b.public)
+    assert a.value is not None
+    assert b.value is not None
+    assert np.array_equal(a.value, b.value)
+
+
+def people(n: int, values: np.ndarray) -> Users:
+    return Users.from_samples(user_ids(Keys.range(n)), np.arange(n + 1), values)
+
+
+def coins(users: Users) -> SeededStreams:
+    return SeededStreams(users.ids, 1, "gain")

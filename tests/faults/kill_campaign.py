@@ -1,0 +1,442 @@
+"""Servers killed with SIGKILL at random moments, and what their restarts make of the journal.
+
+``python tests/faults/kill_campaign.py`` kills two hundred, cyclically over every registered
+protocol in both grades of noise, and prints a table. A server is a forked process with a journal on
+disk. Half of the kills come from outside at a random time; the other half at a point inside: around
+and in the middle of each write, between a draw and its journal line, between a draw and the next
+query, between an answer and its journal line, around the deletion of an exact copy. A third of the
+servers are killed again after the restart. The last restart runs to the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedhist import journal as module
+from fedhist.codec import summary_arrays
+from fedhist.curator import NoiseSource
+from fedhist.journal import Journal
+from fedhist.protocol import Estimate, Protocol
+from fedhist.query import Query, Summary
+from fedhist.registry import load_builtin, protocol_class, protocols
+from fedhist.session import Session
+from fedhist.users import Users
+from simulations.inline import InlinePopulation
+from simulations.run import GRADES, noise_source
+
+SEED = 31
+Ask = Callable[[Query, int], Summary]
+Point = int | tuple[str, int]
+"""The number of a point, or a name and how many points of that name come before."""
+
+SECURE: dict[str, dict[str, Any]] = {
+    "adaptive-histogram": {"discrete": True},
+    "bounded-histogram": {"grid": 1 / 64},
+    "few-users-distribution": {"method": "large-n", "samples_per_user": 100, "epsilon": 20.0},
+    "few-users-mean": {"method": "large-n", "epsilon": 16.0},
+    "poisson-counts": {"discrete": True},
+    "user-level-erm": {"discrete": True},
+}
+"""What an example needs for secure noise; the others are served as they are."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One protocol's example in one grade of noise."""
+
+    name: str
+    grade: str
+
+    @property
+    def protocol(self) -> Protocol:
+        example = protocol_class(self.name).example()
+        changes = SECURE.get(self.name, {}) if self.grade == "secure" else {}
+        return dataclasses.replace(example, **changes)  # type: ignore[type-var]
+
+    @cached_property
+    def users(self) -> Users:
+        return protocol_class(self.name).example_users()
+
+    def ask(self) -> Ask:
+        seed = None if self.grade == "secure" else SEED
+        return InlinePopulation(self.users.split(2), seed).ask
+
+    @cached_property
+    def reference(self) -> tuple[Estimate, list[bytes]]:
+        """A run that nobody kills: its estimate and its journal."""
+        with tempfile.TemporaryDirectory() as folder:
+            estimate, _ = finish(self, Path(folder), self.ask())
+            return estimate, lines_of(Path(folder) / "journal")
+
+
+class Recorded:
+    """The case's noise, and which draws were made."""
+
+    def __init__(self, case: Case) -> None:
+        self.grade = case.grade
+        self.drawn: list[int] = []
+        self._make = noise_source(case.grade, SEED, case.protocol)
+
+    def __call__(self, index: int) -> NoiseSource:
+        self.drawn.append(index)
+        return self._make(index)
+
+
+# -- a server --------------------------------------------------------------------------------------
+
+
+def logged(ask: Ask, folder: Path) -> Ask:
+    """Note each answer's digest in a file that no kill takes away."""
+
+    def asked(query: Query, number: int) -> Summary:
+        summary = ask(query, number)
+        digest = hashlib.sha256(str(summary.n_users).encode())
+        for name, a in sorted(summary_arrays(summary).items()):
+            digest.update(f"{name} {a.dtype} {a.shape}".encode() + a.tobytes())
+        append(folder / "asked", f"{number} {digest.hexdigest()}\n".encode())
+        return summary
+
+    return asked
+
+
+def finish(case: Case, folder: Path, ask: Ask) -> tuple[Estimate, Session]:
+    """Run to the end in this process."""
+    session = Session(case.protocol, Recorded(case), Journal(folder / "journal"))
+    return session.run(ask), session
+
+
+class Points:
+    """Counts the points that a server passes, and kills it at one of them."""
+
+    def __init__(self, folder: Path, at: Point | None) -> None:
+        self.folder, self.at, self.passed = folder, at, 0
+        self.names: Counter[str] = Counter()
+
+    def due(self, name: str) -> bool:
+        """Say whether the process must die here; the reason is kept."""
+        here: list[Point] = [self.passed, (name, self.names[name])]
+        self.passed += 1
+        self.names[name] += 1
+        if self.at not in here:
+            return False
+        (self.folder / "killed").write_text(name)
+        return True
+
+    def reach(self, name: str) -> None:
+        if self.due(name):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def install(self) -> None:
+        """Put the points into this process for good."""
+        write, release, drop = module._write_private, Journal.release, Journal.drop_exact
+        replace = os.replace
+
+        def writing(path: Path, data: bytes, *, append: bool = False) -> None:
+            what = "a journal line" if append else "an exact copy"
+            self.reach(f"before {what}")
+            if self.due(f"in the middle of {what}"):
+                target = path if append else path.with_suffix(path.suffix + ".part")
+                with target.open("ab" if append else "wb") as f:
+                    f.write(data[: len(data) // 2])
+                os.kill(os.getpid(), signal.SIGKILL)
+            write(path, data, append=append)
+            self.reach(f"after {what}")
+
+        def renaming(source: Any, target: Any) -> None:
+            self.reach("an exact copy written, not renamed")
+            replace(source, target)
+
+        def releasing(journal: Journal, *args: Any) -> None:
+            self.reach("drawn, not journalled")
+            release(journal, *args)
+            self.reach("drawn and journalled, before the next query")
+
+        def dropping(journal: Journal, index: int) -> None:
+            self.reach("before an exact copy is deleted")
+            drop(journal, index)
+            self.reach("after an exact copy is deleted")
+
+        module._write_private = writing
+        os.replace = renaming  # type: ignore[assignment]
+        Journal.release, Journal.drop_exact = releasing, dropping  # type: ignore[assignment]
+
+    def ask(self, ask: Ask) -> Ask:
+        def asked(query: Query, number: int) -> Summary:
+            self.reach("a query is pending")
+            summary = ask(query, number)
+            self.reach("answered, not journalled")
+            return summary
+
+        return asked
+
+
+def serve(case: Case, folder: Path, ask: Ask, at: Point | None, after: float | None) -> str:
+    """Run a server in a process of its own; it dies at a point, or after so many seconds.
+
+    Returns
+    -------
+    str
+        Where it was killed; "" if it came to its end first.
+    """
+    (folder / "killed").unlink(missing_ok=True)
+    started, start = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            points = Points(folder, at)
+            points.install()
+            os.write(start, b".")
+            finish(case, folder, points.ask(logged(ask, folder)))
+            append(folder / "passed", f"{points.passed}\n".encode())
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(start)
+    os.read(started, 1)
+    os.close(started)
+    if after is not None:
+        time.sleep(after)
+        os.kill(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    if os.WIFSIGNALED(status):
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        file = folder / "killed"
+        return file.read_text() if file.exists() else "at a random time"
+    assert os.WEXITSTATUS(status) == 0, f"the server of {case} failed"
+    return ""
+
+
+def append(path: Path, data: bytes) -> None:
+    with path.open("ab") as f:
+        f.write(data)
+
+
+# -- what must hold --------------------------------------------------------------------------------
+
+
+def lines_of(journal: Path) -> list[bytes]:
+    """Return the complete lines."""
+    file = journal / "journal.jsonl"
+    raw = file.read_bytes() if file.exists() else b""
+    return raw[: raw.rfind(b"\n") + 1].splitlines(keepends=True)
+
+
+def numbers(lines: list[bytes], *kinds: str) -> set[int]:
+    return {x["index"] for x in map(json.loads, lines) if x["kind"] in kinds}
+
+
+def asked_of(folder: Path) -> list[tuple[int, str]]:
+    file = folder / "asked"
+    text = file.read_text().splitlines() if file.exists() else []
+    return [(int(line.split()[0]), line.split()[1]) for line in text]
+
+
+@dataclasses.dataclass
+class Trial:
+    """One server killed once or twice and restarted to the end; what went wrong is listed."""
+
+    case: Case
+    kills: list[str]
+    faults: list[str]
+    asked_again: int = 0
+    exact_left: int = 0
+
+
+def trial(
+    case: Case,
+    folder: Path,
+    moments: list[tuple[Point | None, float | None]],
+    ask: Callable[[], Ask] | None = None,
+) -> Trial:
+    """Kill a server at each moment in turn, then let a restart end, and check all that must hold.
+
+    Parameters
+    ----------
+    case : Case
+    folder : path
+        Empty.
+    moments : list of (point, None) or (None, seconds)
+    ask : callable, optional
+        Makes the population that a restarted server asks; default: the case's, in this process.
+    """
+    folder.mkdir(parents=True)
+    make, journal = ask or case.ask, folder / "journal"
+    done = Trial(case, [], [])
+    before: list[bytes] = []
+    n_asked = 0
+
+    def claim(holds: bool, fault: str) -> None:
+        if not holds:
+            done.faults.append(f"{case.name}, {case.grade}, killed {done.kills}: {fault}")
+
+    def settle() -> list[bytes]:
+        """Check what one process did to the journal that it found."""
+        nonlocal n_asked
+        after = lines_of(journal)
+        claim(after[: len(before)] == before, "journalled lines changed")
+        # what was asked next shows that the answer before had been used
+        settled = numbers(before, "summary", "forgotten")
+        settled |= {number - 1 for number in numbers(before, "query")}
+        fresh = asked_of(folder)[n_asked:]
+        claim(not settled & {number for number, _ in fresh}, "a settled round was asked again")
+        n_asked += len(fresh)
+        return after
+
+    for at, seconds in moments:
+        killed = serve(case, folder, make(), at, seconds)
+        if not killed:
+            break
+        done.kills.append(killed)
+        before = settle()
+        files = list(journal.glob("exact-*"))
+        done.exact_left += bool(files)
+        claim(len(files) <= 1, f"{len(files)} exact copies at once")
+    if journal.exists():
+        Journal(journal).close()
+        wanted = numbers(before, "exact") - numbers(before, "forgotten")
+        files = list(journal.glob("exact-*"))
+        claim(
+            {f.name for f in files} <= {f"exact-{i}.json" for i in wanted},
+            f"{files} outlive what was drawn from them",
+        )
+    released = numbers(before, "release")
+    estimate, session = finish(case, folder, logged(make(), folder))
+    final = settle()
+    claim(not released & set(session._curator._noise.drawn), "a journalled draw was repeated")
+    found = Counter((x["kind"], x["index"]) for x in map(json.loads, final))
+    claim(max(found.values()) == 1, "two journal lines with one number")
+    claim(numbers(final, "release") == set(range(session._curator._index)), "a release is missing")
+    claim(not list(journal.glob("exact-*")), "an exact copy is left")
+    answers = defaultdict(list)
+    for number, digest in asked_of(folder):
+        answers[number].append(digest)
+    done.asked_again = sum(len(a) - 1 for a in answers.values())
+    spent = estimate.ledger.spent().epsilon if estimate.ledger else 0.0
+    claim(spent <= case.protocol.guarantee.epsilon * (1 + 1e-9), f"epsilon {spent} was spent")
+    if case.grade == "simulated":
+        whole, lines = case.reference
+        claim(all(len(set(a)) == 1 for a in answers.values()), "another answer to a question")
+        claim(final == lines, "another journal than that of a run that nobody killed")
+        claim(same(estimate, whole), "another estimate than that of a run that nobody killed")
+    else:
+        claim(estimate.status in ("ok", "failed"), f"status {estimate.status}")
+    again, replayed = finish(case, folder, logged(make(), folder))
+    claim(same(again, estimate), "the finished journal gives another estimate")
+    claim(not replayed._curator._noise.drawn, "the finished journal draws")
+    claim(len(asked_of(folder)) == n_asked, "the finished journal asks")
+    return done
+
+
+def same(a: Estimate, b: Estimate) -> bool:
+    """Say whether two estimates are the same, bit for bit, charges included."""
+    arrays = all(
+        np.array_equal(x, y, equal_nan=True) if x is not None and y is not None else x is y
+        for x, y in ((a.value, b.value), (a.stderr, b.stderr))
+    )
+    charges = [None if e.ledger is None else e.ledger.entries for e in (a, b)]
+    keys = [None if e.keys is None else list(e.keys) for e in (a, b)]
+    return (
+        arrays
+        and (a.status, a.reason, dict(a.public)) == (b.status, b.reason, dict(b.public))
+        and charges[0] == charges[1]
+        and keys[0] == keys[1]
+    )
+
+
+# -- the campaign ----------------------------------------------------------------------------------
+
+
+def cases(names: list[str] | None = None) -> list[Case]:
+    load_builtin()
+    return [Case(name, grade) for name in names or sorted(protocols()) for grade in GRADES]
+
+
+def scout(case: Case, folder: Path) -> tuple[int, float]:
+    """Return how many points a server passes, and how long it takes."""
+    folder.mkdir(parents=True)
+    started = time.perf_counter()
+    assert serve(case, folder, case.ask(), None, None) == ""
+    return int((folder / "passed").read_text()), time.perf_counter() - started
+
+
+def campaign(kills: int, chance: random.Random, folder: Path, which: list[Case]) -> list[Trial]:
+    """Kill that many servers at least."""
+    trials: list[Trial] = []
+    known = {case: scout(case, folder / f"scout-{i}") for i, case in enumerate(which)}
+    number = 0
+    while sum(len(t.kills) for t in trials) < kills:
+        case = which[number % len(which)]
+        points, seconds = known[case]
+        from_outside = (number // len(which)) % 2 == 1
+        moments: list[tuple[Point | None, float | None]] = [
+            (None, chance.uniform(0, seconds)) if from_outside else (chance.randrange(points), None)
+            for _ in range(2 if chance.random() < 1 / 3 else 1)
+        ]
+        place = folder / str(number)
+        trials.append(trial(case, place, moments))
+        shutil.rmtree(place)
+        number += 1
+    return trials
+
+
+def table(trials: list[Trial]) -> str:
+    """Return the campaign as a table in Markdown: one row per place and grade."""
+    rows: dict[tuple[str, str], list[Trial]] = defaultdict(list)
+    for t in trials:
+        for killed in t.kills:
+            rows[killed, t.case.grade].append(t)
+    out = [
+        "| killed | noise | kills | protocols | all held | rounds asked again |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    total = [t for t in trials for _ in t.kills]
+    for (killed, grade), group in [*sorted(rows.items()), (("all", "both"), total)]:
+        held = sum(not t.faults for t in group)
+        names = len({t.case.name for t in group})
+        again = sum(t.asked_again for t in {id(t): t for t in group}.values())
+        out.append(f"| {killed} | {grade} | {len(group)} | {names} | {held} | {again} |")
+    return "\n".join(out)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Kill servers and see whether anything is lost.")
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--protocol", action="append", help="only these")
+    options = parser.parse_args()
+    which = cases(options.protocol)
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        trials = campaign(options.kills, random.Random(options.seed), Path(folder), which)
+    print(table(trials))
+    left = sum(t.exact_left for t in trials)
+    print(
+        f"\n{sum(len(t.kills) for t in trials)} kills of {len(trials)} servers in "
+        f"{time.perf_counter() - started:.0f} s; {left} left an exact copy on disk, which the "
+        "restart deleted once everything drawn from it was journalled"
+    )
+    faults = [fault for t in trials for fault in t.faults]
+    print("\n".join(faults) if faults else "nothing was lost, nothing was drawn twice")
+    return bool(faults)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

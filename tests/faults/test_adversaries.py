@@ -1,0 +1,212 @@
+"""Adversaries: what they do is counted, what can be seen is dropped, who they are is exact.
+
+Most of these are exact: a run with adversaries equals a run on the population that is left, to the
+bit, because a user's coins are its own.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedhist.errors import MissingReplies
+from fedhist.keys import Keys, user_ids
+from simulations.adversaries import Adversary, read_adversaries
+from simulations.adversaries.table import assign
+from simulations.config import Config, load_config, prepare
+from simulations.job import run_job
+from simulations.run import Options
+from tests.faults.attacks import (
+    CASES,
+    HISTOGRAM,
+    assert_same,
+    chosen,
+    honest,
+    hostile,
+    left,
+    shoppers,
+)
+
+# -- who ---------------------------------------------------------------------------------------
+
+
+def test_the_share_is_exact_nested_and_seeded() -> None:
+    ids = shoppers(333).ids
+    sizes = np.ones(333)
+    before = np.zeros(333, dtype=bool)
+    for fraction in (0.0, 0.1, 0.2, 0.49, 1.0):
+        table = Adversary("dropout", fraction)
+        now = assign([table], "user", ids, sizes) >= 0
+        assert now.sum() == int(fraction * 333 + 1e-9)
+        assert (now | ~before).all()
+        backwards = assign([table], "user", ids[::-1], sizes) >= 0
+        assert np.array_equal(backwards[::-1], now)
+        before = now
+    other = assign([Adversary("dropout", 0.5, seed=1)], "user", ids, sizes)
+    assert not np.array_equal(other, assign([Adversary("dropout", 0.5)], "user", ids, sizes))
+
+
+def test_nobody_follows_two_tables() -> None:
+    ids = shoppers().ids
+    tables = [Adversary("dropout", 0.3), Adversary("replay", 0.3, seed=1), Adversary("replay", 0.4)]
+    found = assign(tables, "user", ids, np.ones(200))
+    assert np.bincount(found).tolist() == [60, 60, 80]
+    with pytest.raises(ValueError, match=r"adversary\.1\.fraction = 0\.8 is more than what"):
+        assign([tables[0], Adversary("replay", 0.8)], "user", ids, np.ones(200))
+
+
+def test_correlated_dropout_prefers_large_records() -> None:
+    """With records of 1 and 3, three of four of the first to go are large ones.
+
+    200 of 20,000 are drawn: a standard deviation of 0.031, tested at 5.3 of them (1e-7).
+    """
+    ids, sizes = Keys.range(20_000), np.tile([1, 3, 0], 6667)[:20_000]
+    found = assign([Adversary("dropout", 0.01, correlated=True)], "user", user_ids(ids), sizes) >= 0
+    assert found.sum() == 200
+    assert abs((sizes[found] == 3).mean() - 0.75) < 0.163
+    assert not (sizes[found] == 0).any()
+    plain = assign([Adversary("dropout", 0.01)], "user", user_ids(ids), sizes) >= 0
+    assert abs((sizes[plain] == 3).mean() - 1 / 3) < 0.18
+
+
+# -- on the way --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["dropout", "straggler"])
+@pytest.mark.parametrize("correlated", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_who_does_not_answer_is_not_in_the_estimate(case: str, kind: str, correlated: bool) -> None:
+    protocol, users = CASES[case]
+    table = Adversary(kind, 0.25, correlated=correlated)
+    found = hostile((protocol, users), table)
+    assert_same(found.estimate, honest(protocol, left(users, table)))
+    n = len(users) // 4
+    assert found.adversaries["injected"] == {kind: n}
+    assert list(found.adversaries["dropped"].values()) == [n]
+    assert found.estimate.public.get("n_users", 3 * n) == 3 * n
+
+
+@pytest.mark.parametrize("kind", ["duplicate", "replay"])
+@pytest.mark.parametrize("case", CASES)
+def test_what_comes_twice_is_used_once(case: str, kind: str) -> None:
+    protocol, users = CASES[case]
+    found = hostile((protocol, users), Adversary(kind, 0.25))
+    assert_same(found.estimate, honest(protocol, users))
+    (n,) = found.adversaries["injected"].values()
+    assert sum(found.adversaries["dropped"].values()) == n
+    if protocol.max_rounds == 1 or kind == "duplicate":
+        assert n == len(users) // 4
+
+
+@pytest.mark.parametrize("kind", ["duplicate", "replay"])
+def test_without_checks_a_duplicate_counts_twice(kind: str) -> None:
+    users = shoppers()
+    table = Adversary(kind, 0.25)
+    found = hostile((HISTOGRAM, users), table, checks=False)
+    twice = users.take(np.flatnonzero(chosen(users, table)))
+    expected = honest(HISTOGRAM, users).value + honest(HISTOGRAM, twice).value  # type: ignore[operator]
+    assert np.array_equal(found.estimate.value, expected)  # type: ignore[arg-type]
+    assert found.estimate.public["n_users"] == 250
+
+
+# -- nodes -------------------------------------------------------------------------------------
+
+
+def test_a_lying_node_is_dropped_whole() -> None:
+    protocol, users = CASES["histogram"]
+    table = Adversary("malformed", 0.2, level="node")
+    with pytest.raises(MissingReplies, match="2 of 10 replies are missing"):
+        hostile((protocol, users), table, nodes=10)
+    found = hostile((protocol, users), table, nodes=10, min_replies=8)
+    bad = assign([table], "node", np.arange(10, dtype=np.uint64), np.ones(10)) >= 0
+    rest = [u for u, b in zip(users.split(10), bad, strict=True) if not b]
+    expected = sum(honest(protocol, u).value for u in rest)  # type: ignore[misc]
+    assert np.array_equal(found.estimate.value, expected)  # type: ignore[arg-type]
+    assert found.estimate.public["n_users"] == 160
+    assert found.rounds[0]["missing"] == 2
+    assert sum(found.adversaries["dropped"].values()) == 2
+
+
+def test_who_sums_reports_can_only_be_checked_as_a_sum() -> None:
+    """A node that poisons its users' messages passes: 40 users of the clip each."""
+    protocol, users = CASES["histogram"]
+    table = Adversary("output-poisoning", 0.2, level="node", target="c")
+    found = hostile((protocol, users), table, nodes=10)
+    assert found.adversaries["injected"] == {"output-poisoning": 40}
+    assert found.adversaries["dropped"] == {}
+
+
+# -- configuration -----------------------------------------------------------------------------
+
+
+def test_overrides_reach_every_table() -> None:
+    config = load_config("adversarial", ["adversary.1.fraction=0.3", "run.checks=false"])
+    assert [a.fraction for a in config.adversaries] == [0.1, 0.3, 0.02]
+    assert not config.run.checks
+    assert config.to_dict()["adversary"][1]["fraction"] == 0.3
+    more = load_config("mean", ["adversary.kind=dropout", "adversary.fraction=0.2"])
+    assert more.adversaries == (Adversary("dropout", 0.2),)
+    two = load_config("mean", ["adversary.0.kind=replay", "adversary.0.fraction=0.1"])
+    assert two.adversaries == (Adversary("replay", 0.1),)
+    assert load_config("mean").adversaries == ()
+    assert "adversary" not in load_config("mean").to_dict()
+    with pytest.raises(ValueError, match=r"say which, adversary\.0\.fraction"):
+        load_config("adversarial", ["adversary.fraction=0.1"])
+    with pytest.raises(ValueError, match=r"there are 3 tables"):
+        load_config("adversarial", ["adversary.4.fraction=0.1"])
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"fraction": 0.1}, "needs the key 'kind'"),
+        ({"kind": "dropout"}, "needs the key 'fraction'"),
+        ({"kind": "dropot", "fraction": 0.1}, "did you mean 'dropout'"),
+        ({"kind": "dropout", "fraction": 1.5}, r"\[0, 1\], got 1.5"),
+        ({"kind": "dropout", "fraction": "x"}, "must be a number, got 'x'"),
+        ({"kind": "dropout", "fraction": math.nan}, "got nan"),
+        ({"kind": "dropout", "fraction": 0.1, "form": "odd"}, "form must be one of"),
+        ({"kind": "dropout", "fraction": 0.1, "level": "town"}, "level must be one of"),
+        ({"kind": "dropout", "fraction": 0.1, "seed": -1}, "seed must be"),
+        ({"kind": "dropout", "fraction": 0.1, "target": True}, "target must be"),
+        ({"kind": "dropout", "fraction": 0.1, "correlated": 1}, "true or false, got 1"),
+        ({"kind": "dropout", "fraction": 0.1, "correlated": True, "level": "node"}, "not about"),
+        ({"kind": "dropout", "fraction": 0.1, "frac": 1}, "unknown key"),
+    ],
+)
+def test_bad_tables_are_refused(table: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_adversaries([table])
+
+
+def test_options_that_do_not_go_together() -> None:
+    table = (Adversary("dropout", 0.1),)
+    for bad in (
+        {"clients": "aggregate", "adversaries": table},
+        {"runtime": "ray", "checks": False},
+        {"runtime": "ray", "on_bad_reply": "null"},
+        {"on_bad_reply": "ignore"},
+    ):
+        with pytest.raises(ValueError, match=r"on_bad_reply|adversaries"):
+            Options(**bad)  # type: ignore[arg-type]
+
+
+def test_a_configured_run_reports_the_bias_with_and_without_checks(tmp_path: Path) -> None:
+    losses = {}
+    for checks in ("true", "false"):
+        config: Config = load_config(
+            "adversarial", [f"run.checks={checks}", f"run.out={tmp_path / checks}"]
+        )
+        finished = run_job(prepare(config))
+        metrics = json.loads((tmp_path / checks / "metrics.json").read_text())
+        assert ("NOT SAFE" in metrics) is (checks == "false")
+        found = metrics["NOT PRIVATE"]["adversaries"]
+        assert found["injected"] == {"dropout": 400, "malformed": 80, "output-poisoning": 80}
+        assert finished.evaluation is not None
+        losses[checks] = finished.evaluation.mean
+    assert losses["true"] < 0.01 < losses["false"]

@@ -1,0 +1,176 @@
+"""Servers killed with SIGKILL, in small; ``kill_campaign.py`` kills two hundred."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kill_campaign import Ask, Case, asked_of, campaign, cases, scout, serve, table, trial
+
+from clients.guard import Guard
+from clients.node import Node, policy_of
+from clients.store import FolderStore
+from fedhist.errors import FedhistError
+from fedhist.hosting import NodeSetup
+from fedhist.journal import Journal
+from fedhist.privacy import Trust
+from fedhist.protocol import Protocol
+from fedhist.query import Query, Summary
+from fedhist.session import Session
+from fedhist.users import Users
+from fedhist.wire import decode_answer, encode_question
+from simulations.run import noise_source
+
+POINTS = [
+    *("before a journal line", "in the middle of a journal line", "after a journal line"),
+    *("before an exact copy", "in the middle of an exact copy", "after an exact copy"),
+    "an exact copy written, not renamed",
+    *("drawn, not journalled", "drawn and journalled, before the next query"),
+    *("before an exact copy is deleted", "after an exact copy is deleted"),
+    *("a query is pending", "answered, not journalled"),
+]
+LEAVES_A_COPY = {
+    *("in the middle of an exact copy", "after an exact copy"),
+    *("drawn, not journalled", "drawn and journalled, before the next query"),
+    *("an exact copy written, not renamed", "before an exact copy is deleted"),
+}
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """In memory: a SIGKILL takes nothing from the page cache, so forcing to disk only costs."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
+        yield Path(name)
+
+
+def test_a_few_kills_lose_nothing(folder: Path) -> None:
+    """Both grades, local and central, at random points and at random times."""
+    trials = campaign(12, random.Random(3), folder, cases(["bounded-histogram", "mean"]))
+    assert [fault for t in trials for fault in t.faults] == []
+    assert {t.case.grade for t in trials if t.kills} == {"simulated", "secure"}
+    assert table(trials).splitlines()[-1].startswith("| all | both |")
+
+
+@pytest.mark.parametrize("grade", ["simulated", "secure"])
+def test_killed_at_every_point(grade: str, folder: Path) -> None:
+    """A choice and a release in two rounds, killed twice wherever a server can be."""
+    case = Case("unbounded-histogram", grade)
+    for name in POINTS:
+        found = trial(case, folder / name, [((name, 0), None), ((name, 1), None)])
+        assert found.faults == []
+        assert found.kills[0] == name
+        if name in LEAVES_A_COPY:
+            assert found.exact_left
+
+
+def test_what_a_killed_server_left_is_deleted_at_once(folder: Path) -> None:
+    """Also where the run is never taken up: opening the journal is enough."""
+    for name in ("exact-0.json.part", "exact-0.json", "exact-1.json", "exact-2.json"):
+        (folder / name).write_text("{}")
+    journal = Journal(folder)
+    for index in (1, 2):
+        journal.append({"kind": "exact", "index": index, "n_users": 1})
+    journal.append({"kind": "forgotten", "index": 1})
+    journal.close()
+    (folder / "exact-1.json").write_text("{}")
+    (folder / "exact-2.json").write_text("{}")
+    Journal(folder).close()
+    assert [f.name for f in folder.glob("exact-*")] == ["exact-2.json"]  # still to be drawn from
+
+
+def test_a_journal_keeps_its_grade(folder: Path) -> None:
+    """A run begun with secure noise is not ended with seeded noise."""
+    case = Case("bounded-histogram", "secure")
+    (folder / "run").mkdir()
+    assert serve(case, folder / "run", case.ask(), 5, None)
+    with pytest.raises(FedhistError, match="another grade of noise than simulated"):
+        Session(
+            case.protocol,
+            noise_source("simulated", 1, case.protocol),
+            Journal(folder / "run" / "journal"),
+        )
+
+
+# -- a deployment ----------------------------------------------------------------------------------
+
+
+class Owned:
+    """Nodes of owners who trust nobody, with a budget for one run and guards on disk."""
+
+    def __init__(self, protocol: Protocol, users: Users, folder: Path) -> None:
+        self.owner = {"trust": "local", "epsilon": protocol.guarantee.epsilon}
+        self.folder = folder
+        self.nodes = [
+            Node(NodeSetup(part, i, None, self.owner)) for i, part in enumerate(users.split(3))
+        ]
+
+    def ask(self, query: Query, number: int) -> Summary:
+        parts = []
+        for i, node in enumerate(self.nodes):
+            store = FolderStore(self.folder / str(i), i)
+            body = decode_answer(node.answer(encode_question(query, number), store)).body
+            assert isinstance(body, Summary), body
+            parts.append(body)
+        return Summary.merge(parts)
+
+    def spent(self) -> float:
+        """The most that any user has spent."""
+        most = 0.0
+        for i, node in enumerate(self.nodes):
+            guard = Guard(policy_of(self.owner), FolderStore(self.folder / str(i), i).answered())
+            most = max(most, float(np.max(guard.spent(node.setup.users.ids))))
+        return most
+
+
+def test_a_question_asked_again_gets_the_stored_answer(folder: Path) -> None:
+    """Clients draw from the system, and the server dies with each round's answers unused.
+
+    The restarted server asks the same nodes, set up anew, for the same answers: nobody spends
+    more, and the next budget is not touched.
+    """
+    case = Case("mean", "secure")
+    protocol = case.protocol
+    assert protocol.guarantee.trust is Trust.LOCAL
+
+    def population() -> Ask:
+        return Owned(protocol, case.users, folder / "guards").ask
+
+    run, here = folder / "run", "answered, not journalled"
+    found = trial(case, run, [((here, 0), None), ((here, 0), None), ((here, 1), None)], population)
+    assert found.faults == []
+    assert found.kills == [here] * 3
+    assert found.asked_again == 3
+    answers = Counter(asked_of(run))
+    assert len(answers) == 2  # one answer to each of two questions, however often it was asked
+    spent = Owned(protocol, case.users, folder / "guards").spent()
+    assert spent <= protocol.guarantee.epsilon * (1 + 1e-9)
+
+
+def test_the_campaign_sees_a_journal_that_redraws(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not blind: a journal that forgets releases is caught in both grades."""
+    forgets: Callable[..., None] = lambda self, index, label: None  # noqa: E731
+    monkeypatch.setattr(Journal, "released", forgets)
+    for grade in ("simulated", "secure"):
+        case = Case("bounded-histogram", grade)
+        points, _ = scout(case, folder / grade / "scout")
+        faults = trial(case, folder / grade / "run", [(points - 1, None)]).faults
+        assert any("a journalled draw was repeated" in f for f in faults)
+
+
+def test_the_campaign_sees_an_exact_copy_that_stays(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = Case("bounded-histogram", "simulated")
+    points, _ = scout(case, folder / "scout")
+    monkeypatch.setattr(Journal, "drop_exact", lambda self, index: None)
+    monkeypatch.setattr(Journal, "_sweep", lambda self: None)
+    found = trial(case, folder / "run", [(points - 1, None)])
+    assert any("an exact copy is left" in fault for fault in found.faults)

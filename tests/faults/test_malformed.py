@@ -1,0 +1,196 @@
+"""Malformed messages: refused one by one, counted, and replaced where n is fixed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from clients.node import streams
+from fedhist.errors import WireError
+from fedhist.protocols.bounded_histogram import ClippedCounts
+from fedhist.protocols.user_means import UserMeans
+from fedhist.query import Report
+from fedhist.registry import protocol_class
+from fedhist.session import Session
+from fedhist.users import Users
+from server.sift import gather, sift, take_rows, without_numbers
+from simulations.adversaries import FORMS, KINDS, Adversary
+from simulations.adversaries.malformed import malform_report, malform_summary
+from simulations.adversaries.records import emptied
+from simulations.inline import InlinePopulation
+from simulations.run import noise_source
+from tests.faults.attacks import (
+    CASES,
+    COUNTS,
+    HISTOGRAM,
+    SEED,
+    assert_same,
+    chosen,
+    coins,
+    honest,
+    hostile,
+    left,
+    shoppers,
+)
+
+# -- malformed ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["any", *FORMS])
+@pytest.mark.parametrize("case", CASES)
+def test_malformed_messages_are_dropped_and_counted(case: str, form: str) -> None:
+    protocol, users = CASES[case]
+    table = Adversary("malformed", 0.2, form=form)
+    found = hostile((protocol, users), table)
+    assert_same(found.estimate, honest(protocol, left(users, table)))
+    assert found.adversaries["injected"] == {"malformed": len(users) // 5}
+    assert sum(found.adversaries["dropped"].values()) == len(users) // 5
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_null_record_keeps_n(case: str) -> None:
+    protocol, users = CASES[case]
+    table = Adversary("malformed", 0.2)
+    found = hostile((protocol, users), table, on_bad_reply="null")
+    bad = chosen(users, table)
+    records = [users.slice(i, i + 1) for i in range(len(users))]
+    blank = [emptied(r) if b else r for r, b in zip(records, bad, strict=True)]
+    sizes = np.concatenate([r.n_items() for r in blank])
+    assert not sizes[bad].any()
+    whole = replace_records(users, bad)
+    assert_same(found.estimate, honest(protocol, whole))
+    assert found.adversaries["replaced"] == {"null record": len(users) // 5}
+
+
+def replace_records(users: Users, bad: np.ndarray) -> Users:
+    """Empty the records of some users, the slow way."""
+    keep = [i for i in range(len(users)) if not bad[i]]
+    if users.samples is not None:
+        values = [
+            users.reals.values[users.reals.indptr[i] : users.reals.indptr[i + 1]] for i in keep
+        ]
+        sizes = np.where(bad, 0, users.n_items())
+        return Users.from_samples(users.ids, np.cumsum([0, *sizes]), np.concatenate(values))
+    items = users.counts
+    who = np.repeat(np.arange(len(users)), users.n_items())
+    some = ~bad[who]
+    return Users.from_counts(
+        users.ids, who[some], items.item[some], items.count[some], items.vocabulary
+    )
+
+
+def test_stop_ends_the_run() -> None:
+    with pytest.raises(WireError, match="'value' has dtype"):
+        hostile(CASES["histogram"], Adversary("malformed", 0.1, form="type"), on_bad_reply="stop")
+
+
+def test_every_query_sees_every_form(protocol_name: str) -> None:
+    """Whatever honest users send: all eight forms are refused, by WireError and nothing else."""
+    cls = protocol_class(protocol_name)
+    protocol, users = cls.example(), cls.example_users()
+    session = Session(protocol, noise_source("simulated", SEED, protocol))
+    population = InlinePopulation([users], SEED)
+    seen = 0
+    while session.query is not None and seen < 3:
+        query, number = session.query, session.round_index
+        asked = users.select(query.cohort).slice(0, 5)
+        report = query.answer(asked, streams(asked, SEED, "x"))
+        assert sift(query, report)[0].all()
+        query.check(take_rows(report, np.arange(0)))  # which sift relies on
+        summary = population.ask(query, number)
+        for form in FORMS:
+            good, reasons = sift(query, malform_report(report, form))
+            assert not good.any(), (query.wire_name, form)
+            assert sum(reasons.values()) == len(asked)
+            with np.errstate(over="ignore"), pytest.raises(WireError):
+                query.check_summary(malform_summary(summary, form))
+        session.advance(summary)
+        seen += 1
+    assert seen or session.estimate is not None
+
+
+def test_without_checks_one_message_is_enough() -> None:
+    """Real values: a NaN or a huge number of one user of 200 is the estimate."""
+    users = shoppers()
+    real = replace(HISTOGRAM, grid=None, nonneg=False)
+    for form, value in (("nan", math.nan), ("inf", math.inf), ("huge", 1e300)):
+        table = Adversary("malformed", 0.005, form=form)
+        safe = hostile((real, users), table).estimate
+        assert np.array_equal(safe.value, honest(real, left(users, table)).value)  # type: ignore[arg-type]
+        found = hostile((real, users), table, checks=False)
+        assert found.estimate.value is not None or "broke off" in found.estimate.reason
+        if found.estimate.value is not None:
+            assert np.array_equal(found.estimate.value.max(), value, equal_nan=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("level", ["user", "node"])
+@pytest.mark.parametrize("case", CASES)
+def test_no_run_breaks_and_an_unchecked_one_says_so(case: str, level: str, kind: str) -> None:
+    table = Adversary(kind, 0.2, level=level)
+    for checks in (True, False):
+        found = hostile(CASES[case], table, nodes=10, min_replies=1, checks=checks)
+        assert any("NOT SAFE" in w for w in found.estimate.warnings) is not checks
+        assert found.adversaries["injected"]
+        if checks:
+            assert found.estimate.status == "ok"
+
+
+# -- sifting -----------------------------------------------------------------------------------
+
+
+def test_sifting_equals_checking_one_by_one() -> None:
+    rng = np.random.default_rng(1)
+    query = UserMeans(2, 1.0)
+    for share in (0.0, 0.1, 0.5, 1.0):
+        rows = rng.uniform(-0.7, 0.7, (97, 2))
+        rows[rng.random(97) < share] = [3.0, math.nan]
+        report = Report(np.arange(97, dtype=np.uint64), {"mean": rows})
+        good, reasons = sift(query, report)
+        slow = []
+        for i in range(97):
+            try:
+                query.check(take_rows(report, np.array([i])))
+                slow.append(True)
+            except WireError:
+                slow.append(False)
+        assert good.tolist() == slow
+        assert sum(reasons.values()) == 97 - sum(slow)
+
+
+def test_rows_of_ragged_reports() -> None:
+    query = ClippedCounts(COUNTS, 4.0, 1, 0.5)
+    users = shoppers(30)
+    report = query.answer(users, coins(users))
+    rows = np.array([3, 29, 0, 3])
+    some = take_rows(report, rows)
+    for i, row in enumerate(rows):
+        for name, values in report.row(int(row)).items():
+            assert np.array_equal(some.row(i)[name], values)
+
+
+def test_gathering_takes_the_first_good_message() -> None:
+    query = UserMeans(1, 1.0)
+
+    def sent(ids: list[int], values: list[float], digest: str = "x") -> tuple[str, Report]:
+        rows = np.array(values)[:, None]
+        return digest, Report(np.array(ids, dtype=np.uint64), {"mean": rows})
+
+    messages = [
+        sent([1, 2, 2], [0.1, 9.0, 0.2]),
+        sent([1, 2, 3, 4], [0.3, 0.4, 9.0, 9.0]),
+        sent([3, 5], [0.5, 0.5], "y"),
+        sent([3], [0.6]),
+    ]
+    got = gather(query, "x", messages)
+    assert got.summary is not None
+    assert got.summary.ids is not None
+    assert got.summary.ids.tolist() == [1, 2, 3]
+    assert got.refused.tolist() == [4]
+    assert got.dropped["an answer to another query"] == 2
+    assert got.dropped["the user has answered already"] == 2
+    assert sum(got.dropped.values()) == 2 + 2 + 3
+    assert without_numbers("user 7 answered 1e-3 of u2") == "user # answered # of u2"

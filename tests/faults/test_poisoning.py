@@ -1,0 +1,201 @@
+"""Poisoning: what a message of the alphabet can gain, and what a robust estimator stands."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from clients.functionals import Coordinates
+from clients.node import streams
+from fedhist.bits import count_bits
+from fedhist.channels import UnaryChannel, scalar_channel
+from fedhist.codec import query_digest
+from fedhist.keys import Keys, user_ids
+from fedhist.protocols.few_users_mean import FewUsersMean
+from fedhist.protocols.fold_queries import BinVotes, ClippedMean
+from fedhist.protocols.hadamard_response import HadamardIndices
+from fedhist.protocols.hashed_votes import HashedVotes
+from fedhist.protocols.sphere_reports import SphereReports
+from fedhist.query import Report, Summary
+from fedhist.users import Users
+from server.sift import sift, take_rows
+from simulations.adversaries import Adversary, HostilePopulation
+from simulations.adversaries.gain import best_messages
+from simulations.adversaries.records import poisoned
+from tests.faults.attacks import (
+    CASES,
+    COUNTS,
+    HISTOGRAM,
+    SEED,
+    assert_same,
+    chosen,
+    coins,
+    honest,
+    hostile,
+    left,
+    people,
+    shoppers,
+)
+
+# -- poisoning ---------------------------------------------------------------------------------
+
+
+def test_input_poisoning_is_another_population() -> None:
+    for (protocol, users), target in ((CASES["mean"], 0.9), (CASES["histogram"], "c")):
+        table = Adversary("input-poisoning", 0.2, target=target)
+        bad = chosen(users, table)
+        other = poisoned(users, bad, target)
+        found = hostile((protocol, users), table)
+        assert_same(found.estimate, honest(protocol, other))
+        assert found.adversaries == {
+            "injected": {"input-poisoning": len(users) // 5},
+            "dropped": {},
+            "replaced": {},
+        }
+        for i in range(0, len(users), 7):  # the slow way
+            a, b, c = users.slice(i, i + 1), other.slice(i, i + 1), bad[i]
+            if users.samples is not None:
+                x = np.full_like(a.reals.values, target) if c else a.reals.values
+                assert np.array_equal(b.reals.values, x)
+            else:
+                assert b.counts.item.tolist() == ([2] if c else a.counts.item.tolist())
+                assert not c or b.counts.count[0] == 1 << 31
+    with pytest.raises(ValueError, match="target must be an item, got 'd'"):
+        hostile(CASES["histogram"], Adversary("input-poisoning", 0.2, target="d"))
+    with pytest.raises(ValueError, match="target must be a number"):
+        hostile(CASES["mean"], Adversary("input-poisoning", 0.2, target="d"))
+
+
+def test_a_poisoner_gains_its_clip_and_no_more() -> None:
+    """Central: m users of the item move its total by m C, less what they would have sent."""
+    users = shoppers()
+    table = Adversary("output-poisoning", 0.2, target="c")
+    found = hostile((HISTOGRAM, users), table).estimate.value
+    expected = honest(HISTOGRAM, left(users, table)).value + np.array([0.0, 0.0, 40 * 4.0])  # type: ignore[operator]
+    assert np.array_equal(found, expected)  # type: ignore[arg-type]
+
+
+def test_maximal_gain_of_a_vote() -> None:
+    """Of all 2^5 messages none favours the target more; the gain is 1 / (n tau) a bit."""
+    n, query = 50, BinVotes(Coordinates(1, 0.0, 1.0), 5, 1.0)
+    users = people(n, np.linspace(0, 1, n))
+    report = query.answer(users, coins(users))
+    wish = poisoned(users, np.arange(n) == 0, 0.7)  # the fourth of five bins
+    best = best_messages(query, wish.slice(0, 1), coins(wish.slice(0, 1)))
+    query.check(best)
+    rest = take_rows(report, np.arange(1, n))
+
+    def found(word: int) -> np.ndarray:
+        votes = np.concatenate((rest.arrays["votes"], np.array([[word]], np.uint64)))
+        return query.frequencies(query.fold(Report(users.ids, {"votes": votes})))[0]
+
+    def lead(f: np.ndarray) -> float:
+        return float(f[3] - np.delete(f, 3).sum())
+
+    leads = [lead(found(w)) for w in range(32)]
+    assert int(np.argmax(leads)) == int(best.arrays["votes"][0, 0]) == 8
+    tau = UnaryChannel(1.0).tau
+    assert math.isclose(found(8)[3] - found(0)[3], 1 / (n * tau), rel_tol=1e-9)
+
+
+def test_bias_of_poisoned_votes_is_the_closed_form() -> None:
+    """Votes move by m (1 - bit) / tau in all: here against the sum of the honest bits, exactly."""
+    users = people(400, np.full(400, 0.1))
+    query = BinVotes(Coordinates(1, 0.0, 1.0), 5, 1.0)
+    table = Adversary("output-poisoning", 0.2, target=0.9)
+    bad = chosen(users, table)
+    digest = query_digest(query, 0)
+    mine = HostilePopulation([users], SEED, [table]).ask(query, 0)
+    report = query.answer(users, streams(users, SEED, digest))
+    bits = count_bits(take_rows(report, ~bad).arrays["votes"], 5)
+    assert mine.sums["votes"][0].tolist() == [*bits[:4], bits[4] + 80]
+    # in the mean over the coins the target's frequency is m / n + m / n (1 - q - tau) / tau
+    tau = UnaryChannel(1.0).tau
+    gain = query.frequencies(mine)[0, 4] - query.frequencies(query.fold(report))[0, 4]
+    q = (1 - tau) / 2
+    # the 80 bits that are replaced are binomial: 5.3 standard deviations, 1e-7
+    assert abs(gain - 0.2 * (1 - q) / tau) < 5.3 * math.sqrt(80 * q * (1 - q)) / 400 / tau
+
+
+@pytest.mark.parametrize("kind", ["laplace", "onebit", "piecewise"])
+@pytest.mark.parametrize("target", [-1.0, 1.0])
+def test_maximal_gain_of_a_scalar(kind: str, target: float) -> None:
+    """Of all reports of the channel, the largest; a legal one, unlike twice as much."""
+    query = ClippedMean(Coordinates(1), np.zeros(1), 0.5, 2.0, kind)
+    users = people(3, np.full(3, target))
+    best = best_messages(query, users, coins(users))
+    query.check(best)
+    alphabet = scalar_channel(kind, 2.0).alphabet()
+    assert (best.arrays["reports"] == (alphabet.max() if target > 0 else alphabet.min())).all()
+    moved = query.estimates(query.fold(best), clip=False)[0]
+    channel = scalar_channel(kind, 2.0)
+    assert math.isclose(moved, 0.5 * target * channel.bound / channel.gain, rel_tol=1e-9)
+    greedy = Report(best.ids, {"reports": best.arrays["reports"].astype(np.int64) * 2})
+    assert not sift(query, greedy)[0].any()
+
+
+def test_maximal_gain_of_the_others() -> None:
+    """Hadamard response: half of the indices promote a symbol; spheres: one point is nearest."""
+    items = Users.from_counts(
+        user_ids(Keys.range(4)), np.arange(4), np.full(4, 2), np.ones(4, int), COUNTS
+    )
+    query = HadamardIndices(COUNTS, 1.0)
+    best = best_messages(query, items, coins(items))
+    query.check(best)
+    gains = [query.shares(Summary(1, {"index": np.eye(4, dtype=np.int64)[y]}))[2] for y in range(4)]
+    assert all(math.isclose(gains[y], max(gains)) for y in best.arrays["index"])
+    x = np.tile([0.6, -0.8], (4, 1))
+    users = Users.from_samples(items.ids, np.arange(5), x)
+    sphere = SphereReports(2, 1.0, 1.0)
+    sent = best_messages(sphere, users, coins(users))
+    sphere.check(sent)
+    assert np.allclose(sent.arrays["reports"], x * sphere.channel.length)
+    votes = HashedVotes(2, 1.0, 0.1, 1, 1.0, hash_salt=3)
+    scores = votes.scores(votes.fold(best_messages(votes, users, coins(users))))
+    flipped = [
+        votes.scores(votes.fold(Report(users.ids, {"reports": np.array(z, np.int8)})))[1]
+        for z in np.array(np.meshgrid(*[[-1, 1]] * 4)).reshape(4, -1).T
+    ]
+    assert math.isclose(abs(scores[1]), max(np.abs(flipped)))
+
+
+# -- robust estimators -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.49])
+def test_few_users_mean_stands_corruption(share: float) -> None:
+    """The plan's error holds at 49%, where the average is off by share times the distance.
+
+    The plan accepts a failure of 1e-6.
+    """
+    n, d = 600, 16
+    rng = np.random.default_rng(3)
+    rows = 0.5 + rng.standard_normal((n, d)) / math.sqrt(d)
+    users = Users.from_samples(user_ids(Keys.range(n)), np.arange(n + 1), rows)
+    settings: dict[str, Any] = {"epsilon": 8.0, "n_users": n, "dimension": d, "radius": 1.2}
+    robust = FewUsersMean(
+        **settings, box=60.0, corrupted=0.49, method="ball", failure=1e-6, n_rounds=500
+    )
+    assert robust.plan.feasible
+    table = Adversary("corrupted", share, target=10.0)  # 40 away from the origin, within the box
+    found = hostile((robust, users), table)
+    assert found.estimate.value is not None
+    centre = np.full(d, 0.5)
+    assert np.linalg.norm(found.estimate.value - centre) < robust.plan.error + 0.5
+    assert found.adversaries["injected"].get("corrupted", 0) == int(share * n)
+    average = hostile((replace(robust, epsilon=math.inf), users), table).estimate.value
+    assert average is not None
+    rows = users.reals.values  # in the order of the ids
+    bias = np.linalg.norm(average - rows.mean(axis=0))
+    bad = chosen(users, table)
+    expected = np.linalg.norm((10.0 - rows[bad]).sum(axis=0)) / n
+    assert math.isclose(bias, expected, rel_tol=1e-9, abs_tol=1e-9)
+
+
+def test_half_is_too_many() -> None:
+    with pytest.raises(ValueError, match=r"of corrupted must lie in \[0, 0.49\], got 0.5"):
+        Adversary("corrupted", 0.5)

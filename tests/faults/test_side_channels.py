@@ -1,0 +1,173 @@
+"""Side channels: what a reply's size, the number of replies, the work done and the end reveal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from fedhist.codec import query_digest
+from fedhist.privacy import Trust
+from fedhist.protocol import Protocol
+from fedhist.query import Query
+from fedhist.registry import load_builtin, protocol_class, protocols
+from fedhist.streams import SeededStreams
+from fedhist.users import Users
+from fedhist.wire import answer_bytes, encode_answer
+from server.few_users import BallSampler
+from simulations.audit.finding import Settings
+from simulations.audit.inputs import space_of
+from simulations.audit.neighbours import families
+from simulations.audit.published import BROKEN, STATUSES, Runs
+from simulations.audit.transcript import asked_of
+
+load_builtin()
+
+
+def of_trust(trust: Trust) -> list[str]:
+    return [
+        name
+        for name in sorted(protocols())
+        if protocol_class(name).example().guarantee.trust is trust
+    ]
+
+
+LOCAL, CENTRAL = of_trust(Trust.LOCAL), of_trust(Trust.CENTRAL)
+
+
+@cache
+def asked(name: str) -> tuple[Protocol, Users, tuple[Query, ...]]:
+    protocol = protocol_class(name).example()
+    users = protocol.example_users()
+    return protocol, users, asked_of(protocol, users, 0).queries
+
+
+def replies(one: Users, queries: tuple[Query, ...], seed: int) -> tuple[int, ...]:
+    """Whether one user answers, and the bytes of its report and of its folded report, by round."""
+    sizes: list[int] = []
+    for r, query in enumerate(queries):
+        digest, inside = query_digest(query, r), one.select(query.cohort)
+        report = query.answer(inside, SeededStreams(inside.ids, seed, digest))
+        bodies = (report, query.fold(report))
+        sizes += [report.n_users, *(answer_bytes(encode_answer(b, 0, digest)) for b in bodies)]
+    return tuple(sizes)
+
+
+def records(name: str) -> Iterator[tuple[str, Users]]:
+    """One user with one record after the other: empty, huge, NaN, one item, all items, and more."""
+    protocol, users, queries = asked(name)
+    space = space_of(queries, users, single=protocol.guarantee.unit == "item")
+    for record in space.extremes(np.random.default_rng(0)):
+        for user_id in users.ids[:2].tolist():
+            yield space.words(record), space.user(record, user_id)
+
+
+@pytest.mark.parametrize("name", LOCAL)
+def test_no_reply_of_a_local_protocol_has_a_size_that_depends_on_the_record(name: str) -> None:
+    """Nor does the number of replies: every user answers once in each round of its cohorts."""
+    _, _, queries = asked(name)
+    found: dict[int, dict[tuple[int, ...], str]] = {}
+    for words, one in records(name):
+        for seed in (0, 1):  # nor does it depend on the user's coins
+            found.setdefault(int(one.ids[0]), {})[replies(one, queries, seed)] = words
+    for user_id, sizes in found.items():
+        assert len(sizes) == 1, (user_id, sizes)
+        (sizes_of_one,) = sizes
+        own = np.array([user_id], dtype=np.uint64)
+        inside = [q.cohort is None or bool(q.cohort.contains(own)[0]) for q in queries]
+        assert list(sizes_of_one[::3]) == [int(asked_in) for asked_in in inside]
+
+
+def test_the_records_tried_are_extreme() -> None:
+    """Without these the test above would say little."""
+    samples = [one for _, one in records("mean")]
+    assert any(np.isnan(one.reals.values).any() for one in samples)
+    assert any(len(one.reals.values) == 0 for one in samples)
+    assert any((np.abs(one.reals.values) >= 1e300).any() for one in samples)
+    items = [one for _, one in records("unary-encoding")]
+    kinds = [int(one.n_items()[0]) for one in items]
+    _, users, _ = asked("unary-encoding")
+    assert {0, 1} <= set(kinds)
+    assert max(kinds) >= len(users.vocabulary)
+
+
+def test_an_exact_answer_does_have_a_size_that_depends_on_the_record() -> None:
+    """The measure sees differences where there are some: a trusted server gets raw keys."""
+    _, _, queries = asked("unbounded-histogram")
+    sizes = {replies(one, queries, 0) for _, one in islice(records("unbounded-histogram"), 8)}
+    assert len(sizes) > 1
+
+
+# -- how long the few-users sampler works ----------------------------------------------------------
+
+
+def work_of(protocol: Protocol, users: Users, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Run once and list the sampler's steps: proposals of a batch, and 0 for a point made."""
+    work: list[int] = []
+    count, point = BallSampler._count, BallSampler._point
+
+    def counting(self: BallSampler, points: object, owner: object, *more: object) -> object:
+        work.append(len(owner))  # type: ignore[arg-type]
+        return count(self, points, owner, *more)  # type: ignore[arg-type]
+
+    def pointing(self: BallSampler, *arguments: object) -> object:
+        work.append(0)
+        return point(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(BallSampler, "_count", counting)
+    monkeypatch.setattr(BallSampler, "_point", pointing)
+    Runs(protocol, users, 0).run(5)
+    monkeypatch.undo()
+    return work
+
+
+@pytest.mark.parametrize("name", ["few-users-mean", "few-users-distribution"])
+def test_the_few_users_protocols_work_as_long_on_any_data(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All rounds are executed: the same steps whether the first proposal is accepted or none is."""
+    protocol, users, queries = asked(name)
+    alike = users.take(np.zeros(len(users), dtype=np.int64))
+    alike = Users(users.ids, items=alike.items, samples=alike.samples)
+    tried = [users, alike]
+    for family in families(protocol, users, queries, Settings()):
+        tried += [m.users for m in family.members[:6]]
+    steps = [work_of(protocol, one, monkeypatch) for one in tried]
+    assert len(steps[0]) >= 4
+    assert sum(steps[0]) > 100
+    assert all(work == steps[0] for work in steps)
+
+
+def test_an_early_exit_works_less_on_some_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The measure sees it where it is asked for (and labelled UNSAFE AGAINST TIMING)."""
+    protocol, users, _ = asked("few-users-mean")
+    quick = replace(protocol, early_exit=True, n_rounds=5000)  # type: ignore[call-arg]
+    one = users.take(np.zeros(len(users), dtype=np.int64))
+    alike = Users(users.ids, samples=one.samples)
+    far = np.random.default_rng(0).choice([-1.0, 1.0], users.reals.values.shape)
+    apart = Users.from_samples(users.ids, users.reals.indptr, far)
+    work = []
+    for population in (alike, apart):
+        monkeypatch.setattr("server.few_users.BATCH_NUMBERS", 1)
+        work.append(work_of(quick, population, monkeypatch))
+    assert sum(work[0]) < sum(work[1])
+
+
+# -- how a run may end -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CENTRAL)
+def test_no_record_makes_a_run_refuse_or_break_off(name: str) -> None:
+    """A refusal says nothing of the data, and an error, which nobody pays for, never happens."""
+    protocol, users, queries = asked(name)
+    ends = {
+        Runs(protocol, member.users, 0).run(0).status
+        for family in families(protocol, users, queries, Settings())
+        for member in family.members
+    }
+    assert BROKEN not in ends
+    assert STATUSES.index("refused") not in ends

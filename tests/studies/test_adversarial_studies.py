@@ -1,0 +1,432 @@
+"""Adversaries in sweeps, comparisons and reports: counted, told apart, and never mistaken for safe.
+
+The statistical test has a fixed seed and states its false-alarm probability.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from fedhist.protocols.mean import Mean
+from simulations import cli
+from simulations.adversaries import Adversary
+from simulations.adversaries.table import assign
+from simulations.populations.gaussian import Gaussian
+from simulations.run import NOT_SAFE, Options, execute
+from simulations.studies.cells import Cell, Record, run_cell
+from simulations.studies.compare import run_comparison
+from simulations.studies.compare_config import load_comparison
+from simulations.studies.compare_output import read_comparison
+from simulations.studies.compare_setup import set_up
+from simulations.studies.grid import load_sweep
+from simulations.studies.plain import canonical
+from simulations.studies.report import page_of
+from simulations.studies.report_adversaries import attack_blocks
+from simulations.studies.report_maps import winner
+from simulations.studies.report_study import view_of
+from simulations.studies.store import Store, frame_of
+from simulations.studies.sweep import run_cells
+from tests.studies.test_report import Reader
+
+GAUSSIAN: dict[str, Any] = {
+    "kind": "gaussian",
+    "n_users": 500,
+    "samples_per_user": 5,
+    "mean": 0.25,
+    "spread": 0.25,
+    "low": -1.0,
+    "high": 1.0,
+    "seed": 3,
+}
+MEAN = {"name": "mean", "epsilon": 2.0, "samples_per_user": 5, "low": -1.0, "high": 1.0}
+BAD = {"kind": "malformed", "fraction": 0.1, "form": "range"}
+
+
+def cell(*tables: dict[str, Any], protocol: dict[str, Any] | None = None, **run: Any) -> Cell:
+    return Cell(protocol or MEAN, GAUSSIAN, {"seed": 1} | run, adversary=tables)
+
+
+# -- cells -----------------------------------------------------------------------------------------
+
+
+def test_the_key_of_an_attacked_setting_is_fixed() -> None:
+    """Files of results outlive versions: this digest must never change."""
+    assert cell(BAD).key == "ce2fa53a2f0d16a4be2a5897ef184669"
+
+
+@pytest.mark.parametrize(
+    ("other", "same"),
+    [
+        (cell(BAD | {"level": "user", "correlated": False, "seed": 0}), True),
+        (cell(BAD | {"fraction": 0.2}), False),
+        (cell(BAD | {"fraction": 0}), False),
+        (cell(BAD | {"form": "any"}), False),
+        (cell(BAD, BAD | {"seed": 1}), False),
+        (cell(BAD, checks=True), True),
+        (cell(BAD, checks=False), False),
+        (cell(BAD, on_bad_reply="null"), False),
+        (cell(), False),
+    ],
+)
+def test_a_key_is_of_who_misbehaves(other: Cell, same: bool) -> None:
+    assert (other.key == cell(BAD).key) is same
+
+
+def test_attacked_cells_survive_json() -> None:
+    one = cell(BAD, {"kind": "input-poisoning", "fraction": 0.05, "target": 1.0})
+    again = Cell.from_dict(json.loads(canonical(one.to_dict())))
+    assert again == one
+    assert again.key == one.key
+    assert [a.fraction for a in again.config.adversaries] == [0.1, 0.05]
+    assert "adversary" not in cell().to_dict()
+    with pytest.raises(ValueError, match="did you mean 'malformed'"):
+        cell(BAD | {"kind": "malfrmed"})
+
+
+def test_a_record_says_what_an_attacked_run_says() -> None:
+    spec = {k: v for k, v in GAUSSIAN.items() if k != "kind"}
+    users = Gaussian(**spec).load().users
+    protocol = Mean(epsilon=2.0, n_users=500, samples_per_user=5, low=-1.0, high=1.0)
+    table = Adversary("malformed", 0.1, form="range")
+    honest = run_cell(cell())
+    for checks in (True, False):
+        options = Options(seed=1, adversaries=[table], checks=checks)
+        outcome = execute(protocol, users, options)
+        record = run_cell(cell(BAD, checks=checks))
+        assert record.loss == protocol.loss_of(outcome.estimate, users)  # bit for bit
+        assert outcome.estimate.value is not None
+        assert record.bias == float(outcome.estimate.value[0] - protocol.truth(users)[0])
+        assert record.adversaries == (table.in_words,)
+        assert "10% of the users" in table.in_words
+        assert (NOT_SAFE in record.warnings) is not checks
+        assert record.diagnostics["injected: malformed"] == 50
+        dropped = [n for k, n in record.diagnostics.items() if k.startswith("dropped: ")]
+        assert sum(dropped) == (50 if checks else 0)
+        assert (record.rounds, record.bytes_per_user) == (honest.rounds, honest.bytes_per_user)
+        assert Record.from_json(record.to_json()) == record
+        assert record.tables == cell(BAD, checks=checks)
+    assert (honest.adversaries, honest.diagnostics, honest.warnings) == ((), {}, ())
+    assert honest.bias is not None
+    assert honest.loss == pytest.approx(honest.bias**2)
+
+
+def test_a_share_of_nobody_changes_nothing() -> None:
+    assert run_cell(cell(BAD | {"fraction": 0})).loss == run_cell(cell()).loss
+
+
+def test_nodes_that_may_be_missing_are_part_of_an_attacked_setting() -> None:
+    lost = {"kind": "dropout", "fraction": 0.2, "level": "node"}
+    assert "2 of 10 replies are missing" in run_cell(cell(lost, nodes=10)).reason
+    record = run_cell(cell(lost, nodes=10, min_replies=8))
+    assert (record.status, record.diagnostics["injected: dropout (node)"] % 2) == ("ok", 0)
+    assert cell(nodes=10, min_replies=8).key == cell(nodes=10).key
+
+
+def test_an_unchecked_cell_is_not_safe_whatever_its_end() -> None:
+    wrong = cell(BAD, protocol=MEAN | {"epsilon": -1.0}, checks=False)
+    record = run_cell(wrong)
+    assert (record.status, record.warnings) == ("error", (NOT_SAFE,))
+
+
+def test_the_bias_of_poisoned_means_is_the_closed_form() -> None:
+    """A one-bit report of an attacker counts coth(epsilon / 2), whatever its record.
+
+    All users hold -0.5; of n = 2000, a tenth send the largest report: the mean moves by 0.1 (coth +
+    0.5). A report's variance is at most coth^2; over 4 seeds 5.3 standard deviations, 1e-7.
+    """
+    n, f, seeds, coth = 2000, 0.1, 4, 1 / math.tanh(1.0)
+    same = GAUSSIAN | {"n_users": n, "mean": -0.5, "spread": 1e-9}
+    naive = {"name": "naive-mean", "epsilon": 2.0, "kind": "onebit"}
+    attack = {"kind": "output-poisoning", "fraction": f, "target": 1.0}
+    biases = []
+    for seed in range(seeds):
+        record = run_cell(Cell(naive, same, {"seed": seed}, adversary=[attack]))
+        assert record.bias is not None
+        biases.append(record.bias)
+    assert abs(np.mean(biases) - f * (coth + 0.5)) < 5.3 * coth / math.sqrt(n * seeds)
+
+
+# -- sweeps ----------------------------------------------------------------------------------------
+
+SWEEP = """
+[run]
+runtime = "inline"
+
+[sweep]
+{axes}
+
+[protocol]
+name = "mean"
+epsilon = 2.0
+samples_per_user = 5
+low = -1.0
+high = 1.0
+
+{adversary}
+
+[population]
+kind = "gaussian"
+n_users = 500
+samples_per_user = 5
+mean = 0.25
+spread = 0.25
+low = -1.0
+high = 1.0
+seed = 3
+"""
+ONE = '[[adversary]]\nkind = "malformed"\nform = "range"\n'
+TWO = ONE + 'fraction = 0.1\n[[adversary]]\nkind = "dropout"\nfraction = 0.2\n'
+
+
+def swept(folder: Path, axes: str, adversary: str = ONE) -> tuple[Cell, ...]:
+    path = folder / "attack.toml"
+    path.write_text(SWEEP.format(axes=axes, adversary=adversary))
+    return load_sweep(path).cells
+
+
+@pytest.mark.parametrize(
+    "key", ['"adversary.fraction"', "adversary.fraction", '"adversary.0.fraction"']
+)
+def test_axes_of_the_adversary(tmp_path: Path, key: str) -> None:
+    axes = f"{key} = [0, 0.1, 0.3]\nrun.checks = [true, false]\nseeds = 2\n"
+    cells = swept(tmp_path, axes)
+    found = [(c.adversary[0]["fraction"], c.run.get("checks", True), c.run["seed"]) for c in cells]
+    assert found == [(f, k, s) for f in (0, 0.1, 0.3) for k in (True, False) for s in (0, 1)]
+    assert all(c.adversary[0]["form"] == "range" for c in cells)
+    assert len({c.key for c in cells}) == 12
+
+
+def test_axes_of_several_adversaries(tmp_path: Path) -> None:
+    axes = 'adversary.1.fraction = [0.1, 0.3]\nrun.on_bad_reply = ["drop", "null"]\n'
+    cells = swept(tmp_path, axes, TWO)
+    assert [[a["fraction"] for a in c.adversary] for c in cells] == [[0.1, 0.1]] * 2 + [
+        [0.1, 0.3]
+    ] * 2
+    assert [c.run.get("on_bad_reply") for c in cells] == [None, "null"] * 2
+    made = swept(
+        tmp_path, 'adversary.kind = ["dropout", "replay"]\nadversary.fraction = [0.1]\n', ""
+    )
+    assert [c.adversary for c in made] == [
+        ({"kind": kind, "fraction": 0.1},) for kind in ("dropout", "replay")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("axes", "adversary", "message"),
+    [
+        ("adversary.fractoin = [0.1]", ONE, "did you mean 'fraction'"),
+        ("adversary.fraction = [1.5]", ONE, r"\[0, 1\], got 1.5"),
+        ("adversary.fraction = [0.1]", TWO, r"say which, adversary\.0\.fraction"),
+        ("adversary.5.fraction = [0.1]", TWO, "there are 2 tables"),
+        ("adversary.fraction = 0.1", ONE, "needs a list of values"),
+        ("seeds = 1", ONE, "needs the key 'fraction'"),
+        ('run.on_bad_reply = ["ignore"]', TWO, "on_bad_reply must be one of"),
+    ],
+)
+def test_attacks_that_cannot_be_meant(
+    tmp_path: Path, axes: str, adversary: str, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        swept(tmp_path, axes, adversary)
+
+
+def test_the_report_with_and_without_checks(tmp_path: Path) -> None:
+    """A line per protocol and checks: errors and biases are those of the records."""
+    quick = ["sweep.seeds=2", "population.n_users=400"]
+    cells = [
+        c
+        for c in load_sweep("corrupted", quick).cells
+        if c.label == "naive-mean" or (c.label == "mean" and c.adversary[0]["fraction"] != 0.1)
+    ]
+    path = tmp_path / "corrupted.sqlite"
+    assert run_cells(cells, path, workers=0) == {"ok": len(cells)}
+    with Store(path) as file:
+        records = file.records()
+    frame = frame_of(records)
+    assert {"adversary.kind", "bias", "diagnostics.injected: malformed"} <= set(frame.columns)
+    read = Reader(page_of(path).to_html())
+    text = " ".join(read.text)
+    for said in (
+        "malformed: 49% of the users send messages that no honest client can send (range)",
+        NOT_SAFE,
+        "196 × malformed",
+        "196 × 'reports' holds",
+        "with and without the server's checks",
+    ):
+        assert said in text, said
+    lines = [
+        {t["name"]: t for t in p["data"] if t["meta"] == {"slice": 0, "theory": False}}
+        for p in read.plots
+        if "kind = malformed" in p["slices"]
+    ]
+    assert len(lines) == 2  # errors, biases
+    for label, checks, name in (
+        ("naive-mean", True, "naive-mean, checked"),
+        ("naive-mean", False, "naive-mean, unchecked (NOT SAFE)"),
+    ):
+        for i, fraction in enumerate((0, 0.1, 0.3, 0.49)):
+            own = [
+                r
+                for r in records
+                if r.label == label
+                and r.cell["run"].get("checks", True) is checks
+                and r.cell["adversary"][0] | {"form": ""}
+                == {"kind": "malformed", "fraction": fraction, "form": "", "target": 1}
+            ]
+            assert len(own) == 2
+            loss, bias = (np.mean([getattr(r, k) for r in own]) for k in ("loss", "bias"))
+            assert lines[0][name]["y"][i] == pytest.approx(loss, rel=1e-6)
+            assert lines[1][name]["y"][i] == pytest.approx(abs(bias), rel=1e-6)
+    safe, unsafe = (lines[1][f"naive-mean, {w}"]["y"] for w in ("checked", "unchecked (NOT SAFE)"))
+    assert max(safe) < 0.3 < 10 < min(unsafe[1:])
+
+
+def test_a_server_that_checks_nothing_cannot_win() -> None:
+    def made(checks: bool, loss: float) -> Record:
+        run = {"seed": 0} | ({} if checks else {"checks": False})
+        record = Record("k", "mean", status="ok", loss=loss, unit="user", epsilon=1.0)
+        return replace(record, cell={"run": run}, warnings=() if checks else (NOT_SAFE,))
+
+    points = view_of([made(True, 2.0), made(False, 1.0)]).points
+    found = winner(points)
+    assert found is not None
+    assert found.loss == 2.0
+    assert attack_blocks([made(True, 2.0)]) == ()
+    assert len(attack_blocks([made(False, 1.0)])) == 2
+
+
+def test_the_builtin_sweep_holds_a_robust_estimator() -> None:
+    """At 49% few-users-mean keeps its plan's error, with and without checks; the others do not."""
+    cells = load_sweep("corrupted", ["sweep.seeds=1"]).cells
+    assert {c.label for c in cells} == {"few-users-mean", "mean", "naive-mean"}
+    for c in cells:
+        if c.adversary[0]["fraction"] == 0.49 and c.adversary[0]["kind"] == "output-poisoning":
+            record = run_cell(c)
+            assert record.status == "ok"
+            assert (record.losses["l1"] < 0.17) is (c.label == "few-users-mean")
+
+
+# -- comparisons -----------------------------------------------------------------------------------
+
+COMPARE = """
+[run]
+runtime = "inline"
+seed = 1
+
+[compare]
+epsilon = 2.0
+delta = 1e-6
+seeds = 2
+{fractions}
+protocols = [
+    {{ name = "few-users-mean", box = 1.0, corrupted = 0.49, label = "robust" }},
+    {{ name = "few-users-mean", epsilon = inf, label = "average" }},
+    {{ name = "naive-mean" }},
+]
+
+[protocol]
+samples_per_user = 20
+sample_radius = 0.75
+
+{adversary}
+
+[population]
+kind = "gaussian"
+n_users = 500
+samples_per_user = 20
+mean = 0.25
+spread = 0.25
+low = -1.0
+high = 1.0
+seed = 3
+"""
+TARGET = '[adversary]\nkind = "input-poisoning"\ntarget = 1.0\n'
+
+
+def written(folder: Path, fractions: str, adversary: str = TARGET) -> Path:
+    path = folder / "robust.toml"
+    path.write_text(COMPARE.format(fractions=fractions, adversary=adversary))
+    return path
+
+
+def test_ranks_are_among_rows_of_one_share(tmp_path: Path) -> None:
+    """The plain average is off by what the attackers add to it, exactly; the robust one is not."""
+    ready = set_up(load_comparison(written(tmp_path, "fractions = [0, 0.49]")))
+    found = run_comparison(ready)
+    assert [(r.fraction, r.rank) for r in found.rows] == [
+        (f, k) for f in (0.0, 0.49) for k in (1, 2, None)
+    ]
+    rows = {(r.label, r.fraction): r for r in found.rows}
+    assert rows["naive-mean", 0.0].rank == rows["robust", 0.49].rank == 1
+    spec = {k: v for k, v in GAUSSIAN.items() if k != "kind"} | {"samples_per_user": 20}
+    users = Gaussian(**spec).load().users
+    bad = assign([Adversary("input-poisoning", 0.49)], "user", users.ids, users.n_items()) >= 0
+    means = users.reals.values.reshape(500, 20).mean(axis=1)
+    assert bad.sum() == 245
+    assert rows["average", 0.49].bias == pytest.approx((1.0 - means[bad]).sum() / 500, rel=1e-9)
+    assert rows["average", 0.0].bias == pytest.approx(0.0, abs=1e-12)
+    robust = rows["robust", 0.49].mean
+    assert robust is not None
+    assert robust < 0.17**2 < 0.13 < (rows["average", 0.49].mean or 0.0)
+
+
+def test_a_comparison_with_fractions_from_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli, "console", Console(width=80, highlight=False))
+    arguments = [written(tmp_path, ""), "--fractions", "0,0.3", "--seeds", 1]
+    arguments += ["--set", "run.checks=false", "--out", tmp_path / "out"]
+    monkeypatch.setattr(sys, "argv", ["fedhist", "compare", *map(str, arguments)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert not ended.value.code
+    said = capsys.readouterr().out
+    for word in ("0% misbehave", "30% misbehave", "bias", NOT_SAFE, "30% of the users answer"):
+        assert word in said, word
+    body, records = read_comparison(tmp_path / "out")
+    assert [r["fraction"] for r in body["rows"]] == [0.0] * 3 + [0.3] * 3
+    assert body["config"]["compare"]["fractions"] == [0.0, 0.3]
+    assert body["config"]["adversary"] == [Adversary("input-poisoning", 0.0, target=1.0).__dict__]
+    assert len(records) == 6
+    read = Reader(page_of(tmp_path / "out").to_html())
+    text = " ".join(read.text)
+    assert "Error against the share that misbehaves" in text
+    assert "Bias against the share that misbehaves" in text
+    assert text.count("average is not ranked") == 1
+
+
+def test_without_fractions_the_tables_hold_for_every_row(tmp_path: Path) -> None:
+    comparison = load_comparison(written(tmp_path, "", TARGET + "fraction = 0.2\n"))
+    ready = set_up(comparison)
+    assert len(ready.cells) == 6
+    assert {c.adversary[0]["fraction"] for c in ready.cells} == {0.2}
+    usual = load_comparison(written(tmp_path, "fractions = [0.1]", ""))
+    assert [c.adversary[0]["kind"] for c in set_up(usual).cells] == ["corrupted"] * 6
+    assert all(not c.adversary for c in set_up(load_comparison(written(tmp_path, "", ""))).cells)
+
+
+@pytest.mark.parametrize(
+    ("fractions", "adversary", "message"),
+    [
+        ("fractions = 0.1", TARGET, "must be a list of numbers, got 0.1"),
+        ("fractions = []", TARGET, "must be a list of numbers"),
+        ('fractions = ["x"]', TARGET, "must be a number, got 'x'"),
+        ("fractions = [0.5]", "", r"of corrupted must lie in \[0, 0.49\], got 0.5"),
+        ("fractions = [0.1]", TWO, "one table .*, got 2"),
+        ("", TARGET, "needs the key 'fraction'"),
+    ],
+)
+def test_fractions_that_cannot_be_meant(
+    tmp_path: Path, fractions: str, adversary: str, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        load_comparison(written(tmp_path, fractions, adversary))
