@@ -11,11 +11,9 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from fedhist.errors import nearest
 from fedhist.protocol import Protocol
 from fedhist.registry import load_builtin, load_plugin, parameters, protocol_class
 from simulations.adversaries import (
@@ -24,11 +22,11 @@ from simulations.adversaries import (
     override_adversary,
     read_adversaries,
 )
+from simulations.builtin import builtin_names, settings_text
 from simulations.casting import cast, check_keys, required
 from simulations.populations import KINDS, Loaded, PopulationSpec, population
 from simulations.run import CLIENTS, GRADES, ON_BAD_REPLY, RUNTIMES, Options
 
-BUILTIN = "simulations.configs"
 CHOICE = {"protocol": "name", "population": "kind"}
 """The key of a table that decides which other keys it has."""
 
@@ -202,18 +200,12 @@ class Prepared:
 
 def builtin_configs() -> list[str]:
     """Return the names of the configurations that come with fedhist."""
-    return sorted(
-        f.name.removesuffix(".toml")
-        for f in resources.files(BUILTIN).iterdir()
-        if f.name.endswith(".toml")
-    )
+    return builtin_names()
 
 
 def config_text(name: str) -> str:
     """Return the file of a built-in configuration; ValueError if there is none of that name."""
-    if name not in builtin_configs():
-        raise ValueError(f"unknown configuration {name!r}{nearest(name, builtin_configs())}")
-    return resources.files(BUILTIN).joinpath(f"{name}.toml").read_text(encoding="utf-8")
+    return settings_text(name, "configuration")[0]
 
 
 def load_config(source: str | Path, overrides: Iterable[str] = ()) -> Config:
@@ -231,13 +223,7 @@ def load_config(source: str | Path, overrides: Iterable[str] = ()) -> Config:
     ValueError
         For a missing file, malformed TOML, unknown tables and keys.
     """
-    path = Path(source)
-    if path.suffix == ".toml":
-        if not path.is_file():
-            raise ValueError(f"no such configuration file: {path}")
-        text, name = path.read_text(encoding="utf-8"), path.stem
-    else:
-        text, name = config_text(str(source)), str(source)
+    text, name = settings_text(source, "configuration")
     tables = parse_tables(text, source, overrides)
     return config_of(tables, source, name)
 

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -33,10 +32,11 @@ from fedhist.privacy import Adjacency, check_budget
 from fedhist.protocol import Protocol
 from fedhist.registry import load_builtin, load_plugin, protocol_class, protocols
 from simulations.adversaries import as_tables, read_adversaries
+from simulations.builtin import builtin_names, settings_text
 from simulations.config import RunTable, config_of, parse_tables, population_spec
 from simulations.studies.grid import NOT_HERE, with_values
 
-BUILTIN, FOLDER = "simulations.configs", "comparisons"
+FOLDER = "comparisons"
 KEYS = (
     *("target", "protocols", "without", "epsilon", "delta", "adjacency", "seeds", "loss"),
     "fractions",
@@ -140,30 +140,12 @@ class Comparison:
 
 def builtin_comparisons() -> list[str]:
     """Return the names of the comparisons that come with fedhist."""
-    folder = resources.files(BUILTIN).joinpath(FOLDER)
-    return sorted(
-        f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml")
-    )
+    return builtin_names(FOLDER)
 
 
 def comparison_text(source: str | Path) -> tuple[str, str]:
-    """Return the text and the name of a comparison file, or of a built-in comparison.
-
-    Raises
-    ------
-    ValueError
-        If there is none.
-    """
-    path = Path(source)
-    if path.suffix == ".toml":
-        if not path.is_file():
-            raise ValueError(f"no such comparison file: {path}")
-        return path.read_text(encoding="utf-8"), path.stem
-    name = str(source)
-    if name not in builtin_comparisons():
-        raise ValueError(f"unknown comparison {name!r}{nearest(name, builtin_comparisons())}")
-    file = resources.files(BUILTIN).joinpath(FOLDER, f"{name}.toml")
-    return file.read_text(encoding="utf-8"), name
+    """Return text and name of a comparison file, or of a built-in comparison; else ValueError."""
+    return settings_text(source, "comparison", FOLDER)
 
 
 def load_comparison(source: str | Path, overrides: Iterable[str] = ()) -> Comparison:

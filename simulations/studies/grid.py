@@ -19,19 +19,18 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
-from importlib import resources
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from fedhist.errors import nearest
 from fedhist.registry import load_builtin, load_plugin, parameters, protocol_class
 from simulations.adversaries import Adversary, override_adversary
+from simulations.builtin import builtin_names, settings_text
 from simulations.config import RunTable, config_of, parse_tables, population_spec
 from simulations.populations import KINDS
 from simulations.studies.cells import NOT_OF_A_CELL, Cell
 from simulations.studies.plain import canonical
 
-BUILTIN = "simulations.configs"
 FOLDER = "sweeps"
 TABLES = ("protocol", "population", "run", "adversary")
 OWN = ("seeds", "protocols", "zip")
@@ -65,30 +64,12 @@ class Sweep:
 
 def builtin_sweeps() -> list[str]:
     """Return the names of the sweeps that come with fedhist."""
-    folder = resources.files(BUILTIN).joinpath(FOLDER)
-    return sorted(
-        f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml")
-    )
+    return builtin_names(FOLDER)
 
 
 def sweep_text(source: str | Path) -> tuple[str, str]:
-    """Return the text and the name of a sweep file, or of a built-in sweep.
-
-    Raises
-    ------
-    ValueError
-        If there is none.
-    """
-    path = Path(source)
-    if path.suffix == ".toml":
-        if not path.is_file():
-            raise ValueError(f"no such sweep file: {path}")
-        return path.read_text(encoding="utf-8"), path.stem
-    name = str(source)
-    if name not in builtin_sweeps():
-        raise ValueError(f"unknown sweep {name!r}{nearest(name, builtin_sweeps())}")
-    file = resources.files(BUILTIN).joinpath(FOLDER, f"{name}.toml")
-    return file.read_text(encoding="utf-8"), name
+    """Return the text and the name of a sweep file, or of a built-in sweep; else ValueError."""
+    return settings_text(source, "sweep", FOLDER)
 
 
 def load_sweep(source: str | Path, overrides: Iterable[str] = ()) -> Sweep:
