@@ -133,6 +133,7 @@ def walk(oracle: Oracle, target: float, low: float, high: float, *, whole: bool)
         try:
             out.append(oracle(x))
         except TooLarge:
+            out += _up_to(oracle, target, out, x, whole=whole)
             break
         falls = len(out) > 1 and out[-1].error < out[-2].error
         streak = streak + 1 if falls and out[-1].error <= target else 0
@@ -142,6 +143,28 @@ def walk(oracle: Oracle, target: float, low: float, high: float, *, whole: bool)
             break
         step = FINE if not oracle.read else COARSE if oracle.template.unknown == "n_users" else 2.0
         x = min(high, max(x + 1, math.ceil(x * step)) if whole else x * step)
+    return out
+
+
+def _up_to(
+    oracle: Oracle, target: float, seen: list[Point], limit: float, *, whole: bool
+) -> list[Point]:
+    """Look between the last value and one that is too large, up to where the target is met."""
+    out: list[Point] = []
+    x = seen[-1].x if seen else limit
+    while seen and limit > 1.05 * x:
+        middle = math.sqrt(x * limit)
+        middle = math.floor(middle) if whole else middle
+        if middle <= x:
+            break
+        try:
+            out.append(oracle(middle))
+        except TooLarge:
+            limit = middle
+            continue
+        x = middle
+        if out[-1].error <= target:
+            break
     return out
 
 
