@@ -90,6 +90,12 @@ def protocols() -> Mapping[str, type[Protocol]]:
     return MappingProxyType(_protocols)
 
 
+def own_protocols() -> Mapping[str, type[Protocol]]:
+    """Return the protocols of this package by name: none of plugins and other packages."""
+    ours = {n: c for n, c in sorted(_protocols.items()) if c.__module__.startswith("fedhist.")}
+    return MappingProxyType(ours)
+
+
 def queries() -> Mapping[str, type[Query]]:
     """All registered queries by wire name."""
     return MappingProxyType(_queries)

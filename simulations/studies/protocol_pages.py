@@ -12,7 +12,7 @@ from typing import Any
 from fedhist.privacy import Trust
 from fedhist.protocol import Protocol
 from fedhist.query import Query
-from fedhist.registry import load_builtin, protocols
+from fedhist.registry import load_builtin, own_protocols
 from simulations.config import builtin_configs, load_config
 from simulations.run import Options, execute
 from simulations.studies.measures import bytes_per_user
@@ -113,7 +113,7 @@ def write_pages(folder: Path) -> list[Path]:
 
 def pages() -> Iterator[tuple[str, str]]:
     """Return name and text of every page; "README.md" lists the others."""
-    ours = {n: c for n, c in sorted(protocols().items()) if c.__module__.startswith("fedhist.")}
+    ours = own_protocols()
     lines = ["# Protocols", "", "Written by `make docs` from the code.", ""]
     lines += ["| Protocol | Estimates | Trust | What it does |", "|---|---|---|---|"]
     for name, cls in ours.items():

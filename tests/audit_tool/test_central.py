@@ -14,7 +14,7 @@ from fedhist.keys import Keys
 from fedhist.privacy import Adjacency, Guarantee, Trust
 from fedhist.protocol import Estimate, Protocol, Script
 from fedhist.query import Bounds, Query, Report, Summary
-from fedhist.registry import load_builtin, protocol_class, protocols
+from fedhist.registry import load_builtin, own_protocols, protocol_class
 from fedhist.session import Session
 from fedhist.streams import Streams
 from fedhist.users import Users
@@ -29,7 +29,7 @@ from tests.audit_tool.mechanisms import Rounds
 
 load_builtin()
 CENTRAL = [
-    n for n in sorted(protocols()) if protocol_class(n).example().guarantee.trust is Trust.CENTRAL
+    n for n in own_protocols() if protocol_class(n).example().guarantee.trust is Trust.CENTRAL
 ]
 SOME = Settings(effort=0.06)
 D = 6

@@ -19,7 +19,7 @@ from fedhist.finite import (
     unary_law,
 )
 from fedhist.privacy import Trust
-from fedhist.registry import load_builtin, protocols
+from fedhist.registry import load_builtin, own_protocols, protocols
 from fedhist.sphere_channel import SphereChannel
 from fedhist.vote_channels import HadamardChannel, OptimalUnaryChannel
 from simulations.audit.exact import audit_exact, epsilon_at, exceeds, judge_channel
@@ -27,7 +27,7 @@ from simulations.audit.transcript import asked_of
 from tests.audit_tool.mechanisms import Warner
 
 load_builtin()
-LOCAL = [n for n, c in sorted(protocols().items()) if c.example().guarantee.trust is Trust.LOCAL]
+LOCAL = [n for n, c in own_protocols().items() if c.example().guarantee.trust is Trust.LOCAL]
 
 
 def brute_force(weights: list[list[int]], epsilon: float) -> tuple[Fraction, float]:

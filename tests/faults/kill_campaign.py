@@ -35,7 +35,7 @@ from fedhist.curator import NoiseSource
 from fedhist.journal import Journal
 from fedhist.protocol import Estimate, Protocol
 from fedhist.query import Query, Summary
-from fedhist.registry import load_builtin, protocol_class, protocols
+from fedhist.registry import load_builtin, own_protocols, protocol_class
 from fedhist.session import Session
 from fedhist.users import Users
 from simulations.inline import InlinePopulation
@@ -366,7 +366,7 @@ def same(a: Estimate, b: Estimate) -> bool:
 
 def cases(names: list[str] | None = None) -> list[Case]:
     load_builtin()
-    return [Case(name, grade) for name in names or sorted(protocols()) for grade in GRADES]
+    return [Case(name, grade) for name in names or own_protocols() for grade in GRADES]
 
 
 def scout(case: Case, folder: Path) -> tuple[int, float]:

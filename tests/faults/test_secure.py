@@ -16,7 +16,7 @@ from scipy import stats
 
 from clients import node
 from fedhist.privacy import Trust
-from fedhist.registry import load_builtin, protocol_class, protocols
+from fedhist.registry import load_builtin, own_protocols, protocol_class
 from fedhist.streams import SeededStreams, Streams, SystemStreams
 from fedhist.users import Users
 from server import noise
@@ -92,10 +92,10 @@ def population(name: str) -> Users:
 @pytest.fixture(scope="module")
 def users() -> dict[str, Users]:
     """Made before anything is forbidden: examples are drawn with seeds."""
-    return {name: population(name) for name in protocols()}
+    return {name: population(name) for name in own_protocols()}
 
 
-NAMES = sorted(protocols())
+NAMES = list(own_protocols())
 EXAMPLES = {name: Case(name, "secure").protocol for name in NAMES}
 
 

@@ -14,7 +14,7 @@ from fedhist.codec import query_digest
 from fedhist.privacy import Trust
 from fedhist.protocol import Protocol
 from fedhist.query import Query
-from fedhist.registry import load_builtin, protocol_class, protocols
+from fedhist.registry import load_builtin, own_protocols, protocol_class
 from fedhist.streams import SeededStreams
 from fedhist.users import Users
 from fedhist.wire import answer_bytes, encode_answer
@@ -30,9 +30,7 @@ load_builtin()
 
 def of_trust(trust: Trust) -> list[str]:
     return [
-        name
-        for name in sorted(protocols())
-        if protocol_class(name).example().guarantee.trust is trust
+        name for name in own_protocols() if protocol_class(name).example().guarantee.trust is trust
     ]
 
 
