@@ -26,7 +26,7 @@ check: $(TESTED)
 	$(BIN)/lint-imports
 
 pytest: $(TESTED)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
 test-slow: $(TESTED)
 	$(BIN)/python -m pytest -m slow

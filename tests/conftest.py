@@ -34,25 +34,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("protocol_name", sorted(protocols()))
 
 
-STARTS_PROCESSES = ("ray", "flwr", "deploy", "readme", "browser")
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each file to one worker, and all that start processes of their own to a single one.
-
-    These come first: they take the longest, and two of them at once would wait for each other.
-    """
-
-    def starts(item: pytest.Item) -> bool:
-        return any(item.get_closest_marker(m) for m in STARTS_PROCESSES)
-
-    for item in items:
-        group = "processes" if starts(item) else item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(group))
-    items.sort(key=lambda item: not starts(item))
-
-
 @pytest.fixture(scope="session")
 def throwaway() -> ModuleType:
     """The module of the throw-away protocols."""
