@@ -25,47 +25,27 @@ BATCH = 4096
 """Users whose votes exist at a time in the fused loop: they stay in the cache."""
 
 
-def vote_sums(
-    positions: Integers,
-    n_bits: int,
-    channel: UnaryChannel,
-    fold: Integers,
-    n_folds: int,
-    rng: Streams,
-) -> Integers:
-    """Draw unary votes and count them by fold and bit.
+def add_votes(
+    tally: BitTally, positions: Integers, channel: UnaryChannel, fold: Integers, rng: Streams
+) -> None:
+    """Draw unary votes and add them to a tally, by fold and bit.
+
+    Many batches share one tally: reading it costs as much as (n_folds, n_bits) numbers do.
 
     Parameters
     ----------
+    tally : BitTally
     positions : (n,) or (n, k) int64
         As for :func:`clients.randomizers.unary_votes`.
-    n_bits : int
     channel : UnaryChannel
     fold : (n,) int64
         In [0, n_folds), in any order.
-    n_folds : int
     rng : Streams
-
-    Returns
-    -------
-    (n_folds, n_bits) int64
 
     Raises
     ------
     ValueError
         If a fold is out of range, or there is not one row of positions and one fold per stream.
-    """
-    tally = BitTally(n_bits, n_folds)
-    add_votes(tally, positions, channel, fold, rng)
-    return tally.totals()
-
-
-def add_votes(
-    tally: BitTally, positions: Integers, channel: UnaryChannel, fold: Integers, rng: Streams
-) -> None:
-    """Draw unary votes and add them to a tally; see :func:`vote_sums`.
-
-    Many batches share one tally: reading it costs as much as (n_folds, n_bits) numbers do.
     """
     n = rng.n_users
     if len(positions) != n:

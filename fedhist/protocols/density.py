@@ -15,24 +15,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 
 from clients.functionals import Fourier
 from fedhist.errors import PopulationError
 from fedhist.keys import Keys, user_ids
-from fedhist.privacy import Adjacency, Guarantee, Trust
-from fedhist.protocol import ErrorBound, Estimate, Protocol, Script
+from fedhist.protocol import ErrorBound, Estimate, Script
+from fedhist.protocols.fold_protocol import FoldProtocol
 from fedhist.protocols.localize_refine import (
     FoldEstimates,
-    channel_kind,
-    check_local_mean,
-    localize_and_refine,
-    too_few,
 )
 from fedhist.protocols.mean import one_dimension
-from fedhist.protocols.sample_sizes import resolve_sizes
 from fedhist.query import Array
 from fedhist.registry import register_protocol
 from fedhist.users import Users
@@ -59,7 +54,7 @@ MOST_GRID = 1 << 20
 
 @register_protocol
 @dataclass(frozen=True)
-class Density(Protocol):
+class Density(FoldProtocol):
     """Smooth density of the samples that all users draw from, on [0, 1].
 
     The value is the density on ``grid`` equal cells, non-negative and with mean 1;
@@ -135,15 +130,7 @@ class Density(Protocol):
     salt: int = 1
 
     def __post_init__(self) -> None:
-        check_local_mean(
-            epsilon=self.epsilon,
-            n_users=self.n_users,
-            samples_per_user=self.samples_per_user,
-            kind=self.kind,
-            mode=self.mode,
-            salt=self.salt,
-            mean_scale=self.mean_scale,
-        )
+        self.check_fields(self.mean_scale)
         for name in ("smoothness", "radius"):
             value = getattr(self, name)
             if not 0 < value < math.inf:
@@ -181,19 +168,9 @@ class Density(Protocol):
         return self.mean_scale or coefficient_scale(self.samples_per_user)
 
     @property
-    def channel_kind(self) -> str:
-        """The scalar channel in use; without noise the one that is then exact."""
-        return channel_kind(self.kind, self.epsilon, self.mode)
-
-    @property
     def max_rounds(self) -> int:
         """Two; one where a vote would not help; none for the uniform density."""
-        return 0 if self.terms == 1 else 1 if self.plan.n_bins == 1 else 2
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """The same budget for voters and reporters: each user answers once."""
-        return Guarantee(self.epsilon, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER)
+        return 0 if self.terms == 1 else super().max_rounds
 
     def rounds(self, server: Curator) -> Script:
         """Estimate the coefficients fold by fold, then make a density of their series."""
@@ -206,18 +183,8 @@ class Density(Protocol):
                 warnings=("one term is the uniform density: nobody was asked, nothing was spent",),
             )
         if not plan.feasible:
-            return Estimate.refused(
-                too_few(self.n_users, k, self.scale, 1.0, self.epsilon, self.channel_kind)
-            )
-        found = yield from localize_and_refine(
-            Fourier(k),
-            plan,
-            epsilon=self.epsilon,
-            kind=self.channel_kind,
-            salt=self.salt,
-            n_users=self.n_users,
-            mode=self.mode,
-        )
+            return Estimate.refused(self.too_few(k, 1.0))
+        found = yield from self.ask(Fourier(k), plan)
         if isinstance(found, Estimate):
             return found
         public = {"level": float(self.terms), "predicted_ise": 2 * k * plan.risk + tail}
@@ -298,13 +265,6 @@ class Density(Protocol):
         sample = np.interp((np.arange(64) + 0.5) / 64, below, x)
         ids = user_ids(Keys.range(800))
         return Users.from_samples(ids, np.arange(801) * 64, np.tile(sample, 800))
-
-    @classmethod
-    def resolve(
-        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
-    ) -> tuple[dict[str, Any], list[str]]:
-        """Take n_users from the population, and samples_per_user too where that is asked for."""
-        return resolve_sizes(parameters, users)
 
 
 def density_of(estimate: Estimate) -> GridDensity:

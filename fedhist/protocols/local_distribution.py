@@ -27,15 +27,11 @@ from scipy.special import erf
 from clients.functionals import HadamardRows
 from fedhist.hadamard import fwht, next_power_of_two
 from fedhist.keys import Keys, user_ids
-from fedhist.privacy import Adjacency, Guarantee, Trust
-from fedhist.protocol import ErrorBound, Estimate, Protocol, Script
+from fedhist.protocol import ErrorBound, Estimate, Script
 from fedhist.protocols.bounded_histogram import resolve_domain
+from fedhist.protocols.fold_protocol import FoldProtocol
 from fedhist.protocols.localize_refine import (
     FoldEstimates,
-    channel_kind,
-    check_local_mean,
-    localize_and_refine,
-    too_few,
 )
 from fedhist.protocols.sample_sizes import resolve_sizes
 from fedhist.query import Array
@@ -54,7 +50,7 @@ MOST_SYMBOLS = 1 << 16
 
 @register_protocol
 @dataclass(frozen=True)
-class LocalDistribution(Protocol):
+class LocalDistribution(FoldProtocol):
     """The distribution over k public symbols, under local differential privacy.
 
     Parameters
@@ -115,15 +111,7 @@ class LocalDistribution(Protocol):
     salt: int = 1
 
     def __post_init__(self) -> None:
-        check_local_mean(
-            epsilon=self.epsilon,
-            n_users=self.n_users,
-            samples_per_user=self.samples_per_user,
-            kind=self.kind,
-            mode="default",
-            salt=self.salt,
-            mean_scale=self.mean_scale,
-        )
+        self.check_fields(self.mean_scale)
         if not 1 <= len(self.domain) <= MOST_SYMBOLS:
             raise ValueError(f"the domain must have 1 to {MOST_SYMBOLS} symbols, got {self.domain}")
         _ = self.plan
@@ -145,38 +133,17 @@ class LocalDistribution(Protocol):
         return self.mean_scale or 1 / math.sqrt(self.samples_per_user)
 
     @property
-    def channel_kind(self) -> str:
-        """The scalar channel in use; without noise the one that is then exact."""
-        return channel_kind(self.kind, self.epsilon)
-
-    @property
     def max_rounds(self) -> int:
         """Two; one where a vote would not help; none for one symbol."""
-        return 0 if self.n_folds == 0 else 1 if self.plan.n_bins == 1 else 2
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """The same budget for voters and reporters: each user answers once."""
-        return Guarantee(self.epsilon, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER)
+        return 0 if self.n_folds == 0 else super().max_rounds
 
     def rounds(self, server: Curator) -> Script:
         """Estimate the Hadamard rows fold by fold, and transform them back."""
         if self.n_folds == 0:
             return Estimate.ok([1.0], stderr=np.zeros(1), keys=self.domain)
         if not self.plan.feasible:
-            return Estimate.refused(
-                too_few(
-                    self.n_users, self.n_folds, self.scale, 1.0, self.epsilon, self.channel_kind
-                )
-            )
-        found = yield from localize_and_refine(
-            HadamardRows(self.domain),
-            self.plan,
-            epsilon=self.epsilon,
-            kind=self.channel_kind,
-            salt=self.salt,
-            n_users=self.n_users,
-        )
+            return Estimate.refused(self.too_few(self.n_folds, 1.0))
+        found = yield from self.ask(HadamardRows(self.domain), self.plan)
         return found if isinstance(found, Estimate) else self._conclude(found)
 
     def _conclude(self, found: FoldEstimates) -> Estimate:

@@ -11,7 +11,6 @@ References
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -19,11 +18,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.channels import KINDS, scalar_channel
 from fedhist.cohort import Cohort
 from fedhist.folds import salt_of_folds
 from fedhist.functional import Functional
-from fedhist.privacy import check_budget
 from fedhist.protocol import Estimate
 from fedhist.protocols.fold_queries import BinVotes, ClippedMean
 from fedhist.query import Query, Summary
@@ -34,7 +31,6 @@ from server.localize import (
     best_window,
     centroid,
     keep_inside,
-    least_users,
     window_mass,
 )
 
@@ -223,52 +219,3 @@ def _doubts(plan: Plan, mass: Floats, functional: Functional) -> tuple[str, ...]
             "votes: they may be the wrong ones"
         )
     return tuple(out)
-
-
-def channel_kind(kind: str, epsilon: float, mode: Mode = "default") -> str:
-    """Return the scalar channel in use; without noise the one that is then exact."""
-    if mode == "paper" or math.isinf(epsilon):
-        return "laplace"
-    return scalar_channel(kind, epsilon).kind
-
-
-def too_few(
-    n_users: int, k: int, mean_scale: float, half_range: float, epsilon: float, kind: str
-) -> str:
-    """Say why k folds of n_users / k users are refused, and how many users would do."""
-    least = k * least_users(mean_scale, half_range, epsilon, kind)
-    folds = "" if k == 1 else f" in {k} folds"
-    return (
-        f"{n_users} users{folds} are too few at epsilon = {epsilon:g}: the midpoint of the "
-        f"range is the better estimate; at least {least} are needed"
-    )
-
-
-def check_local_mean(
-    *,
-    epsilon: float,
-    n_users: int,
-    samples_per_user: float,
-    kind: str,
-    mode: str,
-    salt: int,
-    mean_scale: float | None = None,
-) -> None:
-    """Raise ValueError, with the value, unless the fields that these protocols share are valid."""
-    check_budget(epsilon)
-    if n_users < 1:
-        raise ValueError(f"n_users must be positive, got {n_users}")
-    if not isinstance(samples_per_user, int | float):
-        raise ValueError(f"samples_per_user must be a number, got {samples_per_user!r}")
-    if not 1 <= samples_per_user < math.inf:
-        raise ValueError(f"samples_per_user must be at least 1, got {samples_per_user}")
-    if mean_scale is not None and not 0 < mean_scale < math.inf:
-        raise ValueError(f"mean_scale must be positive and finite, got {mean_scale}")
-    if kind not in KINDS:
-        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
-    if mode not in ("default", "paper"):
-        raise ValueError(f'mode must be "default" or "paper", got {mode!r}')
-    if mode == "paper" and kind not in ("auto", "laplace"):
-        raise ValueError(f'mode "paper" adds Laplace noise, got kind {kind!r}')
-    scalar_channel("laplace" if mode == "paper" else kind, epsilon)  # it has a least epsilon
-    Cohort(salt)

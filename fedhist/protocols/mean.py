@@ -13,9 +13,8 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -23,16 +22,9 @@ from clients.functionals import Coordinates
 from clients.randomizers import user_means
 from fedhist.errors import PopulationError
 from fedhist.keys import Keys, user_ids
-from fedhist.privacy import Adjacency, Guarantee, Trust
-from fedhist.protocol import ErrorBound, Estimate, Protocol, Script
+from fedhist.protocol import ErrorBound, Estimate, Script
+from fedhist.protocols.fold_protocol import FoldProtocol
 from fedhist.protocols.fold_queries import check_range
-from fedhist.protocols.localize_refine import (
-    channel_kind,
-    check_local_mean,
-    localize_and_refine,
-    too_few,
-)
-from fedhist.protocols.sample_sizes import resolve_sizes
 from fedhist.query import Array
 from fedhist.registry import register_protocol
 from fedhist.users import Samples, Users
@@ -44,7 +36,7 @@ if TYPE_CHECKING:
 
 @register_protocol
 @dataclass(frozen=True)
-class Mean(Protocol):
+class Mean(FoldProtocol):
     """Mean of samples in [low, high] that all users share, under local differential privacy.
 
     Parameters
@@ -102,15 +94,7 @@ class Mean(Protocol):
     salt: int = 1
 
     def __post_init__(self) -> None:
-        check_local_mean(
-            epsilon=self.epsilon,
-            n_users=self.n_users,
-            samples_per_user=self.samples_per_user,
-            kind=self.kind,
-            mode=self.mode,
-            salt=self.salt,
-            mean_scale=self.mean_scale,
-        )
+        self.check_fields(self.mean_scale)
         check_range(self.low, self.high)
         _ = self.plan
 
@@ -127,38 +111,13 @@ class Mean(Protocol):
         """Standard deviation of a user's mean that is planned with."""
         return self.mean_scale or (self.high - self.low) / 2 / math.sqrt(self.samples_per_user)
 
-    @property
-    def channel_kind(self) -> str:
-        """The scalar channel in use; without noise the one that is then exact."""
-        return channel_kind(self.kind, self.epsilon, self.mode)
-
-    @property
-    def max_rounds(self) -> int:
-        """Two, or one where a vote would not help."""
-        return 1 if self.plan.n_bins == 1 else 2
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """The same budget for voters and reporters: each user answers once."""
-        return Guarantee(self.epsilon, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER)
-
     def rounds(self, server: Curator) -> Script:
         """Vote, find the window, refine."""
         plan = self.plan
         if not plan.feasible:
-            half_range = (self.high - self.low) / 2
-            return Estimate.refused(
-                too_few(self.n_users, 1, self.scale, half_range, self.epsilon, self.channel_kind)
-            )
-        found = yield from localize_and_refine(
-            Coordinates(1, float(self.low), float(self.high), max_items=plan.max_items),
-            plan,
-            epsilon=self.epsilon,
-            kind=self.channel_kind,
-            salt=self.salt,
-            n_users=self.n_users,
-            mode=self.mode,
-        )
+            return Estimate.refused(self.too_few(1, (self.high - self.low) / 2))
+        whole = Coordinates(1, float(self.low), float(self.high), max_items=plan.max_items)
+        found = yield from self.ask(whole, plan)
         if isinstance(found, Estimate):
             return found
         return Estimate.ok(
@@ -199,13 +158,6 @@ class Mean(Protocol):
         values = np.where(rng.random(400 * 64) < 0.65, 1.0, -1.0)
         names = Keys.range(400)
         return Users.from_samples(user_ids(names), np.arange(401) * 64, values)
-
-    @classmethod
-    def resolve(
-        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
-    ) -> tuple[dict[str, Any], list[str]]:
-        """Take n_users from the population, and samples_per_user too where that is asked for."""
-        return resolve_sizes(parameters, users)
 
 
 def one_dimension(users: Users) -> Samples:

@@ -15,7 +15,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
@@ -23,17 +23,13 @@ from clients.functionals import Coordinates
 from fedhist.errors import PopulationError
 from fedhist.functional import Functional
 from fedhist.keys import Keys, user_ids
-from fedhist.privacy import Adjacency, Guarantee, Trust
-from fedhist.protocol import ErrorBound, Estimate, Protocol, Script
+from fedhist.protocol import ErrorBound, Estimate, Script
+from fedhist.protocols.fold_protocol import FoldProtocol
 from fedhist.protocols.fold_queries import check_range
 from fedhist.protocols.localize_refine import (
     FoldEstimates,
     Mode,
-    channel_kind,
-    check_local_mean,
-    localize_and_refine,
 )
-from fedhist.protocols.sample_sizes import resolve_sizes
 from fedhist.query import Array
 from fedhist.registry import register_protocol
 from fedhist.users import Users
@@ -44,7 +40,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class FoldMean(Protocol):
+class FoldMean(FoldProtocol):
     """What the means of vectors by folds share; see the two of them for the parameters."""
 
     target: ClassVar[str] = "mean"
@@ -61,16 +57,6 @@ class FoldMean(Protocol):
     def functional(self) -> Functional:
         """The scalar that each fold reports about."""
 
-    @property
-    @abstractmethod
-    def scale(self) -> float:
-        """Standard deviation of a user's scalar that is planned with."""
-
-    @property
-    @abstractmethod
-    def plan(self) -> Plan:
-        """Bins, shares and widths of one fold; from public numbers only."""
-
     @abstractmethod
     def conclude(self, found: FoldEstimates) -> tuple[Array, Array]:
         """Turn the folds' values into the mean and its standard errors: both (d,)."""
@@ -79,21 +65,6 @@ class FoldMean(Protocol):
     def feasible(self) -> bool:
         """Whether the estimate is expected to beat the midpoint of the range."""
         return self.plan.feasible
-
-    @property
-    def channel_kind(self) -> str:
-        """The scalar channel in use; without noise the one that is then exact."""
-        return channel_kind(self.kind, self.epsilon, self.mode)
-
-    @property
-    def max_rounds(self) -> int:
-        """Two, or one where a vote would not help."""
-        return 1 if self.plan.n_bins == 1 else 2
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """The same budget for voters and reporters: each user answers once."""
-        return Guarantee(self.epsilon, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER)
 
     def rounds(self, server: Curator) -> Script:
         """Vote, find every fold's window, refine."""
@@ -104,15 +75,7 @@ class FoldMean(Protocol):
                 f"{self.epsilon:g}: the midpoint of the range is the better estimate; at least "
                 f"{self._least_users()} are needed"
             )
-        found = yield from localize_and_refine(
-            functional,
-            self.plan,
-            epsilon=self.epsilon,
-            kind=self.channel_kind,
-            salt=self.salt,
-            n_users=self.n_users,
-            mode=self.mode,
-        )
+        found = yield from self.ask(functional, self.plan)
         if isinstance(found, Estimate):
             return found
         value, stderr = self.conclude(found)
@@ -134,13 +97,6 @@ class FoldMean(Protocol):
         """Count the users whose record the null record replaces. NOT PRIVATE."""
         return {"unusable records": users.n_unusable()}
 
-    @classmethod
-    def resolve(
-        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
-    ) -> tuple[dict[str, Any], list[str]]:
-        """Take n_users from the population, and samples_per_user too where that is asked for."""
-        return resolve_sizes(parameters, users)
-
     def _least_users(self) -> int:
         """Bisect for the least feasible number of users above the planned one."""
         no, yes = self.n_users, 2 * self.n_users
@@ -154,15 +110,7 @@ class FoldMean(Protocol):
         return yes
 
     def _check(self, mean_scale: float | None = None) -> None:
-        check_local_mean(
-            epsilon=self.epsilon,
-            n_users=self.n_users,
-            samples_per_user=self.samples_per_user,
-            kind=self.kind,
-            mode=self.mode,
-            salt=self.salt,
-            mean_scale=mean_scale,
-        )
+        self.check_fields(mean_scale)
         if self.dimension < 1:
             raise ValueError(f"dimension must be positive, got {self.dimension}")
 

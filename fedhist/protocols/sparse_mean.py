@@ -25,7 +25,7 @@ from clients.hashed_votes import vote_sets
 from fedhist.keys import Keys, user_ids
 from fedhist.protocol import ErrorBound, Estimate, Script
 from fedhist.protocols.hashed_votes import HashedVotes
-from fedhist.protocols.localize_refine import FoldEstimates, localize_and_refine
+from fedhist.protocols.localize_refine import FoldEstimates
 from fedhist.protocols.sparse_plan import VOTE_SHARE, SparsePlan
 from fedhist.query import Array, Query, Summary
 from fedhist.registry import register_protocol
@@ -158,16 +158,7 @@ class SparseMean(SparsePlan):
     ) -> Generator[Query, Summary, Estimate]:
         """Estimate the selected coordinates from the other users; the rest stays 0."""
         plan = self.plan_of(len(support))
-        found = yield from localize_and_refine(
-            self.coordinates(support, plan.max_items),
-            plan,
-            epsilon=self.epsilon,
-            kind=self.channel_kind,
-            salt=self.salt,
-            n_users=self.n_users,
-            lo=lo,
-            mode=self.mode,
-        )
+        found = yield from self.ask(self.coordinates(support, plan.max_items), plan, lo)
         if isinstance(found, Estimate):
             return found
         value, stderr = np.zeros(self.dimension), np.zeros(self.dimension)

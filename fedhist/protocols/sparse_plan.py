@@ -15,7 +15,6 @@ from fedhist.cohort import Cohort
 from fedhist.mixing import digest64
 from fedhist.privacy import check_scale
 from fedhist.protocols.hashed_votes import VOTES, HashedVotes, vote_channel
-from fedhist.protocols.localize_refine import too_few
 from fedhist.protocols.mean_linf import FoldMean
 from fedhist.sign_hashes import HASHES
 from server.localize import Plan, plan_paper, plan_univariate
@@ -179,9 +178,8 @@ class SparsePlan(FoldMean):
         if self.mode == "paper":
             return ""
         if self.procedure == "select" and not self.selects:
-            n, d, kind = self.n_users, self.dimension, self.channel_kind
-            fits = self.plan_of(d).feasible
-            return "" if fits else too_few(n, d, self.scale, self.radius, self.epsilon, kind)
+            d = self.dimension
+            return "" if self.plan_of(d).feasible else self.too_few(d, self.radius)
         if getattr(self.predicted, self.procedure) < self.sparsity * self.radius**2:
             return ""
         return (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clients.randomizers import unary_votes
-from clients.vote_kernels import BATCH, add_votes, vote_sums
+from clients.vote_kernels import BATCH, add_votes
 from fedhist.bits import BitTally, n_words
 from fedhist.channels import UnaryChannel
 from fedhist.streams import SeededStreams, Streams, SystemStreams
@@ -17,6 +17,19 @@ def slow_sums(votes: np.ndarray, n_bits: int, fold: np.ndarray, n_folds: int) ->
     total = np.zeros((n_folds, n_bits), dtype=np.int64)
     np.add.at(total, fold, bits.astype(np.int64))
     return total
+
+
+def vote_sums(
+    wanted: np.ndarray,
+    n_bits: int,
+    channel: UnaryChannel,
+    fold: np.ndarray,
+    n_folds: int,
+    rng: Streams,
+) -> np.ndarray:
+    tally = BitTally(n_bits, n_folds)
+    add_votes(tally, wanted, channel, fold, rng)
+    return tally.totals()
 
 
 def streams(n: int) -> SeededStreams:

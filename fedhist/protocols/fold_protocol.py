@@ -1,0 +1,110 @@
+"""What the protocols that localize and refine fold by fold have in common."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Generator, Mapping
+from typing import Any
+
+from fedhist.channels import KINDS, scalar_channel
+from fedhist.cohort import Cohort
+from fedhist.functional import Functional
+from fedhist.keys import Keys
+from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
+from fedhist.protocol import Estimate, Protocol
+from fedhist.protocols.localize_refine import FoldEstimates, Mode, localize_and_refine
+from fedhist.protocols.sample_sizes import resolve_sizes
+from fedhist.query import Query, Summary
+from fedhist.users import Users
+from server.localize import Plan, least_users
+
+
+class FoldProtocol(Protocol):
+    """Budget, channel, checks and script; subclasses are frozen dataclasses with these fields."""
+
+    epsilon: float
+    n_users: int
+    samples_per_user: float
+    kind: str
+    mode: Mode = "default"
+    salt: int
+
+    @property
+    @abstractmethod
+    def scale(self) -> float:
+        """Standard deviation of a user's scalar that is planned with."""
+
+    @property
+    @abstractmethod
+    def plan(self) -> Plan:
+        """Bins, shares and widths of one fold; from public numbers only."""
+
+    @property
+    def channel_kind(self) -> str:
+        """The scalar channel in use; without noise the one that is then exact."""
+        if self.mode == "paper" or math.isinf(self.epsilon):
+            return "laplace"
+        return scalar_channel(self.kind, self.epsilon).kind
+
+    @property
+    def max_rounds(self) -> int:
+        """Two, or one where a vote would not help."""
+        return 1 if self.plan.n_bins == 1 else 2
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The same budget for voters and reporters: each user answers once."""
+        return Guarantee(self.epsilon, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER)
+
+    @classmethod
+    def resolve(
+        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Take n_users from the population, and samples_per_user too where that is asked for."""
+        return resolve_sizes(parameters, users)
+
+    def ask(
+        self, functional: Functional, plan: Plan, lo: float = 0.0
+    ) -> Generator[Query, Summary, FoldEstimates | Estimate]:
+        """Localize and refine with the users whose hash is lo or more."""
+        return localize_and_refine(
+            functional,
+            plan,
+            epsilon=self.epsilon,
+            kind=self.channel_kind,
+            salt=self.salt,
+            n_users=self.n_users,
+            lo=lo,
+            mode=self.mode,
+        )
+
+    def too_few(self, k: int, half_range: float) -> str:
+        """Say why k folds of n_users / k users are refused, and how many users would do."""
+        least = k * least_users(self.scale, half_range, self.epsilon, self.channel_kind)
+        folds = "" if k == 1 else f" in {k} folds"
+        return (
+            f"{self.n_users} users{folds} are too few at epsilon = {self.epsilon:g}: the midpoint "
+            f"of the range is the better estimate; at least {least} are needed"
+        )
+
+    def check_fields(self, mean_scale: float | None = None) -> None:
+        """Raise ValueError, with the value, unless the fields that all of them have are valid."""
+        check_budget(self.epsilon)
+        T, kind = self.samples_per_user, self.kind
+        if self.n_users < 1:
+            raise ValueError(f"n_users must be positive, got {self.n_users}")
+        if not isinstance(T, int | float):
+            raise ValueError(f"samples_per_user must be a number, got {T!r}")
+        if not 1 <= T < math.inf:
+            raise ValueError(f"samples_per_user must be at least 1, got {T}")
+        if mean_scale is not None and not 0 < mean_scale < math.inf:
+            raise ValueError(f"mean_scale must be positive and finite, got {mean_scale}")
+        if kind not in KINDS:
+            raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
+        if self.mode not in ("default", "paper"):
+            raise ValueError(f'mode must be "default" or "paper", got {self.mode!r}')
+        if self.mode == "paper" and kind not in ("auto", "laplace"):
+            raise ValueError(f'mode "paper" adds Laplace noise, got kind {kind!r}')
+        scalar_channel("laplace" if self.mode == "paper" else kind, self.epsilon)  # least epsilon
+        Cohort(self.salt)
