@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from clients.vote_kernels import vote_sums
+from clients.vote_kernels import add_votes
+from fedhist.bits import BitTally
 from fedhist.channels import UnaryChannel
 from fedhist.streams import SeededStreams
 from simulations.benchmarks import local, running
@@ -30,8 +31,10 @@ def test_every_form_draws_votes_of_the_same_law() -> None:
     exact = channel.flip
     threshold = np.uint64(channel.flip_threshold)
     one = np.zeros(n, dtype=np.int64)
+    tally = BitTally(local.BINS, 1)
+    add_votes(tally, position, channel, one, rng)
     forms = [
-        (vote_sums(position, local.BINS, channel, one, 1, rng)[0], exact),
+        (tally.totals()[0], exact),
         (local.plain_votes(position, exact, np.random.default_rng(1)), exact),
         (local.fused_integers(rng.keys, position, threshold), exact),
         (local.fused_doubles(rng.keys, position, exact), exact),
