@@ -8,8 +8,10 @@ killed process left of them is removed when the journal is opened again.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
+import secrets
 from pathlib import Path
 from typing import IO, Any
 
@@ -194,6 +196,26 @@ class Journal:
         if self._folder is None:
             raise FedhistError("a journal in memory has no files")
         return self._folder / f"exact-{index}.json"
+
+
+def journal_name(folder: str | Path) -> str:
+    """Name the journal of a folder, the same after every restart; made at the first call.
+
+    A copy of the folder elsewhere has another name: two runs that go on from one journal's copies
+    draw apart, and are two releases.
+
+    Raises
+    ------
+    FedhistError
+        If another process holds the journal.
+    """
+    path = Path(folder).resolve()
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    file = path / "name"
+    with _exclusive(path / "lock"):
+        if not file.exists():
+            _write_private(file, secrets.token_hex(16).encode())
+        return hashlib.sha256(file.read_bytes() + os.fsencode(path)).hexdigest()[:32]
 
 
 def _blank(line: Line) -> Summary:

@@ -33,6 +33,7 @@ from fedhist.registry import load_plugin
 from fedhist.session import Session
 from fedhist.users import Users
 from simulations.config import Config, Prepared, load_config, prepare
+from simulations.job import reserve
 from simulations.output import evaluate, write_results
 from simulations.populations import population
 from simulations.run import Outcome, noise_source
@@ -91,9 +92,7 @@ class FlowerHost:
             _seed(prepared.config)
         seed = run.seed if run.seed >= 0 else secrets.randbits(62)
         ledger = DataLedger(run.ledger) if run.ledger else None
-        line = None
-        if ledger is not None:
-            line = ledger.reserve(prepared.config.name, prepared.protocol.guarantee)
+        line = None if ledger is None else reserve(ledger, prepared, 1)[0]
         journal = Journal(run.journal) if run.journal else None
         session = Session(
             prepared.protocol, noise_source(run.noise, seed, prepared.protocol), journal

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedhist.errors import BudgetExceeded
+from fedhist.journal import journal_name
 from simulations.config import Prepared
 from simulations.output import Evaluation, evaluate, write_results
 from simulations.run import Outcome, execute
@@ -62,10 +63,12 @@ def run_job(prepared: Prepared, progress: Progress | None = None) -> Finished:
 
 def reserve(ledger: DataLedger, prepared: Prepared, repeats: int) -> list[int]:
     """Reserve the guarantee of every repeat, or of none."""
+    journal = prepared.config.run.journal
+    run = journal_name(journal) if journal else ""
     lines: list[int] = []
     try:
         while len(lines) < repeats:
-            lines.append(ledger.reserve(prepared.config.name, prepared.protocol.guarantee))
+            lines.append(ledger.reserve(prepared.config.name, prepared.protocol.guarantee, run))
     except BudgetExceeded:
         for line in lines:
             ledger.settle(line, None)

@@ -1,13 +1,15 @@
 """Spending across runs: a ledger file that belongs to a data set.
 
 A run reserves its whole guarantee in the file before it asks anybody, and settles to what it
-spent when it ends; a run that dies keeps its reservation. Every write replaces the file at once,
-under a lock, so that two runs cannot both take the last of a budget.
+spent when it ends; a run that dies keeps its reservation, and finds it again when it goes on from
+its journal. Every write replaces the file at once, under a lock, so that two runs cannot both take
+the last of a budget.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import math
 import os
@@ -42,6 +44,8 @@ class Spending:
     rho: float
     slack: float
     state: str
+    run: str = ""
+    """Of a run with a journal: a digest of its journal's name and of its whole guarantee."""
 
     @property
     def release(self) -> Release:
@@ -107,8 +111,19 @@ class DataLedger:
         cap, lines = self.read()
         return _total(lines, cap.delta), cap.delta
 
-    def reserve(self, what: str, guarantee: Guarantee) -> int:
+    def reserve(self, what: str, guarantee: Guarantee, run: str = "") -> int:
         """Write a run's whole guarantee down before it starts; returns its line number.
+
+        Parameters
+        ----------
+        what : str
+            The configuration's name.
+        guarantee : Guarantee
+        run : str
+            :func:`fedhist.journal.journal_name` of a run with a journal. A run that goes on from
+            its journal repeats what it released, so that it has one line however often it is
+            started: the whole guarantee again, until the run settles. The journal with another
+            guarantee is another run.
 
         Raises
         ------
@@ -129,18 +144,22 @@ class DataLedger:
             cost.rho,
             cost.slack,
             "reserved",
+            hashlib.sha256(f"{run} {guarantee!r}".encode()).hexdigest()[:32] if run else "",
         )
         with self._locked():
             cap, lines = self.read()
-            after = _total([*lines, line], cap.delta)
+            runs = [s.run for s in lines]
+            number = runs.index(line.run) if run and line.run in runs else len(lines)
+            others = lines[:number] + lines[number + 1 :]
+            after = _total([*others, line], cap.delta)
             if after > cap.epsilon * SLACK:
                 raise CapExceeded(
                     f"{self.name}: this run would bring what is released to epsilon = {after:g} "
                     f"at delta = {cap.delta:g}; the cap is {cap.epsilon:g} and "
-                    f"{_total(lines, cap.delta):g} is spent"
+                    f"{_total(others, cap.delta):g} is spent"
                 )
-            self._write(cap, [*lines, line])
-            return len(lines)
+            self._write(cap, [*lines[:number], line, *lines[number + 1 :]])
+            return number
 
     def settle(self, number: int, ledger: Ledger | None) -> None:
         """Replace a reservation by what the run spent (nothing, for one that was refused)."""

@@ -15,7 +15,10 @@ from fedhist.protocols import BoundedHistogram
 @register_protocol
 @dataclass(frozen=True)
 class Ending(BoundedHistogram):
-    """A bounded histogram; ``asked`` names a file that exists once somebody was asked."""
+    """A bounded histogram; ``asked`` names a file that exists once somebody was asked.
+
+    The ending ``once`` crashes unless the file exists that ``asked`` names, and makes it.
+    """
 
     name: ClassVar[str] = "test-ending"
     ending: str = "ok"
@@ -25,9 +28,10 @@ class Ending(BoundedHistogram):
         """Refuse before the first query; fail or crash after it."""
         if self.ending == "refused":
             return Estimate.refused("60 users are too few; at least 100 are needed")
+        again = self.ending == "once" and Path(self.asked).exists()
         if self.asked:
             Path(self.asked).touch()
-        if self.ending == "ok":
+        if self.ending == "ok" or again:
             return (yield from super().rounds(server))
         yield self.query
         if self.ending == "failed":

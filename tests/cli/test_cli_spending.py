@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -80,6 +81,49 @@ def test_a_reservation_stays_after_a_crash(fedhist: Command, run: Command) -> No
     shown = fedhist("ledger", "book.json")
     assert "reserved" in shown.out
     assert "epsilon = 1 at delta = 1e-05; no cap" in shown.out
+
+
+@pytest.mark.parametrize("cap", ["1", "9"])
+def test_a_run_that_goes_on_from_its_journal_is_counted_once(
+    fedhist: Command, run: Command, cap: str
+) -> None:
+    fedhist("ledger", "book.json", "--cap-epsilon", cap)
+    options = ("--ledger", "book.json", "--set", "run.journal=journal", "--seed", "3")
+    options += ("--set", "protocol.ending=once", "--set", "protocol.asked=asked")
+    with pytest.raises(RuntimeError):
+        run(*options)
+    assert states() == ["reserved"]
+    for _ in range(2):  # the second repeats a run that is settled
+        assert run(*options).status == 0
+        assert states() == ["spent"]
+    assert run("--ledger", "whole.json", "--seed", "3").status == 0
+    assert DataLedger("book.json").total()[0] == DataLedger("whole.json").total()[0]
+
+
+def test_another_run_on_the_journal_or_on_its_copy_is_counted_apart(
+    fedhist: Command, run: Command
+) -> None:
+    fedhist("ledger", "book.json", "--cap-epsilon", "9")
+    options = ("--ledger", "book.json", "--seed", "3", "--set")
+    assert run(*options, "run.journal=one").status == 0
+    shutil.copytree("one", "two")
+    assert run(*options, "run.journal=two").status == 0
+    assert states() == ["spent", "spent"]
+    answer = run(*options, "run.journal=one", "--epsilon", "2")  # the journal refuses it, too late
+    assert answer.status != 0
+    assert "belongs to another" in answer.err
+    assert states() == ["spent", "spent", "reserved"]
+
+
+def test_a_ledger_of_before_there_were_journals_is_read(fedhist: Command, run: Command) -> None:
+    assert run("--ledger", "book.json").status == 0
+    body = json.loads(Path("book.json").read_text())
+    assert body["spendings"][0].pop("run") == ""
+    before = DataLedger("book.json").total()
+    Path("book.json").write_text(json.dumps(body))
+    assert DataLedger("book.json").total() == before
+    assert run("--ledger", "book.json").status == 0
+    assert states() == ["spent", "spent"]
 
 
 def test_a_refused_run_spends_nothing_and_a_failed_one_does(fedhist: Command, run: Command) -> None:
