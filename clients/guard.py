@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,9 @@ from fedhist.cohort import Cohort
 from fedhist.ledger import SLACK
 from fedhist.mixing import Words
 from fedhist.privacy import Trust
-from fedhist.wire import Question
+
+if TYPE_CHECKING:
+    from fedhist.wire import Question
 
 
 class Refusal(Exception):

@@ -19,47 +19,9 @@ from fedhist.lattice import LatticeChannel
 from fedhist.mixing import Words
 from fedhist.scalar_channels import into_unit
 from fedhist.streams import Streams
-from fedhist.users import Samples
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-
-
-def user_means(
-    samples: Samples, low: float, high: float, max_items: int = 0, column: int = 0
-) -> Floats:
-    """Average each user's samples, every sample clipped to [low, high] first.
-
-    Parameters
-    ----------
-    samples : Samples
-    low, high : float
-    max_items : int
-        Use only the first so many samples of a user; 0 for all.
-    column : int
-        Which coordinate of the samples.
-
-    Returns
-    -------
-    (n,) float64
-        In [low, high]; NaN for a user without samples or with a NaN among them.
-
-    Examples
-    --------
-    >>> user_means(Samples(np.array([0, 2, 2]), np.array([[1.0], [9.0]])), 0.0, 4.0)
-    array([2.5, nan])
-    """
-    starts, stops = samples.indptr[:-1], samples.indptr[1:]
-    if max_items:
-        stops = np.minimum(stops, starts + max_items)
-    # one value more, so that the end of the last user is an index too
-    x = np.zeros(len(samples.values) + 1)
-    np.clip(samples.values[:, column], low, high, out=x[:-1])
-    edges = np.stack((starts, stops), axis=1).reshape(-1)
-    totals = np.add.reduceat(x, edges)[::2] if len(edges) else np.empty(0)
-    sizes = stops - starts
-    means = np.where(sizes > 0, totals / np.maximum(sizes, 1), np.nan)
-    return np.asarray(np.clip(means, low, high))  # summation may leave the range by a rounding
 
 
 def bin_indices(x: Floats, low: float, high: float, n_bins: int) -> Integers:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from pathlib import Path
 from typing import cast
@@ -17,7 +15,7 @@ from flwr.app import ConfigRecord, RecordDict
 from clients.guard import Answered
 from fedhist.codec import array_from_json, array_to_json
 from fedhist.errors import FedhistError
-from fedhist.journal import sync_folder
+from fedhist.files import locked, write_private
 from fedhist.wire import ARRAYS, HEAD, pack_record, unpack_record
 
 GUARD = "fedhist.guard"
@@ -118,17 +116,13 @@ class FolderStore(Store):
         self._log = self._folder / "answered.jsonl"
         owner = self._folder / "node"
         if not owner.exists():
-            _write(owner, f"{node}\n", os.O_TRUNC)
+            write_private(owner, f"{node}\n".encode())
         elif owner.read_text() != f"{node}\n":
             raise FedhistError(f"the guard's folder belongs to node {owner.read_text().strip()}")
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[object]:
         """Hold the folder against other processes of this node."""
-        fd = os.open(self._folder / "lock", os.O_WRONLY | os.O_CREAT, 0o600)
-        with os.fdopen(fd, "w") as f:
-            fcntl.flock(f, fcntl.LOCK_EX)
-            yield
+        return locked(self._folder / "lock")
 
     def answered(self) -> tuple[Answered, ...]:
         """All queries answered so far, in order; a torn last line was never answered."""
@@ -142,14 +136,11 @@ class FolderStore(Store):
         if reply is not None:
             head, arrays = unpack_record(reply)
             body = {"head": head, "arrays": {k: array_to_json(v) for k, v in arrays.items()}}
-            target = self._reply_file(entry.digest)
-            part = target.with_suffix(".part")
-            _write(part, json.dumps(body), os.O_TRUNC)
-            os.replace(part, target)
+            write_private(self._reply_file(entry.digest), json.dumps(body).encode())
         if self._log.exists():
             raw = self._log.read_bytes()
             os.truncate(self._log, raw.rfind(b"\n") + 1)  # a torn line was never answered
-        _write(self._log, entry.to_json() + "\n", os.O_APPEND)
+        write_private(self._log, f"{entry.to_json()}\n".encode(), append=True)
 
     def reply(self, digest: str) -> RecordDict | None:
         """Return the stored answer to a query, if there is one."""
@@ -161,12 +152,3 @@ class FolderStore(Store):
 
     def _reply_file(self, digest: str) -> Path:
         return self._folder / f"reply-{digest}.json"
-
-
-def _write(path: Path, text: str, mode: int) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | mode, 0o600)
-    with os.fdopen(fd, "w") as f:
-        f.write(text)
-        f.flush()
-        os.fsync(f.fileno())
-    sync_folder(path.parent)

@@ -1,18 +1,80 @@
 """A user's record as one row: the mean of its samples, or the shares of its items.
 
-A record that cannot be used (no samples, NaN or infinite values, no known item) becomes the null
-record, the zero vector. It is never dropped: the number of users is public and stays what it is.
+What a user sends of a record that cannot be used (no samples, NaN or infinite values, no known
+item) is the null record, the zero vector. It is never dropped: the number of users is public and
+stays what it is. A row of NaN marks such a record where nothing is sent.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from clients.kernels import Lookup
 from fedhist.users import Items, Samples
 
 Floats = NDArray[np.float64]
+
+
+def user_points(samples: Samples) -> Floats:
+    """Average each user's samples, coordinate by coordinate, without clipping.
+
+    Returns
+    -------
+    (n, d) float64
+        A row of NaN for a user without samples, or whose mean is not finite.
+
+    Examples
+    --------
+    >>> user_points(Samples(np.array([0, 2, 2]), np.array([[1.0, 0.0], [3.0, 1.0]])))
+    array([[2. , 0.5],
+           [nan, nan]])
+    """
+    points: Floats = _means(samples.indptr, samples.values)
+    points[~np.isfinite(points).all(axis=1)] = np.nan
+    return points
+
+
+def coordinate_points(samples: Samples, low: float, high: float) -> Floats:
+    """Average each user's samples where every coordinate is reported about by itself.
+
+    A NaN spoils its own coordinate only, and an infinity stands for the end of the range
+    [low, high] that it is clipped to. What is finite is not clipped.
+
+    Returns
+    -------
+    (n, d) float64
+        NaN in the coordinates that a user has no usable samples of.
+
+    Examples
+    --------
+    >>> x = np.array([[np.inf, 7.0], [0.0, np.nan]])
+    >>> coordinate_points(Samples(np.array([0, 2]), x), -1.0, 1.0)
+    array([[0.5, nan]])
+    """
+
+    def finite(x: Floats) -> Floats:
+        return np.where(np.isinf(x), np.clip(x, low, high), x)
+
+    return finite(_means(samples.indptr, finite(samples.values)))
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _means(indptr: Any, values: Any) -> Floats:
+    """Average each user's rows, in their order; NaN without any. Overflow gives infinities."""
+    n, d = len(indptr) - 1, values.shape[1]
+    out = np.zeros((n, d))
+    for user in range(n):
+        size = indptr[user + 1] - indptr[user]
+        for row in range(indptr[user], indptr[user + 1]):
+            for j in range(d):
+                out[user, j] += values[row, j]
+        for j in range(d):
+            out[user, j] = out[user, j] / size if size else np.nan
+    return out
 
 
 def mean_rows(samples: Samples, box: float) -> Floats:
@@ -26,19 +88,7 @@ def mean_rows(samples: Samples, box: float) -> Floats:
            [0., 0.],
            [0., 0.]])
     """
-    n, d = len(samples.indptr) - 1, samples.values.shape[1]
-    if not n:
-        return np.zeros((0, d))
-    sizes = np.diff(samples.indptr)
-    # one row more, so that the end of the last user is an index too
-    x = np.concatenate([samples.values, np.zeros((1, d))])
-    edges = np.stack((samples.indptr[:-1], samples.indptr[1:]), axis=1).reshape(-1)
-    with np.errstate(all="ignore"):  # infinities and NaN are dealt with below
-        rows = np.add.reduceat(x, edges, axis=0)[::2] / np.maximum(sizes, 1)[:, None]
-        largest = np.abs(rows).max(axis=1)
-    usable = (sizes > 0) & np.isfinite(largest)
-    rows[~usable] = 0.0
-    return shorten(rows, box)
+    return shorten(np.nan_to_num(user_points(samples), copy=False, nan=0.0), box)
 
 
 def shorten(rows: Floats, box: float) -> Floats:

@@ -7,10 +7,11 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.encodings import cut_rows
+from clients.encodings import cut_rows, in_domain
+from clients.kernels import user_norms
 from fedhist.keys import Keys
 from fedhist.mixing import Words
-from fedhist.streams import Streams
+from fedhist.streams import Streams, integer_threshold
 from fedhist.users import Items
 from fedhist.vote_channels import HadamardChannel, OptimalUnaryChannel
 
@@ -37,6 +38,46 @@ def drawn_symbols(items: Items, domain: Keys, words: Words) -> Integers:
     out = np.full(len(indptr) - 1, -1, dtype=np.int64)
     out[np.diff(indptr) > 0] = item
     return out
+
+
+def padded_symbols(items: Items, domain: Keys, padding: int, words: Words) -> Integers:
+    """Draw one of ``padding`` slots of each user and say which item lies in it: (n,) int64.
+
+    A user's in-domain items fill the slots, one item each, and the rest stay empty; of more items
+    than slots a uniform subset is taken. A slot of such a subset is a uniform item, so that it is
+    enough to draw an item, and to keep it with probability min(size / padding, 1).
+
+    Parameters
+    ----------
+    items : Items
+    domain : Keys
+        Items outside are dropped first.
+    padding : int
+        L.
+    words : (n, 2) uint64
+        Two private words per user: for the item, and for whether the slot is filled. The latter's
+        probability is a multiple of 2^-64; no privacy rests on it.
+
+    Returns
+    -------
+    (n,) int64
+        Position in the domain; -1 for an empty slot. Item j of a user that has N_j of it, and N in
+        all, is drawn with probability N_j / max(N, L).
+
+    Examples
+    --------
+    >>> one = np.array([0, 2]), np.array([0, 1], np.uint32), np.array([3, 4], np.uint32)
+    >>> word = np.array([[0, (1 << 64) - 1]], dtype=np.uint64)
+    >>> items, domain = Items(Keys.of(["a", "b"]), *one), Keys.of(["b"])
+    >>> [int(padded_symbols(items, domain, L, word)[0]) for L in (4, 5)]
+    [0, -1]
+    """
+    inside = in_domain(items, domain)
+    size = np.empty(len(words), dtype=np.float64)
+    user_norms(inside.indptr, inside.item, inside.count, None, 1, size)
+    full = size >= padding
+    filled = words[:, 1] < integer_threshold(np.where(full, 0.0, size / padding))
+    return np.where(full | filled, drawn_symbols(inside, domain, words[:, 0]), -1)
 
 
 def optimal_unary(symbols: Integers, channel: OptimalUnaryChannel, rng: Streams) -> Words:

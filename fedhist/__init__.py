@@ -26,7 +26,7 @@ from fedhist.errors import (
 from fedhist.keys import Keys
 from fedhist.privacy import Adjacency, Guarantee, Release, Trust
 from fedhist.protocol import ErrorBound, Estimate, Protocol
-from fedhist.query import Bounds, Keyed, Query, Report, Summary
+from fedhist.query import Bounds, Keyed, LocalQuery, Query, Report, Summary
 from fedhist.registry import register_protocol, register_query
 from fedhist.streams import Streams
 from fedhist.users import Users
@@ -75,6 +75,7 @@ __all__ = [
     "Guarantee",
     "Keyed",
     "Keys",
+    "LocalQuery",
     "MissingReplies",
     "PopulationError",
     "Protocol",

@@ -1,4 +1,4 @@
-"""Packed bits: counting them per position and fold, and checking their tails.
+"""Packed bits: counting them per position and fold, and checking reports of them.
 
 Bit b of a row is ``row[b // 64] >> (b % 64) & 1``; the bits from ``n_bits`` on are zero.
 """
@@ -11,7 +11,9 @@ import numpy as np
 from numba import njit, uint64
 from numpy.typing import NDArray
 
+from fedhist.errors import WireError
 from fedhist.mixing import Words
+from fedhist.query import Bounds, Report, only_array
 
 LANES = 64
 
@@ -147,6 +149,16 @@ def tail_is_clear(bits: Words, n_bits: int) -> bool:
     if n_bits % LANES == 0:
         return True
     return not (bits[:, -1] >> np.uint64(n_bits % LANES)).any()
+
+
+def check_bits(report: Report, name: str, n_bits: int) -> None:
+    """Raise WireError unless the one array of a report has a packed row of n_bits bits per user."""
+    bits = only_array(report, name)
+    Bounds((report.n_users, n_words(n_bits)), "u").check(name, bits)
+    if bits.dtype != np.uint64:
+        raise WireError(f"{name!r} has dtype {bits.dtype}, expected uint64")
+    if not tail_is_clear(bits, n_bits):
+        raise WireError(f"{name!r} has bits set from {n_bits} on")
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]

@@ -37,6 +37,7 @@ __all__ = [
     "UnaryChannel",
     "best_kind",
     "flip_probability",
+    "planned_v",
     "scalar_channel",
 ]
 
@@ -106,19 +107,6 @@ class UnaryChannel:
             row[list(positions)] = 1
         return rows
 
-    def transition(self, n_bits: int) -> Floats:
-        """Exact law of the output for every allowed input (for small n_bits).
-
-        Returns
-        -------
-        (k, 2^n_bits) float64
-            Row i belongs to ``inputs(n_bits)[i]``, column z to the output with bits of z.
-        """
-        flip = self.flip_threshold / 2.0**64
-        out = (np.arange(1 << n_bits)[:, None] >> np.arange(n_bits)) & 1
-        flips = (self.inputs(n_bits)[:, None, :] != out[None, :, :]).sum(axis=2)
-        return np.asarray(flip**flips * (1.0 - flip) ** (n_bits - flips))
-
 
 CHANNELS: dict[str, type[ScalarChannel]] = {
     c.kind: c for c in (LaplaceChannel, OneBitChannel, PiecewiseChannel)
@@ -126,19 +114,30 @@ CHANNELS: dict[str, type[ScalarChannel]] = {
 KINDS = (*CHANNELS, "auto")
 
 
-def best_kind(epsilon: float) -> str:
-    """Return the scalar channel of least planning variance.
+def planned_v(channel: ScalarChannel, size: float | None = None) -> float:
+    """Variance over squared width to plan with; that at the inputs +-size where they are known.
+
+    >>> round(planned_v(OneBitChannel(1.0)), 4), round(planned_v(OneBitChannel(1.0), 1.0), 4)
+    (1.1707, 0.9207)
+    """
+    return channel.v if size is None else float(channel.variance(size)) / 4
+
+
+def best_kind(epsilon: float, size: float | None = None) -> str:
+    """Return the scalar channel of least planning variance, see :func:`planned_v`.
 
     >>> best_kind(0.5), best_kind(1.0), best_kind(math.inf)
     ('onebit', 'piecewise', 'laplace')
+    >>> best_kind(1.0, size=1.0)
+    'onebit'
     """
     able = [kind for kind, channel in CHANNELS.items() if epsilon >= channel.least_epsilon]
-    return min(able, key=lambda kind: CHANNELS[kind](epsilon).v)
+    return min(able, key=lambda kind: planned_v(CHANNELS[kind](epsilon), size))
 
 
 @lru_cache(maxsize=1024)
-def scalar_channel(kind: str, epsilon: float) -> ScalarChannel:
+def scalar_channel(kind: str, epsilon: float, size: float | None = None) -> ScalarChannel:
     """Return the scalar channel of a kind; "auto" is :func:`best_kind`."""
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
-    return CHANNELS[best_kind(epsilon) if kind == "auto" else kind](epsilon)
+    return CHANNELS[best_kind(epsilon, size) if kind == "auto" else kind](epsilon)

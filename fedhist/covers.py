@@ -21,8 +21,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhist.checks import check_scale
 from fedhist.functional import Part
-from fedhist.privacy import check_scale
 from fedhist.registry import register_part
 
 Floats = NDArray[np.float64]

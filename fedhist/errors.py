@@ -8,6 +8,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 
+MOST_NAMES = 20
+"""Existing names that an error lists."""
+
 
 class FedhistError(Exception):
     """Base of the named run-time failures."""
@@ -54,7 +57,8 @@ def nearest(name: str, existing: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     if close:
         return f"; did you mean {close[0]!r}?"
-    return f"; there are {', '.join(map(repr, names[:20]))}" if names else ""
+    more = f", and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f"; there are {', '.join(map(repr, names[:MOST_NAMES]))}{more}" if names else ""
 
 
 __all__ = [

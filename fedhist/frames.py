@@ -281,7 +281,8 @@ def _judge(table: pl.LazyFrame, tally: pl.DataFrame, skip_bad_rows: bool) -> dic
     }[fault]
     n_bad = int(bad["rows"].sum())
     more = f" ({n_bad} bad rows in all)" if n_bad > 1 else ""
-    raise PopulationError(f"row {first['row'] + 1}: {fault}{detail}{more}")
+    way_out = "; skip_bad_rows = true drops and counts such rows"
+    raise PopulationError(f"row {first['row'] + 1}: {fault}{detail}{more}{way_out}")
 
 
 def _collect(rows: pl.LazyFrame) -> pl.DataFrame:

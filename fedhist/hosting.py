@@ -18,6 +18,7 @@ from fedhist.session import Session
 from fedhist.users import Users
 
 Config = Mapping[str, Any]
+Publish = Callable[[Estimate, list[dict[str, float]]], None]
 DEFAULT_HOST = "simulations.hosting"
 
 
@@ -54,26 +55,26 @@ class ServerSetup:
         Nodes to wait for and to ask.
     publish : callable
         Receives the estimate and the rounds' statistics when the run has ended.
+    broken_off : callable
+        Called when the run breaks off without an estimate.
     fold : bool
         Whether nodes fold their users' reports before they answer.
     min_replies : int or None
         Fewest nodes that must answer; None asks for all of them.
     timeout : float
         Seconds to wait for the nodes of a round.
-    progress : callable or None
-        Called with (round, replies so far, replies expected).
     on_bad_reply : {"drop", "stop"}
         What becomes of a node's reply with some users' reports that fail their checks.
     """
 
     session: Session
     n_nodes: int
-    publish: Callable[[Estimate, list[dict[str, float]]], None]
+    publish: Publish
     fold: bool = True
     min_replies: int | None = None
     timeout: float = 3600.0
-    progress: Callable[[int, int, int], None] | None = None
     on_bad_reply: str = "drop"
+    broken_off: Callable[[], None] = lambda: None
 
 
 class Host(Protocol):

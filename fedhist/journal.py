@@ -7,10 +7,8 @@ killed process left of them is removed when the journal is opened again.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
 import secrets
 from pathlib import Path
 from typing import IO, Any
@@ -19,6 +17,7 @@ import numpy as np
 
 from fedhist.codec import array_from_json, array_to_json, summary_arrays, summary_of_arrays
 from fedhist.errors import FedhistError
+from fedhist.files import locked, sync_folder, write_private
 from fedhist.query import Array, Summary
 
 Line = dict[str, Any]
@@ -93,7 +92,7 @@ class Journal:
     def append(self, line: Line) -> None:
         """Write one line and force it to disk."""
         if self._folder is not None:
-            _write_private(
+            write_private(
                 self._folder / "journal.jsonl",
                 json.dumps(line, separators=(",", ":")).encode() + b"\n",
                 append=True,
@@ -147,7 +146,7 @@ class Journal:
         arrays = summary_arrays(summary)
         if self._folder is not None:
             body = {"n_users": summary.n_users, "arrays": _encoded(arrays)}
-            _write_private(self._exact_file(index), json.dumps(body).encode())
+            write_private(self._exact_file(index), json.dumps(body).encode())
         else:
             self._exact[index] = summary
         shapes = {
@@ -201,21 +200,24 @@ class Journal:
 def journal_name(folder: str | Path) -> str:
     """Name the journal of a folder, the same after every restart; made at the first call.
 
-    A copy of the folder elsewhere has another name: two runs that go on from one journal's copies
-    draw apart, and are two releases.
+    The name is a line of the journal: who empties it begins another run. A copy of the folder
+    elsewhere has another name: two runs that go on from one journal's copies draw apart, and are
+    two releases.
 
     Raises
     ------
     FedhistError
-        If another process holds the journal.
+        If it is no journal, or another process holds it.
     """
-    path = Path(folder).resolve()
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    file = path / "name"
-    with _exclusive(path / "lock"):
-        if not file.exists():
-            _write_private(file, secrets.token_hex(16).encode())
-        return hashlib.sha256(file.read_bytes() + os.fsencode(path)).hexdigest()[:32]
+    journal = Journal(folder)
+    try:
+        line = journal.find("name", 0)
+        if line is None:
+            line = {"kind": "name", "index": 0, "name": secrets.token_hex(16)}
+            journal.append(line)
+    finally:
+        journal.close()
+    return hashlib.sha256(f"{line['name']} {Path(folder).resolve()}".encode()).hexdigest()[:32]
 
 
 def _blank(line: Line) -> Summary:
@@ -234,38 +236,7 @@ def _encoded(arrays: dict[str, Array]) -> dict[str, Any]:
 
 def _exclusive(path: Path) -> IO[str]:
     """Lock a file for as long as the returned object lives (or its process)."""
-    held = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w")
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return locked(path, wait=False)
     except OSError:
-        held.close()
         raise FedhistError(f"the journal in {path.parent} is in use by another run") from None
-    return held
-
-
-def _write_private(path: Path, data: bytes, *, append: bool = False) -> None:
-    """Write with mode 0600 and fsync; whole files appear at once or not at all."""
-    target = path if append else path.with_suffix(path.suffix + ".part")
-    flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if append else os.O_TRUNC)
-    fd = os.open(target, flags, 0o600)
-    try:
-        with os.fdopen(fd, "wb") as f:
-            f.write(data)
-            f.flush()
-            os.fsync(f.fileno())
-    except BaseException:
-        if not append:
-            target.unlink(missing_ok=True)
-        raise
-    if not append:
-        os.replace(target, path)
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Force a folder's entries to disk, so that a power cut loses no new file."""
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

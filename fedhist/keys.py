@@ -144,12 +144,6 @@ class Keys(Sequence[str]):
         raw = [s.encode() for s in self._strings]
         return np.array(sorted(range(len(raw)), key=raw.__getitem__), dtype=np.int64)
 
-    def hash64(self, key: int) -> Words:
-        """Hash every string to 64 bits under a public key; returns (len(self),) uint64."""
-        out = np.empty(len(self), dtype=np.uint64)
-        hash_bytes_kernel(self.offsets, self.data, np.uint64(key), out)
-        return out
-
 
 def user_ids(names: Keys) -> Words:
     """Hash distinct user names to public 64-bit user ids; see :func:`user_ids_of_bytes`."""

@@ -54,19 +54,6 @@ def check_budget(epsilon: float, delta: float = 0.0) -> None:
         raise ValueError(f"delta must lie in [0, 1), got {delta}")
 
 
-MOST_SCALE = 2.0**400
-
-
-def check_scale(name: str, x: float, most: float = MOST_SCALE) -> None:
-    """Raise ValueError unless squares of a length, and of its parts, are normal doubles.
-
-    Beyond, a clip would not clip and a distance would read as 0.
-    """
-    if not 1 / most <= x <= most:
-        power = round(math.log2(most))
-        raise ValueError(f"{name} must be positive and lie in [2^-{power}, 2^{power}], got {x}")
-
-
 @dataclass(frozen=True)
 class Guarantee:
     """(epsilon, delta) differential privacy of a user's whole record, or of one item of it.

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from fedhist.curator import Curator
     from fedhist.ledger import Ledger
 
+Mode = Literal["default", "paper"]
+"""Whether a protocol runs as it is proven here, or as its paper prints it."""
+
 Status = Literal["ok", "refused", "failed"]
 Script = Generator[Query, Summary, "Estimate"]
 EXIT_CODES: Mapping[Status, int] = {"ok": 0, "refused": 3, "failed": 4}
@@ -112,7 +115,7 @@ class ErrorBound:
     Attributes
     ----------
     loss : str
-        Which loss: "l1", "relative l1", "mse", ...
+        Which loss: "l1", "squared l2", ...; see :mod:`fedhist.losses`.
     expected : float
         Predicted expected loss, in the estimate's units.
     exact : bool

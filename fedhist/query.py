@@ -19,7 +19,7 @@ from fedhist.cohort import Cohort
 from fedhist.errors import FedhistError, WireError
 from fedhist.keys import Keys
 from fedhist.mixing import Words
-from fedhist.privacy import EXACT, Release, Trust
+from fedhist.privacy import EXACT, Release, Trust, pure
 from fedhist.streams import SeededStreams, Streams
 from fedhist.users import Users
 
@@ -343,3 +343,25 @@ class Query(ABC):
             outside = ids[~self.cohort.contains(ids)]
             if len(outside):
                 raise WireError(f"user {int(outside[0])} answered, but is not in {self.cohort}")
+
+
+class LocalQuery(Query):
+    """A query whose answer is itself a randomizer of a user's whole record.
+
+    Subclasses have the field ``epsilon``: what an answer costs its user.
+    """
+
+    trust: ClassVar[Trust] = Trust.LOCAL
+    epsilon: float
+
+    @property
+    def release(self) -> Release:
+        """What an answer costs one user: ``epsilon``, with delta = 0."""
+        return pure(self.epsilon)
+
+
+def only_array(report: Report, name: str) -> Array:
+    """Return the one array of a report; WireError if there is another or none."""
+    if report.arrays.keys() != {name} or report.ragged:
+        raise WireError(f"a report of {name!r} is expected, got {sorted(report.arrays)}")
+    return report.arrays[name]

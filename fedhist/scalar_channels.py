@@ -170,21 +170,6 @@ class ScalarChannel(ABC):
 
     # -- sums of reports
 
-    def sum_law(self, u: Floats, rng: np.random.Generator) -> int | float:
-        """Draw the sum of one report per user, with its exact law.
-
-        Parameters
-        ----------
-        u : (n,) float64
-        rng : numpy.random.Generator
-
-        Returns
-        -------
-        int, or float without noise
-        """
-        total = self.sum_law_by(u, np.zeros(len(u), dtype=np.int64), 1, rng)[0]
-        return float(total) if self.sum_dtype.kind == "f" else int(total)
-
     @abstractmethod
     def sum_law_by(
         self, u: Floats, fold: Integers, n_folds: int, rng: np.random.Generator

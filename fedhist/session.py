@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from fedhist.codec import protocol_digest, query_digest
 from fedhist.curator import Curator, Noise
 from fedhist.errors import FedhistError, WireError
 from fedhist.journal import Journal
+from fedhist.keys import Keys
 from fedhist.ledger import Ledger
 from fedhist.privacy import Trust
 from fedhist.protocol import Estimate, Protocol
@@ -22,8 +24,8 @@ class Session:
 
     Local releases are charged when their query leaves; central ones when the Curator draws. A
     central summary may be used until the script's next yield; its exact copy on disk is deleted
-    there. Given a journal that already holds a part of the same run, the session continues after
-    that part.
+    there. Released keys leave in byte order (:func:`in_key_order`). Given a journal that already
+    holds a part of the same run, the session continues after that part.
 
     Parameters
     ----------
@@ -41,6 +43,9 @@ class Session:
         Number of the pending round, from 0.
     estimate : Estimate or None
         The result, when the run has ended.
+    asked : bool
+        Whether a question may have been sent: by this process, whose driver sets it before it
+        asks, or by an earlier one that left a journal. If not, nothing was spent.
     """
 
     def __init__(self, protocol: Protocol, noise: Noise, journal: Journal | None = None) -> None:
@@ -50,6 +55,7 @@ class Session:
         self.query: Query | None = None
         self.estimate: Estimate | None = None
         self.round_index = -1
+        self.asked = False
         self._curator = Curator(self.ledger, noise, self.journal)
         self.ledger.noise = self._curator.grade
         self._script = protocol.rounds(self._curator)
@@ -77,6 +83,7 @@ class Session:
         query = self.query
         if query is None:
             raise FedhistError("the run has ended; no query is pending")
+        self.asked = True
         self._check(query, summary)
         if query.trust is Trust.LOCAL:
             self.journal.keep_local(self.round_index, summary)
@@ -87,6 +94,7 @@ class Session:
     def run(self, ask: Ask) -> Estimate:
         """Ask until the script returns."""
         while self.query is not None:
+            self.asked = True
             self.advance(ask(self.query, self.round_index))
         if self.estimate is None:
             raise FedhistError(f"the script of {self.protocol.name} returned no estimate")
@@ -100,6 +108,7 @@ class Session:
         """Refuse to go on with another protocol's journal, or another configuration's."""
         run = {"digest": protocol_digest(self.protocol), "grade": self._curator.grade}
         line = self.journal.find("run", 0)
+        self.asked = line is not None
         if line is None:
             self.journal.append({"kind": "run", "index": 0} | run)
         elif {k: line.get(k) for k in run} != run:
@@ -136,7 +145,8 @@ class Session:
             raise FedhistError(
                 f"the script of {name} refuses after it has asked or spent: that is a failure"
             )
-        self.query, self.estimate = None, returned.with_ledger(self.ledger)
+        ordered = in_key_order(self.protocol, returned)
+        self.query, self.estimate = None, ordered.with_ledger(self.ledger)
 
     def _send_out(self, query: Query) -> None:
         """Make a query pending: charge it if it is local, and journal which one it is."""
@@ -165,6 +175,35 @@ class Session:
                 f"{digest}: the journal belongs to another run or another configuration"
             )
         self.query = query
+
+
+def in_key_order(protocol: Protocol, estimate: Estimate) -> Estimate:
+    """Sort the entries of an estimate over an unbounded domain by their keys' bytes.
+
+    Privacy: which keys come out, and their values, is what the ledger accounts for; the order in
+    which a script found them is not, and may tell exact counts. Where a protocol has no
+    :meth:`~fedhist.protocol.Protocol.support`, entries are told apart by their place, and the
+    order of its public domain stays.
+
+    Raises
+    ------
+    FedhistError
+        If there is not one value, and one standard error if any, for each key.
+    """
+    keys, value, stderr = estimate.keys, estimate.value, estimate.stderr
+    if keys is None or value is None or type(protocol).support is Protocol.support:
+        return estimate
+    for name, a in (("value", value), ("stderr", stderr)):
+        if a is not None and a.shape[:1] != (len(keys),):
+            raise FedhistError(
+                f"{protocol.name} returns {len(keys)} keys and a {name} of shape {a.shape}"
+            )
+    order = keys.byte_order
+    if (order[1:] > order[:-1]).all():
+        return estimate
+    keys = Keys.of(keys[i] for i in order.tolist())
+    stderr = None if stderr is None else stderr[order]
+    return replace(estimate, keys=keys, value=value[order], stderr=stderr)
 
 
 def _wipe(summary: Summary) -> None:

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedhist.channels import flip_probability
-from fedhist.privacy import check_budget, check_scale
+from fedhist.checks import check_scale
+from fedhist.privacy import check_budget
 from fedhist.streams import integer_threshold
 
 Floats = NDArray[np.float64]

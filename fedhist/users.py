@@ -36,13 +36,17 @@ class Items:
     item : (nnz,) uint32
         Positions in the vocabulary; distinct within a user.
     count : (nnz,) uint32 or uint64
-        Positive totals.
+        Positive totals: compiled loops rely on it, so that a zero is refused.
     """
 
     vocabulary: Keys
     indptr: Indptr
     item: NDArray[np.unsignedinteger[Any]]
     count: NDArray[np.unsignedinteger[Any]]
+
+    def __post_init__(self) -> None:
+        if not self.count.all():
+            raise PopulationError(f"counts must be positive, got 0 in entry {self.count.argmin()}")
 
 
 @dataclass(frozen=True)
@@ -271,9 +275,8 @@ class Users:
 
     def n_unusable(self) -> int:
         """Count users without samples, or with one that is not finite. NOT PRIVATE."""
-        samples = self.reals
-        bad = np.concatenate(([0], np.cumsum(~np.isfinite(samples.values).all(axis=1))))
-        p = samples.indptr
+        p, x = self.reals.indptr, self.reals.values
+        bad = np.concatenate(([0], np.cumsum(~np.isfinite(x).all(axis=1))))
         return int(((bad[p[1:]] > bad[p[:-1]]) | (p[1:] == p[:-1])).sum())
 
     def n_items(self) -> NDArray[np.int64]:

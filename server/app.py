@@ -17,13 +17,17 @@ def main(grid: Grid, context: Context) -> None:
     """Run one protocol over the nodes of the grid."""
     load_builtin()
     setup = current_host().server(context.run_config)
-    strategy = SessionStrategy(
-        setup.session,
-        setup.n_nodes,
-        fold=setup.fold,
-        min_replies=setup.min_replies,
-        on_bad_reply=setup.on_bad_reply,
-    )
-    strategy.start(grid, ArrayRecord(), timeout=setup.timeout)
+    try:
+        strategy = SessionStrategy(
+            setup.session,
+            setup.n_nodes,
+            fold=setup.fold,
+            min_replies=setup.min_replies,
+            on_bad_reply=setup.on_bad_reply,
+        )
+        strategy.start(grid, ArrayRecord(), timeout=setup.timeout)
+    except BaseException:
+        setup.broken_off()
+        raise
     if setup.session.estimate is not None:
         setup.publish(setup.session.estimate, strategy.rounds)

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import bdtr, betainc
+from scipy.special import betainc
 
 Floats = NDArray[np.float64]
 Int64s = NDArray[np.int64]
@@ -28,6 +28,15 @@ TIE = 1e-9
 """A crossing this close to an integer is one: there the two probabilities are equal."""
 
 MOST_HYPOTHESES = 1 << 20
+
+MOST_CELLS = 1 << 26
+"""Most counts in a summary, symbols times thresholds: 512 MB."""
+
+SENSITIVITY = 1 + 1e-9
+"""Of a score: 1, exactly; the rest is room for the rounding of its product with epsilon / 2."""
+
+SMALL = 2.0
+"""Symbols selected with m p below this are read from presence [1, Algorithm 5, line 6]."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +65,7 @@ class BinomialGrid:
         """Build the grid: d = ceil(pi sqrt(m) / (4 eta)) + 2 points, p = 0 and 1 among them.
 
         Neighbouring angles differ by at most 2 eta / sqrt(m), so that every angle is within half of
-        that of one on the grid, and TV <= sqrt(m) |a - b| (:func:`tv_bounds`).
+        that of one on the grid; and TV <= sqrt(1 - B^2) <= sqrt(m) |a - b|, B the coefficient.
 
         >>> len(BinomialGrid.of(1000, 0.02).p)
         1244
@@ -106,41 +115,6 @@ class BinomialGrid:
         x = np.where(np.abs(x - np.rint(x)) < TIE, np.rint(x), x)
         t = np.where(self.p[j] == 0, 0.0, np.where(self.q[k] == 0, self.m - 1.0, np.ceil(x) - 1))
         return t.astype(np.int64)
-
-
-def tv_bounds(m: int, p: float, q: float) -> tuple[float, float]:
-    """Bound the total variation of Bin(m, p) and Bin(m, q) by their Bhattacharyya coefficient B.
-
-    1 - B <= TV <= sqrt(1 - B^2), with B = cos(a - b)^m; and sqrt(1 - B^2) <= sqrt(m) |a - b|.
-
-    >>> tv_bounds(1, 0.0, 1.0)
-    (1.0, 1.0)
-    """
-    gap = abs(math.asin(math.sqrt(p)) - math.asin(math.sqrt(q)))
-    b = max(0.0, math.cos(gap)) ** m if gap < math.pi / 2 - 1e-15 else 0.0
-    return 1 - b, math.sqrt(1 - b * b)
-
-
-def total_variation(m: int, p: float, q: float) -> float:
-    """Compute the total variation of Bin(m, p) and Bin(m, q): one difference of CDFs.
-
-    The family has monotone likelihood ratio, so the best event is {x <= t} at the crossing, and
-    total variation is the Kolmogorov-Smirnov distance.
-
-    >>> round(total_variation(1, 0.25, 0.5), 12)
-    0.25
-    """
-    if p == q:
-        return 0.0
-    low, high = min(p, q), max(p, q)
-    if low == 0:
-        t = 0
-    elif high == 1:
-        t = m - 1
-    else:
-        a, b = math.log(high / low), math.log((1 - low) / (1 - high))
-        t = math.ceil(m * b / (a + b)) - 1
-    return abs(float(bdtr(t, m, low) - bdtr(t, m, high)))
 
 
 def pick_eta(n_users: int, epsilon: float) -> float:

@@ -16,7 +16,7 @@ import math
 import numpy as np
 from numpy.polynomial.legendre import leggauss
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import gammainc, gammaincc, gammaln, ndtr, xlogy
+from scipy.special import gammainc, gammaincc, ndtr
 
 from server.theory_histogram import NoiseLaw
 
@@ -58,12 +58,6 @@ def clipped_mean(rate: ArrayLike, clip: int) -> Floats:
 def clipped_mean_slope(rate: ArrayLike, clip: int) -> Floats:
     """h'(rate) = P(X <= C - 1), in (0, 1]."""
     return _below(_rates(rate, clip), clip)
-
-
-def clipped_mean_curvature(rate: ArrayLike, clip: int) -> Floats:
-    """h''(rate) = -P(X = C - 1) [1, proof of Theorem C.1]."""
-    x = _rates(rate, clip)
-    return np.asarray(-np.exp(xlogy(clip - 1, x) - x - gammaln(clip)))
 
 
 def clipped_variance(rate: ArrayLike, clip: int) -> Floats:

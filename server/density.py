@@ -11,6 +11,7 @@ References
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -248,14 +249,28 @@ def density_level(
     >>> density_level(20_000, coefficient_scale(100), 1.0), density_level(500, 0.7, 0.1)
     (19, 1)
     """
-    best, least = 1, tail_energy(1, smoothness, radius)
-    for level in range(3, most + 1, 2):
+
+    def variance(level: int) -> float:
         k = level - 1
         plan = plan_univariate(n_users / k, mean_scale, 1.0, epsilon, kind)
-        # fewer users then share a coefficient, so that the variance grows with the level
-        if not plan.feasible or 2 * k * plan.risk >= least:
+        return 2 * k * plan.risk if plan.feasible else math.inf
+
+    return best_level(variance, smoothness, radius, most)
+
+
+def best_level(
+    variance: Callable[[int], float], smoothness: float, radius: float, most: int
+) -> int:
+    """Return the odd level of least variance plus :func:`tail_energy`; the least of equal ones.
+
+    ``variance`` must not fall with the level.
+    """
+    best, least = 1, tail_energy(1, smoothness, radius)
+    for level in range(3, most + 1, 2):
+        spread = variance(level)
+        if spread >= least:
             break
-        total = 2 * k * plan.risk + tail_energy(level, smoothness, radius)
+        total = spread + tail_energy(level, smoothness, radius)
         if total < least:
             best, least = level, total
     return best

@@ -15,11 +15,15 @@ from typing import Literal, get_args
 
 from scipy.special import ndtri
 
+from fedhist.checks import check_choice, check_scale
 from fedhist.hadamard import next_power_of_two
-from fedhist.privacy import check_budget, check_scale, zcdp_rho
+from fedhist.privacy import check_budget, zcdp_rho
+from fedhist.protocol import Mode
 from server.few_users import paper_params
 from server.theory_few_users import (
+    CLIP_RADII,
     MEDIAN_SHARE,
+    clip_bias,
     few_n_min,
     finite_volume,
     large_epsilon,
@@ -31,16 +35,12 @@ from server.theory_few_users import (
 
 Method = Literal["auto", "ball", "blocks", "boosted", "large-n"]
 METHODS = get_args(Method)
-Mode = Literal["default", "paper"]
 
 LEAST_VOLUME = 1e-9
 """Share of proposals in a crowd below which a draw would take 10^9 rounds and more."""
 
 SMALL_BLOCK = 16
 """Below this dimension the radius is not shrunk: distances do not concentrate yet."""
-
-CLIP_RADII = 1.6
-"""Radius of the large-n branch's clip, in typical distances r."""
 
 MOST_BINS = 1 << 20
 MOST_SCORES = 1 << 24  # of all coordinates' bins together, where noise is secure
@@ -149,8 +149,7 @@ class Wishes:
     def __post_init__(self) -> None:
         if self.method not in METHODS:
             raise ValueError(f"method must be one of {', '.join(METHODS)}, got {self.method!r}")
-        if self.mode not in get_args(Mode):
-            raise ValueError(f'mode must be "default" or "paper", got {self.mode!r}')
+        check_choice("mode", self.mode, get_args(Mode))
         if self.mode == "paper" and self.method not in ("auto", "ball"):
             raise ValueError(f'mode "paper" is Algorithm 1: one ball, got method {self.method!r}')
         k = self.n_blocks
@@ -301,8 +300,8 @@ def _large(base: FewUsersPlan, w: Wishes) -> FewUsersPlan:
         ),
     )
     noise = large_n_noise(plan) * math.sqrt(d)
-    spread = r / math.sqrt(base.n_users)
+    spread, bias = r / math.sqrt(base.n_users), clip_bias(base.padded) * r
     # corrupted users move every median to this quantile of the others, and pull from the clip
     away = float(ndtri(0.5 / (1 - w.corrupted))) if w.corrupted else 0.0
     pull = w.corrupted * (CLIP_RADII + away) * r
-    return replace(plan, error=math.sqrt(noise**2 + spread**2) + pull)
+    return replace(plan, error=math.hypot(noise, spread, bias) + pull)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from fedhist.checks import check_integer
 from fedhist.privacy import check_budget, gaussian_multiplier, zcdp_rho
 from server.oracles import Tracking, gradient_std, least_users
 from server.theory_few_users import ball_volume, few_n_min, part_budget, rounds_needed
@@ -94,7 +95,7 @@ class GradientPlan:
         Clip around the last released gradient, clip around 0, or draw near most gradients.
     epsilon, delta : float
         Of all T together; ``epsilon = inf`` needs no plan: all oracles are exact then.
-    n_users, d, steps : int
+    n_users, dimension, steps : int
     tracking : Tracking
         Its first clip is that of "fixed", and of the rows of "few-users".
     discrete : bool
@@ -106,7 +107,7 @@ class GradientPlan:
     epsilon: float
     delta: float
     n_users: int
-    d: int
+    dimension: int
     steps: int
     tracking: Tracking
     discrete: bool = False
@@ -117,10 +118,8 @@ class GradientPlan:
         check_budget(self.epsilon, self.delta)
         if not self.delta > 0:
             raise ValueError(f"private gradients need delta > 0, got {self.delta}")
-        for name in ("n_users", "d", "steps"):
-            number = getattr(self, name)
-            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-                raise ValueError(f"{name} must be a positive integer, got {number!r}")
+        for name in ("n_users", "dimension", "steps"):
+            check_integer(name, getattr(self, name))
         if self.oracle not in ORACLES:
             raise ValueError(f"oracle must be one of {', '.join(ORACLES)}, got {self.oracle!r}")
         if self.discrete and self.oracle == "few-users":
@@ -154,13 +153,15 @@ class GradientPlan:
             return None
         budget = self.epsilon, self.delta
         spread = self.tracking.spread
-        return plan_balls(*budget, self.steps, self.d, spread, kappa=self.kappa, lam=self.lam)
+        return plan_balls(
+            *budget, self.steps, self.dimension, spread, kappa=self.kappa, lam=self.lam
+        )
 
     @property
     def least_users(self) -> int:
         """Fewest users with which a run makes sense; below, it is refused."""
         balls = self.balls
-        return balls.least if balls else least_users(self.multiplier, self.steps, self.d)
+        return balls.least if balls else least_users(self.multiplier, self.steps, self.dimension)
 
     def noise_std(self, moved: float | None) -> float:
         """Noise std of a mean gradient after a move of that length; None: the first one.
@@ -168,7 +169,7 @@ class GradientPlan:
         That of a draw is its distance from the gradient, which hardly varies, over sqrt(d).
         """
         if (balls := self.balls) is not None:
-            return balls.radius / math.sqrt(self.d)
+            return balls.radius / math.sqrt(self.dimension)
         first = moved is None or self.oracle == "fixed"
         clip = self.tracking.gradient_bound if first else self.tracking.clip(moved or 0.0)
         return gradient_std(clip, self.multiplier, self.steps, self.n_users)
@@ -176,7 +177,7 @@ class GradientPlan:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What to know before the result is used."""
-        noise = self.noise_std(0.0) * math.sqrt(self.d)
+        noise = self.noise_std(0.0) * math.sqrt(self.dimension)
         if self.oracle == "tracked" and noise > self.tracking.spread:
             return (
                 f"the noise in a released gradient has length {noise:.3g}, more than spread = "

@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from fedhist.channels import UnaryChannel, scalar_channel
+from fedhist.channels import UnaryChannel, planned_v, scalar_channel
+from fedhist.search import MOST_USERS, first_true
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -71,7 +72,12 @@ class Plan:
 
 
 def plan_univariate(
-    n_users: float, mean_scale: float, half_range: float, epsilon: float, kind: str = "auto"
+    n_users: float,
+    mean_scale: float,
+    half_range: float,
+    epsilon: float,
+    kind: str = "auto",
+    size: float | None = None,
 ) -> Plan:
     """Choose bins, vote share and refinement width by least predicted risk.
 
@@ -86,6 +92,9 @@ def plan_univariate(
     epsilon : float
     kind : str
         Scalar channel of the refinement.
+    size : float, optional
+        Distance of every user's mean from the midpoint, in half ranges, where it is known; the
+        variance of a single round is then that of these inputs.
 
     Returns
     -------
@@ -106,13 +115,14 @@ def plan_univariate(
             "n_users, mean_scale and half_range must be positive, "
             f"got {n_users}, {mean_scale} and {half_range}"
         )
-    v = scalar_channel(kind, epsilon).v
-    return _plan(float(n_users), float(mean_scale), float(half_range), UnaryChannel(epsilon).tau, v)
+    channel, tau = scalar_channel(kind, epsilon, size), UnaryChannel(epsilon).tau
+    scales = float(n_users), float(mean_scale), float(half_range)
+    return _plan(*scales, tau, channel.v, planned_v(channel, size))
 
 
 @lru_cache(maxsize=4096)
-def _plan(n: float, sigma: float, R: float, tau: float, v: float) -> Plan:
-    alone = _one_round(n, sigma, R, v)
+def _plan(n: float, sigma: float, R: float, tau: float, v: float, v_alone: float) -> Plan:
+    alone = _one_round(n, sigma, R, v_alone)
     most = min(2 * R / sigma, MAX_BINS)
     if most < 3 or tau >= 1.0:  # no use for a vote: coarse means, or noise is off
         return alone
@@ -155,24 +165,25 @@ def _two_rounds(n: float, sigma: float, R: float, tau: float, v: float, most: in
     )
 
 
-def least_users(mean_scale: float, half_range: float, epsilon: float, kind: str = "auto") -> int:
+def least_users(
+    mean_scale: float,
+    half_range: float,
+    epsilon: float,
+    kind: str = "auto",
+    size: float | None = None,
+) -> int:
     """Return the least number of users whose estimate is expected to beat the midpoint.
+
+    2^50 if it is that or more.
 
     >>> least_users(1 / 32, 1.0, 1.0), least_users(1 / 32, 1.0, 0.1)
     (5, 401)
     """
-    no, yes = 0, 1
-    while not plan_univariate(yes, mean_scale, half_range, epsilon, kind).feasible:
-        if yes > 1 << 100:  # an absurdly small epsilon: at least as many, whatever more
-            return yes
-        no, yes = yes, 2 * yes
-    while yes - no > 1:
-        n = (no + yes) // 2
-        if plan_univariate(n, mean_scale, half_range, epsilon, kind).feasible:
-            yes = n
-        else:
-            no = n
-    return yes
+    found = first_true(
+        lambda n: plan_univariate(n, mean_scale, half_range, epsilon, kind, size).feasible,
+        MOST_USERS,
+    )
+    return found or MOST_USERS
 
 
 @lru_cache(maxsize=1024)

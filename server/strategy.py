@@ -83,10 +83,9 @@ class SessionStrategy(Strategy):
             return []
         record = encode_question(query, self.session.round_index, fold=self.fold)
         group = str(self.session.round_index)
-        return [
-            Message(record, node, MESSAGE_TYPE, group_id=group)
-            for node in wait_for_nodes(grid, self.n_nodes, self.node_timeout, self.min_replies)
-        ]
+        nodes = wait_for_nodes(grid, self.n_nodes, self.node_timeout, self.min_replies)
+        self.session.asked = True
+        return [Message(record, node, MESSAGE_TYPE, group_id=group) for node in nodes]
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]

@@ -20,6 +20,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln
 
+from fedhist.keys import Keys
+from fedhist.users import Users
+from server.theory_histogram import NoiseLaw, excess, in_domain
+
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
@@ -171,3 +175,42 @@ def one_vote_stderr(noise: tuple[float, float], n_users: int, share: ArrayLike) 
     """
     p = np.clip(share, 0.0, 1.0)
     return np.asarray(np.sqrt((noise[0] + noise[1] * p - np.square(p)) / n_users))
+
+
+def slot_l1(
+    noise: tuple[float, float], users: Users, domain: Keys, padding: int, nonneg: bool
+) -> float:
+    """Compute the expected l1 distance of padded and sampled counts from the users' totals.
+
+    A user with the counts N_j, N in all, votes for j with probability p_j = N_j / max(N, L), and
+    the estimate L times the sum of the debiased reports has the mean sum of L p_j, the counts
+    clipped to L, and the variance L^2 times the sum of a + b p_j - p_j^2. Mean and variance are
+    exact; the sum is taken as normal.
+
+    Parameters
+    ----------
+    noise : (a, b)
+    users : Users
+    domain : Keys
+    padding : int
+        L.
+    nonneg : bool
+        Whether the estimate is raised to at least zero.
+    """
+    d = len(domain)
+    truth, p1, p2 = np.zeros(d), np.zeros(d), np.zeros(d)
+    for n, flat, count in in_domain(users, domain):
+        user, item = flat // d, flat % d
+        p = count / np.maximum(np.bincount(user, count, n), padding)[user]
+        truth += np.bincount(item, count, d)
+        p1 += np.bincount(item, p, d)
+        p2 += np.bincount(item, p**2, d)
+    a, b = noise
+    variance = np.maximum(len(users) * a + b * p1 - p2, 0.0)
+    std = np.maximum(padding * np.sqrt(variance), 1e-9)  # rounding leaves less than that of 0
+    unit = NoiseLaw("gaussian", 1.0)
+    bias = np.maximum(truth - padding * p1, 0.0)
+    error = bias + 2 * std * excess(unit, bias / std)
+    if nonneg:
+        error -= std * excess(unit, padding * p1 / std)
+    return float(error.sum())

@@ -23,6 +23,7 @@ from scipy.stats import binom
 
 from fedhist.channels import UnaryChannel
 from fedhist.covers import Cover
+from fedhist.search import MOST_USERS, first_true
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -72,37 +73,6 @@ def failure_bound(n_users: int, n_cells: int, flip: float) -> float:
     0.4375
     """
     return min(1.0, (n_cells - 1) * float(binom.sf(n_users - 1, 2 * n_users, flip)))
-
-
-def exact_failure(n_users: int, n_cells: int, flip: float, cell: int) -> float:
-    """Compute P(the wrong cell wins) when all users vote for ``cell``; ties to the lowest index.
-
-    Parameters
-    ----------
-    n_users, n_cells : int
-    flip : float
-        Probability that a bit is flipped.
-    cell : int
-        In [0, n_cells).
-
-    Examples
-    --------
-    >>> round(exact_failure(1, 2, 0.25, 0), 4), round(exact_failure(1, 2, 0.25, 1), 4)
-    (0.0625, 0.4375)
-    """
-    deviation = math.sqrt(n_users * flip * (1 - flip))
-    centre = n_users * (1 - flip)
-    low = max(0, math.floor(centre - 2 * _REACH * deviation - 40))
-    high = min(n_users, math.ceil(centre + 2 * _REACH * deviation + 40))
-    k = np.arange(low, high + 1)
-    # a cell before the true one must stay below its total, one after it may reach it
-    with np.errstate(divide="ignore", invalid="ignore"):
-        before = np.log1p(-binom.sf(k - 1, n_users, flip)) * cell if cell else np.zeros(len(k))
-        after = n_cells - 1 - cell
-        behind = np.log1p(-binom.sf(k, n_users, flip)) * after if after else np.zeros(len(k))
-    loses = -np.expm1(before + behind)
-    tail = float(binom.cdf(low - 1, n_users, 1 - flip))
-    return min(1.0, tail + float(binom.pmf(k, n_users, 1 - flip) @ loses))
 
 
 @lru_cache(maxsize=64)
@@ -168,7 +138,7 @@ def plan_cover(one: Cover, n_users: int, epsilon: float, per_axis: int | None = 
 
 
 def least_users(one: Cover, epsilon: float, per_axis: int | None = None) -> int | None:
-    """Return the least number of users for which the plan is feasible; None from 2^50 on.
+    """Return the least number of users for which the plan is feasible; None above 2^50.
 
     >>> from fedhist.covers import BoxGrid
     >>> n = least_users(BoxGrid(2, 1.0, 1), 1.0)
@@ -185,18 +155,7 @@ def least_users(one: Cover, epsilon: float, per_axis: int | None = None) -> int 
         ),
         default=0.0,
     )
-    no, yes = 0, 1
-    while not failure_bound(yes, 2, flip) < allowed:
-        no, yes = yes, 2 * yes
-        if yes > 1 << 50:
-            return None
-    while yes - no > 1:
-        n = (no + yes) // 2
-        if failure_bound(n, 2, flip) < allowed:
-            yes = n
-        else:
-            no = n
-    return yes
+    return first_true(lambda n: failure_bound(n, 2, flip) < allowed, MOST_USERS)
 
 
 def expected_loss(cover: Cover, votes: Integers, n_users: int, tau: float, truth: Floats) -> float:

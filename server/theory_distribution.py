@@ -22,6 +22,7 @@ from scipy.special import gammaln, ndtri
 
 from fedhist.keys import Keys
 from fedhist.privacy import zcdp_epsilon
+from fedhist.search import MOST_USERS, first_true
 from fedhist.users import Users
 from server.theory_histogram import NoiseLaw, excess, in_domain, noise_per_sensitivity
 
@@ -238,7 +239,7 @@ def _shares(users: Users, domain: Keys) -> Iterator[tuple[Floats, Floats, Ints, 
 # -- users that are needed -------------------------------------------------------------------------
 
 
-def least_users(error: Callable[[int], float], alpha: float, most: int = 1 << 40) -> float:
+def least_users(error: Callable[[int], float], alpha: float, most: int = MOST_USERS) -> float:
     """Fewest users s with ``error(s) <= alpha``, for an error that falls with s; inf if over most.
 
     >>> least_users(lambda s: 10 / s, 0.5)
@@ -246,15 +247,7 @@ def least_users(error: Callable[[int], float], alpha: float, most: int = 1 << 40
     """
     if not alpha > 0:
         raise ValueError(f"alpha must be positive, got {alpha}")
-    if error(most) > alpha:
-        return math.inf
-    low, high = 0, 1
-    while error(high) > alpha:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if error(middle) > alpha else (low, middle)
-    return float(high)
+    return float(first_true(lambda s: error(s) <= alpha, most) or math.inf)
 
 
 def users_for_sampling(k: int, m: int, alpha: float) -> float:
@@ -282,32 +275,3 @@ def users_for_pure(k: int, m: int, alpha: float, epsilon: float) -> float:
     statement has lost the sqrt(m) in one place.)
     """
     return k / (2700 * math.sqrt(m) * epsilon * alpha)
-
-
-def break_even_samples(epsilon: float, rho: float) -> dict[str, float]:
-    """Find the samples per user from which other mechanisms need less noise than Laplace's.
-
-    For p uniform. The ratios of 2 k / (s epsilon) to the privacy part of the error are 1.13 sqrt(m
-    rho) / epsilon for hypothesis selection with m >= k, 2 sqrt(m rho) / epsilon for the same with
-    m p < 1, and sqrt(2 pi) sqrt(m rho) / epsilon for presence: all grow as sqrt(m).
-
-    >>> from fedhist.privacy import zcdp_rho
-    >>> {a: round(b, 1) for a, b in break_even_samples(1.0, zcdp_rho(1.0, 1e-6)).items()}
-    {'dense': 32.2, 'sparse': 10.3, 'presence': 6.5}
-    """
-    slopes = {"dense": 1.13, "sparse": 2.0, "presence": math.sqrt(2 * math.pi)}
-    return {name: (epsilon / slope) ** 2 / rho for name, slope in slopes.items()}
-
-
-def largest_target(k: int, m: int, epsilon: float, rho: float) -> float:
-    """Find the l1 error below which hypothesis selection can need fewer users than Laplace noise.
-
-    Selection needs some 20 / epsilon_1 users whatever the target, epsilon_1 = sqrt(8 rho / q) with
-    q = min(k, 2 m); Laplace noise needs 2 k / (alpha epsilon), which is more for alpha below this.
-
-    >>> from fedhist.privacy import zcdp_rho
-    >>> round(largest_target(100, 100, 1.0, zcdp_rho(1.0, 1e-6)), 3)  # .044 k / sqrt(q)
-    0.441
-    """
-    q = min(k, 2 * m)
-    return 2 * k / epsilon / (20 * math.sqrt(q / (8 * rho)))

@@ -136,14 +136,6 @@ def excess(law: NoiseLaw, level: Floats) -> Floats:
     return np.asarray(np.maximum(moment[at] - level * mass[at], 0.0))
 
 
-def upper_bound(law: NoiseLaw, bias: Floats) -> float:
-    """G(C) = sum of the biases plus d times the mean absolute noise [1, eq. (3)].
-
-    The expected error lies between G / 2 and G when nothing is raised to zero.
-    """
-    return float(np.sum(bias) + len(bias) * law.mean_absolute)
-
-
 # -- what clipping does to a population ----------------------------------------------------------
 
 

@@ -104,15 +104,6 @@ def ragged_selection_error(
     return total * _centred(len(p), projected)
 
 
-def selection_floor(epsilon_each: float) -> float:
-    """Fewest users for a selection with ``epsilon_each``; below, its error formula does not hold.
-
-    >>> selection_floor(0.5)
-    40.0
-    """
-    return 20 / epsilon_each
-
-
 def zero_indicators_touched(k: int, size: int) -> int:
     """Most sums of zero indicators that one replaced user changes: max(k - 1, min(k, 2 m-hat)).
 

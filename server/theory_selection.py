@@ -9,7 +9,6 @@ References
 ----------
 .. [1] Liu, Suresh, Yu, Kumar & Riley, "Learning discrete distributions: user vs item-level
    privacy", NeurIPS 2020.
-.. [2] Dwork, Rothblum & Vadhan, "Boosting and differential privacy", FOCS 2010.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, xlog1py, xlogy
 
-from fedhist.privacy import Release, zcdp_epsilon, zcdp_rho
+from fedhist.privacy import Release, zcdp_epsilon
 from server.binomial_grid import pick_eta
 
 Floats = NDArray[np.float64]
@@ -36,6 +35,9 @@ PHS_SAMPLING, PHS_POOLED = 1.02, 0.62
 
 PHS_SLOWER = 2.27
 """Density of a normal at 0 over that at 1.28: how much flatter the tents are."""
+
+KS_HEIGHT, PHS_HEIGHT = 1.0, 0.4
+"""Height of a tent, in users: s of the KS scores, c s = .4 s of the Scheffe tests."""
 
 PHS_BLIND = math.log(5.0)
 """Below this m p no smaller hypothesis is 2 c = 0.8 away, and scores rise away from the truth."""
@@ -57,29 +59,6 @@ def epsilon_per_symbol(epsilon: float, delta: float, rho: float, changed: int) -
         return math.inf
     basic = epsilon / changed
     return basic if delta == 0 else max(basic, math.sqrt(8 * rho / changed))
-
-
-def composition_table(epsilon: float, delta: float, changed: int) -> dict[str, float]:
-    """Budgets per symbol that make (epsilon, delta) in all, by the way they are derived.
-
-    "printed": [1, Algorithm 3], epsilon / (4 sqrt(k) log(1 / delta)). "proof": what its proof
-    means, epsilon / (4 sqrt(k log(1 / delta))). "advanced": solved from [2]. "pure zcdp": as if
-    only epsilon-DP were known. "bounded range": what is spent here.
-    """
-    log = math.log(1 / delta)
-    rho = zcdp_rho(epsilon, delta)
-    low, high = 0.0, epsilon
-    for _ in range(200):
-        middle = (low + high) / 2
-        spent = middle * math.sqrt(2 * changed * log) + changed * middle * math.expm1(middle)
-        low, high = (middle, high) if spent <= epsilon else (low, middle)
-    return {
-        "printed": printed_dense(epsilon, delta, changed),
-        "proof": epsilon / (4 * math.sqrt(changed * log)),
-        "advanced": low,
-        "pure zcdp": math.sqrt(2 * rho / changed),
-        "bounded range": math.sqrt(8 * rho / changed),
-    }
 
 
 def printed_dense(epsilon: float, delta: float, k: int) -> float:
@@ -110,11 +89,11 @@ def spent_by(costs: tuple[Release, ...], delta: float) -> float:
 # -- errors ----------------------------------------------------------------------------------------
 
 
-def users_needed(m: int, epsilon_each: float) -> float:
+def users_needed(m: int, epsilon_each: float, height: float = KS_HEIGHT) -> float:
     """Fewest users s at which a typical symbol's selection is where the error formula says.
 
-    Solves x = 2 log(sqrt(m) x) + 6 for x = epsilon s. Below it some selection in a hundred falls on
-    a hypothesis far away.
+    Solves x = 2 log(sqrt(m) x) + 6 for x = height epsilon s. Below it some selection in a hundred
+    falls on a hypothesis far away.
 
     >>> users_needed(300, 1.0)
     18.0
@@ -124,7 +103,7 @@ def users_needed(m: int, epsilon_each: float) -> float:
     x = 20.0
     for _ in range(60):
         x = 2 * math.log(math.sqrt(m) * max(x, 1.0)) + 6
-    return float(math.ceil(x / epsilon_each))
+    return float(math.ceil(x / (height * epsilon_each)))
 
 
 def ks_error(p: Floats, m: int, n_users: int, epsilon_each: float, pooled: bool) -> Floats:
@@ -136,7 +115,7 @@ def ks_error(p: Floats, m: int, n_users: int, epsilon_each: float, pooled: bool)
     away is selected, at the mean distance .5 - .73 p (1 - p) of angles drawn at random.
     """
     constant = POOLED if pooled else SAMPLING
-    return _error(p, m, n_users, epsilon_each, constant, 1.0, 1.0)
+    return _error(p, m, n_users, epsilon_each, constant, 1.0, KS_HEIGHT)
 
 
 def phs_error(p: Floats, m: int, n_users: int, epsilon_each: float, pooled: bool) -> Floats:
@@ -146,7 +125,7 @@ def phs_error(p: Floats, m: int, n_users: int, epsilon_each: float, pooled: bool
     of about (1.1 - .45 m p) / m, measured: there the formula is good to a factor of 2 only.
     """
     constant = PHS_POOLED if pooled else PHS_SAMPLING
-    found = _error(p, m, n_users, epsilon_each, constant, PHS_SLOWER, 0.4)
+    found = _error(p, m, n_users, epsilon_each, constant, PHS_SLOWER, PHS_HEIGHT)
     mean = m * np.minimum(p, 1 - p)
     bias = np.where(mean < PHS_BLIND, np.maximum(1.1 - 0.45 * mean, 0.0) / m, 0.0)
     return np.asarray(np.minimum(found + bias, 0.5))

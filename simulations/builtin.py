@@ -1,10 +1,13 @@
-"""Files of settings: one of the user's, or one that comes with fedhist, by name."""
+"""Settings as text: files of the user's or of fedhist, by name; and key=VALUE."""
 
 from __future__ import annotations
 
+import json
+import tomllib
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from typing import Any
 
 from fedhist.errors import nearest
 
@@ -47,3 +50,44 @@ def settings_text(source: str | Path, what: str, folder: str = "") -> tuple[str,
 def _place(folder: str) -> Traversable:
     place = resources.files(PACKAGE)
     return place.joinpath(folder) if folder else place
+
+
+def key_value(text: str, form: str) -> tuple[str, Any]:
+    """Read "key=VALUE"; the value is TOML, or text if it is not.
+
+    Parameters
+    ----------
+    text : str
+    form : str
+        What was expected, for errors: "table.key=value".
+
+    Raises
+    ------
+    ValueError
+        Without a key or an equals sign.
+
+    Examples
+    --------
+    >>> key_value("repeats=5", "key=value"), key_value("rule = em-slope", "key=value")
+    (('repeats', 5), ('rule', 'em-slope'))
+    """
+    key, equals, value = (part.strip() for part in text.partition("="))
+    if not (equals and key):
+        raise ValueError(f"--set reads {form}, got {text!r}")
+    try:
+        return key, tomllib.loads(f"x = {value}")["x"]
+    except tomllib.TOMLDecodeError:
+        return key, value
+
+
+def toml_value(value: bool | int | float | str | list[Any]) -> str:
+    """Write a value as TOML.
+
+    >>> toml_value(True), toml_value([0.5, 2]), toml_value("green tea")
+    ('true', '[0.5, 2]', '"green tea"')
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return "[" + ", ".join(map(toml_value, value)) + "]"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)

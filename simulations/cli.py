@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import fedhist
 from fedhist.errors import FedhistError, PopulationError
 from fedhist.protocol import EXIT_CODES
+from simulations import terminal
 from simulations.audit.cli_audit import audit
-from simulations.studies import cli_compare, cli_plan, cli_report, commands
+from simulations.builtin import toml_value
+from simulations.cli_options import data_overrides, dotted
+from simulations.studies import cli_compare, cli_plan, cli_report, cli_sweep
 
 cli = typer.Typer(
     name="fedhist",
@@ -24,10 +25,6 @@ cli = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-console = Console(highlight=False)
-errors = Console(stderr=True, highlight=False)
-
-USAGE_ERROR, RUN_ERROR, NOT_REPRODUCED, INTERRUPTED = 2, 1, 5, 130
 ANY_OPTION = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
@@ -37,7 +34,7 @@ def top(
 ) -> None:
     """Run federated estimators on simulated clients."""
     if version:
-        console.print(f"fedhist {fedhist.__version__}")
+        terminal.console.print(f"fedhist {fedhist.__version__}")
         raise typer.Exit
 
 
@@ -86,7 +83,7 @@ def run(
     from simulations.output import check_target
     from simulations.tables import print_job
 
-    overrides = _data_overrides(data, user, item, count, value, top)
+    overrides = data_overrides(data, user, item, count, value, top)
     plain = {
         "protocol.epsilon": epsilon,
         "protocol.delta": delta,
@@ -100,23 +97,16 @@ def run(
         "run.out": out,
         "run.ledger": ledger,
     }
-    overrides += [f"{k}={_toml(v)}" for k, v in plain.items() if v is not None]
+    overrides += [f"{k}={toml_value(v)}" for k, v in plain.items() if v is not None]
     if plugin:
-        overrides.append(f"run.plugins={_toml([str(p.resolve()) for p in plugin])}")
-    overrides += [*_extra(ctx.args), *(set_ or [])]
+        overrides.append(f"run.plugins={toml_value([str(p.resolve()) for p in plugin])}")
+    overrides += [*dotted(ctx.args), *(set_ or [])]
     quiet_flower()
     loaded = load_config(config, overrides)
     if loaded.run.out:
         check_target(Path(loaded.run.out))  # before anything is asked and spent
     prepared = prepare(loaded)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    hidden = not errors.is_terminal
-    with Progress(*columns, console=errors, transient=True, disable=hidden) as bar:
+    with terminal.progress_bar() as bar:
         tasks: dict[int, Any] = {}
 
         def progress(round_index: int, replies: int, expected: int) -> None:
@@ -125,7 +115,7 @@ def run(
             bar.update(tasks[round_index], completed=replies, total=expected)
 
         finished = run_job(prepared, progress)
-    print_job(console, finished)
+    print_job(terminal.console, finished)
     raise typer.Exit(EXIT_CODES[finished.outcomes[0].estimate.status])
 
 
@@ -142,9 +132,9 @@ def protocols(
     for file in plugin or []:
         load_plugin(file)
     if name is None:
-        print_protocols(console)
+        print_protocols(terminal.console)
     else:
-        print_protocol(console, name)
+        print_protocol(terminal.console, name)
 
 
 @cli.command()
@@ -156,9 +146,9 @@ def configs(
     from simulations.tables import print_configs
 
     if name is None:
-        print_configs(console)
+        print_configs(terminal.console)
     else:
-        console.out(config_text(name), end="")
+        terminal.console.out(config_text(name), end="")
 
 
 @cli.command()
@@ -182,7 +172,7 @@ def ledger(
         )
     elif not path.exists():
         raise ValueError(f"no such ledger: {path} (--cap-epsilon makes one)")
-    print_ledger(console, book)
+    print_ledger(terminal.console, book)
 
 
 @cli.command()
@@ -194,8 +184,8 @@ def validate(
     from simulations.tables import print_rows
     from simulations.validation import measure, settings
 
-    if not print_rows(console, (measure(s, effort) for s in settings(protocol))):
-        raise typer.Exit(RUN_ERROR)
+    if not print_rows(terminal.console, (measure(s, effort) for s in settings(protocol))):
+        raise typer.Exit(terminal.RUN_ERROR)
 
 
 @cli.command()
@@ -232,7 +222,7 @@ def reproduce(
     from simulations.experiments.reproduction import print_all
 
     if name is None:
-        print_experiments(console)
+        print_experiments(terminal.console)
         return
     if name == "all":
         if population or data or set_:
@@ -240,8 +230,8 @@ def reproduce(
                 "all runs every experiment as it stands; give only --quick, --seed, --out"
             )
         quiet_flower()
-        failed, broken = print_all(console, out or "", quick=quick, seed=seed)
-        raise typer.Exit(RUN_ERROR if broken else NOT_REPRODUCED if failed else 0)
+        failed, broken = print_all(terminal.console, out or "", quick=quick, seed=seed)
+        raise typer.Exit(terminal.RUN_ERROR if broken else terminal.NOT_REPRODUCED if failed else 0)
     found = experiment(name)
     request = found.request(
         population=population, data=data, overrides=set_ or (), seed=seed, quick=quick
@@ -251,15 +241,15 @@ def reproduce(
     result = found.run(request)
     if quick:
         result = result.unjudged()
-    print_result(console, result)
+    print_result(terminal.console, result)
     try:
         write_result(found, request, result, folder)
     except OSError as e:  # the place could be written to before: not a mistake of the user's
-        errors.print(f"error: {folder} was not written: {e}", markup=False, soft_wrap=True)
-        raise typer.Exit(RUN_ERROR) from None
-    console.print(f"written to {folder}", soft_wrap=True)
+        terminal.errors.print(f"error: {folder} was not written: {e}", markup=False, soft_wrap=True)
+        raise typer.Exit(terminal.RUN_ERROR) from None
+    terminal.console.print(f"written to {folder}", soft_wrap=True)
     if result.failures:
-        raise typer.Exit(NOT_REPRODUCED)
+        raise typer.Exit(terminal.NOT_REPRODUCED)
 
 
 cli.command()(audit)
@@ -273,74 +263,22 @@ def bench(
     rivals: Annotated[str, typer.Option(help="Folder of the other libraries.")] = ".venv-bench",
 ) -> None:
     """Measure speed and memory as ratios: messages, million-users, votes, scaling, and more."""
-    from simulations.benchmarks import print_report, run_benchmarks, write_json
+    from simulations.benchmarks import print_report, run_benchmarks, save_results
 
     done = []
     for result, machine in run_benchmarks(names or (), quick=quick, rivals=rivals):
-        print_report(console, result, machine)
+        print_report(terminal.console, result, machine)
         done.append((result, machine))
         if json_ is not None:
-            write_json(json_, done)
+            save_results(json_, done)
 
 
-commands.register(cli)
+cli_sweep.register(cli)
 cli_compare.register(cli)
 cli_plan.register(cli)
 cli_report.register(cli)
-
-
-def _data_overrides(
-    data: Path | None,
-    user: str | None,
-    item: str | None,
-    count: str | None,
-    value: str | None,
-    top: int | None,
-) -> list[str]:
-    columns = {"user": user, "item": item, "count": count, "value": value, "top": top}
-    given = {k: _column(v) for k, v in columns.items() if v is not None}
-    if data is None:
-        if given:
-            raise ValueError(f"--{next(iter(given))} describes --data, which is not given")
-        return []
-    kind = "samples" if value is not None else "events"
-    found = {"path": str(data), **given}
-    return [
-        "run.nodes=0",  # the configuration's number of nodes belongs to its own population
-        f"population.kind={_toml(kind)}",
-        *(f"population.{k}={_toml(v)}" for k, v in found.items()),
-    ]
-
-
-def _column(name: str | int) -> str | int:
-    """Read a column's number; anything else is its name."""
-    return int(name) if isinstance(name, str) and name.isdecimal() else name
-
-
-def _extra(args: list[str]) -> list[str]:
-    """Read --table.key VALUE and --table.key=VALUE."""
-    out, rest = [], list(args)
-    while rest:
-        head = rest.pop(0)
-        if not head.startswith("--") or "." not in head.partition("=")[0]:
-            raise ValueError(f"unknown option {head!r}; see fedhist run --help")
-        if "=" not in head:
-            if not rest:
-                raise ValueError(f"{head!r} needs a value")
-            head = f"{head}={rest.pop(0)}"
-        out.append(head.removeprefix("--"))
-    return out
-
-
-def _toml(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    text = str(value).replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{text}"'
+for _registered in cli.registered_commands:
+    _registered.cls = terminal.Command
 
 
 def quiet_flower() -> None:
@@ -356,16 +294,20 @@ def main() -> None:
         from simulations.spending import CapExceeded
 
         if isinstance(e, CapExceeded):
-            errors.print(f"[bold red]refused:[/] {e}", soft_wrap=True)
+            terminal.errors.print(f"[bold red]refused:[/] {e}", soft_wrap=True)
             sys.exit(EXIT_CODES["refused"])
         usage = isinstance(e, ValueError | OSError | PopulationError)
-        errors.print("[bold red]error:[/] ", end="")
+        terminal.errors.print("[bold red]error:[/] ", end="")
         what = str(e) if usage else f"{type(e).__name__}: {e}"
-        errors.print(what, markup=False, soft_wrap=True)
-        sys.exit(USAGE_ERROR if usage else RUN_ERROR)
+        terminal.errors.print(what, markup=False, soft_wrap=True)
+        sys.exit(terminal.USAGE_ERROR if usage else terminal.RUN_ERROR)
+    except MemoryError as e:
+        what = str(e) or "out of memory"
+        terminal.errors.print(f"error: too large for this machine: {what}", markup=False)
+        sys.exit(terminal.RUN_ERROR)
     except SystemExit as e:
-        if e.code == INTERRUPTED and type(e) is SystemExit:  # Typer's answer to Ctrl-C
-            errors.print("interrupted; nothing was written")
+        if e.code == terminal.INTERRUPTED and type(e) is SystemExit:  # Typer's answer to Ctrl-C
+            terminal.errors.print("interrupted; nothing was written")
         raise
 
 

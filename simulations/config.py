@@ -22,14 +22,15 @@ from simulations.adversaries import (
     override_adversary,
     read_adversaries,
 )
-from simulations.builtin import builtin_names, settings_text
+from simulations.builtin import builtin_names, key_value, settings_text
 from simulations.casting import cast, check_keys, required
 from simulations.populations import KINDS, Loaded, PopulationSpec, population
-from simulations.run import CLIENTS, GRADES, ON_BAD_REPLY, RUNTIMES, Options
+from simulations.run import Options
 
 CHOICE = {"protocol": "name", "population": "kind"}
 """The key of a table that decides which other keys it has."""
 
+FOLDS = ("node", "server")
 REMOTE = "remote"
 """Kind of a population whose data only the nodes have; the protocol must be fully configured."""
 
@@ -95,17 +96,8 @@ class RunTable:
     out: str = ""
 
     def __post_init__(self) -> None:
-        for name, allowed in (
-            ("runtime", RUNTIMES),
-            ("noise", GRADES),
-            ("fold", ("node", "server")),
-            ("clients", CLIENTS),
-            ("on_bad_reply", ON_BAD_REPLY),
-        ):
-            if getattr(self, name) not in allowed:
-                raise ValueError(
-                    f"run.{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}"
-                )
+        if self.fold not in FOLDS:
+            raise ValueError(f"run.fold must be one of {', '.join(FOLDS)}, got {self.fold!r}")
         if self.seed < -1:
             raise ValueError(f"run.seed must be non-negative, or -1 to draw one, got {self.seed}")
         for name in ("nodes", "workers", "min_replies"):
@@ -115,6 +107,10 @@ class RunTable:
             raise ValueError(f"run.repeats must be positive, got {self.repeats}")
         if self.repeats > 1 and self.journal:
             raise ValueError("a journal belongs to one run; run.repeats must be 1")
+        try:
+            self.options()
+        except ValueError as e:
+            raise ValueError(f"run.{e}") from None
 
     def options(self, **more: Any) -> Options:
         """Translate to the options of :func:`simulations.run.execute`."""
@@ -337,14 +333,10 @@ def _chooses(override: str) -> bool:
 
 
 def _override(tables: dict[str, Any], text: str) -> None:
-    key, equals, value = text.partition("=")
-    table, dot, name = key.strip().partition(".")
-    if not (equals and dot and name):
-        raise ValueError(f"an override reads table.key=value, got {text!r}")
-    try:
-        parsed = tomllib.loads(f"x = {value.strip()}")["x"]
-    except tomllib.TOMLDecodeError:
-        parsed = value.strip()
+    key, parsed = key_value(text, "table.key=value")
+    table, dot, name = key.partition(".")
+    if not (dot and name):
+        raise ValueError(f"--set reads table.key=value, got {text!r}")
     if table == "adversary":
         override_adversary(tables, name, parsed)
         return

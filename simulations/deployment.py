@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -18,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedhist.errors import FedhistError
+from simulations.builtin import toml_value
+from simulations.loopback_tls import make_certificates, make_owner_key
 from simulations.pinned import pin
 
 Flat = Mapping[str, bool | int | float | str]
@@ -57,7 +60,7 @@ class FlowerRun:
 
 
 class Loopback:
-    """A SuperLink on loopback, without TLS, and the SuperNodes that join it.
+    """A SuperLink on loopback and the SuperNodes that join it.
 
     Parameters
     ----------
@@ -65,6 +68,9 @@ class Loopback:
         For Flower's state, the logs and the pinned commands; made if it does not exist.
     simulation : bool
         Flower's own simulation runtime instead of SuperNodes.
+    tls : bool
+        TLS with certificates made for this trial, and node authentication: each SuperNode has a key
+        pair, and only those that are registered are admitted.
 
     Examples
     --------
@@ -77,7 +83,7 @@ class Loopback:
             run = link.run(".", {"config": "/data/remote.toml", "out": "/data/results"})
     """
 
-    def __init__(self, folder: str | Path, *, simulation: bool = False) -> None:
+    def __init__(self, folder: str | Path, *, simulation: bool = False, tls: bool = False) -> None:
         self.folder = Path(folder).absolute()
         self.folder.mkdir(parents=True, exist_ok=True)
         self.address = f"{LOCALHOST}:{free_port()}"
@@ -86,15 +92,21 @@ class Loopback:
         self._numbers = 0
         home = self.folder / "flower"
         home.mkdir(exist_ok=True)
+        self._certificates = make_certificates(self.folder, LOCALHOST) if tls else None
         (home / "config.toml").write_text(
             f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n'
-            f'address = "{self.address}"\ninsecure = true\n'
+            f'address = "{self.address}"\n{self._trust_in_config()}\n'
         )
         self._env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")} | QUIET
         self._env |= {"FLWR_HOME": str(home), MARKER: self.token}
         self._env["PATH"] = os.pathsep.join([_commands(), self._env.get("PATH", os.defpath)])
         try:
-            link = self._start("superlink", "flower-superlink", *_SUPERLINK, simulation=simulation)
+            link = self._start(
+                "superlink",
+                "flower-superlink",
+                *("--disable-runtime-dependency-installation", *self._server_options()),
+                simulation=simulation,
+            )
             self._wait_until_up(link)
         except BaseException:
             self.close()
@@ -108,7 +120,9 @@ class Loopback:
 
     # -- processes -----------------------------------------------------------------------------
 
-    def supernode(self, node_config: Flat, *, pinned: bool = False) -> subprocess.Popen[bytes]:
+    def supernode(
+        self, node_config: Flat, *, pinned: bool = False, registered: bool = True
+    ) -> subprocess.Popen[bytes]:
         """Start a SuperNode as its owner would.
 
         Parameters
@@ -117,6 +131,8 @@ class Loopback:
             What the owner configures; see the keys in :mod:`simulations.hosting`.
         pinned : bool
             Run the installed ClientApp and not the one that the SuperLink sends.
+        registered : bool
+            With ``tls``: tell the SuperLink the SuperNode's public key.
         """
         self._numbers += 1
         env = dict(self._env)
@@ -126,7 +142,8 @@ class Loopback:
         return self._start(
             f"supernode-{self._numbers}",
             "flower-supernode",
-            *("--insecure", "--superlink", self.address, "--node-config", inline(node_config)),
+            *self._node_options(registered),
+            *("--superlink", self.address, "--node-config", inline(node_config)),
             env=env,
         )
 
@@ -177,13 +194,40 @@ class Loopback:
 
     def _wait_until_up(self, link: subprocess.Popen[bytes]) -> None:
         end = time.monotonic() + START_SECONDS
+        made, scheme, trust = self._certificates, "http", None
+        if made is not None:
+            scheme, trust = "https", ssl.create_default_context(cafile=str(made.ca))
+        url = f"{scheme}://{self.address}/health"
         while time.monotonic() < end and link.poll() is None:
             try:
-                with urllib.request.urlopen(f"http://{self.address}/health", timeout=5):
+                with urllib.request.urlopen(url, timeout=5, context=trust):
                     return
             except (urllib.error.URLError, OSError):
                 time.sleep(POLL_SECONDS)
         raise FedhistError(f"the SuperLink did not start; see {self.folder / 'superlink.log'}")
+
+    # -- transport -----------------------------------------------------------------------------
+
+    def _trust_in_config(self) -> str:
+        made = self._certificates
+        return "insecure = true" if made is None else f'root-certificates = "{made.ca}"'
+
+    def _server_options(self) -> list[str]:
+        made = self._certificates
+        if made is None:
+            return ["--insecure"]
+        files = ["--ssl-certfile", made.certificate, "--ssl-keyfile", made.key]
+        return [*map(str, [*files, "--ssl-ca-certfile", made.ca]), "--enable-supernode-auth"]
+
+    def _node_options(self, registered: bool) -> list[str]:
+        if self._certificates is None:
+            return ["--insecure"]
+        private = self.folder / f"node-{self._numbers}"
+        public = make_owner_key(private)
+        if registered:
+            self._flwr(START_SECONDS, "supernode", "register", str(public), CONNECTION)
+        trust = ["--root-certificates", str(self._certificates.ca)]
+        return [*trust, "--auth-supernode-private-key", str(private)]
 
     # -- runs ----------------------------------------------------------------------------------
 
@@ -254,7 +298,6 @@ class Loopback:
         return done.stdout
 
 
-_SUPERLINK = ("--insecure", "--disable-runtime-dependency-installation")
 _ONE_CPU = "client-resources-num-cpus=1 init-args-log-to-driver=false"
 
 
@@ -263,17 +306,6 @@ def free_port() -> int:
     with socket.socket() as s:
         s.bind((LOCALHOST, 0))
         return int(s.getsockname()[1])
-
-
-def toml_value(value: bool | int | float | str) -> str:
-    """Write a scalar as TOML.
-
-    >>> toml_value(True), toml_value(0.5), toml_value("tea")
-    ('true', '0.5', '"tea"')
-    """
-    if isinstance(value, bool):
-        return str(value).lower()
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
 
 
 def inline(config: Flat) -> str:

@@ -10,13 +10,17 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from fedhist.protocol import Estimate, Protocol
 from fedhist.query import Array
 
 WIDTH = 1.96
 MOST_LABELS = 40
-INTERVAL = "± 1.96 standard errors of the noise (clipping bias apart)"
+INTERVAL = "± 1.96 standard errors"
+NOISE_INTERVAL = "± 1.96 standard errors of the noise (clipping bias apart)"
+POINTWISE = "± 1.96 standard errors at each point (terms left out apart)"
+TRUTH = "truth (NOT PRIVATE)"
 BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#555555"
 """Okabe and Ito's colours, which colour-blind readers can tell apart."""
 
@@ -29,88 +33,177 @@ def draw_estimate(
     not_private: Sequence[str] = (),
 ) -> None:
     """Draw an estimate with its intervals, over the truth where it is known, to a PNG file."""
+    with mpl.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
+        estimate_figure(estimate, truth, protocol, not_private).savefig(path, dpi=150)
+
+
+def estimate_figure(
+    estimate: Estimate,
+    truth: Array | None,
+    protocol: Protocol,
+    not_private: Sequence[str] = (),
+) -> Figure:
+    """Make the figure of :func:`draw_estimate`; what the axes are depends on the target."""
     if estimate.value is None:
         raise ValueError(f"a {estimate.status} estimate has nothing to draw")
     value = np.atleast_1d(np.asarray(estimate.value, dtype=np.float64))
+    true = None if truth is None else np.atleast_1d(np.asarray(truth, dtype=np.float64))
     half = None
     if estimate.stderr is not None:
         half = WIDTH * np.broadcast_to(np.asarray(estimate.stderr, dtype=np.float64), value.shape)
-    with mpl.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
-        figure = Figure(figsize=(8, 2.2 if len(value) == 1 else 4.2), layout="constrained")
-        axes = figure.subplots()
-        if not len(value):
-            axes.text(0.5, 0.5, "nothing was released", ha="center")
-            axes.set_axis_off()
-        elif len(value) == 1 and estimate.keys is None:
-            _draw_number(axes, value, half, truth)
-            axes.set_xlabel(f"{protocol.target} (units of the samples)")
-        else:
-            _draw_vector(axes, value, half, truth, estimate)
-        title = [f"{protocol.name}: {protocol.guarantee}"]
-        title += textwrap.wrap("; ".join(f"NOT PRIVATE: {x}" for x in not_private), 120)
-        axes.set_title("\n".join(title), loc="left", fontsize=9)
-        if axes.get_legend_handles_labels()[1]:
-            axes.legend(frameon=False)
-        figure.savefig(path, dpi=150)
+    by_key = protocol.target in ("histogram", "distribution")
+    number = len(value) == 1
+    figure = Figure(figsize=(8, 2.2 if number else 4.2), layout="constrained")
+    axes = figure.subplots()
+    if not len(value):
+        axes.text(0.5, 0.5, "nothing was released", ha="center")
+        axes.set_axis_off()
+    elif number:
+        _draw_number(axes, value, half, true, protocol)
+        what = "" if estimate.keys is None else f"{_short(estimate.keys[0])}: "
+        axes.set_xlabel(what + _unit(protocol))
+    elif by_key:
+        _draw_by_key(axes, value, half, true, estimate, protocol)
+    elif protocol.target == "density":
+        _draw_density(axes, value, half, true)
+    else:
+        _draw_coordinates(axes, value, half, true, protocol)
+    title = [f"{protocol.name}: {protocol.guarantee}"]
+    title += textwrap.wrap("; ".join(f"NOT PRIVATE: {x}" for x in not_private), 120)
+    axes.set_title("\n".join(title), loc="left", fontsize=9)
+    if axes.get_legend_handles_labels()[1]:
+        axes.legend(frameon=False)
+    return figure
 
 
-def _draw_number(axes: Any, value: Array, half: Array | None, truth: Array | None) -> None:
-    axes.errorbar(
-        value,
-        [0],
-        xerr=half,
-        fmt="o",
-        color=BLUE,
-        capsize=4,
-        label="estimate ± 1.96 standard errors",
-    )
+def _unit(protocol: Protocol) -> str:
+    """Say what a number stands for."""
+    units = {
+        "histogram": "count (all users)",
+        "distribution": "share",
+        "mean": "mean (units of the samples)",
+        "parameters": "parameter of the model",
+    }
+    return units.get(protocol.target, protocol.target)
+
+
+def _interval(protocol: Protocol) -> str:
+    """Say what the intervals leave out."""
+    return NOISE_INTERVAL if protocol.target == "histogram" else INTERVAL
+
+
+def _draw_number(
+    axes: Any, value: Array, half: Array | None, truth: Array | None, protocol: Protocol
+) -> None:
+    label = "estimate" if half is None else f"estimate {_interval(protocol)}"
+    axes.errorbar(value, [0], xerr=half, fmt="o", color=BLUE, capsize=4, label=label)
     if truth is not None:
-        x = float(np.atleast_1d(truth)[0])
-        axes.axvline(x, color=ORANGE, linestyle="--", label="truth (NOT PRIVATE)")
+        axes.axvline(float(truth[0]), color=ORANGE, linestyle="--", label=TRUTH)
     axes.set_yticks([])
     axes.margins(x=0.4)
 
 
-def _draw_vector(
-    axes: Any, value: Array, half: Array | None, truth: Array | None, estimate: Estimate
+def _draw_by_key(
+    axes: Any,
+    value: Array,
+    half: Array | None,
+    truth: Array | None,
+    estimate: Estimate,
+    protocol: Protocol,
 ) -> None:
-    order = np.argsort(-(value if truth is None else np.asarray(truth)), kind="stable")
+    """Draw counts or shares, the largest first."""
+    order = np.argsort(-(value if truth is None else truth), kind="stable")
     x = np.arange(1, len(value) + 1)
-    labelled = len(value) <= MOST_LABELS
-    if truth is not None:
-        shape = "-" if not labelled else "_"
-        axes.plot(
-            x,
-            np.asarray(truth)[order],
-            shape,
-            color=ORANGE,
-            lw=1.5,
-            ms=11,
-            mew=2,
-            label="truth (NOT PRIVATE)",
-            zorder=2,
-        )
-    shown = value[order]
-    if half is not None and labelled:
-        axes.errorbar(
-            x, shown, yerr=half[order], fmt="none", ecolor=GREY, capsize=2, zorder=3, label=INTERVAL
-        )
-    elif half is not None:
-        low, high = shown - half[order], shown + half[order]
-        axes.fill_between(x, low, high, color=GREY, alpha=0.25, lw=0, label=INTERVAL, zorder=1)
-    axes.plot(x, shown, ".", color=BLUE, markersize=5, label="estimate", zorder=4)
+    _draw_series(
+        axes,
+        x,
+        value[order],
+        None if half is None else half[order],
+        None if truth is None else truth[order],
+        _interval(protocol),
+    )
     _scale(axes, value, half, truth)
-    axes.set_ylabel("count (all users)")
-    if estimate.keys is not None and labelled:
+    axes.set_ylabel(_unit(protocol))
+    if estimate.keys is not None and len(value) <= MOST_LABELS:
         axes.set_xticks(x, [_short(estimate.keys[int(i)]) for i in order], rotation=90)
     else:
+        item, what = ("item", "count") if protocol.target == "histogram" else ("symbol", "share")
         axes.set_xscale("log")
-        axes.set_xlabel("item, by rank of its " + ("estimate" if truth is None else "true count"))
+        axes.set_xlabel(
+            f"{item}, by rank of its " + ("estimate" if truth is None else f"true {what}")
+        )
+
+
+def _draw_coordinates(
+    axes: Any, value: Array, half: Array | None, truth: Array | None, protocol: Protocol
+) -> None:
+    """Draw a vector over its coordinates, of a sparse one those that count."""
+    at, note = np.arange(len(value)), ""
+    sparsity = getattr(protocol, "sparsity", 0)
+    if 0 < sparsity < len(value):
+        shown, note = value != 0, ": those of the estimate that are not 0"
+        if truth is not None:
+            shown[np.argsort(-np.abs(truth), kind="stable")[:sparsity]] = True
+            note += f", and the {sparsity} largest of the truth"
+        at = np.flatnonzero(shown)
+        axes.axhline(0, color=GREY, lw=0.8)
+        axes.set_xlim(-0.02 * len(value) - 0.5, 1.02 * len(value) - 0.5)
+    _draw_series(
+        axes,
+        at,
+        value[at],
+        None if half is None else half[at],
+        None if truth is None else truth[at],
+        INTERVAL,
+    )
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel(f"coordinate{note}")
+    axes.set_ylabel(_unit(protocol))
+
+
+def _draw_series(
+    axes: Any, x: Array, value: Array, half: Array | None, truth: Array | None, interval: str
+) -> None:
+    """Draw points with bars where they are few, and with a band where they are many."""
+    few = len(value) <= MOST_LABELS
+    if truth is not None:
+        shape = "_" if few else "-"
+        axes.plot(x, truth, shape, color=ORANGE, lw=1.5, ms=11, mew=2, label=TRUTH, zorder=2)
+    if half is not None and few:
+        axes.errorbar(
+            x, value, yerr=half, fmt="none", ecolor=GREY, capsize=2, zorder=3, label=interval
+        )
+    elif half is not None:
+        low, high = value - half, value + half
+        axes.fill_between(x, low, high, color=GREY, alpha=0.25, lw=0, label=interval, zorder=1)
+    axes.plot(x, value, ".", color=BLUE, markersize=5, label="estimate", zorder=4)
+
+
+def _draw_density(axes: Any, value: Array, half: Array | None, truth: Array | None) -> None:
+    """Draw a density on equal cells of [0, 1]."""
+    middle = (np.arange(len(value)) + 0.5) / len(value)
+    if half is not None:
+        axes.fill_between(
+            middle,
+            value - half,
+            value + half,
+            step="mid",
+            color=GREY,
+            alpha=0.25,
+            lw=0,
+            label=POINTWISE,
+        )
+    if truth is not None:
+        axes.plot(middle, truth, "--", drawstyle="steps-mid", color=ORANGE, label=TRUTH)
+    axes.plot(middle, value, drawstyle="steps-mid", color=BLUE, label="estimate")
+    axes.set_xlim(0, 1)
+    axes.set_xlabel("sample")
+    axes.set_ylabel("density")
 
 
 def _scale(axes: Any, value: Array, half: Array | None, truth: Array | None) -> None:
-    """Choose the count axis: linear, logarithmic, or logarithmic above the noise."""
-    shown = value if truth is None else np.concatenate([value, np.asarray(truth, np.float64)])
+    """Choose the axis of counts or shares: linear, logarithmic, or logarithmic above the noise."""
+    shown = value if truth is None else np.concatenate([value, truth])
     top = float(shown.max())
     axes.yaxis.set_major_formatter("{x:,.0f}" if top >= 10 else "{x:g}")
     if top > 50 * max(float(np.median(shown)), 1e-12):

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import json
 import math
-import secrets
 import sys
+from dataclasses import replace
 from functools import lru_cache
 from logging import ERROR, INFO, WARNING
 from pathlib import Path
@@ -27,17 +27,14 @@ from clients.guard import SIMULATED_OWNER
 from fedhist.errors import PopulationError, WireError, nearest
 from fedhist.hosting import Config as FlatConfig
 from fedhist.hosting import NodeSetup, ServerSetup
-from fedhist.journal import Journal
 from fedhist.protocol import Estimate
 from fedhist.registry import load_plugin
-from fedhist.session import Session
 from fedhist.users import Users
 from simulations.config import Config, Prepared, load_config, prepare
-from simulations.job import reserve
-from simulations.output import evaluate, write_results
+from simulations.job import Reservations
+from simulations.output import check_target, evaluate, write_results
 from simulations.populations import population
-from simulations.run import Outcome, noise_source
-from simulations.spending import DataLedger
+from simulations.run import Outcome, open_session, server_setup
 
 POLICY_KEYS = ("trust", "epsilon", "max-epsilon", "queries", "salts", "guard-folder")
 READER_KEYS = ("user", "item", "count", "value", "separator", "encoding", "header")
@@ -82,46 +79,38 @@ class FlowerHost:
         run = prepared.config.run
         if run.nodes < 1:
             raise ValueError("run.nodes must say how many nodes to wait for; it is not set")
-        if prepared.config.adversaries or not run.checks or run.on_bad_reply == "null":
+        inline_only = not run.checks or run.on_bad_reply == "null" or run.clients == "aggregate"
+        if prepared.config.adversaries or inline_only:
             raise ValueError(
-                'adversaries, run.checks = false and run.on_bad_reply = "null" are for fedhist run'
+                'adversaries, run.checks = false, run.on_bad_reply = "null" and run.clients = '
+                '"aggregate" are for fedhist run'
             )
         if run.repeats > 1:
             raise ValueError(f"Flower's runtimes run once, got run.repeats = {run.repeats}")
         if prepared.loaded is not None:
             _seed(prepared.config)
-        seed = run.seed if run.seed >= 0 else secrets.randbits(62)
-        ledger = DataLedger(run.ledger) if run.ledger else None
-        line = None if ledger is None else reserve(ledger, prepared, 1)[0]
-        journal = Journal(run.journal) if run.journal else None
-        session = Session(
-            prepared.protocol, noise_source(run.noise, seed, prepared.protocol), journal
-        )
+        options = run.options(runtime="ray")  # as on Ray: messages are sent
+        out = str(run_config.get("out") or run.out)
+        if out:
+            check_target(Path(out))
+        book = Reservations(prepared)
+        try:
+            session, seed = open_session(prepared.protocol, options)
+        except BaseException:
+            book.give_back()
+            raise
+        book.opened(session)
 
         def publish(estimate: Estimate, rounds: list[dict[str, float]]) -> None:
+            book.settle()
             outcome = Outcome(estimate, rounds, {}, seed)
-            folder = write_results(
-                prepared,
-                [outcome],
-                evaluate(prepared, [outcome]),
-                str(run_config.get("out") or run.out),
-            )
-            if ledger is not None and line is not None:
-                ledger.settle(line, estimate.ledger)
+            folder = write_results(prepared, [outcome], evaluate(prepared, [outcome]), out)
             level = INFO if estimate.status == "ok" else WARNING
             said = f"{estimate.status}: {estimate.reason}" if estimate.reason else estimate.status
             log(level, "%s; results in %s", said, folder)
 
-        fewest = run.min_replies or None
-        return ServerSetup(
-            session,
-            run.nodes,
-            publish,
-            run.fold == "node",
-            fewest,
-            run.timeout,
-            on_bad_reply=run.on_bad_reply,
-        )
+        setup = server_setup(session, run.nodes, publish, options)
+        return replace(setup, broken_off=book.give_back)
 
 
 HOST = FlowerHost()

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from fedhist.errors import BudgetExceeded
 from fedhist.journal import journal_name
+from fedhist.session import Session
 from simulations.config import Prepared
 from simulations.output import Evaluation, evaluate, write_results
-from simulations.run import Outcome, execute
+from simulations.run import Outcome, drive, open_session
 from simulations.spending import DataLedger
 
 Progress = Callable[[int, int, int], None]
@@ -35,45 +36,87 @@ def run_job(prepared: Prepared, progress: Progress | None = None) -> Finished:
     CapExceeded
         If the data set's ledger does not allow the run; nothing has been asked then.
     """
-    table = prepared.config.run
+    table, adversaries = prepared.config.run, prepared.config.adversaries
     if prepared.loaded is None:
         raise ValueError(
             "the population is remote: its users are asked by a deployment (flwr run), not here"
         )
-    # options that exclude each other are refused before anything is reserved
-    table.options(adversaries=prepared.config.adversaries)
-    ledger = DataLedger(table.ledger) if table.ledger else None
+    users = prepared.loaded.users
+    # options that exclude each other, or the population, are refused before anything is reserved
+    table.options(adversaries=adversaries).n_nodes(len(users))
     # every repeat is a release of its own; all are reserved before anybody is asked
-    lines = reserve(ledger, prepared, table.repeats) if ledger is not None else []
+    book = Reservations(prepared, table.repeats)
     outcomes = []
-    with _runtime(table.runtime, table.workers, table.ray_address):
-        for repeat in range(table.repeats):
-            seed = {"seed": table.seed + repeat} if table.seed >= 0 else {}
-            options = table.options(
-                progress=progress, adversaries=prepared.config.adversaries, **seed
-            )
-            outcome = execute(prepared.protocol, prepared.loaded.users, options)
-            outcomes.append(outcome)
-            if ledger is not None:
-                ledger.settle(lines[repeat], outcome.estimate.ledger)
+    try:
+        with _runtime(table.runtime, table.workers, table.ray_address):
+            for repeat in range(table.repeats):
+                seed = {"seed": table.seed + repeat} if table.seed >= 0 else {}
+                options = table.options(progress=progress, adversaries=adversaries, **seed)
+                session, drawn = open_session(prepared.protocol, options)
+                book.opened(session)
+                outcomes.append(drive(session, drawn, users, options))
+                book.settle()
+    except BaseException:
+        book.give_back()
+        raise
     evaluation = evaluate(prepared, outcomes)
     folder = write_results(prepared, outcomes, evaluation, table.out)
     return Finished(prepared, outcomes, evaluation, folder)
 
 
-def reserve(ledger: DataLedger, prepared: Prepared, repeats: int) -> list[int]:
-    """Reserve the guarantee of every repeat, or of none."""
-    journal = prepared.config.run.journal
-    run = journal_name(journal) if journal else ""
-    lines: list[int] = []
-    try:
-        while len(lines) < repeats:
-            lines.append(ledger.reserve(prepared.config.name, prepared.protocol.guarantee, run))
-    except BudgetExceeded:
-        for line in lines:
-            ledger.settle(line, None)
-        raise
-    return lines
+class Reservations:
+    """A job's lines in the ledger of its data set: one for every repeat, or none at all.
+
+    Parameters
+    ----------
+    prepared : Prepared
+    repeats : int
+
+    Raises
+    ------
+    CapExceeded
+        If the ledger does not allow all of them; none is reserved then.
+    """
+
+    def __init__(self, prepared: Prepared, repeats: int = 1) -> None:
+        run, guarantee = prepared.config.run, prepared.protocol.guarantee
+        self._ledger = DataLedger(run.ledger) if run.ledger else None
+        self._journalled = bool(run.journal)
+        self._lines: list[int] = []
+        self._session: Session | None = None
+        if self._ledger is None:
+            return
+        name = journal_name(run.journal) if run.journal else ""
+        try:
+            while len(self._lines) < repeats:
+                self._lines.append(self._ledger.reserve(prepared.config.name, guarantee, name))
+        except BudgetExceeded:
+            for line in self._lines:
+                self._ledger.settle(line, None)
+            raise
+
+    def opened(self, session: Session) -> None:
+        """Say which session the next line is for."""
+        self._session = session
+
+    def settle(self) -> None:
+        """Replace the reservation by what its session, which has ended, has spent."""
+        if self._ledger is not None and self._session is not None:
+            self._ledger.settle(self._lines.pop(0), self._session.ledger)
+        self._session = None
+
+    def give_back(self) -> None:
+        """Settle what is still reserved to nothing, apart from a session that may have asked.
+
+        The line of a run with a journal stays: another process may go on from the journal, under
+        the same line, and a restart finds it again.
+        """
+        if self._ledger is None or self._journalled:
+            return
+        asked = self._session is not None and self._session.asked
+        for line in self._lines[int(asked) :]:
+            self._ledger.settle(line, None)
+        self._lines = []
 
 
 def _runtime(name: str, workers: int, address: str) -> AbstractContextManager[object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import platform
@@ -28,6 +27,7 @@ from fedhist.protocol import ErrorBound, Protocol
 from fedhist.query import Array
 from simulations.config import Prepared
 from simulations.figures import draw_estimate
+from simulations.json_files import write_json
 from simulations.run import NOT_SAFE, Outcome
 
 NOT_PRIVATE = "NOT PRIVATE"
@@ -138,9 +138,9 @@ def write_results(
     stamp = time.strftime("%Y%m%d-%H%M%S")
     target = Path(out or Path("results") / f"{prepared.config.name}-{stamp}").absolute()
     with whole_folder(target) as part:
-        _write_json(part / "config.json", describe(prepared, [o.seed for o in outcomes]))
-        _write_json(part / "metrics.json", metrics(prepared, outcomes, evaluation))
-        _write_json(part / "ledger.json", ledger_in_words(prepared, first.estimate.ledger))
+        write_json(part / "config.json", describe(prepared, [o.seed for o in outcomes]))
+        write_json(part / "metrics.json", metrics(prepared, outcomes, evaluation))
+        write_json(part / "ledger.json", ledger_in_words(prepared, first.estimate.ledger))
         frame = estimate_frame(first)
         if frame is not None:
             frame.write_csv(part / "estimate.csv")
@@ -225,6 +225,7 @@ def metrics(
         "warnings": list(first.estimate.warnings),
         "public": dict(first.estimate.public),
         "noise": prepared.config.run.noise,
+        "clients": prepared.config.run.clients,
     }
     if not prepared.config.run.checks:
         body["NOT SAFE"] = NOT_SAFE
@@ -300,19 +301,3 @@ def git_revision() -> str | None:
     command = ["git", "-C", str(home), "describe", "--always", "--dirty", "--abbrev=40"]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     return found.stdout.strip() or None
-
-
-def _write_json(path: Path, body: Any) -> None:
-    text = json.dumps(_finite(body), indent=2, ensure_ascii=False, allow_nan=False)
-    path.write_text(text + "\n", encoding="utf-8")
-
-
-def _finite(body: Any) -> Any:
-    """Spell infinities and NaN as strings: strict JSON has no word for them."""
-    if isinstance(body, dict):
-        return {str(k): _finite(v) for k, v in body.items()}
-    if isinstance(body, list | tuple):
-        return [_finite(v) for v in body]
-    if isinstance(body, float) and not math.isfinite(body):
-        return str(body)
-    return body.item() if isinstance(body, np.generic) else body

@@ -8,11 +8,11 @@ SuperNode takes queries from the SuperLink and nothing else.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
 from clients.app import app
+from fedhist.files import whole_file
 from simulations.flower_internals import CLIENT_COMMAND, run_client_process, task_commands
 
 
@@ -33,12 +33,8 @@ def pin(folder: str | Path) -> Path:
     home.mkdir(parents=True, exist_ok=True)
     for command in commands:
         what = "run_installed" if command == CLIENT_COMMAND else "refuse"
-        part = home / f".{command}.{os.getpid()}"
-        part.write_text(
-            f"#!{sys.executable} -P\nfrom simulations.pinned import {what}\n\n{what}()\n"
-        )
-        part.chmod(0o755)
-        os.replace(part, home / command)
+        text = f"#!{sys.executable} -P\nfrom simulations.pinned import {what}\n\n{what}()\n"
+        whole_file(home / command, text, mode=0o777)
     return home
 
 

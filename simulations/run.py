@@ -9,28 +9,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from flwr.app import Context, RecordDict
-
 from fedhist.codec import protocol_digest
 from fedhist.curator import Noise, NoiseSource
-from fedhist.hosting import Config, NodeSetup, ServerSetup, set_host
+from fedhist.hosting import Config, Publish, ServerSetup
 from fedhist.journal import Journal
 from fedhist.mixing import digest64
 from fedhist.protocol import Estimate, Protocol
 from fedhist.query import Query, Summary
 from fedhist.registry import load_builtin, load_plugin
 from fedhist.session import Session
-from fedhist.users import Users, join
-from server.app import app as server_app
+from fedhist.users import Users
 from server.noise import SecureNoise, SimulatedNoise
-from simulations.adversaries import (
-    Adversary,
-    Assigned,
-    HostileGrid,
-    HostilePopulation,
-    UncheckedSession,
-    of_messages,
-)
+from simulations.adversaries import Adversary, HostilePopulation, UncheckedSession
 from simulations.inline import InlinePopulation
 
 Runtime = Literal["inline", "ray"]
@@ -107,7 +97,10 @@ class Options:
         if self.clients not in CLIENTS:
             raise ValueError(f"clients must be one of {', '.join(CLIENTS)}, got {self.clients!r}")
         if self.clients == "aggregate" and self.runtime != "inline":
-            raise ValueError(f'clients = "aggregate" needs runtime "inline", got {self.runtime!r}')
+            raise ValueError(
+                f'clients = "aggregate" needs runtime "inline", got {self.runtime!r}: it sends no '
+                'messages; set runtime = "inline" (fedhist run --runtime inline)'
+            )
         if self.on_bad_reply not in ON_BAD_REPLY:
             raise ValueError(
                 f"on_bad_reply must be one of {', '.join(ON_BAD_REPLY)}, got {self.on_bad_reply!r}"
@@ -129,6 +122,25 @@ class Options:
             raise ValueError(f"workers must be positive, got {self.workers}")
         if not self.timeout > 0:
             raise ValueError(f"timeout must be positive, got {self.timeout}")
+        if self.min_replies is not None and self.min_replies < 1:
+            raise ValueError(f"min_replies must be positive, got {self.min_replies}")
+        if self.nodes is not None:
+            self.n_nodes(self.nodes)
+
+    def n_nodes(self, n_users: int) -> int:
+        """Return the number of nodes that n_users users are split over.
+
+        Raises
+        ------
+        ValueError
+            If more nodes must answer than there are.
+        """
+        count = self.nodes or (1 if self.runtime == "inline" else min(DEFAULT_NODES, n_users))
+        if self.min_replies is not None and self.min_replies > count:
+            raise ValueError(
+                f"min_replies must be at most the number of nodes, {count}, got {self.min_replies}"
+            )
+        return count
 
     def coins(self, seed: int) -> int | None:
         """Return the seed of the users' coins; None, system entropy, with secure noise."""
@@ -218,21 +230,52 @@ def execute(protocol: Protocol, users: Users, options: Options) -> Outcome:
         )
     if len(users) == 0:
         raise ValueError("the population is empty: there are no users to ask")
+    options.n_nodes(len(users))
+    return drive(*open_session(protocol, options), users, options)
+
+
+def open_session(protocol: Protocol, options: Options) -> tuple[Session, int]:
+    """Open the session of a run, for any runtime: its noise, its journal, its seed.
+
+    Returns
+    -------
+    session : Session
+        Nobody was asked; it has ended where the protocol refuses, or where its journal has.
+    seed : int
+        The one of the options, drawn if they have none.
+    """
     load_builtin()
     for plugin in options.plugins:
         load_plugin(plugin)
     seed = options.seed if options.seed is not None else secrets.randbits(62)
     journal = Journal(options.journal) if options.journal is not None else None
     make = Session if options.checks else UncheckedSession
-    session = make(protocol, noise_source(options.noise, seed, protocol), journal)
-    n_nodes = options.nodes or (
-        1 if options.runtime == "inline" else min(DEFAULT_NODES, len(users))
-    )
+    return make(protocol, noise_source(options.noise, seed, protocol), journal), seed
+
+
+def drive(session: Session, seed: int, users: Users, options: Options) -> Outcome:
+    """Ask the users until an open session has ended."""
+    n_nodes = options.n_nodes(len(users))
     if session.query is None:  # refused before asking anybody, or replayed to its end
         return Outcome(_estimate(session), [], {}, seed)
     if options.runtime == "inline":
         return _run_inline(session, users, n_nodes, seed, options)
-    return _run_ray(session, users, n_nodes, seed, options)
+    from simulations.ray_run import run_ray
+
+    return run_ray(session, users, n_nodes, seed, options)
+
+
+def server_setup(session: Session, n_nodes: int, publish: Publish, options: Options) -> ServerSetup:
+    """Set the ServerApp up for a session, for any of Flower's runtimes."""
+    return ServerSetup(
+        session,
+        n_nodes,
+        publish,
+        options.fold,
+        options.min_replies,
+        options.timeout,
+        on_bad_reply=options.on_bad_reply,
+    )
 
 
 def _estimate(session: Session) -> Estimate:
@@ -315,69 +358,3 @@ def _run_hostile(
         estimate = replace(estimate, warnings=(*estimate.warnings, NOT_SAFE))
     seconds = {"run": time.perf_counter() - started}
     return Outcome(estimate, population.rounds, seconds, seed, population.counts)
-
-
-@dataclass
-class DriverHost:
-    """Hands a prepared server setup to the ServerApp of this process."""
-
-    setup: ServerSetup
-
-    def node(self, run_config: Config, node_config: Config) -> NodeSetup:
-        """Refuse: the driver hosts no client."""
-        raise TypeError("the driver hosts the server only")
-
-    def server(self, run_config: Config) -> ServerSetup:
-        """Return the prepared setup."""
-        return self.setup
-
-
-def _run_ray(session: Session, users: Users, n_nodes: int, seed: int, options: Options) -> Outcome:
-    from simulations.grid import RayGrid
-
-    outcome: list[Outcome] = []
-    started = time.perf_counter()
-    progress = options.progress
-
-    def report(replies: int, expected: int) -> None:
-        if progress is not None:
-            progress(session.round_index, replies, expected)
-
-    assigned = None
-    if options.adversaries:
-        tables = of_messages(options.adversaries, len(users), n_nodes, options.fold)
-        assigned = Assigned(tables, users.split(n_nodes))
-        users = join(assigned.nodes)
-    with RayGrid(
-        users,
-        n_nodes,
-        options.coins(seed),
-        workers=options.workers,
-        address=options.ray_address,
-        owner=options.policy,
-        plugins=list(options.plugins),
-        progress=report,
-    ) as grid:
-        ready = time.perf_counter()
-        hostile = None if assigned is None else HostileGrid(grid, assigned, seed)
-
-        def publish(estimate: Estimate, rounds: list[dict[str, float]]) -> None:
-            seconds = {"start": ready - started, "run": time.perf_counter() - ready}
-            counts = {} if hostile is None else {"injected": dict(hostile.injected)}
-            outcome.append(Outcome(estimate, rounds, seconds, seed, counts))
-
-        setup = ServerSetup(
-            session,
-            n_nodes,
-            publish,
-            options.fold,
-            options.min_replies,
-            options.timeout,
-            on_bad_reply=options.on_bad_reply,
-        )
-        set_host(DriverHost(setup))
-        try:
-            server_app(hostile or grid, Context(1, 1, {}, RecordDict(), {}))
-        finally:
-            set_host(None)
-    return outcome[0]

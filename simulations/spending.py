@@ -1,18 +1,16 @@
 """Spending across runs: a ledger file that belongs to a data set.
 
 A run reserves its whole guarantee in the file before it asks anybody, and settles to what it
-spent when it ends; a run that dies keeps its reservation, and finds it again when it goes on from
-its journal. Every write replaces the file at once, under a lock, so that two runs cannot both take
-the last of a budget.
+spent when it ends, or to nothing if it breaks off before it asks; a run that dies keeps its
+reservation, and finds it again when it goes on from its journal. Every write replaces the file at
+once, under a lock, so that two runs cannot both take the last of a budget.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import math
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,8 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from fedhist.errors import BudgetExceeded
+from fedhist.files import locked, write_private
 from fedhist.ledger import SLACK, Entry, Ledger, spent, whole
 from fedhist.privacy import Adjacency, Guarantee, Release, approximate, pure
+from simulations.json_files import plain
 
 FORMAT = 1
 
@@ -179,21 +179,15 @@ class DataLedger:
     def _write(self, cap: Cap, lines: list[Spending]) -> None:
         body = {
             "format": FORMAT,
-            "cap": _words(asdict(cap)),
-            "spendings": [_words(asdict(s)) for s in lines],
+            "cap": asdict(cap),
+            "spendings": [asdict(s) for s in lines],
         }
-        part = self.path.with_name(self.path.name + ".part")
-        with part.open("w", encoding="utf-8") as f:
-            json.dump(body, f, indent=1, ensure_ascii=False)
-            f.flush()
-            os.fsync(f.fileno())
-        os.replace(part, self.path)
+        write_private(self.path, json.dumps(plain(body), indent=1, ensure_ascii=False).encode())
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.with_name(self.path.name + ".lock").open("w") as f:
-            fcntl.flock(f, fcntl.LOCK_EX)
+        with locked(self.path.with_name(self.path.name + ".lock")):
             yield
 
 
@@ -212,12 +206,6 @@ def _twice(r: Release) -> Release:
     """Group privacy: replacing a user is removing one and adding another."""
     delta = r.delta * (1 + math.exp(min(r.epsilon, 700.0))) if r.delta else 0.0
     return Release(2 * r.epsilon, delta, math.inf if r.slack else 4 * r.rho)
-
-
-def _words(body: dict[str, Any]) -> dict[str, Any]:
-    return {
-        k: str(v) if isinstance(v, float) and not math.isfinite(v) else v for k, v in body.items()
-    }
 
 
 def _numbers(body: dict[str, Any]) -> dict[str, Any]:

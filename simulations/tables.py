@@ -21,6 +21,7 @@ from fedhist.registry import protocol_class, protocols
 from simulations.config import builtin_configs, load_config, missing_keys
 from simulations.job import Finished
 from simulations.output import Evaluation
+from simulations.sheets import Sheet
 from simulations.spending import DataLedger
 from simulations.validation import Row
 
@@ -58,7 +59,7 @@ def print_job(console: Console, finished: Finished) -> None:
         hint = _hint(finished.evaluation)
         if hint:
             facts.add_row("look here", hint)
-    notes = (*_diagnostics(finished), *_adversaries(finished))
+    notes = (*_dropped(finished), *_diagnostics(finished), *_adversaries(finished))
     for note in (*finished.prepared.not_private, *notes):
         facts.add_row("NOT PRIVATE", escape(note))
     for warning in estimate.warnings:
@@ -69,6 +70,14 @@ def print_job(console: Console, finished: Finished) -> None:
     if estimate.value is not None:
         console.print(_estimate_table(finished))
     console.print(f"written to {finished.folder}", soft_wrap=True)
+
+
+def _dropped(finished: Finished) -> list[str]:
+    """Say what the loader of the population dropped or changed, in one line."""
+    loaded = finished.prepared.loaded
+    if loaded is None or not loaded.dropped:
+        return []
+    return ["the loader: " + ", ".join(f"{n:,} x {why}" for why, n in loaded.dropped.items())]
 
 
 def _diagnostics(finished: Finished) -> list[str]:
@@ -186,9 +195,9 @@ def _number(x: float) -> str:
 
 def print_protocols(console: Console) -> None:
     """List the registered protocols."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Sheet(dense=True)
     for column in ("protocol", "target", "trust", "guarantee of its example", "paper"):
-        table.add_column(column, overflow="fold", no_wrap=column == "protocol")
+        table.add_column(column, keep=column == "protocol")
     for name, cls in sorted(protocols().items()):
         g = cls.example().guarantee
         delta = f", {g.delta:g}" if g.delta else ""
@@ -201,12 +210,12 @@ def print_protocols(console: Console) -> None:
 def print_protocol(console: Console, name: str) -> None:
     """Show one protocol: its docstring, parameters and defaults."""
     cls = protocol_class(name)
-    console.print(f"[bold]{name}[/]  ({cls.paper})", soft_wrap=True)
+    console.print(f"[bold]{name}[/]  ({escape(cls.paper)})")
     text, _, _ = (inspect.getdoc(cls) or "").partition("\nExamples\n")
     console.print(reflow(text.rstrip(), console.width), markup=False)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Sheet()
     for column in ("parameter", "type", "default"):
-        table.add_column(column, overflow="fold")
+        table.add_column(column, keep=column == "parameter")
     for f in fields(cls):  # type: ignore[arg-type]
         kind = f.type.__name__ if isinstance(f.type, type) else str(f.type)
         table.add_row(f.name, kind, _default(f))
@@ -251,9 +260,9 @@ def _print_guarantee(console: Console, cls: type[Protocol]) -> None:
 
 def print_configs(console: Console) -> None:
     """List the built-in configurations."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Sheet()
     for column in ("configuration", "protocol", "population", "runtime"):
-        table.add_column(column)
+        table.add_column(column, keep=column == "configuration")
     for name in builtin_configs():
         config = load_config(name)
         kind = config.population["kind"]
@@ -284,9 +293,9 @@ def print_rows(console: Console, rows: Iterable[Row]) -> bool:
 def print_ledger(console: Console, ledger: DataLedger) -> None:
     """Show what has been released from a data set."""
     cap, lines = ledger.read()
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table = Sheet(dense=True)
     for column in ("when", "run", "trust", "adjacency", "epsilon", "delta", "state"):
-        table.add_column(column, overflow="fold", no_wrap=column != "run")
+        table.add_column(column, keep=column != "run")
     for s in lines:
         row = (
             s.when[:16],

@@ -16,11 +16,13 @@ import numpy as np
 
 from fedhist.channels import UnaryChannel, scalar_channel
 from fedhist.keys import Keys
+from fedhist.losses import SQUARED_L2
 from fedhist.protocol import Protocol
 from fedhist.protocols import (
     AdaptiveHistogram,
     BoundedHistogram,
     Distribution,
+    ItemHistogram,
     Mean,
     PoissonCounts,
     RaggedDistribution,
@@ -157,6 +159,8 @@ def _histograms() -> Iterator[Setting]:
     few = _shoppers(rng, n_users=250, d=500, mean=20)
     edge = BoundedHistogram(few.vocabulary, epsilon=0.5, clip=5.0)
     yield _histogram("EDGE n=250 d=500 eps=0.5 (C* = 0)", edge, few)
+    record = ItemHistogram(shoppers.vocabulary, epsilon=1.0)
+    yield _histogram("n=3000 d=200 eps=1 (hides a record, not a user)", record, shoppers)
 
 
 def _histogram(
@@ -214,7 +218,7 @@ def _unbounded() -> Iterator[Setting]:
     many = _shoppers(rng, n_users=6000, d=300, mean=30)
     base = UnboundedHistogram(epsilon=1.0, delta=1e-6, clip=100)
     yield _histogram("n=6000 eps=1 C=100", base, many, 200)
-    sampled = replace(base, clip=12, noise="laplace", adjacency="replace-user")
+    sampled = replace(base, clip=12, discrete=False, adjacency="replace-user")
     yield _histogram("n=6000 eps=1 C=12 replace, real noise", sampled, many, 200)
     chosen = replace(base, clip=None, epsilon=1.1)
     yield _histogram("n=6000 eps=1.1 C chosen", chosen, many, 400, 0.02)
@@ -329,7 +333,7 @@ def _mean(label: str, protocol: Mean, repeats: int, width: float) -> Setting:
             raise RuntimeError(f"{label}: {estimate.status}: {estimate.reason}")
         return protocol.loss(estimate.value, np.array([THETA]))
 
-    return Setting(protocol.name, label, "mse", repeats, (1 - width, 1 + width), predict, once)
+    return Setting(protocol.name, label, SQUARED_L2, repeats, (1 - width, 1 + width), predict, once)
 
 
 def _erm() -> Iterator[Setting]:
@@ -347,7 +351,7 @@ def _erm() -> Iterator[Setting]:
 
 
 def _descent(label: str, protocol: UserLevelErm, width: float = 0.1) -> Setting:
-    n, d, repeats = protocol.n_users, protocol.d, 400
+    n, d, repeats = protocol.n_users, protocol.dimension, 400
     spec = population("regression", n_users=n, samples_per_user=20, dimension=d, noise=0.5)
     users = spec.load().users
     best = protocol.truth(users)

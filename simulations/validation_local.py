@@ -6,13 +6,15 @@ and neither shrinkage nor projection; the bands of such rows begin at a quarter 
 baselines, frequency oracles and covers have a prediction for the very population that they are
 measured on. (The two covers of few users were replaced after a first look, with their bands: at the
 first sizes one run in ten thousand failed, which no number of runs shows, or the plan refused.)
-Sums of reports are drawn from their exact law (clients = aggregate). NOT PRIVATE.
+Sums of reports are drawn from their exact law (clients = aggregate). The density of a trusted
+server stands beside the local ones. NOT PRIVATE.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
 from typing import Literal
@@ -23,18 +25,24 @@ from scipy.linalg import hadamard
 
 from fedhist.channels import UnaryChannel, scalar_channel
 from fedhist.keys import Keys
+from fedhist.losses import L1, SQUARED_L2
 from fedhist.protocol import Protocol
 from fedhist.protocols import (
+    CentralDensity,
     CoverSelect,
     Density,
     HadamardResponse,
     LocalDistribution,
+    LocalHistogram,
     MeanL2,
     MeanLinf,
+    NaiveDensity,
     NaiveMean,
     SparseMean,
     UnaryEncoding,
 )
+from fedhist.protocols.local_histogram import Oracle
+from fedhist.protocols.naive_density import Method
 from fedhist.users import Users
 from server.theory_mean import exact_two_stage_mse
 from simulations.experiments.local_populations import (
@@ -52,15 +60,18 @@ Floats = NDArray[np.float64]
 Band = tuple[float, float]
 LOSSES: Mapping[str, str] = MappingProxyType(
     {
-        "mean-linf": "squared l2",
-        "mean-l2": "squared l2",
-        "sparse-mean": "squared l2",
+        "mean-linf": SQUARED_L2,
+        "mean-l2": SQUARED_L2,
+        "sparse-mean": SQUARED_L2,
         "density": "ise",
-        "local-distribution": "l1",
-        "cover-select": "squared l2",
-        "naive-mean": "squared l2",
-        "unary-encoding": "squared l2",
-        "hadamard-response": "squared l2",
+        "central-density": "ise",
+        "naive-density": "ise",
+        "local-distribution": L1,
+        "local-histogram": L1,
+        "cover-select": SQUARED_L2,
+        "naive-mean": SQUARED_L2,
+        "unary-encoding": SQUARED_L2,
+        "hadamard-response": SQUARED_L2,
     }
 )
 Make = Callable[[np.random.Generator], Users]
@@ -76,6 +87,7 @@ def local() -> Iterator[Setting]:
     yield from _covers()
     yield from _naive()
     yield from _oracles()
+    yield from _histograms()
 
 
 def _boxes() -> Iterator[Setting]:
@@ -168,24 +180,41 @@ def _sparse() -> Iterator[Setting]:
 
 
 def _densities() -> Iterator[Setting]:
-    def two_bumps(protocol: Density) -> Make:
-        n, T = protocol.n_users, int(protocol.samples_per_user)
-
-        def make(rng: np.random.Generator) -> Users:
-            seed = int(rng.integers(1 << 31))
-            spec = population("density", n_users=n, samples_per_user=T, seed=seed)
-            held = spec.load().users.reals
-            return Users.from_samples(fresh_ids(n, rng), held.indptr, held.values)
-
-        return make
-
+    """Measure the local density, and beside it the naive ones and the one of a trusted server."""
     plain = Density(1.0, 20_000, 50, shrink=False)
     label = "n=20000 T=50 eps=1, not shrunk"
-    yield _planned(label, plain, two_bumps(plain), 30, (0.4, 1.1))
+    yield _planned(label, plain, _two_bumps(20_000, 50), 30, (0.4, 1.1))
     shrunk = Density(1.0, 20_000, 50)
-    yield _planned("n=20000 T=50 eps=1", shrunk, two_bumps(shrunk), 30, (0.25, 1.0))
+    yield _planned("n=20000 T=50 eps=1", shrunk, _two_bumps(20_000, 50), 30, (0.25, 1.0))
     edge = Density(1.0, 2_000, 50)
-    yield _planned("EDGE n=2000 T=50 eps=1", edge, two_bumps(edge), 100, (0.25, 1.1))
+    yield _planned("EDGE n=2000 T=50 eps=1", edge, _two_bumps(2_000, 50), 100, (0.25, 1.1))
+
+    users = _two_bumps(4_000, 20)(np.random.default_rng(2036))
+    central = CentralDensity(1.0, 4_000, 20, 1e-6, radius=4.0)
+    series = replace(central, shrink=False, project=False)
+    yield _same("n=4000 T=20 eps=1 Gaussian, not shrunk or projected", series, users, 100, 0.05)
+    yield _planned("n=4000 T=20 eps=1 Gaussian", central, _two_bumps(4_000, 20), 60, (0.25, 1.0))
+    few = _two_bumps(150, 20)(np.random.default_rng(2037))
+    edge_series = replace(series, n_users=150, delta=0.0)
+    yield _same("EDGE n=150 T=20 eps=1 Laplace, not projected", edge_series, few, 1000, 0.1)
+
+    methods: dict[Method, int] = {"user-mean": 8_000, "one-item": 8_000, "item-level": 800}
+    for method, n in methods.items():
+        naive = NaiveDensity(1.0, n, method, 20, radius=4.0, shrink=False, project=False)
+        label = f"n={n} T=20 eps=1 {method}, not shrunk or projected"
+        yield _planned(label, naive, _two_bumps(n, 20), 100, (0.85, 1.15))
+    edge_naive = NaiveDensity(1.0, 400, level=9, kind="onebit", shrink=False, project=False)
+    label = "EDGE n=400 T=20 eps=1 one-item, 9 terms (noise beyond the density)"
+    yield _planned(label, edge_naive, _two_bumps(400, 20), 300, (0.85, 1.15))
+
+
+def _two_bumps(n: int, T: int) -> Make:
+    def make(rng: np.random.Generator) -> Users:
+        seed = int(rng.integers(1 << 31))
+        held = population("density", n_users=n, samples_per_user=T, seed=seed).load().users.reals
+        return Users.from_samples(fresh_ids(n, rng), held.indptr, held.values)
+
+    return make
 
 
 def _distributions() -> Iterator[Setting]:
@@ -262,6 +291,21 @@ def _oracles() -> Iterator[Setting]:
         ):
             users = items_of(n, 20, p / p.sum(), rng)
             yield _same(label, make(epsilon, users.vocabulary), users, 400, 0.05)
+
+
+def _histograms() -> Iterator[Setting]:
+    """Users of 12 items each: slots that stay empty, and slots that overflow."""
+    rng = np.random.default_rng(2035)
+    p = 1 / np.arange(1, 17)
+    rows: tuple[tuple[str, int, int, Oracle], ...] = (
+        ("n=4000 k=16 L=20 eps=1 unary", 4000, 20, "unary"),
+        ("n=4000 k=16 L=6 eps=1 Hadamard", 4000, 6, "hadamard"),
+        ("EDGE n=30 k=16 L=12 eps=1 unary (noise beyond the counts)", 30, 12, "unary"),
+    )
+    for label, n, slots, oracle in rows:
+        users = items_of(n, 12, p / p.sum(), rng)
+        protocol = LocalHistogram(users.vocabulary, 1.0, slots, oracle)
+        yield _same(label, protocol, users, 400, 0.05)
 
 
 def _same(label: str, protocol: Protocol, users: Users, repeats: int, width: float) -> Setting:

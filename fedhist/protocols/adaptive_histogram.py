@@ -20,12 +20,15 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from fedhist.checks import check_integer
 from fedhist.curator import Curator
 from fedhist.keys import Keys
+from fedhist.losses import L1
 from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocol import ErrorBound, Estimate, Script
-from fedhist.protocols.bounded_histogram import GRID_STEPS, BoundedHistogram, resolve_domain
+from fedhist.protocols.bounded_histogram import GRID_STEPS, BoundedHistogram
 from fedhist.protocols.contributions import MOST_CAP
+from fedhist.protocols.domains import with_domain
 from fedhist.protocols.histogram_target import DomainHistogram
 from fedhist.protocols.ratio import ROUNDS, SMALLER_CLIP, private_total, ratio
 from fedhist.protocols.threshold_budget import Shares, split_budget
@@ -72,13 +75,13 @@ class AdaptiveHistogram(DomainHistogram):
         Integer messages on the grid C / 2^20 and discrete noise; needed for secure noise.
     nonneg : bool
         Raise negative totals to zero; never increases the l1 error of Algorithm 1.
-    debias : {"none", "ratio"}
-        "ratio": clip at C / 4 and scale up to a private total, see
+    debias : bool
+        Clip at C / 4 and scale up to a private total, see
         :mod:`fedhist.protocols.ratio`. Helps with large domains; not covered by theory.
     epsilon_ratio : float, optional
         Part of epsilon that pays for that total. Default: a tenth.
-    n_users : int
-        Public number of users, for rules that need it; 0: not given.
+    n_users : int, optional
+        Public number of users, for rules that need it.
     steps : int
         Rounds of an iterative rule.
     per_octave : int
@@ -116,16 +119,16 @@ class AdaptiveHistogram(DomainHistogram):
     adjacency: str = Adjacency.ZERO_OUT_USER.value
     discrete: bool = False
     nonneg: bool = True
-    debias: str = "none"
+    debias: bool = False
     epsilon_ratio: float | None = None
-    n_users: int = 0
+    n_users: int | None = None
     steps: int = 40
     per_octave: int = 4
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
-        if self.debias not in ("none", "ratio"):
-            raise ValueError(f'debias must be "none" or "ratio", got {self.debias!r}')
+        if not isinstance(self.debias, bool):
+            raise ValueError(f"debias must be true or false, got {self.debias!r}")
         if self.norm not in self.rule.norms:
             needed = "delta > 0" if self.norm == 1 else "delta = 0"
             raise ValueError(f"the rule {self.threshold!r} needs {needed}, got {self.delta}")
@@ -137,12 +140,12 @@ class AdaptiveHistogram(DomainHistogram):
         _ = self.at(self.clip_min)
         if self.sparsity is not None and not 1 <= self.sparsity <= len(self.domain):
             raise ValueError(f"sparsity must lie in [1, {len(self.domain)}], got {self.sparsity}")
-        for name, least in (("n_users", 0), ("steps", 1), ("per_octave", 1)):
-            if not getattr(self, name) >= least:
-                raise ValueError(f"{name} must be {least} or more, got {getattr(self, name)}")
+        for name in ("n_users", "steps", "per_octave"):
+            if getattr(self, name) is not None:
+                check_integer(name, getattr(self, name))
         if self.n_users and Adjacency(self.adjacency) is Adjacency.ADD_REMOVE_USER:
             raise ValueError(f"{self.adjacency} keeps the number of users private: got n_users")
-        if self.debias == "ratio" and self.clip_max * self.radius > MOST_CAP:
+        if self.debias and self.clip_max * self.radius > MOST_CAP:
             raise ValueError(f"clip_max must be at most 2^40 / R with a ratio, got {self.clip_max}")
         _ = self.max_rounds  # a rule may need n_users
 
@@ -158,22 +161,13 @@ class AdaptiveHistogram(DomainHistogram):
             epsilon_choice=self.epsilon_choice,
             delta_choice=self.delta_choice,
             epsilon_ratio=self.epsilon_ratio,
-            ratio=self.debias == "ratio",
+            ratio=self.debias,
         )
 
     @property
     def guarantee(self) -> Guarantee:
         """(epsilon, delta) under the declared adjacency, trusting the server."""
         return Guarantee(self.epsilon, self.delta, Trust.CENTRAL, Adjacency(self.adjacency))
-
-    @property
-    def claimed(self) -> Guarantee:
-        """What the paper states; differs for rules that are implemented as printed."""
-        factor = self.rule.claimed_epsilon
-        if factor == 1.0:
-            return self.guarantee
-        stated = self.epsilon + (factor - 1) * self.shares.choice_epsilon
-        return replace(self.guarantee, epsilon=stated)
 
     # -- the two parts ---------------------------------------------------------------------------
 
@@ -230,7 +224,7 @@ class AdaptiveHistogram(DomainHistogram):
     @property
     def max_rounds(self) -> int:
         """Those of the rule, two for the total if there is one, and the release."""
-        return self.rule.rounds(self.task) + (ROUNDS if self.debias == "ratio" else 0) + 1
+        return self.rule.rounds(self.task) + (ROUNDS if self.debias else 0) + 1
 
     def rounds(self, server: Curator) -> Script:
         """Choose C, then release the totals clipped to it."""
@@ -240,7 +234,7 @@ class AdaptiveHistogram(DomainHistogram):
         choice = yield from self.rule.search(task, server)
         public = {"mass": task.mass, "epsilon_choice": task.epsilon, **choice.public}
         total = None
-        if self.debias == "ratio":
+        if self.debias:
             total, cap = yield from private_total(
                 server, self.domain, self._caps, self.shares.ratio_epsilon
             )
@@ -268,7 +262,7 @@ class AdaptiveHistogram(DomainHistogram):
 
         Without noise a smaller threshold would have nothing to gain.
         """
-        if self.debias == "none" or math.isinf(self.epsilon):
+        if not self.debias or math.isinf(self.epsilon):
             return chosen
         return max(self.clip_min, chosen / SMALLER_CLIP)
 
@@ -288,7 +282,7 @@ class AdaptiveHistogram(DomainHistogram):
         Exact where the law of the choice is known (the exponential mechanism): the errors at all
         thresholds, weighted by their probabilities. For the other rules the error at the best
         threshold of theory, C*, which no private choice attains on average: an approximation. For
-        ``debias = "ratio"`` that of the release before it is scaled up: a rough guide only.
+        ``debias`` that of the release before it is scaled up: a rough guide only.
         """
         task = self.task
         if self.threshold in AIMS:
@@ -301,7 +295,7 @@ class AdaptiveHistogram(DomainHistogram):
         else:
             clips, weights = np.array([self._c_star(users, task)]), np.ones(1)
             exact, source = False, "error at the non-private C*; Liu et al. 2023, Section 4.1"
-        if self.debias == "ratio":
+        if self.debias:
             exact, source = False, f"{source}; before the ratio"
         clips = np.array([self.release_clip(float(c)) for c in clips])
         expected = theory_thresholds.mixture_l1(
@@ -313,7 +307,7 @@ class AdaptiveHistogram(DomainHistogram):
             self.norm,
             self.nonneg,
         )
-        return ErrorBound("l1", expected, exact, source)
+        return ErrorBound(L1, expected, exact, source)
 
     def _c_star(self, users: Users, task: ThresholdTask) -> float:
         """Minimise the bound on the expected error within the search's range. NOT PRIVATE."""
@@ -330,9 +324,7 @@ class AdaptiveHistogram(DomainHistogram):
         cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
     ) -> tuple[dict[str, Any], list[str]]:
         """Fill the domain from the population's public one."""
-        p = dict(parameters)
-        p["domain"] = resolve_domain(p.get("domain"), domain)
-        return p, []
+        return with_domain(parameters, domain), []
 
     @classmethod
     def example(cls) -> Self:

@@ -8,7 +8,7 @@ the sampling error does, which noise on counts does not.
 One user changes the scores of at most q = min(k, 2m) symbols, by at most 1 each. A selection has
 bounded range, epsilon^2 / 8 in zCDP, so each symbol gets sqrt(8 rho / q). Corrected against the
 paper: its budgets (mode "paper") are for a minimum with m in place of 2m, and still spend a small
-part of what they promise (:func:`server.theory_selection.composition_table`).
+part of what they promise.
 
 References
 ----------
@@ -34,23 +34,18 @@ from fedhist.protocols.distribution_mechanisms import (
     Search,
 )
 from fedhist.protocols.item_encodings import Presence
-from fedhist.protocols.threshold_counts import MOST_CELLS, MOST_M, ThresholdCounts
+from fedhist.protocols.threshold_counts import MOST_M, ThresholdCounts
 from fedhist.query import Array, Query, Summary
 from server import theory_distribution, theory_selection
-from server.binomial_grid import MOST_HYPOTHESES, pick_eta
+from server.binomial_grid import MOST_CELLS, MOST_HYPOTHESES, SENSITIVITY, SMALL, pick_eta
 from server.distribution import CMAX, presence_to_probability
 from server.ks_plan import KSPlan, oversized
 from server.phs_plan import PHSPlan
 from server.theory_histogram import NoiseLaw
+from server.theory_selection import KS_HEIGHT, PHS_HEIGHT
 
 Plan = KSPlan | PHSPlan
 Build = Callable[[int, float], Plan]
-
-SMALL = 2.0
-"""Two-stage selection reads symbols with m p below this from presence [1, Algorithm 5, line 6]."""
-
-SENSITIVITY = 1 + 1e-9
-"""Of a score: 1, exactly; the rest is room for the rounding of its product with epsilon / 2."""
 
 MOST_SCORES = 1 << 26
 """Most scores, symbols times hypotheses: 512 MB."""
@@ -258,7 +253,7 @@ def _floor(budgets: BudgetsOf, height: float) -> Callable[[DistributionTask], fl
         each = budgets(task).each
         if too_large(task, each):
             return math.inf
-        return theory_selection.users_needed(task.m, height * each)
+        return theory_selection.users_needed(task.m, each, height)
 
     return floor
 
@@ -271,9 +266,6 @@ def _spends(budgets: BudgetsOf) -> Callable[[DistributionTask], tuple[float, flo
     return spends
 
 
-PHS_HEIGHT = 0.4
-"""Tents of the Scheffe tests are c s high, those of the Kolmogorov-Smirnov scores s."""
-
 MECHANISMS = (
     Mechanism(
         "ks",
@@ -282,7 +274,7 @@ MECHANISMS = (
         rounds=1,
         pure=True,
         source="after Liu et al., NeurIPS 2020, Algorithm 3; Kolmogorov-Smirnov scores",
-        floor=_floor(corrected, 1.0),
+        floor=_floor(corrected, KS_HEIGHT),
     ),
     Mechanism(
         "phs",
@@ -313,7 +305,7 @@ MECHANISMS = (
         rounds=2,
         pure=False,
         source="after Liu et al., NeurIPS 2020, Algorithm 5; Kolmogorov-Smirnov scores",
-        floor=_floor(corrected_sparse, 1.0),
+        floor=_floor(corrected_sparse, KS_HEIGHT),
         automatic=False,
     ),
     Mechanism(

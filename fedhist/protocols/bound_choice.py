@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.curves import SHARE
+from fedhist.checks import check_integer
 from fedhist.curator import Curator
 from fedhist.privacy import Adjacency, check_budget
 from fedhist.protocols.contributions import NormHistogram, tail_scores
@@ -81,8 +82,7 @@ class BoundTask:
     grid: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if type(self.clip_max) is not int or self.clip_max < 1:
-            raise ValueError(f"clip_max must be a positive integer, got {self.clip_max!r}")
+        check_integer("clip_max", self.clip_max)
         if self.score not in scores.SCORES:
             raise ValueError(f'score must be "ramp" or "union", got {self.score!r}')
         if self.range not in ("exact", "paper"):
@@ -98,8 +98,7 @@ class BoundTask:
             raise ValueError("releasing unknown keys needs release_delta > 0, got 0")
         if not isinstance(self.adjacency, Adjacency):
             raise ValueError(f"adjacency must be an Adjacency, got {self.adjacency!r}")
-        if type(self.per_octave) is not int or self.per_octave < 1:
-            raise ValueError(f"per_octave must be a positive integer, got {self.per_octave!r}")
+        check_integer("per_octave", self.per_octave)
         check_grid(self.thresholds)
         if self.thresholds[-1] > self.clip_max:
             raise ValueError(

@@ -24,8 +24,10 @@ from fedhist.cohort import Cohort
 from fedhist.curator import Curator
 from fedhist.errors import WireError
 from fedhist.keys import Keys
+from fedhist.losses import L1
 from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocol import ErrorBound, Estimate, Script
+from fedhist.protocols.domains import check_domain, with_domain
 from fedhist.protocols.histogram_target import DomainHistogram
 from fedhist.query import CHUNK, Array, Bounds, Query, Report, Summary
 from fedhist.registry import register_protocol, register_query
@@ -70,8 +72,7 @@ class ClippedCounts(Query):
     cohort: Cohort | None = None
 
     def __post_init__(self) -> None:
-        if not len(self.domain):
-            raise ValueError(f"the domain must not be empty, got {self.domain}")
+        check_domain(self.domain)
         if not 0 <= self.clip < math.inf:
             raise ValueError(f"clip must be non-negative and finite, got {self.clip}")
         if self.norm not in (1, 2):
@@ -220,8 +221,7 @@ class BoundedHistogram(DomainHistogram):
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
-        if not isinstance(self.domain, Keys):
-            raise ValueError(f"domain must be Keys (Keys.of([...])), got {self.domain!r}")
+        check_domain(self.domain)
         Adjacency(self.adjacency)
         if self.grid is not None and not 0 < self.grid < math.inf:
             raise ValueError(f"grid must be positive and finite, got {self.grid}")
@@ -294,7 +294,7 @@ class BoundedHistogram(DomainHistogram):
         kept = theory.clipped_totals(users, self.domain, self.clip, self.norm, self.grid or 0.0)
         bias = np.maximum(self.truth(users) - kept, 0.0)
         expected = theory.expected_l1(self.noise, bias, kept if self.nonneg else None)
-        return ErrorBound("l1", expected, True, "sum of E|Z - b|; Liu et al. 2023, Section 4.1")
+        return ErrorBound(L1, expected, True, "sum of E|Z - b|; Liu et al. 2023, Section 4.1")
 
     @classmethod
     def resolve(
@@ -304,8 +304,7 @@ class BoundedHistogram(DomainHistogram):
 
         The two rules read the private data: they are references, and are reported as such.
         """
-        p = dict(parameters)
-        p["domain"] = resolve_domain(p.get("domain"), domain)
+        p = with_domain(parameters, domain)
         not_private: list[str] = []
         grid = p.pop("grid", None)
         if isinstance(p.get("clip"), str):
@@ -337,12 +336,3 @@ class BoundedHistogram(DomainHistogram):
         names = ["お茶", "tea", "rye", "maté", "chai"]
         rows = ({names[(u + 2 * k) % 5]: 1 + (u + k) % 4 for k in range(u % 4)} for u in range(40))
         return Users.from_records({f"user-{u}": row for u, row in enumerate(rows)})
-
-
-def resolve_domain(given: Any, public: Keys | None) -> Keys:
-    """Take the domain of a configuration (Keys or strings), or the population's public one."""
-    if given is not None:
-        return given if isinstance(given, Keys) else Keys.of(given)
-    if public is None:
-        raise ValueError("a bounded domain is needed, got None: the population names none either")
-    return public

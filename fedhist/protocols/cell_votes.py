@@ -15,19 +15,18 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.cover_votes import user_points
 from clients.functionals import samples_of
 from clients.randomizers import unary_votes
+from clients.user_rows import user_points
 from clients.vote_kernels import add_votes
 from fedhist.aggregate import vote_totals
-from fedhist.bits import BitTally, count_bits, n_words, tail_is_clear
+from fedhist.bits import BitTally, check_bits, count_bits
 from fedhist.channels import UnaryChannel
 from fedhist.cohort import Cohort
 from fedhist.covers import Cover
-from fedhist.errors import WireError
 from fedhist.finite import FiniteChannel, unary_law
-from fedhist.privacy import Release, Trust, check_budget, pure
-from fedhist.query import CHUNK, Bounds, Query, Report, Summary
+from fedhist.privacy import check_budget
+from fedhist.query import CHUNK, Bounds, LocalQuery, Report, Summary
 from fedhist.registry import register_query
 from fedhist.streams import Streams
 from fedhist.users import Users
@@ -38,7 +37,7 @@ Integers = NDArray[np.int64]
 
 @register_query
 @dataclass(frozen=True)
-class CellVotes(Query):
+class CellVotes(LocalQuery):
     """Each user votes for the cell that holds the mean of its samples, by randomized response.
 
     Parameters
@@ -55,7 +54,6 @@ class CellVotes(Query):
     """
 
     wire_name: ClassVar[str] = "cell-votes"
-    trust: ClassVar[Trust] = Trust.LOCAL
     cover: Cover
     epsilon: float
     cohort: Cohort | None = None
@@ -67,11 +65,6 @@ class CellVotes(Query):
     def channel(self) -> UnaryChannel:
         """What happens to a vote."""
         return UnaryChannel(self.epsilon)
-
-    @property
-    def release(self) -> Release:
-        """What a vote costs its user."""
-        return pure(self.epsilon)
 
     @property
     def exact(self) -> bool:
@@ -116,15 +109,7 @@ class CellVotes(Query):
 
     def check(self, report: Report) -> None:
         """Raise WireError unless every row is a packed vector of one bit per cell."""
-        n_cells = self.cover.n_cells
-        if report.arrays.keys() != {"votes"} or report.ragged:
-            raise WireError(f"a report of 'votes' is expected, got {sorted(report.arrays)}")
-        votes = report.arrays["votes"]
-        Bounds((report.n_users, n_words(n_cells)), "u").check("votes", votes)
-        if votes.dtype != np.uint64:
-            raise WireError(f"'votes' has dtype {votes.dtype}, expected uint64")
-        if not tail_is_clear(votes, n_cells):
-            raise WireError(f"'votes' has bits set from {n_cells} on")
+        check_bits(report, "votes", self.cover.n_cells)
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
         """Between no vote and everybody's for each cell."""
@@ -137,7 +122,7 @@ class CellVotes(Query):
 
 def true_cells(cover: Cover, users: Users) -> Integers:
     """Find the cell of every user's mean, (n,) int64; -1 for a user without a finite mean."""
-    return cover.cells(mean_points(cover, users))
+    return cover.cells(user_points(samples_of(users, cover.dimension)))
 
 
 def count_cells(cover: Cover, users: Users) -> Integers:
@@ -147,8 +132,3 @@ def count_cells(cover: Cover, users: Users) -> Integers:
         cells = true_cells(cover, chunk)
         counts += np.bincount(cells[cells >= 0], minlength=cover.n_cells)
     return counts
-
-
-def mean_points(cover: Cover, users: Users) -> Floats:
-    """Average every user's samples, (n, dimension); PopulationError for another dimension."""
-    return user_points(samples_of(users, cover.dimension))

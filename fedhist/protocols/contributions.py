@@ -26,6 +26,7 @@ from fedhist.curator import Curator
 from fedhist.errors import WireError
 from fedhist.keys import Keys
 from fedhist.privacy import Trust, check_budget
+from fedhist.protocols.domains import check_domain
 from fedhist.query import Array, Bounds, Query, Report, Summary
 from fedhist.registry import register_query
 from fedhist.streams import Streams
@@ -72,7 +73,8 @@ class NormHistogram(Query):
     cohort: Cohort | None = None
 
     def __post_init__(self) -> None:
-        _check_domain(self.domain)
+        if self.domain is not None:
+            check_domain(self.domain)
         e = np.asarray(self.edges, dtype=np.float64)
         if not e.size or not np.isfinite(e).all() or e[0] < 0 or (np.diff(e) <= 0).any():
             raise ValueError(f"edges must be non-negative, finite, increasing; got {self.edges}")
@@ -168,7 +170,8 @@ class TotalContribution(Query):
     cohort: Cohort | None = None
 
     def __post_init__(self) -> None:
-        _check_domain(self.domain)
+        if self.domain is not None:
+            check_domain(self.domain)
         if not 1 <= self.cap <= MOST_CAP:
             raise ValueError(f"cap must lie in [1, 2^40], got {self.cap}")
 
@@ -267,11 +270,6 @@ def em_quantile(
     summary = yield query
     scores = tail_scores(query.tails(summary), rank)
     return server.exponential(scores, sensitivity=1.0, epsilon=epsilon, label=label)
-
-
-def _check_domain(domain: Keys | None) -> None:
-    if domain is not None and not len(domain):
-        raise ValueError(f"the domain must not be empty, got {domain}")
 
 
 def _columns(users: Users, domain: Keys | None) -> tuple[Array, Array, Array, Lookup]:

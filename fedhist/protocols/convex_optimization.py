@@ -47,8 +47,8 @@ class UserLevelErm(Protocol):
         The whole budget; ``epsilon = inf`` switches noise and clipping off (not private).
     n_users : int
         Planning value; the estimate uses the number who answered.
-    d : int
-        Features.
+    dimension : int
+        d, the number of features.
     radius : float
         The parameters are kept in the l2 ball of this radius around 0, where descent starts.
     gradient_bound : float
@@ -111,7 +111,7 @@ class UserLevelErm(Protocol):
     epsilon: float
     delta: float
     n_users: int
-    d: int
+    dimension: int
     radius: float
     gradient_bound: float
     spread: float
@@ -164,7 +164,7 @@ class UserLevelErm(Protocol):
             float(self.epsilon),
             float(self.delta),
             self.n_users,
-            self.d,
+            self.dimension,
             self.steps,
             tracking,
             self.discrete,
@@ -200,11 +200,11 @@ class UserLevelErm(Protocol):
             return Estimate.refused(f'noise = "secure" draws integers only: {way_out}')
         if self.n_users < plan.least_users:
             return Estimate.refused(
-                f"{self.n_users} users are too few for {self.steps} steps in {self.d} dimensions "
-                f"with oracle {self.oracle!r}; at least {plan.least_users} are needed"
+                f"{self.n_users} users are too few for {self.steps} steps in {self.dimension} "
+                f"dimensions with oracle {self.oracle!r}; at least {plan.least_users} are needed"
             )
         oracle = mean_gradient(server, self.model, plan)
-        theta, mean = np.zeros(self.d), np.zeros(self.d)
+        theta, mean = np.zeros(self.dimension), np.zeros(self.dimension)
         for _ in range(self.steps):
             gradient = yield from oracle.ask(theta)
             if not oracle.n_users:
@@ -284,7 +284,7 @@ class UserLevelErm(Protocol):
             epsilon=8.0,
             delta=1e-6,
             n_users=120,
-            d=3,
+            dimension=3,
             radius=2.0,
             gradient_bound=1.5,
             spread=0.6,
@@ -315,5 +315,5 @@ class UserLevelErm(Protocol):
         """Take n_users and d, which are public, from the population."""
         out = dict(parameters)
         out.setdefault("n_users", len(users))
-        out.setdefault("d", max(1, users.reals.values.shape[1] - 1))
+        out.setdefault("dimension", max(1, users.reals.values.shape[1] - 1))
         return out, []

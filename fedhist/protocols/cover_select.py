@@ -18,14 +18,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
+from clients.functionals import samples_of
+from clients.user_rows import user_points
 from fedhist.channels import UnaryChannel
 from fedhist.covers import BoxGrid, Cover
-from fedhist.errors import PopulationError
 from fedhist.keys import Keys, user_ids
 from fedhist.lattice_covers import BallLattice, SobolevLattice, SparseLattice
+from fedhist.losses import SQUARED_L2
 from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
-from fedhist.protocol import ErrorBound, Estimate, Protocol, Script
-from fedhist.protocols.cell_votes import CellVotes, count_cells, mean_points, true_cells
+from fedhist.protocol import ErrorBound, Estimate, Script
+from fedhist.protocols.cell_votes import CellVotes, count_cells
+from fedhist.protocols.mean_target import MeanTarget
 from fedhist.query import Array
 from fedhist.registry import register_protocol
 from fedhist.users import Users
@@ -40,7 +43,7 @@ GEOMETRIES = ("linf-ball", "l2-ball", "sparse", "sobolev")
 
 @register_protocol
 @dataclass(frozen=True)
-class CoverSelect(Protocol):
+class CoverSelect(MeanTarget):
     """A vector that every user knows, by one private vote over the cells of a cover.
 
     In the model each user knows the parameter exactly; here it knows the mean of its samples, so
@@ -96,7 +99,6 @@ class CoverSelect(Protocol):
 
     name: ClassVar[str] = "cover-select"
     paper: ClassVar[str] = "Kent, Berrett & Yu, arXiv 2405.11923, Section 2"
-    target: ClassVar[str] = "mean"
     epsilon: float
     n_users: int
     dimension: int
@@ -204,26 +206,11 @@ class CoverSelect(Protocol):
         tau = UnaryChannel(self.epsilon).tau
         expected = expected_loss(cover, votes, len(users), tau, self.truth(users))
         source = "normal totals of the votes; rates of Kent et al., arXiv 2405.11923, Theorem 1"
-        return ErrorBound("squared l2", expected, exact=False, source=source)
+        return ErrorBound(SQUARED_L2, expected, exact=False, source=source)
 
-    def truth(self, users: Users) -> Array:
-        """Average the users' own means: (dimension,). Nothing is clipped, so a wrong set shows.
-
-        In the model all users hold the same one. Users without a finite mean do not count.
-        """
-        points = mean_points(self._cover(), users)
-        usable = points[~np.isnan(points).any(axis=1)]
-        if not len(usable):
-            raise PopulationError("no user has usable samples; there is no mean")
-        return np.asarray(usable.mean(axis=0))
-
-    def loss(self, value: Array, truth: Array) -> float:
-        """Squared l_2 distance."""
-        return float(np.sum(np.square(value - truth)))
-
-    def diagnostics(self, users: Users) -> Mapping[str, float]:
-        """Count the users who had nothing to vote for. NOT PRIVATE."""
-        return {"null_records": float((true_cells(self.plan.cover, users) < 0).sum())}
+    def own_means(self, users: Users) -> Array:
+        """Average each user's samples: (n, d); NaN without a finite mean. NOT PRIVATE."""
+        return user_points(samples_of(users, self.dimension))
 
     @classmethod
     def example(cls) -> Self:

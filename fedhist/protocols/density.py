@@ -13,48 +13,25 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
-
-import numpy as np
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from clients.functionals import Fourier
-from fedhist.errors import PopulationError
-from fedhist.keys import Keys, user_ids
-from fedhist.protocol import ErrorBound, Estimate, Script
+from fedhist.protocol import ErrorBound, Estimate, Mode, Script
+from fedhist.protocols.density_target import DensityTarget
 from fedhist.protocols.fold_protocol import FoldProtocol
-from fedhist.protocols.localize_refine import (
-    FoldEstimates,
-)
-from fedhist.protocols.mean import one_dimension
-from fedhist.query import Array
 from fedhist.registry import register_protocol
 from fedhist.users import Users
-from server.density import (
-    GRID,
-    GridDensity,
-    TrigonometricDensity,
-    coefficient_scale,
-    coefficients_of,
-    density_level,
-    paper_level,
-    project_density,
-    shrink,
-    standard_error,
-    tail_energy,
-)
+from server.density import GRID, GridDensity, coefficient_scale, density_level, paper_level
 from server.localize import Plan, plan_paper, plan_univariate
 
 if TYPE_CHECKING:
     from fedhist.curator import Curator
 
-MOST_GRID = 1 << 20
-
 
 @register_protocol
 @dataclass(frozen=True)
-class Density(FoldProtocol):
+class Density(DensityTarget, FoldProtocol):
     """Smooth density of the samples that all users draw from, on [0, 1].
 
     The value is the density on ``grid`` equal cells, non-negative and with mean 1;
@@ -84,6 +61,8 @@ class Density(FoldProtocol):
         Channel of the second round.
     shrink : bool
         Whether to shrink each coefficient towards zero (positive-part James-Stein).
+    project : bool
+        Whether to project onto the densities. The value of an estimate that is not is the series.
     grid : int
         Cells.
     mode : {"default", "paper"}
@@ -114,7 +93,6 @@ class Density(FoldProtocol):
 
     name: ClassVar[str] = "density"
     paper: ClassVar[str] = "Kent, Berrett & Yu, arXiv 2405.11923, Section 5"
-    target: ClassVar[str] = "density"
     epsilon: float
     n_users: int
     samples_per_user: float
@@ -124,23 +102,15 @@ class Density(FoldProtocol):
     mean_scale: float | None = None
     kind: str = "auto"
     shrink: bool = True
+    project: bool = True
     grid: int = GRID
-    mode: Literal["default", "paper"] = "default"
+    mode: Mode = "default"
     truth_level: int = 65
     salt: int = 1
 
     def __post_init__(self) -> None:
         self.check_fields(self.mean_scale)
-        for name in ("smoothness", "radius"):
-            value = getattr(self, name)
-            if not 0 < value < math.inf:
-                raise ValueError(f"{name} must be positive and finite, got {value}")
-        if not 2 <= self.grid <= MOST_GRID:
-            raise ValueError(f"grid must lie in [2, {MOST_GRID}], got {self.grid}")
-        for name in ("level", "truth_level"):
-            value = getattr(self, name)
-            if value is not None and not 1 <= value < self.grid:
-                raise ValueError(f"{name} must lie in [1, grid = {self.grid}), got {value}")
+        self.check_series()
         _ = self.plan
 
     @property
@@ -175,33 +145,21 @@ class Density(FoldProtocol):
     def rounds(self, server: Curator) -> Script:
         """Estimate the coefficients fold by fold, then make a density of their series."""
         plan, k = self.plan, self.terms - 1
-        tail = tail_energy(self.terms, self.smoothness, self.radius)
         if k == 0:
-            return Estimate.ok(
-                np.ones(self.grid),
-                public={"level": 1.0, "predicted_ise": tail},
-                warnings=("one term is the uniform density: nobody was asked, nothing was spent",),
-            )
+            return self.uniform()
         if not plan.feasible:
             return Estimate.refused(self.too_few(k, 1.0))
         found = yield from self.ask(Fourier(k), plan)
         if isinstance(found, Estimate):
             return found
-        public = {"level": float(self.terms), "predicted_ise": 2 * k * plan.risk + tail}
-        return self._conclude(found, found.public | public)
-
-    def _conclude(self, found: FoldEstimates, public: Mapping[str, float]) -> Estimate:
-        theta = math.sqrt(2) * found.value  # of phi_2, ...; that of phi_1 is known to be 1
-        stderr = math.sqrt(2) * found.stderr
-        corrected = self.mode != "paper"
-        if corrected and self.shrink and not math.isinf(self.epsilon):
-            theta = shrink(theta, stderr)
-        values = TrigonometricDensity(np.append(1.0, theta)).on_grid(self.grid)
-        return Estimate.ok(
-            project_density(values) if corrected else values,
-            stderr=standard_error(np.append(0.0, stderr), self.grid),
-            public=public,
-            warnings=found.warnings,
+        public = {"level": float(self.terms), "predicted_ise": 2 * k * plan.risk + self.tail}
+        root = math.sqrt(2)
+        return self.density(
+            root * found.value,
+            root * found.stderr,
+            found.public | public,
+            found.warnings,
+            raw=self.mode == "paper",
         )
 
     def error(self, users: Users) -> ErrorBound:
@@ -211,60 +169,14 @@ class Density(FoldProtocol):
         that of the terms from J + 1 on in :meth:`truth`. NOT PRIVATE.
         """
         k = self.terms - 1
-        left_out = self._coefficients(users)[self.terms :]
-        expected = 2 * k * self.plan.risk + float(np.square(left_out).sum())
+        expected = 2 * k * self.plan.risk + self.left_out(users)
         source = "the plans' risks and the energy left out, for Kent et al., Theorem 9"
         return ErrorBound("ise", expected, exact=False, source=source)
-
-    def truth(self, users: Users) -> Array:
-        """Return the series of the samples themselves on the grid: (grid,). NOT PRIVATE.
-
-        Its terms up to ``truth_level``, or the estimate's level if that is larger, each the
-        average of the users' own means. It stands for the density that the samples come from,
-        which users do not know: apart from the terms left out, its integrated squared error
-        around it is at most (truth_level - 1) avg(1 / T_i) / n on average, plus that of clipping
-        samples to [0, 1]. Users without usable samples do not count here; in a run each counts
-        as the middle of its fold's interval.
-
-        Where the density is known, measure against that instead: ``loss_of(estimate, users,
-        truth=TrigonometricDensity(theta).on_grid(grid))``.
-        """
-        return TrigonometricDensity(self._coefficients(users)).on_grid(self.grid)
-
-    def _coefficients(self, users: Users) -> Array:
-        """Average the users' own coefficients. NOT PRIVATE."""
-        samples, sizes = one_dimension(users), users.n_items()
-        owner = np.repeat(np.arange(len(users)), sizes)
-        x = samples.values[:, 0]
-        bad = np.bincount(owner, np.isnan(x), len(users)) > 0
-        usable = (sizes > 0) & ~bad
-        if not usable.any():
-            raise PopulationError("no user has usable samples; there is no density")
-        weight = (usable / np.maximum(sizes, 1) / np.count_nonzero(usable))[owner]
-        clipped = np.clip(np.where(np.isnan(x), 0.0, x), 0.0, 1.0)
-        return coefficients_of(clipped, weight, max(self.terms, self.truth_level))
-
-    def loss(self, value: Array, truth: Array) -> float:
-        """Integrated squared error, by the midpoint rule: exact for series of the grid's terms."""
-        return float(np.mean(np.square(value - truth)))
 
     @classmethod
     def example(cls) -> Self:
         """Build a small instance with two rounds, for four coefficients."""
         return cls(epsilon=2.0, n_users=800, samples_per_user=64, level=5, grid=256, truth_level=5)
-
-    @classmethod
-    def example_users(cls) -> Users:
-        """Make users who all hold the same 64 samples: the quantiles of a smooth density.
-
-        Then every fold's average is that of all users, so that without noise the truth returns.
-        """
-        f = TrigonometricDensity(np.array([1.0, 0.35, -0.2, 0.1, 0.15]))
-        x = (np.arange(4096) + 0.5) / 4096
-        below = np.cumsum(f.evaluate(x)) / 4096
-        sample = np.interp((np.arange(64) + 0.5) / 64, below, x)
-        ids = user_ids(Keys.range(800))
-        return Users.from_samples(ids, np.arange(801) * 64, np.tile(sample, 800))
 
 
 def density_of(estimate: Estimate) -> GridDensity:

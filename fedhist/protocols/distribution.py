@@ -17,27 +17,27 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self, get_args
 
 import numpy as np
 
 from clients.sampling import MOST_CLIP
+from fedhist.checks import check_choice, check_integer
 from fedhist.curator import Curator
 from fedhist.errors import PopulationError, nearest
 from fedhist.keys import Keys, user_ids
+from fedhist.losses import L1, l1
 from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget, zcdp_rho
-from fedhist.protocol import ErrorBound, Estimate, Protocol, Script
+from fedhist.protocol import ErrorBound, Estimate, Mode, Protocol, Script
 from fedhist.protocols import binomial_mechanisms, distribution_mechanisms
-from fedhist.protocols.bounded_histogram import resolve_domain
 from fedhist.protocols.distribution_mechanisms import DistributionTask, Learned, Mechanism, Search
+from fedhist.protocols.domains import check_domain, with_domain
 from fedhist.query import Array, Query, Summary
 from fedhist.registry import register_protocol
 from fedhist.users import Users
 from server import theory_distribution as theory
 from server.distribution import project_simplex
 from server.theory_histogram import in_domain
-
-Mode = Literal["corrected", "paper"]
 
 MECHANISMS: Mapping[tuple[str, str], Mechanism] = MappingProxyType(
     {
@@ -78,7 +78,7 @@ class Distribution(Protocol):
         and the others of ``MECHANISMS``. "auto" takes the smallest expected error at the uniform
         distribution among those whose floor n_users reaches and that suit p_max: from public
         numbers only.
-    mode : {"corrected", "paper"}
+    mode : {"default", "paper"}
         "paper": the mechanism with its printed budget; ``guarantee`` says what that really spends,
         ``claimed`` what is printed.
     p_max : float
@@ -120,21 +120,19 @@ class Distribution(Protocol):
     n_users: int
     delta: float = 0.0
     mechanism: str = "auto"
-    mode: Mode = "corrected"
+    mode: Mode = "default"
     p_max: float = 1.0
     project: bool = True
     discrete: bool = True
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
-        if not isinstance(self.domain, Keys) or not len(self.domain):
-            raise ValueError(f"domain must be non-empty Keys (Keys.of([...])), got {self.domain!r}")
-        _integer("samples_per_user", self.samples_per_user, MOST_CLIP)
-        _integer("n_users", self.n_users, 1 << 32)
+        check_domain(self.domain)
+        check_integer("samples_per_user", self.samples_per_user, MOST_CLIP)
+        check_integer("n_users", self.n_users, 1 << 32)
         if not 1 / len(self.domain) <= self.p_max <= 1:
             raise ValueError(f"p_max must lie in [1 / {len(self.domain)}, 1], got {self.p_max}")
-        if self.mode not in ("corrected", "paper"):
-            raise ValueError(f'mode must be "corrected" or "paper", got {self.mode!r}')
+        check_choice("mode", self.mode, get_args(Mode))
         if self.mechanism == "auto":
             if self.mode == "paper":
                 raise ValueError('mode "paper" needs a mechanism by name, got "auto"')
@@ -167,10 +165,10 @@ class Distribution(Protocol):
     def chosen(self) -> Mechanism:
         """The mechanism that runs; from public numbers only."""
         if math.isinf(self.epsilon):
-            return MECHANISMS[EXACT, "corrected"]
+            return MECHANISMS[EXACT, "default"]
         if self.mechanism != "auto":
             return MECHANISMS[self.mechanism, self.mode]
-        return MECHANISMS[_best(self.task), "corrected"]
+        return MECHANISMS[_best(self.task), "default"]
 
     @property
     def max_rounds(self) -> int:
@@ -254,7 +252,7 @@ class Distribution(Protocol):
         else:
             expected = mechanism.error(task, self.truth(users), True)
         exact = mechanism.given is not None and (not self.project or math.isinf(self.epsilon))
-        return ErrorBound("l1", expected, exact, mechanism.source)
+        return ErrorBound(L1, expected, exact, mechanism.source)
 
     def truth(self, users: Users) -> Array:
         """Average the users' empirical distributions, (k,), empty ones left out. NOT PRIVATE."""
@@ -262,7 +260,7 @@ class Distribution(Protocol):
 
     def loss(self, value: Array, truth: Array) -> float:
         """Return the l1 distance: twice the distance in total variation."""
-        return float(np.abs(value - truth).sum())
+        return l1(value, truth)
 
     @classmethod
     def resolve(
@@ -272,8 +270,7 @@ class Distribution(Protocol):
 
         The two words read the private data, and the report says so.
         """
-        p = dict(parameters)
-        p["domain"] = resolve_domain(p.get("domain"), domain)
+        p = with_domain(parameters, domain)
         p.setdefault("n_users", len(users))
         asked = p.get("samples_per_user")
         if not isinstance(asked, str):
@@ -316,14 +313,9 @@ def _best(task: DistributionTask) -> str:
         found
         for found in MECHANISMS.values()
         if found.automatic
-        and found.mode == "corrected"
+        and found.mode == "default"
         and (found.pure or task.delta)
         and found.suits(task)
         and task.n_users >= found.floor(task)
     ]
     return min(possible, key=lambda found: found.error(task, uniform, False)).name
-
-
-def _integer(name: str, value: Any, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise ValueError(f"{name} must be an integer in [1, {most}], got {value!r}")

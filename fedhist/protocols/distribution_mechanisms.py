@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from fedhist.curator import Curator
 from fedhist.keys import Keys
+from fedhist.protocol import Mode
 from fedhist.protocols.item_encodings import ItemCounts, OneItem, Presence
 from fedhist.query import Array, Query, Summary
 from fedhist.users import Users
@@ -157,8 +158,8 @@ class Mechanism:
         Whether ``mechanism = "auto"`` may choose it.
     suits : callable of task to bool
         Whether it works for every distribution that the public numbers allow; "auto" asks.
-    mode : {"corrected", "paper"}
-        "paper": as printed. Registered beside the corrected one of the same name.
+    mode : {"default", "paper"}
+        "paper": as printed. Registered beside the default of the same name.
     spends : callable of task to (float, float)
         The (epsilon, delta) that is provable, which differs from what is asked for in mode
         "paper" only; inf if no finite epsilon holds.
@@ -174,7 +175,7 @@ class Mechanism:
     given: Callable[[DistributionTask, Users], float] | None = None
     automatic: bool = True
     suits: Callable[[DistributionTask], bool] = _always
-    mode: str = "corrected"
+    mode: Mode = "default"
     spends: Callable[[DistributionTask], tuple[float, float]] = _as_asked
 
 
@@ -304,7 +305,7 @@ def _tells(task: DistributionTask) -> bool:
 
 
 def _mechanism(
-    name: str, how: Additive, source: str, *, automatic: bool = False, mode: str = "corrected"
+    name: str, how: Additive, source: str, *, automatic: bool = False, mode: Mode = "default"
 ) -> Mechanism:
     return Mechanism(
         name,

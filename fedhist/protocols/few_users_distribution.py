@@ -19,8 +19,9 @@ from clients.contribution import domain_lookup
 from clients.user_rows import share_rows
 from fedhist.errors import PopulationError
 from fedhist.keys import Keys
+from fedhist.losses import L1, l1
 from fedhist.protocol import ErrorBound
-from fedhist.protocols.bounded_histogram import resolve_domain
+from fedhist.protocols.domains import check_domain, with_domain
 from fedhist.protocols.few_users_mean import FewUsers
 from fedhist.protocols.user_means import UserShares
 from fedhist.query import Array
@@ -68,8 +69,7 @@ class FewUsersDistribution(FewUsers):
     samples_per_user: float
 
     def __post_init__(self) -> None:
-        if not isinstance(self.domain, Keys):
-            raise ValueError(f"domain must be Keys (Keys.of([...])), got {self.domain!r}")
+        check_domain(self.domain)
         if not 1 <= self.samples_per_user < math.inf:
             raise ValueError(f"samples_per_user must be at least 1, got {self.samples_per_user}")
         _ = self.query
@@ -101,9 +101,9 @@ class FewUsersDistribution(FewUsers):
 
     def error(self, users: Users) -> ErrorBound:
         """Bound the l1 distance from the average of the users' shares."""
-        bound = math.sqrt(self.row_dimension) * self._distance()
+        bound = math.sqrt(self.row_dimension) * self._distance(users)
         source = "sqrt(d) times the l2 error of the mean; Narayanan et al. 2022, Corollary 8"
-        return ErrorBound("l1", min(2.0, bound), exact=False, source=source)
+        return ErrorBound(L1, min(2.0, bound), exact=False, source=source)
 
     def truth(self, users: Users) -> Array:
         """Average the users' own shares: (d,). NOT PRIVATE. Users without items do not count."""
@@ -116,7 +116,7 @@ class FewUsersDistribution(FewUsers):
 
     def loss(self, value: Array, truth: Array) -> float:
         """L1 distance."""
-        return float(np.abs(value - truth).sum())
+        return l1(value, truth)
 
     @classmethod
     def resolve(
@@ -124,7 +124,7 @@ class FewUsersDistribution(FewUsers):
     ) -> tuple[dict[str, Any], list[str]]:
         """Take n_users from the population and fill the domain."""
         out, not_private = super().resolve(parameters, users, domain)
-        out["domain"] = resolve_domain(out.get("domain"), domain)
+        out = with_domain(out, domain)
         return out, not_private
 
     @classmethod

@@ -20,26 +20,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from clients.user_rows import mean_rows
-from fedhist.errors import PopulationError
+from clients.functionals import samples_of
+from clients.user_rows import user_points
 from fedhist.keys import Keys
+from fedhist.losses import L2, l2
 from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
-from fedhist.protocol import ErrorBound, Estimate, Protocol, Script
+from fedhist.protocol import ErrorBound, Estimate, Mode, Protocol, Script
+from fedhist.protocols.mean_target import MeanTarget
 from fedhist.protocols.user_means import UserMeans
 from fedhist.query import Array, Query
 from fedhist.registry import register_protocol
+from fedhist.streams import SeededStreams
 from fedhist.users import Users
 from server.few_users import paper_params
-from server.few_users_plan import (
-    FewUsersPlan,
-    Method,
-    Mode,
-    Wishes,
-    choose_branch,
-    large_n_noise,
-)
+from server.few_users_plan import FewUsersPlan, Method, Wishes, choose_branch, large_n_noise
 from server.interpolation import Released, release_draws
-from server.large_n import release_large_n
+from server.large_n import clip_shift, release_large_n
 
 if TYPE_CHECKING:
     from fedhist.curator import Curator
@@ -194,13 +190,16 @@ class FewUsers(Protocol):
             return release_large_n(server, rows, plan, salt=self.salt)
         return release_draws(server, rows, plan, salt=self.salt, early_exit=self.early_exit)
 
-    def _distance(self) -> float:
-        """Predicted l2 distance from the average of the users' rows."""
+    def _distance(self, users: Users) -> float:
+        """Predicted l2 distance from the average of the users' rows. NOT PRIVATE."""
         plan = self.plan
         if math.isinf(self.epsilon):
             return 0.0
         if plan.method == "large-n":
-            return large_n_noise(plan) * math.sqrt(plan.dimension)
+            nothing = SeededStreams(users.ids, 0, "error")  # the answer draws nothing
+            rows = self.query.answer(users, nothing).arrays["mean"]
+            shift = clip_shift(rows, plan, salt=self.salt) if len(rows) else 0.0
+            return math.hypot(large_n_noise(plan) * math.sqrt(plan.dimension), shift)
         return plan.error
 
     @classmethod
@@ -215,7 +214,7 @@ class FewUsers(Protocol):
 
 @register_protocol
 @dataclass(frozen=True, kw_only=True)
-class FewUsersMean(FewUsers):
+class FewUsersMean(MeanTarget, FewUsers):
     """Mean of d-dimensional samples that all users share, from few users.
 
     Parameters
@@ -267,7 +266,7 @@ class FewUsersMean(FewUsers):
     Error
     -----
     lam r sqrt(d) for one ball, lam r sqrt(d / K) for K blocks, r sqrt(1/n + 3.2^2 d / (1.4 rho
-    n^2)) for large n; l2.
+    n^2)) and b for large n, b the bias of the clip (.08 r for d = 1, nothing from 16 on); l2.
 
     Examples
     --------
@@ -277,7 +276,6 @@ class FewUsersMean(FewUsers):
 
     name: ClassVar[str] = "few-users-mean"
     paper: ClassVar[str] = "Narayanan, Mirrokni & Esfandiari, ICML 2022, Algorithms 1 to 3"
-    target: ClassVar[str] = "mean"
 
     dimension: int
     radius: float | None = None
@@ -324,26 +322,18 @@ class FewUsersMean(FewUsers):
         """The users' own means."""
         return UserMeans(self.dimension, float(self.box or DEFAULT_BOX * self.row_radius))
 
-    def diagnostics(self, users: Users) -> Mapping[str, float]:
-        """Count the users whose record the null record replaces. NOT PRIVATE."""
-        return {"unusable records": users.n_unusable()}
-
     def error(self, users: Users) -> ErrorBound:
         """Predict the l2 distance from the average of the users' means."""
         source = "lam r sqrt(d / K), or the noise; Narayanan et al. 2022, Theorems 4 and 6"
-        return ErrorBound("l2", self._distance(), exact=False, source=source)
+        return ErrorBound(L2, self._distance(users), exact=False, source=source)
 
-    def truth(self, users: Users) -> Array:
-        """Average the users' own means: (d,). NOT PRIVATE. Users without samples do not count."""
-        rows = mean_rows(users.reals, math.inf)
-        usable = rows.any(axis=1)
-        if not usable.any():
-            raise PopulationError("no user has usable samples; there is no mean")
-        return np.asarray(rows[usable].mean(axis=0))
+    def own_means(self, users: Users) -> Array:
+        """Average each user's samples: (n, d); NaN without a finite mean. NOT PRIVATE."""
+        return user_points(samples_of(users, self.dimension))
 
     def loss(self, value: Array, truth: Array) -> float:
         """L2 distance."""
-        return float(np.linalg.norm(value - truth))
+        return l2(value, truth)
 
     @classmethod
     def example(cls) -> Self:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Generator, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from fedhist.channels import KINDS, scalar_channel
+from fedhist.checks import check_choice
 from fedhist.cohort import Cohort
 from fedhist.functional import Functional
 from fedhist.keys import Keys
 from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
-from fedhist.protocol import Estimate, Protocol
-from fedhist.protocols.localize_refine import FoldEstimates, Mode, localize_and_refine
+from fedhist.protocol import Estimate, Mode, Protocol
+from fedhist.protocols.localize_refine import FoldEstimates, localize_and_refine
 from fedhist.protocols.sample_sizes import resolve_sizes
 from fedhist.query import Query, Summary
 from fedhist.users import Users
@@ -41,11 +42,19 @@ class FoldProtocol(Protocol):
         """Bins, shares and widths of one fold; from public numbers only."""
 
     @property
+    def report_size(self) -> float | None:
+        """Distance from the midpoint, in half ranges, of all scalars; None if it is not known.
+
+        Known for a script of one round at most.
+        """
+        return None
+
+    @property
     def channel_kind(self) -> str:
         """The scalar channel in use; without noise the one that is then exact."""
         if self.mode == "paper" or math.isinf(self.epsilon):
             return "laplace"
-        return scalar_channel(self.kind, self.epsilon).kind
+        return scalar_channel(self.kind, self.epsilon, self.report_size).kind
 
     @property
     def max_rounds(self) -> int:
@@ -81,7 +90,8 @@ class FoldProtocol(Protocol):
 
     def too_few(self, k: int, half_range: float) -> str:
         """Say why k folds of n_users / k users are refused, and how many users would do."""
-        least = k * least_users(self.scale, half_range, self.epsilon, self.channel_kind)
+        kind, size = self.channel_kind, self.report_size
+        least = k * least_users(self.scale, half_range, self.epsilon, kind, size)
         folds = "" if k == 1 else f" in {k} folds"
         return (
             f"{self.n_users} users{folds} are too few at epsilon = {self.epsilon:g}: the midpoint "
@@ -102,8 +112,7 @@ class FoldProtocol(Protocol):
             raise ValueError(f"mean_scale must be positive and finite, got {mean_scale}")
         if kind not in KINDS:
             raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
-        if self.mode not in ("default", "paper"):
-            raise ValueError(f'mode must be "default" or "paper", got {self.mode!r}')
+        check_choice("mode", self.mode, get_args(Mode))
         if self.mode == "paper" and kind not in ("auto", "laplace"):
             raise ValueError(f'mode "paper" adds Laplace noise, got kind {kind!r}')
         scalar_channel("laplace" if self.mode == "paper" else kind, self.epsilon)  # least epsilon

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from clients.randomizers import bin_indices, neighbours, randomize, unary_votes
 from clients.vote_kernels import add_votes
 from fedhist.aggregate import vote_totals
-from fedhist.bits import BitTally, count_bits_by, n_words, tail_is_clear
+from fedhist.bits import BitTally, check_bits, count_bits_by
 from fedhist.channels import CHANNELS, ScalarChannel, UnaryChannel, scalar_channel
 from fedhist.cohort import Cohort
 from fedhist.errors import WireError
@@ -30,8 +30,8 @@ from fedhist.finite import FiniteChannel, scalar_law, unary_law
 from fedhist.folds import MAX_FOLDS, fold_of, fold_sizes
 from fedhist.functional import Functional
 from fedhist.mixing import Words
-from fedhist.privacy import Release, Trust, check_budget, pure
-from fedhist.query import CHUNK, Array, Bounds, Query, Report, Summary
+from fedhist.privacy import check_budget
+from fedhist.query import CHUNK, Bounds, LocalQuery, Report, Summary, only_array
 from fedhist.registry import register_query
 from fedhist.streams import Streams
 from fedhist.users import Users
@@ -46,7 +46,7 @@ MAX_CELLS = 1 << 27
 
 @register_query
 @dataclass(frozen=True)
-class BinVotes(Query):
+class BinVotes(LocalQuery):
     """Each user votes for the bin of its fold's scalar, by unary randomized response.
 
     Parameters
@@ -69,7 +69,6 @@ class BinVotes(Query):
     """
 
     wire_name: ClassVar[str] = "bin-votes"
-    trust: ClassVar[Trust] = Trust.LOCAL
     functional: Functional
     n_bins: int
     epsilon: float
@@ -92,11 +91,6 @@ class BinVotes(Query):
     def channel(self) -> UnaryChannel:
         """What happens to a vote."""
         return UnaryChannel(self.epsilon, ones=3 if self.neighbours else 1)
-
-    @property
-    def release(self) -> Release:
-        """What a vote costs its user."""
-        return pure(self.epsilon)
 
     @property
     def exact(self) -> bool:
@@ -128,8 +122,9 @@ class BinVotes(Query):
         """Count the true votes, then draw the totals of the reported ones: binomials."""
         k = self.functional.n_folds
         fold = self._fold(users.ids)
-        wanted = self._wanted(users, fold).reshape(len(users), -1)
-        cell = (fold[:, None] * self.n_bins + wanted)[wanted >= 0]
+        wanted = self._wanted(users, fold)
+        # transposed, a user's fold goes with its one position or with each of its three
+        cell = (fold * self.n_bins + wanted.T)[wanted.T >= 0]
         counts = np.bincount(cell, minlength=k * self.n_bins).reshape(k, self.n_bins)
         sizes = np.bincount(fold, minlength=k).astype(np.int64)
         votes = vote_totals(counts.astype(np.int64), sizes[:, None], self.channel.flip, rng)
@@ -155,12 +150,7 @@ class BinVotes(Query):
 
     def check(self, report: Report) -> None:
         """Raise WireError unless every row is a packed vector of n_bins bits."""
-        votes = only_array(report, "votes")
-        Bounds((report.n_users, n_words(self.n_bins)), "u").check("votes", votes)
-        if votes.dtype != np.uint64:
-            raise WireError(f"'votes' has dtype {votes.dtype}, expected uint64")
-        if not tail_is_clear(votes, self.n_bins):
-            raise WireError(f"'votes' has bits set from {self.n_bins} on")
+        check_bits(report, "votes", self.n_bins)
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
         """Between no vote and everybody's for each bin."""
@@ -189,7 +179,7 @@ class BinVotes(Query):
 
 @register_query
 @dataclass(frozen=True)
-class ClippedMean(Query):
+class ClippedMean(LocalQuery):
     """Each user reports its fold's scalar, clipped to a short interval, through a scalar channel.
 
     Parameters
@@ -211,7 +201,6 @@ class ClippedMean(Query):
     """
 
     wire_name: ClassVar[str] = "clipped-mean"
-    trust: ClassVar[Trust] = Trust.LOCAL
     functional: Functional
     centres: Floats
     half_width: float
@@ -240,11 +229,6 @@ class ClippedMean(Query):
     def channel(self) -> ScalarChannel:
         """What happens to a clipped scalar."""
         return scalar_channel(self.kind, self.epsilon)
-
-    @property
-    def release(self) -> Release:
-        """What a report costs its user."""
-        return pure(self.epsilon)
 
     @property
     def exact(self) -> bool:
@@ -329,13 +313,6 @@ class ClippedMean(Query):
         n = np.maximum(summary.sums["users"], 1)
         u = summary.sums["reports"] / n / self.channel.gain
         return self.centres + self.half_width * (np.clip(u, -1.0, 1.0) if clip else u)
-
-
-def only_array(report: Report, name: str) -> Array:
-    """Return the one array of a report; WireError if there is another or none."""
-    if report.arrays.keys() != {name} or report.ragged:
-        raise WireError(f"a report of {name!r} is expected, got {sorted(report.arrays)}")
-    return report.arrays[name]
 
 
 def check_sizes(summary: Summary) -> None:

@@ -77,7 +77,7 @@ class ClippedGaussian(MeanGradient):
             label="mean-gradients",
         )
         self._model, self._plan = model, plan
-        self._zero = np.zeros(plan.d)
+        self._zero = np.zeros(plan.dimension)
         self._last: tuple[Floats, Floats] | None = None
 
     def ask(self, theta: Floats) -> Asking:
@@ -136,7 +136,7 @@ class BallMean(MeanGradient):
     def __init__(self, server: Curator, model: str, plan: GradientPlan, balls: BallPlan) -> None:
         super().__init__()
         self._server, self._model, self._balls = server, model, balls
-        self._zero, self._bound = np.zeros(plan.d), plan.tracking.gradient_bound
+        self._zero, self._bound = np.zeros(plan.dimension), plan.tracking.gradient_bound
         self.failed = 0
 
     def ask(self, theta: Floats) -> Asking:

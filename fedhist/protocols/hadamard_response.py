@@ -20,7 +20,7 @@ from fedhist.errors import WireError
 from fedhist.finite import FiniteChannel, hadamard_law
 from fedhist.keys import Keys
 from fedhist.protocols.one_vote import OneVote, OneVoteQuery
-from fedhist.query import CHUNK, Array, Bounds, Report, Summary
+from fedhist.query import CHUNK, Array, Bounds, Report, Summary, only_array
 from fedhist.registry import register_protocol, register_query
 from fedhist.streams import SeededStreams, Streams
 from fedhist.users import Users
@@ -94,9 +94,7 @@ class HadamardIndices(OneVoteQuery):
 
     def check(self, report: Report) -> None:
         """Raise WireError unless every user sends an index below K."""
-        if report.arrays.keys() != {"index"} or report.ragged:
-            raise WireError(f"a report of 'index' is expected, got {sorted(report.arrays)}")
-        index = report.arrays["index"]
+        index = only_array(report, "index")
         Bounds((report.n_users,), "u", 0, self._largest).check("index", index)
         if index.dtype != np.uint32:
             raise WireError(f"'index' has dtype {index.dtype}, expected uint32")

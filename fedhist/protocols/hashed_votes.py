@@ -20,11 +20,11 @@ from clients.functionals import samples_of
 from clients.hashed_votes import vote_sets
 from clients.randomizers import randomize
 from fedhist.channels import ScalarChannel, scalar_channel
+from fedhist.checks import check_scale
 from fedhist.cohort import Cohort
 from fedhist.finite import FiniteChannel, scalar_law
-from fedhist.privacy import Release, Trust, check_budget, check_scale, pure
-from fedhist.protocols.fold_queries import only_array
-from fedhist.query import Bounds, Query, Report, Summary
+from fedhist.privacy import check_budget
+from fedhist.query import Bounds, LocalQuery, Report, Summary, only_array
 from fedhist.registry import register_query
 from fedhist.sign_hashes import SignHash, sign_hash
 from fedhist.streams import SeededStreams, Streams
@@ -38,7 +38,7 @@ VOTES = ("sign", "laplace")
 
 @register_query
 @dataclass(frozen=True)
-class HashedVotes(Query):
+class HashedVotes(LocalQuery):
     """Each user votes for the coordinates of its mean that are far from 0, hashed to one number.
 
     With V_i the votes of user i and v_ij its public signs it reports S_i = sum of v_ij over V_i,
@@ -78,7 +78,6 @@ class HashedVotes(Query):
     """
 
     wire_name: ClassVar[str] = "hashed-votes"
-    trust: ClassVar[Trust] = Trust.LOCAL
     dimension: int
     radius: float
     threshold: float
@@ -119,11 +118,6 @@ class HashedVotes(Query):
     def signs(self) -> SignHash:
         """The public signs."""
         return sign_hash(self.hash, self.dimension, self.hash_salt)
-
-    @property
-    def release(self) -> Release:
-        """What a vote costs its user."""
-        return pure(self.epsilon)
 
     @property
     def exact(self) -> bool:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numpy as np
-
 from fedhist.keys import Keys
+from fedhist.losses import l1
 from fedhist.protocol import Protocol
 from fedhist.query import Array
 from fedhist.users import Users
@@ -25,4 +24,4 @@ class DomainHistogram(Protocol):
 
     def loss(self, value: Array, truth: Array) -> float:
         """Return the l1 distance, in counts."""
-        return float(np.abs(value - truth).sum())
+        return l1(value, truth)

@@ -20,11 +20,13 @@ import numpy as np
 
 from clients.encodings import add_cut, add_presence, cut_rows
 from clients.sampling import MOST_CLIP
+from fedhist.checks import check_integer
 from fedhist.cohort import Cohort
 from fedhist.errors import WireError
 from fedhist.keys import Keys
 from fedhist.mixing import Words
 from fedhist.privacy import Trust
+from fedhist.protocols.domains import check_domain
 from fedhist.query import CHUNK, Array, Bounds, Query, Report, Summary
 from fedhist.registry import register_query
 from fedhist.streams import Streams
@@ -296,7 +298,5 @@ def _row_sums(report: Report, values: Array) -> Array:
 
 
 def _check(domain: Keys, m: int) -> None:
-    if not len(domain):
-        raise ValueError(f"the domain must not be empty, got {domain}")
-    if isinstance(m, bool) or not isinstance(m, int) or not 1 <= m <= MOST_CLIP:
-        raise ValueError(f"m must be an integer in [1, 2^31], got {m!r}")
+    check_domain(domain)
+    check_integer("m", m, MOST_CLIP)

@@ -27,8 +27,9 @@ from scipy.special import erf
 from clients.functionals import HadamardRows
 from fedhist.hadamard import fwht, next_power_of_two
 from fedhist.keys import Keys, user_ids
+from fedhist.losses import L1, l1
 from fedhist.protocol import ErrorBound, Estimate, Script
-from fedhist.protocols.bounded_histogram import resolve_domain
+from fedhist.protocols.domains import with_domain
 from fedhist.protocols.fold_protocol import FoldProtocol
 from fedhist.protocols.localize_refine import (
     FoldEstimates,
@@ -69,7 +70,8 @@ class LocalDistribution(FoldProtocol):
         1 / sqrt(T), for users who draw from one distribution. Enlarge it if the users' own
         distributions differ; 1 is always enough.
     kind : {"auto", "laplace", "onebit", "piecewise"}
-        Channel of the second round.
+        Channel of the second round; "auto" takes the one of least variance, which for users of one
+        item each is that at +-1.
     project : bool
         Whether to project the estimate onto the simplex.
     salt : int
@@ -125,7 +127,13 @@ class LocalDistribution(FoldProtocol):
     def plan(self) -> Plan:
         """Bins, shares and widths of one fold; from public numbers only."""
         n = self.n_users / max(1, self.n_folds)
-        return plan_univariate(n, self.scale, 1.0, self.epsilon, self.channel_kind)
+        kind, size = self.channel_kind, self.report_size
+        return plan_univariate(n, self.scale, 1.0, self.epsilon, kind, size)
+
+    @property
+    def report_size(self) -> float | None:
+        """A row of a single item is +-1; with several, or some other scale, nothing is known."""
+        return 1.0 if self.samples_per_user == 1 and self.mean_scale is None else None
 
     @property
     def scale(self) -> float:
@@ -173,7 +181,7 @@ class LocalDistribution(FoldProtocol):
             bias = self._n_empty(users) / len(users) * (1 / K - p)
         expected = float(mean_absolute(bias, deviation).sum()) if self.n_folds else 0.0
         source = "the plans' risks, as Gaussian errors of the rows; rate of Acharya et al. 2023"
-        return ErrorBound("l1", expected, exact=False, source=source)
+        return ErrorBound(L1, expected, exact=False, source=source)
 
     def truth(self, users: Users) -> Array:
         """Average the users' empirical distributions, (k,), empty ones left out. NOT PRIVATE."""
@@ -181,7 +189,7 @@ class LocalDistribution(FoldProtocol):
 
     def loss(self, value: Array, truth: Array) -> float:
         """Return the l1 distance: twice the distance in total variation."""
-        return float(np.abs(value - truth).sum())
+        return l1(value, truth)
 
     def diagnostics(self, users: Users) -> Mapping[str, float]:
         """Count the users without items in the domain. NOT PRIVATE."""
@@ -195,8 +203,7 @@ class LocalDistribution(FoldProtocol):
         cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
     ) -> tuple[dict[str, Any], list[str]]:
         """Fill the domain, n_users, and samples_per_user in the domain where that is asked for."""
-        p = dict(parameters)
-        p["domain"] = resolve_domain(p.get("domain"), domain)
+        p = with_domain(parameters, domain)
         return resolve_sizes(p, users, lambda some: user_norms(some, p["domain"])[0])
 
     @classmethod

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from fedhist.cohort import Cohort
 from fedhist.folds import salt_of_folds
 from fedhist.functional import Functional
-from fedhist.protocol import Estimate
+from fedhist.protocol import Estimate, Mode
 from fedhist.protocols.fold_queries import BinVotes, ClippedMean
 from fedhist.query import Query, Summary
 from server.localize import (
@@ -35,7 +34,6 @@ from server.localize import (
 )
 
 Floats = NDArray[np.float64]
-Mode = Literal["default", "paper"]
 
 
 @dataclass(frozen=True)

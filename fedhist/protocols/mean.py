@@ -14,20 +14,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from clients.functionals import Coordinates
-from clients.randomizers import user_means
-from fedhist.errors import PopulationError
+from clients.functionals import Coordinates, samples_of
+from clients.user_rows import coordinate_points
 from fedhist.keys import Keys, user_ids
-from fedhist.protocol import ErrorBound, Estimate, Script
+from fedhist.losses import SQUARED_L2
+from fedhist.protocol import ErrorBound, Estimate, Mode, Script
 from fedhist.protocols.fold_protocol import FoldProtocol
 from fedhist.protocols.fold_queries import check_range
+from fedhist.protocols.mean_target import PlannedMean, clipped
 from fedhist.query import Array
 from fedhist.registry import register_protocol
-from fedhist.users import Samples, Users
+from fedhist.users import Users
 from server.localize import Plan, plan_paper, plan_univariate
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 @register_protocol
 @dataclass(frozen=True)
-class Mean(FoldProtocol):
+class Mean(PlannedMean, FoldProtocol):
     """Mean of samples in [low, high] that all users share, under local differential privacy.
 
     Parameters
@@ -82,7 +83,6 @@ class Mean(FoldProtocol):
 
     name: ClassVar[str] = "mean"
     paper: ClassVar[str] = "Kent, Berrett & Yu, arXiv 2405.11923, Section 3.1"
-    target: ClassVar[str] = "mean"
     epsilon: float
     n_users: int
     samples_per_user: float
@@ -90,7 +90,7 @@ class Mean(FoldProtocol):
     high: float
     mean_scale: float | None = None
     kind: str = "auto"
-    mode: Literal["default", "paper"] = "default"
+    mode: Mode = "default"
     salt: int = 1
 
     def __post_init__(self) -> None:
@@ -124,27 +124,23 @@ class Mean(FoldProtocol):
             found.value, stderr=found.stderr, public=found.public, warnings=found.warnings
         )
 
-    def error(self, users: Users) -> ErrorBound:
+    def planned_error(self) -> ErrorBound:
         """Predict the mean squared error by the plan."""
         source = "the plan's risk, for the rate of Kent et al., arXiv 2405.11923, Theorem 6"
-        return ErrorBound("mse", self.plan.risk, exact=False, source=source)
+        return ErrorBound(SQUARED_L2, self.plan.risk, exact=False, source=source)
 
-    def truth(self, users: Users) -> Array:
-        """Average the users' own means: (1,). Nothing is clipped, so a wrong range shows.
+    def own_means(self, users: Users) -> Array:
+        """Average each user's samples: (n, 1); NaN for none, or a NaN among them. NOT PRIVATE.
 
-        The protocol assumes one mean that all users share; on real data this average takes its
-        place. Users without usable samples do not count here; in a run each counts as the
-        midpoint of the refined interval.
+        An infinite sample stands for the end of the range. A user without usable samples counts
+        in a run as the midpoint of the refined interval.
         """
-        means = user_means(one_dimension(users), -math.inf, math.inf)
-        usable = means[~np.isnan(means)]
-        if not len(usable):
-            raise PopulationError("no user has usable samples; there is no mean")
-        return np.array([usable.mean()])
+        return coordinate_points(samples_of(users, 1), float(self.low), float(self.high))
 
-    def loss(self, value: Array, truth: Array) -> float:
-        """Squared error."""
-        return float(np.sum(np.square(value - truth)))
+    def clipped_means(self, users: Users) -> Array:
+        """Average each user's clipped samples: (n, 1). NOT PRIVATE."""
+        low, high = float(self.low), float(self.high)
+        return coordinate_points(clipped(samples_of(users, 1), low, high), low, high)
 
     @classmethod
     def example(cls) -> Self:
@@ -158,11 +154,3 @@ class Mean(FoldProtocol):
         values = np.where(rng.random(400 * 64) < 0.65, 1.0, -1.0)
         names = Keys.range(400)
         return Users.from_samples(user_ids(names), np.arange(401) * 64, values)
-
-
-def one_dimension(users: Users) -> Samples:
-    """Return the users' samples; PopulationError unless they have one coordinate."""
-    samples = users.reals
-    if samples.values.shape[1] != 1:
-        raise PopulationError(f"this needs samples of one dimension, got {samples.values.shape[1]}")
-    return samples

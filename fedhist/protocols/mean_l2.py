@@ -18,13 +18,17 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from clients.functionals import Rotated
+from clients.functionals import Rotated, samples_of
+from clients.sphere import ball_means
+from clients.user_rows import user_points
 from fedhist.hadamard import fwht, next_power_of_two
 from fedhist.keys import Keys, user_ids
+from fedhist.losses import SQUARED_L2
 from fedhist.mixing import digest64
 from fedhist.protocol import ErrorBound
 from fedhist.protocols.localize_refine import FoldEstimates
 from fedhist.protocols.mean_linf import FoldMean
+from fedhist.protocols.mean_target import PlannedMean
 from fedhist.query import Array
 from fedhist.registry import register_protocol
 from fedhist.users import Users
@@ -36,7 +40,7 @@ SIGN_FAILURE = 0.05
 
 @register_protocol
 @dataclass(frozen=True)
-class MeanL2(FoldMean):
+class MeanL2(PlannedMean, FoldMean):
     """Mean in the ball of a radius that all users share, under local differential privacy.
 
     Parameters
@@ -172,12 +176,22 @@ class MeanL2(FoldMean):
         stderr = float(np.sqrt(np.mean(np.square(found.stderr))))
         return value, np.full(self.dimension, stderr)
 
-    def error(self, users: Users) -> ErrorBound:
+    def own_means(self, users: Users) -> Array:
+        """Average each user's samples: (n, d); NaN for none, or one not finite. NOT PRIVATE."""
+        return user_points(samples_of(users, self.dimension))
+
+    def clipped_means(self, users: Users) -> Array:
+        """Average each user's samples, scaled onto the ball: (n, d). NOT PRIVATE."""
+        samples = samples_of(users, self.dimension)
+        means = ball_means(samples, float(self.radius))
+        return np.where(np.isnan(user_points(samples)), np.nan, means)
+
+    def planned_error(self) -> ErrorBound:
         """Predict the mean squared l2 error by the plan."""
         source = "d2 times the plan's risk of n / d2 users; Kent et al., 2405.11923, Theorem 6"
-        most = (2 * self.radius) ** 2  # both lie in the ball
+        most = (2 * self.radius) ** 2  # estimate and clipped mean lie in the ball
         risk = min(self.n_folds * self.plan.risk, most)
-        return ErrorBound("squared l2", risk, exact=False, source=source)
+        return ErrorBound(SQUARED_L2, risk, exact=False, source=source)
 
     @classmethod
     def example(cls) -> Self:

@@ -13,25 +13,24 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from clients.functionals import Coordinates
-from fedhist.errors import PopulationError
+from clients.functionals import Coordinates, samples_of
+from clients.user_rows import coordinate_points
 from fedhist.functional import Functional
 from fedhist.keys import Keys, user_ids
-from fedhist.protocol import ErrorBound, Estimate, Script
+from fedhist.losses import SQUARED_L2
+from fedhist.protocol import ErrorBound, Estimate, Mode, Script
 from fedhist.protocols.fold_protocol import FoldProtocol
 from fedhist.protocols.fold_queries import check_range
-from fedhist.protocols.localize_refine import (
-    FoldEstimates,
-    Mode,
-)
+from fedhist.protocols.localize_refine import FoldEstimates
+from fedhist.protocols.mean_target import MeanTarget, PlannedMean, clipped
 from fedhist.query import Array
 from fedhist.registry import register_protocol
+from fedhist.search import MOST_USERS, first_true
 from fedhist.users import Users
 from server.localize import Plan, plan_paper, plan_univariate
 
@@ -40,10 +39,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class FoldMean(FoldProtocol):
+class FoldMean(MeanTarget, FoldProtocol):
     """What the means of vectors by folds share; see the two of them for the parameters."""
 
-    target: ClassVar[str] = "mean"
     epsilon: float
     n_users: int
     dimension: int
@@ -81,33 +79,12 @@ class FoldMean(FoldProtocol):
         value, stderr = self.conclude(found)
         return Estimate.ok(value, stderr=stderr, public=found.public, warnings=found.warnings)
 
-    def truth(self, users: Users) -> Array:
-        """Average the users' own means: (d,). Nothing is clipped, so a wrong range shows.
-
-        The protocol assumes one mean that all users share; on real data this average takes its
-        place. Users without usable samples do not count.
-        """
-        return average_of_means(users, self.dimension)
-
-    def loss(self, value: Array, truth: Array) -> float:
-        """Squared l2 distance."""
-        return float(np.sum(np.square(value - truth)))
-
-    def diagnostics(self, users: Users) -> Mapping[str, float]:
-        """Count the users whose record the null record replaces. NOT PRIVATE."""
-        return {"unusable records": users.n_unusable()}
-
     def _least_users(self) -> int:
-        """Bisect for the least feasible number of users above the planned one."""
-        no, yes = self.n_users, 2 * self.n_users
-        while not replace(self, n_users=yes).feasible:
-            if yes > 1 << 100:  # an absurdly small epsilon: at least as many, whatever more
-                return yes
-            no, yes = yes, 2 * yes
-        while yes - no > 1:
-            n = (no + yes) // 2
-            no, yes = (no, n) if replace(self, n_users=n).feasible else (n, yes)
-        return yes
+        """Search for the least feasible number of users above the planned one; 2^50 if more."""
+        found = first_true(
+            lambda n: replace(self, n_users=n).feasible, MOST_USERS, self.n_users + 1
+        )
+        return found or MOST_USERS
 
     def _check(self, mean_scale: float | None = None) -> None:
         self.check_fields(mean_scale)
@@ -117,7 +94,7 @@ class FoldMean(FoldProtocol):
 
 @register_protocol
 @dataclass(frozen=True)
-class MeanLinf(FoldMean):
+class MeanLinf(PlannedMean, FoldMean):
     """Mean in [low, high]^d that all users share, under local differential privacy.
 
     Parameters
@@ -195,10 +172,20 @@ class MeanLinf(FoldMean):
         """Every fold is a coordinate."""
         return found.value, found.stderr
 
-    def error(self, users: Users) -> ErrorBound:
+    def own_means(self, users: Users) -> Array:
+        """Average each user's samples by coordinate: (n, d); see :class:`Mean`. NOT PRIVATE."""
+        samples = samples_of(users, self.dimension)
+        return coordinate_points(samples, float(self.low), float(self.high))
+
+    def clipped_means(self, users: Users) -> Array:
+        """Average each user's clipped samples by coordinate: (n, d). NOT PRIVATE."""
+        low, high = float(self.low), float(self.high)
+        return coordinate_points(clipped(samples_of(users, self.dimension), low, high), low, high)
+
+    def planned_error(self) -> ErrorBound:
         """Predict the mean squared l2 error by the plan."""
         source = "d times the plan's risk of n / d users; Kent et al., arXiv 2405.11923, Theorem 6"
-        return ErrorBound("squared l2", self.dimension * self.plan.risk, exact=False, source=source)
+        return ErrorBound(SQUARED_L2, self.dimension * self.plan.risk, exact=False, source=source)
 
     @classmethod
     def example(cls) -> Self:
@@ -214,27 +201,3 @@ class MeanLinf(FoldMean):
         values = rng.permuted(np.tile(np.where(up, 1.0, -1.0), (n, 1, 1)), axis=1)
         ids = user_ids(Keys.range(n))
         return Users.from_samples(ids, np.arange(n + 1) * T, values.reshape(-1, 3))
-
-
-def average_of_means(users: Users, dimension: int) -> Array:
-    """Average the users' own means, users without finite samples apart: (d,). NOT PRIVATE.
-
-    Raises
-    ------
-    PopulationError
-        If nobody has usable samples, or the samples have another dimension.
-    """
-    samples = users.reals
-    if samples.values.shape[1] != dimension:
-        raise PopulationError(
-            f"this needs samples of dimension {dimension}, got {samples.values.shape[1]}"
-        )
-    sizes = np.diff(samples.indptr)
-    owner = np.repeat(np.arange(len(sizes)), sizes)
-    usable = sizes > 0
-    usable[owner[~np.isfinite(samples.values).all(axis=1)]] = False
-    if not usable.any():
-        raise PopulationError("no user has usable samples; there is no mean")
-    weight = np.where(usable, 1.0 / np.maximum(sizes, 1), 0.0)[owner]
-    kept = samples.values if usable.all() else samples.values[weight > 0]
-    return np.asarray(weight[weight > 0] @ kept / np.count_nonzero(usable))

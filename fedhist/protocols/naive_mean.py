@@ -20,18 +20,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 
-from clients.functionals import Coordinates
+from clients.functionals import Coordinates, samples_of
 from clients.item_records import each_alone
 from clients.sphere import ball_means
+from clients.user_rows import coordinate_points, user_points
 from fedhist.channels import KINDS, ScalarChannel, scalar_channel
 from fedhist.cohort import Cohort
-from fedhist.errors import PopulationError
 from fedhist.folds import fold_of, salt_of_folds
 from fedhist.keys import Keys, user_ids
+from fedhist.losses import SQUARED_L2
 from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
-from fedhist.protocol import ErrorBound, Estimate, Protocol, Script
+from fedhist.protocol import ErrorBound, Estimate, Script
 from fedhist.protocols.fold_queries import ClippedMean, check_range
-from fedhist.protocols.mean_linf import average_of_means
+from fedhist.protocols.mean_target import MeanTarget
 from fedhist.protocols.sample_sizes import resolve_sizes
 from fedhist.protocols.scalar_reports import ItemScalars, SampledScalar
 from fedhist.protocols.sphere_reports import ItemSpheres, SphereReports
@@ -52,7 +53,7 @@ _SCALARS = {"user-mean": ClippedMean, "one-item": SampledScalar, "item-level": I
 
 @register_protocol
 @dataclass(frozen=True)
-class NaiveMean(Protocol):
+class NaiveMean(MeanTarget):
     """Mean of samples of a box or a ball by one noisy report a user, over the whole range.
 
     Parameters
@@ -101,7 +102,6 @@ class NaiveMean(Protocol):
 
     name: ClassVar[str] = "naive-mean"
     paper: ClassVar[str] = "Duchi, Jordan & Wainwright, JASA 2018; baselines of arXiv 2405.11923"
-    target: ClassVar[str] = "mean"
     epsilon: float
     n_users: int
     dimension: int = 1
@@ -251,7 +251,7 @@ class NaiveMean(Protocol):
         """
         source = "the exact variance of the reports, summed over the users' own means"
         mse = self._l2_mse(users) if self.geometry == "l2" else self._linf_mse(users)
-        return ErrorBound("mse", mse, exact=True, source=source)
+        return ErrorBound(SQUARED_L2, mse, exact=True, source=source)
 
     def _l2_mse(self, users: Users) -> float:
         radius, truth = float(self.radius), self.truth(users)
@@ -289,27 +289,21 @@ class NaiveMean(Protocol):
         truth = self.truth(users)
         return fold_mse(middle + h * u, h**2 * variance, fold, truth, middle)
 
-    def truth(self, users: Users) -> Array:
-        """Average the users' own means, or all items for "item-level": (d,). NOT PRIVATE.
+    def own_means(self, users: Users) -> Array:
+        """Average each user's samples: (n, d), NaN where they cannot be used. NOT PRIVATE.
 
-        Nothing is clipped, so a wrong range shows. Users, and items, that are not finite do not
-        count here; in a run they stand for the midpoint of the range.
+        In "l2" a sample that is not finite spoils them all. In "linf" a NaN spoils its coordinate,
+        and an infinity stands for the end of the range. What cannot be used counts in a run as
+        the midpoint.
         """
-        if not self.item_level:
-            return average_of_means(users, self.dimension)
-        values = users.reals.values
-        usable = np.isfinite(values).all(axis=1)
-        if not usable.any():
-            raise PopulationError("no user has usable samples; there is no mean")
-        return np.asarray(values[usable].mean(axis=0))
+        samples = samples_of(users, self.dimension)
+        if self.geometry == "l2":
+            return user_points(samples)
+        return coordinate_points(samples, float(self.low), float(self.high))
 
-    def loss(self, value: Array, truth: Array) -> float:
-        """Squared l2 distance."""
-        return float(np.sum(np.square(value - truth)))
-
-    def diagnostics(self, users: Users) -> Mapping[str, float]:
-        """Count the users whose record the null record replaces. NOT PRIVATE."""
-        return {"unusable records": users.n_unusable()}
+    def truth(self, users: Users) -> Array:
+        """Average the users' own means, or all items for "item-level": (d,). NOT PRIVATE."""
+        return super().truth(each_alone(users)[0] if self.item_level else users)
 
     @classmethod
     def resolve(

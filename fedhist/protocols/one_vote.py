@@ -13,10 +13,12 @@ from clients.encodings import in_domain
 from clients.vote_reports import drawn_symbols
 from fedhist.errors import PopulationError
 from fedhist.keys import Keys, user_ids
-from fedhist.privacy import Adjacency, Guarantee, Release, Trust, check_budget, pure
+from fedhist.losses import SQUARED_L2, squared_l2
+from fedhist.mixing import Words
+from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocol import ErrorBound, Estimate, Protocol, Script
-from fedhist.protocols.bounded_histogram import resolve_domain
-from fedhist.query import Array, Query, Summary
+from fedhist.protocols.domains import check_domain, with_domain
+from fedhist.query import Array, LocalQuery, Summary
 from fedhist.streams import Streams
 from fedhist.users import Users
 from server.distribution import project_simplex
@@ -26,17 +28,17 @@ if TYPE_CHECKING:
     from fedhist.curator import Curator
 
 
-class OneVoteQuery(Query):
-    """A local query about one item of each user."""
+class OneVoteQuery(LocalQuery):
+    """A local query about one item of each user.
 
-    trust: ClassVar[Trust] = Trust.LOCAL
+    Class attributes
+    ----------------
+    n_words : int
+        Private words of a user from which its item is drawn.
+    """
+
+    n_words: ClassVar[int] = 1
     domain: Keys
-    epsilon: float
-
-    @property
-    def release(self) -> Release:
-        """What a report costs its user."""
-        return pure(self.epsilon)
 
     @property
     def exact(self) -> bool:
@@ -47,16 +49,19 @@ class OneVoteQuery(Query):
     def shares(self, summary: Summary) -> Array:
         """Return the unbiased share of the users that drew each symbol: (k,)."""
 
+    def drawn(self, users: Users, words: Words) -> Array:
+        """Draw every user's symbol, (n,) int64, -1 for none, from its (n, n_words) words."""
+        return drawn_symbols(users.counts, self.domain, words[:, 0])
+
     def symbols(self, users: Users, rng: Streams) -> Array:
-        """Draw every user's symbol: (n,) int64, -1 for none."""
-        words = rng.substream("one-item").words(1)[:, 0]
-        return drawn_symbols(users.counts, self.domain, words)
+        """Draw every user's symbol from its private stream."""
+        return self.drawn(users, rng.substream("one-item").words(self.n_words))
 
     def votes(self, users: Users, rng: np.random.Generator) -> Array:
         """Draw how many users vote for nothing and for each symbol: (k + 1,) int64."""
-        words = rng.integers(1 << 64, size=len(users), dtype=np.uint64)
-        symbols = drawn_symbols(users.counts, self.domain, words)
-        return np.bincount(symbols + 1, minlength=len(self.domain) + 1).astype(np.int64)
+        words = rng.integers(1 << 64, size=(len(users), self.n_words), dtype=np.uint64)
+        votes = np.bincount(self.drawn(users, words) + 1, minlength=len(self.domain) + 1)
+        return votes.astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -74,8 +79,7 @@ class OneVote(Protocol):
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon)
-        if not isinstance(self.domain, Keys):
-            raise ValueError(f"domain must be Keys (Keys.of([...])), got {self.domain!r}")
+        check_domain(self.domain)
         if not isinstance(self.project, bool):
             raise ValueError(f"project must be true or false, got {self.project!r}")
         _ = self.query
@@ -125,7 +129,7 @@ class OneVote(Protocol):
         p1, p2 = float(share.sum()), float(np.square(share).sum())
         mse = one_vote_mse(self.noise, len(users), len(self.domain), p1, p2)
         source = f"{self.paper}; the variance of one report a user, summed over users and symbols"
-        return ErrorBound("mse", mse, exact=not self.project, source=source)
+        return ErrorBound(SQUARED_L2, mse, exact=not self.project, source=source)
 
     def truth(self, users: Users) -> Array:
         """Average the users' own shares, zero for a user without items: (k,). NOT PRIVATE.
@@ -153,7 +157,7 @@ class OneVote(Protocol):
 
     def loss(self, value: Array, truth: Array) -> float:
         """Squared l2 distance."""
-        return float(np.sum(np.square(value - truth)))
+        return squared_l2(value, truth)
 
     @classmethod
     def resolve(
@@ -161,7 +165,7 @@ class OneVote(Protocol):
     ) -> tuple[dict[str, Any], list[str]]:
         """Fill the domain."""
         out = dict(parameters)
-        out["domain"] = resolve_domain(out.get("domain"), domain)
+        out = with_domain(out, domain)
         return out, []
 
     @classmethod

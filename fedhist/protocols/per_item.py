@@ -13,6 +13,7 @@ from fedhist.cohort import Cohort
 from fedhist.errors import WireError
 from fedhist.keys import Keys
 from fedhist.privacy import Trust
+from fedhist.protocols.domains import check_domain
 from fedhist.query import Array, Bounds, Query, Report, Summary
 from fedhist.registry import register_query
 from fedhist.streams import Streams
@@ -50,8 +51,7 @@ class PerItemClip(Query):
     cohort: Cohort | None = None
 
     def __post_init__(self) -> None:
-        if not len(self.domain):
-            raise ValueError(f"the domain must not be empty, got {self.domain}")
+        check_domain(self.domain)
         if not 1 <= self.clip <= MOST_CLIP:
             raise ValueError(f"clip must lie in [1, 2^30], got {self.clip}")
 

@@ -24,12 +24,14 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from fedhist.checks import check_integer
 from fedhist.curator import Curator
 from fedhist.keys import Keys, user_ids
+from fedhist.losses import L1
 from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocol import ErrorBound, Estimate, Script
-from fedhist.protocols.bounded_histogram import resolve_domain
 from fedhist.protocols.contributions import NormHistogram, safe_rank, tail_scores
+from fedhist.protocols.domains import check_domain, with_domain
 from fedhist.protocols.histogram_target import DomainHistogram
 from fedhist.protocols.per_item import MOST_CLIP, PerItemClip
 from fedhist.protocols.threshold_budget import CHOICE_SHARE
@@ -111,12 +113,11 @@ class PoissonCounts(DomainHistogram):
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
-        if not isinstance(self.domain, Keys) or not len(self.domain):
-            raise ValueError(f"domain must be non-empty Keys (Keys.of([...])), got {self.domain!r}")
-        _integer("n_users", self.n_users, 1 << 32)
-        _integer("clip_max", self.clip_max, MOST_CLIP)
+        check_domain(self.domain)
+        check_integer("n_users", self.n_users, 1 << 32)
+        check_integer("clip_max", self.clip_max, MOST_CLIP)
         if self.clip is not None:
-            _integer("clip", self.clip, MOST_CLIP)
+            check_integer("clip", self.clip, MOST_CLIP)
         elif len(self.domain) > 1:
             raise ValueError(
                 f"clip is chosen privately for one item only, got {len(self.domain)}: give clip"
@@ -269,7 +270,7 @@ class PoissonCounts(DomainHistogram):
         """
         counts = _count_table(users, self.domain)
         expected = sum(p * self._error_at(counts, c) for c, p in self._thresholds(counts) if p)
-        return ErrorBound("l1", expected, True, "quadrature; Liu et al. 2023, Algorithm 5")
+        return ErrorBound(L1, expected, True, "quadrature; Liu et al. 2023, Algorithm 5")
 
     def _thresholds(self, counts: Array) -> list[tuple[int, float]]:
         """Pair the possible thresholds with their probabilities given the users' counts."""
@@ -293,8 +294,7 @@ class PoissonCounts(DomainHistogram):
         cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
     ) -> tuple[dict[str, Any], list[str]]:
         """Fill the domain, and the public number of users."""
-        p = dict(parameters)
-        p["domain"] = resolve_domain(p.get("domain"), domain)
+        p = with_domain(parameters, domain)
         p.setdefault("n_users", len(users))
         return p, []
 
@@ -318,8 +318,3 @@ def _count_table(users: Users, domain: Keys) -> Array:
     d = len(domain)
     parts = [np.bincount(f, c, n * d).reshape(n, d) for n, f, c in theory.in_domain(users, domain)]
     return np.concatenate([np.zeros((0, d)), *parts])
-
-
-def _integer(name: str, value: Any, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise ValueError(f"{name} must be an integer in [1, {most}], got {value!r}")

@@ -21,16 +21,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, get_args
 
 import numpy as np
 
+from fedhist.checks import check_choice, check_integer
 from fedhist.curator import Curator
 from fedhist.keys import Keys
 from fedhist.ledger import Entry, spent
+from fedhist.losses import L1, l1
 from fedhist.privacy import Adjacency, Guarantee, Release, Trust, check_budget, pure, zcdp_rho
-from fedhist.protocol import ErrorBound, Estimate, Protocol, Script
-from fedhist.protocols.bounded_histogram import resolve_domain
+from fedhist.protocol import ErrorBound, Estimate, Mode, Protocol, Script
+from fedhist.protocols.domains import check_domain, with_domain
 from fedhist.protocols.item_encodings import ItemCounts
 from fedhist.protocols.private_median import (
     RULES,
@@ -86,7 +88,7 @@ class RaggedDistribution(Protocol):
         predicted errors at p uniform, from released numbers.
     adjacency : str
         "replace-user" (default) or "add-remove-user".
-    mode : {"corrected", "paper"}
+    mode : {"default", "paper"}
         "paper": half of epsilon for "dyadic", the printed budgets per symbol in the other half,
         sums of zero indicators. ``guarantee`` says what that is worth; for many symbols more than
         epsilon. Its exp(S / (2 epsilon)) is read as exp(epsilon S / 2) also there.
@@ -128,28 +130,23 @@ class RaggedDistribution(Protocol):
     median: str = "em"
     mechanism: str = "auto"
     adjacency: str = Adjacency.REPLACE_USER.value
-    mode: str = "corrected"
+    mode: Mode = "default"
     project: bool = True
     beta: float = 0.05
     cmax: float = CMAX
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
-        if not isinstance(self.domain, Keys) or not len(self.domain):
-            raise ValueError(f"domain must be non-empty Keys (Keys.of([...])), got {self.domain!r}")
-        for name in ("m_max", "n_users"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-                raise ValueError(f"{name} must be an integer, got {value!r}")
-        if self.n_users is not None and self.n_users < 1:
-            raise ValueError(f"n_users must be positive, got {self.n_users}")
+        check_domain(self.domain)
+        check_integer("m_max", self.m_max)
+        if self.n_users is not None:
+            check_integer("n_users", self.n_users)
         for name, known in (("median", tuple(RULES)), ("mechanism", MECHANISMS)):
             if getattr(self, name) not in known:
                 raise ValueError(
                     f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}"
                 )
-        if self.mode not in ("corrected", "paper"):
-            raise ValueError(f'mode must be "corrected" or "paper", got {self.mode!r}')
+        check_choice("mode", self.mode, get_args(Mode))
         if not self.cmax > 0:
             raise ValueError(f"cmax must be positive, got {self.cmax}")
         if self.mechanism in ("ks", "phs") and self.m_max > MOST_SELECTED:
@@ -183,7 +180,7 @@ class RaggedDistribution(Protocol):
         There the worst m-hat counts, with all symbols that one user may change: by basic
         composition or zCDP, Laplace noise on sums of zero indicators being (q epsilon_1)-DP.
         """
-        if self.mode == "corrected" or math.isinf(self.epsilon):
+        if self.mode == "default" or math.isinf(self.epsilon):
             return self.claimed
         first = pure(self.epsilon / 2)
         sizes = (1 << j for j in range(self.m_max.bit_length()))
@@ -278,7 +275,7 @@ class RaggedDistribution(Protocol):
         Averaged over the m-hat that "em" can find; "dyadic" is taken at its value without noise.
         """
         if math.isinf(self.epsilon):
-            return ErrorBound("l1", 0.0, True, "pooled frequencies, no noise")
+            return ErrorBound(L1, 0.0, True, "pooled frequencies, no noise")
         p, pooled = self.truth(users), float(theory.totals(users, self.domain).sum())
         total = weight = 0.0
         for size, kept, chance in self._sizes(users):
@@ -287,7 +284,7 @@ class RaggedDistribution(Protocol):
             total += chance * task.error(p, steps, kept, pooled, std, projected=self.project)
             weight += chance
         expected = total / weight if weight else math.nan
-        return ErrorBound("l1", expected, False, "server.theory_ragged; Liu et al. 2020, App. E")
+        return ErrorBound(L1, expected, False, "server.theory_ragged; Liu et al. 2020, App. E")
 
     def _sizes(self, users: Users) -> Iterator[tuple[int, float, float]]:
         """Walk the possible m-hat, how many users have as many samples, and its probability."""
@@ -312,15 +309,14 @@ class RaggedDistribution(Protocol):
 
     def loss(self, value: Array, truth: Array) -> float:
         """Return the l1 distance."""
-        return float(np.abs(value - truth).sum())
+        return l1(value, truth)
 
     @classmethod
     def resolve(
         cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
     ) -> tuple[dict[str, Any], list[str]]:
         """Fill the domain, and the public number of users where it is public."""
-        p = dict(parameters)
-        p["domain"] = resolve_domain(p.get("domain"), domain)
+        p = with_domain(parameters, domain)
         if p.get("adjacency", Adjacency.REPLACE_USER.value) == Adjacency.REPLACE_USER.value:
             p.setdefault("n_users", len(users))
         return p, []

@@ -32,6 +32,7 @@ from fedhist.errors import WireError
 from fedhist.keys import Keys
 from fedhist.privacy import Adjacency, Trust
 from fedhist.protocols.contributions import NormHistogram
+from fedhist.protocols.domains import check_domain
 from fedhist.query import Bounds, Query, Report, Summary
 from fedhist.registry import register_query
 from fedhist.streams import Streams
@@ -116,8 +117,7 @@ class RaggedCounts(Query):
     cohort: Cohort | None = None
 
     def __post_init__(self) -> None:
-        if not len(self.domain):
-            raise ValueError(f"the domain must not be empty, got {self.domain}")
+        check_domain(self.domain)
         if isinstance(self.size, bool) or not 1 <= self.size <= MOST_CLIP:
             raise ValueError(f"size must lie in [1, 2^31], got {self.size}")
         t = np.asarray(self.thresholds, dtype=np.int64)

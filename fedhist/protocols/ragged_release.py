@@ -26,23 +26,18 @@ from fedhist.privacy import Adjacency, Release, bounded_range, pure
 from fedhist.protocols.ragged_encodings import RaggedCounts
 from fedhist.query import Array, Query, Summary
 from server import theory_ragged as theory
-from server.binomial_grid import pick_eta
+from server.binomial_grid import MOST_CELLS, SENSITIVITY, SMALL, pick_eta
 from server.distribution import presence_to_probability
 from server.ks_plan import KSPlan
 from server.phs_plan import PHSPlan
 from server.theory_histogram import NoiseLaw
+from server.theory_selection import KS_HEIGHT, PHS_HEIGHT, users_needed
 from server.thresholds import sqrt_up
 
 Floats = NDArray[np.float64]
 
 MOST_SELECTED = 1 << 20
 """Largest m-hat for a selection among binomials; the automatic choice stops at a sixteenth."""
-
-MOST_CELLS = 1 << 26
-"""Most integers in a summary: symbols times thresholds, 512 MB."""
-
-SMALL = 2.0
-"""As printed, a symbol selected below 2 / m-hat is estimated from its zero indicators instead."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +116,7 @@ class RaggedTask:
             return (self.mechanism,)
         if self.printed:
             return ("phs",) if len(self.domain) <= self.size else ("phs", "presence")
-        feasible = users >= theory.selection_floor(self.epsilon_each)
+        feasible = users >= self.floor("ks")
         few = len(self.domain) * math.isqrt(self.size) <= MOST_SELECTED
         if not (feasible and few and self.size <= MOST_SELECTED >> 4):
             return ("presence",)
@@ -152,6 +147,11 @@ class RaggedTask:
     def eta(self, users: float) -> float:
         """Width of the grid in total variation; wider where its table is too large."""
         return max(pick_eta(max(1, round(users)), self.epsilon_each), 2e-7 * self.size)
+
+    def floor(self, step: str) -> float:
+        """Fewest users at which a selection's error is as predicted."""
+        height = KS_HEIGHT if step == "ks" else PHS_HEIGHT
+        return users_needed(self.size, self.epsilon_each, height)
 
     def plan(self, step: str, users: float) -> KSPlan | PHSPlan:
         """Hypotheses and thresholds of a selection; from public and released numbers."""
@@ -199,7 +199,7 @@ def release(
     selection = next((s for s in steps if s != "presence"), None)
     plan = None
     if selection is not None:
-        floor = theory.selection_floor(task.epsilon_each)
+        floor = task.floor(selection)
         needs = (
             f'"{selection}" needs about {floor:.0f} users with {task.size} samples; there are '
             f"about {users:g}"
@@ -234,7 +234,7 @@ def release(
         scores = plan.scores(np.minimum(below, round(users)), round(users))
         chosen = server.exponential_rows(
             scores,
-            sensitivity=1.0,
+            sensitivity=SENSITIVITY,
             epsilon_each=task.epsilon_each,
             changed=task.touched_by("selection"),
         )

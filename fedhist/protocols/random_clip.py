@@ -15,6 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from clients.sampling import MOST_CLIP, add_random_clip, random_clip
+from fedhist.checks import check_integer
 from fedhist.cohort import Cohort
 from fedhist.errors import WireError
 from fedhist.keys import Keys
@@ -56,10 +57,7 @@ class RandomClip(Query):
     cohort: Cohort | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.clip, bool) or not isinstance(self.clip, int):
-            raise ValueError(f"clip must be an integer, got {self.clip!r}")
-        if not 1 <= self.clip <= MOST_CLIP:
-            raise ValueError(f"clip must lie in [1, 2^31], got {self.clip}")
+        check_integer("clip", self.clip, MOST_CLIP)
 
     # -- client half -----------------------------------------------------------------------------
 

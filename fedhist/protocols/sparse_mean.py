@@ -22,7 +22,9 @@ from numpy.typing import NDArray
 
 from clients.functionals import samples_of
 from clients.hashed_votes import vote_sets
+from clients.user_rows import coordinate_points
 from fedhist.keys import Keys, user_ids
+from fedhist.losses import SQUARED_L2
 from fedhist.protocol import ErrorBound, Estimate, Script
 from fedhist.protocols.hashed_votes import HashedVotes
 from fedhist.protocols.localize_refine import FoldEstimates
@@ -169,10 +171,18 @@ class SparseMean(SparsePlan):
 
     # -- evaluation
 
+    def own_means(self, users: Users) -> Array:
+        """Average each user's samples by coordinate: (n, d); see :class:`Mean`. NOT PRIVATE.
+
+        A user with a NaN selects nothing, whichever coordinate has it.
+        """
+        radius = float(self.radius)
+        return coordinate_points(samples_of(users, self.dimension), -radius, radius)
+
     def error(self, users: Users) -> ErrorBound:
         """Predict the expected squared l2 error from the users' means and votes. NOT PRIVATE."""
         return ErrorBound(
-            "squared l2",
+            SQUARED_L2,
             self._expected(users),
             exact=False,
             source="Gaussian scores and estimates; Kent et al., arXiv 2405.11923, Theorem 8",

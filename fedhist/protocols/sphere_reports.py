@@ -15,9 +15,8 @@ from clients.sphere import ball_means, duchi_l2, duchi_sums
 from fedhist.cohort import Cohort
 from fedhist.errors import WireError
 from fedhist.finite import FiniteChannel, sphere_law
-from fedhist.privacy import Release, Trust, pure
 from fedhist.protocols.scalar_reports import MOST_ITEMS, ItemLevel
-from fedhist.query import Array, Bounds, Query, Report, Summary
+from fedhist.query import Array, Bounds, LocalQuery, Report, Summary
 from fedhist.registry import register_query
 from fedhist.sphere_channel import SphereChannel
 from fedhist.streams import SeededStreams, Streams
@@ -27,10 +26,9 @@ ROUNDING = 1 + 1e-9
 
 
 @dataclass(frozen=True)
-class _Sphere(Query):
+class _Sphere(LocalQuery):
     """Vectors of a ball, sent as points of a sphere."""
 
-    trust: ClassVar[Trust] = Trust.LOCAL
     dimension: int
     radius: float
     epsilon: float
@@ -43,11 +41,6 @@ class _Sphere(Query):
     def channel(self) -> SphereChannel:
         """What happens to a vector."""
         return SphereChannel(self.dimension, self.radius, self.epsilon)
-
-    @property
-    def release(self) -> Release:
-        """What a report costs."""
-        return pure(self.epsilon)
 
     def finite_channel(self) -> FiniteChannel | None:
         """Return the law of a report for every input of its channel."""

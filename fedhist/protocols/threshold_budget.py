@@ -67,7 +67,7 @@ def split_budget(
         if part is not None and not part > 0:
             raise ValueError(f"{name} must be positive, got {part}")
     if epsilon_ratio is not None and not ratio:
-        raise ValueError(f'epsilon_ratio = {epsilon_ratio} is for debias = "ratio" only')
+        raise ValueError(f"epsilon_ratio = {epsilon_ratio} is for debias = true only")
     choice = CHOICE_SHARE * epsilon if epsilon_choice is None else epsilon_choice
     total = (RATIO_SHARE * epsilon if epsilon_ratio is None else epsilon_ratio) if ratio else 0.0
     left = epsilon - choice - total

@@ -17,19 +17,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.threshold_counts import add_threshold_counts, cell_table, threshold_rows
+from fedhist.checks import check_integer
 from fedhist.cohort import Cohort
 from fedhist.errors import WireError
 from fedhist.keys import Keys
 from fedhist.privacy import Trust
+from fedhist.protocols.domains import check_domain
 from fedhist.protocols.item_encodings import cut_words
 from fedhist.query import Array, Bounds, Query, Report, Summary
 from fedhist.registry import register_query
 from fedhist.streams import Streams
 from fedhist.users import Users
+from server.binomial_grid import MOST_CELLS
 
 MOST_M = 1 << 24
-MOST_CELLS = 1 << 26
-"""Most integers in a summary: symbols times thresholds, 512 MB."""
 
 
 @register_query
@@ -69,10 +70,8 @@ class ThresholdCounts(Query):
     cohort: Cohort | None = None
 
     def __post_init__(self) -> None:
-        if not len(self.domain):
-            raise ValueError(f"the domain must not be empty, got {self.domain}")
-        if isinstance(self.m, bool) or not isinstance(self.m, int) or not 1 <= self.m <= MOST_M:
-            raise ValueError(f"m must be an integer in [1, 2^24], got {self.m!r}")
+        check_domain(self.domain)
+        check_integer("m", self.m, MOST_M)
         t = self.thresholds
         if not t or t[0] < 0 or t[-1] >= self.m or any(a >= b for a, b in pairwise(t)):
             raise ValueError(

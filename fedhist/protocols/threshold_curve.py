@@ -241,7 +241,6 @@ RULES: tuple[ThresholdRule, ...] = (
         rounds=lambda task: public_rounds("output-perturbation-paper", task) + 1,
         source="Liu et al. 2023, Algorithm 2 as printed, C_m by DP-M-quantile",
         # the ledger is charged what the paper states, although less can be proved
-        claimed_epsilon=1.0,
     ),
 )
 """Rules that ask for one histogram of norms (the printed one after a descent)."""

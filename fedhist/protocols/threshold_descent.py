@@ -239,8 +239,8 @@ def huang_quantile(task: ThresholdTask, server: Curator) -> Search:
 
 def public_users(name: str, task: ThresholdTask) -> int:
     """Return the public number of users, which a printed rule needs."""
-    if task.n_users < 1:
-        raise ValueError(f"{name} needs a public number of users: set n_users (got {task.n_users})")
+    if task.n_users is None:
+        raise ValueError(f"{name} needs a public number of users: set n_users")
     return task.n_users
 
 

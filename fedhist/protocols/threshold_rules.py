@@ -53,8 +53,8 @@ class ThresholdTask:
     epsilon, delta : float
         Budget of the choice, (epsilon', delta').
     adjacency : Adjacency
-    n_users : int
-        Public number of users, where a printed rule needs it; 0 where it is not public.
+    n_users : int or None
+        Public number of users, where a printed rule needs it; None where it is not public.
     steps : int
         Rounds of an iterative rule (T).
     per_octave : int
@@ -73,7 +73,7 @@ class ThresholdTask:
     epsilon: float
     delta: float
     adjacency: Adjacency
-    n_users: int = 0
+    n_users: int | None = None
     steps: int = 40
     per_octave: int = 4
     secure: bool = False
@@ -114,9 +114,6 @@ class ThresholdRule:
         Most rounds it takes.
     source : str
         Paper and section.
-    claimed_epsilon : float
-        What the paper states of the spent epsilon, as a multiple of what is provable; 1 unless
-        the rule is implemented as printed.
     """
 
     name: str
@@ -125,7 +122,6 @@ class ThresholdRule:
     norms: tuple[int, ...]
     rounds: Callable[[ThresholdTask], int]
     source: str
-    claimed_epsilon: float = 1.0
 
 
 def at_the_ends(clip: float, task: ThresholdTask) -> tuple[str, ...]:

@@ -16,9 +16,8 @@ import numpy as np
 
 from clients.vote_reports import optimal_unary
 from fedhist.aggregate import vote_totals
-from fedhist.bits import count_bits, n_words, tail_is_clear
+from fedhist.bits import check_bits, count_bits
 from fedhist.cohort import Cohort
-from fedhist.errors import WireError
 from fedhist.finite import FiniteChannel, optimal_unary_law
 from fedhist.keys import Keys
 from fedhist.protocols.one_vote import OneVote, OneVoteQuery
@@ -89,14 +88,7 @@ class UnaryVotes(OneVoteQuery):
 
     def check(self, report: Report) -> None:
         """Raise WireError unless every row is a packed vector of k bits."""
-        if report.arrays.keys() != {"bits"} or report.ragged:
-            raise WireError(f"a report of 'bits' is expected, got {sorted(report.arrays)}")
-        bits, k = report.arrays["bits"], len(self.domain)
-        Bounds((report.n_users, n_words(k)), "u").check("bits", bits)
-        if bits.dtype != np.uint64:
-            raise WireError(f"'bits' has dtype {bits.dtype}, expected uint64")
-        if not tail_is_clear(bits, k):
-            raise WireError(f"'bits' has bits set from {k} on")
+        check_bits(report, "bits", len(self.domain))
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
         """Between nobody and everybody for each symbol."""

@@ -19,14 +19,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar, Self, get_args
 
 import numpy as np
 
-from fedhist.curator import KEY_NOISES, Curator
+from fedhist.checks import check_choice
+from fedhist.curator import Curator
 from fedhist.keys import Keys
+from fedhist.losses import L1, l1
 from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
-from fedhist.protocol import ErrorBound, Estimate, Protocol, Script
+from fedhist.protocol import ErrorBound, Estimate, Mode, Protocol, Script
 from fedhist.protocols.bound_choice import (
     PAPER_GRID,
     BoundTask,
@@ -78,9 +80,9 @@ class UnboundedHistogram(Protocol):
         Part of ``epsilon`` for the choice (epsilon'); by default epsilon / 11.
     adjacency : str
         "zero-out-user" (default), "add-remove-user" or "replace-user".
-    noise : {"discrete", "laplace"}
-        Integers, or real values (which secure noise refuses).
-    mode : {"corrected", "paper"}
+    discrete : bool
+        Integer noise; needed for secure noise. False: real values.
+    mode : {"default", "paper"}
         "paper": Algorithm 3 as printed, for comparisons: real-valued noise of scale C / epsilon on
         every item that any user has, t = C + (C / epsilon) ln(C / 2 delta). NOT PRIVATE.
 
@@ -112,8 +114,8 @@ class UnboundedHistogram(Protocol):
     threshold: str = "ramp"
     epsilon_choice: float | None = None
     adjacency: str = Adjacency.ZERO_OUT_USER.value
-    noise: str = "discrete"
-    mode: str = "corrected"
+    discrete: bool = True
+    mode: Mode = "default"
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
@@ -122,10 +124,7 @@ class UnboundedHistogram(Protocol):
         Adjacency(self.adjacency)
         if self.threshold not in RULES:
             raise ValueError(f"threshold must be one of {', '.join(RULES)}, got {self.threshold!r}")
-        if self.noise not in KEY_NOISES:
-            raise ValueError(f"noise must be one of {', '.join(KEY_NOISES)}, got {self.noise!r}")
-        if self.mode not in ("corrected", "paper"):
-            raise ValueError(f'mode must be "corrected" or "paper", got {self.mode!r}')
+        check_choice("mode", self.mode, get_args(Mode))
         if self.epsilon_choice is not None:
             check_budget(self.epsilon_choice)
             if self.clip is not None:
@@ -211,7 +210,7 @@ class UnboundedHistogram(Protocol):
         if self.mode == "paper":
             at = printed_key_threshold(clip, *budget)
             return theory.KeyRelease(scale, at, discrete=False, raw_support=True)
-        if self.noise == "laplace":
+        if not self.discrete:
             at = laplace_key_threshold(clip, s, *budget)
             return theory.KeyRelease(scale, at, discrete=False)
         return theory.KeyRelease(scale, float(key_threshold(clip, s, *budget)))
@@ -220,11 +219,11 @@ class UnboundedHistogram(Protocol):
 
     def rounds(self, server: Curator) -> Script:
         """Choose C unless it is given, ask for samples, release what reaches the threshold."""
-        real = self.mode == "paper" or self.noise == "laplace"
+        real = self.mode == "paper" or not self.discrete
         if server.grade == "secure" and real and not math.isinf(self.release_epsilon):
-            return Estimate.refused(
-                'noise = "secure" draws integers only: take the protocol\'s noise = "discrete"'
-            )
+            paper = self.mode == "paper"
+            way_out = 'mode = "paper" draws none' if paper else "set discrete = true"
+            return Estimate.refused(f'noise = "secure" draws integers only: {way_out}')
         if self.clip is not None:
             choice = Choice(float(self.clip))
         else:
@@ -279,7 +278,7 @@ class UnboundedHistogram(Protocol):
                 expected += probability * theory.expected_loss(truth, mean, variance, law)
                 exact = exact and not variance.any()
         source = "E|released - true| key by key; Liu et al. 2023, eq. (8)"
-        return ErrorBound("l1", float(expected), exact, source)
+        return ErrorBound(L1, float(expected), exact, source)
 
     def truth(self, users: Users) -> Array:
         """Compute the total count of every item that occurs, (k,). NOT PRIVATE."""
@@ -291,7 +290,7 @@ class UnboundedHistogram(Protocol):
 
     def loss(self, value: Array, truth: Array) -> float:
         """Return the l1 distance, in counts."""
-        return float(np.abs(value - truth).sum())
+        return l1(value, truth)
 
     @classmethod
     def example(cls) -> Self:

@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.gradients import MODELS, user_gradients
+from fedhist.checks import check_scale
 from fedhist.cohort import Cohort
 from fedhist.errors import WireError
-from fedhist.privacy import Trust, check_scale
+from fedhist.privacy import Trust
 from fedhist.query import Array, Bounds, Query, Report, Summary
 from fedhist.registry import register_query
 from fedhist.streams import Streams

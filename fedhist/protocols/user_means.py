@@ -12,11 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.contribution import domain_lookup
+from clients.functionals import samples_of
 from clients.user_rows import mean_rows, share_rows
 from fedhist.cohort import Cohort
-from fedhist.errors import PopulationError, WireError
+from fedhist.errors import WireError
 from fedhist.keys import Keys
 from fedhist.privacy import Trust
+from fedhist.protocols.domains import check_domain
 from fedhist.query import Bounds, Query, Report, Summary
 from fedhist.registry import register_query
 from fedhist.streams import Streams
@@ -86,12 +88,7 @@ class UserMeans(_Rows):
 
     def answer(self, users: Users, rng: Streams) -> Report:
         """Send the shortened mean; uses no randomness."""
-        samples = users.reals
-        if samples.values.shape[1] != self.d:
-            raise PopulationError(
-                f"this needs samples of dimension {self.d}, got {samples.values.shape[1]}"
-            )
-        return Report(users.ids, {"mean": mean_rows(samples, self.box)})
+        return Report(users.ids, {"mean": mean_rows(samples_of(users, self.d), self.box)})
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
         """Bound every coordinate by the norm."""
@@ -127,8 +124,7 @@ class UserShares(_Rows):
     cohort: Cohort | None = None
 
     def __post_init__(self) -> None:
-        if not len(self.domain):
-            raise ValueError(f"the domain must not be empty, got {self.domain}")
+        check_domain(self.domain)
 
     def answer(self, users: Users, rng: Streams) -> Report:
         """Send the shares; uses no randomness."""

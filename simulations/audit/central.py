@@ -33,10 +33,12 @@ from simulations.audit.drawing import Drawer, Meter, Pair
 from simulations.audit.features import Answer
 from simulations.audit.finding import Finding, Settings, Witness
 from simulations.audit.learning import best_event, propose, separation, tally
-from simulations.audit.neighbours import Family, families
-from simulations.audit.published import VIEWS, Layout, Runs, Views
+from simulations.audit.neighbours import Changes, Family, families, named
+from simulations.audit.published import QUESTIONS, VIEWS, Layout, Runs, Views, difference
 from simulations.audit.search import SEARCH_Z, kept_features
 from simulations.audit.statistical import certify
+from simulations.audit.tipping import tips
+from simulations.audit.transcript import asked_of, checked
 from simulations.inline import InlinePopulation
 from simulations.run import NoiseFactory
 
@@ -72,7 +74,10 @@ def audit_central(protocol: Protocol, settings: Settings) -> Iterator[Finding]:
         return
     claim, subject = (guarantee.epsilon, guarantee.delta), f"{protocol.name}: whole runs"
     users = protocol.example_users()
-    tried = list(families(protocol, users, _questions(protocol, users), settings))
+    asked = asked_of(protocol, users, settings.seed, broken=True)
+    if isinstance(asked.end, BudgetExceeded):
+        return  # the structural check has seen the same run
+    tried = list(_populations(protocol, users, asked.queries, settings))
     try:
         estimates = _probe(protocol, tried)
     except BudgetExceeded as stop:
@@ -98,17 +103,17 @@ def audit_central(protocol: Protocol, settings: Settings) -> Iterator[Finding]:
         screening = 0.0
 
 
-def _questions(protocol: Protocol, users: Users) -> list[Query]:
-    """Run once and list the questions; a run that breaks off has asked those before."""
-    population, asked = InlinePopulation([users], 0), list[Query]()
-    try:
-        session = Session(protocol, NoiseFactory("simulated", 0))
-        while session.query is not None:
-            asked.append(session.query)
-            session.advance(population.ask(session.query, session.round_index))
-    except Exception:  # whatever it is: the probes meet it again, and say so
-        return asked
-    return asked
+def _populations(
+    protocol: Protocol, users: Users, queries: Sequence[Query], settings: Settings
+) -> Iterator[Family]:
+    """Take the pair that the protocol names, or else search for one."""
+    pair = None if settings.records else named(protocol)
+    if pair is not None:
+        yield pair
+        return
+    changes = Changes.of(protocol, users, queries, settings)
+    yield from families(changes)
+    yield from tips(protocol, changes, settings.seed)
 
 
 def _probe(protocol: Protocol, tried: Sequence[Family]) -> list[Estimate]:
@@ -123,11 +128,11 @@ def _probe(protocol: Protocol, tried: Sequence[Family]) -> list[Estimate]:
     broken: list[Exception] = []
     for family in tried:
         for member in family.members:
-            population = InlinePopulation([member.users], 0)
+            ask = checked(InlinePopulation([member.users], 0))
             for seed in range(PROBES):
                 try:
                     session = Session(protocol, NoiseFactory("simulated", seed))
-                    ended.append(session.run(population.ask))
+                    ended.append(session.run(ask))
                 except BudgetExceeded:
                     raise
                 except Exception as error:  # whether it happens is compared below
@@ -218,7 +223,16 @@ def _audit_view(
     if found.witness is None:
         return found
     event = found.witness.event.replace(" of message 1", "")  # there is no message: it is a run
+    if event.startswith(QUESTIONS):
+        event = _questions(best.runs[at[1]], best.runs[at[2]]) or event
     return replace(found, witness=replace(found.witness, event=event))
+
+
+def _questions(one: Runs, other: Runs) -> str:
+    """Say in what the questions of two populations' runs differ, where the noise is the same."""
+    said = (difference(*(r.run(s).queries for r in (one, other))) for s in range(SCREENED))
+    first = next(filter(None, said), "")
+    return f"the questions asked differ: {first}" if first else ""
 
 
 def _furthest(screened: Sequence[_Screened], view: str, drawn: set[Place]) -> Place | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +11,7 @@ import typer
 from rich.console import Console
 
 from fedhist.errors import FedhistError
+from simulations.builtin import key_value
 
 if TYPE_CHECKING:
     from simulations.audit.finding import Finding
@@ -47,10 +47,8 @@ def audit(
     console = Console(highlight=False)
     changes: dict[str, Any] = {} if epsilon is None else {"epsilon": epsilon}
     for pair in set_ or []:
-        key, equals, value = pair.partition("=")
-        if not equals:
-            raise ValueError(f"--set takes parameter=VALUE, got {pair!r}")
-        changes[key] = _value(value)
+        key, value = key_value(pair, "parameter=VALUE")
+        changes[key] = value
     records = tuple(json.loads(inputs.read_text())) if inputs is not None else ()
     settings = Settings(effort=effort, seed=seed, alpha=ALPHA, records=records)
     findings: list[Finding] = []
@@ -73,11 +71,3 @@ def audit(
         console.print(f"written to {out}", soft_wrap=True, markup=False)
     console.print(f"{time.perf_counter() - started:.0f} s", markup=False)
     raise typer.Exit(exit_status(findings))
-
-
-def _value(text: str) -> Any:
-    """Read a TOML value; a bare word is a string."""
-    try:
-        return tomllib.loads(f"x = {text}")["x"]
-    except tomllib.TOMLDecodeError:
-        return text

@@ -22,7 +22,11 @@ Answer = Sequence[Report]
 Codes = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
+Term = tuple[str, float, float, float]
+"""A number of an answer in words, its weight, and the two ends that it is clipped to before."""
+
 HASH_BINS = 1 << 12
+MOST_SHOWN = 4
 MOST_LEVELS = 1 << 10
 _TAILS = (1e-4, 3e-4, 1e-3, 2e-3)
 _QUANTILES = np.concatenate([_TAILS, np.linspace(0, 1, 257)[1:-1], 1 - np.array(_TAILS)])
@@ -42,20 +46,27 @@ class Feature(ABC):
     def words(self, chosen: NDArray[np.bool_]) -> str:
         """Describe the event that the value is one of those chosen: (size,) bool."""
 
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """What a linear score adds up; nothing unless the feature is one."""
+        return ()
+
 
 @dataclass(frozen=True)
 class Entry:
-    """One number of an answer: a column of an array, or the sum of a user's ragged entries."""
+    """One number of an answer: a column of an array, or the sum of a user's ragged entries.
+
+    ``column`` is None where a user sends one number and no row of them.
+    """
 
     round_index: int
     name: str
-    column: int
+    column: int | None
     ragged: bool = False
 
     def __str__(self) -> str:
         where = "the sum of " if self.ragged else ""
-        at = "" if self.ragged else f"[{self.column}]"
-        return f"{where}{self.name}{at} of message {self.round_index + 1}"
+        return f"{where}{self.name}{_at(self.column)} of message {self.round_index + 1}"
 
     def of(self, answer: Answer) -> NDArray[Any]:
         """Take it from an answer: (n,)."""
@@ -63,7 +74,7 @@ class Entry:
         if self.ragged:
             return segment_sums(report.ragged[self.name], bounds_of(report))
         a = report.arrays[self.name]
-        return a.reshape(len(a), -1)[:, self.column]
+        return a.reshape(len(a), -1)[:, self.column or 0]
 
 
 @dataclass(frozen=True)
@@ -72,16 +83,17 @@ class Bit:
 
     round_index: int
     name: str
-    column: int
+    column: int | None
     shift: int
 
     def __str__(self) -> str:
-        return f"bit {self.shift} of {self.name}[{self.column}] of message {self.round_index + 1}"
+        where = f"{self.name}{_at(self.column)} of message {self.round_index + 1}"
+        return f"bit {self.shift} of {where}"
 
     def of(self, answer: Answer) -> Codes:
         """Take it from an answer: (n,) 0 or 1."""
         a = answer[self.round_index].arrays[self.name]
-        word = a.reshape(len(a), -1)[:, self.column]
+        word = a.reshape(len(a), -1)[:, self.column or 0]
         return np.asarray((word >> word.dtype.type(self.shift)) & word.dtype.type(1), np.int64)
 
 
@@ -95,7 +107,19 @@ class Score:
     name: str
 
     def __str__(self) -> str:
-        return f"a learned linear score ({self.name}, {len(self.parts)} terms)"
+        """Give the terms and weights where they are few; a witness keeps them all."""
+        terms, what = self.terms, f"a learned linear score ({self.name})"
+        if len(terms) > MOST_SHOWN:
+            return f"{what} of {len(terms)} terms"
+        return f"{what}, {' '.join(f'{w:+.6g} * {part}' for part, w, _, _ in terms)},"
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """What is added up: the number in words, its weight, and the ends it is clipped to."""
+        columns = (map(str, self.parts), self.weights.tolist(), self.limits.tolist())
+        return tuple(
+            (part, w, low, high) for part, w, (low, high) in zip(*columns, strict=True) if w
+        )
 
     def of(self, answer: Answer) -> Floats:
         """Evaluate it: (n,)."""
@@ -140,6 +164,11 @@ class Binned(Feature):
             shown = [f"[{ends[a]:.6g}, {ends[b]:.6g})" for a, b in zip(starts, stops, strict=True)]
         shown += ["NaN"] * bool(chosen[k + 1])
         return f"{self.value} in {_some(shown)}"
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """Those of the score."""
+        return self.value.terms if isinstance(self.value, Score) else ()
 
 
 @dataclass(frozen=True)
@@ -268,6 +297,10 @@ def segment_sums(values: NDArray[Any], indptr: NDArray[np.int64]) -> NDArray[Any
     edges = np.stack((indptr[:-1], indptr[1:]), axis=1).reshape(-1)
     sums = np.add.reduceat(padded, edges)[::2]
     return np.asarray(np.where(np.diff(indptr) > 0, sums, values.dtype.type(0)))
+
+
+def _at(column: int | None) -> str:
+    return "" if column is None else f"[{column}]"
 
 
 def _some(shown: list[str]) -> str:

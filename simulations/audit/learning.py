@@ -185,9 +185,9 @@ def _top_entries(classes: Sequence[Answer]) -> list[Entry]:
         for name, a in sorted(report.arrays.items()):
             if a.dtype.kind in "biuf" and not (a.dtype == np.uint64 and a.ndim > 1):
                 width = int(np.prod(a.shape[1:], dtype=np.int64))
-                found += [Entry(r, name, j) for j in range(min(width, MOST_ENTRIES))]
+                found += [Entry(r, name, j) for j in _columns(a, min(width, MOST_ENTRIES))]
         numeric = [n for n, v in sorted(report.ragged.items()) if v.dtype.kind in "biuf"]
-        found += [Entry(r, name, 0, ragged=True) for name in numeric]
+        found += [Entry(r, name, None, ragged=True) for name in numeric]
     scores = []
     for entry in found:
         columns = [np.nan_to_num(entry.of(a).astype(np.float64)) for a in classes]
@@ -210,11 +210,16 @@ def _top_bits(classes: Sequence[Answer]) -> list[Bit]:
             lanes = a.dtype.itemsize * 8
             width = min(int(np.prod(a.shape[1:], dtype=np.int64)), MOST_BITS // lanes)
             means = np.stack([_bit_means(c[r].arrays[name], width) for c in classes])
-            places = product(range(width), range(lanes))
+            places = product(_columns(a, width), range(lanes))
             found += [Bit(r, name, column, shift) for column, shift in places]
             scores += means.std(axis=0).tolist()
     order = np.argsort(-np.array(scores), kind="stable").tolist()
     return [found[i] for i in order if scores[i] > 0]
+
+
+def _columns(a: NDArray[Any], width: int) -> Sequence[int | None]:
+    """List the columns of an array with one row for each user; None stands for its only one."""
+    return [None] if a.ndim == 1 else range(width)
 
 
 def _bit_means(a: NDArray[Any], width: int) -> Floats:
@@ -228,7 +233,11 @@ def _bit_means(a: NDArray[Any], width: int) -> Floats:
 
 
 def _scores(parts: Sequence[Entry | Bit], classes: Sequence[Answer]) -> list[Score]:
-    """Fisher's linear discriminant, with the variances alone and with the covariances."""
+    """Fisher's linear discriminant, with the variances alone and with the covariances.
+
+    And the likelihood ratio of independent Laplace laws, which is linear between the two centres
+    and flat outside: twice as efficient as a linear one where the noise is Laplace.
+    """
     values = [
         np.stack([np.nan_to_num(p.of(a).astype(np.float64)) for p in parts], axis=1)
         for a in classes
@@ -255,6 +264,14 @@ def _scores(parts: Sequence[Entry | Bit], classes: Sequence[Answer]) -> list[Sco
         solved = np.linalg.solve(covariance + ridge, gap[usable] / scale[usable])
         full[usable] = solved / scale[usable]
         found.append(Score(tuple(parts), full, limits, "covariances"))
+    centres = np.stack([np.median(v, axis=0) for v in values])
+    width = np.mean([np.abs(v - c).mean(axis=0) for v, c in zip(clipped, centres, strict=True)], 0)
+    apart = (centres[0] != centres[1]) & (width > 0) & np.isfinite(centres).all(axis=0)
+    if apart.any():
+        signs = np.where(apart, np.sign(centres[0] - centres[1]), 0.0)
+        ratio = signs / np.where(apart, width, 1.0)
+        ends = np.clip(np.sort(centres, axis=0).T, -1e150, 1e150)
+        found.append(Score(tuple(parts), ratio, ends, "Laplace"))
     return found
 
 

@@ -22,7 +22,7 @@ from fedhist.protocol import Protocol
 from fedhist.query import Query
 from fedhist.users import Users, join
 from simulations.audit.finding import Settings
-from simulations.audit.inputs import ItemSpace, Record, Space, space_of
+from simulations.audit.inputs import ItemSpace, Record, SampleSpace, Space, space_of
 
 
 @dataclass(frozen=True)
@@ -48,53 +48,89 @@ class Family:
     adjacent: NDArray[np.bool_]
 
 
-def families(
-    protocol: Protocol, users: Users, queries: Sequence[Query], settings: Settings
-) -> Iterator[Family]:
-    """Make families of neighbouring populations, after a population of examples.
+@dataclass(frozen=True)
+class Changes:
+    """What one user may hold, and which two records make two populations neighbours.
 
-    A protocol may name the pair it is weakest on: a class method ``neighbours`` that returns two
-    populations is used in place of everything else.
-
-    Parameters
+    Attributes
     ----------
-    protocol : Protocol
     users : Users
-        At least one.
-    queries : sequence of Query
-        Of a run on them: their domains hold items that nobody may have.
-    settings : Settings
-        Its ``records``, if given, are those of the changed user.
+        The example population.
+    space : Space
+    records : tuple of (record or None, str)
+        With their words; None is a user who is not there.
+    adjacent : (k, k) bool
+    """
+
+    users: Users
+    space: Space
+    records: tuple[tuple[Record | None, str], ...]
+    adjacent: NDArray[np.bool_]
+
+    @classmethod
+    def of(
+        cls, protocol: Protocol, users: Users, queries: Sequence[Query], settings: Settings
+    ) -> Changes:
+        """List the records.
+
+        Raises
+        ------
+        ValueError
+            If ``settings.records`` are given, and are no neighbours as the protocol declares.
+        """
+        adjacency = protocol.guarantee.adjacency
+        users, space = _space(users, queries, single=adjacency is Adjacency.REPLACE_ITEM)
+        distinct: dict[tuple[object, ...], tuple[Users, Record | None, str]] = {}
+        for record, words in _records(space, adjacency, settings):
+            alone = users.slice(0, 0) if record is None else space.user(record, 0)
+            distinct.setdefault(tuple(_by_id(alone).items()), (alone, record, words))
+        batches = [b for b, _, _ in distinct.values()]
+        near = np.array([[are_neighbours(x, y, adjacency) for y in batches] for x in batches])
+        adjacent = near & ~np.eye(len(batches), dtype=bool)
+        if not adjacent.any():
+            raise ValueError(f"no two of the records make neighbours: {adjacency.in_words}")
+        return cls(users, space, tuple((r, w) for _, r, w in distinct.values()), adjacent)
+
+    def family(self, others: Users, own: int, words: str, which: Sequence[int]) -> Family:
+        """Give a user some of the records, and all others what they hold."""
+        members = []
+        for record, said in (self.records[i] for i in which):
+            user = [] if record is None else [self.space.user(record, own)]
+            members.append(Population(join([others, *user]), f"{words}; user {own}: {said}"))
+        return Family(tuple(members), self.adjacent[np.ix_(which, which)])
+
+
+def named(protocol: Protocol) -> Family | None:
+    """Return the pair of populations that a protocol is weakest on, if it names one.
+
+    A class method ``neighbours`` names it by returning two populations.
 
     Raises
     ------
     ValueError
-        If the protocol names two populations that are no neighbours.
+        If they are no neighbours.
     """
+    pair = getattr(protocol, "neighbours", None)
+    if pair is None:
+        return None
+    first, second = pair()
     adjacency = protocol.guarantee.adjacency
-    named = getattr(protocol, "neighbours", None)
-    if named is not None and not settings.records:
-        first, second = named()
-        if not are_neighbours(first, second, adjacency):
-            raise ValueError(
-                f"{protocol.name} names two populations that are no neighbours: "
-                f"{adjacency.in_words}"
-            )
-        pair = (
-            Population(first, "the first population that the protocol names"),
-            Population(second, "the second population that the protocol names"),
+    if not are_neighbours(first, second, adjacency):
+        raise ValueError(
+            f"{protocol.name} names two populations that are no neighbours: {adjacency.in_words}"
         )
-        yield Family(pair, ~np.eye(2, dtype=bool))
-        return
-    users, space = _space(users, queries, single=adjacency is Adjacency.REPLACE_ITEM)
-    records = _records(space, adjacency, settings)
-    own = int(users.ids[0])
+    members = (
+        Population(first, "the first population that the protocol names"),
+        Population(second, "the second population that the protocol names"),
+    )
+    return Family(members, ~np.eye(2, dtype=bool))
+
+
+def families(changes: Changes) -> Iterator[Family]:
+    """Make families of neighbouring populations, after a population of examples."""
+    users, every = changes.users, range(len(changes.records))
     for others, words in _others(users.take(np.arange(1, len(users)))):
-        members = [
-            Population(_with(others, space, record, own), f"{words}; user {own}: {said}")
-            for record, said in records
-        ]
-        yield Family(tuple(members), _adjacent(len(members), adjacency, bool(settings.records)))
+        yield changes.family(others, int(users.ids[0]), words, every)
 
 
 def are_neighbours(first: Users, second: Users, adjacency: Adjacency) -> bool:
@@ -145,29 +181,38 @@ def _records(
         given = [space.parse(r) for r in settings.records]
         if adjacency is Adjacency.ZERO_OUT_USER and all(len(r) for r in given):
             raise ValueError(f"one of the two records has to be empty: {adjacency.in_words}")
-        return [(r, space.words(r)) for r in given]
+        return [*_absent(adjacency), *((r, space.words(r)) for r in given)]
     found = space.extremes(np.random.default_rng(settings.seed))
+    if adjacency is Adjacency.REPLACE_ITEM:
+        found = [*_singles(found, space), *_one_of_many(found, space)]
+    elif adjacency is Adjacency.ZERO_OUT_USER:
+        found = [_nothing(space), *(r for r in found if len(r))]
+    return [*_absent(adjacency), *((r, space.words(r)) for r in found)]
+
+
+def _absent(adjacency: Adjacency) -> list[tuple[Record | None, str]]:
+    return [(None, "is not there")] if adjacency is Adjacency.ADD_REMOVE_USER else []
+
+
+def _nothing(space: Space) -> Record:
+    return {} if isinstance(space, ItemSpace) else space.parse([])
+
+
+def _singles(found: Sequence[Record], space: Space) -> list[Record]:
+    """Keep the records of one item."""
+    return [r for r in found if (sum(r.values()) if isinstance(space, ItemSpace) else len(r)) == 1]
+
+
+def _one_of_many(found: Sequence[Record], space: Space) -> list[Record]:
+    """Put every item of a record of one beside the same others: those of an example user."""
+    singles = _singles(found, space)
     if isinstance(space, ItemSpace):
-        nothing: Record = {}
-        if adjacency is Adjacency.REPLACE_ITEM:
-            found = [r for r in found if sum(r.values()) == 1]
-    else:
-        nothing = np.zeros((0, space.user(found[0], 0).reals.values.shape[1]))
-    first: list[tuple[Record | None, str]] = []
-    if adjacency is Adjacency.ZERO_OUT_USER:
-        found = [nothing, *(r for r in found if len(r))]
-    elif adjacency is Adjacency.ADD_REMOVE_USER:
-        first = [(None, "is not there")]
-    return first + [(r, space.words(r)) for r in found]
-
-
-def _adjacent(k: int, adjacency: Adjacency, given: bool) -> NDArray[np.bool_]:
-    """Say who is next to whom; the first member has no record, or not the user, where it counts."""
-    apart = ~np.eye(k, dtype=bool)
-    if given or adjacency in (Adjacency.REPLACE_USER, Adjacency.REPLACE_ITEM):
-        return apart
-    first = np.arange(k) == 0
-    return np.asarray(apart & (first[:, None] | first))
+        most = max(space.seen, key=lambda r: sum(r.values()), default={})
+        rest = Counter(most) - Counter(list(most)[:1])
+        return [dict(rest + Counter(r)) for r in singles] if rest else []
+    seen = space.seen if isinstance(space, SampleSpace) else ()
+    rows = max(seen, key=len)[1:] if seen else _nothing(space)
+    return [np.concatenate((r, rows)) for r in singles] if len(rows) else []
 
 
 def _others(others: Users) -> Iterator[tuple[Users, str]]:
@@ -190,10 +235,6 @@ def _others(others: Users) -> Iterator[tuple[Users, str]]:
         Users(others.ids, items=equal.items, samples=equal.samples),
         "the other users in two camps, alike in each",
     )
-
-
-def _with(others: Users, space: Space, record: Record | None, own: int) -> Users:
-    return others if record is None else join([others, space.user(record, own)])
 
 
 def _by_id(users: Users) -> dict[int, tuple[tuple[object, int], ...]]:

@@ -2,7 +2,7 @@
 
 Four views of the same runs: the released *estimate*, the *choices* (threshold used and other
 public numbers, questions asked), the *status* (ok, refused, failed, broken off; and every word of
-the reason and the warnings), and the *support* (which keys came out).
+the reason and the warnings), and the *support* (which keys came out, and in which order).
 
 A run of a central protocol draws its randomness on the server. The exact answers of a population
 are therefore computed once for every question and kept, as long as the client half is seen to
@@ -12,9 +12,11 @@ draw nothing; a run is then the script alone, with the noise of a fresh seed.
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,7 @@ from fedhist.ledger import Ledger
 from fedhist.mixing import Words
 from fedhist.protocol import Estimate, Protocol
 from fedhist.query import Array, Keyed, Query, Report, Summary
+from fedhist.session import in_key_order
 from fedhist.streams import SeededStreams, Streams
 from fedhist.users import Users
 from simulations.audit.drawing import Client
@@ -40,6 +43,9 @@ BROKEN = STATUSES.index("broken off")
 
 MOST_KEPT = 1 << 10
 MOST_NUMBERS = 256
+MOST_ORDERED = 8
+"""Of so many keys it is looked at which comes first, pair by pair."""
+QUESTIONS = "the hash of the questions"
 _GRID = 2.0**20
 _WORDS = 1 << 12
 
@@ -47,7 +53,7 @@ _COUNTED = (
     "the number of other public numbers",
     "the number of questions",
     "the number of charges",
-    "the hash of the questions",
+    QUESTIONS,
 )
 
 Views = Mapping[str, Mapping[str, Array]]
@@ -65,11 +71,14 @@ class Layout:
         Most entries of a value without keys that are looked at.
     names : Keys or None
         Keys to look at where an estimate has keys.
+    ordered : Keys
+        Keys whose order is looked at: those that came out most often.
     """
 
     public: tuple[str, ...]
     width: int
     names: Keys | None
+    ordered: Keys
 
     @classmethod
     def of(cls, estimates: Sequence[Estimate], vocabulary: Keys | None) -> Layout:
@@ -80,7 +89,9 @@ class Layout:
         if vocabulary is not None and any(e.keys is not None for e in estimates):
             at = np.linspace(0, len(vocabulary) - 1, min(len(vocabulary), MOST_NUMBERS))
             names = Keys.of(dict.fromkeys(vocabulary[int(j)] for j in at))
-        return cls(public, min(max(sizes, default=0), MOST_NUMBERS), names)
+        seen = Counter(key for e in estimates for key in e.keys or ())
+        ordered = Keys.of(key for key, _ in seen.most_common(MOST_ORDERED))
+        return cls(public, min(max(sizes, default=0), MOST_NUMBERS), names, ordered)
 
     def views(self, runs: Sequence[Run]) -> Views:
         """Tabulate runs: arrays with one row for each, by view and name."""
@@ -90,12 +101,14 @@ class Layout:
         choices = np.full((n, len(self.public) + len(_COUNTED)), np.nan)
         status, size = np.zeros((n, 2), dtype=np.int64), np.zeros(n, dtype=np.int64)
         present = np.zeros((n, width if self.names is not None else 0), dtype=bool)
+        pairs = list(combinations(range(len(self.ordered)), 2))
+        order = np.zeros((n, len(pairs)), dtype=np.int64)
         for i, run in enumerate(runs):
             e = run.estimate
             status[i] = run.status, zlib.crc32(run.words.encode()) % _WORDS
             named = [e.public.get(name, np.nan) for name in self.public]
             unnamed = len(e.public.keys() - set(self.public))
-            choices[i] = [*named, unnamed, run.asked, run.charged, run.questions % _WORDS]
+            choices[i] = [*named, unnamed, len(run.queries), run.charged, run.questions]
             if e.value is None:
                 continue
             size[i] = e.value.size
@@ -109,6 +122,8 @@ class Layout:
                     at = _positions(self.names, e.keys)
                     row[at[at >= 0]] = np.asarray(numbers)[at >= 0]
                     present[i, at[at >= 0]] = True
+            if e.keys is not None:
+                order[i] = _order(self.ordered, e.keys)
         where = range(width) if self.names is None else map(repr, self.names)
         places = [f"[{j}]" for j in where]
         return {
@@ -121,6 +136,7 @@ class Layout:
             "status": _columns("", ("the status", "the hash of the reason and warnings"), status),
             "support": {
                 **_columns("the presence of ", places[: present.shape[1]], present),
+                **_columns("whether ", (_pair(self.ordered, *p) for p in pairs), order),
                 "the number of keys": size,
             },
         }
@@ -136,17 +152,24 @@ class Run:
         "failed" where the run broke off.
     status : int
         Index into STATUSES.
-    asked, charged : int
-        Questions asked, and entries of the ledger.
-    questions : int
-        A hash of all the questions: whoever answers reads them.
+    charged : int
+        Entries of the ledger.
+    queries : tuple of Query
+        The questions: whoever answers reads them.
+    digests : str
+        Theirs.
     """
 
     estimate: Estimate
     status: int
-    asked: int
     charged: int
-    questions: int
+    queries: tuple[Query, ...]
+    digests: str
+
+    @property
+    def questions(self) -> int:
+        """A hash of the questions."""
+        return zlib.crc32(self.digests.encode()) % _WORDS
 
     @property
     def words(self) -> str:
@@ -176,23 +199,21 @@ class Runs:
         The ledger has no limit: what the script would release is compared, not what a session
         lets it.
         """
-        ledger, digests = Ledger(), ""
+        ledger, digests, asked = Ledger(), "", list[Query]()
         script = self.protocol.rounds(Curator(ledger, NoiseFactory("simulated", seed), Journal()))
-        asked = 0
         try:
             query = next(script)
             while True:
-                digest = query_digest(query, asked)
+                digest = query_digest(query, len(asked))
                 digests += digest
-                asked += 1
+                asked.append(query)
                 query = script.send(self.ask(query, digest, seed))
         except StopIteration as stop:
-            estimate: Estimate = stop.value
+            estimate: Estimate = in_key_order(self.protocol, stop.value)
             status = STATUSES.index(estimate.status)
         except Exception as error:  # whatever it is, its operator sees it
             estimate, status = Estimate.failed(f"{type(error).__name__}: {error}"), BROKEN
-        questions = zlib.crc32(digests.encode())
-        return Run(estimate, status, asked, len(ledger.entries), questions)
+        return Run(estimate, status, len(ledger.entries), tuple(asked), digests)
 
     def ask(self, query: Query, digest: str, seed: int) -> Summary:
         """Answer for the whole population, from memory where the answer is no random one."""
@@ -254,6 +275,31 @@ class _Watched(Streams):
 
 def _columns(what: str, names: Iterable[str], table: Array) -> dict[str, Array]:
     return {f"{what}{name}": table[:, j] for j, name in enumerate(names)}
+
+
+def difference(one: Sequence[Query], other: Sequence[Query]) -> str:
+    """Name the first thing in which the questions of two runs differ; nothing if they are alike."""
+    for i, (a, b) in enumerate(zip(one, other, strict=False), 1):
+        if a.wire_name != b.wire_name:
+            return f"question {i} is {a.wire_name!r} or {b.wire_name!r}"
+        for f in fields(a):  # type: ignore[arg-type]
+            x, y = getattr(a, f.name), getattr(b, f.name)
+            if repr(x) != repr(y) or not np.array_equal(x, y):
+                return f"{f.name} of question {i}, {a.wire_name!r}, is {x!r} or {y!r}"
+    return f"there are {len(one)} or {len(other)}" if len(one) != len(other) else ""
+
+
+@lru_cache(maxsize=256)
+def _order(names: Keys, keys: Keys) -> NDArray[np.int64]:
+    """Say of every pair of names whether the first comes before: 1 or 0; -1 unless both do."""
+    at = keys.positions(names)
+    a, b = (np.array(x, dtype=np.int64) for x in np.triu_indices(len(names), 1))
+    both = (at[a] >= 0) & (at[b] >= 0)
+    return np.where(both, at[a] < at[b], -1)
+
+
+def _pair(names: Keys, a: int, b: int) -> str:
+    return f"{names[a]!r} comes before {names[b]!r}"
 
 
 @lru_cache(maxsize=256)

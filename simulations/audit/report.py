@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,9 +14,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from fedhist.files import whole_file
 from simulations.audit.bounds import claimed_delta
 from simulations.audit.finding import Finding
 from simulations.figures import BLUE, ORANGE
+from simulations.json_files import write_json
 
 COLUMNS = 3
 FILES = ("findings.json", "curves.png")
@@ -83,7 +85,7 @@ def write_findings(folder: Path, findings: Sequence[Finding], alpha: float) -> N
     """Write the JSON and the figure."""
     folder.mkdir(parents=True, exist_ok=True)
     body = {"alpha": alpha, "findings": [f.to_json() for f in findings]}
-    (folder / FILES[0]).write_text(json.dumps(body, indent=1, allow_nan=False) + "\n")
+    write_json(folder / FILES[0], body)
     draw_curves(folder / FILES[1], findings)
 
 
@@ -110,7 +112,9 @@ def draw_curves(path: Path, findings: Sequence[Finding]) -> None:
             panel.set_xlabel("epsilon")
             panel.set_ylabel("delta")
             panel.legend(frameon=False, fontsize=6)
-        figure.savefig(path, dpi=130)
+        picture = io.BytesIO()
+        figure.savefig(picture, format="png", dpi=130)
+    whole_file(path, picture.getvalue())
 
 
 def _number(x: float) -> str:

@@ -171,7 +171,8 @@ def certify(
         if bound > certified:
             certified = bound
             inputs = (pair[a].words, pair[b].words)
-            witness = Witness(inputs, e.feature.words(e.chosen), (hits[a], hits[b]), (n, n))
+            said = e.feature.words(e.chosen)
+            witness = Witness(inputs, said, (hits[a], hits[b]), (n, n), e.feature.terms)
     return Finding.judge(
         subject,
         kind,

@@ -23,14 +23,12 @@ from fedhist.mixing import Words
 from fedhist.privacy import Trust
 from fedhist.protocol import Estimate, Protocol, Status
 from fedhist.query import Query, Report
-from fedhist.session import Session
 from fedhist.streams import SeededStreams, Streams
 from fedhist.users import Users
 from fedhist.wire import answer_bytes, encode_answer
 from simulations.audit.finding import Finding, Kind, Settings, Witness
 from simulations.audit.inputs import Space, space_of
-from simulations.inline import InlinePopulation
-from simulations.run import noise_source
+from simulations.audit.transcript import asked_of
 
 SECRET_WORDS = frozenset({"seed", "seeds", "private", "secret", "rng", "entropy"})
 """Words of a field's name that say it should not travel."""
@@ -50,16 +48,18 @@ def audit_structure(protocol: Protocol, settings: Settings) -> Iterator[Finding]
     started, users = time.perf_counter(), protocol.example_users()
     guarantee = protocol.guarantee
     claim = (guarantee.epsilon, guarantee.delta)
-    queries, end = _walk(protocol, users, settings.seed)
+    asked = asked_of(protocol, users, settings.seed)
+    end = asked.end
     found: list[tuple[Kind, str, Witness]] = []
     if isinstance(end, Estimate) and end.status not in get_args(Status):
         event = f"the run ends with the unknown status {end.status!r}"
         found.append(("structural", protocol.name, _any(event)))
     if isinstance(end, BudgetExceeded):
-        event = f"cohorts overlap, or one is asked again; the run's own ledger stops it: {end}"
+        why = "cohorts overlap, or one is asked again; " * (guarantee.trust is Trust.LOCAL)
+        event = f"{why}the run's own ledger stops it: {end}"
         found.append(("structural", protocol.name, _any(event)))
     single = guarantee.unit == "item"
-    for query in _kinds(queries):
+    for query in _kinds(asked.queries):
         subject = f"{protocol.name}: {query.wire_name}"
         found += [("structural", subject, w) for w in _secrets(query)]
         if query.trust is Trust.LOCAL:
@@ -73,26 +73,6 @@ def audit_structure(protocol: Protocol, settings: Settings) -> Iterator[Finding]
         )
     for kind, subject, witness in found:
         yield Finding.judge(subject, kind, claim, math.inf, 1.0, witness, seconds=seconds)
-
-
-# -- the run
-
-
-def _walk(
-    protocol: Protocol, users: Users, seed: int
-) -> tuple[list[Query], Estimate | BudgetExceeded]:
-    """Run once: the queries asked, and the end."""
-    population, queries = InlinePopulation([users], seed), list[Query]()
-    try:
-        session = Session(protocol, noise_source("simulated", seed, protocol))
-        while session.query is not None:
-            queries.append(session.query)
-            session.advance(population.ask(session.query, session.round_index))
-    except BudgetExceeded as stop:
-        return queries, stop
-    if session.estimate is None:
-        raise RuntimeError(f"{protocol.name}: the run has ended without an estimate")
-    return queries, session.estimate
 
 
 def _kinds(queries: Sequence[Query]) -> list[Query]:

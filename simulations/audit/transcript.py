@@ -15,16 +15,16 @@ import numpy as np
 
 from clients.guard import Answered, Guard, Policy, Refusal
 from fedhist.codec import query_digest
-from fedhist.errors import BudgetExceeded
+from fedhist.errors import BudgetExceeded, WireError
 from fedhist.privacy import Trust
-from fedhist.protocol import Protocol
-from fedhist.query import Query, Report
-from fedhist.session import Session
+from fedhist.protocol import Estimate, Protocol
+from fedhist.query import Query, Report, Summary
+from fedhist.session import Ask, Session
 from fedhist.streams import Streams
 from fedhist.users import Users
 from fedhist.wire import Question
 from simulations.audit.features import Answer
-from simulations.audit.finding import Finding, Settings, Witness
+from simulations.audit.finding import Finding, Settings
 from simulations.audit.inputs import space_of
 from simulations.audit.statistical import audit_client
 from simulations.inline import InlinePopulation
@@ -50,26 +50,53 @@ class Asked:
     Attributes
     ----------
     queries : tuple of Query
-    stopped : str
-        Why the run's own ledger ended it; empty if it did not.
+    end : Estimate, Exception or None
+        What the run returned, or what broke it off; None: nobody has run it.
     """
 
     queries: tuple[Query, ...]
-    stopped: str = ""
+    end: Estimate | Exception | None = None
 
 
-def asked_of(protocol: Protocol, users: Users, seed: int) -> Asked:
-    """Run a protocol once and list what it asked."""
-    population = InlinePopulation([users], seed)
+def asked_of(protocol: Protocol, users: Users, seed: int, *, broken: bool = False) -> Asked:
+    """Run a protocol once and list what it asked.
+
+    Raises
+    ------
+    Exception
+        What broke the run off, unless it was the run's own ledger, or ``broken`` is set.
+    """
+    ask = checked(InlinePopulation([users], seed))
     queries: list[Query] = []
+
+    def listed(query: Query, round_index: int) -> Summary:
+        queries.append(query)
+        return ask(query, round_index)
+
     try:
-        session = Session(protocol, noise_source("simulated", seed, protocol))
-        while session.query is not None:
-            queries.append(session.query)
-            session.advance(population.ask(session.query, session.round_index))
-    except BudgetExceeded as stop:
-        return Asked(tuple(queries), str(stop))
-    return Asked(tuple(queries))
+        end = Session(protocol, noise_source("simulated", seed, protocol)).run(listed)
+    except Exception as error:
+        if broken or isinstance(error, BudgetExceeded):
+            return Asked(tuple(queries), error)
+        raise
+    return Asked(tuple(queries), end)
+
+
+def checked(population: InlinePopulation) -> Ask:
+    """Ask honest clients, and blame the query where they break its own bounds."""
+
+    def ask(query: Query, round_index: int) -> Summary:
+        summary = population.ask(query, round_index)
+        try:
+            query.check_summary(summary)
+        except WireError as error:
+            raise WireError(
+                f"the query {query.wire_name!r} folds honest answers to what its bounds() does "
+                f"not declare: {error}"
+            ) from error
+        return summary
+
+    return ask
 
 
 def rounds_of(
@@ -134,12 +161,7 @@ def audit_transcripts(
     """
     guarantee, subject = protocol.guarantee, f"{protocol.name}: transcript"
     claim = (guarantee.epsilon, guarantee.delta)
-    findings = []
-    if asked.stopped:
-        event = f"the run's own ledger stops it: {asked.stopped}"
-        witness = Witness(("any record", "any other"), event)
-        findings.append(Finding.judge(subject, "structural", claim, math.inf, 1.0, witness))
-    queries = asked.queries
+    findings, queries = [], asked.queries
     patterns: dict[tuple[int, ...], list[int]] = {}
     for i in users.ids[:2000].tolist():
         rounds = rounds_of(queries, i, guarantee.epsilon, guarded=guarded)

@@ -23,7 +23,8 @@ from simulations.benchmarks.populations import shoppers
 from simulations.benchmarks.repeated import RepeatedCounts
 from simulations.flower_internals import FIRST_NODE_ID, act_as_server, simulate
 from simulations.populations import population
-from simulations.run import DriverHost, Options, execute, noise_source
+from simulations.ray_run import DriverHost
+from simulations.run import Options, execute, noise_source
 from simulations.workers import BlockHost, Part
 
 WORKERS = 2

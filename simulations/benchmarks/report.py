@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from simulations.benchmarks.measuring import Result, Row
+from simulations.json_files import write_json
 
 
 def print_report(console: Console, result: Result, machine: dict[str, Any]) -> None:
@@ -64,9 +64,7 @@ def _machine_in_words(machine: dict[str, Any]) -> str:
     )
 
 
-def write_json(path: Path, done: Sequence[tuple[Result, dict[str, Any]]]) -> None:
+def save_results(path: Path, done: Sequence[tuple[Result, dict[str, Any]]]) -> None:
     """Write the figures of finished benchmarks; replaces the file whole."""
     body = [result.to_json() | {"machine": machine} for result, machine in done]
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(body, indent=2) + "\n")
-    part.replace(path)
+    write_json(path, body)

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from fedhist.errors import nearest
+from simulations.builtin import key_value
 from simulations.experiments.base import Expected, Request, Run
 from simulations.populations import KINDS
 
@@ -118,7 +119,7 @@ class Experiment:
         small = given.pop("quick", {})
         given |= small if quick else {}
         for text in overrides:
-            key, value = read_override(text)
+            key, value = key_value(text, "key=value")
             if key.startswith(OF_POPULATION):
                 given[key.removeprefix(OF_POPULATION)] = value
             elif key in settings:
@@ -133,8 +134,14 @@ class Experiment:
         return request
 
     def _check_file(self, request: Request) -> None:
-        """Say at once, before anything is computed, that a file is missing."""
-        if request.data is None and _needs_file(request.population, request.parameters):
+        """Say at once, before anything is computed, that a file is missing or not wanted."""
+        kind = str(request.parameters.get("kind", ""))
+        if kind and kind not in KINDS:
+            raise ValueError(f"no population kind {kind!r}" + nearest(kind, KINDS))
+        needed = _needs_file(request.population, request.parameters)
+        if request.data is not None and not needed:
+            raise ValueError(f"population {request.population} is made up: it reads no --data")
+        if request.data is None and needed:
             try:
                 request.load()
             except ValueError as e:
@@ -193,21 +200,6 @@ def parse(name: str, text: str) -> Experiment:
         populations,
         values,
     )
-
-
-def read_override(text: str) -> tuple[str, Any]:
-    """Read "key=value"; the value is TOML, or text if it is not.
-
-    >>> read_override("repeats=5"), read_override("rule=em-slope")
-    (('repeats', 5), ('rule', 'em-slope'))
-    """
-    key, equals, value = text.partition("=")
-    if not (equals and key.strip()):
-        raise ValueError(f"--set reads key=value, got {text!r}")
-    try:
-        return key.strip(), tomllib.loads(f"x = {value.strip()}")["x"]
-    except tomllib.TOMLDecodeError:
-        return key.strip(), value.strip()
 
 
 def _as_was(key: str, value: Any, old: Any) -> Any:

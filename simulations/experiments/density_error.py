@@ -19,16 +19,16 @@ from fedhist.protocols.density import Density
 from fedhist.users import Users
 from server.density import GRID, midpoints, tail_energy
 from simulations.experiments.asked_users import SeriesUsers, deviations
-from simulations.experiments.base import Check, Curve, Request, Result, mean_and_error
+from simulations.experiments.base import Check, Curve, Request, Result, mean_and_error, power_law
 from simulations.experiments.bounded_figures import line
 from simulations.experiments.local_populations import fresh_ids
+from simulations.experiments.local_runs import largest_ratio
 from simulations.experiments.settings import positive, whole, wholes
 from simulations.populations.density_samples import DensitySamples
 from simulations.run import Options, execute
 
 Floats = NDArray[np.float64]
 RATE, PLATEAU, SHRINKING, PATHS = "rate in T", "plateau", "James-Stein", "two paths"
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,6 @@ def rough(degree: int, energy: float) -> Floats:
 
 def run(request: Request) -> Result:
     """Measure the panels."""
-    if request.data is not None:
-        raise ValueError(f"population {request.population} is made up: it reads no --data")
     s = request.settings
     cells, degree = whole(request, "cells"), whole(request, "degree")
     base = Task(
@@ -207,9 +205,9 @@ def _against_samples(request: Request, base: Task, theta: Floats, cells: int) ->
     panel = "against T: marks measured, lines theory"
     checks: list[Check] = []
     curves: list[Curve] = []
-    for row, marker in zip(rows, MARKERS, strict=False):
+    for row in rows:
         error = np.array([e or 0.0 for _, e in row.found])
-        curves.append(Curve(panel, f"n = {row.n:,}", row.x, row.y, error, marker, " "))
+        curves.append(Curve(panel, f"n = {row.n:,}", row.x, row.y, error, style=" "))
         curves.append(Curve(panel, "predicted", row.x, row.theory, style="-"))
         quantity = f"n = {row.n:,}"
         checks += [
@@ -224,12 +222,14 @@ def _against_samples(request: Request, base: Task, theta: Floats, cells: int) ->
         ))  # fmt: skip
         quantity = "log-log slope in n of the ISE at the largest T"
         checks += [
-            line(request, PLATEAU, quantity, _slope(n, ours)),
-            line(request, PLATEAU, "the same, predicted", _slope(n, predicted)),
+            line(request, PLATEAU, quantity, power_law(n, ours)[0]),
+            line(request, PLATEAU, "the same, predicted", power_law(n, predicted)[0]),
         ]
     last = rows[-1]
     some = (last.x >= whole(request, "rate_from")) & (last.x <= whole(request, "rate_to"))
-    ratio = np.concatenate([row.y / row.theory for row in rows])
+    found = [f for row in rows for f in row.found]
+    theory = np.concatenate([row.theory for row in rows])
+    least = float((np.array([mean for mean, _ in found]) / theory).min())
     items = np.array([t.item_level(theta, t.n * t.T) for t in last.tasks])
     naive = np.full(len(items), last.tasks[0].item_level(theta, last.n))
     curves += [
@@ -239,22 +239,19 @@ def _against_samples(request: Request, base: Task, theta: Floats, cells: int) ->
     if some.sum() > 1:
         checks += [
             line(request, RATE, "log-log slope in T at the most users",
-                 _slope(last.x[some], last.y[some])),
-            line(request, RATE, "the same, predicted", _slope(last.x[some], last.theory[some])),
+                 power_law(last.x[some], last.y[some])[0]),
+            line(request, RATE, "the same, predicted",
+                 power_law(last.x[some], last.theory[some])[0]),
         ]  # fmt: skip
     checks += [
-        line(request, RATE, "largest measured / predicted", float(ratio.max())),
-        line(request, RATE, "least measured / predicted", float(ratio.min())),
+        line(request, RATE, "largest measured / predicted, - 2 stderr",
+             largest_ratio(found, theory)),
+        line(request, RATE, "least measured / predicted", least),
         line(request, RATE, "naive / measured at the largest T", float(naive[-1] / last.y[-1])),
-        line(
-            request, RATE, "measured / item level at the largest T", float(last.y[-1] / items[-1])
-        ),
-    ]
+        line(request, RATE, "measured / item level at the largest T",
+             float(last.y[-1] / items[-1])),
+    ]  # fmt: skip
     return checks, curves
-
-
-def _slope(x: Floats, y: Floats) -> float:
-    return float(np.polyfit(np.log(x), np.log(y), 1)[0])
 
 
 def _shrinking(request: Request, base: Task, theta: Floats, cells: int) -> Part:
@@ -268,11 +265,15 @@ def _shrinking(request: Request, base: Task, theta: Floats, cells: int) -> Part:
     for name, coefficients, radius in cases:
         task = replace(base, n=n, T=T, radius=positive(request, radius))
         users = SeriesUsers(n, T, coefficients, cells)
-        plain = replace(task.protocol, shrink=False)
         one = [task.run(task.protocol, users, request, k) for k in range(runs)]
-        two = [task.run(plain, users, request, k)[0] for k in range(runs)]
-        ratio = float(np.mean([x for x, _ in one]) / np.mean(two))
-        checks.append(line(request, SHRINKING, f"ISE shrunk / not shrunk, {name}", ratio))
+        ours = float(np.mean([x for x, _ in one]))
+        plain = replace(task.protocol, shrink=False)
+        for protocol, quantity in (
+            (plain, "ISE shrunk / not shrunk"),
+            (replace(plain, project=False), "ISE shrunk and projected / neither"),
+        ):
+            theirs = np.mean([task.run(protocol, users, request, k)[0] for k in range(runs)])
+            checks.append(line(request, SHRINKING, f"{quantity}, {name}", ours / float(theirs)))
         if name.endswith(str(s["smooth"])):
             ise, value = one[0]
             tail = tail_energy(task.protocol.terms, task.smoothness, task.radius)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -32,11 +31,12 @@ from simulations.experiments.local_runs import (
     PATHS,
     Clients,
     Errors,
+    OneSetting,
     distance_in_errors,
     line_through,
     measure,
 )
-from simulations.experiments.settings import positive, whole, wholes
+from simulations.experiments.settings import whole, wholes
 
 Floats = NDArray[np.float64]
 Geometry = Literal["linf", "l2"]
@@ -51,8 +51,6 @@ SAFE = 1e-3
 
 def run(request: Request) -> Result:
     """Measure the three panels."""
-    if request.data is not None:
-        raise ValueError(f"population {request.population} is made up: it reads no --data")
     m = Dimensions(request)
     checks = (*m.by_dimension(), *m.by_users(), *m.edge(), *m.baselines(), *m.twice())
     return Result(
@@ -79,41 +77,17 @@ def run(request: Request) -> Result:
 
 
 @dataclass(frozen=True)
-class Dimensions:
-    """Everything that is measured.
-
-    Attributes
-    ----------
-    request : Request
-    """
-
-    request: Request
+class Dimensions(OneSetting):
+    """Everything that is measured."""
 
     def __post_init__(self) -> None:
-        for name in ("epsilon", "spread"):
-            positive(self.request, name)
-        if self.spread > 1:
-            raise ValueError(f"spread must be at most 1, got {self.spread}")
+        super().__post_init__()
         whole(self.request, "least_runs", 2)
-
-    @property
-    def epsilon(self) -> float:
-        """The budget of a user."""
-        return float(self.request.settings["epsilon"])
-
-    @property
-    def spread(self) -> float:
-        """Largest coordinate of a common mean, over the largest possible."""
-        return float(self.request.settings["spread"])
 
     @property
     def samples(self) -> int:
         """T of all panels but that of the edge."""
         return whole(self.request, "samples")
-
-    @cached_property
-    def _known(self) -> dict[tuple[object, ...], Errors]:
-        return {}
 
     def mean(self, geometry: Geometry, n: int, d: int, T: int | None = None) -> FoldMean:
         """Build the protocol."""

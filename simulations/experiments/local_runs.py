@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -13,6 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from fedhist.mixing import digest64
 from fedhist.protocol import Protocol
 from fedhist.users import Users
+from simulations.experiments.base import Request
+from simulations.experiments.settings import positive
 from simulations.run import Options, execute
 
 Floats = NDArray[np.float64]
@@ -27,6 +30,38 @@ EXACT = (
     "answer one by one is said; each user holds one sample with the law of the mean of its T",
 )
 """Notes that hold of all these experiments."""
+
+
+@dataclass(frozen=True)
+class OneSetting:
+    """One budget, one spread of the common means, and every point that was measured.
+
+    Attributes
+    ----------
+    request : Request
+    """
+
+    request: Request
+
+    def __post_init__(self) -> None:
+        for name in ("epsilon", "spread"):
+            positive(self.request, name)
+        if self.spread > 1:
+            raise ValueError(f"spread must be at most 1, got {self.spread}")
+
+    @property
+    def epsilon(self) -> float:
+        """The budget of a user."""
+        return float(self.request.settings["epsilon"])
+
+    @property
+    def spread(self) -> float:
+        """Largest coordinate of a common mean, over the largest possible."""
+        return float(self.request.settings["spread"])
+
+    @cached_property
+    def _known(self) -> dict[tuple[object, ...], Errors]:
+        return {}
 
 
 @dataclass(frozen=True)
@@ -113,6 +148,18 @@ def measure(
 def distance_in_errors(a: Errors, b: Errors) -> float:
     """Return |z|: the difference of two mean squared errors in its standard errors."""
     return abs(a.mean - b.mean) / math.hypot(a.stderr, b.stderr)
+
+
+def largest_ratio(found: Sequence[tuple[float, float | None]], theory: ArrayLike) -> float:
+    """Return the largest measured / predicted, each less two of its standard errors.
+
+    The largest of many noisy ratios is above 1 even where no expectation is.
+
+    >>> largest_ratio([(1.0, 0.1), (3.0, 1.0)], [1.0, 2.0])
+    0.8
+    """
+    low = np.array([mean - 2 * (stderr or 0.0) for mean, stderr in found])
+    return float((low / np.asarray(theory)).max())
 
 
 def line_through(x: ArrayLike, y: ArrayLike, stderr: ArrayLike) -> tuple[float, float, float]:

@@ -13,13 +13,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.channels import UnaryChannel, scalar_channel
+from fedhist.protocol import Mode
 from fedhist.protocols import Mean, NaiveMean
 from fedhist.users import Users
 from server.theory_baselines import naive_mse, scalar_noise
@@ -32,14 +31,14 @@ from simulations.experiments.local_runs import (
     PATHS,
     Clients,
     Errors,
+    OneSetting,
     distance_in_errors,
     line_through,
     measure,
 )
-from simulations.experiments.settings import positive, whole, wholes
+from simulations.experiments.settings import whole, wholes
 
 Floats = NDArray[np.float64]
-Mode = Literal["default", "paper"]
 Points = Sequence[tuple[Mean | NaiveMean, int]]
 """Protocols, and the samples of each user."""
 
@@ -53,8 +52,6 @@ POINTS = 8
 
 def run(request: Request) -> Result:
     """Measure the three panels."""
-    if request.data is not None:
-        raise ValueError(f"population {request.population} is made up: it reads no --data")
     p = Phases(request)
     checks = (*p.steady(), *p.one_sample(), *p.plateau(), *p.bend(), *p.baselines(), *p.twice())
     auto = scalar_channel("auto", p.epsilon).kind
@@ -83,41 +80,17 @@ def run(request: Request) -> Result:
 
 
 @dataclass(frozen=True)
-class Phases:
-    """Everything that is measured.
-
-    Attributes
-    ----------
-    request : Request
-    """
-
-    request: Request
+class Phases(OneSetting):
+    """Everything that is measured."""
 
     def __post_init__(self) -> None:
-        for name in ("epsilon", "spread"):
-            positive(self.request, name)
-        if self.spread > 1:
-            raise ValueError(f"spread must be at most 1, got {self.spread}")
+        super().__post_init__()
         whole(self.request, "repeats", 2)
-
-    @property
-    def epsilon(self) -> float:
-        """The budget of a user."""
-        return float(self.request.settings["epsilon"])
-
-    @property
-    def spread(self) -> float:
-        """Largest distance of a common mean from 0."""
-        return float(self.request.settings["spread"])
 
     @property
     def repeats(self) -> int:
         """Runs of a point."""
         return int(self.request.settings["repeats"])
-
-    @cached_property
-    def _known(self) -> dict[tuple[object, ...], Errors]:
-        return {}
 
     def mean(self, n: int, T: int, kind: str = "auto", mode: Mode = "default") -> Mean:
         """Build the protocol."""
@@ -279,9 +252,9 @@ class Phases:
     def against_samples(self) -> Iterator[Curve]:
         """Draw the phase transition for several n."""
         panel = "channel auto, for several n"
-        for n, marker in zip(wholes(self.request, "n_users"), "os^Dvph8", strict=False):
+        for n in wholes(self.request, "n_users"):
             Ts = wholes(self.request, "samples")
-            yield self._measured(panel, f"n = {n:,}", [(self.mean(n, T), T) for T in Ts], marker)
+            yield self._measured(panel, f"n = {n:,}", [(self.mean(n, T), T) for T in Ts])
             risk = [self.mean(n, T).plan.risk for T in Ts]
             yield Curve(panel, "planned risk", _floats(Ts), np.array(risk), style="--")
 
@@ -323,7 +296,7 @@ class Phases:
             n_reports=n, item_variance=variance,
         )  # fmt: skip
 
-    def _measured(self, panel: str, label: str, points: Points, marker: str) -> Curve:
+    def _measured(self, panel: str, label: str, points: Points, marker: str = "") -> Curve:
         found = [self.errors(p, T) for p, T in points]
         y, yerr = (np.array([getattr(e, x) for e in found]) for x in ("mean", "stderr"))
         return Curve(panel, label, _floats([T for _, T in points]), y, yerr, marker)

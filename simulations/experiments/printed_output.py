@@ -29,8 +29,8 @@ def printed_output(task: ThresholdTask, server: Curator) -> Search:
     epsilon' is charged, as the paper states; a quarter of it is what the noise needs, because the
     minimiser changes by at most sqrt(s) / (lambda n) with one user.
     """
-    if task.n_users < 1:
-        raise ValueError(f"n_users must be public and positive, got {task.n_users}")
+    if task.n_users is None:
+        raise ValueError(f"n_users must be public, got {task.n_users}")
     edges = np.geomspace(task.c_min, task.c_max, BINS)
     query = NormHistogram(task.domain, tuple(edges.tolist()), task.norm, task.radius)
     summary = yield query

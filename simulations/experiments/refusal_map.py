@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhist.search import MOST_USERS, first_true
 from fedhist.users import Users
 from server.few_users_plan import FewUsersPlan
-from simulations.experiments.base import Check, Curve, Request, Result
+from simulations.experiments.base import Check, Curve, Request, Result, power_law
 from simulations.experiments.bounded_figures import line
 from simulations.experiments.few_users_error import Task
 
@@ -46,20 +47,12 @@ class Panel:
     def needed(self, dimension: int, **wishes: Any) -> int:
         """Fewest users that are not refused, found by asking, not from the plan's own number."""
         task = self.asking(**wishes)
-        low, high = 0, 1
-        while not task.plan(high, dimension).feasible:
-            low, high = high, 2 * high
-        while high - low > 1:
-            middle = (low + high) // 2
-            good = task.plan(middle, dimension).feasible
-            low, high = (low, middle) if good else (middle, high)
-        return high
+        found = first_true(lambda n: task.plan(n, dimension).feasible, MOST_USERS)
+        return found or MOST_USERS
 
 
 def run(request: Request) -> Result:
     """Draw the maps and judge their borders."""
-    if request.data is not None:
-        raise ValueError(f"nothing is measured on users: it reads no --data, got {request.data}")
     s = request.settings
     few, many = (int(n) for n in s["n_users"])
     ns = np.unique(np.rint(np.geomspace(few, many, int(s["columns"]))).astype(np.int64))
@@ -147,13 +140,11 @@ def _needed(request: Request, panel: Panel) -> Iterator[Check]:
     blocks = [panel.needed(d, method="blocks", n_blocks=k) for k in ks]
     for k, n in zip(ks, blocks, strict=True):
         yield line(request, NEEDED, f"{k} blocks: n", float(n))
-    slope = float(np.polyfit(np.log(ks), np.log(blocks), 1)[0])
-    yield line(request, NEEDED, "blocks: log-log slope in K", slope)
+    yield line(request, NEEDED, "blocks: log-log slope in K", power_law(ks, blocks)[0])
     large = [panel.needed(d, method="large-n") for d in ds]
     for d, n in zip(ds, large, strict=True):
         yield line(request, NEEDED, f"large n, d = {d:,}: n", float(n))
-    slope = float(np.polyfit(np.log(ds), np.log(large), 1)[0])
-    yield line(request, NEEDED, "large n: log-log slope in d", slope)
+    yield line(request, NEEDED, "large n: log-log slope in d", power_law(ds, large)[0])
 
 
 def _runs(request: Request, panel: Panel) -> Iterator[Check]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import tempfile
 import textwrap
@@ -14,16 +13,16 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
-from rich import box
 from rich.console import Console
 from rich.markup import escape
-from rich.padding import Padding
-from rich.table import Table
+from rich.text import Text
 
 import fedhist
 from simulations.experiments.base import FAIL, PASS, Check, Request, Result
 from simulations.experiments.catalogue import Experiment, experiment, names
+from simulations.json_files import write_json
 from simulations.output import check_target, git_revision, whole_folder
+from simulations.sheets import Sheet
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#e69f00", "#56b4e9", "#7f7f7f")
 """Okabe and Ito's colours, which colour-blind readers can tell apart."""
@@ -36,7 +35,7 @@ MOST_MARKED = 30
 
 def print_result(console: Console, result: Result) -> None:
     """Print the table of checks, then notes and what is not judged."""
-    console.print(f"[bold]{result.title}[/] ({result.paper})", soft_wrap=True)
+    console.print(f"[bold]{escape(result.title)}[/] ({escape(result.paper)})")
     if result.population:
         console.print(result.population, markup=False)
     if result.checks:
@@ -75,33 +74,27 @@ def causes(result: Result) -> list[str]:
     return lines
 
 
-def _table(result: Result) -> Table:
+def _table(result: Result) -> Sheet:
     """Lay out the checks below their settings: narrow enough for 80 columns."""
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        collapse_padding=True,
-        title="NOT PRIVATE",
-        title_justify="left",
-    )
-    table.add_column("", overflow="fold", min_width=20)
+    table = Sheet(title="NOT PRIVATE", dense=True)
+    table.add_column("")
     printed = any(c.paper is not None for c in result.checks)
     for name in ("paper", "ours", "diff.", "allowed") if printed else ("ours", "allowed"):
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(name, right=True, keep=True)
     table.add_column("verdict")
     setting = ""
     for c in result.checks:
         if c.setting != setting:
             setting = c.setting
-            table.add_row(f"[bold]{escape(setting)}[/]")
+            table.add_row(Text(setting, style="bold"))
         colour = "red" if c.verdict == FAIL else "green"
-        verdict = f"[{colour}]{c.verdict}[/]" if c.judged else ""
+        verdict = Text(c.verdict, style=colour) if c.judged else ""
         cells = [measured(c), allowed(c)]
         if printed:
             paper = "" if c.paper is None else number(c.paper)
             difference = "" if c.difference is None else f"{c.difference:+.2g}"
             cells = [paper, measured(c), difference, allowed(c)]
-        table.add_row(Padding(escape(c.quantity), (0, 0, 0, 2)), *cells, verdict)
+        table.add_row(f"  {c.quantity}", *cells, verdict)
     return table
 
 
@@ -137,16 +130,18 @@ def _bound(x: float) -> str:
 
 def print_experiments(console: Console) -> None:
     """List the experiments there are and what each can run on."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("name", "paper", "title", "populations (* needs a file)"):
-        table.add_column(column, overflow="fold")
+    table = Sheet(dense=True)
+    for column in ("name", "paper", "title", "populations"):
+        table.add_column(column, keep=column == "name")
     for name in names():
         e = experiment(name)
         free = e.without_file
         populations = ", ".join(p if p in free else f"{p}*" for p in e.populations)
         table.add_row(name, e.paper, e.title, populations)
     console.print(table)
-    console.print("fedhist reproduce NAME [--population NAME] [--data FILE]")
+    console.print(
+        "*: needs a file. fedhist reproduce NAME [--population NAME] [--data FILE]", markup=False
+    )
 
 
 def check_folder(what: Experiment, request: Request, out: str | None) -> Path:
@@ -171,8 +166,7 @@ def write_result(what: Experiment, request: Request, result: Result, target: Pat
     """Write the folder: config.json, table.csv, curves.csv, report.md and figure.png, whole."""
     with whole_folder(target) as part:
         said = describe(what, request) | {"figure": axes_of(result)}
-        body = json.dumps(said, indent=2, ensure_ascii=False, default=str)
-        (part / "config.json").write_text(body + "\n", encoding="utf-8")
+        write_json(part / "config.json", said)
         table_frame(result).write_csv(part / "table.csv")
         (part / "report.md").write_text(markdown(what, request, result), encoding="utf-8")
         if result.curves:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from fedhist.errors import FedhistError, PopulationError
 from simulations.experiments.base import FAIL, Check, Request, Result
 from simulations.experiments.catalogue import Experiment, experiment, names
 from simulations.experiments.report import allowed, causes, measured, number, write_result
+from simulations.json_files import write_json
 from simulations.output import check_target, git_revision, whole_folder
 
 PAGE = "reproduction.md"
@@ -115,7 +115,7 @@ def write_page(done: Iterable[Done], target: Path, *, quick: bool, seed: int) ->
                 write_result(d.what, d.request, d.result, part / d.what.name)
         facts = {"experiment": "all", "quick": quick, "seed": seed, "version": fedhist.__version__}
         facts |= {"revision": git_revision()}
-        (part / "config.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+        write_json(part / "config.json", facts)
         (part / PAGE).write_text(page(finished, quick=quick, seed=seed), encoding="utf-8")
     return finished
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from fedhist.checks import check_integer
 from simulations.experiments.base import Request
 
 
@@ -35,10 +36,8 @@ def _listed(name: str, values: Any) -> list[Any]:
 
 
 def _whole(name: str, value: Any, least: int) -> int:
-    if type(value) is not int or value < least:
-        wanted = "a positive integer" if least == 1 else f"an integer of at least {least}"
-        raise ValueError(f"{name} must be {wanted}, got {value!r}")
-    return value
+    check_integer(name, value, least=least)
+    return int(value)
 
 
 def _positive(name: str, value: Any) -> float:

@@ -23,9 +23,10 @@ from fedhist.protocols.sparse_plan import VOTE_SHARE
 from fedhist.sign_hashes import HadamardSigns
 from server.theory_baselines import naive_mse
 from simulations.experiments.asked_users import Asked, SparseCoins, deviations
-from simulations.experiments.base import Check, Curve, Request, Result, mean_and_error
+from simulations.experiments.base import Check, Curve, Request, Result, mean_and_error, power_law
 from simulations.experiments.bounded_figures import line
 from simulations.experiments.local_populations import users_of
+from simulations.experiments.local_runs import largest_ratio
 from simulations.experiments.settings import positive, whole, wholes
 from simulations.run import Options, execute
 
@@ -114,19 +115,13 @@ class Task:
     def naive(self) -> float:
         """Summed squared error of one bit a user about one coordinate of its own mean."""
         return naive_mse(
-            geometry="linf",
-            kind="onebit",
-            epsilon=self.epsilon,
-            dimension=self.d,
-            scale=1.0,
+            geometry="linf", kind="onebit", epsilon=self.epsilon, dimension=self.d, scale=1.0,
             n_reports=self.n,
-        )
+        )  # fmt: skip
 
 
 def run(request: Request) -> Result:
     """Measure the panels."""
-    if request.data is not None:
-        raise ValueError(f"population {request.population} is made up: it reads no --data")
     for name in ("repeats", "tries", "comparisons"):
         whole(request, name)
     base = Task(
@@ -194,12 +189,11 @@ def _against_d(request: Request, base: Task) -> Part:
     mean = np.array([m for m, _ in found])
     checks = [line(request, AGAINST_D, f"SSE at d = {d:,}", *f)
               for d, f in zip(dims, found, strict=True)]  # fmt: skip
-    slope = float(np.polyfit(np.log(x), np.log(mean), 1)[0])
-    worst = float(np.max([a / b for a, b in zip(mean, theory, strict=True)]))
     lost = [m for t, (m, _) in zip(by_folds, linf, strict=True) if t.d > base.n / 40]
     checks += [
-        line(request, AGAINST_D, "log-log slope in d", slope),
-        line(request, AGAINST_D, "largest measured / predicted", worst),
+        line(request, AGAINST_D, "log-log slope in d", power_law(x, mean)[0]),
+        line(request, AGAINST_D, "largest measured / predicted, - 2 stderr",
+             largest_ratio(found, theory)),
         line(request, AGAINST_D, "item level / sparse-mean at the largest d",
              tasks[-1].item_level / float(mean[-1])),
         line(request, AGAINST_D, "mean-linf / nothing, least for d > n / 40",
@@ -258,17 +252,21 @@ def _selection(request: Request, base: Task) -> Part:
 
 def _hashes(request: Request, base: Task) -> Part:
     s, d, m = (whole(request, f"hash_{x}") for x in "sdm")
-    rates = {p: permuted_success(request, s, d, m, base.epsilon, p) for p in (1, 16)}
-    return [
-        line(request, HASHES, f"success with {p} permutation{'s' * (p > 1)}", r)
-        for p, r in rates.items()
-    ], []
+    checks = []
+    for p, name in ((1, "1 permutation"), (16, "16 permutations")):
+        found = shares_found(request, s, d, m, base.epsilon, p)
+        share, exact = mean_and_error(found), mean_and_error((found == 1).astype(np.float64))
+        checks += [
+            line(request, HASHES, f"share of the support found, {name}", *share),
+            line(request, HASHES, f"share of tries that find all of it, {name}", *exact),
+        ]
+    return checks, []
 
 
-def permuted_success(request: Request, s: int, d: int, m: int, epsilon: float, p: int) -> float:
-    """Share of tries in which the s largest scores of m voters are those of their s votes."""
-    tries, flip, hits = whole(request, "hash_tries"), 1 / (1 + math.exp(epsilon)), 0
-    for k in range(tries):
+def shares_found(request: Request, s: int, d: int, m: int, epsilon: float, p: int) -> Floats:
+    """Share of a support of s among the s largest scores, in every try: m voters, all for it."""
+    flip, found = 1 / (1 + math.exp(epsilon)), []
+    for k in range(whole(request, "hash_tries")):
         rng = np.random.default_rng(digest64("permutations", request.seed, s, d, m, p, k))
         ids = rng.integers(1 << 64, size=m, dtype=np.uint64)
         support = np.sort(rng.choice(d, s, replace=False))
@@ -277,8 +275,8 @@ def permuted_success(request: Request, s: int, d: int, m: int, epsilon: float, p
         vote = np.where(sums == 0, rng.choice([-1, 1], m), np.sign(sums))
         z = np.where(rng.random(m) < flip, -vote, vote).astype(np.int8)
         scores = signs.scores(signs.fold(ids, z))
-        hits += set(np.argsort(-scores)[:s].tolist()) == set(support.tolist())
-    return hits / tries
+        found.append(np.isin(np.argsort(-scores)[:s], support).mean())
+    return np.array(found)
 
 
 def _procedures(request: Request, base: Task) -> Part:

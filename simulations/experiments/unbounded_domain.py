@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.curves import SHARE, size_curves
+from fedhist.checks import check_integer
 from fedhist.keys import Keys
 from fedhist.privacy import Adjacency
 from fedhist.protocols.bound_choice import BoundTask, choice_law
@@ -32,7 +33,7 @@ from simulations.experiments.base import Request
 from simulations.experiments.settings import positive, whole, wholes
 from simulations.experiments.token_ranks import kept_totals, margins
 from simulations.populations import Loaded
-from simulations.populations.base import most_frequent, positive_integer
+from simulations.populations.base import most_frequent
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -257,7 +258,7 @@ def synthetic_cases(request: Request, kind: str, d: int) -> Iterator[Case]:
     setting = f"{NAMES[kind]}, d = {d}"
     named = replace(request, population=kind)
     n_users = request.parameters["n_users"]
-    positive_integer("n_users", n_users)
+    check_integer("n_users", n_users)
     last: tuple[dict[str, Any], Loaded] | None = None
     for name in readings:
         reading = READINGS[name]

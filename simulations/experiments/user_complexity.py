@@ -24,9 +24,10 @@ from fedhist.errors import nearest
 from fedhist.keys import Keys
 from fedhist.mixing import digest64
 from fedhist.protocols.distribution import MECHANISMS, Distribution
+from fedhist.search import first_true
 from fedhist.users import Users
 from server import theory_distribution as theory
-from simulations.experiments.base import Check, Curve, Request, Result
+from simulations.experiments.base import Check, Curve, Request, Result, power_law
 from simulations.experiments.bounded_figures import line
 from simulations.run import Options, execute
 
@@ -77,7 +78,7 @@ class Regime:
 
         ``inf`` where no number suffices.
         """
-        found = MECHANISMS[mechanism, "corrected"]
+        found = MECHANISMS[mechanism, "default"]
         uniform = np.full(len(self.domain), 1 / len(self.domain))
 
         def error(n_users: int) -> float:
@@ -117,13 +118,11 @@ class Regime:
 
 def run(request: Request) -> Result:
     """Draw both regimes and judge where the lines cross."""
-    if request.data is not None:
-        raise ValueError(f"population {request.population} is made up: it reads no --data")
     s = request.settings
     if int(s["repeats"]) < 1:
         raise ValueError(f"repeats must be positive, got {s['repeats']}")
     for name in (*s["mechanisms"], *s["measured"]):
-        known = sorted({n for n, mode in MECHANISMS if mode == "corrected"})
+        known = sorted({n for n, mode in MECHANISMS if mode == "default"})
         if name not in known:
             raise ValueError(f"no mechanism {name!r}{nearest(name, known)}")
     checks: list[Check] = []
@@ -258,8 +257,8 @@ def measure(regime: Regime, mechanism: str, m: int, n_users: int, runs: int, see
     """Interpolate the number of users at which the mean measured loss is the target."""
     ns = [max(1, round(f * n_users)) for f in FACTORS]
     mean = [regime.losses(mechanism, m, n, runs, seed).mean() for n in ns]
-    slope, level = np.polyfit(np.log(mean), np.log(ns), 1)
-    return float(np.exp(level + slope * math.log(regime.alpha)))
+    exponent, factor = power_law(mean, ns)
+    return float(factor * regime.alpha**exponent)
 
 
 def overtakes(holds: Callable[[int], bool], most: int = 1 << 14) -> float:
@@ -268,15 +267,7 @@ def overtakes(holds: Callable[[int], bool], most: int = 1 << 14) -> float:
     >>> overtakes(lambda m: m >= 33)
     33.0
     """
-    low, high = 0, 1
-    while not holds(high):
-        low, high = high, 2 * high
-        if high > most:
-            return math.nan
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return float(high)
+    return float(first_true(holds, most) or math.nan)
 
 
 def crossing(at: Sequence[int], falling: Floats, level: Floats) -> float:
@@ -305,7 +296,7 @@ def _floor(request: Request) -> Iterator[Check]:
         low, high = (middle, high) if better else (low, middle)
     quantity = "target l1 above which laplace needs fewer users / sqrt(k)"
     yield line(request, name, quantity, low / math.sqrt(k))
-    found = MECHANISMS[SELECTION, "corrected"]
+    found = MECHANISMS[SELECTION, "default"]
     floor = found.floor(regime.protocol(SELECTION, m, 100).task)
     yield line(request, name, "floor / sqrt(min(k, 2 m))", floor / math.sqrt(min(k, 2 * m)))
     runs = int(s["repeats"])

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from fedhist.checks import check_integer
 from fedhist.errors import PopulationError
 from fedhist.keys import Keys
 from fedhist.users import Users
@@ -79,7 +80,7 @@ class ItemDomain(PopulationSpec):
             raise ValueError(f"give top or domain, not both: {self.top} and {self.domain}")
         for name in ("top", "max_users"):
             if getattr(self, name) is not None:
-                positive_integer(name, getattr(self, name))
+                check_integer(name, getattr(self, name))
 
     def bounded(self, users: Users, what: str, dropped: Mapping[str, int]) -> Loaded:
         """Keep at most ``max_users`` users and settle the domain."""
@@ -149,18 +150,6 @@ def existing(path: Path) -> Path:
         hint = f" (there is {', '.join(sorted(close)[:3])})" if close else ""
         raise PopulationError(f"no such file: {path}{hint}")
     return path
-
-
-def positive_integer(name: str, value: Any) -> None:
-    """Refuse what is not an integer of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be a positive integer, got {value!r}")
-
-
-def seed_integer(value: Any) -> None:
-    """Refuse what is not a non-negative integer."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"seed must be a non-negative integer, got {value!r}")
 
 
 def finite(name: str, value: Any) -> None:

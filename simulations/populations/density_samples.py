@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
+from fedhist.checks import check_integer
 from fedhist.errors import nearest
 from fedhist.users import Samples, Users
 from server.density import TrigonometricDensity
@@ -20,8 +21,6 @@ from simulations.populations.base import (
     Loaded,
     PopulationSpec,
     finite,
-    positive_integer,
-    seed_integer,
 )
 from simulations.populations.synthetic import check_sizes, draw_sizes, synthetic_ids
 
@@ -63,9 +62,9 @@ class DensitySamples(PopulationSpec):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        positive_integer("n_users", self.n_users)
+        check_integer("n_users", self.n_users)
         check_sizes(self.samples_per_user)
-        seed_integer(self.seed)
+        check_integer("seed", self.seed, least=0)
         if isinstance(self.density, str):
             if self.density != "uniform" and self.density not in BUMPS:
                 hint = nearest(self.density, ["uniform", *BUMPS])

@@ -14,8 +14,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from simulations.populations.base import Loaded, PopulationSpec, positive, positive_integer
-from simulations.populations.base import seed_integer as check_seed
+from fedhist.checks import check_integer
+from simulations.populations.base import Loaded, PopulationSpec, positive
 from simulations.populations.synthetic import categorical_users
 
 
@@ -43,10 +43,10 @@ class PaperIid(PopulationSpec):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        positive_integer("n_users", self.n_users)
-        positive_integer("d", self.d)
+        check_integer("n_users", self.n_users)
+        check_integer("d", self.d)
         positive("mean_items", self.mean_items)
-        check_seed(self.seed)
+        check_integer("seed", self.seed, least=0)
 
     def load(self) -> Loaded:
         """Generate the users."""

@@ -15,10 +15,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from fedhist.checks import check_integer
 from fedhist.errors import nearest
 from fedhist.users import Users
-from simulations.populations.base import Loaded, PopulationSpec, positive, positive_integer
-from simulations.populations.base import seed_integer as check_seed
+from simulations.populations.base import Loaded, PopulationSpec, positive
 from simulations.populations.paper_iid import item_weights
 from simulations.populations.synthetic import categorical, numbered_items, synthetic_ids
 
@@ -64,10 +64,10 @@ class PaperNonIid(PopulationSpec):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        positive_integer("n_users", self.n_users)
-        positive_integer("d", self.d)
+        check_integer("n_users", self.n_users)
+        check_integer("d", self.d)
         positive("mean_items", self.mean_items)
-        check_seed(self.seed)
+        check_integer("seed", self.seed, least=0)
         if self.reading not in READINGS:
             raise ValueError(f"no reading {self.reading!r}" + nearest(str(self.reading), READINGS))
 

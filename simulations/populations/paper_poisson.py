@@ -13,10 +13,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from fedhist.checks import check_integer
 from fedhist.errors import PopulationError
 from fedhist.users import Users
-from simulations.populations.base import Loaded, PopulationSpec, positive, positive_integer
-from simulations.populations.base import seed_integer as check_seed
+from simulations.populations.base import Loaded, PopulationSpec, positive
 from simulations.populations.synthetic import numbered_items, synthetic_ids
 
 
@@ -45,13 +45,13 @@ class PaperPoisson(PopulationSpec):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        positive_integer("n_users", self.n_users)
+        check_integer("n_users", self.n_users)
         if isinstance(self.alpha, bool) or not isinstance(self.alpha, int | float):
             raise ValueError(f"alpha must be a positive number, got {self.alpha!r}")
         if not self.alpha > 0:
             raise ValueError(f"alpha must be positive, got {self.alpha}")
         positive("mean_items", self.mean_items)
-        check_seed(self.seed)
+        check_integer("seed", self.seed, least=0)
 
     def load(self) -> Loaded:
         """Generate the users.

@@ -8,14 +8,13 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhist.checks import check_integer
 from fedhist.users import Samples, Users
 from simulations.populations.base import (
     Loaded,
     PopulationSpec,
     finite,
     positive,
-    positive_integer,
-    seed_integer,
 )
 from simulations.populations.synthetic import synthetic_ids
 
@@ -60,14 +59,14 @@ class Regression(PopulationSpec):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        positive_integer("n_users", self.n_users)
-        positive_integer("dimension", self.dimension)
-        seed_integer(self.seed)
+        check_integer("n_users", self.n_users)
+        check_integer("dimension", self.dimension)
+        check_integer("seed", self.seed, least=0)
         if self.model not in ("least-squares", "logistic"):
             raise ValueError(f'model must be "least-squares" or "logistic", got {self.model!r}')
         pair = self._range
         for size in pair:
-            positive_integer("samples_per_user", size)
+            check_integer("samples_per_user", size)
         if len(pair) != 2 or pair[0] > pair[1]:
             raise ValueError(
                 f"samples_per_user must be a number or [lo, hi], got {self.samples_per_user!r}"

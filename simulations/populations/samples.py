@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from fedhist.checks import check_integer
 from fedhist.frames import samples_of_rows
 from fedhist.users import Users
-from simulations.populations.base import Loaded, PopulationSpec, positive_integer
+from simulations.populations.base import Loaded, PopulationSpec
 from simulations.populations.tables import (
     Column,
     TableFormat,
@@ -51,7 +52,7 @@ class SampleFile(PopulationSpec, TableFormat):
             raise ValueError("value names no column")
         check_columns([self.user, *self._values])
         if self.max_users is not None:
-            positive_integer("max_users", self.max_users)
+            check_integer("max_users", self.max_users)
 
     @property
     def _values(self) -> list[Column]:

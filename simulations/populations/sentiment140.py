@@ -114,7 +114,7 @@ class Sentiment140(ItemDomain):
             row, *values = bad.row(0)
             raise PopulationError(
                 f"row {row + 1}: {values[0]} (polarity {values[1]!r}, user {values[2]!r}; "
-                f"bad rows in all: {len(bad)})"
+                f"bad rows in all: {len(bad)}); skip_bad_rows = true drops and counts such rows"
             )
         tally = bad.group_by("fault").agg(pl.len()).sort("fault")
         return rows.filter(pl.col("fault").is_null()), dict(tally.rows())

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhist.checks import check_integer
 from fedhist.keys import Keys, user_ids_of_bytes
 from fedhist.mixing import Words
 from fedhist.users import Items, Samples, Users
@@ -20,8 +21,6 @@ from simulations.populations.base import (
     PopulationSpec,
     finite,
     positive,
-    positive_integer,
-    seed_integer,
 )
 
 CHUNK = 1 << 22  # draws at a time
@@ -105,7 +104,7 @@ def check_sizes(sizes: Any) -> None:
     """Refuse numbers of samples per user that are neither a positive integer nor [lo, hi]."""
     pair = list(sizes) if isinstance(sizes, list | tuple) else [sizes, sizes]
     for size in pair:
-        positive_integer("samples_per_user", size)
+        check_integer("samples_per_user", size)
     if len(pair) != 2 or pair[0] > pair[1]:
         raise ValueError(f"samples_per_user must be a number or [lo, hi], got {sizes!r}")
 
@@ -152,9 +151,9 @@ class SharedMean(PopulationSpec):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        positive_integer("n_users", self.n_users)
-        positive_integer("dimension", self.dimension)
-        seed_integer(self.seed)
+        check_integer("n_users", self.n_users)
+        check_integer("dimension", self.dimension)
+        check_integer("seed", self.seed, least=0)
         positive("spread", self.spread)
         finite("low", self.low)
         finite("high", self.high)

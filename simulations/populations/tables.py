@@ -208,7 +208,10 @@ def _positions(
         elif header.count(column) != 1:
             what = "several columns" if column in header else "no column"
             others = [name for name in header if name != column]
-            raise PopulationError(f"{path}: {what} {column!r}" + nearest(column, others))
+            hint = nearest(column, others)
+            if len(header) == 1 and any(mark in header[0] for mark in ";\t|,"):
+                hint += ": is another character between the columns? set separator"
+            raise PopulationError(f"{path}: {what} {column!r}" + hint)
         else:
             places.append(header.index(column))
     return places

@@ -7,13 +7,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from fedhist.checks import check_integer
 from simulations.populations.base import (
     Loaded,
     PopulationSpec,
     finite,
     positive,
-    positive_integer,
-    seed_integer,
 )
 from simulations.populations.synthetic import categorical_users
 
@@ -47,15 +46,15 @@ class Zipf(PopulationSpec):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        positive_integer("n_users", self.n_users)
-        positive_integer("d", self.d)
+        check_integer("n_users", self.n_users)
+        check_integer("d", self.d)
         finite("exponent", self.exponent)
         if self.exponent < 0:
             raise ValueError(f"exponent must be non-negative, got {self.exponent}")
         positive("mean_items", self.mean_items)
         if not isinstance(self.tail, int | float) or not self.tail > 1:
             raise ValueError(f"tail must exceed 1, or the mean does not exist; got {self.tail!r}")
-        seed_integer(self.seed)
+        check_integer("seed", self.seed, least=0)
 
     def load(self) -> Loaded:
         """Generate the users."""

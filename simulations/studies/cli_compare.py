@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich import box
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+
+from simulations import terminal
+from simulations.sheets import Sheet
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,7 +44,6 @@ def compare(
 
     Exit status: 0 it ran (a protocol may have refused or failed), 2 wrong usage.
     """
-    from simulations.cli import console, errors
     from simulations.output import check_target
     from simulations.studies.compare import run_comparison
     from simulations.studies.compare_config import comparison_text, load_comparison
@@ -53,10 +52,10 @@ def compare(
     from simulations.studies.compare_tables import print_comparison
 
     if config is None:
-        print_comparisons(console)
+        print_comparisons(terminal.console)
         return
     if show:
-        console.out(comparison_text(config)[0], end="")
+        terminal.console.out(comparison_text(config)[0], end="")
         return
     overrides = [*(set_ or ()), *([] if seeds is None else [f"compare.seeds={seeds}"])]
     if fractions is not None:
@@ -69,13 +68,7 @@ def compare(
         table = comparison.run
         workers = 0 if table.runtime == "inline" else table.workers or None
     ready = set_up(comparison)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+    with terminal.progress_bar() as bar:
         task = bar.add_task("runs", total=len(ready.cells))
         found = run_comparison(
             ready,
@@ -83,18 +76,18 @@ def compare(
             address=ray_address or comparison.run.ray_address or None,
             progress=lambda: bar.advance(task),
         )
-    print_comparison(console, found)
+    print_comparison(terminal.console, found)
     write_comparison(found, target)
-    console.print(f"written to {target} (NOT PRIVATE)", soft_wrap=True)
+    terminal.console.print(f"written to {target} (NOT PRIVATE)", soft_wrap=True)
 
 
 def print_comparisons(console: Console) -> None:
     """List the built-in comparisons."""
     from simulations.studies.compare_config import builtin_comparisons, load_comparison
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Sheet()
     for column in ("comparison", "target", "population", "budget", "seeds"):
-        table.add_column(column, overflow="fold", justify="right" if column == "seeds" else "left")
+        table.add_column(column, right=column == "seeds", keep=column == "comparison")
     for name in builtin_comparisons():
         c = load_comparison(name)
         budget = f"{c.epsilon:g}" if not c.delta else f"({c.epsilon:g}, {c.delta:g})"

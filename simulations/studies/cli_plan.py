@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from fedhist.files import whole_file
 from fedhist.protocol import EXIT_CODES
+from simulations import terminal
 
 
 def register(cli: typer.Typer) -> None:
@@ -20,7 +21,9 @@ def register(cli: typer.Typer) -> None:
 def plan(
     config: Annotated[
         str | None,
-        typer.Argument(help="A .toml file, a built-in configuration, or the name of a protocol."),
+        typer.Argument(
+            help="A .toml file, a built-in configuration, or a protocol; none lists these."
+        ),
     ] = None,
     error: Annotated[float | None, typer.Option(help="Target, in the protocol's loss.")] = None,
     solve: Annotated[str, typer.Option(help="n_users, samples_per_user or epsilon.")] = "n_users",
@@ -49,15 +52,17 @@ def plan(
 
     Exit status: 0 there is an answer, 3 no protocol reaches the target, 2 wrong usage.
     """
-    from simulations.cli import console, errors
     from simulations.studies.plan_accuracy import template_of
     from simulations.studies.plan_population import UNKNOWNS
-    from simulations.studies.plan_tables import print_plans, print_verified
+    from simulations.studies.plan_tables import print_plans, print_templates, print_verified
     from simulations.studies.plan_verify import verify as simulate
     from simulations.studies.planner import plans
 
     if accuracy:
         measure_accuracy(seeds, out)
+        return
+    if config is None and error is None:
+        print_templates(terminal.console)
         return
     if config is None or error is None:
         raise ValueError("give a configuration or a protocol, and a target: --error X")
@@ -69,10 +74,10 @@ def plan(
         [n.strip() for n in protocols.split(",")] if protocols else [str(template.protocol["name"])]
     )
     answers = plans(template, names, error, unknown, relative=relative, most=most)
-    print_plans(console, answers)
+    print_plans(terminal.console, answers)
     if verify:
         found = []
-        with _bar() as bar:
+        with terminal.progress_bar() as bar:
             for a in answers:
                 task = bar.add_task(a.label, total=seeds)
                 measured = simulate(a, seeds, most=most, progress=partial(bar.advance, task))
@@ -80,40 +85,29 @@ def plan(
                 if measured is not None:
                     found.append(measured)
                 elif a.x is not None:
-                    errors.print(f"{a.label}: too large to simulate; --most lifts the limit")
+                    terminal.errors.print(
+                        f"{a.label}: too large to simulate; --most lifts the limit"
+                    )
         if found:
-            print_verified(console, found)
+            print_verified(terminal.console, found)
     if all(a.x is None for a in answers):
         raise typer.Exit(EXIT_CODES["refused"])
 
 
 def measure_accuracy(seeds: int, out: Path | None) -> None:
     """Plan and simulate the settings of the documentation's page; print it or write it."""
-    from simulations.cli import console
     from simulations.studies.plan_accuracy import accuracy, page, settings
 
     found = []
-    with _bar() as bar:
+    with terminal.progress_bar() as bar:
         task = bar.add_task("settings", total=len(settings()))
         for verified in accuracy(seeds):
             found.append(verified)
             bar.advance(task)
     text = page(found, seeds)
     if out is None:
-        console.out(text, end="", highlight=False)
+        terminal.console.out(text, end="", highlight=False)
         return
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(text, encoding="utf-8")
-    console.print(f"written to {out}", soft_wrap=True)
-
-
-def _bar() -> Progress:
-    from simulations.cli import errors
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    return Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal)
+    whole_file(out, text)
+    terminal.console.print(f"written to {out}", soft_wrap=True)

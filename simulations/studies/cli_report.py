@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from simulations import terminal
+
 
 def register(cli: typer.Typer) -> None:
     """Add the command to the command line."""
@@ -26,10 +28,11 @@ def report(
 
     Exit status: 0 it was written, 2 there are no results to read.
     """
-    from simulations.cli import console
     from simulations.studies.report import write_report
 
     default = path / "report.html" if path.is_dir() else path.with_suffix(".html")
     target = out or default
     size = write_report(path, target)
-    console.print(f"written to {target} ({size / 1e6:.1f} MB, NOT PRIVATE)", soft_wrap=True)
+    terminal.console.print(
+        f"written to {target} ({size / 1e6:.1f} MB, NOT PRIVATE)", soft_wrap=True
+    )

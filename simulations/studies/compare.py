@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import stats
 
+from fedhist.losses import L1, SQUARED_L2
+from simulations.statistics import half_width
 from simulations.studies.cells import Record
 from simulations.studies.compare_setup import ROUNDING, Ready
 from simulations.studies.sweep import run_all
@@ -76,12 +77,7 @@ class Row:
 
         None too where a loss is not finite. It speaks of other seeds on the same users.
         """
-        n = len(self.losses)
-        if n < 2 or not all(map(math.isfinite, self.losses)):
-            return None
-        with np.errstate(all="ignore"):  # of losses that are not finite there is none
-            spread = float(np.std(self.losses, ddof=1)) / math.sqrt(n)
-        return float(stats.t.ppf((1 + LEVEL) / 2, n - 1)) * spread
+        return half_width(self.losses, LEVEL)
 
     @property
     def predicted(self) -> float | None:
@@ -144,7 +140,8 @@ def run_comparison(
     """
     found: dict[tuple[str, float | None, int | None], Record] = {}
     for record in run_all(ready.cells, workers, address):
-        found[record.label, _share(ready, record), record.seed] = in_loss(record, ready.loss)
+        place = record.label, _share(ready, record), record.seed
+        found[place] = in_loss(record, ready.loss, ready.entries)
         if progress is not None:
             progress()
     rows: list[Row] = []
@@ -162,12 +159,13 @@ def _share(ready: Ready, record: Record) -> float | None:
     return float(record.cell["adversary"][0]["fraction"]) if ready.comparison.fractions else None
 
 
-def in_loss(record: Record, loss: str) -> Record:
+def in_loss(record: Record, loss: str, entries: int = 0) -> Record:
     """State a record in another loss; what it said in its own goes to ``more``.
 
     Theory's prediction goes along where the protocol's own loss is the same number, or its root:
-    then the square of an expected distance stands for the expected square. Otherwise it is
-    dropped.
+    then the square of an expected distance stands for the expected square. From the squared l2
+    distance of a distribution, the noise of whose ``entries`` is taken as normal and alike, l1
+    follows by E|X| = sigma sqrt(2 / pi). Otherwise it is dropped.
     """
     if record.loss is None or record.loss_name == loss:
         return record
@@ -177,7 +175,12 @@ def in_loss(record: Record, loss: str) -> Record:
     value, predicted, exact = record.losses[loss], record.predicted, record.predicted_exact
     if predicted is not None and not math.isclose(record.loss, value, rel_tol=ROUNDING):
         rooted = math.isclose(record.loss**2, value, rel_tol=ROUNDING)
-        predicted, exact = (predicted**2 if rooted else None), False
+        normal = (record.target, record.loss_name, loss) == ("distribution", SQUARED_L2, L1)
+        exact = False
+        if normal and entries:
+            predicted = math.sqrt(2 / math.pi * entries * predicted)
+        else:
+            predicted = predicted**2 if rooted else None
     own = {
         "own_loss_name": record.loss_name,
         "own_loss": record.loss,

@@ -22,7 +22,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -33,10 +33,13 @@ from fedhist.protocol import Protocol
 from fedhist.registry import load_builtin, load_plugin, protocol_class, protocols
 from simulations.adversaries import as_tables, read_adversaries
 from simulations.builtin import builtin_names, settings_text
+from simulations.casting import check_keys
 from simulations.config import RunTable, config_of, parse_tables, population_spec
-from simulations.studies.grid import NOT_HERE, with_values
+from simulations.studies.entries import check_labels, labelled, seeds_of
+from simulations.studies.sweep_config import NOT_HERE, with_values
 
 FOLDER = "comparisons"
+TABLES = ("compare", "protocol", "population", "run", "adversary")
 KEYS = (
     *("target", "protocols", "without", "epsilon", "delta", "adjacency", "seeds", "loss"),
     "fractions",
@@ -165,12 +168,11 @@ def load_comparison(source: str | Path, overrides: Iterable[str] = ()) -> Compar
     """
     text, name = comparison_text(source)
     tables = parse_tables(text, source, overrides)
+    check_keys(tables, TABLES, "table")
     table = tables.pop("compare", None)
     if not isinstance(table, dict):
         raise ValueError(f"{source} needs a table [compare]; fedhist run runs a single protocol")
-    for key in table:
-        if key not in KEYS:
-            raise ValueError(f"unknown key of [compare] {key!r}{nearest(key, KEYS)}")
+    check_keys(table, KEYS, "key of [compare]")
     for key in NOT_HERE:
         if key in tables.get("run", {}):
             hint = "; compare.seeds repeats runs" if key == "repeats" else ""
@@ -200,7 +202,7 @@ def load_comparison(source: str | Path, overrides: Iterable[str] = ()) -> Compar
         delta=delta,
         adjacency=_adjacency(table.get("adjacency", Adjacency.REPLACE_USER.value)),
         loss=loss,
-        seeds=_seeds(table.get("seeds", USUAL_SEEDS), max(base.run.seed, 0)),
+        seeds=seeds_of(table.get("seeds", USUAL_SEEDS), max(base.run.seed, 0), "compare.seeds"),
         run=replace(base.run, plugins=tuple(found["run"]["plugins"])),
         common=common,
         population=found["population"],
@@ -236,7 +238,8 @@ def _entries(table: Mapping[str, Any]) -> tuple[str, list[Entry], tuple[str, ...
     listed = table.get("protocols", [])
     if not isinstance(listed, list) or not all(isinstance(p, dict) and "name" in p for p in listed):
         raise ValueError(f"compare.protocols must be a list of tables with names, got {listed!r}")
-    named = _named(listed)
+    rows = labelled(listed, None, "compare.protocols")
+    named = [Entry(label, table, named=True) for label, table in rows]
     targets = {name: protocol_class(name).target for name in (str(p["name"]) for p in listed)}
     every = {cls.target for cls in protocols().values()}
     target = table.get("target", next(iter(targets.values()), None))
@@ -255,25 +258,10 @@ def _entries(table: Mapping[str, Any]) -> tuple[str, list[Entry], tuple[str, ...
     if "target" in table:
         left = [n for n in of_target if n not in targets and n not in without]
         named += [entry for name in left for entry in _found(name, protocol_class(name))]
-    labels = [entry.label for entry in named]
-    for label in labels:
-        if labels.count(label) > 1:
-            raise ValueError(f"compare.protocols: two rows are called {label!r}; give a label")
+    check_labels([entry.label for entry in named], "compare.protocols")
     if not named:
         raise ValueError("there is nothing to compare: no protocol is left")
     return str(target), named, without
-
-
-def _named(listed: Sequence[Mapping[str, Any]]) -> list[Entry]:
-    """Label the rows that the file names: by the protocol, and by its keys if it comes twice."""
-    names = [str(p["name"]) for p in listed]
-    out = []
-    for p, name in zip(listed, names, strict=True):
-        own = [str(v) for k, v in p.items() if k not in ("name", "label")]
-        usual = " ".join([name, *own]) if names.count(name) > 1 else name
-        table = {k: v for k, v in p.items() if k != "label"}
-        out.append(Entry(str(p.get("label", usual)), table, named=True))
-    return out
 
 
 def _found(name: str, cls: type[Protocol]) -> list[Entry]:
@@ -297,14 +285,3 @@ def _adjacency(given: Any) -> Adjacency:
     if given not in known:
         raise ValueError(f"compare.adjacency must be one of {', '.join(known)}, got {given!r}")
     return Adjacency(given)
-
-
-def _seeds(given: Any, first: int) -> tuple[int, ...]:
-    numbers = given if isinstance(given, list) else [given]
-    if not numbers or any(type(x) is not int for x in numbers) or given == 0 or min(numbers) < 0:
-        raise ValueError(f"compare.seeds must be a positive number or a list, got {given!r}")
-    return (
-        tuple(dict.fromkeys(given))
-        if isinstance(given, list)
-        else tuple(range(first, first + int(given)))
-    )

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from simulations.figures import BLUE, GREY, ORANGE
 from simulations.studies.compare import LEVEL, Compared, Row
 from simulations.studies.compare_tables import missing_in_words
+from simulations.studies.report_study import unit_of
 
 MARKERS = {
     "central": ("o", BLUE, "central trust"),
@@ -53,10 +54,8 @@ def draw_comparison(found: Compared, path: str | Path) -> None:
         axes.set_yticks(range(len(rows)), [_name(row) for row in rows])
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.grid(axis="x", which="major", color="#dddddd", lw=0.6, zorder=0)
-        unit = "counts" if c.target == "histogram" else "units of the answer"
-        squared = ", squared" if ready.loss == "squared l2" else ""
         axes.set_xlabel(
-            f"{ready.loss} error ({unit}{squared}); NOT PRIVATE\n"
+            f"{unit_of(ready.loss, c.target)}; NOT PRIVATE\n"
             f"mean of {len(c.seeds)} runs with its {LEVEL:.0%} interval",
             loc="left",
         )

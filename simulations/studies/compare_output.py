@@ -8,12 +8,13 @@ from typing import Any
 
 from rich.console import Console
 
+from simulations.json_files import write_json
 from simulations.output import NOT_PRIVATE, git_revision, whole_folder
 from simulations.studies.cells import Record
 from simulations.studies.compare import LEVEL, Compared, Row
 from simulations.studies.compare_figure import draw_comparison
 from simulations.studies.compare_tables import print_comparison
-from simulations.studies.plain import numbers, plain, versions
+from simulations.studies.plain import numbers, versions
 from simulations.studies.store import frame_of
 
 FILE = "comparison.json"
@@ -35,8 +36,8 @@ def write_comparison(found: Compared, target: Path) -> None:
         If ``target`` exists and is not a folder of results.
     """
     with whole_folder(target) as part:
-        _write(part / "config.json", found.ready.comparison.to_dict())
-        _write(part / FILE, summary_of(found))
+        write_json(part / "config.json", found.ready.comparison.to_dict())
+        write_json(part / FILE, summary_of(found))
         frame_of(found.records).write_parquet(part / "records.parquet")
         with (part / "table.txt").open("w", encoding="utf-8") as f:
             print_comparison(Console(file=f, width=WIDTH, highlight=False), found)
@@ -106,8 +107,3 @@ def read_comparison(folder: str | Path) -> tuple[dict[str, Any], list[Record]]:
         raise ValueError(f"{path} was written by a newer fedhist; this one reads {SCHEMA}")
     records = [Record.from_json(json.dumps(r)) for r in body.pop("records")]
     return numbers(body), records
-
-
-def _write(path: Path, body: Any) -> None:
-    text = json.dumps(plain(body), indent=2, ensure_ascii=False, allow_nan=False)
-    path.write_text(text + "\n", encoding="utf-8")

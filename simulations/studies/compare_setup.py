@@ -77,6 +77,8 @@ class Ready:
         The common loss.
     sampling : float or None
         The truth's own error about the population behind the users; NOT PRIVATE.
+    entries : int
+        Of the truth.
     """
 
     comparison: Comparison
@@ -86,6 +88,7 @@ class Ready:
     left_out: tuple[LeftOut, ...]
     loss: str
     sampling: float | None
+    entries: int = 0
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -149,7 +152,8 @@ def set_up(comparison: Comparison) -> Ready:
     loss = comparison.loss or _own_loss(kept, loaded.users)
     sampling = sampling_error(found[common][1], loaded.users, loss)
     size = len(loaded.users)
-    return Ready(comparison, loaded.title, size, tuple(kept), tuple(out), loss, sampling)
+    entries = found[common][1].value.size
+    return Ready(comparison, loaded.title, size, tuple(kept), tuple(out), loss, sampling, entries)
 
 
 def _contender(comparison: Comparison, entry: Entry, loaded: Loaded, taken: set[str]) -> Contender:

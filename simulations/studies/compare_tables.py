@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import get_args, get_type_hints
 
-from rich import box
 from rich.console import Console
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
+from fedhist.losses import L1
 from fedhist.privacy import Trust
+from fedhist.protocol import Protocol
+from fedhist.registry import protocols
 from simulations.adversaries import read_adversaries
 from simulations.run import NOT_SAFE
+from simulations.sheets import Sheet
 from simulations.studies.compare import LEVEL, Compared, Row
 from simulations.studies.summary import MISSING, shown
 
@@ -20,6 +23,7 @@ REFERENCE = "no privacy (exact)"
 """Label of the row that needs no run: the truth itself."""
 
 
+LONG_NAMES = {"ise": ", the integrated squared error"}
 LETTERS = {Trust.CENTRAL.value: "C", Trust.LOCAL.value: "L"}
 
 
@@ -46,10 +50,31 @@ def print_comparison(console: Console, found: Compared) -> None:
         console.print("\nruns without a result", style="bold")
         for trouble in troubles:
             _line(console, trouble, "  ")
+    missing = absent_kinds(c.target)
+    if missing:
+        console.print()
+        _line(console, f"no registered protocol for a {c.target} is {', '.join(missing)}")
     if ready.left_out:
         console.print("\nleft out", style="bold")
         for x in ready.left_out:
             _line(console, f"{x.label}: {x.reason}", "  ")
+
+
+def absent_kinds(target: str) -> list[str]:
+    """Name the kinds of protocols of which no registered one has this target."""
+    made = [cls for cls in protocols().values() if cls.target == target]
+    guarantees = [cls.example().guarantee for cls in made]
+    there = {
+        "central": any(g.trust is Trust.CENTRAL and g.unit == "user" for g in guarantees),
+        "local": any(g.trust is Trust.LOCAL for g in guarantees),
+        "item-level": any(g.unit == "item" for g in guarantees) or any(map(_can_be_item, made)),
+    }
+    return [kind for kind, found in there.items() if not found]
+
+
+def _can_be_item(cls: type[Protocol]) -> bool:
+    """Say whether a field lets a protocol be had per item."""
+    return any("item-level" in get_args(hint) for hint in get_type_hints(cls).values())
 
 
 def _attack(found: Compared) -> list[str]:
@@ -61,16 +86,16 @@ def _attack(found: Compared) -> list[str]:
     return lines if c.run.checks else [*lines, NOT_SAFE]
 
 
-def _table(found: Compared) -> Table:
+def _table(found: Compared) -> Sheet:
     loss = found.ready.loss
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("#", justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
-    table.add_column("protocol", overflow="fold", ratio=1)
+    table = Sheet(dense=True)
+    table.add_column("#", right=True)
+    table.add_column("")
+    table.add_column("protocol")
     attacked = _attacked(found)
     theory = ("bias",) if attacked else ("theory", "ratio")  # which knows of no adversary
     for name in (loss, f"± {LEVEL:.0%}", *theory, "rounds", "bytes", "sec"):
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(name, right=True, keep=True)
     table.add_row(MISSING, "", REFERENCE, "0", *[MISSING] * (4 + len(theory)))
     before: Row | None = None
     for row in found.rows:
@@ -135,8 +160,9 @@ def _legend(found: Compared) -> str:
     """Explain the columns, and what an error of 0 means here."""
     ready = found.ready
     runs = len(ready.comparison.seeds)
+    loss = ready.loss + LONG_NAMES.get(ready.loss, "")
     text = [
-        f"{ready.loss}: mean distance from the exact answer about these {ready.n_users:,} users "
+        f"{loss}: mean distance from the exact answer about these {ready.n_users:,} users "
         f"over {runs} {'run' if runs == 1 else 'runs'}."
     ]
     if runs > 1:
@@ -147,6 +173,19 @@ def _legend(found: Compared) -> str:
         text.append("*: an exact formula.")
     if found.ready.comparison.adversary and not _attacked(found):
         text.append("Theory is about honest users.")
+    normal = [
+        row.label
+        for row in found.rows
+        if row.predicted is not None
+        and _own_prediction(row)
+        and row.records[0].target == "distribution"
+        and ready.loss == L1
+    ]
+    if normal:
+        text.append(
+            f"The theory of {', '.join(dict.fromkeys(normal))} follows from their squared l2 "
+            "distance, as if errors were normal, alike in all entries and not projected."
+        )
     others = dict.fromkeys((_own_prediction(r), r.label) for r in found.rows if r.predicted is None)
     for own in dict.fromkeys(name for name, _ in others if name):
         labels = [label for name, label in others if name == own]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clients.user_rows import mean_rows
+from clients.user_rows import user_points
 from fedhist.keys import Keys
 from fedhist.protocol import Protocol
 from fedhist.query import Array
@@ -57,9 +57,9 @@ class Truth:
         return float(np.abs(self.value - other.value).max(initial=0.0))
 
     def same(self, other: Truth) -> bool:
-        """Whether both are the same numbers, but for rounding."""
+        """Whether both are the same numbers, but for rounding; never where one is not finite."""
         scale = float(np.abs(self.value).max(initial=0.0))
-        return self.gap(other) <= CLOSE * scale
+        return math.isfinite(scale) and self.gap(other) <= CLOSE * scale
 
 
 def sampling_error(truth: Truth, users: Users, loss: str) -> float | None:
@@ -104,10 +104,11 @@ def _statistics(truth: Truth, users: Users) -> list[tuple[Array, Array, int, flo
     not count), and their counts.
     """
     if users.samples is not None:
-        rows = mean_rows(users.samples, math.inf)
-        # who has samples counts, also with a mean of 0; or only who has usable ones
-        kept = (rows[np.diff(users.samples.indptr) > 0], rows[rows.any(axis=1)])
-        return [(r.mean(axis=0), np.square(r).mean(axis=0), len(r), 1.0) for r in kept if len(r)]
+        rows = user_points(users.samples)
+        rows = rows[~np.isnan(rows).any(axis=1)]
+        if not len(rows):
+            return []
+        return [(rows.mean(axis=0), np.square(rows).mean(axis=0), len(rows), 1.0)]
     if truth.keys is None:
         return []
     items, d = users.counts, len(truth.keys)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from clients.node import streams
 from fedhist.codec import query_digest
+from fedhist.errors import FedhistError
 from fedhist.keys import Keys
 from fedhist.protocol import Estimate, Protocol
 from fedhist.query import Array, Query
@@ -17,7 +19,11 @@ from fedhist.users import Users
 from fedhist.wire import answer_bytes, encode_answer
 from simulations.config import Prepared
 from simulations.output import evaluate
-from simulations.run import NOT_SAFE, execute
+from simulations.populations.synthetic import synthetic_ids
+from simulations.run import NOT_SAFE, Options, execute
+
+COPIES = 64
+"""Users of the run that shows what a protocol asks: enough for every cohort to have some."""
 
 
 def measure(prepared: Prepared, users: Users) -> dict[str, Any]:
@@ -117,3 +123,31 @@ def bytes_per_user(queries: list[Query], users: Users) -> float:
         share = 1.0 if query.cohort is None else query.cohort.share
         total += share * answer_bytes(encode_answer(body, 0, digest))
     return total
+
+
+def foreseen_bytes(protocol: Protocol, one: Users) -> tuple[float, int]:
+    """Say what one user will send in all rounds, from a run on copies of one user.
+
+    Returns
+    -------
+    bytes : float
+        As :func:`bytes_per_user`. Cohorts that so small a run does not come to are taken to
+        report as those before them.
+    rounds : int
+        How many rounds it speaks of: the run may end before the others.
+    """
+    copies = one.take(np.zeros(COPIES, dtype=np.int64))
+    queries: list[Query] = []
+    ended = ""
+    with suppress(ValueError, FedhistError):
+        options = Options(seed=0, watch=queries.append)
+        users = replace(copies, ids=synthetic_ids(COPIES))
+        ended = execute(protocol, users, options).estimate.status
+    cohorts = [q for q in queries if q.cohort is not None]
+    if ended == "ok" or not cohorts:
+        whole = ended == "ok" or len(queries) == protocol.max_rounds
+        return bytes_per_user(queries, one), len(queries) if not whole else protocol.max_rounds
+    others = [q for q in queries if q.cohort is None]
+    asked = math.fsum(q.cohort.share for q in cohorts if q.cohort is not None)
+    sent = bytes_per_user(others, one) + bytes_per_user(cohorts, one) / min(asked, 1.0)
+    return sent, protocol.max_rounds

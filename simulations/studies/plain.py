@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import platform
 from collections.abc import Mapping
 from functools import lru_cache
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import fedhist
+from simulations.json_files import plain
 from simulations.populations import KINDS
 from simulations.populations.base import existing
 
@@ -20,17 +20,6 @@ from simulations.populations.base import existing
 def canonical(body: Any) -> str:
     """Write plain data as strict JSON in one way: sorted keys, infinities as strings."""
     return json.dumps(plain(body), sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
-def plain(body: Any) -> Any:
-    """Copy plain data for strict JSON, which has no word for infinities and dates."""
-    if isinstance(body, Mapping):
-        return {str(k): plain(v) for k, v in body.items()}
-    if isinstance(body, list | tuple):
-        return [plain(v) for v in body]
-    if isinstance(body, float) and not math.isfinite(body):
-        return str(body)
-    return body if body is None or isinstance(body, bool | int | float | str) else str(body)
 
 
 def whole(body: Any) -> Any:

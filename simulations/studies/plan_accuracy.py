@@ -74,6 +74,14 @@ ONE_ITEM = (
     "protocol.epsilon=1.0",
     *_people(kind="zipf", n_users=20000, d=64, exponent=1.0, mean_items=100, seed=7),
 )
+COUNTED = (
+    "protocol.epsilon=1.0",
+    *_people(kind="zipf", n_users=2000, d=200, exponent=1.0, mean_items=50, seed=7),
+)
+BUMPS = (
+    *("protocol.epsilon=2.0", "protocol.radius=4.0"),
+    *_people(kind="density", n_users=8000, samples_per_user=50, density="two-bumps", seed=7),
+)
 
 GOALS = (
     Goal("mean", 1e-4, overrides=FIXED_T, words="T = 100"),
@@ -113,6 +121,7 @@ GOALS = (
         overrides=("protocol.epsilon=1.0", "protocol.clip=100"),
         words="C = 100",
     ),
+    Goal("item-histogram", 0.01, relative=True, overrides=COUNTED, words="d = 200"),
     Goal("distribution", 0.05, overrides=("protocol.mechanism=laplace",), words="laplace, m = 300"),
     Goal("distribution", 0.02, overrides=("protocol.mechanism=ks",), words="ks, m = 300"),
     Goal("ragged-distribution", 0.05, words="m_max = 4096"),
@@ -149,7 +158,10 @@ GOALS = (
     ),
     Goal("naive-mean", 1e-3, overrides=("protocol.epsilon=1.0", *NAIVE), words="T = 100"),
     Goal("density", 0.05, words="two bumps"),
+    Goal("central-density", 0.002, words="two bumps"),
+    Goal("naive-density", 0.1, overrides=BUMPS, words="two bumps, one sample"),
     Goal("local-distribution", 0.1, words="k = 50, m = 300"),
+    Goal("local-histogram", 0.3, relative=True, words="k = 20, L = 20"),
     Goal("hadamard-response", 0.02, words="k = 64"),
     Goal("unary-encoding", 0.02, overrides=ONE_ITEM, words="k = 64"),
     Goal("cover-select", 0.02, words="d = 2"),

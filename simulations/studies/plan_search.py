@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fedhist.errors import FedhistError
 from fedhist.protocol import ErrorBound, Estimate, Protocol
+from fedhist.protocols.mean_target import PlannedMean
 from fedhist.session import Session
 from fedhist.users import Users
 from simulations.config import Prepared, prepare
@@ -23,6 +24,9 @@ STREAK = 2
 
 CLOSE = 0.99
 """A search that needs users ends at a prediction from this share of the target up to it."""
+
+SOME = 2_000
+"""Users of a made-up population who show how samples lie in the range."""
 
 REASONS = (ValueError, FedhistError)
 
@@ -65,6 +69,7 @@ class Oracle:
         self.read = False
         self.points: dict[float, Point] = {}
         self.bounds: dict[float, ErrorBound] = {}
+        self._clipping: float | None = None
 
     def __call__(self, x: float) -> Point:
         """Predict the error at ``x``; TooLarge if that takes a population too large to make."""
@@ -103,13 +108,33 @@ class Oracle:
         """Return the predicted error, as a share if relative, and what theory says as it is."""
         loaded, lazy = self.template.lazy(setting)
         try:
-            bound = protocol.error(loaded.users)
+            bound = self._bound(protocol, loaded.users)
             error = float(bound.expected)
             if self.relative:
                 error /= scale(protocol, loaded.users)
         finally:
             self.read |= lazy.made
         return error if not math.isnan(error) else math.inf, bound
+
+    def _bound(self, protocol: Protocol, users: Users) -> ErrorBound:
+        if not isinstance(protocol, PlannedMean):
+            return protocol.error(users)
+        planned = protocol.planned_error()
+        return replace(planned, expected=planned.expected + self.clipping(protocol))
+
+    def clipping(self, protocol: PlannedMean) -> float:
+        """Return what clipping to the range costs the template's users; some stand for any number.
+
+        It depends on how their samples lie, not on how many there are, on epsilon or the plan.
+        """
+        if self._clipping is None:
+            template = self.template
+            few = template.unknown == "n_users" and not template.resampled
+            setting = template.at(min(template.current, SOME) if few else template.current)
+            enough = template.entries(setting) <= template.most_entries
+            users = template.load(setting).users if enough else template.sample(setting).users
+            self._clipping = protocol.clipping_error(users)
+        return self._clipping
 
 
 def refusal(protocol: Protocol) -> str | None:

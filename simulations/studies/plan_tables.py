@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
+from simulations.config import builtin_configs, load_config, missing_keys
+from simulations.sheets import Sheet
 from simulations.studies.plan_verify import LEVEL, Verified
 from simulations.studies.planner import Answer
 
@@ -27,6 +27,19 @@ def number(x: float) -> str:
     return f"{x:,.0f}" if float(x).is_integer() or abs(x) >= 1000 else f"{x:.3g}"
 
 
+def print_templates(console: Console) -> None:
+    """List the built-in configurations whose populations a plan can bring to other sizes."""
+    table = Sheet()
+    for column in ("configuration", "protocol", "population"):
+        table.add_column(column, keep=True)
+    for name in builtin_configs():
+        config = load_config(name)
+        if not missing_keys(config):
+            table.add_row(name, config.protocol["name"], config.population["kind"])
+    console.print(table)
+    console.print("fedhist plan NAME --error X plans one: how many users the error X takes.")
+
+
 def print_plans(console: Console, answers: Sequence[Answer]) -> None:
     """Show what a target takes: a line per protocol, and below what should be known about it."""
     first = answers[0]
@@ -34,11 +47,10 @@ def print_plans(console: Console, answers: Sequence[Answer]) -> None:
     console.print(
         f"{WORDS[first.unknown]} for a predicted error of {first.target:g}{share}", highlight=False
     )
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    columns = ("protocol", WORDS[first.unknown], "predicted", "mostly", "rounds", "bytes, round 1")
+    table = Sheet(dense=True)
+    columns = ("protocol", WORDS[first.unknown], "predicted", "mostly", "rounds", "bytes a user")
     for i, name in enumerate(columns):
-        right = i in (1, 2, 4, 5)
-        table.add_column(name, justify="right" if right else "left", overflow="fold")
+        table.add_column(name, right=i in (1, 2, 4, 5), keep=i == 0)
     for a in answers:
         found = a.x is not None
         table.add_row(
@@ -47,9 +59,13 @@ def print_plans(console: Console, answers: Sequence[Answer]) -> None:
             f"{a.predicted:.4g} {a.loss}" if found else NONE,
             a.limit if found else NONE,
             str(a.rounds) if a.rounds else NONE,
-            number(a.bytes_first),
+            number(a.bytes_per_user),
         )
     console.print(table)
+    losses = dict.fromkeys(a.loss for a in answers if a.loss)
+    if len(losses) > 1:
+        line = f"errors in {', '.join(losses)}: other losses are other numbers for the same answer"
+        console.print(line, markup=False)
     for a in answers:
         for line in remarks(a):
             console.print(f"{a.label}: {line}", markup=False)
@@ -82,15 +98,17 @@ def remarks(a: Answer) -> list[str]:
         out.append(f"below the target from there up to {number(a.searched)}, where the search ends")
     if a.refused_below is not None:
         out.append(f"refused below {what} = {number(a.refused_below)}: {a.reason}")
+    if 0 < a.bytes_of < a.rounds:
+        out.append(f"bytes: of {a.bytes_of} of {a.rounds} rounds; the others' depend on the data")
     return [*out, *a.notes]
 
 
 def print_verified(console: Console, found: Iterable[Verified]) -> None:
     """Show how far off plans were."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table = Sheet(dense=True)
     columns = ("protocol", "measured", "/ predicted", f"{LEVEL:.0%} interval", "needs", "bytes")
     for i, name in enumerate((*columns, "s/run")):
-        table.add_column(name, justify="left" if i == 0 else "right", overflow="fold")
+        table.add_column(name, right=i > 0, keep=i == 0)
     rows = list(found)
     for v in rows:
         low, high = v.interval

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from scipy import stats
 
 from fedhist.query import Query
 from simulations.config import prepare
 from simulations.populations import Loaded, PopulationSpec
 from simulations.run import Options, execute
+from simulations.statistics import half_width
 from simulations.studies.measures import bytes_per_user
 from simulations.studies.plan_population import MOST_ENTRIES, Template
 from simulations.studies.plan_search import scale
@@ -65,11 +65,10 @@ class Verified:
     @property
     def interval(self) -> tuple[float, float]:
         """Student's 99% interval of the ratio; it speaks of other populations and other seeds."""
-        n = len(self.losses)
-        if n < 2:
+        half = half_width(self.losses, LEVEL)
+        if half is None:
             return math.nan, math.nan
-        spread = float(np.std(self.losses, ddof=1)) / math.sqrt(n) / self.answer.predicted
-        half = float(stats.t.ppf((1 + LEVEL) / 2, n - 1)) * spread
+        half /= self.answer.predicted
         return self.ratio - half, self.ratio + half
 
     @property

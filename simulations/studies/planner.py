@@ -12,12 +12,11 @@ import math
 from dataclasses import dataclass, replace
 
 from fedhist.protocol import Protocol
+from fedhist.protocols.mean_target import PlannedMean
 from fedhist.registry import load_builtin, load_plugin
-from fedhist.session import Session
 from server.localize import Plan as Localisation
 from simulations.config import Config
-from simulations.run import noise_source
-from simulations.studies.measures import bytes_per_user
+from simulations.studies.measures import foreseen_bytes
 from simulations.studies.plan_population import (
     MOST_ENTRIES,
     Setting,
@@ -71,8 +70,9 @@ class Answer:
     limit : str
         What the error there mostly comes from, with its share.
     rounds : int
-    bytes_first : float
-        Bytes that a user sends in the first round.
+    bytes_per_user : float
+        In all rounds; ``bytes_of`` of them where what comes after is not known beforehand.
+    bytes_of : int
     refused_below : float or None
         Least value at which the script asks anybody, if there are some at which it does not.
     reason : str
@@ -102,7 +102,8 @@ class Answer:
     exact: bool = False
     limit: str = ""
     rounds: int = 0
-    bytes_first: float = math.nan
+    bytes_per_user: float = math.nan
+    bytes_of: int = 0
     refused_below: float | None = None
     reason: str = ""
     searched: float = math.nan
@@ -274,8 +275,7 @@ def describe(oracle: Oracle, found: Answer) -> Answer:
     setting, bound = oracle.template.at(x), oracle.bounds[x]
     prepared = oracle.prepared(setting)
     protocol = prepared.protocol
-    query = Session(protocol, noise_source("simulated", 0, protocol)).query
-    one = oracle.template.sample(setting).users
+    sent, asked = foreseen_bytes(protocol, oracle.template.sample(setting).users)
     return replace(
         found,
         loss=f"relative {bound.loss}" if found.relative else bound.loss,
@@ -283,7 +283,8 @@ def describe(oracle: Oracle, found: Answer) -> Answer:
         exact=bound.exact,
         limit=limit(oracle, setting, protocol, found.predicted),
         rounds=protocol.max_rounds,
-        bytes_first=bytes_per_user([query], one) if query is not None else 0.0,
+        bytes_per_user=sent,
+        bytes_of=asked,
         notes=(*found.notes, *(f"NOT PRIVATE: {note}" for note in prepared.not_private)),
     )
 
@@ -296,7 +297,9 @@ def limit(oracle: Oracle, setting: Setting, protocol: Protocol, error: float) ->
     except REASONS:
         left = math.nan
     if left >= 0.5:
-        clips = any("clip" in name for name in vars(protocol))
+        clips = any("clip" in name for name in vars(protocol)) or (
+            isinstance(protocol, PlannedMean) and oracle.clipping(protocol) >= 0.5 * error
+        )
         return f"{'clipping' if clips else 'sampling'} {min(left, 1.0):.0%}"
     found = getattr(protocol, "plan", None)
     if isinstance(found, Localisation) and found.n_bins > 1 and found.risk > 0:

@@ -9,6 +9,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
+from fedhist.files import whole_file
 from fedhist.privacy import Trust
 from fedhist.protocol import Protocol
 from fedhist.query import Query
@@ -106,7 +107,7 @@ def write_pages(folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for path, text in pages():
-        (folder / path).write_text(text, encoding="utf-8")
+        whole_file(folder / path, text)
         written.append(folder / path)
     return written
 

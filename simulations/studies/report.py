@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 
+from fedhist.files import whole_file
 from simulations.output import NOT_PRIVATE
 from simulations.studies.page import Block, Facts, Items, Page, Picture, Section, Table, Text
 from simulations.studies.plain import flat
@@ -183,11 +184,5 @@ def write_report(path: Path, out: Path) -> int:
         raise ValueError(f"--out must name a file, {out} is a folder")
     text = page_of(path).to_html()
     out.parent.mkdir(parents=True, exist_ok=True)
-    part = out.with_name(f".{out.name}.part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(out)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+    whole_file(out, text)
     return len(text.encode())

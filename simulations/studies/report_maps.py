@@ -18,6 +18,7 @@ MOST_CELLS = 4_000
 
 MOST_MAPS = 6
 NOBODY = "-"
+TIE, TIE_COLOUR = "tie", "#d0d0d0"
 PALE = 0.6
 """Share of white in a map's colours, so that black letters can be read on all of them."""
 
@@ -35,7 +36,9 @@ class Winner:
     margin : float
         The second's loss over the winner's, at least 1; 1 without a second.
     told_apart : bool
-        Whether the difference is larger than its 95 % interval.
+        Whether the difference is larger than its 95 % interval; False too where there is none.
+    tied : bool
+        Whether the intervals do not tell the two apart, or the losses are equal: nobody wins.
     """
 
     series: str
@@ -43,10 +46,13 @@ class Winner:
     runner_up: str = ""
     margin: float = 1.0
     told_apart: bool = True
+    tied: bool = False
 
     def __str__(self) -> str:
         if not self.runner_up:
             return self.series
+        if self.tied:
+            return f"{TIE}: {self.series}, {self.runner_up} ×{self.margin:.3g}"
         return f"{self.series} ×{self.margin:.3g}{'' if self.told_apart else ' ≈'}"
 
 
@@ -67,7 +73,8 @@ def winner(points: Sequence[Point]) -> Winner | None:
     margin = next_ / best if best > 0 else (1.0 if next_ == 0 else math.inf)
     halves = [p.half_width for p in (first, second)]
     told = None not in halves and next_ - best > math.hypot(*(h or 0.0 for h in halves))
-    return Winner(first.series, best, second.series, margin, told)
+    tied = next_ == best or (None not in halves and not told)
+    return Winner(first.series, best, second.series, margin, told, tied)
 
 
 def winners(view: View, x: str, y: str, at: Mapping[str, Any]) -> list[list[Winner | None]]:
@@ -116,16 +123,20 @@ def _map(view: View, x: str, y: str, slices: Sequence[Mapping[str, Any]]) -> lis
     grids = [winners(view, x, y, at) for at in slices]
     names = [words(at) for at in slices]
     traces = [_heat(view, xs, ys, grid, i) for i, grid in enumerate(grids)]
-    won = {w.series for grid in grids for row in grid for w in row if w is not None}
+    found = [w for grid in grids for row in grid for w in row if w is not None]
+    won = {w.series for w in found if not w.tied}
     for index, series in enumerate(view.series):
         if series in won:
-            traces.append(_key(series, index))
+            traces.append(_key(series, pale(COLOURS[index % len(COLOURS)])))
+    if any(w.tied for w in found):
+        traces.append(_key(TIE, TIE_COLOUR))
     title = f"Least error at each {_plain(x)} and {_plain(y)}"
     caption = (
         "Each cell names the mechanism of least mean error, and the factor by which the next one's "
-        "error is larger; ≈ where the 95 % intervals do not tell the two apart. Whoever refused or "
-        "failed in some run cannot win; what is not private per user, was set by looking at the "
-        "data, or has a server that checks no message, cannot either."
+        "error is larger. Grey: a tie, which the 95 % intervals do not tell apart; its mechanisms "
+        "are in the table. ≈: single runs, which have no intervals. Whoever refused or failed in "
+        "some run cannot win; what is not private per user, was set by looking at the data, or has "
+        "a server that checks no message, cannot either."
     )
     horizontal = {"type": "category", "title": {"text": in_plot(title_of(x))}}
     vertical = {"type": "category", "title": {"text": in_plot(title_of(y))}}
@@ -143,7 +154,7 @@ def _map(view: View, x: str, y: str, slices: Sequence[Mapping[str, Any]]) -> lis
     plot = Plot(
         title,
         traces,
-        layout(horizontal, vertical) | {"hovermode": "closest"},
+        layout(horizontal, vertical) | {"hovermode": "closest", "showlegend": True},
         caption,
         slices=tuple(names) if len(names) > 1 else (),
         height=120 + 56 * len(ys),
@@ -155,13 +166,16 @@ def _heat(
     view: View, xs: list[str], ys: list[str], grid: list[list[Winner | None]], part: int
 ) -> dict[str, Any]:
     places = {s: i for i, s in enumerate(view.series)}
-    last = len(view.series)
-    steps = [pale(look(i)["colour"]) for i in range(last)]
+    steps = [*(pale(look(i)["colour"]) for i in range(len(places))), TIE_COLOUR]
+    last = len(steps)
     return {
         "type": "heatmap",
         "x": xs,
         "y": ys,
-        "z": [[None if w is None else places[w.series] for w in row] for row in grid],
+        "z": [
+            [None if w is None else last - 1 if w.tied else places[w.series] for w in row]
+            for row in grid
+        ],
         "zmin": -0.5,
         "zmax": last - 0.5,
         "colorscale": [
@@ -185,7 +199,7 @@ def _heat(
     }
 
 
-def _key(series: str, index: int) -> dict[str, Any]:
+def _key(series: str, colour: str) -> dict[str, Any]:
     """Return an entry of the legend: a map has none of its own."""
     return {
         "type": "scatter",
@@ -196,7 +210,7 @@ def _key(series: str, index: int) -> dict[str, Any]:
         "marker": {
             "symbol": "square",
             "size": 14,
-            "color": pale(COLOURS[index % len(COLOURS)]),
+            "color": colour,
         },
         "hoverinfo": "skip",
         "meta": {"slice": None, "theory": False},
@@ -220,6 +234,8 @@ def _cell(found: Winner | None) -> str:
 def _written(found: Winner | None) -> str:
     if found is None:
         return ""
+    if found.tied:
+        return f"{TIE}<br>×{found.margin:.3g}"
     name = in_plot(found.series)
     if not found.runner_up:
         return name
@@ -230,6 +246,8 @@ def _told(found: Winner | None, x: str, y: str) -> str:
     if found is None:
         return "nobody"
     lines = [f"<b>{in_plot(found.series)}</b>", f"error {shown(found.loss)}"]
+    if found.tied:
+        lines.insert(0, f"<b>{TIE}</b>")
     if found.runner_up:
         lines.append(f"next {in_plot(found.runner_up)}, ×{found.margin:.4g}")
         if not found.told_apart:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scipy.special import stdtrit
-
+from fedhist.losses import SQUARED_L2
+from simulations.statistics import student
 from simulations.studies.cells import Record
 from simulations.studies.plain import canonical
 from simulations.studies.summary import Group, groups, shown
@@ -80,7 +80,7 @@ class Point:
         done = [r for r in self.group.records if r.loss is not None]
         drawn = {r.cell.get("population", {}).get("seed") for r in done}
         n = len(drawn) if len(drawn) > 1 else len(done)
-        return error * float(stdtrit(n - 1, (1 + LEVEL) / 2))
+        return error * student(n, LEVEL)
 
     @property
     def complete(self) -> bool:
@@ -185,17 +185,19 @@ def title_of(key: str) -> str:
 def unit_of(loss: str, target: str) -> str:
     """Name a loss with its unit.
 
-    >>> unit_of("mse", "mean"), unit_of("l1", "histogram")
-    ('mse (squared units of the samples)', 'l1 error (counts)')
+    >>> unit_of("squared l2", "mean"), unit_of("l1", "histogram")
+    ('squared l2 (squared units of the samples)', 'l1 error (counts)')
     """
     if target == "histogram" and loss in ("l1", "l2", "linf"):
         return f"{loss} error (counts)"
     if target == "distribution" and loss in ("l1", "l2", "linf"):
         return f"{loss} error (probability, no unit)"
-    if loss in ("mse", "squared l2") and "mean" in target:
+    if loss == SQUARED_L2 and "mean" in target:
         return f"{loss} (squared units of the samples)"
     if loss == "l2" and "mean" in target:
         return "l2 error (units of the samples)"
+    if loss == "ise":
+        return "integrated squared error"
     return f"error ({loss})" if loss else "error"
 
 

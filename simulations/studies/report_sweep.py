@@ -31,6 +31,9 @@ from simulations.studies.report_words import (
 )
 from simulations.studies.summary import MISSING, shown
 
+MOST_NAMED = 3
+"""Populations that the page is headed with."""
+
 MOST_ROWS = 500
 """Rows of a table; the study's file has the others."""
 
@@ -46,7 +49,8 @@ def study_page(found: Study) -> Page:
     counts = ", ".join(f"{n:,} {s}" for s, n in sorted(statuses.items()))
     kind = "Sweep" if found.comparison is None else "Comparison"
     people = sorted({r.population for r in found.records if r.population})
-    subtitle = people[0] if len(people) == 1 else f"{len(people):,} populations"
+    more = f" and {len(people) - MOST_NAMED:,} more populations" if len(people) > MOST_NAMED else ""
+    subtitle = "; ".join(people[:MOST_NAMED]) + more
     overview = [Facts((("Runs", f"{len(found.records):,}: {counts}"), *_axes(view)))]
     warnings = Counter(f"{r.status}: {r.reason}" for r in found.records if r.reason)
     reasons = tuple(f"{n:,} × {reason}" for reason, n in warnings.most_common(10))

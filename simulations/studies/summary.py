@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from fedhist.errors import nearest
+from simulations.sheets import Sheet
 from simulations.studies.cells import Record
 from simulations.studies.plain import canonical, flat
 
@@ -226,7 +225,7 @@ def _column(frame: pl.DataFrame, name: str) -> str:
         return ends[0]
     if ends:
         raise ValueError(f"{name!r} may be {' or '.join(ends)}")
-    raise ValueError(f"no column {name!r}{nearest(name, frame.columns)}")
+    raise ValueError(f"no column {name!r}{nearest(name, frame.columns)} (--columns lists them)")
 
 
 # -- the table in the terminal ---------------------------------------------------------------------
@@ -234,21 +233,24 @@ def _column(frame: pl.DataFrame, name: str) -> str:
 
 def print_summary(console: Console, records: Sequence[Record]) -> None:
     """Print a line per setting: mean loss over the seeds, theory's, and their ratio."""
+    if not records:
+        console.print("no records")
+        return
     found = groups(records)
     names, losses = axes(found), {g.loss_name for g in found if g.loss_name}
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table = Sheet(dense=True)
     if len({g.label for g in found}) > 1:
-        table.add_column("protocol", overflow="fold")
-    elif found:
+        table.add_column("protocol")
+    else:
         console.print(found[0].label, markup=False)
     own = names if len(names) <= MOST_AXES else []
     for name in own:
-        table.add_column(_short(name, names), justify="right", overflow="fold")
+        table.add_column(_short(name, names).replace("_", " "), right=True)
     if names and not own:
-        table.add_column("setting", overflow="fold")
+        table.add_column("setting")
     of = f" ({losses.pop()})" if len(losses) == 1 else ""
     for column in (f"mean{of}", "± s.e.", "theory", "ratio", "runs"):
-        table.add_column(column, justify="right", overflow="fold", no_wrap=column == "ratio")
+        table.add_column(column, right=True)
     for g in found:
         cells = [g.label] if len({g.label for g in found}) > 1 else []
         cells += [shown(g.setting.get(name)) for name in own]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -10,19 +10,22 @@ import numpy as np
 import pytest
 
 from fedhist.curator import Curator
+from fedhist.errors import WireError
 from fedhist.keys import Keys
 from fedhist.privacy import Adjacency, Guarantee, Trust
 from fedhist.protocol import Estimate, Protocol, Script
 from fedhist.query import Bounds, Query, Report, Summary
 from fedhist.registry import load_builtin, own_protocols, protocol_class
 from fedhist.session import Session
-from fedhist.streams import Streams
+from fedhist.streams import SeededStreams, Streams
 from fedhist.users import Users
 from simulations.audit.central import audit_central
 from simulations.audit.checks import audit_protocol
 from simulations.audit.finding import Finding, Settings
-from simulations.audit.neighbours import are_neighbours, families
+from simulations.audit.neighbours import Changes, Family, are_neighbours, families
 from simulations.audit.published import VIEWS, Layout, Runs
+from simulations.audit.tipping import tips
+from simulations.audit.transcript import asked_of
 from simulations.inline import InlinePopulation
 from simulations.run import NoiseFactory
 from tests.audit_tool.mechanisms import Rounds
@@ -74,7 +77,8 @@ class Released(Rounds):
 
     @property
     def guarantee(self) -> Guarantee:
-        return Guarantee(self.promised, 0.0, Trust.CENTRAL, Adjacency(self.adjacency))
+        unit = "item" if self.adjacency == "replace-item" else "user"
+        return Guarantee(self.promised, 0.0, Trust.CENTRAL, Adjacency(self.adjacency), unit=unit)
 
     def rounds(self, server: Curator) -> Script:
         summary = yield Bits(0.1 if self.flaw == "coins" else 0.0)
@@ -83,7 +87,7 @@ class Released(Rounds):
             raise ZeroDivisionError("a mean of nothing")
         noise = 1 / 3 if self.flaw == "estimate" else 1.0
         noisy = server.laplace(exact[:1], l1_sensitivity=noise, epsilon=self.promised)
-        if self.flaw == "spends twice":
+        if self.flaw == "spends twice" or self.flaw == f"spends twice at {exact[0]}":
             server.laplace(exact[:1], l1_sensitivity=1.0, epsilon=self.promised)
         if self.flaw == "status" and exact[0] < 12:
             return Estimate.failed("too few users")
@@ -107,6 +111,11 @@ def judged(protocol: Protocol, settings: Settings = SOME) -> dict[str, Finding]:
     return {f.subject.split(": ")[1]: f for f in audit_central(protocol, settings)}
 
 
+def changed(protocol: Protocol, queries: Sequence[Query] = ()) -> list[Family]:
+    users = protocol.example_users()
+    return list(families(Changes.of(protocol, users, queries, Settings())))
+
+
 # -- neighbouring populations ----------------------------------------------------------------------
 
 
@@ -116,20 +125,20 @@ def test_populations_said_to_be_neighbours_are(name: str) -> None:
     protocol = protocol_class(name).example()
     users = protocol.example_users()
     adjacency = protocol.guarantee.adjacency
-    found = list(families(protocol, users, [], Settings()))
+    found = changed(protocol)
     assert len(found) == 3
     for family in found:
-        assert len(family.members) > 10
-        first = family.members[0].users
-        for member, near in zip(family.members, family.adjacent[0], strict=True):
-            assert len(member.users) == len(users)
-            assert not near or are_neighbours(first, member.users, adjacency)
-        assert family.adjacent[0, 1:].all()
+        assert len(family.members) >= 8
+        assert {len(m.users) for m in family.members} == {len(users)}
+        near = [[are_neighbours(a.users, b.users, adjacency) for b in family.members[:9]]
+                for a in family.members[:9]]  # fmt: skip
+        assert np.array_equal(near & ~np.eye(len(near), dtype=bool), family.adjacent[:9, :9])
+        assert family.adjacent.any(axis=1).all()
 
 
 def test_adding_a_user_makes_a_neighbour_of_a_population_without() -> None:
     added = Released(adjacency="add-remove-user")
-    family, *_ = families(added, added.example_users(), [], Settings())
+    family, *_ = changed(added)
     sizes = [len(m.users) for m in family.members]
     assert sizes[0] == 11
     assert set(sizes[1:]) == {12}
@@ -141,8 +150,7 @@ def test_adding_a_user_makes_a_neighbour_of_a_population_without() -> None:
 
 
 def test_an_item_that_nobody_else_holds_is_tried() -> None:
-    users = Released.example_users()
-    for family in families(Released(), users, [Bits()], Settings()):
+    for family in changed(Released(), [Bits()]):
         alone = [m for m in family.members if "outside the domain" in m.words]
         assert alone
         last = alone[0].users.counts
@@ -205,6 +213,70 @@ def test_two_populations_that_are_no_neighbours_are_refused() -> None:
         next(audit_central(Released(), replace(SOME, records=({"0": 1}, {"1": 1}))))
 
 
+def test_two_records_that_are_no_neighbours_are_refused() -> None:
+    """Under add-remove, a user with one record and a user with another differ by two changes."""
+    added, item = (Released(adjacency=a) for a in ("add-remove-user", "replace-item"))
+    given = Settings(records=({"0": 1}, {"1": 1}))
+    changes = Changes.of(added, added.example_users(), [], given)
+    assert [r is None for r, _ in changes.records] == [True, False, False]
+    assert changes.adjacent.astype(int).tolist() == [[0, 1, 1], [1, 0, 0], [1, 0, 0]]
+    with pytest.raises(ValueError, match="no two of the records make neighbours"):
+        Changes.of(item, item.example_users(), [], Settings(records=({"0": 1}, {"0": 2})))
+
+
+def test_one_item_of_many_is_changed() -> None:
+    """Under replace-item, for a user with one item and for a user with several."""
+    protocol = Released(adjacency="replace-item")
+    changes = Changes.of(protocol, protocol.example_users(), [], Settings())
+    sizes = [sum(r.values()) for r, _ in changes.records if r is not None]
+    assert min(sizes) == 1 < max(sizes)
+    assert all((sizes[a] == sizes[b]) for a, b in np.argwhere(changes.adjacent))
+
+
+@dataclass(frozen=True)
+class Tipping(Released):
+    """Says whether at least 5 of 12 users hold item 0; or asks another question."""
+
+    def rounds(self, server: Curator) -> Script:
+        exact = (yield Bits()).sums["bits"]
+        noisy = server.laplace(exact[1:2], l1_sensitivity=1.0, epsilon=self.promised)
+        if self.flaw == "asks":
+            yield Bits(0.25 if exact[0] >= 5 else 0.0)
+        return Estimate.ok(noisy, public={"many": float(exact[0] >= 5)} if not self.flaw else {})
+
+
+@pytest.mark.parametrize("flaw", ["", "asks"])
+def test_bisection_finds_the_user_who_tips_a_run(flaw: str) -> None:
+    """No population of the ordinary families has 4 or 5 holders."""
+    protocol = Tipping(flaw=flaw, n_rounds=2)
+    changes = Changes.of(protocol, protocol.example_users(), [Bits()], Settings())
+    found = list(tips(protocol, changes, 0))
+    for family in found:
+        near = [
+            [are_neighbours(a.users, b.users, protocol.guarantee.adjacency) for b in family.members]
+            for a in family.members
+        ]
+        assert np.array_equal(near & ~np.eye(len(near), dtype=bool), family.adjacent)
+    holders = [
+        {
+            int(
+                Bits()
+                .fold(Bits().answer(m.users, SeededStreams(m.users.ids, 0, "")))
+                .sums["bits"][0]
+            )
+            for m in family.members
+        }
+        for family in found
+    ]
+    assert {4, 5} in holders
+    view = judged(protocol)["choices"]
+    assert view.violated
+    assert view.witness is not None
+    if flaw:
+        said = "the questions asked differ: flip of question 2, 'end-to-end-bits', is"
+        assert view.witness.event.startswith(said)
+
+
 # -- runs ------------------------------------------------------------------------------------------
 
 
@@ -261,6 +333,7 @@ def test_views_of_runs() -> None:
     present = [views["support"][f"the presence of ['{k}']"].tolist() for k in ("0", "1", "2")]
     assert present == [[True] * 3, [True] * 3, [False] * 3]
     assert views["support"]["the number of keys"].tolist() == [2, 2, 2]
+    assert views["support"]["whether '0' comes before '1'"].tolist() == [1, 1, 1]
     assert np.isnan(views["estimate"]["value['never']"]).all()
     assert views["choices"]["users"].tolist() == [12.0] * 3
     assert views["choices"]["the number of questions"].tolist() == [1.0] * 3
@@ -295,7 +368,7 @@ def test_every_flaw_is_proved_in_the_view_it_shows_in(flaw: str, view: str) -> N
     witness = found[view].witness
     assert witness is not None
     assert witness.hits[0] > witness.hits[1]
-    assert "user 0" in witness.inputs[0]
+    assert "; user " in witness.inputs[0]
     if flaw in ("estimate", "reason", "support"):  # the others stop numbers from being published
         assert not found["choices"].violated
 
@@ -310,11 +383,32 @@ def test_given_records_are_compared() -> None:
     assert {w.split(": ", 1)[1] for w in found.witness.inputs} == {"{'0': 1}", "{'1': 1}"}
 
 
-def test_a_run_that_its_own_ledger_stops_is_a_structural_violation() -> None:
-    (found,) = audit_central(Released(flaw="spends twice"), SOME)
-    assert found.violated
-    assert found.kind == "structural"
-    assert "ledger stops it" in found.witness.event  # type: ignore[union-attr]
+@pytest.mark.parametrize("flaw", ["spends twice", "spends twice at 11"])
+def test_a_run_that_its_own_ledger_stops_is_reported_once(flaw: str) -> None:
+    """Whether it is the example's own run or only a neighbour's."""
+    found = [f for f in audit_protocol(Released(flaw=flaw), SOME) if f.violated]
+    assert [f.kind for f in found] == ["structural"]
+    assert "ledger stops it" in found[0].witness.event  # type: ignore[union-attr]
+
+
+def test_a_summary_that_bounds_does_not_declare_names_the_query() -> None:
+    @dataclass(frozen=True)
+    class Declared(Bits):
+        def bounds(self, n_users: int) -> Mapping[str, Bounds]:
+            return {"bits": Bounds((D,), "f", 0, n_users)}
+
+    @dataclass(frozen=True)
+    class Wrong(Released):
+        def rounds(self, server: Curator) -> Script:
+            yield Declared()
+            return Estimate.ok([0.0])
+
+    wrong = Wrong()
+    message = r"query 'end-to-end-bits' .* bounds\(\) does not declare: 'bits' has dtype int64"
+    with pytest.raises(WireError, match=message):
+        asked_of(wrong, wrong.example_users(), 0)
+    with pytest.raises(WireError, match=message):
+        next(audit_central(wrong, SOME))
 
 
 def test_what_never_runs_is_an_error_and_no_finding() -> None:

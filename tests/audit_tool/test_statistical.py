@@ -13,10 +13,12 @@ import pytest
 
 from fedhist.channels import LaplaceChannel
 from fedhist.cohort import Cohort
+from fedhist.query import Report
 from fedhist.users import Users
 from simulations.audit.drawing import Drawer, Meter, copies_of
-from simulations.audit.features import Bit, Entry, JointBits, LowBit, MessageHash, binned
+from simulations.audit.features import Bit, Entry, JointBits, LowBit, MessageHash, Score, binned
 from simulations.audit.finding import Settings
+from simulations.audit.learning import propose
 from simulations.audit.statistical import audit_query, certify
 from tests.audit_tool.mechanisms import (
     Answering,
@@ -191,8 +193,6 @@ def test_drawing_costs_at_most_five_times_the_kernel() -> None:
 
 
 def test_features_read_what_is_there() -> None:
-    from fedhist.query import Report
-
     ids = np.arange(4, dtype=np.uint64)
     bits = np.array([[0b0101], [0b0001], [0b1000], [0]], dtype=np.uint64)
     z = np.array([1.0, 0.75, 2.0**-40, 0.0])
@@ -206,6 +206,38 @@ def test_features_read_what_is_there() -> None:
     assert len(set(MessageHash().code(answer).tolist())) == 4
 
 
+def test_scores_say_what_they_add_up() -> None:
+    """In words where the terms are few; all in a witness."""
+    ends = np.array([[0.0, 1.0], [-1.0, 1.0]])
+    parts = (Entry(0, "z", None), Entry(0, "w", 1))
+    score = Score(parts, np.array([2.0, -0.5]), ends, "variances")
+    assert score.terms == (("z of message 1", 2.0, 0, 1), ("w[1] of message 1", -0.5, -1, 1))
+    assert "+2 * z of message 1 -0.5 * w[1] of message 1" in str(score)
+    lone = Score(parts, np.array([0.0, 1.0]), ends, "variances")
+    assert len(lone.terms) == 1
+    many = Score(parts * 3, np.ones(6), np.tile(ends, (3, 1)), "variances")
+    assert "of 6 terms" in str(many)
+    assert binned(many, np.arange(9.0)).terms == many.terms
+    assert binned(parts[0], np.arange(9.0)).terms == ()
+
+
+def test_a_vector_of_laplace_noise_is_told_apart_as_its_likelihood_ratio_does() -> None:
+    """Sixteen entries, shifted by half a scale each: a linear score would need twice as many."""
+    rng = np.random.default_rng(0)
+    ids = np.arange(4000, dtype=np.uint64)
+    noise = rng.laplace(size=(2, 4000, 16))
+    sent = [(Report(ids, {"z": noise[i] + 0.5 * i}),) for i in (0, 1)]
+    scores = {f.value.name: f.value for f in propose(sent) if f.terms}  # type: ignore[attr-defined]
+
+    def gap(name: str) -> float:
+        a, b = (scores[name].of(x) for x in sent)
+        return float(abs(a.mean() - b.mean()) / np.sqrt((a.var() + b.var()) / 2))
+
+    # the mean of 16 Laplace entries: 0.5 * 4 / sqrt(2); their likelihood ratio does better
+    assert gap("variances") == pytest.approx(2**0.5, abs=0.1)
+    assert gap("Laplace") > 1.6
+
+
 def test_a_channel_that_is_honest_passes_with_its_own_epsilon() -> None:
     """The Laplace lattice at epsilon = 1, against claims of 1 and of 0.7."""
     channel = LaplaceChannel(1.0)
@@ -213,7 +245,6 @@ def test_a_channel_that_is_honest_passes_with_its_own_epsilon() -> None:
     class Lattice(Answering):
         def answer(self, users, rng):  # type: ignore[no-untyped-def]
             from clients.randomizers import randomize
-            from fedhist.query import Report
             from tests.audit_tool.mechanisms import clipped
 
             return Report(users.ids, {"z": randomize(2 * clipped(users) - 1, channel, rng)})

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-FILES = ("local_noise", "local_votes", "local_messages", "central_releases", "central_choices")
+LOCAL_FILES = ("local_noise", "local_votes", "local_messages")
+FILES = (*LOCAL_FILES, "central_releases", "central_choices", "central_decisions")
 
 LIU23, LIU20 = "Liu et al. 2023", "Liu et al. 2020"
 NARAYANAN, KENT = "Narayanan et al. 2022", "Kent et al. 2024"
@@ -117,6 +118,10 @@ ENTRIES = (
     _entry("threshold-forgets-c", "t = (C/eps) log(1/2 delta)", f"{LIU23}, erratum 7", RUNS),
     _entry("support-as-it-is", "no threshold", SLIP, RUNS, q=1),
     _entry("forgets-normalizer", "epsilon0 = epsilon", f"{NARAYANAN}, Prop. 15, erratum 1", RUNS),
+    _entry("doubling-by-count", "stops by an exact count", SLIP, RUNS, "questions", 1),
+    _entry(
+        "keys-by-exact-count", "keys in the order of exact counts", SLIP, RUNS, "comes before", 1
+    ),
     _entry("origin-for-garbage", "no garbage bucket: the origin", f"{NARAYANAN}, spec 2.1", RUNS),
 )
 
@@ -139,6 +144,8 @@ TWINS = tuple(
         "keys",
         "curator-keys",
         "point",
+        "doubling",
+        "listed",
     )
 )
 QUICK_TWINS = ("bank-ok-opaque-mean", "bank-ok-one-vote", "bank-ok-mean", "bank-ok-choice")

@@ -15,7 +15,8 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.randomizers import randomize, user_means
+from clients.functionals import Coordinates
+from clients.randomizers import randomize
 from fedhist import (
     Adjacency,
     Bounds,
@@ -158,7 +159,7 @@ class LocalBank(BankProtocol):
 
 def means(users: Users) -> Floats:
     """Means of the users' samples, clipped to [-1, 1] first; NaN without usable ones: (n,)."""
-    return user_means(users.reals, -1.0, 1.0)
+    return Coordinates(1).scalars(users, np.zeros(len(users), dtype=np.int64))
 
 
 def noisy(u: Array, epsilon: float, rng: Streams) -> Array:

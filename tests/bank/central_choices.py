@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from bank_frame import CentralBank, CentralRows, Neighbours, dense, item_users, sample_users
 
-from clients.randomizers import user_means
+from clients.user_rows import coordinate_points
 from fedhist import Adjacency, Estimate, Keys, Users, register_protocol, register_query
 from fedhist.curator import Curator
 from fedhist.privacy import approximate
@@ -265,7 +265,7 @@ class Points(CentralRows):
 
     def rows(self, users: Users) -> Array:
         """Average."""
-        return np.nan_to_num(user_means(users.reals, -1e6, 1e6))[:, None]
+        return np.nan_to_num(coordinate_points(users.reals, -1e6, 1e6))
 
 
 def split(left: int, right: int) -> Users:

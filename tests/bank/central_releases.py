@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from bank_frame import CentralBank, CentralRows, Neighbours, dense, item_users, sample_users
 
-from clients.randomizers import user_means
+from clients.functionals import Coordinates
 from fedhist import Adjacency, Estimate, Keys, Users, register_protocol, register_query
 from fedhist.curator import Curator
 from fedhist.query import Array
@@ -98,15 +98,15 @@ class LaplaceForTwoNorm(Histogram):
     """Laplace noise for the l2 norm: the l1 norm of a change is sqrt(d) times as large."""
 
     name: ClassVar[str] = "bank-laplace-for-two-norm"
-    query: ClassVar[ClippedCounts] = ClippedCounts(40, 3.0, 2)
+    query: ClassVar[ClippedCounts] = ClippedCounts(16, 3.0, 2)
     adjacency: ClassVar[Adjacency] = ZERO
     sensitivity: ClassVar[float] = 3.0
-    epsilon: float = 4.0
+    epsilon: float = 2.0
 
     @classmethod
     def neighbours(cls) -> Neighbours:
-        """A user with all forty items is emptied."""
-        return one_changed({str(j): 9 for j in range(40)}, {}, 40)
+        """A user with all sixteen items is emptied."""
+        return one_changed({str(j): 9 for j in range(16)}, {}, 16)
 
 
 @register_protocol
@@ -162,7 +162,9 @@ class RawMeans(CentralRows):
 
     def rows(self, users: Users) -> Array:
         """Average."""
-        return np.nan_to_num(user_means(users.reals, -self.limit, self.limit))[:, None]
+        first = np.zeros(len(users), dtype=np.int64)
+        means = Coordinates(1, -self.limit, self.limit).scalars(users, first)
+        return np.nan_to_num(means)[:, None]
 
 
 @register_protocol

@@ -36,7 +36,7 @@ from simulations.benchmarks import (
 from simulations.benchmarks.measuring import Result, Row, Spread, in_turns, ratio
 from simulations.benchmarks.populations import samplers, shoppers
 from simulations.benchmarks.repeated import RepeatedCounts
-from simulations.benchmarks.report import print_report, write_json
+from simulations.benchmarks.report import print_report, save_results
 from simulations.cli import cli
 from simulations.run import noise_source
 
@@ -94,7 +94,7 @@ def test_a_result_survives_json_and_prints_in_80_columns(tmp_path: Path) -> None
     assert ">= 30   yes" in text
     assert "NO" in text
     assert all(row.met is None for row in running.without_targets(result).rows)
-    write_json(tmp_path / "out.json", [(result, MACHINE)])
+    save_results(tmp_path / "out.json", [(result, MACHINE)])
     assert json.loads((tmp_path / "out.json").read_text())[0]["machine"]["cpus"] == 2
     assert [p.name for p in tmp_path.iterdir()] == ["out.json"]
 

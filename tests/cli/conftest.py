@@ -9,7 +9,7 @@ import pytest
 from commands import PLUGIN, SMALL, Answer, Command
 from rich.console import Console
 
-from simulations import cli
+from simulations import cli, terminal
 
 # endings.py is a plugin, which collecting would register twice; and of the files named conftest.py
 # only one can be collected for its docstrings
@@ -22,8 +22,8 @@ def fedhist(
 ) -> Command:
     """Run ``fedhist ARGUMENTS`` in an empty folder, 80 columns wide."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli, "console", Console(width=80, highlight=False))
-    monkeypatch.setattr(cli, "errors", Console(width=80, highlight=False, stderr=True))
+    monkeypatch.setattr(terminal, "console", Console(width=80, highlight=False))
+    monkeypatch.setattr(terminal, "errors", Console(width=80, highlight=False, stderr=True))
 
     def command(*arguments: object) -> Answer:
         monkeypatch.setattr(sys, "argv", ["fedhist", *map(str, arguments)])

@@ -25,9 +25,11 @@ class Ending(BoundedHistogram):
     asked: str = ""
 
     def rounds(self, server: Curator) -> Script:
-        """Refuse before the first query; fail or crash after it."""
+        """Refuse or crash before the first query; fail or crash after it."""
         if self.ending == "refused":
             return Estimate.refused("60 users are too few; at least 100 are needed")
+        if self.ending == "early":
+            raise RuntimeError("the script broke before it asked")
         again = self.ending == "once" and Path(self.asked).exists()
         if self.asked:
             Path(self.asked).touch()

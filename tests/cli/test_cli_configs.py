@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from commands import Command
 
+from fedhist.registry import load_builtin, own_protocols
 from simulations.config import builtin_configs, load_config, missing_keys, population_spec, prepare
 
 DATA = os.environ.get("FEDHIST_DATA", "")
@@ -29,6 +30,12 @@ def test_built_in_configurations_load(name: str, tmp_path: Path) -> None:
         assert prepared.loaded is not None
         assert prepared.not_private == ()
         assert prepared.config.run.nodes <= len(prepared.loaded.users)
+
+
+def test_every_protocol_has_a_configuration_to_start_from() -> None:
+    load_builtin()
+    named = {str(load_config(name).protocol["name"]) for name in builtin_configs()}
+    assert named == {cls.name for cls in own_protocols().values()}
 
 
 @real_data

@@ -41,7 +41,7 @@ def test_a_run_that_breaks_off_is_status_1(run: Command, monkeypatch: pytest.Mon
     def missing(*arguments: object) -> None:
         raise MissingReplies(3, 1, {"TimeoutError": 2})
 
-    monkeypatch.setattr("simulations.job.execute", missing)
+    monkeypatch.setattr("simulations.job.drive", missing)
     answer = run("--out", "out")
     assert answer.status == 1
     assert answer.err.startswith("error: MissingReplies: 2 of 3 replies are missing (1 came)")
@@ -67,6 +67,7 @@ def test_what_a_folder_holds(run: Command) -> None:
     assert config["population"]["n_users"] == 60
 
     metrics = read("out/metrics.json")
+    assert (metrics["noise"], metrics["clients"]) == ("simulated", "per-user")
     secret = metrics["NOT PRIVATE"]
     assert secret["loss"] == "l1"
     assert secret["repeats"] == 3

@@ -53,6 +53,7 @@ def test_a_cap_is_refused_before_anything_is_asked(fedhist: Command, run: Comman
     assert fedhist("ledger", "book.json", "--cap-epsilon", "2").status == 0
     assert run("--ledger", "book.json", "--out", "b").status == 0
     assert states() == ["spent", "spent"]
+    assert Path("book.json").stat().st_mode & 0o777 == 0o600
 
 
 def test_repeats_beyond_the_cap_are_refused_before_anything_is_asked(
@@ -83,6 +84,50 @@ def test_a_reservation_stays_after_a_crash(fedhist: Command, run: Command) -> No
     assert "epsilon = 1 at delta = 1e-05; no cap" in shown.out
 
 
+def test_a_crash_before_anybody_was_asked_gives_everything_back(
+    fedhist: Command, run: Command
+) -> None:
+    options = ("--ledger", "book.json", "--repeats", "2", "--set", "protocol.ending=early")
+    with pytest.raises(RuntimeError, match="before it asked"):
+        run(*options)
+    assert states() == ["refused", "refused"]
+    assert DataLedger("book.json").total()[0] == 0
+
+
+def test_of_several_repeats_only_the_one_that_asked_stays(fedhist: Command, run: Command) -> None:
+    with pytest.raises(RuntimeError):
+        run("--ledger", "book.json", "--repeats", "3", "--set", "protocol.ending=crash")
+    assert states() == ["reserved", "refused", "refused"]
+
+
+def test_a_journal_keeps_its_line_after_a_crash_before_anybody_was_asked(
+    fedhist: Command, run: Command
+) -> None:
+    """Another process may already go on from the journal, under the same line."""
+    options = ("--ledger", "book.json", "--set", "run.journal=journal")
+    with pytest.raises(RuntimeError):
+        run(*options, "--set", "protocol.ending=early")
+    assert states() == ["reserved"]
+
+
+def test_too_many_replies_are_refused_before_anything_is_reserved(
+    fedhist: Command, run: Command
+) -> None:
+    answer = run("--ledger", "book.json", "--set", "run.min_replies=9")
+    assert answer.status == 2
+    assert "min_replies must be at most the number of nodes, 3, got 9" in " ".join(
+        answer.err.split()
+    )
+    assert not Path("book.json").exists()
+
+
+def test_sums_on_ray_are_refused_with_the_way_out(fedhist: Command, run: Command) -> None:
+    answer = run("--runtime", "ray", "--set", "run.clients=aggregate", "--ledger", "book.json")
+    assert answer.status == 2
+    assert "fedhist run --runtime inline" in " ".join(answer.err.split())
+    assert not Path("book.json").exists()
+
+
 @pytest.mark.parametrize("cap", ["1", "9"])
 def test_a_run_that_goes_on_from_its_journal_is_counted_once(
     fedhist: Command, run: Command, cap: str
@@ -109,10 +154,13 @@ def test_another_run_on_the_journal_or_on_its_copy_is_counted_apart(
     shutil.copytree("one", "two")
     assert run(*options, "run.journal=two").status == 0
     assert states() == ["spent", "spent"]
+    Path("one", "journal.jsonl").unlink()  # nothing is left to go on from: a new release
+    assert run(*options, "run.journal=one").status == 0
+    assert states() == ["spent", "spent", "spent"]
     answer = run(*options, "run.journal=one", "--epsilon", "2")  # the journal refuses it, too late
     assert answer.status != 0
     assert "belongs to another" in answer.err
-    assert states() == ["spent", "spent", "reserved"]
+    assert states() == ["spent", "spent", "spent", "reserved"]
 
 
 def test_a_ledger_of_before_there_were_journals_is_read(fedhist: Command, run: Command) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from pathlib import Path
 
 import polars as pl
@@ -199,3 +201,37 @@ def test_help_fits_and_says_what_the_arguments_are(fedhist: Command, word: str) 
     answer = fedhist(word, "--help")
     assert answer.status == 0
     assert f"fedhist {word}" in answer.out
+
+
+@pytest.mark.parametrize("command", ["run", "protocols", "plan", "audit", "reproduce", "report"])
+def test_help_describes_every_argument_in_whole_paragraphs(fedhist: Command, command: str) -> None:
+    """No line of a paragraph ends early: its next line's first word had no room."""
+    said = fedhist(command, "--help").out
+    arguments = said.partition("Arguments")[2].partition("╰")[0]
+    assert len(arguments.replace("│", " ").split()) > 6, said
+    for paragraph in re.split(r"\n\s*\n", said.partition("╭")[0])[1:]:
+        lines = [line.strip() for line in paragraph.strip().split("\n")]
+        for line, after in itertools.pairwise(lines):
+            assert len(line) + 1 + len(after.split()[0]) > 77, paragraph
+
+
+def test_plan_alone_lists_what_there_is(fedhist: Command) -> None:
+    answer = fedhist("plan")
+    assert answer.status == 0
+    assert "quickstart" in answer.out
+    assert "lastfm" not in answer.out  # it needs a file
+    assert fedhist("plan", "mean").status == 2
+
+
+def test_text_reaches_the_configuration_as_it_is(run: Command) -> None:
+    """A line break in an option is no line break in TOML."""
+    answer = run("--out", 'two\nlines "and" more')
+    assert answer.status == 0, answer.err
+    assert Path('two\nlines "and" more/estimate.csv').exists()
+
+
+def test_what_does_not_fit_into_memory_is_said_so(fedhist: Command) -> None:
+    size = ["--set", "population.dimension=1000000", "--set", "population.n_users=1000000000"]
+    answer = fedhist("compare", "sparse-mean", *size)
+    assert answer.status == 1
+    assert answer.err.startswith("error: too large for this machine: ")

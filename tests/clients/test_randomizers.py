@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from scipy.stats import chisquare
+from vote_laws import unary_law
 
 from clients.randomizers import (
     bin_indices,
@@ -15,7 +16,6 @@ from clients.randomizers import (
     onebit,
     randomize,
     unary_votes,
-    user_means,
 )
 from fedhist.channels import (
     LaplaceChannel,
@@ -25,7 +25,6 @@ from fedhist.channels import (
     scalar_channel,
 )
 from fedhist.streams import SeededStreams, SystemStreams
-from fedhist.users import Samples
 
 N = 200_000
 CHANCE = 1e-6  # false-alarm probability of each chi-squared test
@@ -39,43 +38,7 @@ def unpack(votes: np.ndarray, n_bits: int) -> np.ndarray:
     return np.unpackbits(votes.view(np.uint8), axis=1, count=n_bits, bitorder="little")
 
 
-# -- data to means and bins ------------------------------------------------------------------
-
-
-def test_user_means_against_a_loop() -> None:
-    rng = np.random.default_rng(0)
-    sizes = rng.integers(0, 6, 300)
-    indptr = np.concatenate(([0], np.cumsum(sizes)))
-    values = rng.normal(0, 3, (indptr[-1], 2))
-    values[rng.integers(0, len(values), 20), 1] = np.nan
-    values[rng.integers(0, len(values), 20), 1] = [1e300, -1e300, np.inf, -np.inf] * 5
-    for cap in (0, 1, 3):
-        found = user_means(Samples(indptr, values), -1.0, 2.0, max_items=cap, column=1)
-        for u, got in enumerate(found):
-            x = values[indptr[u] : indptr[u + 1], 1]
-            x = np.clip(x[:cap] if cap else x, -1.0, 2.0)
-            want = x.mean() if len(x) else np.nan
-            assert got == pytest.approx(want, abs=1e-15, nan_ok=True)
-
-
-def test_user_means_of_nobody_and_of_trailing_empty_users() -> None:
-    assert len(user_means(Samples(np.zeros(1, np.int64), np.empty((0, 1))), 0, 1)) == 0
-    assert np.isnan(user_means(Samples(np.zeros(4, np.int64), np.empty((0, 1))), 0, 1)).all()
-    found = user_means(Samples(np.array([0, 1, 1, 1]), np.array([[0.5]])), 0, 1)
-    assert found[0] == 0.5
-    assert np.isnan(found[1:]).all()
-
-
-def test_a_mean_does_not_depend_on_the_batch() -> None:
-    rng = np.random.default_rng(1)
-    sizes = rng.integers(0, 300, 50)
-    indptr = np.concatenate(([0], np.cumsum(sizes)))
-    values = rng.normal(size=(indptr[-1], 1))
-    whole = user_means(Samples(indptr, values), -1, 1)
-    for u in range(50):
-        own = values[indptr[u] : indptr[u + 1]].copy()
-        alone = user_means(Samples(np.array([0, len(own)]), own), -1, 1)
-        assert np.array_equal(alone, whole[u : u + 1], equal_nan=True)
+# -- data to bins ---------------------------------------------------------------------------------
 
 
 def test_bins_have_equal_width_and_closed_ends() -> None:
@@ -112,7 +75,7 @@ def test_votes_follow_the_channel(held: list[int]) -> None:
     wanted = np.tile(np.array([*held, -1, -1][:2]), (N, 1))
     votes = unary_votes(wanted, 3, channel, streams(N, seed=len(held)))
     inputs = [np.flatnonzero(r).tolist() for r in channel.inputs(3)]
-    expected = channel.transition(3)[inputs.index(held)] * N
+    expected = unary_law(channel, 3)[inputs.index(held)] * N
     assert chisquare(np.bincount(votes[:, 0], minlength=8), expected).pvalue > CHANCE
 
 

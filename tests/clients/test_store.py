@@ -132,19 +132,19 @@ def test_a_crash_between_reply_and_charge_leaves_no_charge(
     """The reply is written first; without its entry the query was never answered."""
     from clients import store as module
 
-    write, calls = module._write, []
+    write, calls = module.write_private, []
 
-    def crash(path: Path, text: str, mode: int) -> None:
+    def crash(path: Path, data: bytes, *, append: bool = False) -> None:
         calls.append(path.name)
         if path.name == "answered.jsonl":
             raise OSError("power cut")
-        write(path, text, mode)
+        write(path, data, append=append)
 
-    monkeypatch.setattr(module, "_write", crash)
+    monkeypatch.setattr(module, "write_private", crash)
     store = FolderStore(tmp_path)
     with pytest.raises(OSError, match="power cut"):
         store.add(ENTRIES[0], replies()[0])
-    assert calls == ["node", "reply-aa.part", "answered.jsonl"]
+    assert calls == ["node", "reply-aa.json", "answered.jsonl"]
     assert FolderStore(tmp_path).answered() == ()
     assert not list(tmp_path.glob("*.part"))
 

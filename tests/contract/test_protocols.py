@@ -12,7 +12,7 @@ import math
 import shutil
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
@@ -27,9 +27,10 @@ from fedhist.journal import Journal
 from fedhist.keys import Keys
 from fedhist.privacy import Trust
 from fedhist.protocol import Estimate, Protocol
-from fedhist.protocols import PoissonCounts, UnboundedHistogram
+from fedhist.protocols import CentralDensity, PoissonCounts, UnboundedHistogram
+from fedhist.protocols.mean_target import MeanTarget
 from fedhist.query import CHUNK, Query, Report, Summary
-from fedhist.registry import protocol_class
+from fedhist.registry import protocol_class, protocols
 from fedhist.session import Session
 from fedhist.streams import SeededStreams
 from fedhist.users import Users, join
@@ -49,7 +50,7 @@ SEED = 20
 # further configurations of protocols that have several: tested beside the example, never instead
 MORE: dict[str, list[dict[str, Any]]] = {
     "adaptive-histogram": [
-        {"discrete": True, "debias": "ratio"},
+        {"discrete": True, "debias": True},
         {"delta": 0.0, "discrete": True, "adjacency": "replace-user", "threshold": "em-quantile"},
         {"threshold": "slope-curve", "discrete": True},
         {"threshold": "dp-sgd", "steps": 3},
@@ -59,6 +60,11 @@ MORE: dict[str, list[dict[str, Any]]] = {
         {"grid": 1 / 64},
         {"delta": 0.0, "grid": 1 / 64, "adjacency": "replace-user"},
         {"delta": 0.0},
+    ],
+    "central-density": [
+        {"delta": 0.0},
+        {"discrete": True, "adjacency": "zero-out-user"},
+        {"delta": 0.0, "discrete": True, "shrink": False, "project": False},
     ],
     "cover-select": [
         {"geometry": "l2-ball"},
@@ -88,9 +94,15 @@ MORE: dict[str, list[dict[str, Any]]] = {
         {"domain": Keys.of(["rye", "tea"]), "kind": "laplace"},
         {"samples_per_user": 1},
     ],
+    "local-histogram": [{"oracle": "hadamard"}, {"oracle": "hadamard", "nonneg": False}],
     "mean-l2": [{"kind": "laplace"}, {"mode": "paper"}, {"samples_per_user": 1}],
     "mean-linf": [{"kind": "onebit"}, {"mode": "paper"}, {"samples_per_user": 1}],
     "mean": [{"kind": "onebit"}, {"kind": "laplace"}, {"mode": "paper"}],
+    "naive-density": [
+        {"method": "user-mean", "kind": "laplace"},
+        {"method": "item-level", "kind": "onebit"},
+        {"method": "item-level", "kind": "piecewise", "shrink": False},
+    ],
     "naive-mean": [
         {"method": "one-item", "kind": "laplace"},
         {"method": "item-level", "kind": "onebit"},
@@ -119,9 +131,9 @@ MORE: dict[str, list[dict[str, Any]]] = {
     ],
     "unbounded-histogram": [
         {"clip": 8},
-        {"clip": 8, "noise": "laplace", "adjacency": "replace-user"},
+        {"clip": 8, "discrete": False, "adjacency": "replace-user"},
         {"threshold": "exact-range", "adjacency": "add-remove-user"},
-        {"threshold": "ramp-fixed-range", "noise": "laplace"},
+        {"threshold": "ramp-fixed-range", "discrete": False},
         {"threshold": "paper", "mode": "paper", "clip_max": 100},
     ],
     "user-level-erm": [
@@ -265,6 +277,29 @@ def test_exact_without_noise(protocol_name: str, configurations: list[Protocol])
         assert open_ended.loss_of(estimate, users, truth) <= allowed + 1e-9 * size
 
 
+@pytest.mark.parametrize(
+    "name", sorted(n for n, c in protocols().items() if issubclass(c, MeanTarget))
+)
+def test_a_mean_of_zero_counts_and_an_infinite_sample_does_not_spread(name: str) -> None:
+    """In the truth; which users count must not depend on what their mean is."""
+    users, example = protocol_class(name).example_users(), protocol_class(name).example()
+    n, T, d = len(users), int(users.n_items()[0]), users.reals.values.shape[1]
+    new = np.setdiff1d(np.arange(n + 2, dtype=np.uint64), users.ids)[:1]
+
+    def with_one_more(rows: np.ndarray) -> Users:
+        return join([users, Users.from_samples(new, [0, T], rows)])
+
+    zero, infinite = np.zeros((T, d)), np.full((T, d), np.inf)
+    infinite[1:] = 0.0
+    for protocol in [example, *(dataclasses.replace(example, **c) for c in MORE.get(name, []))]:
+        truth = protocol.truth(users)
+        assert protocol.truth(with_one_more(zero)) == pytest.approx(truth * n / (n + 1), rel=1e-9)
+        found = protocol.truth(with_one_more(infinite))
+        high = getattr(protocol, "high", getattr(protocol, "radius", 1.0)) or 1.0
+        assert (np.abs(found - truth) <= (np.abs(truth) + high) / (n + 1)).all()
+        assert protocol.truth(with_one_more(infinite * np.nan)) == pytest.approx(truth, rel=1e-9)
+
+
 def test_same_seed_same_estimate(protocol_name: str, configurations: list[Protocol]) -> None:
     users = protocol_class(protocol_name).example_users()
     for protocol in configurations:
@@ -397,6 +432,26 @@ def test_fold_is_additive(protocol_name: str, configurations: list[Protocol]) ->
                 assert_same_summary(Summary.merge(parts[::-1]), summary, exact=exact)
 
 
+def test_a_node_with_nobody_in_the_cohort_adds_nothing(
+    protocol_name: str, configurations: list[Protocol]
+) -> None:
+    """On each of the three ways to a summary; the aggregate path is for simulations."""
+    users = protocol_class(protocol_name).example_users()
+    nobody = users.slice(0, 0)
+    for protocol in configurations:
+        for query, number, summary in walk(protocol, users)[1]:
+            digest = query_digest(query, number)
+            ways = [
+                query.fold(answer(query, nobody, number)),
+                query.answer_folded(nobody, lambda u, d=digest: streams(u, SEED, d)),
+            ]
+            if query.trust is Trust.CENTRAL or type(query).draw_summary is not Query.draw_summary:
+                ways.append(query.draw_summary(nobody, np.random.default_rng(SEED)))
+            for empty in ways:
+                query.check_summary(empty)
+                assert_same_summary(Summary.merge([empty, summary, empty]), summary)
+
+
 def repeat_users(users: Users, times: int) -> Users:
     copies = []
     for k in range(times):
@@ -435,7 +490,8 @@ def test_packing_does_not_matter(protocol_name: str, configurations: list[Protoc
         for nodes in (2, 7, len(users)):
             many = walk(protocol, users, nodes=nodes)[0]
             assert_same_estimate(one, many, exact=exact)
-    whole = UnboundedHistogram.name, PoissonCounts.name, "ragged-distribution", "distribution"
+    whole = [UnboundedHistogram.name, PoissonCounts.name, CentralDensity.name]
+    whole += ["ragged-distribution", "distribution"]
     local = configurations[0].guarantee.trust is Trust.LOCAL and protocol_name != "naive-mean"
     if protocol_name in whole or local:  # integers, always
         assert kinds == {True}
@@ -530,10 +586,12 @@ def test_fields_of_another_type_are_refused(example: Protocol, users: Users) -> 
     for query, _ in queries_of(example, users)[:2]:
         text, arrays = encode_fields(query)
         scalars = json.loads(text)
+        types = get_type_hints(type(query))
         for name in scalars:
             for bad in ("text", [1], {"a": 1}, {"tuple": [1, "x"]}, {"array": "float64"}, 10**400):
                 both_integers = isinstance(bad, int) and isinstance(scalars[name], int)
-                if bad == scalars[name] or both_integers:
+                free_text = isinstance(bad, str) and types[name] is str
+                if bad == scalars[name] or both_integers or free_text:
                     continue
                 broken = json.dumps(scalars | {name: bad})
                 with pytest.raises(WireError):
@@ -717,7 +775,7 @@ def test_replay_from_every_crash(
 ) -> None:
     """Stop after each write to the disk, exact summaries included, and go on from there."""
     snapshots: list[Path] = []
-    write = module._write_private
+    write = module.write_private
     folder = tmp_path / "run"
 
     def write_and_copy(path: Path, data: bytes, *, append: bool = False) -> None:
@@ -726,7 +784,7 @@ def test_replay_from_every_crash(
             snapshots.append(tmp_path / f"snapshot-{len(snapshots)}")
             shutil.copytree(folder, snapshots[-1])
 
-    monkeypatch.setattr(module, "_write_private", write_and_copy)
+    monkeypatch.setattr(module, "write_private", write_and_copy)
     estimate, asked, _ = journalled_run(example, users, folder)
     exact = [s for s in snapshots if list(s.glob("exact-*.json"))]
     assert bool(exact) == (example.guarantee.trust is Trust.CENTRAL)

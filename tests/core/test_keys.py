@@ -59,8 +59,8 @@ def test_any_script_and_back() -> None:
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.lists(st.text(max_size=12), unique=True, max_size=12), st.integers(0, MASK64))
-def test_laws_of_keys(strings: list[str], key: int) -> None:
+@given(st.lists(st.text(max_size=12), unique=True, max_size=12))
+def test_laws_of_keys(strings: list[str]) -> None:
     try:
         keys = Keys.of(strings)
     except UnicodeEncodeError:  # lone surrogates are not text
@@ -68,7 +68,6 @@ def test_laws_of_keys(strings: list[str], key: int) -> None:
         return
     assert list(keys) == strings
     assert [strings[i] for i in keys.byte_order] == sorted(strings, key=str.encode)
-    assert keys.hash64(key).tolist() == [slow_hash(s, key) for s in strings]
     other = Keys.of(strings[::-1])
     assert keys.positions(other).tolist() == list(range(len(strings)))[::-1]
     assert (other == keys) == (strings == strings[::-1])

@@ -21,6 +21,7 @@ from fedhist.protocol import Estimate, Script
 from fedhist.protocols.bounded_histogram import BoundedHistogram, ClippedCounts
 from fedhist.protocols.fold_queries import BinVotes
 from fedhist.protocols.mean import Mean
+from fedhist.protocols.unbounded_histogram import UnboundedHistogram
 from fedhist.query import Summary
 from fedhist.session import Session
 from server.noise import SimulatedNoise
@@ -211,3 +212,37 @@ def test_a_refusal_comes_before_anything_is_asked() -> None:
     run = session(script)
     with pytest.raises(FedhistError, match="refuses after it has asked"):
         run.advance(Summary(3, {"votes": np.array([[1, 0, 2, 0]]), "users": np.array([3])}))
+
+
+def keyed(keys: list[str], **columns: Any) -> Any:
+    def script(server: Curator) -> Script:
+        yield from ()
+        return Estimate.ok(keys=Keys.of(keys), **columns)
+
+    return script
+
+
+def test_keys_of_an_unbounded_domain_leave_in_byte_order() -> None:
+    """The order that a script found them in may tell exact counts: nobody accounts for it."""
+    found = keyed(["pear", "fig", "äpple"], value=[3.0, 2.0, 1.0], stderr=np.array([0.3, 0.2, 0.1]))
+    run = session(found, UnboundedHistogram)
+    assert run.estimate is not None
+    assert list(run.estimate.keys or ()) == ["fig", "pear", "äpple"]
+    np.testing.assert_array_equal(run.estimate.value, [2.0, 3.0, 1.0])
+    np.testing.assert_array_equal(run.estimate.stderr, [0.2, 0.3, 0.1])
+    assert run.estimate.ledger is run.ledger
+
+
+def test_keys_of_a_public_domain_keep_their_order() -> None:
+    """The truth has the same entries by place: moving them would change what they mean."""
+    run = session(keyed(["b", "a"], value=[1.0, 2.0]), BoundedHistogram)
+    assert run.estimate is not None
+    assert list(run.estimate.keys or ()) == ["b", "a"]
+    np.testing.assert_array_equal(run.estimate.value, [1.0, 2.0])
+
+
+def test_every_key_has_one_value_and_occurs_once() -> None:
+    with pytest.raises(FedhistError, match=r"2 keys and a value of shape \(3,\)"):
+        session(keyed(["b", "a"], value=[1.0, 2.0, 3.0]), UnboundedHistogram)
+    with pytest.raises(ValueError, match="not distinct"):
+        session(keyed(["b", "b"], value=[1.0, 2.0]), UnboundedHistogram)

@@ -189,3 +189,12 @@ def test_repeated_pairs_may_not_overflow() -> None:
             Users.from_counts([1], [0] * repeats, [0] * repeats, [2**61] * repeats, keys)
     whole = Users.from_counts([1], [0, 0], [0, 0], [2**61, 2**60], keys)
     assert whole.counts.count.tolist() == [2**61 + 2**60]
+
+
+def test_items_made_by_hand_hold_no_zero() -> None:
+    """Random clipping allots one entry a token kept: with zeros it would write beyond its end."""
+    keys, indptr = Keys.of(["a", "b", "c"]), np.array([0, 1, 3])
+    item = np.arange(3, dtype=np.uint32)
+    with pytest.raises(PopulationError, match="counts must be positive, got 0 in entry 1"):
+        Items(keys, indptr, item, np.array([2, 0, 1], dtype=np.uint32))
+    Items(keys, np.zeros(3, dtype=np.int64), item[:0], item[:0])

@@ -231,7 +231,9 @@ def test_a_made_up_population_reads_no_file(tmp_path: Path) -> None:
     path.touch()
     e = catalogue.parse("x", HEAD)
     with pytest.raises(ValueError, match="reads no --data"):
-        e.request(data=path).load()
+        e.request(data=path)
+    with pytest.raises(ValueError, match="no population kind 'zip'; did you mean 'zipf'"):
+        e.request(data=path, overrides=["population.kind=zip"])
     with pytest.raises(ValueError, match="no key 'n_user'; did you mean 'n_users'"):
         e.request(overrides=["population.n_user=3"]).load()
 
@@ -277,7 +279,7 @@ def test_rank_points_keep_both_ends() -> None:
         ("figure2", "epsilon=inf", "epsilon must be positive and finite, got inf"),
         ("figure2", 'd=["a"]', "d must be a positive integer, got 'a'"),
         ("figure2", "d=[]", r"d must be a list of at least one, got \[\]"),
-        ("figure2", "whole_runs=-1", "whole_runs must be an integer of at least 0, got -1"),
+        ("figure2", "whole_runs=-1", "whole_runs must be a non-negative integer, got -1"),
         ("figure5", "fixed_clip_max=0", "fixed_clip_max must be positive and finite, got 0.0"),
         ("figure6", "epsilon_choice=nan", "epsilon_choice must be positive and finite, got nan"),
         ("figure4", "alphas=[]", r"alphas must be a list of at least one, got \[\]"),
@@ -465,7 +467,7 @@ def test_the_printed_rule_needs_public_n_and_spends_its_budget(users: Users) -> 
     s = setting(users)
     task = s.protocol(bounded.OUTPUT_FIXED).task
     with pytest.raises(ValueError, match="n_users must be public"):
-        drive(replace(task, n_users=0), s.index, Noiseless())
+        drive(replace(task, n_users=None), s.index, Noiseless())
     clips = s.choose(bounded.OUTPUT_FIXED, range(4)).tolist()
     assert len(set(clips)) == 4
     assert all(1.0 <= c <= 150.0 for c in clips)

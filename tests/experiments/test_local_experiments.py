@@ -19,6 +19,7 @@ from fedhist.folds import fold_of
 from fedhist.protocols.fold_queries import BinVotes
 from fedhist.protocols.hashed_votes import HashedVotes
 from fedhist.protocols.mean_linf import MeanLinf
+from server.density import shrink
 from simulations.config import load_config, prepare
 from simulations.experiments import asked_users as asked
 from simulations.experiments import density_error as density
@@ -95,7 +96,7 @@ def test_no_expected_value_is_overlooked(name: str, results: dict[str, Result]) 
 def test_files_and_impossible_sizes_are_refused(name: str, tmp_path: Path) -> None:
     """With what was given."""
     with pytest.raises(ValueError, match="reads no --data"):
-        experiment(name).run(replace(small(name), data=tmp_path))
+        experiment(name).request(data=tmp_path)
     with pytest.raises(ValueError, match="epsilon must be positive"):
         experiment(name).run(small(name, epsilon=0.0))
 
@@ -231,11 +232,16 @@ def test_users_for_a_rate_are_those_from_which_it_stays() -> None:
 
 
 def test_one_permutation_is_worse_than_sixteen() -> None:
-    """30 tries each; with one the spurious column has the mean score of the five true ones."""
-    request = small("sparse-selection", hash_tries=30)
-    one, many = (sparse.permuted_success(request, 5, 250, 4000, 1.0, p) for p in (1, 16))
-    assert one <= 0.6
-    assert many >= 0.9
+    """With one the XOR of the five columns ties with them: five of six equal scores are picked.
+
+    4,000 voters have no other error. The XOR is in the domain of 1,000 but for 24 in 1,024 draws;
+    200 tries lie within 5 standard errors, .0053, of that (false alarm 6e-7).
+    """
+    request = small("sparse-selection", hash_tries=200)
+    one, many = (sparse.shares_found(request, 5, 1000, 4000, 1.0, p) for p in (1, 16))
+    assert set(np.round(5 * one).tolist()) == {4, 5}
+    assert abs(one.mean() - (1 - 1000 / 1024 / 6)) < 5 * 0.0053
+    assert many.mean() > 0.99
 
 
 # -- densities ------------------------------------------------------------------------------------
@@ -269,6 +275,19 @@ def test_losses_are_integrals() -> None:
     theta = density.rough(5, 1.0)
     population = asked.SeriesUsers(1, 1, theta)
     assert density.loss(np.ones(1024), population) == pytest.approx(np.square(theta[1:]).sum())
+
+
+def test_shrinking_single_coefficients_leaves_a_third_of_the_error() -> None:
+    """By quadrature, in units of the error's variance: 1/3 at 0, the worst between 2 and 3."""
+    x, step = np.linspace(-16, 16, 32_001, retstep=True)
+    weight = np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi) * step
+
+    def risk(mu: float) -> float:
+        return float(weight @ np.square(shrink(x + mu, np.ones_like(x)) - mu))
+
+    assert risk(0.0) == pytest.approx(1 / 3, abs=1e-3)
+    assert risk(2.0) == pytest.approx(1.45, abs=5e-3)
+    assert max(map(risk, np.arange(0, 6, 0.25))) == pytest.approx(1.488, abs=2e-3)
 
 
 # -- distributions --------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ def test_no_expected_value_is_overlooked(name: str, results: dict[str, Result]) 
 def test_a_file_is_refused(name: str, tmp_path: Path) -> None:
     """None of them reads one."""
     with pytest.raises(ValueError, match="reads no --data"):
-        experiment(name).run(replace(quick(name), data=tmp_path))
+        experiment(name).request(data=tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ Point = int | tuple[str, int]
 SECURE: dict[str, dict[str, Any]] = {
     "adaptive-histogram": {"discrete": True},
     "bounded-histogram": {"grid": 1 / 64},
+    "central-density": {"discrete": True},
     "few-users-distribution": {"method": "large-n", "samples_per_user": 100, "epsilon": 20.0},
     "few-users-mean": {"method": "large-n", "epsilon": 16.0},
     "poisson-counts": {"discrete": True},
@@ -145,7 +146,7 @@ class Points:
 
     def install(self) -> None:
         """Put the points into this process for good."""
-        write, release, drop = module._write_private, Journal.release, Journal.drop_exact
+        write, release, drop = module.write_private, Journal.release, Journal.drop_exact
         replace = os.replace
 
         def writing(path: Path, data: bytes, *, append: bool = False) -> None:
@@ -173,7 +174,7 @@ class Points:
             drop(journal, index)
             self.reach("after an exact copy is deleted")
 
-        module._write_private = writing
+        module.write_private = writing
         os.replace = renaming  # type: ignore[assignment]
         Journal.release, Journal.drop_exact = releasing, dropping  # type: ignore[assignment]
 

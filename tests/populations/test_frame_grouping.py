@@ -224,6 +224,7 @@ def test_missing_columns_name_the_nearest() -> None:
     with pytest.raises(PopulationError, match="no column 'zzz'; there are 'user', 'item', 'wei"):
         Users.from_frame(frame, user="user", value="zzz")
     assert nearest("x", []) == ""
+    assert nearest("x", [f"name{i}" for i in range(64)]).endswith("'name19', and 44 more")
 
 
 def test_item_and_value_exclude_each_other() -> None:

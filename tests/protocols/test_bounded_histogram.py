@@ -470,7 +470,7 @@ def test_nonneg_is_a_projection_of_the_same_release():
         ({"grid": 17.0}, "grid must lie in \\[0, clip = 16.0\\], got 17.0"),
         ({"grid": 1e-12}, "below 2\\^31"),
         ({"adjacency": "swap"}, "'swap' is not a valid Adjacency"),
-        ({"domain": Keys.of([])}, "domain must not be empty"),
+        ({"domain": Keys.of([])}, "domain must be non-empty Keys"),
     ],
 )
 def test_bad_parameters_are_refused_at_construction(change, why):

@@ -53,7 +53,7 @@ BASE = UserLevelErm(
     epsilon=1.0,
     delta=1e-6,
     n_users=2000,
-    d=4,
+    dimension=4,
     radius=3.0,
     gradient_bound=2.5,
     spread=0.3,
@@ -314,7 +314,7 @@ def few_users(**change: Any) -> UserLevelErm:
     fields: dict[str, Any] = {
         "epsilon": 4.0,
         "n_users": 80,
-        "d": 20,
+        "dimension": 20,
         "oracle": "few-users",
         "radius": 5.0,
         "gradient_bound": 5.0,
@@ -402,7 +402,7 @@ def test_a_lost_centre_is_announced() -> None:
         {"ridge": -0.1},
         {"step": 0.0},
         {"steps": 0},
-        {"d": 0},
+        {"dimension": 0},
         {"n_users": 1.5},
         {"delta": 0.0},
         {"model": "probit"},
@@ -420,4 +420,4 @@ def test_refuses(change: dict[str, Any]) -> None:
 
 def test_resolve_takes_public_shapes() -> None:
     got, told = UserLevelErm.resolve({"epsilon": 1.0}, linear(50, d=7), None)
-    assert (got["n_users"], got["d"], told) == (50, 7, [])
+    assert (got["n_users"], got["dimension"], told) == (50, 7, [])

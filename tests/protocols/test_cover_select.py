@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from vote_laws import exact_failure, unary_law
 
 from fedhist.bits import count_bits
 from fedhist.channels import UnaryChannel
@@ -25,7 +26,6 @@ from fedhist.session import Session
 from fedhist.streams import SeededStreams
 from fedhist.users import Users
 from server.noise import SimulatedNoise
-from server.theory_cover import exact_failure
 
 SMALL = CellVotes(BoxGrid(2, 1.0, 2), 1.0)
 
@@ -82,7 +82,7 @@ def test_the_law_of_a_vote_by_enumeration(epsilon: float) -> None:
     held = np.array([np.arange(4) == c for c in cells], dtype=int)
     assert held.sum(axis=1).max() == 1
     inputs = UnaryChannel(epsilon).inputs(4).tolist()
-    law = UnaryChannel(epsilon).transition(4)[[inputs.index(h.tolist()) for h in held]]
+    law = unary_law(UnaryChannel(epsilon), 4)[[inputs.index(h.tolist()) for h in held]]
     assert law.sum(axis=1) == pytest.approx(1)
     ratio = (law[:, None, :] / law[None, :, :]).max()
     assert ratio <= math.exp(epsilon) * (1 + 1e-12)
@@ -97,7 +97,7 @@ def test_votes_follow_that_law() -> None:
     seen = np.bincount(votes, minlength=16)
     channel = UnaryChannel(1.0)
     want = [0, 0, 1, 0]  # cell 2 of 4 in row-major order
-    law = channel.transition(4)[channel.inputs(4).tolist().index(want)]
+    law = unary_law(channel, 4)[channel.inputs(4).tolist().index(want)]
     # false alarm below 16 * 2e-9
     assert (np.abs(seen - n * law) < 6 * np.sqrt(n * law * (1 - law))).all()
 
@@ -260,7 +260,7 @@ def test_truth_error_and_diagnostics() -> None:
     users = rows([[[0.5, 0.1], [0.3, 0.1]], [[0.4, 0.3]], [], [[np.nan, 0.0]]])
     protocol = CoverSelect(2.0, 4, 2, per_axis=5)
     assert protocol.truth(users) == pytest.approx([0.4, 0.2])
-    assert protocol.diagnostics(users) == {"null_records": 2.0}
+    assert protocol.diagnostics(users) == {"unusable records": 2}
     assert protocol.loss(np.array([1.0, 2.0]), np.array([0.0, 0.0])) == 5.0
     with pytest.raises(PopulationError, match="no user has usable samples"):
         protocol.truth(rows([[], []]))

@@ -175,6 +175,21 @@ def test_error_against_the_density_itself(density: str, radius: float) -> None:
     assert shrunk_ise < 0.8 * kept_ise
 
 
+def test_without_projection_the_value_is_the_series() -> None:
+    """At the middles of the cells, written out; projected it is what the default returns."""
+    users, _ = sample(3000, 4, "two-bumps")
+    protocol = Density(2.0, 3000, 4, level=9, shrink=False)
+    value = run(dataclasses.replace(protocol, project=False), users)[0].value
+    projected, queries, summaries = run(protocol, users)
+    refine = queries[-1]
+    assert isinstance(refine, ClippedMean)
+    x = (np.arange(1024) + 0.5) / 1024
+    theta = math.sqrt(2) * refine.estimates(summaries[-1])
+    np.testing.assert_allclose(value, 1 + sum(t * phi(j, x) for j, t in enumerate(theta, start=2)))
+    assert value.min() < 0 <= projected.value.min()
+    np.testing.assert_allclose(projected.value, project_density(value))
+
+
 def test_every_users_report() -> None:
     """The same through the clients: one run, below the prediction for the plain series.
 

@@ -222,7 +222,7 @@ def test_projection_helps():
 
 
 @pytest.mark.parametrize(
-    ("name", "mode"), [key for key in sorted(MECHANISMS) if key[1] == "corrected"]
+    ("name", "mode"), [key for key in sorted(MECHANISMS) if key[1] == "default"]
 )
 def test_without_noise_the_empirical_distribution_comes_back(name, mode):
     users = multinomial(6, [0.7, 0.2, 0.1], 9, 30)
@@ -261,7 +261,7 @@ def test_the_choice_is_the_best_of_the_predictions():
             errors = {
                 found.name: found.error(protocol.task, uniform, False)
                 for found in MECHANISMS.values()
-                if found.automatic and found.mode == "corrected" and s >= found.floor(protocol.task)
+                if found.automatic and found.mode == "default" and s >= found.floor(protocol.task)
                 if m * p_max <= 2 or not found.name.startswith("presence")
             }
             assert errors[protocol.chosen.name] == min(errors.values())
@@ -282,7 +282,7 @@ def test_presence_overtakes_laplace_where_theory_says():
     k, s = 5000, 10**6
     keys = Keys.of([f"{i:04d}" for i in range(k)])
     rho, p = zcdp_rho(1.0, 1e-6), np.full(k, 1 / k)
-    laplace, presence = (MECHANISMS[name, "corrected"] for name in ("laplace", "presence"))
+    laplace, presence = (MECHANISMS[name, "default"] for name in ("laplace", "presence"))
     better = [
         m
         for m in range(1, 20)

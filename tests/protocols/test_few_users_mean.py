@@ -20,6 +20,7 @@ from fedhist.protocols.user_means import UserMeans, UserShares
 from fedhist.query import Report, Summary
 from fedhist.streams import SeededStreams
 from fedhist.users import Samples, Users
+from server.few_users_plan import large_n_noise
 from simulations.run import Options, execute
 
 
@@ -170,9 +171,9 @@ def test_unusable_records_become_the_null_record_and_are_not_dropped() -> None:
     assert rows[:4].tolist() == [[1, 1], [0, 0], [0, 0], [0, 0]]
     assert rows[4].tolist() == [0, 0]  # the sum overflows: not usable either
     users = Users(np.arange(5, dtype=np.uint64), samples=samples)
-    assert users.n_unusable() == 3
-    found = FewUsersMean(**BASE | {"n_users": 200, "dimension": 2}).diagnostics(users)
-    assert found == {"unusable records": 3}
+    protocol = FewUsersMean(**BASE | {"n_users": 200, "dimension": 2})
+    assert protocol.diagnostics(users) == {"unusable records": 4}
+    assert protocol.truth(users).tolist() == [1, 1]
     huge = shorten(np.array([[3e200, 4e200], [3e-200, 4e-200], [0.0, 0.0]]), 1.0)
     np.testing.assert_allclose(huge, [[0.6, 0.8], [3e-200, 4e-200], [0, 0]])
 
@@ -272,7 +273,7 @@ def test_a_distribution_comes_back_on_the_simplex() -> None:
     assert protocol.row_radius == pytest.approx(1 / math.sqrt(4000))
     with pytest.raises(ValueError, match="samples_per_user must be at least 1, got 0"):
         dataclasses.replace(protocol, samples_per_user=0)
-    with pytest.raises(ValueError, match="domain must be Keys"):
+    with pytest.raises(ValueError, match="domain must be non-empty Keys"):
         dataclasses.replace(protocol, domain=["a"])
 
 
@@ -284,3 +285,27 @@ def test_no_row_passes_the_box(box: float) -> None:
     assert (np.linalg.norm(short / box, axis=1) <= 1 + 1e-12).all()
     inside = np.linalg.norm(rows[1:] / box, axis=1) <= 1
     np.testing.assert_array_equal(short[1:][inside], rows[1:][inside])
+
+
+@pytest.mark.parametrize(("d", "mean"), [(1, 0.0), (1, 0.5), (2, 0.0), (4, 0.5)])
+def test_in_few_dimensions_the_clip_is_in_the_prediction(d: int, mean: float) -> None:
+    """The bias is 7 to 40 times the noise. Over 20 runs their root mean square strays by 3 % most.
+
+    False alarm below 1 % for a fresh seed: 8 % are 2.7 deviations at d = 4, 13 at d = 1.
+    """
+    n = 4000
+    x = mean + np.random.default_rng(8).standard_normal((n, d)) / math.sqrt(d)
+    users = Users.from_samples(np.arange(n, dtype=np.uint64), np.arange(n + 1), x)
+    protocol = FewUsersMean(
+        epsilon=1.0, n_users=n, dimension=d, radius=1.0, box=8.0, method="large-n"
+    )
+    truth, squares = protocol.truth(users), []
+    for seed in range(20):
+        value = run(protocol, users, seed).value
+        assert value is not None
+        squares.append(protocol.loss(value, truth) ** 2)
+    assert protocol.error(users).expected == pytest.approx(math.sqrt(np.mean(squares)), rel=0.08)
+    # the plan knows no population: the mean over where the bins may lie
+    public = {1: 0.0838, 2: 0.0417, 4: 0.0168}[d]
+    spread = math.hypot(public, 1 / math.sqrt(n), large_n_noise(protocol.plan) * math.sqrt(d))
+    assert protocol.plan.error == pytest.approx(spread, rel=0.01)

@@ -221,5 +221,5 @@ def test_m_must_be_an_integer(m: Any) -> None:
 
 def test_an_empty_domain_is_refused() -> None:
     for build in (lambda d: ItemCounts(d, 1), lambda d: Presence(d, 1), OneItem):
-        with pytest.raises(ValueError, match="must not be empty"):
+        with pytest.raises(ValueError, match="must be non-empty"):
             build(Keys.of([]))

@@ -216,6 +216,25 @@ def test_predicted_error(k: int, epsilon: float) -> None:
     assert 0.4 < np.mean(losses) / protocol.error(users).expected < 1.5
 
 
+def test_users_of_one_item_are_planned_as_such() -> None:
+    """Their rows are +-1, where one bit has variance coth^2(epsilon / 2) in all, the least of all.
+
+    60 runs of n = 32,000 and K = 8 against the plan's risk: 420 row errors, mean within 5 standard
+    errors (false alarm 6e-7).
+    """
+    protocol = LocalDistribution(numbered_items(8), 1.0, 32_000, 1, project=False)
+    assert protocol.channel_kind == "onebit"
+    assert protocol.plan.n_bins == 1
+    assert protocol.plan.risk == pytest.approx(7 / 32_000 / math.tanh(0.5) ** 2, rel=1e-12)
+    for other in ({"samples_per_user": 2}, {"mean_scale": 1.0}):
+        assert dataclasses.replace(protocol, **other).channel_kind == "piecewise"
+    users = draw(32_000, 1, np.full(8, 1 / 8))
+    found = np.array([run(protocol, users, seed)[0].value for seed in range(60)])
+    rows = hadamard(8)[1:]
+    squares = np.square((found - protocol.truth(users)) @ rows.T)
+    assert abs(squares.mean() / protocol.plan.risk - 1) < 5 * math.sqrt(2 / squares.size)
+
+
 def test_every_users_report() -> None:
     p = zipf(8)
     users = draw(6000, 40, p)

@@ -87,7 +87,7 @@ def test_the_error_is_exact(changes: dict[str, Any]) -> None:
         ]
     )
     assert bound.exact
-    assert bound.loss == "mse"
+    assert bound.loss == "squared l2"
     assert abs(losses.mean() - bound.expected) < 5 * losses.std() / math.sqrt(len(losses))
     assert losses.std() / math.sqrt(len(losses)) < 0.1 * bound.expected
 
@@ -127,7 +127,10 @@ def test_the_error_by_the_enumerated_law(changes: dict[str, Any]) -> None:
 
 @each
 def test_the_aggregate_path_has_the_law_of_the_reports(changes: dict[str, Any]) -> None:
-    """Mean and variance of the summed reports within 5 standard errors (5e-5 for all cases)."""
+    """Means of the summed reports within 5 standard errors (5e-5 for all cases).
+
+    Variances are compared in tests/core/test_aggregate.py.
+    """
     protocol = replace(BASE, **changes)
     query, users = protocol.query, ragged_users(protocol.dimension)
     rng, repeats = np.random.default_rng(3), 250
@@ -145,8 +148,6 @@ def test_the_aggregate_path_has_the_law_of_the_reports(changes: dict[str, Any]) 
     first, second = (np.array([s.sums["reports"] for s in part], dtype=float) for part in (a, b))
     spread = np.sqrt((first.var(axis=0) + second.var(axis=0)) / repeats)
     assert (np.abs(first.mean(axis=0) - second.mean(axis=0)) <= 5 * spread).all()
-    ratio = first.var(axis=0) / second.var(axis=0)
-    assert (np.abs(np.log(ratio)) < 5 * math.sqrt(2 * 2.5 / repeats)).all()  # kurtosis up to 6
 
 
 def test_spec_figures() -> None:

@@ -69,7 +69,7 @@ def test_the_error_by_the_enumerated_law(cls: type[OneVote]) -> None:
     assert means == pytest.approx(shares, abs=1e-12)
     variance = (second - means**2).sum(axis=0) / len(users) ** 2
     bound = protocol.error(users)
-    assert (bound.loss, bound.exact) == ("mse", True)
+    assert (bound.loss, bound.exact) == ("squared l2", True)
     assert bound.expected == pytest.approx(variance.sum(), rel=1e-12)
     assert protocol.truth(users) == pytest.approx(shares.mean(axis=0), abs=1e-14)
 

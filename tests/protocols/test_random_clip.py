@@ -127,10 +127,10 @@ def test_system_randomness_differs_every_time():
 
 def test_fields():
     for bad in (0, -1, (1 << 31) + 1):
-        with pytest.raises(ValueError, match=rf"clip must lie in \[1, 2\^31\], got {bad}"):
+        with pytest.raises(ValueError, match=rf"clip must be an integer in \[1, .*, got {bad}"):
             RandomClip(bad)
     for wrong in (2.0, "2", True, None):
-        with pytest.raises(ValueError, match="clip must be an integer, got"):
+        with pytest.raises(ValueError, match="clip must be an integer in"):
             RandomClip(wrong)  # type: ignore[arg-type]
     query = RandomClip(12, raw_support=True)
     assert decode_query("random-clip", *encode_fields(query)) == query

@@ -168,7 +168,7 @@ def test_summaries_that_no_users_can_send(cells: list[list[int]], words: str) ->
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"domain": Keys.of(())}, "must not be empty"),
+        ({"domain": Keys.of(())}, "must be non-empty"),
         ({"m": 0}, "m must be"),
         ({"m": True}, "m must be"),
         ({"m": 1 << 25}, "m must be"),

@@ -12,8 +12,8 @@ import polars as pl
 import fedhist
 from fedhist.session import Session
 from fedhist.users import Users
+from simulations.builtin import toml_value
 from simulations.config import load_config, prepare
-from simulations.deployment import toml_value
 from simulations.inline import InlinePopulation
 from simulations.populations import population
 from simulations.run import noise_source
@@ -28,14 +28,9 @@ def write_config(path: Path, **tables: Mapping[str, Any]) -> Path:
     for table, body in tables.items():
         lines.append(f"[{table}]")
         for key, value in body.items():
-            text = toml_value(value) if not isinstance(value, list) else _list(value)
-            lines.append(f"{key} = {text}")
+            lines.append(f"{key} = {toml_value(value)}")
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
-
-
-def _list(values: Sequence[str]) -> str:
-    return "[" + ", ".join(map(toml_value, values)) + "]"
 
 
 def read_estimate(folder: Path) -> np.ndarray:

@@ -75,9 +75,10 @@ def test_a_seed_from_the_server_is_refused(trusting: Loopback, tmp_path: Path) -
 
 @dataclass
 class Wary:
-    """Pinned nodes that trust nobody and draw their noise from system entropy.
+    """Pinned nodes that trust nobody and draw their noise from system entropy, over TLS.
 
-    The app that the server sends them has another client half, which they must not run.
+    They are authenticated by keys of their own. The app that the server sends them has another
+    client half, which they must not run.
     """
 
     link: Loopback
@@ -135,11 +136,21 @@ def wary(sample_files: list[Path], tmp_path_factory: pytest.TempPathFactory) -> 
     folder = tmp_path_factory.mktemp("wary")
     run = {"nodes": 3, "timeout": 60.0, "fold": "server"}
     config = write_config(folder / "mean.toml", run=run, protocol=MEAN, population=REMOTE)
-    with Loopback(folder / "flower") as link:
+    with Loopback(folder / "flower", tls=True) as link:
         wary = Wary(link, sample_files, config, tampered_app(folder / "app"))
         wary.restart("guards")
         yield wary
     assert list(marked_processes(link.token)) == []
+
+
+def test_a_node_whose_key_is_not_registered_is_not_admitted(wary: Wary) -> None:
+    config = {"data": str(wary.files[0]), "user": "who", "value": "x", "partition-id": 3}
+    config["guard-folder"] = str(wary.link.folder / "stranger")
+    stranger = wary.link.supernode(config, registered=False)
+    assert stranger.wait(60) != 0
+    wary.link.end(stranger)
+    assert "Failed to activate SuperNode" in wary.link.log("supernode-4")
+    assert not (wary.link.folder / "stranger").exists()
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,6 @@ from server.binomial_grid import (
     doubles,
     dyadic,
     pick_eta,
-    total_variation,
-    tv_bounds,
 )
 
 SIZES = [1, 2, 3, 7, 50, 1000]
@@ -79,16 +77,12 @@ def test_crossings_of_the_ends() -> None:
 
 
 @pytest.mark.parametrize("m", [1, 2, 6, 40, 300])
-def test_total_variation_and_its_bounds(m: int) -> None:
+def test_total_variation_is_at_most_sqrt_m_times_the_gap_of_the_angles(m: int) -> None:
     rng = np.random.default_rng(2)
     pairs = [*rng.uniform(0, 1, (30, 2)).tolist(), [0.0, 0.4], [0.4, 1.0], [0.25, 0.75], [0.0, 1.0]]
     for p, q in [*pairs, [0.01, 0.011], [0.3, 0.3]]:
-        exact = slow_tv(m, p, q)
-        assert total_variation(m, p, q) == pytest.approx(exact, abs=1e-12)
-        low, high = tv_bounds(m, p, q)
-        assert low - 1e-12 <= exact <= high + 1e-12
         gap = abs(math.asin(math.sqrt(p)) - math.asin(math.sqrt(q)))
-        assert high <= math.sqrt(m) * gap + 1e-12
+        assert slow_tv(m, p, q) <= math.sqrt(m) * gap + 1e-12
 
 
 def test_tails_are_distribution_functions() -> None:

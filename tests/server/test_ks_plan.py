@@ -10,7 +10,7 @@ import pytest
 from scipy.special import log_softmax
 from scipy.stats import binom
 
-from server.binomial_grid import Floats, total_variation
+from server.binomial_grid import Floats
 from server.ks_plan import KSPlan, arcsine_thresholds, oversized
 from server.theory_selection import ks_error
 
@@ -94,6 +94,11 @@ def test_thresholds_are_half_a_deviation_apart() -> None:
         for a, b in itertools.pairwise(plan.thresholds)
     ]
     assert max(masses) <= plan.gap < 0.3
+
+
+def total_variation(m: int, p: float, q: float) -> float:
+    x = np.arange(m + 1)
+    return 0.5 * float(np.abs(binom.pmf(x, m, p) - binom.pmf(x, m, q)).sum())
 
 
 def test_the_ks_distance_of_two_hypotheses_is_total_variation() -> None:

@@ -120,7 +120,7 @@ def test_plan_refuses() -> None:
         {"delta": 0.0},
         {"epsilon": -1.0},
         {"n_users": 0},
-        {"d": 0},
+        {"dimension": 0},
         {"steps": 2.5},
         {"oracle": "sgd"},
         {"kappa": 0.5},

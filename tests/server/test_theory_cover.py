@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.special import ndtr
+from vote_laws import exact_failure
 
 from fedhist.channels import UnaryChannel
 from fedhist.covers import BoxGrid
 from fedhist.lattice_covers import BallLattice, SobolevLattice, SparseLattice
 from server.theory_cover import (
-    exact_failure,
     expected_loss,
     failure_bound,
     least_users,

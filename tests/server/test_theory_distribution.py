@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedhist.keys import Keys
-from fedhist.privacy import gaussian_multiplier, zcdp_epsilon, zcdp_rho
+from fedhist.privacy import gaussian_multiplier
 from fedhist.users import Users
 from server import theory_distribution as theory
 from server.distribution import CMAX, presence_to_probability, project_simplex
@@ -258,15 +258,3 @@ def test_lower_bounds_lie_below_what_is_achieved():
         )
         assert theory.users_for_pure(k, 1, alpha, eps) == pytest.approx(achieved / 5400)
     assert theory.users_for_pure(10, 100, 0.1, 1.0) * 10 == theory.users_for_pure(10, 1, 0.1, 1.0)
-
-
-def test_break_even_is_where_the_noise_is_equal():
-    """Presence: the Gaussian's error .798 sigma / (s m) per symbol against 2 / (s eps)."""
-    eps, delta = 1.0, 1e-6
-    rho = zcdp_rho(eps, delta)
-    assert zcdp_epsilon(rho, delta) == pytest.approx(eps, rel=1e-9)
-    m = theory.break_even_samples(eps, rho)["presence"]
-    sigma = math.sqrt(2 * m / (2 * rho))
-    assert math.sqrt(2 / math.pi) * sigma / m == pytest.approx(2 / eps)
-    m = theory.break_even_samples(eps, rho)["sparse"]
-    assert 2 / math.sqrt(8 * rho / (2 * m)) / m == pytest.approx(2 / eps)

@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 
 from fedhist.protocols.mean import Mean
-from simulations import cli
+from simulations import cli, terminal
 from simulations.adversaries import Adversary
 from simulations.adversaries.table import assign
 from simulations.populations.gaussian import Gaussian
@@ -27,7 +27,6 @@ from simulations.studies.compare import run_comparison
 from simulations.studies.compare_config import load_comparison
 from simulations.studies.compare_output import read_comparison
 from simulations.studies.compare_setup import set_up
-from simulations.studies.grid import load_sweep
 from simulations.studies.plain import canonical
 from simulations.studies.report import page_of
 from simulations.studies.report_adversaries import attack_blocks
@@ -35,6 +34,7 @@ from simulations.studies.report_maps import winner
 from simulations.studies.report_study import view_of
 from simulations.studies.store import Store, frame_of
 from simulations.studies.sweep import run_cells
+from simulations.studies.sweep_config import load_sweep
 from tests.studies.test_report import Reader
 
 GAUSSIAN: dict[str, Any] = {
@@ -382,7 +382,7 @@ def test_ranks_are_among_rows_of_one_share(tmp_path: Path) -> None:
 def test_a_comparison_with_fractions_from_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cli, "console", Console(width=80, highlight=False))
+    monkeypatch.setattr(terminal, "console", Console(width=80, highlight=False))
     arguments = [written(tmp_path, ""), "--fractions", "0,0.3", "--seeds", 1]
     arguments += ["--set", "run.checks=false", "--out", tmp_path / "out"]
     monkeypatch.setattr(sys, "argv", ["fedhist", "compare", *map(str, arguments)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,14 @@ from typer.testing import CliRunner
 from fedhist.protocols import Mean
 from fedhist.registry import load_builtin, own_protocols
 from server.localize import least_users
-from simulations import cli
+from simulations import cli, terminal
 from simulations.config import Config, RunTable, load_config
 from simulations.populations import population
-from simulations.studies import planner
+from simulations.studies import plan_accuracy, planner
 from simulations.studies.plan_accuracy import GOALS, page, settings, template_of
 from simulations.studies.plan_population import LazyUsers, Template, TooLarge, for_protocol
 from simulations.studies.plan_search import Oracle, Point, local_slope, refine, walk
-from simulations.studies.plan_tables import number, print_plans, print_verified
+from simulations.studies.plan_tables import number, print_plans, print_verified, remarks
 from simulations.studies.plan_verify import Verified, verify
 from simulations.studies.planner import Answer, plan, plans
 
@@ -100,6 +101,14 @@ def test_clipping_is_a_floor(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any("hardly falls" in note for note in found.notes)
 
 
+def test_samples_outside_the_range_are_planned_for() -> None:
+    """Gaussian samples around .2 in a range that ends at .1: no number of users helps."""
+    found = plan(config(MEAN | {"low": -1.0, "high": 0.1}, GAUSSIAN), 1e-3)
+    assert found.x is None
+    assert found.limit.startswith("clipping")
+    assert not found.read
+
+
 def test_samples_alone_do_not_do_and_users_would() -> None:
     base = config(MEAN | {"n_users": 20}, GAUSSIAN | {"n_users": 20})
     found = plan(base, 1e-7, "samples_per_user", most=4096)
@@ -138,6 +147,64 @@ def test_a_dip_is_no_answer() -> None:
     found = refine(oracle, 0.5, walked[last], walked[last + 1], whole=True)
     assert found.x == 300
     assert "not monotone" in planner._dip(walked[:last], 0.5)
+
+
+class Falling(Oracle):
+    """Error 1 / x, of populations of at most ``largest`` users."""
+
+    largest = 40_000.0
+
+    def __call__(self, x: float) -> Point:
+        if x > self.largest:
+            raise TooLarge
+        self.read = True
+        return self.points.setdefault(x, Point(x, 1 / x))
+
+
+@pytest.mark.parametrize("target", [1 / 20_000, 1 / 30_000, 1 / 37_000])
+def test_the_last_step_before_what_is_too_large_is_looked_into(target: float) -> None:
+    """Coarse steps end at 16,384, the next would be 65,536: the answer lies between."""
+    oracle = Falling(Template(config(MEAN, GAUSSIAN), "n_users"))
+    walked = walk(oracle, target, 1, 1e9, whole=True)
+    assert walked[-1].error <= target
+    assert walked[-1].x <= oracle.largest
+    found = refine(oracle, target, walked[-2], walked[-1], whole=True)
+    assert found.x == pytest.approx(1 / target, rel=0.011)
+    beyond = walk(oracle, 1 / 80_000, 1, 1e9, whole=True)
+    assert oracle.largest / 1.06 < beyond[-1].x <= oracle.largest
+
+
+SHORT = {
+    "mean": (MEAN, GAUSSIAN),
+    "bounded-histogram": (LAPLACE, ONE),
+    "adaptive-histogram": ({"name": "adaptive-histogram", "epsilon": 1.0, "delta": 1e-6}, ONE),
+}
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_the_bytes_foreseen_are_the_bytes_sent(name: str) -> None:
+    """Of all rounds, also of those whose queries depend on what users said before."""
+    base = config(*SHORT[name])
+    found = plan(base, 0.2, relative=name != "mean")
+    done = verify(found, 2)
+    assert done is not None
+    assert found.bytes_per_user == pytest.approx(done.bytes_per_user, rel=1e-12)
+    assert found.bytes_of == found.rounds
+
+
+def test_bytes_of_rounds_that_nobody_foresees() -> None:
+    """What the second round asks depends on how many users were counted."""
+    found = plan(template_of("ragged"), 0.2)
+    assert (found.bytes_of, found.rounds) == (1, 2)
+    assert any("bytes: of 1 of 2 rounds" in line for line in remarks(found))
+
+
+def test_losses_of_several_kinds_are_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
+    one = Answer(config(MEAN, GAUSSIAN), "mean", "n_users", 0.1, False, loss="squared l2")
+    print_plans(Console(width=80), [one, replace(one, label="other", loss="l2")])
+    assert "errors in squared l2, l2: " in capsys.readouterr().out
+    print_plans(Console(width=80), [one, replace(one, label="other")])
+    assert "errors in" not in capsys.readouterr().out
 
 
 def test_counts_grow_with_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,13 +310,14 @@ def test_every_registered_protocol_has_a_row() -> None:
     assert of_fedhist <= {str(g.config.protocol["name"]) for g in settings()}
 
 
-def test_a_protocol_is_a_template() -> None:
+def test_a_protocol_is_a_template(monkeypatch: pytest.MonkeyPatch) -> None:
     assert template_of("bounded-histogram").protocol["name"] == "bounded-histogram"
     assert template_of("mean").name == load_config("mean").name
-    with pytest.raises(ValueError, match="--protocols poisson-counts"):
-        template_of("poisson-counts")
     with pytest.raises(ValueError, match="unknown configuration"):
         template_of("nothing")
+    monkeypatch.setattr(plan_accuracy, "builtin_configs", list)
+    with pytest.raises(ValueError, match="--protocols poisson-counts"):
+        template_of("poisson-counts")
 
 
 def test_slopes_and_numbers() -> None:
@@ -273,7 +341,7 @@ def test_tables_fit(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "console", Console(width=80, highlight=False))
+    monkeypatch.setattr(terminal, "console", Console(width=80, highlight=False))
     small = ["--set", "protocol.samples_per_user=64", "--set", "population.samples_per_user=64"]
     result = CliRunner().invoke(
         cli.cli, ["plan", "mean", "--error", "0.01", *small, "--verify", "--seeds", "3"]

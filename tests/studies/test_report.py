@@ -24,9 +24,9 @@ from simulations.studies.cells import Record
 from simulations.studies.page import Page, Plot, Section, Table, Text, as_json, in_plot
 from simulations.studies.report import page_of, write_report
 from simulations.studies.report_data import in_one_loss, thin
-from simulations.studies.report_maps import Winner, winner, winner_maps, winners
+from simulations.studies.report_maps import TIE_COLOUR, Winner, winner, winner_maps, winners
 from simulations.studies.report_plots import COLOURS, MARKERS, error_plot, look, scale
-from simulations.studies.report_study import view_of
+from simulations.studies.report_study import unit_of, view_of
 from simulations.studies.store import Store
 
 EVIL = "<script>alert('x')</script><img src=http://e.vil/a.png onerror=alert(1)>"
@@ -434,12 +434,17 @@ def test_the_map_says_what_its_table_says() -> None:
     told = {row[:2]: row[2:] for row in table.rows}
     for name, heat in zip(plot.slices, heats, strict=True):
         for epsilon, row, numbers in zip(heat["y"], heat["text"], heat["z"], strict=True):
-            assert tuple(t.replace("<br>", " ") for t in row) == told[name, epsilon]
-            assert [view.series[k] for k in numbers] == [t.split("<br>")[0] for t in row]
+            for text, cell in zip(row, told[name, epsilon], strict=True):
+                assert text.replace("<br>", " ") == re.sub(r"tie: .*(×.*)", r"tie \1", cell)
+            names = [*view.series, "tie"]
+            assert [names[k] for k in numbers] == [t.split("<br>")[0] for t in row]
 
 
 def test_who_cannot_win() -> None:
-    good, bad = [record("good", 2.0, s) for s in (0, 1)], [record("bad", 1.0, s) for s in (0, 1)]
+    good, bad, equal = (
+        [record(label, value, s) for s in (0, 1)]
+        for label, value in (("good", 2.0), ("bad", 1.0), ("also good", 2.0))
+    )
 
     def won(*records: Record) -> Winner | None:
         return winner(view_of(records).points)
@@ -457,8 +462,35 @@ def test_who_cannot_win() -> None:
     noisy = [record("bad", v, s) for s, v in enumerate((0.1, 1.9))]
     close = won(*good, *noisy)
     assert close is not None
-    assert not close.told_apart
-    assert str(close) == "bad ×2 ≈"
+    assert close.tied
+    assert str(close) == "tie: bad, good ×2"
+    single = won(good[0], bad[0])
+    assert single == Winner("bad", 1.0, "good", 2.0, told_apart=False)
+    assert str(single) == "bad ×2 ≈"  # one run each: no interval
+    for order in ((*good, *equal), (*equal, *good)):
+        same = won(*order)
+        assert same is not None
+        assert (same.series, same.runner_up, same.tied) == ("also good", "good", True)
+
+
+def test_a_tie_is_no_win() -> None:
+    """It has a colour and a word of its own, and its mechanisms are in the table."""
+    records = [
+        record(label, value + s, s, epsilon=e, n_users=n)
+        for label, value in (("a", 1.0), ("b", 1.5))
+        for e in (0.5, 2.0)
+        for n in (10, 20)
+        for s in (0, 1)
+    ]
+    (plot, table), _ = winner_maps(view_of(records))
+    assert isinstance(plot, Plot)
+    assert isinstance(table, Table)
+    heat = plot.data[0]
+    assert {text.split("<br>")[0] for row in heat["text"] for text in row} == {"tie"}
+    assert {z for row in heat["z"] for z in row} == {2}
+    assert heat["colorscale"][-1][1] == TIE_COLOUR
+    assert [t["name"] for t in plot.data[1:]] == ["tie"]
+    assert table.rows[0][1].startswith("tie: a, b ×1.3")
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -603,3 +635,16 @@ def test_what_is_no_result_is_said(tmp_path: Path) -> None:
         write_report(run_folder(tmp_path / "run", ["a"], [1.0]), tmp_path)
     with pytest.raises(ValueError, match="no records yet"):
         page_of(store(tmp_path / "empty.sqlite", []))
+
+
+def test_the_page_names_its_populations(tmp_path: Path) -> None:
+    records = [replace(record("a", 1.0, n_users=n), population=f"{n} people") for n in range(1, 6)]
+    for count, said in ((2, "1 people; 2 people"), (5, "3 people and 2 more populations")):
+        file = store(tmp_path / f"{count}.sqlite", records[:count])
+        write_report(file, tmp_path / "page.html")
+        assert said in (tmp_path / "page.html").read_text()
+
+
+def test_losses_are_named_in_words() -> None:
+    assert unit_of("ise", "density") == "integrated squared error"
+    assert unit_of("l1", "histogram") == "l1 error (counts)"

@@ -22,12 +22,12 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from simulations import cli
+from simulations import cli, terminal
 from simulations.studies.cells import Cell, Record, run_cell
-from simulations.studies.grid import builtin_sweeps, load_sweep
 from simulations.studies.store import Store, frame_of
 from simulations.studies.summary import axes, groups, print_summary, select
 from simulations.studies.sweep import run_cells, writing
+from simulations.studies.sweep_config import builtin_sweeps, load_sweep
 
 ROOT = Path(__file__).resolve().parents[2]
 PLUGIN = Path(__file__).with_name("noted.py")
@@ -71,8 +71,8 @@ def fedhist(
 ) -> Callable[..., tuple[int, str, str]]:
     """Run ``fedhist ARGUMENTS`` in an empty folder; returns status, output and errors."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli, "console", Console(width=80, highlight=False))
-    monkeypatch.setattr(cli, "errors", Console(width=80, highlight=False, stderr=True))
+    monkeypatch.setattr(terminal, "console", Console(width=80, highlight=False))
+    monkeypatch.setattr(terminal, "errors", Console(width=80, highlight=False, stderr=True))
 
     def command(*arguments: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["fedhist", *map(str, arguments)])
@@ -163,6 +163,16 @@ def test_a_file_of_data_is_named_for_other_processes(
     assert run_cell(cell).status == "ok"
 
 
+def test_what_only_a_population_refuses_is_a_result(write: Write) -> None:
+    """Two users' samples are no two dimensions: the file is not wrong, one population is."""
+    text = '[sweep]\n"population.dimension" = [1, 2]\n'
+    people = [f"population.{x}" for x in ("kind=gaussian", "n_users=60", "samples_per_user=4")]
+    mean = [f"protocol.{x}" for x in ("name=naive-mean", "epsilon=1", "low=-1", "high=1")]
+    found = [run_cell(c) for c in load_sweep(write(text), [*people, *mean]).cells]
+    assert [r.status for r in found] == ["ok", "error"]
+    assert "dimension" in found[1].reason
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -181,13 +191,23 @@ def test_a_file_of_data_is_named_for_other_processes(
         ("[sweep]\npopulation.n_users = [60, -1]\n", "n_users must be a positive integer, got -1"),
         ('[sweep]\nprotocols = ["mean"]\n', "sweep.protocols must be a list of tables"),
         ('[sweep]\nprotocols = [{ name = "maen" }]\n', "'maen'; did you mean 'mean'"),
-        ("[sweep]\nprotocols = [{ clip = 1 }, { clip = 1 }]\n", "two entries are called"),
+        ("[sweep]\nprotocols = [{ clip = 1 }, { clip = 1 }]\n", "two rows are called"),
         ("[sweep]\nprotocol.clip = [1]\n[[sweep.zip]]\nprotocol.clip = [1]\n", "is on two axes"),
         (
             "[sweep]\n[[sweep.zip]]\nprotocol.clip = [1]\npopulation.d = [1, 2]\n",
             "protocol.clip has 1, population.d has 2",
         ),
         ("[sweep]\nzip = 3\n", r"\[\[sweep.zip\]\]"),
+        (
+            "[sweep]\nprotocol.epsilon = [0, -1, 1]\n",
+            r"protocol.epsilon = 0: epsilon must be positive, got 0\.0",
+        ),
+        (
+            "[sweep]\nprotocol.clip = [1, 2]\nprotocol.epsilon = [1, -1]\n",
+            r"^protocol.epsilon = -1: epsilon must be positive, got -1\.0",
+        ),
+        ("[sweep]\nprotocols = [{ delta = 2.0 }]\n", "^test-noted: delta"),
+        ("[budget]\n[sweep]\n", "unknown table 'budget'; there are 'sweep', 'protocol'"),
         ("[sweep\n", "is not TOML"),
         ("[sweep]\n[swep]\n", "unknown table 'swep'"),
         (f"[sweep]\nprotocol.clip = {list(range(1, 1002))}\nseeds = 1000\n", "1,001,000 cells"),
@@ -573,3 +593,14 @@ def test_a_summary_says_what_is_guaranteed(
     assert composed in told
     status, again, _ = fedhist("results", "a.sqlite")
     assert " ".join(again.split()).startswith(told.partition(" 6 cells")[0])
+
+
+def test_nothing_to_summarize(capsys: pytest.CaptureFixture[str]) -> None:
+    print_summary(Console(width=80), [])
+    assert capsys.readouterr().out == "no records\n"
+
+
+def test_an_unknown_column_says_where_the_columns_are() -> None:
+    frame = pl.DataFrame({f"column{i}": [i] for i in range(30)})
+    with pytest.raises(ValueError, match=r"'column19', and 10 more \(--columns lists them\)"):
+        select(frame, ["zzzzz = 1"])

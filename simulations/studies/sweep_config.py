@@ -18,17 +18,19 @@ import copy
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from fedhist.errors import nearest
+from fedhist.errors import FedhistError, nearest
 from fedhist.registry import load_builtin, load_plugin, parameters, protocol_class
 from simulations.adversaries import Adversary, override_adversary
 from simulations.builtin import builtin_names, settings_text
+from simulations.casting import cast, check_keys, required
 from simulations.config import RunTable, config_of, parse_tables, population_spec
 from simulations.populations import KINDS
-from simulations.studies.cells import NOT_OF_A_CELL, Cell
+from simulations.studies.cells import NOT_OF_A_CELL, Cell, prepare_cell
+from simulations.studies.entries import labelled, seeds_of
 from simulations.studies.plain import canonical
 
 FOLDER = "sweeps"
@@ -38,6 +40,8 @@ NOT_HERE = ("repeats", "ledger", "journal", "out")
 """Keys of [run] that a sweep has no use for."""
 
 MOST_CELLS = 1_000_000
+
+REFUSALS = (ValueError, TypeError, KeyError, FedhistError)
 
 Setting = Mapping[str, Any]
 """Values by "table.key"."""
@@ -91,6 +95,7 @@ def load_sweep(source: str | Path, overrides: Iterable[str] = ()) -> Sweep:
     """
     text, name = sweep_text(source)
     tables = parse_tables(text, source, overrides)
+    check_keys(tables, ("sweep", *TABLES), "table")
     table = tables.pop("sweep", None)
     if not isinstance(table, dict):
         raise ValueError(f"{source} needs a table [sweep]; fedhist run runs a single setting")
@@ -108,7 +113,6 @@ def load_sweep(source: str | Path, overrides: Iterable[str] = ()) -> Sweep:
     if len(variants) * len(settings) > MOST_CELLS:
         raise ValueError(f"{len(variants) * len(settings):,} cells are more than {MOST_CELLS:,}")
     run = base.to_dict()["run"]
-    _check_protocols(variants, settings)
     cells: dict[str, Cell] = {}
     for (label, protocol), setting in itertools.product(variants, settings):
         found = {"protocol": protocol, "population": tables["population"], "run": run, **adversary}
@@ -117,6 +121,7 @@ def load_sweep(source: str | Path, overrides: Iterable[str] = ()) -> Sweep:
         if cells.setdefault(cell.key, cell).label != named:
             raise ValueError(f"{cells[cell.key].label!r} and {named!r} are the same cells")
     _check_populations(cells.values())
+    _check_protocols(cells.values(), [k for k in settings[0] if k.startswith("protocol.")])
     return Sweep(name, base.run, _by_population(cells.values()))
 
 
@@ -133,19 +138,8 @@ def _variants(table: Mapping[str, Any], tables: Mapping[str, Any]) -> list[tuple
     named = [p.get("name", common.get("name")) for p in listed]
     if None in named:
         raise ValueError(f"sweep.protocols: {listed[named.index(None)]!r} needs a name")
-    out: list[tuple[str, Setting]] = []
-    for entry, name in zip(listed, named, strict=True):
-        label = str(name)
-        if named.count(name) > 1:
-            own = [f"{k}={v}" for k, v in entry.items() if k not in ("name", "label")]
-            label = " ".join([label, *own])
-        given = {k: v for k, v in entry.items() if k != "label"}
-        out.append((str(entry.get("label", label)), common | {"name": name} | given))
-    labels = [label for label, _ in out]
-    for label in labels:
-        if labels.count(label) > 1:
-            raise ValueError(f"sweep.protocols: two entries are called {label!r}; give a label")
-    return out
+    rows = labelled(listed, common.get("name"), "sweep.protocols")
+    return [(label, common | dict(entry)) for label, entry in rows]
 
 
 def _settings(table: Mapping[str, Any], seed: int) -> list[Setting]:
@@ -169,7 +163,8 @@ def _settings(table: Mapping[str, Any], seed: int) -> list[Setting]:
         if names.count(key) > 1:
             raise ValueError(f"{key} is on two axes of the sweep")
     if "run.seed" not in names:
-        axes.append([{"run.seed": s} for s in _seeds(table.get("seeds", 1), max(seed, 0))])
+        seeds = seeds_of(table.get("seeds", 1), max(seed, 0), "sweep.seeds")
+        axes.append([{"run.seed": s} for s in seeds])
     elif "seeds" in table:
         raise ValueError("run.seed is an axis of the sweep; seeds has no meaning beside it")
     if math.prod(map(len, axes)) > MOST_CELLS:
@@ -210,13 +205,6 @@ def _axis(key: str, values: Any) -> list[Any]:
     return values
 
 
-def _seeds(given: Any, first: int) -> Sequence[int]:
-    numbers = given if isinstance(given, list) else [given]
-    if not numbers or any(type(x) is not int for x in numbers) or given == 0 or min(numbers) < 0:
-        raise ValueError(f"sweep.seeds must be a positive number or a list of seeds, got {given!r}")
-    return given if isinstance(given, list) else range(first, first + int(given))
-
-
 def with_values(tables: Mapping[str, Any], setting: Setting) -> dict[str, Any]:
     """Set the keys of one combination; files are named by absolute paths, for other machines."""
     out = copy.deepcopy(dict(tables))
@@ -247,38 +235,48 @@ def _check_populations(cells: Iterable[Cell]) -> None:
             population_spec(cell.config)
 
 
-def _check_protocols(variants: Sequence[tuple[str, Setting]], settings: Sequence[Setting]) -> None:
-    """Refuse keys that a protocol does not know or misses, before anything is run.
+def _check_protocols(cells: Iterable[Cell], axes: Sequence[str]) -> None:
+    """Refuse keys that a protocol does not know or misses, and values that it never takes.
 
-    Keys that :meth:`Protocol.resolve` replaces are not among the parameters, so a configuration is
-    resolved on the protocol's own example; what only the population can say is left to the cells.
+    Each table is built once, on its protocol's own example. What fails there and, in the same
+    words, on the first of its own populations is refused before anything is run; what only a
+    population can say is left to the cells.
     """
-    axes = {k.partition(".")[2]: v for k, v in settings[0].items() if k.startswith("protocol.")}
-    for _, protocol in variants:
-        for name in {str(s.get("protocol.name", protocol["name"])) for s in settings}:
-            _check_protocol(name, {**protocol, **axes})
+    first: dict[str, Cell] = {}
+    for cell in cells:
+        first.setdefault(canonical(cell.protocol), cell)
+    for cell in first.values():
+        reason = _refusal(cell.protocol)
+        if not reason:
+            continue
+        try:
+            prepare_cell(cell)
+        except REFUSALS as e:
+            if str(e) == reason:
+                named = [k for k in axes if k.partition(".")[2] in reason] or axes
+                at = [f"{k} = {cell.protocol[k.partition('.')[2]]!r}" for k in named]
+                raise ValueError(f"{', '.join(at) or cell.label}: {reason}") from None
 
 
-def _check_protocol(name: str, given: Setting) -> None:
-    cls = protocol_class(name)
-    first = {k: v for k, v in given.items() if k != "name"}
+def _refusal(table: Setting) -> str:
+    """Say why a protocol cannot be built on its own example; empty if it can."""
+    cls = protocol_class(str(table["name"]))
+    given = {k: v for k, v in table.items() if k != "name"}
     users = cls.example_users()
     domain = users.vocabulary if "domain" in parameters(cls) else None
     try:
-        resolved, _ = cls.resolve(first, users, domain)
-    except (ValueError, TypeError, KeyError):
-        return
-    for key in first:
-        if key in resolved and key not in parameters(cls):
-            hint = nearest(key, parameters(cls))
-            raise ValueError(f"unknown parameter of {name} {key!r}{hint}")
-    for key in _without_default(cls):
-        if key not in resolved:
-            raise ValueError(f"{name} needs {key}: give protocol.{key} or an axis of it")
-
-
-def _without_default(cls: type) -> list[str]:
-    return [f.name for f in fields(cls) if f.init and f.default is f.default_factory is MISSING]
+        resolved, _ = cls.resolve(given, users, domain)
+    except REFUSALS as e:
+        return str(e)
+    # keys that resolve replaces are no parameters
+    check_keys(given.keys() & resolved.keys(), parameters(cls), f"parameter of {cls.name}")
+    for key in sorted(required(cls) - resolved.keys()):
+        raise ValueError(f"{cls.name} needs {key}: give protocol.{key} or an axis of it")
+    try:
+        cls(**cast(cls, resolved))
+    except REFUSALS as e:
+        return str(e)
+    return ""
 
 
 def _by_population(cells: Iterable[Cell]) -> tuple[Cell, ...]:

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
+import io
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from fedhist.errors import nearest
+from fedhist.files import whole_file
+from simulations import terminal
+from simulations.sheets import Sheet
 
 if TYPE_CHECKING:
     import polars as pl
 
     from simulations.studies.cells import Cell, Record
 
-INTERRUPTED, RUN_ERROR = 130, 1
 FORMATS = (".parquet", ".csv")
-
-
-class Stopped(SystemExit):
-    """Ctrl-C where the command itself has said what was kept."""
 
 
 def register(cli: typer.Typer) -> None:
@@ -61,28 +55,21 @@ def sweep(
 
     Exit status: 0 all cells ended, 1 some are errors, 2 wrong usage.
     """
-    from simulations.studies.grid import load_sweep, sweep_text
     from simulations.studies.summary import print_summary
     from simulations.studies.sweep import run_cells
+    from simulations.studies.sweep_config import load_sweep, sweep_text
 
-    console, errors = _consoles()
     if config is None:
-        print_sweeps(console)
+        print_sweeps(terminal.console)
         return
     if show:
-        console.out(sweep_text(config)[0], end="")
+        terminal.console.out(sweep_text(config)[0], end="")
         return
     loaded = load_sweep(config, set_ or ())
     target = out or Path("results") / f"{loaded.name}.sqlite"
     if workers is None:
         workers = 0 if loaded.run.runtime == "inline" else loaded.run.workers or None
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+    with terminal.progress_bar() as bar:
         task = bar.add_task("cells", total=len(loaded.cells))
 
         def progress(done: int, _: int) -> None:
@@ -100,17 +87,17 @@ def sweep(
         except KeyboardInterrupt:
             bar.stop()
             done = len(_records_of(loaded.cells, target))
-            errors.print(
+            terminal.errors.print(
                 f"interrupted; {done:,} of {len(loaded.cells):,} cells are in {target}, and the "
                 "same command runs the others",
                 soft_wrap=True,
             )
-            raise Stopped(INTERRUPTED) from None
-    print_summary(console, _records_of(loaded.cells, target))
-    console.print(f"{_counts(ended)}; written to {target}", soft_wrap=True)
+            raise terminal.Stopped(terminal.INTERRUPTED) from None
+    print_summary(terminal.console, _records_of(loaded.cells, target))
+    terminal.console.print(f"{_counts(ended)}; written to {target}", soft_wrap=True)
     if ended["error"]:
-        errors.print("--retry runs the cells again that were errors")
-        raise typer.Exit(RUN_ERROR)
+        terminal.errors.print("--retry runs the cells again that were errors")
+        raise typer.Exit(terminal.RUN_ERROR)
 
 
 def _records_of(cells: Sequence[Cell], path: Path) -> list[Record]:
@@ -143,14 +130,13 @@ def results(
     from simulations.studies.store import Store, frame_of
     from simulations.studies.summary import print_summary, select
 
-    console, _ = _consoles()
     if out is not None and out.suffix not in FORMATS:
         raise ValueError(f"--out must end in {' or '.join(FORMATS)}, got {out}")
     with Store(file, create=False) as store:
         records = store.records()
     frame = frame_of(records)
     if columns:
-        console.print("\n".join(frame.columns), markup=False)
+        terminal.console.print("\n".join(frame.columns), markup=False)
         return
     if protocol is not None:
         known = sorted({r.protocol for r in records})
@@ -161,38 +147,33 @@ def results(
         frame = select(frame, where or ())
     kept = set(frame["key"].to_list()) if records else set()
     records = [r for r in records if r.key in kept]
-    print_summary(console, records)
-    console.print(f"{_counts(Counter(r.status for r in records))} in {file}", soft_wrap=True)
+    print_summary(terminal.console, records)
+    terminal.console.print(
+        f"{_counts(Counter(r.status for r in records))} in {file}", soft_wrap=True
+    )
     if out is not None:
         export(frame, out)
-        console.print(f"written to {out} (NOT PRIVATE)", soft_wrap=True)
+        terminal.console.print(f"written to {out} (NOT PRIVATE)", soft_wrap=True)
 
 
 def export(frame: pl.DataFrame, path: Path) -> None:
     """Write a table as Parquet or CSV, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    os.close(handle)
-    part = Path(name)
-    try:
-        if path.suffix == ".csv":
-            frame.write_csv(part)
-        else:
-            frame.write_parquet(part)
-        part.chmod(0o644)
-        part.replace(path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+    body = io.BytesIO()
+    if path.suffix == ".csv":
+        frame.write_csv(body)
+    else:
+        frame.write_parquet(body)
+    whole_file(path, body.getvalue())
 
 
 def print_sweeps(console: Console) -> None:
     """List the built-in sweeps."""
-    from simulations.studies.grid import builtin_sweeps, load_sweep
+    from simulations.studies.sweep_config import builtin_sweeps, load_sweep
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Sheet()
     for column in ("sweep", "protocols", "population", "cells"):
-        table.add_column(column, overflow="fold", justify="right" if column == "cells" else "left")
+        table.add_column(column, right=column == "cells", keep=column == "sweep")
     for name in builtin_sweeps():
         cells = load_sweep(name).cells
         names = ", ".join(sorted({str(c.protocol["name"]) for c in cells}))
@@ -206,10 +187,3 @@ def _counts(statuses: Counter[str]) -> str:
     total = sum(statuses.values())
     parts = [f"{n:,} {status}" for status, n in sorted(statuses.items())]
     return f"{total:,} cells" + (f": {', '.join(parts)}" if parts else "")
-
-
-def _consoles() -> tuple[Any, Any]:
-    """Return the command line's consoles, for results and for errors."""
-    from simulations import cli
-
-    return cli.console, cli.errors

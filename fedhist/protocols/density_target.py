@@ -1,0 +1,161 @@
+"""What all protocols that estimate a density on [0, 1] share: series, value, truth and loss."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from clients.functionals import samples_of
+from fedhist.checks import check_scale
+from fedhist.errors import PopulationError
+from fedhist.keys import Keys, user_ids
+from fedhist.protocol import Estimate, Protocol
+from fedhist.query import Array
+from fedhist.users import Users
+from server.density import (
+    TrigonometricDensity,
+    coefficients_of,
+    project_density,
+    shrink,
+    standard_error,
+    tail_energy,
+)
+
+MOST_GRID = 1 << 20
+
+
+class DensityTarget(Protocol):
+    """A protocol whose estimate is a density on ``grid`` cells, by a trigonometric series.
+
+    Subclasses are frozen dataclasses with these fields.
+    """
+
+    target: ClassVar[str] = "density"
+    epsilon: float
+    smoothness: float
+    radius: float
+    level: int | None
+    shrink: bool
+    project: bool
+    grid: int
+    truth_level: int
+
+    @property
+    @abstractmethod
+    def terms(self) -> int:
+        """Terms J of the series in use, the known one included; from public numbers only."""
+
+    @property
+    def tail(self) -> float:
+        """Largest energy of the terms left out, in the Sobolev ellipsoid."""
+        return tail_energy(self.terms, self.smoothness, self.radius)
+
+    def check_series(self) -> None:
+        """Raise ValueError, with the value, unless the fields of the series are valid."""
+        for name in ("smoothness", "radius"):
+            check_scale(name, getattr(self, name))
+        if not 2 <= self.grid <= MOST_GRID:
+            raise ValueError(f"grid must lie in [2, {MOST_GRID}], got {self.grid}")
+        for name in ("level", "truth_level"):
+            value = getattr(self, name)
+            if value is not None and not 1 <= value < self.grid:
+                raise ValueError(f"{name} must lie in [1, grid = {self.grid}), got {value}")
+
+    def uniform(self) -> Estimate:
+        """Return what one term says, which nobody needs to be asked for."""
+        return Estimate.ok(
+            np.ones(self.grid),
+            public={"level": 1.0, "predicted_ise": self.tail},
+            warnings=("one term is the uniform density: nobody was asked, nothing was spent",),
+        )
+
+    def density(
+        self,
+        theta: Array,
+        stderr: Array,
+        public: Mapping[str, float],
+        warnings: Sequence[str] = (),
+        *,
+        raw: bool = False,
+    ) -> Estimate:
+        """Make a density of a series.
+
+        Parameters
+        ----------
+        theta, stderr : (J - 1,) float64
+            Of phi_2, ...; the coefficient of phi_1 is known to be 1.
+        public : mapping
+        warnings : sequence of str
+        raw : bool
+            Neither shrink nor project, whatever the fields say.
+
+        Returns
+        -------
+        Estimate
+            The standard error is that of the series, which shrinkage and projection lower.
+        """
+        if self.shrink and self.guarantee.private and not raw:
+            theta = shrink(theta, stderr)
+        values = TrigonometricDensity(np.append(1.0, theta)).on_grid(self.grid)
+        return Estimate.ok(
+            project_density(values) if self.project and not raw else values,
+            stderr=standard_error(np.append(0.0, stderr), self.grid),
+            public=public,
+            warnings=tuple(warnings),
+        )
+
+    def left_out(self, users: Users) -> float:
+        """Return the energy of the terms of :meth:`truth` beyond the estimate's. NOT PRIVATE."""
+        return float(np.square(self.coefficients(users)[self.terms :]).sum())
+
+    def truth(self, users: Users) -> Array:
+        """Return the series of the samples themselves on the grid: (grid,). NOT PRIVATE.
+
+        Its terms up to ``truth_level``, or the estimate's level if that is larger, each the
+        average of the users' own means. It stands for the density that the samples come from,
+        which users do not know: apart from the terms left out, its integrated squared error
+        around it is at most (truth_level - 1) avg(1 / T_i) / n on average, plus that of clipping
+        samples to [0, 1]. Users without usable samples do not count here; in a run they stand for
+        the uniform density, or for the middle of their fold's interval.
+
+        Where the density is known, measure against that instead: ``loss_of(estimate, users,
+        truth=TrigonometricDensity(theta).on_grid(grid))``.
+        """
+        return TrigonometricDensity(self.coefficients(users)).on_grid(self.grid)
+
+    def coefficients(self, users: Users) -> Array:
+        """Average the users' own coefficients. NOT PRIVATE."""
+        samples, sizes = samples_of(users, 1), users.n_items()
+        owner = np.repeat(np.arange(len(users)), sizes)
+        x = samples.values[:, 0]
+        bad = np.bincount(owner, np.isnan(x), len(users)) > 0
+        usable = (sizes > 0) & ~bad
+        if not usable.any():
+            raise PopulationError("no user has usable samples; there is no density")
+        weight = (usable / np.maximum(sizes, 1) / np.count_nonzero(usable))[owner]
+        clipped = np.clip(np.where(np.isnan(x), 0.0, x), 0.0, 1.0)
+        return coefficients_of(clipped, weight, max(self.terms, self.truth_level))
+
+    def loss(self, value: Array, truth: Array) -> float:
+        """Integrated squared error, by the midpoint rule: exact for series of the grid's terms."""
+        return float(np.mean(np.square(value - truth)))
+
+    @classmethod
+    def example_users(cls) -> Users:
+        """Make users who all hold the same 64 samples: the quantiles of a smooth density.
+
+        Then every fold's average is that of all users, so that without noise the truth returns.
+        """
+        ids = user_ids(Keys.range(800))
+        return Users.from_samples(ids, np.arange(801) * 64, np.tile(smooth_quantiles(64), 800))
+
+
+def smooth_quantiles(n: int) -> Array:
+    """Return n quantiles of a smooth density with four coefficients: (n,) float64."""
+    f = TrigonometricDensity(np.array([1.0, 0.35, -0.2, 0.1, 0.15]))
+    x = (np.arange(4096) + 0.5) / 4096
+    below = np.cumsum(f.evaluate(x)) / 4096
+    return np.asarray(np.interp((np.arange(n) + 0.5) / n, below, x))

@@ -1,0 +1,31 @@
+"""Public domains of items: what they are, and where a configuration's comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedhist.keys import Keys
+
+
+def check_domain(domain: Any) -> None:
+    """Raise ValueError unless the domain is Keys, and not empty."""
+    if not isinstance(domain, Keys) or not len(domain):
+        raise ValueError(f"domain must be non-empty Keys (Keys.of([...])), got {domain!r}")
+
+
+def with_domain(parameters: Mapping[str, Any], public: Keys | None) -> dict[str, Any]:
+    """Complete a configuration with its domain, from strings if it names any.
+
+    Otherwise with the population's public one.
+
+    Raises
+    ------
+    ValueError
+        If neither the configuration nor the population names one.
+    """
+    given = parameters.get("domain")
+    given = public if given is None else given
+    if given is None:
+        raise ValueError("a bounded domain is needed, got None: the population names none either")
+    return {**parameters, "domain": given if isinstance(given, Keys) else Keys.of(given)}

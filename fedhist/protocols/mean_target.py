@@ -1,0 +1,83 @@
+"""What all protocols that estimate the mean of samples share: truth, loss and diagnostics."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+
+from fedhist.errors import PopulationError
+from fedhist.losses import squared_l2
+from fedhist.protocol import ErrorBound, Protocol
+from fedhist.query import CHUNK, Array
+from fedhist.users import Samples, Users
+
+
+class MeanTarget(Protocol):
+    """A protocol whose estimate is the average of the users' own means."""
+
+    target: ClassVar[str] = "mean"
+
+    @abstractmethod
+    def own_means(self, users: Users) -> Array:
+        """Average each user's own samples: (n, d). NOT PRIVATE.
+
+        NaN where the client half finds nothing to report about and answers with the null record.
+        """
+
+    def truth(self, users: Users) -> Array:
+        """Average the users' own means, those without a usable one left out: (d,). NOT PRIVATE.
+
+        Nothing finite is clipped, so a wrong range shows. The protocol assumes one mean that all
+        users share; on real data this average takes its place.
+        """
+        return self._average(users, self.own_means)
+
+    def clipping_error(self, users: Users) -> float:
+        """Return the squared l2 error that clipping to the range alone makes. NOT PRIVATE."""
+        return squared_l2(self._average(users, self.clipped_means), self.truth(users))
+
+    def clipped_means(self, users: Users) -> Array:
+        """Average each user's own samples as the client half clips them: as :meth:`own_means`."""
+        return self.own_means(users)
+
+    def _average(self, users: Users, means_of: Callable[[Users], Array]) -> Array:
+        total, n = np.zeros(()), np.zeros((), dtype=np.int64)
+        for batch in users.chunks(CHUNK):
+            means = means_of(batch)
+            usable = ~np.isnan(means)
+            total = total + np.where(usable, means, 0.0).sum(axis=0)
+            n = n + usable.sum(axis=0)
+        if not n.all():
+            raise PopulationError("no user has usable samples; there is no mean")
+        return np.asarray(total / n)
+
+    def loss(self, value: Array, truth: Array) -> float:
+        """Squared l2 distance."""
+        return squared_l2(value, truth)
+
+    def diagnostics(self, users: Users) -> Mapping[str, float]:
+        """Count the users whose record, or a coordinate of it, cannot be used. NOT PRIVATE."""
+        bad = sum(int(np.isnan(self.own_means(b)).any(axis=1).sum()) for b in users.chunks(CHUNK))
+        return {"unusable records": float(bad)}
+
+
+class PlannedMean(MeanTarget):
+    """A mean whose error follows from public numbers, but for samples outside the range."""
+
+    @abstractmethod
+    def planned_error(self) -> ErrorBound:
+        """Predict the error for samples inside the range, whoever the users are."""
+
+    def error(self, users: Users) -> ErrorBound:
+        """Predict the mean squared l2 error: the plan's, and what clipping to the range costs."""
+        planned = self.planned_error()
+        return replace(planned, expected=planned.expected + self.clipping_error(users))
+
+
+def clipped(samples: Samples, low: float, high: float) -> Samples:
+    """Clip every number to [low, high], as the coordinates of a box are; NaN stays."""
+    return replace(samples, values=np.clip(samples.values, low, high))

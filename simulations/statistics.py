@@ -1,0 +1,30 @@
+"""Student's intervals around means of a few runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.special import stdtrit
+
+
+def student(n: int, level: float) -> float:
+    """Return half the width of the interval of a mean of n values, in standard errors.
+
+    >>> round(student(2, 0.95), 3), round(student(20, 0.99), 3)
+    (12.706, 2.861)
+    """
+    return float(stdtrit(n - 1, (1 + level) / 2))
+
+
+def half_width(values: Sequence[float], level: float) -> float | None:
+    """Return half the width of Student's interval of a mean; None for one value, or an infinity.
+
+    >>> half_width([1.0], 0.95)
+    """
+    n = len(values)
+    if n < 2 or not all(map(math.isfinite, values)):
+        return None
+    with np.errstate(all="ignore"):  # squares of large values may overflow
+        return student(n, level) * float(np.std(values, ddof=1)) / math.sqrt(n)

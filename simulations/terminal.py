@@ -1,0 +1,49 @@
+"""The terminal: where results and errors go, progress, and exit statuses."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from typer.core import TyperArgument, TyperCommand
+from typer.models import ArgumentInfo
+
+console = Console(highlight=False)
+errors = Console(stderr=True, highlight=False)
+
+RUN_ERROR, USAGE_ERROR, NOT_REPRODUCED, INTERRUPTED = 1, 2, 5, 130
+"""Exit statuses besides those of an estimate, :data:`fedhist.protocol.EXIT_CODES`."""
+
+
+class Command(TyperCommand):
+    """A command whose help has one line per paragraph, and describes every argument."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.help:
+            paragraphs = inspect.cleandoc(self.help).split("\n\n")
+            self.help = "\n\n".join(p.replace("\n", " ") for p in paragraphs)
+        # click 8.5 takes an argument's help for its own, and this typer hands none on
+        callback = inspect.unwrap(self.callback) if self.callback else None
+        hints = get_type_hints(callback, include_extras=True) if callback else {}
+        for p in self.params:
+            hint = hints.get(str(p.name))
+            if isinstance(p, TyperArgument) and get_origin(hint) is Annotated:
+                p.help = next(x.help for x in get_args(hint) if isinstance(x, ArgumentInfo))
+
+
+class Stopped(SystemExit):
+    """Ctrl-C where the command itself has said what was kept."""
+
+
+def progress_bar() -> Progress:
+    """Return a bar beside the errors, that nobody sees in a file and that leaves no trace."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    return Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal)

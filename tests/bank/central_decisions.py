@@ -1,0 +1,155 @@
+"""Central protocols whose script decides by exact numbers, and the correct ones beside them.
+
+None of them names the neighbours that it is weakest on: the auditor has to find them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from bank_frame import BankProtocol, CentralRows, dense, item_users, sample_users
+
+from fedhist import Adjacency, Estimate, Keys, Trust, Users, register_protocol, register_query
+from fedhist.curator import Curator
+from fedhist.protocol import Script
+from fedhist.query import Array
+
+# -- how far to clip
+
+LARGEST = 1024.0
+
+
+@register_query
+@dataclass(frozen=True)
+class MeansTo(CentralRows):
+    """Every user's mean, clipped to [-limit, limit]."""
+
+    wire_name: ClassVar[str] = "bank-means-to"
+    limit: float = 1.0
+
+    def rows(self, users: Users) -> Array:
+        """Average, then clip."""
+        s, n = users.reals, len(users)
+        owner = np.repeat(np.arange(n), np.diff(s.indptr))
+        finite = np.clip(np.nan_to_num(s.values[:, 0]), -1e6, 1e6)
+        means = np.bincount(owner, finite, n) / np.maximum(np.diff(s.indptr), 1)
+        return np.clip(means, -self.limit, self.limit)[:, None]
+
+
+@register_protocol
+@dataclass(frozen=True)
+class OkDoubling(BankProtocol):
+    """Correct: doubles the clip until few users are clipped, and pays for every count."""
+
+    name: ClassVar[str] = "bank-ok-doubling"
+    trust: ClassVar[Trust] = Trust.CENTRAL
+    epsilon: float = 1.0
+
+    @property
+    def max_rounds(self) -> int:
+        """One for each clip up to the largest."""
+        return 11
+
+    def clipped(self, server: Curator, rows: Array, limit: float) -> float:
+        """Count the users at the limit: a user changes it by one."""
+        count = int((np.abs(rows) >= limit).sum())
+        each = self.epsilon / 2 / self.max_rounds
+        return float(server.discrete_laplace(np.array([count]), l1_sensitivity=1, epsilon=each)[0])
+
+    def rounds(self, server: Curator) -> Script:
+        """Ask again with a wider clip while more than a tenth is clipped."""
+        query = MeansTo()
+        while True:
+            rows = (yield query).rows["row"]
+            few = self.clipped(server, rows, query.limit) <= 0.1 * len(rows)
+            if few or query.limit >= LARGEST:
+                break
+            query = replace(query, limit=2 * query.limit)
+        # 2 limit / n is what one user changes of the mean
+        at_most = 2 * query.limit / len(rows)
+        mean = server.laplace(rows.mean(axis=0), l1_sensitivity=at_most, epsilon=self.epsilon / 2)
+        return Estimate.ok(mean)
+
+    @classmethod
+    def example_users(cls) -> Users:
+        """Sixty users of three samples; far fewer than a tenth is clipped, or far more."""
+        return sample_users(np.random.default_rng(1).normal(0, 4, (60, 3)))
+
+
+@register_protocol
+@dataclass(frozen=True)
+class DoublingByCount(OkDoubling):
+    """Stops by the exact number of clipped users: "only a statistic"."""
+
+    name: ClassVar[str] = "bank-doubling-by-count"
+
+    def clipped(self, server: Curator, rows: Array, limit: float) -> float:
+        """Count without noise."""
+        return float((np.abs(rows) >= limit).sum())
+
+
+# -- which key comes first
+
+N_LISTED = 6
+
+
+@register_query
+@dataclass(frozen=True)
+class Favourite(CentralRows):
+    """A user's most frequent item: at most a single one."""
+
+    wire_name: ClassVar[str] = "bank-favourite"
+
+    def rows(self, users: Users) -> Array:
+        """One-hot rows; zeros for the empty."""
+        x = dense(users, N_LISTED + 1)[:, :N_LISTED]
+        best = np.eye(N_LISTED, dtype=np.int64)[x.argmax(axis=1)]
+        return best * (x.max(axis=1) > 0)[:, None]
+
+
+@register_protocol
+@dataclass(frozen=True)
+class OkListed(BankProtocol):
+    """Correct: noisy counts of a public domain, in its own order."""
+
+    name: ClassVar[str] = "bank-ok-listed"
+    trust: ClassVar[Trust] = Trust.CENTRAL
+    adjacency: ClassVar[Adjacency] = Adjacency.ZERO_OUT_USER
+    epsilon: float = 1.0
+
+    def order(self, exact: Array) -> Array:
+        """The domain's."""
+        return np.arange(len(exact))
+
+    def rounds(self, server: Curator) -> Script:
+        """Count with noise, then list."""
+        exact = (yield Favourite()).rows["row"].sum(axis=0)
+        noisy = server.discrete_laplace(exact, l1_sensitivity=1, epsilon=self.epsilon)
+        order = self.order(exact)
+        return Estimate.ok(
+            noisy[order].astype(np.float64), keys=Keys.of(str(j) for j in order.tolist())
+        )
+
+    @classmethod
+    def example_users(cls) -> Users:
+        """Sixty users with an item each, all items equally popular."""
+        records = [{str(i % N_LISTED): 1} for i in range(60)]
+        return item_users(records, Keys.range(N_LISTED))
+
+
+@register_protocol
+@dataclass(frozen=True)
+class KeysByExactCount(OkListed):
+    """The values are noisy, but the keys leave with the most popular first.
+
+    A session puts the keys of an unbounded domain in order; it cannot know that these, of a public
+    domain, have been moved.
+    """
+
+    name: ClassVar[str] = "bank-keys-by-exact-count"
+
+    def order(self, exact: Array) -> Array:
+        """By the exact counts."""
+        return np.argsort(-exact, kind="stable")

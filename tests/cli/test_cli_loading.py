@@ -1,0 +1,56 @@
+"""A messy file: the error says the way out, and what is dropped is printed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from commands import Command
+
+CONFIG = """
+[run]
+runtime = "inline"
+nodes = 2
+seed = 1
+
+[protocol]
+name = "bounded-histogram"
+epsilon = 1.0
+delta = 1e-6
+clip = 5.0
+
+[population]
+kind = "events"
+path = "events.csv"
+user = "who"
+item = "what"
+domain = "domain.txt"
+"""
+
+
+def write(folder: Path, text: str) -> None:
+    (folder / "messy.toml").write_text(CONFIG)
+    (folder / "events.csv").write_text(text)
+    (folder / "domain.txt").write_text("tea\nmate\n")
+
+
+def test_bad_rows_are_named_with_the_way_out_and_counted_when_dropped(
+    fedhist: Command, tmp_path: Path
+) -> None:
+    rows = [f"u{i},{'tea' if i % 3 else ''}" for i in range(30)]
+    write(tmp_path, "\n".join(["who,what", *rows]) + "\n")
+    answer = fedhist("run", "messy.toml")
+    assert answer.status == 2
+    assert "row 1: missing item (user 'u0') (10 bad rows in all)" in answer.err
+    assert "skip_bad_rows = true" in answer.err
+    answer = fedhist("run", "messy.toml", "--set", "population.skip_bad_rows=true")
+    assert answer.status == 0
+    assert "the loader: 10 x missing item" in answer.out
+
+
+def test_another_separator_is_guessed_in_the_message(fedhist: Command, tmp_path: Path) -> None:
+    write(tmp_path, "who;what\nu1;tea\nu2;mate\n")
+    answer = fedhist("run", "messy.toml")
+    assert answer.status == 2
+    assert "set separator" in " ".join(answer.err.split())
+    answer = fedhist("run", "messy.toml", "--set", "population.separator=;")
+    assert answer.status == 0, answer.err

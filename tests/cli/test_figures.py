@@ -1,0 +1,110 @@
+"""What the figure of an estimate says: labels, ticks and points, by what is estimated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedhist.keys import Keys
+from fedhist.protocol import Estimate, Protocol
+from fedhist.registry import load_builtin, own_protocols
+from simulations.figures import draw_estimate, estimate_figure
+
+load_builtin()
+
+
+def example(name: str) -> Protocol:
+    return own_protocols()[name].example()
+
+
+def axes_of(name: str, value: Any, truth: Any = None, **details: Any) -> Any:
+    estimate = Estimate.ok(np.asarray(value, dtype=float), **details)
+    figure = estimate_figure(estimate, None if truth is None else np.asarray(truth), example(name))
+    return figure.axes[0]
+
+
+def points(axes: Any, label: str) -> tuple[list[float], list[float]]:
+    (line,) = (line for line in axes.lines if line.get_label() == label)
+    return line.get_xdata().tolist(), line.get_ydata().tolist()
+
+
+LABELS = {
+    "bounded-histogram": ("item, by rank of its true count", "count (all users)", "log"),
+    "distribution": ("symbol, by rank of its true share", "share", "log"),
+    "density": ("sample", "density", "linear"),
+    "mean-linf": ("coordinate", "mean (units of the samples)", "linear"),
+    "few-users-mean": ("coordinate", "mean (units of the samples)", "linear"),
+    "user-level-erm": ("coordinate", "parameter of the model", "linear"),
+}
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_the_axes_say_what_is_estimated(name: str) -> None:
+    rng = np.random.default_rng(1)
+    truth = rng.random(60)
+    axes = axes_of(name, truth + 0.01, truth, stderr=np.full(60, 0.02))
+    assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_xscale()) == LABELS[name]
+    assert {"truth (NOT PRIVATE)", "estimate"} < set(axes.get_legend_handles_labels()[1])
+
+
+def test_every_target_is_drawn_as_itself() -> None:
+    """A protocol of a new target would be drawn over coordinates: is that what it is?"""
+    drawn = {"histogram", "distribution", "density", "mean", "parameters"}
+    assert {cls.target for cls in own_protocols().values()} == drawn
+
+
+def test_a_vector_keeps_the_order_of_its_coordinates() -> None:
+    axes = axes_of("mean-linf", [0.1, -0.5, 0.3], [0.2, -0.4, 0.3])
+    assert points(axes, "estimate") == ([0, 1, 2], [0.1, -0.5, 0.3])
+    assert points(axes, "truth (NOT PRIVATE)") == ([0, 1, 2], [0.2, -0.4, 0.3])
+
+
+def test_counts_and_shares_come_largest_first_with_their_names() -> None:
+    keys = Keys.of(["rye", "tea", "oat"])
+    axes = axes_of("distribution", [0.1, 0.7, 0.2], [0.3, 0.6, 0.1], keys=keys)
+    assert [t.get_text() for t in axes.get_xticklabels()] == ["tea", "rye", "oat"]
+    assert points(axes, "estimate") == ([1, 2, 3], [0.7, 0.1, 0.2])
+
+
+def test_of_a_sparse_vector_the_support_and_what_was_found_are_drawn() -> None:
+    """Two coordinates count (the example's sparsity): one is found, one missed, one invented."""
+    value, truth = np.zeros(500), np.full(500, 1e-3)
+    value[[7, 90]], truth[[7, 400]] = 0.5, 0.6
+    axes = axes_of("sparse-mean", value, truth, stderr=np.where(value != 0, 0.1, 0.0))
+    assert points(axes, "estimate") == ([7, 90, 400], [0.5, 0.5, 0.0])
+    assert points(axes, "truth (NOT PRIVATE)") == ([7, 90, 400], [0.6, 1e-3, 0.6])
+    assert axes.get_xlim()[0] < 0
+    assert axes.get_xlim()[1] > 499
+    assert "the 2 largest of the truth" in axes.get_xlabel()
+
+
+def test_a_density_stands_over_the_middles_of_its_cells() -> None:
+    axes = axes_of("density", [0.5, 1.5, 1.0, 1.0], np.ones(4), stderr=np.full(4, 0.25))
+    assert points(axes, "estimate") == ([0.125, 0.375, 0.625, 0.875], [0.5, 1.5, 1.0, 1.0])
+    (band,) = axes.collections
+    low, high = band.get_datalim(axes.transData).intervaly
+    assert (low, high) == pytest.approx((0.5 - 1.96 * 0.25, 1.5 + 1.96 * 0.25))
+
+
+@pytest.mark.parametrize(("stderr", "label"), [(None, "estimate"), (0.1, "estimate ± 1.96")])
+def test_a_number_has_an_interval_where_it_is_known(stderr: float | None, label: str) -> None:
+    axes = axes_of("mean", [0.3], [0.25], stderr=None if stderr is None else np.array([stderr]))
+    assert axes.get_xlabel() == "mean (units of the samples)"
+    assert any(x.startswith(label) for x in axes.get_legend_handles_labels()[1])
+    assert ("±" in "".join(axes.get_legend_handles_labels()[1])) == (stderr is not None)
+
+
+def test_a_single_count_is_a_number_with_a_name() -> None:
+    axes = axes_of("poisson-counts", [50.0], [49.0], stderr=[2.0], keys=Keys.of(["tea"]))
+    assert axes.get_xlabel() == "tea: count (all users)"
+    assert not axes.get_yticks().size
+
+
+def test_nothing_released_and_nothing_to_draw(tmp_path: Path) -> None:
+    axes = axes_of("unbounded-histogram", [], keys=Keys.of([]))
+    assert [t.get_text() for t in axes.texts] == ["nothing was released"]
+    with pytest.raises(ValueError, match="a failed estimate has nothing to draw"):
+        draw_estimate(Estimate.failed("late"), None, example("mean"), tmp_path / "x.png")

@@ -1,0 +1,191 @@
+"""Tables of 80 columns: nothing is wider, and no word is cut in its middle."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import math
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from fedhist.privacy import Adjacency, Guarantee, Trust
+from fedhist.registry import load_builtin
+from simulations.config import Config, RunTable
+from simulations.experiments.base import Check, Result
+from simulations.experiments.report import print_experiments, print_result
+from simulations.sheets import Sheet, wrap
+from simulations.spending import DataLedger
+from simulations.studies.cells import Record
+from simulations.studies.cli_compare import print_comparisons
+from simulations.studies.cli_sweep import print_sweeps
+from simulations.studies.compare import run_comparison
+from simulations.studies.compare_config import load_comparison
+from simulations.studies.compare_setup import set_up
+from simulations.studies.compare_tables import print_comparison
+from simulations.studies.plan_tables import print_plans, print_verified
+from simulations.studies.plan_verify import Verified
+from simulations.studies.planner import Answer
+from simulations.studies.summary import print_summary
+from simulations.tables import print_configs, print_ledger, print_protocol, print_protocols
+
+Show = Callable[[Console], object]
+LONGEST = "few-users-distribution"
+
+
+def rendered(show: Show, width: int) -> str:
+    file = io.StringIO()
+    show(Console(file=file, width=width, highlight=False))
+    return file.getvalue()
+
+
+def assert_whole(show: Show) -> str:
+    """Check every word at 80 columns: it stands whole in 1,000, or ends at a sign within a name."""
+    load_builtin()
+    wide, narrow = rendered(show, 1000), rendered(show, 80)
+    pieces = set()
+    for word in wide.split():
+        parts = re.split(r"(?<=[A-Za-z][-_./=])(?=[A-Za-z])", word)
+        ends = itertools.combinations(range(len(parts) + 1), 2)
+        pieces |= {"".join(parts[i:j]) for i, j in ends}
+    cut = {w for w in narrow.split() if not set(w) <= {"─"}} - pieces
+    assert not cut, narrow
+    assert max(map(len, narrow.splitlines())) <= 80
+    return narrow
+
+
+def records() -> list[Record]:
+    return [
+        Record(
+            key=f"{label}{n}{t}",
+            label=label,
+            protocol=label,
+            status="ok",
+            loss_name="squared l2",
+            loss=1.2345e-5 * n,
+            predicted=1.3e-5,
+            cell={
+                "protocol": {"name": label, "samples_per_user": t, "epsilon": 0.25},
+                "population": {"kind": "gaussian", "n_users": n},
+                "run": {"seed": 0},
+            },
+        )
+        for label in ("bounded-histogram no-debias-as-printed", LONGEST, "mean")
+        for n in (20_000, 1_000_000)
+        for t in (64, 4096)
+    ]
+
+
+CONFIG = Config("test", RunTable(), {"name": "mean"}, {"kind": "gaussian"})
+ANSWERS = [
+    Answer(
+        CONFIG,
+        name,
+        "samples_per_user",
+        0.1,
+        False,
+        x=1_234_567_890.0,
+        predicted=1.234e-5,
+        loss="relative squared l2",
+        source="Theorem 6",
+        limit="localisation 100%",
+        rounds=12,
+        searched=1e9,
+    )
+    for name in (LONGEST, "mean")
+]
+RESULT = Result(
+    title="Means under local privacy: error against dimension and users",
+    paper="Kent, Berrett & Yu, arXiv 2405.11923",
+    checks=tuple(
+        Check(
+            setting="n_users = 1,000,000, samples_per_user = 4,096, zero-out-user",
+            quantity="replace-user/without-the-publishers-correction, slope",
+            ours=12345.678,
+            paper=-0.0001234,
+            stderr=123.0,
+            low=-1.23e-5,
+            high=123456.0,
+        )
+        for _ in range(2)
+    ),
+)
+TABLES: dict[str, Show] = {
+    "protocols": print_protocols,
+    "one protocol": lambda c: print_protocol(c, LONGEST),
+    "configs": print_configs,
+    "sweeps": print_sweeps,
+    "comparisons": print_comparisons,
+    "experiments": print_experiments,
+    "results": lambda c: print_summary(c, records()),
+    "results of many axes": lambda c: print_summary(
+        c,
+        [
+            replace(r, cell={**r.cell, "population": {**r.cell["population"], "d": i, "tail": -i}})
+            for i, r in enumerate(records())
+        ],
+    ),
+    "plan": lambda c: print_plans(c, ANSWERS),
+    "verified": lambda c: print_verified(
+        c, [Verified(a, (0.01, 0.02), {"ok": 2}, 12345.0, 0.1, 1) for a in ANSWERS]
+    ),
+    "reproduce": lambda c: print_result(c, RESULT),
+}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_no_word_is_cut(table: str) -> None:
+    assert_whole(TABLES[table])
+
+
+def test_a_comparison() -> None:
+    """With flags, long labels, and exact and missing predictions."""
+    sizes = ["population.n_users=300", "compare.seeds=2", "protocol.samples_per_user=4"]
+    ready = set_up(load_comparison("mean", [*sizes, "population.samples_per_user=4"]))
+    labels = itertools.cycle(("mean as-it-is-in-the-paper no-debias", LONGEST, "mean"))
+    named = [replace(c, label=f"{next(labels)} {i}") for i, c in enumerate(ready.contenders)]
+    found = run_comparison(replace(ready, contenders=tuple(named)))
+    assert_whole(lambda c: print_comparison(c, found))
+
+
+def test_the_longest_names_fit_in_the_lists() -> None:
+    load_builtin()
+    lines = rendered(print_protocols, 80).splitlines()
+    assert any(line.split()[:1] == [LONGEST] for line in lines)
+    lines = rendered(print_experiments, 80).splitlines()
+    assert any(line.split()[:1] == ["local-distribution-error"] for line in lines)
+
+
+def test_axes_are_named_in_words() -> None:
+    assert "samples per" in re.sub(r"\s+", " ", rendered(TABLES["results"], 200))
+
+
+def test_a_ledger(tmp_path: Path) -> None:
+    book = DataLedger(tmp_path / "ledger.jsonl")
+    guarantee = Guarantee(0.123456, 1e-6, Adjacency.ZERO_OUT_USER, Trust.CENTRAL)
+    book.reserve("lastfm-unbounded-as-it-was-in-the-paper", guarantee)
+    assert_whole(lambda c: print_ledger(c, book))
+
+
+def test_numbers_and_words_break_where_they_may() -> None:
+    assert wrap("1.23e-04 -5", 8) == ["1.23e-04", "-5"]
+    assert wrap("zero-out-user", 20) == ["zero-out-user"]
+    assert wrap("(1, 1e-06), zero-out-user", 14) == ["(1, 1e-06),", "zero-out-user"]
+    assert wrap("zero-out-user", 12) == ["zero-out-", "user"]
+    assert wrap("  of an indented name", 12) == ["  of an", "  indented", "  name"]
+    assert wrap("abcdefgh", 3) == ["abc", "def", "gh"]  # there is no other way
+    assert wrap("", 3) == [""]
+
+
+def test_a_sheet_takes_no_more_than_there_is() -> None:
+    """Also where not even the longest words have room."""
+    sheet = Sheet()
+    for name in ("incomprehensibilities", "counterrevolutionaries", "n"):
+        sheet.add_column(name, keep=True)
+    sheet.add_row("a", math.pi.__repr__())
+    for width in (30, 40, 80):
+        assert max(map(len, rendered(lambda c: c.print(sheet), width).splitlines())) <= width

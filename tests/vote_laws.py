@@ -1,0 +1,41 @@
+"""Exact laws of unary votes that tests compare with; no fedhist module knows them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binom
+
+from fedhist.channels import UnaryChannel
+
+REACH = 20.0
+
+
+def unary_law(channel: UnaryChannel, n_bits: int) -> NDArray[np.float64]:
+    """Law of the output for every allowed input: (k, 2^n_bits).
+
+    Row i belongs to ``inputs(n_bits)[i]``, column z to the output with bits of z.
+    """
+    flip = channel.flip_threshold / 2.0**64
+    out = (np.arange(1 << n_bits)[:, None] >> np.arange(n_bits)) & 1
+    flips = (channel.inputs(n_bits)[:, None, :] != out[None, :, :]).sum(axis=2)
+    return np.asarray(flip**flips * (1.0 - flip) ** (n_bits - flips))
+
+
+def exact_failure(n_users: int, n_cells: int, flip: float, cell: int) -> float:
+    """P(the wrong cell wins) where all users vote for ``cell``; ties go to the lowest index."""
+    deviation = math.sqrt(n_users * flip * (1 - flip))
+    centre = n_users * (1 - flip)
+    low = max(0, math.floor(centre - REACH * deviation - 40))
+    high = min(n_users, math.ceil(centre + REACH * deviation + 40))
+    k = np.arange(low, high + 1)
+    # a cell before the true one must stay below its total, one after it may reach it
+    with np.errstate(divide="ignore", invalid="ignore"):
+        before = np.log1p(-binom.sf(k - 1, n_users, flip)) * cell if cell else np.zeros(len(k))
+        after = n_cells - 1 - cell
+        behind = np.log1p(-binom.sf(k, n_users, flip)) * after if after else np.zeros(len(k))
+    loses = -np.expm1(before + behind)
+    tail = float(binom.cdf(low - 1, n_users, 1 - flip))
+    return min(1.0, tail + float(binom.pmf(k, n_users, 1 - flip) @ loses))
