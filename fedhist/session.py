@@ -14,6 +14,7 @@ from fedhist.ledger import Ledger
 from fedhist.privacy import Trust
 from fedhist.protocol import Estimate, Protocol
 from fedhist.query import Query, Summary
+from fedhist.registry import queries
 
 Ask = Callable[[Query, int], Summary]
 """Asks a population one query in one round; hides who answers."""
@@ -157,6 +158,11 @@ class Session:
                 f"{self.protocol.max_rounds}"
             )
         name = self.protocol.name
+        if queries().get(query.wire_name) is not type(query):
+            raise FedhistError(
+                f"{name}: no client knows the query {type(query).__name__}, wire name "
+                f"{query.wire_name!r}: register it with @fedhist.register_query"
+            )
         if query.trust is Trust.LOCAL:
             if not query.release.epsilon > 0:
                 raise FedhistError(f"{name}: the local query {query.wire_name!r} states no cost")
@@ -184,20 +190,10 @@ def in_key_order(protocol: Protocol, estimate: Estimate) -> Estimate:
     which a script found them is not, and may tell exact counts. Where a protocol has no
     :meth:`~fedhist.protocol.Protocol.support`, entries are told apart by their place, and the
     order of its public domain stays.
-
-    Raises
-    ------
-    FedhistError
-        If there is not one value, and one standard error if any, for each key.
     """
     keys, value, stderr = estimate.keys, estimate.value, estimate.stderr
     if keys is None or value is None or type(protocol).support is Protocol.support:
         return estimate
-    for name, a in (("value", value), ("stderr", stderr)):
-        if a is not None and a.shape[:1] != (len(keys),):
-            raise FedhistError(
-                f"{protocol.name} returns {len(keys)} keys and a {name} of shape {a.shape}"
-            )
     order = keys.byte_order
     if (order[1:] > order[:-1]).all():
         return estimate

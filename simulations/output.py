@@ -224,7 +224,7 @@ def metrics(
         "reason": first.estimate.reason,
         "warnings": list(first.estimate.warnings),
         "public": dict(first.estimate.public),
-        "noise": prepared.config.run.noise,
+        "noise": _noise(prepared, prepared.config.run.noise),
         "clients": prepared.config.run.clients,
     }
     if not prepared.config.run.checks:
@@ -262,6 +262,12 @@ def _with_rates(statistics: Mapping[str, float]) -> dict[str, float]:
     return out
 
 
+def _noise(prepared: Prepared, grade: str) -> str:
+    """Name the grade of the noise; the clients of a deployment draw their own."""
+    by_clients = prepared.protocol.guarantee.trust is Trust.LOCAL and prepared.loaded is None
+    return "drawn by each client" if by_clients else grade
+
+
 def ledger_in_words(prepared: Prepared, ledger: Ledger | None) -> dict[str, Any]:
     """Return what was spent, on what, what it guarantees and what it leaves out, in words."""
     guarantee, claimed = prepared.protocol.guarantee, prepared.protocol.claimed
@@ -276,8 +282,7 @@ def ledger_in_words(prepared: Prepared, ledger: Ledger | None) -> dict[str, Any]
     if prepared.not_private:
         body[f"{NOT_PRIVATE}, outside the guarantee"] = list(prepared.not_private)
     if ledger is not None:
-        by_clients = guarantee.trust is Trust.LOCAL and prepared.loaded is None
-        body["noise"] = "drawn by each client" if by_clients else ledger.noise
+        body["noise"] = _noise(prepared, ledger.noise)
         total = ledger.spent()
         body |= {"spent epsilon": total.epsilon, "at delta": total.delta, "composed by": total.how}
         body["charges"] = [

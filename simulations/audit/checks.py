@@ -57,27 +57,46 @@ def audit_protocol(protocol: Protocol, settings: Settings) -> Iterator[Finding]:
         yield from auditor(protocol, settings)
 
 
+ALL = "all"
+"""In place of a protocol's name: every registered one."""
+
+
 def chosen_protocols(
     name: str | None, plugins: Sequence[Path], changes: Mapping[str, Any]
 ) -> list[Protocol]:
     """Build the protocols to audit: their examples, with parameters changed.
 
+    Parameters
+    ----------
+    name : str, optional
+        A protocol, or "all" of them; by default those of the plugins.
+    plugins : sequence of path
+    changes : mapping
+
     Raises
     ------
     ValueError
-        For an unknown protocol or parameter, or a change that no audited protocol takes.
+        If nothing is named; for an unknown protocol or parameter, or a change that an audited
+        protocol does not take.
     """
     load_builtin()
     before = set(protocols())
     for file in plugins:
         load_plugin(file)
-    if name is not None:
-        classes = [protocol_class(name)]
+    if name == ALL:
+        names = sorted(protocols())
+    elif name is not None:
+        names = [name]
+    elif not plugins:
+        raise ValueError(
+            "name a protocol or a --plugin, or give all (some ten minutes); there are "
+            + ", ".join(sorted(protocols()))
+        )
     else:
-        names = sorted(set(protocols()) - before if plugins else set(protocols()))
+        names = sorted(set(protocols()) - before)
         if not names:
             raise ValueError("the plugins register no new protocol; name the one to audit")
-        classes = [protocol_class(n) for n in names]
+    classes = [protocol_class(n) for n in names]
     out = []
     for cls in classes:
         known = [f.name for f in fields(cls) if f.init]  # type: ignore[arg-type]

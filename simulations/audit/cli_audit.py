@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 def audit(
-    protocol: Annotated[str | None, typer.Argument(help="A protocol; none: all of them.")] = None,
+    protocol: Annotated[
+        str | None, typer.Argument(help="A protocol, or all; none: the plugin's.")
+    ] = None,
     plugin: Annotated[list[Path] | None, typer.Option(help="File with your protocol.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Budget to configure and claim.")] = None,
     set_: Annotated[
@@ -31,7 +33,7 @@ def audit(
     seed: Annotated[int, typer.Option(help="Makes the audit reproducible.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for the JSON and the figure.")] = None,
 ) -> None:
-    """Test whether PROTOCOL, or those of a plugin, keep their privacy claims.
+    """Test whether PROTOCOL, all of them, or those of a plugin keep their privacy claims.
 
     Every line says how it was found: exact (the law was enumerated), statistical (a bound certified
     on millions of answers), composition (on one user's whole transcript), end to end (whole runs).
@@ -49,7 +51,7 @@ def audit(
     for pair in set_ or []:
         key, value = key_value(pair, "parameter=VALUE")
         changes[key] = value
-    records = tuple(json.loads(inputs.read_text())) if inputs is not None else ()
+    records = two_records(inputs) if inputs is not None else ()
     settings = Settings(effort=effort, seed=seed, alpha=ALPHA, records=records)
     findings: list[Finding] = []
     started = time.perf_counter()
@@ -71,3 +73,21 @@ def audit(
         console.print(f"written to {out}", soft_wrap=True, markup=False)
     console.print(f"{time.perf_counter() - started:.0f} s", markup=False)
     raise typer.Exit(exit_status(findings))
+
+
+def two_records(path: Path) -> tuple[Any, ...]:
+    """Read the two records of ``--inputs``.
+
+    Raises
+    ------
+    ValueError
+        If the file is no JSON list of two.
+    """
+    form = 'two records, such as [{"tea": 2}, {"rye": 1}], or of samples [[0.5, 1.0], [-1.0]]'
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as e:
+        raise ValueError(f"{path} is not JSON ({e}): it holds {form}") from None
+    if not isinstance(found, list) or len(found) != 2:
+        raise ValueError(f"{path} must hold a list of {form}")
+    return tuple(found)

@@ -116,7 +116,9 @@ class ItemSpace(Space):
     def parse(self, plain: Any) -> Record:
         """Read {"item": count}; items that are not of the vocabulary are the one outside."""
         if not isinstance(plain, Mapping):
-            raise ValueError(f"a record of item counts is an object, got {plain!r}")
+            raise ValueError(
+                f'a record of item counts is an object such as {{"tea": 2}}, got {plain!r}'
+            )
         names = Keys.of([str(n) for n in plain])
         at = self.vocabulary.positions(names)
         out: dict[int, int] = {}

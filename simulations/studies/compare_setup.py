@@ -2,7 +2,8 @@
 
 A protocol is left out, with the reason, if it cannot be configured, passes the common budget, or
 estimates another truth. One that can only be had under another adjacency, for another unit than
-the user, or with settings that read the data, is run and not ranked.
+the user, or with settings that read the data, is run and not ranked; so is one whose truth is no
+farther from the others' than these users are from the population they are a sample of.
 """
 
 from __future__ import annotations
@@ -141,18 +142,25 @@ def set_up(comparison: Comparison) -> Ready:
     for key in comparison.common.keys() - taken:
         known = {k for e in comparison.entries for k in parameters(protocol_class(e.table["name"]))}
         raise ValueError(f"no protocol here has the parameter {key!r}{nearest(key, known)}")
-    common = _common_truth([t for _, t in found])
-    for contender, truth in found:
-        if not truth.same(found[common][1]):
-            out.append(_other_truth(contender, truth, found[common]))
-    kept = [c for c, t in found if t.same(found[common][1])]
-    if not kept:
+    if not found:
         reasons = "; ".join(f"{x.label}: {x.reason}" for x in out)
         raise ValueError(f"nothing can be compared: {reasons}")
-    loss = comparison.loss or _own_loss(kept, loaded.users)
-    sampling = sampling_error(found[common][1], loaded.users, loss)
+    common = found[_common_truth([t for _, t in found])]
+    alike = [c for c, t in found if t.same(common[1])]
+    loss = comparison.loss or _own_loss(alike, loaded.users)
+    sampling = sampling_error(common[1], loaded.users, loss)
+    kept = []
+    for contender, truth in found:
+        off = 0.0 if truth.same(common[1]) else truth.distance(common[1], loss)
+        if off == 0.0:
+            kept.append(contender)
+        elif sampling is not None and off <= sampling:
+            flag = f"another average of these users, {off:.2g} from that of the others"
+            kept.append(replace(contender, flags=(*contender.flags, flag)))
+        else:
+            out.append(_other_truth(contender, truth, common))
     size = len(loaded.users)
-    entries = found[common][1].value.size
+    entries = common[1].value.size
     return Ready(comparison, loaded.title, size, tuple(kept), tuple(out), loss, sampling, entries)
 
 

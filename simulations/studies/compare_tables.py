@@ -45,6 +45,11 @@ def print_comparison(console: Console, found: Compared) -> None:
     console.print("\nNOT PRIVATE in these runs", style="bold")
     for note in ["errors, theory and times: computed from the users' data", *_notes(found)]:
         _line(console, note, "  ")
+    warnings = _warnings(found)
+    if warnings:
+        console.print("\nwarnings", style="bold")
+        for warning in warnings:
+            _line(console, warning, "  ")
     troubles = _troubles(found)
     if troubles:
         console.print("\nruns without a result", style="bold")
@@ -235,6 +240,16 @@ def _notes(found: Compared) -> list[str]:
         f"{'all' if len(rows) == everywhere else ', '.join(rows)}: {note}"
         for note, rows in of.items()
     ]
+
+
+def _warnings(found: Compared) -> list[str]:
+    """Quote a warning of each row, and say in how many of its runs there are any."""
+    out = []
+    for row in found.rows:
+        warned = [r.warnings[0] for r in row.records if r.warnings]
+        if warned:
+            out.append(f"{row.name}: {warned[0]} ({len(warned)} of {len(row.records)} runs)")
+    return out
 
 
 def _troubles(found: Compared) -> list[str]:

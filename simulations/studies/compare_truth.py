@@ -10,6 +10,7 @@ import numpy as np
 
 from clients.user_rows import user_points
 from fedhist.keys import Keys
+from fedhist.losses import L1, L2, SQUARED_L2, l1, l2, squared_l2
 from fedhist.protocol import Protocol
 from fedhist.query import Array
 from fedhist.users import Users
@@ -56,6 +57,13 @@ class Truth:
             return math.inf
         return float(np.abs(self.value - other.value).max(initial=0.0))
 
+    def distance(self, other: Truth, loss: str) -> float:
+        """Return the distance in a loss; infinite where entries cannot be matched one by one."""
+        known = {L1: l1, L2: l2, SQUARED_L2: squared_l2}.get(loss)
+        if known is None or self.keys != other.keys or self.value.shape != other.value.shape:
+            return math.inf
+        return known(self.value, other.value)
+
     def same(self, other: Truth) -> bool:
         """Whether both are the same numbers, but for rounding; never where one is not finite."""
         scale = float(np.abs(self.value).max(initial=0.0))
@@ -89,9 +97,9 @@ def sampling_error(truth: Truth, users: Users, loss: str) -> float | None:
             variance = np.maximum(second - np.square(mean), 0.0) / (n - 1)
             errors = times * np.sqrt(variance)
             known: Mapping[str, float] = {
-                "l1": math.sqrt(2 / math.pi) * float(errors.sum()),
-                "l2": math.sqrt(float(np.square(errors).sum())),
-                "squared l2": float(np.square(errors).sum()),
+                L1: math.sqrt(2 / math.pi) * float(errors.sum()),
+                L2: math.sqrt(float(np.square(errors).sum())),
+                SQUARED_L2: float(np.square(errors).sum()),
             }
             return known.get(loss)
     return None

@@ -92,6 +92,7 @@ def test_two_records_from_a_file_are_compared(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["audit"], "give all (some ten minutes); there are adaptive-histogram, "),
         (["audit", "meen"], "did you mean 'mean'"),
         (["audit", "mean", "--set", "epsilom=1"], "did you mean 'epsilon'"),
         (["audit", "mean", "--epsilon", "inf"], "promises nothing"),
@@ -102,6 +103,15 @@ def test_wrong_usage(arguments: list[str], message: str) -> None:
     result = CliRunner().invoke(cli, arguments)
     assert result.exit_code != 0
     assert message in str(result.exception)
+
+
+@pytest.mark.parametrize("text", ["[1", '[{"item-03": 1}]', '{"a": 1}'])
+def test_inputs_that_are_no_two_records(tmp_path: Path, text: str) -> None:
+    (tmp_path / "records.json").write_text(text)
+    inputs = ["--inputs", str(tmp_path / "records.json")]
+    result = CliRunner().invoke(cli, ["audit", "unary-encoding", *inputs])
+    assert result.exit_code != 0
+    assert 'two records, such as [{"tea": 2}, {"rye": 1}]' in str(result.exception)
 
 
 def finding(certified: float, **details: object) -> Finding:

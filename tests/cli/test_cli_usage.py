@@ -231,7 +231,7 @@ def test_text_reaches_the_configuration_as_it_is(run: Command) -> None:
 
 
 def test_what_does_not_fit_into_memory_is_said_so(fedhist: Command) -> None:
-    size = ["--set", "population.dimension=1000000", "--set", "population.n_users=1000000000"]
+    size = ["--set", "population.dimension=1000000000000", "--set", "population.n_users=1000"]
     answer = fedhist("compare", "sparse-mean", *size)
     assert answer.status == 1
     assert answer.err.startswith("error: too large for this machine: ")

@@ -241,8 +241,21 @@ def test_keys_of_a_public_domain_keep_their_order() -> None:
     np.testing.assert_array_equal(run.estimate.value, [1.0, 2.0])
 
 
+def test_a_query_that_no_client_knows_is_refused_before_it_is_asked() -> None:
+    stranger = type("Stranger", (BinVotes,), {"wire_name": "stranger"})
+
+    def script(server: Curator) -> Script:
+        yield stranger(Coordinates(1), 4, 2.0)
+        return Estimate.ok([1.0])
+
+    with pytest.raises(FedhistError, match="no client knows the query Stranger, wire name"):
+        session(script)
+
+
 def test_every_key_has_one_value_and_occurs_once() -> None:
-    with pytest.raises(FedhistError, match=r"2 keys and a value of shape \(3,\)"):
+    with pytest.raises(ValueError, match=r"2 keys cannot name a value of shape \(3,\)"):
         session(keyed(["b", "a"], value=[1.0, 2.0, 3.0]), UnboundedHistogram)
+    with pytest.raises(ValueError, match=r"stderr has shape \(1,\), the value \(2,\)"):
+        session(keyed(["b", "a"], value=[1.0, 2.0], stderr=[1.0]), UnboundedHistogram)
     with pytest.raises(ValueError, match="not distinct"):
         session(keyed(["b", "b"], value=[1.0, 2.0]), UnboundedHistogram)

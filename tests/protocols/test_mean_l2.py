@@ -344,7 +344,7 @@ def test_refusal_names_the_least_n() -> None:
         least = int(estimate.reason.split("at least ")[1].split()[0])
         enough = replace(protocol, n_users=least)
         assert enough.feasible
-        assert enough.error(mean_users(np.zeros((1, 1)))).expected <= 1.0
+        assert enough.planned_error().expected <= 1.0
         assert not replace(protocol, n_users=least - 1).feasible
     assert protocol.plan.feasible
 
