@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import secrets
 from pathlib import Path
 from typing import IO, Any
 
@@ -106,6 +105,24 @@ class Journal:
                 return line
         return None
 
+    @property
+    def name(self) -> str:
+        """What names the run that the journal is of, the same after every restart.
+
+        Empty in memory, and before the journal is claimed. A copy in another folder has another
+        name: two runs that go on from one journal's copies draw apart, and are two releases. A
+        copy that is put back in the same folder has the same name, so never put one back.
+        """
+        line = self.find("run", 0)
+        if line is None or self._folder is None or "name" not in line:
+            return ""
+        return hashlib.sha256(f"{line['name']} {self._folder.resolve()}".encode()).hexdigest()[:32]
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run has ended: going on from here draws and asks nothing."""
+        return self.find("ended", 0) is not None
+
     # -- released values -----------------------------------------------------------------------
 
     def release(self, index: int, label: str, value: Array) -> None:
@@ -195,29 +212,6 @@ class Journal:
         if self._folder is None:
             raise FedhistError("a journal in memory has no files")
         return self._folder / f"exact-{index}.json"
-
-
-def journal_name(folder: str | Path) -> str:
-    """Name the journal of a folder, the same after every restart; made at the first call.
-
-    The name is a line of the journal: who empties it begins another run. A copy of the folder
-    elsewhere has another name: two runs that go on from one journal's copies draw apart, and are
-    two releases.
-
-    Raises
-    ------
-    FedhistError
-        If it is no journal, or another process holds it.
-    """
-    journal = Journal(folder)
-    try:
-        line = journal.find("name", 0)
-        if line is None:
-            line = {"kind": "name", "index": 0, "name": secrets.token_hex(16)}
-            journal.append(line)
-    finally:
-        journal.close()
-    return hashlib.sha256(f"{line['name']} {Path(folder).resolve()}".encode()).hexdigest()[:32]
 
 
 def _blank(line: Line) -> Summary:

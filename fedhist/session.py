@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -56,11 +57,10 @@ class Session:
         self.query: Query | None = None
         self.estimate: Estimate | None = None
         self.round_index = -1
-        self.asked = False
         self._curator = Curator(self.ledger, noise, self.journal)
         self.ledger.noise = self._curator.grade
         self._script = protocol.rounds(self._curator)
-        self._check_journal()
+        self.asked = not claim(self.journal, protocol, self._curator.grade)
         self._step(None)
         while self.query is not None:
             summary = self.journal.summary(self.round_index)
@@ -105,19 +105,6 @@ class Session:
         """Raise WireError if no honest population of that size could have sent the summary."""
         query.check_summary(summary)
 
-    def _check_journal(self) -> None:
-        """Refuse to go on with another protocol's journal, or another configuration's."""
-        run = {"digest": protocol_digest(self.protocol), "grade": self._curator.grade}
-        line = self.journal.find("run", 0)
-        self.asked = line is not None
-        if line is None:
-            self.journal.append({"kind": "run", "index": 0} | run)
-        elif {k: line.get(k) for k in run} != run:
-            raise FedhistError(
-                "the journal belongs to another run, another configuration or another grade of "
-                f"noise than {run['grade']} noise for {self.protocol}"
-            )
-
     def _step(self, summary: Summary | None) -> None:
         answered, index = self.query, self.round_index
         self._curator.cohort = answered.cohort if answered is not None else None
@@ -146,6 +133,8 @@ class Session:
             raise FedhistError(
                 f"the script of {name} refuses after it has asked or spent: that is a failure"
             )
+        if not self.journal.ended:
+            self.journal.append({"kind": "ended", "index": 0, "status": returned.status})
         ordered = in_key_order(self.protocol, returned)
         self.query, self.estimate = None, ordered.with_ledger(self.ledger)
 
@@ -183,6 +172,26 @@ class Session:
         self.query = query
 
 
+def claim(journal: Journal, protocol: Protocol, grade: str) -> bool:
+    """Write into a new journal whose it is; returns whether it was new.
+
+    Raises
+    ------
+    FedhistError
+        If it is another protocol's journal, another configuration's, or of another grade of noise.
+    """
+    run = {"digest": protocol_digest(protocol), "grade": grade}
+    line = journal.find("run", 0)
+    if line is None:
+        journal.append({"kind": "run", "index": 0, "name": secrets.token_hex(16)} | run)
+    elif {k: line.get(k) for k in run} != run:
+        raise FedhistError(
+            "the journal belongs to another run, another configuration or another grade of "
+            f"noise than {grade} noise for {protocol}"
+        )
+    return line is None
+
+
 def in_key_order(protocol: Protocol, estimate: Estimate) -> Estimate:
     """Sort the entries of an estimate over an unbounded domain by their keys' bytes.
 
@@ -191,15 +200,15 @@ def in_key_order(protocol: Protocol, estimate: Estimate) -> Estimate:
     :meth:`~fedhist.protocol.Protocol.support`, entries are told apart by their place, and the
     order of its public domain stays.
     """
-    keys, value, stderr = estimate.keys, estimate.value, estimate.stderr
-    if keys is None or value is None or type(protocol).support is Protocol.support:
+    keys = estimate.keys
+    if keys is None or type(protocol).support is Protocol.support:
         return estimate
     order = keys.byte_order
     if (order[1:] > order[:-1]).all():
         return estimate
-    keys = Keys.of(keys[i] for i in order.tolist())
-    stderr = None if stderr is None else stderr[order]
-    return replace(estimate, keys=keys, value=value[order], stderr=stderr)
+    value, stderr = (None if a is None else a[order] for a in (estimate.value, estimate.stderr))
+    ordered = Keys.of(keys[i] for i in order.tolist())
+    return replace(estimate, keys=ordered, value=value, stderr=stderr)
 
 
 def _wipe(summary: Summary) -> None:

@@ -21,7 +21,7 @@ _CELLS = 512
 
 @lru_cache(maxsize=4096)
 def curve_diameter(n_frequencies: int) -> float:
-    """Bound the l2 distance of two points of the hull, from above and within 1e-6.
+    """Bound the l2 distance of two points of the hull, from above, within a relative 1e-6.
 
     The largest distance in a convex hull is that of two points of the curve. With t the difference
     of their parameters, its square is sum_k |e^(2 pi i k t) - 1|^2 = N - D(t), N = 2 K + 1 and D

@@ -155,8 +155,9 @@ def clip_bias(padded: int) -> float:
 
     Users lie at x ~ N(0, I / D) around the common mean, in units of r, and a centre is the middle
     of a bin that is 2 / sqrt(D) wide: at a v with v_i uniform in +-1 / sqrt(D). The bias is
-    E (1 - c / |y|)_+ |y_1| with y = x - v, c = 1.6, the first axis along v. Quadrature over
-    quantiles; |v|^2 is Beta with its two moments, exactly so for D = 1.
+    E (1 - c / |y|)_+ y_1 with y = x - v, c = 1.6, the first axis along v. Quadrature over
+    quantiles; |v|^2 is taken as Beta with its two moments. Within 3 % up to D = 4, a tenth low at
+    D = 16.
 
     >>> [round(clip_bias(d), 3) for d in (1, 2, 4, 8, 64)]
     [0.084, 0.042, 0.017, 0.005, 0.0]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedhist.errors import BudgetExceeded
-from fedhist.journal import journal_name
-from fedhist.session import Session
+from fedhist.journal import Journal
+from fedhist.session import Session, claim
 from simulations.config import Prepared
 from simulations.output import Evaluation, evaluate, write_results
 from simulations.run import Outcome, drive, open_session
@@ -76,6 +76,8 @@ class Reservations:
     ------
     CapExceeded
         If the ledger does not allow all of them; none is reserved then.
+    FedhistError
+        If the journal is another run's, or another process goes on from it.
     """
 
     def __init__(self, prepared: Prepared, repeats: int = 1) -> None:
@@ -86,10 +88,15 @@ class Reservations:
         self._session: Session | None = None
         if self._ledger is None:
             return
-        name = journal_name(run.journal) if run.journal else ""
+        name, ended = "", False
+        if run.journal:
+            with closing(Journal(run.journal)) as journal:
+                claim(journal, prepared.protocol, run.noise)
+                name, ended = journal.name, journal.ended
         try:
             while len(self._lines) < repeats:
-                self._lines.append(self._ledger.reserve(prepared.config.name, guarantee, name))
+                line = self._ledger.reserve(prepared.config.name, guarantee, name, ended=ended)
+                self._lines.append(line)
         except BudgetExceeded:
             for line in self._lines:
                 self._ledger.settle(line, None)

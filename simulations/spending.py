@@ -8,7 +8,6 @@ once, under a lock, so that two runs cannot both take the last of a budget.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import time
@@ -45,7 +44,7 @@ class Spending:
     slack: float
     state: str
     run: str = ""
-    """Of a run with a journal: a digest of its journal's name and of its whole guarantee."""
+    """Of a run with a journal: the journal's name."""
 
     @property
     def release(self) -> Release:
@@ -111,7 +110,9 @@ class DataLedger:
         cap, lines = self.read()
         return _total(lines, cap.delta), cap.delta
 
-    def reserve(self, what: str, guarantee: Guarantee, run: str = "") -> int:
+    def reserve(
+        self, what: str, guarantee: Guarantee, run: str = "", *, ended: bool = False
+    ) -> int:
         """Write a run's whole guarantee down before it starts; returns its line number.
 
         Parameters
@@ -120,10 +121,12 @@ class DataLedger:
             The configuration's name.
         guarantee : Guarantee
         run : str
-            :func:`fedhist.journal.journal_name` of a run with a journal. A run that goes on from
-            its journal repeats what it released, so that it has one line however often it is
-            started: the whole guarantee again, until the run settles. The journal with another
-            guarantee is another run.
+            :attr:`fedhist.journal.Journal.name` of a run with a journal. A run that goes on from
+            its journal repeats what it released, so it finds its line again and keeps it.
+        ended : bool
+            Whether that journal says that the run has ended. A line that is settled while the
+            journal has not ended is that of a later state: an older copy was put back, whose run
+            draws anew, and gets a line of its own.
 
         Raises
         ------
@@ -144,22 +147,22 @@ class DataLedger:
             cost.rho,
             cost.slack,
             "reserved",
-            hashlib.sha256(f"{run} {guarantee!r}".encode()).hexdigest()[:32] if run else "",
+            run,
         )
         with self._locked():
             cap, lines = self.read()
-            runs = [s.run for s in lines]
-            number = runs.index(line.run) if run and line.run in runs else len(lines)
-            others = lines[:number] + lines[number + 1 :]
-            after = _total([*others, line], cap.delta)
+            of_run = [i for i, s in enumerate(lines) if run and s.run == run]
+            if of_run and (ended or lines[of_run[-1]].state == "reserved"):
+                return of_run[-1]
+            after = _total([*lines, line], cap.delta)
             if after > cap.epsilon * SLACK:
                 raise CapExceeded(
                     f"{self.name}: this run would bring what is released to epsilon = {after:g} "
                     f"at delta = {cap.delta:g}; the cap is {cap.epsilon:g} and "
-                    f"{_total(others, cap.delta):g} is spent"
+                    f"{_total(lines, cap.delta):g} is spent"
                 )
-            self._write(cap, [*lines[:number], line, *lines[number + 1 :]])
-            return number
+            self._write(cap, [*lines, line])
+            return len(lines)
 
     def settle(self, number: int, ledger: Ledger | None) -> None:
         """Replace a reservation by what the run spent (nothing, for one that was refused)."""

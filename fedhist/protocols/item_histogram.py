@@ -109,10 +109,10 @@ class ItemHistogram(DomainHistogram):
 
     def error(self, users: Users) -> ErrorBound:
         """Compute the exact expected l1 error on a known population. NOT PRIVATE."""
-        truth = self.truth(users)
-        kept = truth if self.nonneg else None
-        expected = theory.expected_l1(self.noise, np.zeros(len(truth)), kept)
-        return ErrorBound(L1, expected, exact=True, source="sum of E|Z|; nothing is clipped")
+        cut = theory.totals(users, self.domain, MOST_CLIP)
+        lost = self.truth(users) - cut
+        expected = theory.expected_l1(self.noise, lost, cut if self.nonneg else None)
+        return ErrorBound(L1, expected, exact=True, source="sum of E|Z| and of what is cut")
 
     @classmethod
     def resolve(

@@ -157,10 +157,34 @@ def test_another_run_on_the_journal_or_on_its_copy_is_counted_apart(
     Path("one", "journal.jsonl").unlink()  # nothing is left to go on from: a new release
     assert run(*options, "run.journal=one").status == 0
     assert states() == ["spent", "spent", "spent"]
-    answer = run(*options, "run.journal=one", "--epsilon", "2")  # the journal refuses it, too late
-    assert answer.status != 0
-    assert "belongs to another" in answer.err
-    assert states() == ["spent", "spent", "spent", "reserved"]
+    for other in (("--epsilon", "2"), ("--set", "protocol.clip=6")):
+        answer = run(*options, "run.journal=one", *other)  # refused before anything is reserved
+        assert answer.status != 0
+        assert "belongs to another" in answer.err
+    assert states() == ["spent", "spent", "spent"]
+
+
+def test_a_journal_that_is_put_back_is_another_release(fedhist: Command, run: Command) -> None:
+    """What an older copy goes on to draw is not what was released before."""
+    fedhist("ledger", "book.json", "--cap-epsilon", "1")
+    options = ("--ledger", "book.json", "--set", "run.journal=journal", "--seed", "3")
+    options += ("--set", "protocol.ending=once", "--set", "protocol.asked=asked")
+    with pytest.raises(RuntimeError):
+        run(*options)
+    shutil.copytree("journal", "older")
+    assert run(*options).status == 0
+    shutil.rmtree("journal")
+    shutil.move("older", "journal")
+    before = Path("book.json").read_bytes()
+    answer = run(*options)
+    assert answer.status == 3
+    assert "the cap is 1" in answer.err
+    assert Path("book.json").read_bytes() == before
+    fedhist("ledger", "book.json", "--cap-epsilon", "9")
+    assert run(*options).status == 0
+    assert states() == ["spent", "spent"]
+    assert run(*options).status == 0  # it has ended now, and is only repeated
+    assert states() == ["spent", "spent"]
 
 
 def test_a_ledger_of_before_there_were_journals_is_read(fedhist: Command, run: Command) -> None:

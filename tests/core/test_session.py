@@ -241,6 +241,16 @@ def test_keys_of_a_public_domain_keep_their_order() -> None:
     np.testing.assert_array_equal(run.estimate.value, [1.0, 2.0])
 
 
+def test_keys_without_values_leave_in_byte_order_too() -> None:
+    def script(server: Curator) -> Script:
+        yield from ()
+        return Estimate.failed("too few", keys=Keys.of(["pear", "fig"]))
+
+    run = session(script, UnboundedHistogram)
+    assert run.estimate is not None
+    assert list(run.estimate.keys or ()) == ["fig", "pear"]
+
+
 def test_a_query_that_no_client_knows_is_refused_before_it_is_asked() -> None:
     stranger = type("Stranger", (BinVotes,), {"wire_name": "stranger"})
 

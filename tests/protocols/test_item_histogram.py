@@ -61,6 +61,13 @@ def test_error_and_noise() -> None:
     assert values.std(axis=0) == pytest.approx(some.noise.std, rel=0.4)  # 5 sigma, of heavy tails
 
 
+def test_what_is_cut_is_predicted() -> None:
+    protocol = ItemHistogram(DOMAIN, 1.0)
+    users = Users.from_records({"u": {"a": 2**31}, "v": {"a": 7, "b": 1}})
+    noise = protocol.noise.mean_absolute
+    assert protocol.error(users).expected == pytest.approx(2**30 + noise, abs=2 * noise)
+
+
 def test_it_promises_nothing_about_a_user() -> None:
     protocol = ItemHistogram(DOMAIN, 1.0)
     guarantee = protocol.guarantee
