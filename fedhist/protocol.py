@@ -64,10 +64,12 @@ class Estimate:
             raise ValueError(f"an estimate has a value exactly when it is ok, got {self.status}")
         if self.status != "ok" and not self.reason:
             raise ValueError(f"a {self.status} estimate needs a reason")
-        shape = np.shape(self.value)
+        if self.value is None:
+            return
+        shape = self.value.shape
         if self.stderr is not None and np.shape(self.stderr) != shape:
             raise ValueError(f"stderr has shape {np.shape(self.stderr)}, the value {shape}")
-        if self.keys is not None and self.value is not None and shape[:1] != (len(self.keys),):
+        if self.keys is not None and shape[:1] != (len(self.keys),):
             raise ValueError(f"{len(self.keys)} keys cannot name a value of shape {shape}")
 
     @classmethod

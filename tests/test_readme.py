@@ -28,6 +28,7 @@ EXCEPTED = {
     "data": "needs a file that does not come with fedhist",
     "cluster": "needs a running Ray cluster",
     "deploy": "needs Flower's own processes",
+    "slow": "takes a minute on an idle machine",
 }
 BLOCK = re.compile(
     r"^(?:<!-- (?P<marker>[a-z]+) -->\n)?```(?P<language>[a-z]+)\n(?P<body>.*?)^```$",

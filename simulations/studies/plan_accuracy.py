@@ -245,6 +245,7 @@ simulated; {used}.
 
 Settings are in `simulations/studies/plan_accuracy.py`; the table is written by
 
+<!-- slow -->
 ```sh
 fedhist plan --accuracy --seeds {seeds} --out docs/planner-accuracy.md
 ```
