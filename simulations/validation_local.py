@@ -42,7 +42,7 @@ from fedhist.protocols import (
     UnaryEncoding,
 )
 from fedhist.protocols.local_histogram import Oracle
-from fedhist.protocols.naive_density import Method
+from fedhist.protocols.naive_report import Method
 from fedhist.users import Users
 from server.theory_mean import exact_two_stage_mse
 from simulations.experiments.local_populations import (

@@ -14,23 +14,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from clients.functionals import Fourier
 from clients.item_records import each_alone
-from fedhist.channels import KINDS, ScalarChannel, scalar_channel
-from fedhist.checks import check_choice, check_integer
 from fedhist.cohort import Cohort
 from fedhist.folds import fold_of, salt_of_folds
 from fedhist.keys import Keys, user_ids
-from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocol import ErrorBound, Estimate, Script
 from fedhist.protocols.density_target import DensityTarget, smooth_quantiles
 from fedhist.protocols.fold_queries import ClippedMean
+from fedhist.protocols.naive_report import SCALAR_QUERIES, Method, NaiveReport
 from fedhist.protocols.sample_sizes import resolve_sizes
-from fedhist.protocols.scalar_reports import ItemScalars, SampledScalar
 from fedhist.query import Array
 from fedhist.registry import register_protocol
 from fedhist.users import Users
@@ -40,13 +37,10 @@ from server.theory_baselines import scalar_noise
 if TYPE_CHECKING:
     from fedhist.curator import Curator
 
-Method = Literal["user-mean", "one-item", "item-level"]
-QUERIES = {"user-mean": ClippedMean, "one-item": SampledScalar, "item-level": ItemScalars}
-
 
 @register_protocol
 @dataclass(frozen=True)
-class NaiveDensity(DensityTarget):
+class NaiveDensity(DensityTarget, NaiveReport):
     """Smooth density on [0, 1] by one noisy report a user about one coefficient.
 
     The value is that of :class:`~fedhist.protocols.density.Density`: the density on ``grid`` cells.
@@ -118,30 +112,10 @@ class NaiveDensity(DensityTarget):
     salt: int = 1
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon)
-        check_integer("n_users", self.n_users, 1 << 32)
-        check_choice("method", self.method, get_args(Method))
-        check_choice("kind", self.kind, KINDS)
-        size = self.samples_per_user
-        if size is None and self.item_level:
-            raise ValueError("item-level privacy needs samples_per_user, got None")
-        if size is not None and not (isinstance(size, int | float) and 1 <= size < math.inf):
-            raise ValueError(f"samples_per_user must be a number of at least 1, got {size!r}")
+        self.check_report()
         self.check_series()
         Cohort(self.salt)
         _ = self.query
-
-    @property
-    def item_level(self) -> bool:
-        """Whether single samples are protected, and not users."""
-        return self.method == "item-level"
-
-    @property
-    def channel(self) -> ScalarChannel:
-        """What happens to a cosine or sine; without noise the channel that is then exact."""
-        return scalar_channel(
-            "laplace" if math.isinf(self.epsilon) else self.kind, float(self.epsilon)
-        )
 
     @property
     def spread(self) -> float:
@@ -153,8 +127,7 @@ class NaiveDensity(DensityTarget):
         """Terms J of the series in use, the known one included."""
         if self.level is not None:
             return self.level
-        size = (self.samples_per_user or 1.0) if self.item_level else 1.0
-        n = self.n_users * size
+        n = self.planned_reports
         return best_level(
             lambda level: self._variance(level, n), self.smoothness, self.radius, self.grid - 1
         )
@@ -173,7 +146,7 @@ class NaiveDensity(DensityTarget):
     def query(self) -> ClippedMean:
         """The one question; there is none with one term."""
         k = max(1, self.terms - 1)
-        return QUERIES[self.method](
+        return SCALAR_QUERIES[self.method](
             functional=Fourier(k),
             centres=np.zeros(k),
             half_width=1.0,
@@ -187,29 +160,14 @@ class NaiveDensity(DensityTarget):
         """One; none for the uniform density."""
         return min(1, self.terms - 1)
 
-    @property
-    def guarantee(self) -> Guarantee:
-        """The budget, for a user or for a sample."""
-        if self.item_level:
-            return Guarantee(self.epsilon, 0.0, Trust.LOCAL, Adjacency.REPLACE_ITEM, unit="item")
-        return Guarantee(self.epsilon, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER)
-
     def rounds(self, server: Curator) -> Script:
         """Ask, average fold by fold, make a density of the series."""
         if self.terms == 1:
             return self.uniform()
         query = self.query
         summary = yield query
-        public = {"n_report": float(summary.n_users), "level": float(self.terms)}
-        warnings = []
-        if self.item_level:
-            public["n_items"] = float(summary.sums["items"].sum())
-            user_level = (self.samples_per_user or 1.0) * self.epsilon
-            public["user_level_epsilon"] = user_level
-            warnings.append(
-                f"epsilon = {self.epsilon:g} holds for one item, NOT for a user: it is "
-                f"{user_level:g} for a user of {self.samples_per_user:g} items"
-            )
+        public, warnings = self.told(summary)
+        public["level"] = float(self.terms)
         n = summary.sums["items" if self.item_level else "users"]
         if not n.any():
             return Estimate.failed("nobody reported", public=public)

@@ -24,17 +24,16 @@ from clients.functionals import Coordinates, samples_of
 from clients.item_records import each_alone
 from clients.sphere import ball_means
 from clients.user_rows import coordinate_points, user_points
-from fedhist.channels import KINDS, ScalarChannel, scalar_channel
+from fedhist.checks import check_choice
 from fedhist.cohort import Cohort
 from fedhist.folds import fold_of, salt_of_folds
 from fedhist.keys import Keys, user_ids
 from fedhist.losses import SQUARED_L2
-from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocol import ErrorBound, Estimate, Script
 from fedhist.protocols.fold_queries import ClippedMean, check_range
 from fedhist.protocols.mean_target import MeanTarget
+from fedhist.protocols.naive_report import SCALAR_QUERIES, Method, NaiveReport
 from fedhist.protocols.sample_sizes import resolve_sizes
-from fedhist.protocols.scalar_reports import ItemScalars, SampledScalar
 from fedhist.protocols.sphere_reports import ItemSpheres, SphereReports
 from fedhist.query import Array, Summary
 from fedhist.registry import register_protocol
@@ -45,15 +44,12 @@ from server.theory_baselines import fold_mse, naive_mse, sphere_mse
 if TYPE_CHECKING:
     from fedhist.curator import Curator
 
-Method = Literal["user-mean", "one-item", "item-level"]
 Geometry = Literal["linf", "l2"]
-
-_SCALARS = {"user-mean": ClippedMean, "one-item": SampledScalar, "item-level": ItemScalars}
 
 
 @register_protocol
 @dataclass(frozen=True)
-class NaiveMean(MeanTarget):
+class NaiveMean(MeanTarget, NaiveReport):
     """Mean of samples of a box or a ball by one noisy report a user, over the whole range.
 
     Parameters
@@ -115,37 +111,11 @@ class NaiveMean(MeanTarget):
     salt: int = 1
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon)
+        self.check_report()
         check_range(self.low, self.high)
-        if self.n_users < 1:
-            raise ValueError(f"n_users must be positive, got {self.n_users}")
-        for name, allowed in (("method", get_args(Method)), ("geometry", get_args(Geometry))):
-            if getattr(self, name) not in allowed:
-                found = getattr(self, name)
-                raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {found!r}")
-        if self.kind not in KINDS:
-            raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {self.kind!r}")
-        size = self.samples_per_user
-        if size is None and self.item_level:
-            raise ValueError("item-level privacy needs samples_per_user, got None")
-        if size is not None and not isinstance(size, int | float):
-            raise ValueError(f"samples_per_user must be a number, got {size!r}")
-        if size is not None and not 1 <= size < math.inf:
-            raise ValueError(f"samples_per_user must be at least 1, got {size}")
+        check_choice("geometry", self.geometry, get_args(Geometry))
         Cohort(self.salt)
         _ = self.query
-
-    @property
-    def item_level(self) -> bool:
-        """Whether single items are protected, and not users."""
-        return self.method == "item-level"
-
-    @property
-    def channel(self) -> ScalarChannel:
-        """What happens to a coordinate; without noise the channel that is then exact."""
-        return scalar_channel(
-            "laplace" if math.isinf(self.epsilon) else self.kind, float(self.epsilon)
-        )
 
     @property
     def sphere(self) -> SphereChannel:
@@ -165,7 +135,7 @@ class NaiveMean(MeanTarget):
             if self.item_level:
                 return ItemSpheres(*ball)
             return SphereReports(*ball, one_sample=self.method == "one-item")
-        return _SCALARS[self.method](
+        return SCALAR_QUERIES[self.method](
             functional=Coordinates(self.dimension, float(self.low), float(self.high)),
             centres=np.full(self.dimension, self.low + self.half_width),
             half_width=self.half_width,
@@ -177,27 +147,14 @@ class NaiveMean(MeanTarget):
     @property
     def planned_mse(self) -> float:
         """Mean squared error for n_users users of samples_per_user samples at the midpoint."""
-        per_user = (self.samples_per_user or 1.0) if self.item_level else 1.0
         return naive_mse(
             geometry=self.geometry,
             kind=self.channel.kind,
             epsilon=float(self.epsilon),
             dimension=self.dimension,
             scale=float(self.radius) if self.geometry == "l2" else self.half_width,
-            n_reports=self.n_users * per_user,
+            n_reports=self.planned_reports,
         )
-
-    @property
-    def max_rounds(self) -> int:
-        """One."""
-        return 1
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """The budget, for a user or for an item."""
-        if self.item_level:
-            return Guarantee(self.epsilon, 0.0, Trust.LOCAL, Adjacency.REPLACE_ITEM, unit="item")
-        return Guarantee(self.epsilon, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER)
 
     def rounds(self, server: Curator) -> Script:
         """Ask, average."""
@@ -205,17 +162,9 @@ class NaiveMean(MeanTarget):
         summary = yield query
         if summary.n_users == 0:
             return Estimate.failed("nobody answered")
-        public, warnings = {"n_report": float(summary.n_users)}, []
-        if self.item_level:
-            public["n_items"] = float(summary.sums["items"].sum())
-            size = self.samples_per_user or 1.0
-            public["user_level_epsilon"] = size * self.epsilon
-            warnings.append(
-                f"epsilon = {self.epsilon:g} holds for one item, NOT for a user: it is "
-                f"{size * self.epsilon:g} for a user of {size:g} items"
-            )
-            if not public["n_items"]:
-                return Estimate.failed("nobody has an item", public=public)
+        public, warnings = self.told(summary)
+        if self.item_level and not public["n_items"]:
+            return Estimate.failed("nobody has an item", public=public)
         if isinstance(query, ClippedMean):
             value, stderr = self._by_coordinate(query, summary)
             empty = int(np.isinf(stderr).sum())
