@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from fedhist import registry
 from fedhist.curator import Curator
 from fedhist.errors import WireError
 from fedhist.keys import Keys
@@ -36,6 +37,11 @@ CENTRAL = [
 ]
 SOME = Settings(effort=0.06)
 D = 6
+
+
+@pytest.fixture(autouse=True)
+def _clients_know_the_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry._queries, Bits.wire_name, Bits)
 
 
 @dataclass(frozen=True)
@@ -391,7 +397,9 @@ def test_a_run_that_its_own_ledger_stops_is_reported_once(flaw: str) -> None:
     assert "ledger stops it" in found[0].witness.event  # type: ignore[union-attr]
 
 
-def test_a_summary_that_bounds_does_not_declare_names_the_query() -> None:
+def test_a_summary_that_bounds_does_not_declare_names_the_query(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     @dataclass(frozen=True)
     class Declared(Bits):
         def bounds(self, n_users: int) -> Mapping[str, Bounds]:
@@ -403,6 +411,7 @@ def test_a_summary_that_bounds_does_not_declare_names_the_query() -> None:
             yield Declared()
             return Estimate.ok([0.0])
 
+    monkeypatch.setitem(registry._queries, Bits.wire_name, Declared)
     wrong = Wrong()
     message = r"query 'end-to-end-bits' .* bounds\(\) does not declare: 'bits' has dtype int64"
     with pytest.raises(WireError, match=message):
