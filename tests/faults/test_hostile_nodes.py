@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, Message, RecordDict
-from flwr.serverapp import Grid
+from flwr.app import ArrayRecord, Message
 
 from clients.guard import SIMULATED_OWNER
-from clients.node import Node
-from clients.store import ContextStore
 from fedhist.codec import query_digest
 from fedhist.errors import MissingReplies
 from fedhist.hosting import NodeSetup
@@ -25,46 +21,23 @@ from fedhist.wire import encode_answer, encode_question
 from server.collect import collect
 from server.strategy import SessionStrategy
 from simulations.adversaries import KINDS, Adversary, Assigned, HostileGrid, of_messages
-from simulations.flower_internals import FIRST_NODE_ID, act_as_server
 from simulations.run import Options, execute, noise_source
+from tests.node_grid import NodeGrid
 
 SEED = 3
 PROTOCOL, USERS = Mean.example(), Mean.example_users()
 
 
-class LocalGrid(Grid):
-    """Answers messages in this process, through the clients' own node."""
+class LocalGrid(NodeGrid):
+    """Answers messages as they are asked for."""
 
     def __init__(self, nodes: list[Users]) -> None:
-        setups = (NodeSetup(part, i, SEED, SIMULATED_OWNER) for i, part in enumerate(nodes))
-        self.nodes = [(Node(s), ContextStore(RecordDict())) for s in setups]
-        act_as_server(run_id=1)
-
-    def set_run(self, run: Any) -> None:
-        raise NotImplementedError
-
-    @property
-    def run(self) -> Any:
-        raise NotImplementedError
-
-    def create_message(self, *args: Any, **kwargs: Any) -> Message:
-        raise NotImplementedError
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        raise NotImplementedError
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        raise NotImplementedError
-
-    def get_node_ids(self) -> Iterable[int]:
-        return [FIRST_NODE_ID + i for i in range(len(self.nodes))]
+        super().__init__(NodeSetup(part, i, SEED, SIMULATED_OWNER) for i, part in enumerate(nodes))
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        for message in messages:
-            node, store = self.nodes[message.metadata.dst_node_id - FIRST_NODE_ID]
-            yield Message(node.answer(message.content, store), reply_to=message)
+        return map(self.answer, messages)
 
 
 def over_flower(

@@ -8,12 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, RecordDict
-from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 import fedhist
-from clients.node import Node
-from clients.store import ContextStore
 from fedhist.errors import MissingReplies
 from fedhist.hosting import NodeSetup
 from fedhist.protocols.mean import Mean
@@ -28,42 +25,24 @@ from simulations.flower_internals import (
     set_message_id,
 )
 from simulations.run import noise_source
+from tests.node_grid import NodeGrid
 
 SEED, NODES = 4, 8
 OWNER = {"trust": "central", "epsilon": float("inf"), "simulated": True}
 
 
-class LocalGrid(Grid):
-    """Answers messages in this process, through the clients' own node; may lose some."""
+class LocalGrid(NodeGrid):
+    """May lose some nodes, and have some that fail."""
 
     def __init__(self, users: Users, n_nodes: int = NODES, absent: tuple[int, ...] = ()) -> None:
-        self.nodes = [
-            Node(NodeSetup(part, i, SEED, OWNER)) for i, part in enumerate(users.split(n_nodes))
-        ]
-        self.stores = [ContextStore(RecordDict()) for _ in self.nodes]
+        parts = enumerate(users.split(n_nodes))
+        super().__init__(NodeSetup(part, i, SEED, OWNER) for i, part in parts)
         self.absent, self.failing = set(absent), set[int]()
         self.polls, self.sent = 0, 0
-        act_as_server(run_id=1)
-
-    def set_run(self, run: Any) -> None:
-        raise NotImplementedError
-
-    @property
-    def run(self) -> Any:
-        raise NotImplementedError
-
-    def create_message(self, *args: Any, **kwargs: Any) -> Message:
-        raise NotImplementedError
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        raise NotImplementedError
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        raise NotImplementedError
 
     def get_node_ids(self) -> Iterable[int]:
         self.polls += 1
-        return [FIRST_NODE_ID + i for i in range(len(self.nodes)) if i not in self.absent]
+        return [i for i in super().get_node_ids() if i - FIRST_NODE_ID not in self.absent]
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
@@ -71,12 +50,10 @@ class LocalGrid(Grid):
         replies = []
         for message in messages:
             self.sent += 1
-            i = message.metadata.dst_node_id - FIRST_NODE_ID
-            if i in self.failing:
+            if message.metadata.dst_node_id - FIRST_NODE_ID in self.failing:
                 replies.append(Message(Error(2, "boom"), reply_to=message))
             else:
-                answer = self.nodes[i].answer(message.content, self.stores[i])
-                replies.append(Message(answer, reply_to=message))
+                replies.append(self.answer(message))
         return replies[::-1]
 
 
