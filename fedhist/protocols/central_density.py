@@ -26,11 +26,10 @@ from clients.functionals import samples_of
 from fedhist.checks import check_choice, check_integer
 from fedhist.cohort import Cohort
 from fedhist.errors import WireError
-from fedhist.keys import Keys
 from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocol import ErrorBound, Estimate, Script
 from fedhist.protocols.density_target import DensityTarget
-from fedhist.protocols.sample_sizes import resolve_sizes
+from fedhist.protocols.sample_sizes import PlannedSizes
 from fedhist.query import Array, Bounds, Query, Report, Summary
 from fedhist.registry import register_protocol, register_query
 from fedhist.streams import Streams
@@ -132,7 +131,7 @@ def _check_circles(rows: NDArray[np.integer[Any]], n_users: int) -> None:
 
 @register_protocol
 @dataclass(frozen=True)
-class CentralDensity(DensityTarget):
+class CentralDensity(DensityTarget, PlannedSizes):
     """Smooth density of the users' samples on [0, 1], with a trusted server.
 
     The value is the density on ``grid`` equal cells, non-negative and with mean 1;
@@ -305,13 +304,6 @@ class CentralDensity(DensityTarget):
         exact = not self.shrink and not self.project and not users.n_unusable()
         source = "the noise on the coefficients and the energy left out"
         return ErrorBound("ise", noise + self.left_out(users), exact, source)
-
-    @classmethod
-    def resolve(
-        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
-    ) -> tuple[dict[str, Any], list[str]]:
-        """Take n_users from the population, and samples_per_user too where that is asked for."""
-        return resolve_sizes(parameters, users)
 
     @classmethod
     def example(cls) -> Self:

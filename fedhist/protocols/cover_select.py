@@ -25,10 +25,11 @@ from fedhist.covers import BoxGrid, Cover
 from fedhist.keys import Keys, user_ids
 from fedhist.lattice_covers import BallLattice, SobolevLattice, SparseLattice
 from fedhist.losses import SQUARED_L2
-from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
+from fedhist.privacy import check_budget
 from fedhist.protocol import ErrorBound, Estimate, Script
 from fedhist.protocols.cell_votes import CellVotes, count_cells
 from fedhist.protocols.mean_target import MeanTarget
+from fedhist.protocols.one_report import OneReport
 from fedhist.query import Array
 from fedhist.registry import register_protocol
 from fedhist.users import Users
@@ -43,7 +44,7 @@ GEOMETRIES = ("linf-ball", "l2-ball", "sparse", "sobolev")
 
 @register_protocol
 @dataclass(frozen=True)
-class CoverSelect(MeanTarget):
+class CoverSelect(MeanTarget, OneReport):
     """A vector that every user knows, by one private vote over the cells of a cover.
 
     In the model each user knows the parameter exactly; here it knows the mean of its samples, so
@@ -137,16 +138,6 @@ class CoverSelect(MeanTarget):
     def plan(self) -> CoverPlan:
         """The cover and what the bound says about it; from public numbers only."""
         return plan_cover(self._cover(), self.n_users, self.epsilon, self.per_axis)
-
-    @property
-    def max_rounds(self) -> int:
-        """One."""
-        return 1
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """Each user answers once."""
-        return Guarantee(self.epsilon, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER)
 
     def rounds(self, server: Curator) -> Script:
         """Vote, and take the centre of the cell with most votes."""

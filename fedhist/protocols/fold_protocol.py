@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Generator, Mapping
-from typing import Any, get_args
+from collections.abc import Generator
+from typing import get_args
 
 from fedhist.channels import KINDS, scalar_channel
 from fedhist.checks import check_choice
 from fedhist.cohort import Cohort
 from fedhist.functional import Functional
-from fedhist.keys import Keys
 from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
-from fedhist.protocol import Estimate, Mode, Protocol
+from fedhist.protocol import Estimate, Mode
 from fedhist.protocols.localize_refine import FoldEstimates, localize_and_refine
-from fedhist.protocols.sample_sizes import resolve_sizes
+from fedhist.protocols.sample_sizes import PlannedSizes
 from fedhist.query import Query, Summary
-from fedhist.users import Users
 from server.localize import Plan, least_users
 
 
-class FoldProtocol(Protocol):
+class FoldProtocol(PlannedSizes):
     """Budget, channel, checks and script; subclasses are frozen dataclasses with these fields."""
 
     epsilon: float
@@ -65,13 +63,6 @@ class FoldProtocol(Protocol):
     def guarantee(self) -> Guarantee:
         """The same budget for voters and reporters: each user answers once."""
         return Guarantee(self.epsilon, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER)
-
-    @classmethod
-    def resolve(
-        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
-    ) -> tuple[dict[str, Any], list[str]]:
-        """Take n_users from the population, and samples_per_user too where that is asked for."""
-        return resolve_sizes(parameters, users)
 
     def ask(
         self, functional: Functional, plan: Plan, lo: float = 0.0

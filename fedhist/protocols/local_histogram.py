@@ -25,11 +25,12 @@ from fedhist.checks import check_choice, check_integer
 from fedhist.keys import Keys, user_ids
 from fedhist.losses import L1
 from fedhist.mixing import Words
-from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
+from fedhist.privacy import check_budget
 from fedhist.protocol import ErrorBound, Estimate, Script
 from fedhist.protocols.domains import check_domain, with_domain
 from fedhist.protocols.hadamard_response import HadamardIndices
 from fedhist.protocols.histogram_target import DomainHistogram
+from fedhist.protocols.one_report import OneReport
 from fedhist.protocols.one_vote import OneVoteQuery
 from fedhist.protocols.unary_encoding import UnaryVotes
 from fedhist.query import Array
@@ -109,7 +110,7 @@ class HadamardSlots(SlotQuery, HadamardIndices):
 
 @register_protocol
 @dataclass(frozen=True)
-class LocalHistogram(DomainHistogram):
+class LocalHistogram(DomainHistogram, OneReport):
     """Total count of every item of a public domain, under local privacy, by padding and sampling.
 
     Each user puts its items into ``clip`` slots, one each; of more items it takes a uniform subset.
@@ -174,16 +175,6 @@ class LocalHistogram(DomainHistogram):
     def noise(self) -> tuple[float, float]:
         """(a, b): the variance of a debiased report is a + b p - p^2."""
         return (unary_noise if self.oracle == "unary" else hadamard_noise)(self.epsilon)
-
-    @property
-    def max_rounds(self) -> int:
-        """One."""
-        return 1
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """epsilon-LDP for a user's whole record, non-interactively."""
-        return Guarantee(self.epsilon, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER)
 
     def rounds(self, server: Curator) -> Script:
         """Ask, debias, scale up."""

@@ -12,9 +12,8 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
@@ -27,7 +26,6 @@ from fedhist.protocol import ErrorBound, Estimate, Script
 from fedhist.protocols.density_target import DensityTarget, smooth_quantiles
 from fedhist.protocols.fold_queries import ClippedMean
 from fedhist.protocols.naive_report import SCALAR_QUERIES, Method, NaiveReport
-from fedhist.protocols.sample_sizes import resolve_sizes
 from fedhist.query import Array
 from fedhist.registry import register_protocol
 from fedhist.users import Users
@@ -193,13 +191,6 @@ class NaiveDensity(DensityTarget, NaiveReport):
     def coefficients(self, users: Users) -> Array:
         """Average the users' own coefficients, or those of all samples. NOT PRIVATE."""
         return super().coefficients(each_alone(users)[0] if self.item_level else users)
-
-    @classmethod
-    def resolve(
-        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
-    ) -> tuple[dict[str, Any], list[str]]:
-        """Take n_users from the population, and samples_per_user too where that is asked for."""
-        return resolve_sizes(parameters, users)
 
     @classmethod
     def example(cls) -> Self:

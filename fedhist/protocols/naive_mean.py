@@ -14,9 +14,8 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, get_args
 
 import numpy as np
 
@@ -33,7 +32,6 @@ from fedhist.protocol import ErrorBound, Estimate, Script
 from fedhist.protocols.fold_queries import ClippedMean, check_range
 from fedhist.protocols.mean_target import MeanTarget
 from fedhist.protocols.naive_report import SCALAR_QUERIES, Method, NaiveReport
-from fedhist.protocols.sample_sizes import resolve_sizes
 from fedhist.protocols.sphere_reports import ItemSpheres, SphereReports
 from fedhist.query import Array, Summary
 from fedhist.registry import register_protocol
@@ -253,13 +251,6 @@ class NaiveMean(MeanTarget, NaiveReport):
     def truth(self, users: Users) -> Array:
         """Average the users' own means, or all items for "item-level": (d,). NOT PRIVATE."""
         return super().truth(each_alone(users)[0] if self.item_level else users)
-
-    @classmethod
-    def resolve(
-        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
-    ) -> tuple[dict[str, Any], list[str]]:
-        """Take n_users from the population, and samples_per_user too where that is asked for."""
-        return resolve_sizes(parameters, users)
 
     @classmethod
     def example(cls) -> Self:

@@ -8,8 +8,9 @@ from typing import Literal, get_args
 from fedhist.channels import KINDS, ScalarChannel, scalar_channel
 from fedhist.checks import check_choice, check_integer
 from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
-from fedhist.protocol import Protocol
 from fedhist.protocols.fold_queries import ClippedMean
+from fedhist.protocols.one_report import OneReport
+from fedhist.protocols.sample_sizes import PlannedSizes
 from fedhist.protocols.scalar_reports import ItemScalars, SampledScalar
 from fedhist.query import Summary
 
@@ -23,10 +24,9 @@ SCALAR_QUERIES = {
 }
 
 
-class NaiveReport(Protocol):
+class NaiveReport(OneReport, PlannedSizes):
     """A local protocol of one round without localization; subclasses have these fields."""
 
-    epsilon: float
     n_users: int
     method: Method
     samples_per_user: float | None
@@ -66,12 +66,7 @@ class NaiveReport(Protocol):
         """The budget, for a user or for a sample."""
         if self.item_level:
             return Guarantee(self.epsilon, 0.0, Trust.LOCAL, Adjacency.REPLACE_ITEM, unit="item")
-        return Guarantee(self.epsilon, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER)
-
-    @property
-    def max_rounds(self) -> int:
-        """One."""
-        return 1
+        return super().guarantee
 
     def told(self, summary: Summary) -> tuple[dict[str, float], list[str]]:
         """Return the public numbers of a run, and the warning of what protects no user."""

@@ -15,9 +15,10 @@ from fedhist.errors import PopulationError
 from fedhist.keys import Keys, user_ids
 from fedhist.losses import SQUARED_L2, squared_l2
 from fedhist.mixing import Words
-from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
-from fedhist.protocol import ErrorBound, Estimate, Protocol, Script
+from fedhist.privacy import check_budget
+from fedhist.protocol import ErrorBound, Estimate, Script
 from fedhist.protocols.domains import check_domain, with_domain
+from fedhist.protocols.one_report import OneReport
 from fedhist.query import Array, LocalQuery, Summary
 from fedhist.streams import Streams
 from fedhist.users import Users
@@ -65,7 +66,7 @@ class OneVoteQuery(LocalQuery):
 
 
 @dataclass(frozen=True)
-class OneVote(Protocol):
+class OneVote(OneReport):
     """A distribution over a public domain from one item of each user.
 
     Subclasses are the frequency oracles; they say which query asks for the item.
@@ -93,16 +94,6 @@ class OneVote(Protocol):
     @abstractmethod
     def noise(self) -> tuple[float, float]:
         """(a, b): the variance of a debiased report is a + b p - p^2."""
-
-    @property
-    def max_rounds(self) -> int:
-        """One."""
-        return 1
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """epsilon-LDP for a user's whole record, non-interactively."""
-        return Guarantee(self.epsilon, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER)
 
     def rounds(self, server: Curator) -> Script:
         """Ask, debias, project if that is wanted."""

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from fedhist.errors import PopulationError
+from fedhist.keys import Keys
+from fedhist.protocol import Protocol
 from fedhist.users import Users
 
 HARMONIC = "harmonic-mean"
@@ -59,3 +61,14 @@ def resolve_sizes(
     if public:
         return out, []
     return out, ["samples_per_user is the harmonic mean of the users' numbers of samples"]
+
+
+class PlannedSizes(Protocol):
+    """A protocol with the public planning values n_users and samples_per_user."""
+
+    @classmethod
+    def resolve(
+        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Take n_users from the population, and samples_per_user too where that is asked for."""
+        return resolve_sizes(parameters, users)

@@ -1,0 +1,22 @@
+"""What local protocols of one report share."""
+
+from __future__ import annotations
+
+from fedhist.privacy import Adjacency, Guarantee, Trust
+from fedhist.protocol import Protocol
+
+
+class OneReport(Protocol):
+    """A local protocol in which each user answers one query, at the field epsilon."""
+
+    epsilon: float
+
+    @property
+    def max_rounds(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """epsilon-LDP for a user's whole record, non-interactively."""
+        return Guarantee(self.epsilon, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER)
