@@ -7,7 +7,6 @@ import importlib
 import os
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -116,33 +115,6 @@ def test_all_names_resolve(file: Path) -> None:
     assert sorted(set(module.__all__)) == sorted(module.__all__)
     for public in module.__all__:
         assert getattr(module, public) is not None, public
-
-
-def modules(*packages: str) -> set[str]:
-    """Name the modules directly in some packages."""
-    files = (f for p in packages for f in (ROOT / p).glob("*.py") if f.stem != "__init__")
-    return {f"{f.parent.name}.{f.stem}" for f in files}
-
-
-def contract(words: str) -> set[str]:
-    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    contracts = tomllib.loads(text)["tool"]["importlinter"]["contracts"]
-    (found,) = (c for c in contracts if words in c["name"])
-    assert len(found["source_modules"]) == len(set(found["source_modules"]))
-    return set(found["source_modules"])
-
-
-KNOW_FLOWER = {
-    *("fedhist.wire", "clients.app", "clients.node", "clients.store"),
-    *("server.app", "server.collect", "server.strategy"),
-}
-
-
-def test_every_module_is_under_its_contracts() -> None:
-    """The lists of pyproject.toml are written by hand; a new module is in them, or named here."""
-    assert contract("the core knows no half") == modules("fedhist")
-    free = modules("fedhist", "clients", "server") | {"fedhist.protocols"}
-    assert contract("flwr is known to") == free - KNOW_FLOWER
 
 
 def test_the_package_s_names() -> None:
