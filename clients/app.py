@@ -10,7 +10,7 @@ from flwr.common import log
 
 from clients.node import Node
 from clients.store import ContextStore, FolderStore
-from fedhist.errors import FedhistError, WireError
+from fedhist.base.errors import FedhistError, WireError
 from fedhist.hosting import current_host
 from fedhist.registry import load_builtin
 

@@ -1,8 +1,9 @@
 """Compiled loops of random clipping, for one user: c of m tokens, drawn without replacement.
 
 Every draw is expanded from one 64-bit word of the user by the counter-based generator of
-:mod:`fedhist.mixing`. Three ways, by the record: a set of entries where all counts are 1, a set of
-token ranks, or counts entry by entry where so many tokens are drawn that a set would be long.
+:mod:`fedhist.base.hashing`. Three ways, by the record: a set of entries where all counts are 1, a
+set of token ranks, or counts entry by entry where so many tokens are drawn that a set would be
+long.
 
 References
 ----------
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 from numba import njit, uint64
 
-from fedhist.mixing import GOLDEN, Words
+from fedhist.base.hashing import GOLDEN, Words
 
 Scratch = tuple[Words, Words, Words, Words, Words]
 
@@ -36,7 +37,7 @@ def scratch_for(largest: int, clip: int) -> Scratch:
 
 @njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
 def _word(counter: Any) -> Any:
-    """SplitMix64's finalizer, as in :mod:`fedhist.mixing`."""
+    """SplitMix64's finalizer, as in :mod:`fedhist.base.hashing`."""
     z = (counter ^ (counter >> uint64(30))) * uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> uint64(27))) * uint64(0x94D049BB133111EB)
     return z ^ (z >> uint64(31))

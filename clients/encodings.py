@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from clients.contribution import domain_lookup
 from clients.sampling import add_random_clip, random_clip
+from fedhist.base.hashing import Words
 from fedhist.keys import Keys
-from fedhist.mixing import Words
 from fedhist.users import Items
 
 Int64s = NDArray[np.int64]

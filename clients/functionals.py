@@ -23,7 +23,7 @@ from clients.functional_kernels import (
     hadamard_kernel,
     rotated_kernel,
 )
-from fedhist.errors import PopulationError
+from fedhist.base.errors import PopulationError
 from fedhist.folds import MAX_FOLDS
 from fedhist.functional import Functional
 from fedhist.hadamard import next_power_of_two

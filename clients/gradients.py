@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from fedhist.errors import PopulationError
+from fedhist.base.errors import PopulationError
 from fedhist.users import Samples
 
 Floats = NDArray[np.float64]

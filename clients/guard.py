@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhist.base.hashing import Words
 from fedhist.cohort import Cohort
 from fedhist.ledger import SLACK
-from fedhist.mixing import Words
 from fedhist.privacy import Trust
 
 if TYPE_CHECKING:

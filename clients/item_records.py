@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.mixing import Words
+from fedhist.base.hashing import Words
 from fedhist.streams import LANES, Streams, clear_tail, integer_threshold
 from fedhist.users import Samples, Users
 

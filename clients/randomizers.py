@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.kernels import flip_at
+from fedhist.base.hashing import Words
 from fedhist.channels import OneBitChannel, ScalarChannel, UnaryChannel
 from fedhist.lattice import LatticeChannel
-from fedhist.mixing import Words
 from fedhist.scalar_channels import into_unit
 from fedhist.streams import Streams
 

@@ -23,7 +23,7 @@ from numba import njit, uint64
 from numpy.typing import NDArray
 
 from clients.drawing import Scratch, draw, draw_set, scratch_for, size_of
-from fedhist.mixing import MASK64, Words
+from fedhist.base.hashing import MASK64, Words
 from fedhist.users import Items
 
 Int64s = NDArray[np.int64]

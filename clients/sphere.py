@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit, uint64
 from numpy.typing import NDArray
 
-from fedhist.mixing import Words
+from fedhist.base.hashing import Words
 from fedhist.sphere_channel import SphereChannel
 from fedhist.streams import Floats, Streams
 from fedhist.users import Samples

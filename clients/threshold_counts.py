@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from clients.contribution import domain_lookup
 from clients.encodings import cut_rows, in_domain
+from fedhist.base.hashing import Words
 from fedhist.keys import Keys
-from fedhist.mixing import Words
 from fedhist.users import Items
 
 Int64s = NDArray[np.int64]

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from clients.kernels import flip_at
 from clients.randomizers import unary_votes
+from fedhist.base.hashing import Words, bernoulli_bits_kernel
 from fedhist.bits import BitTally, add_rows, n_words
 from fedhist.channels import UnaryChannel
-from fedhist.mixing import Words, bernoulli_bits_kernel
 from fedhist.streams import SeededStreams, Streams, integer_threshold
 
 Integers = NDArray[np.int64]

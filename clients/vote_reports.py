@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from clients.encodings import cut_rows, in_domain
 from clients.kernels import user_norms
+from fedhist.base.hashing import Words
 from fedhist.keys import Keys
-from fedhist.mixing import Words
 from fedhist.streams import Streams, integer_threshold
 from fedhist.users import Items
 from fedhist.vote_channels import HadamardChannel, OptimalUnaryChannel

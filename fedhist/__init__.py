@@ -15,14 +15,14 @@ import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedhist.cohort import Cohort
-from fedhist.errors import (
+from fedhist.base.errors import (
     BudgetExceeded,
     FedhistError,
     MissingReplies,
     PopulationError,
     WireError,
 )
+from fedhist.cohort import Cohort
 from fedhist.keys import Keys
 from fedhist.privacy import Adjacency, Guarantee, Release, Trust
 from fedhist.protocol import ErrorBound, Estimate, Protocol

@@ -11,8 +11,8 @@ import numpy as np
 from numba import njit, uint64
 from numpy.typing import NDArray
 
-from fedhist.errors import WireError
-from fedhist.mixing import Words
+from fedhist.base.errors import WireError
+from fedhist.base.hashing import Words
 from fedhist.query import Bounds, Report, only_array
 
 LANES = 64

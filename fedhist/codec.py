@@ -17,8 +17,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from fedhist.base.errors import WireError
 from fedhist.cohort import Cohort
-from fedhist.errors import WireError
 from fedhist.functional import Part
 from fedhist.keys import Keys
 from fedhist.protocol import Protocol

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhist.base.hashing import Words
 from fedhist.keys import keyed_hash
-from fedhist.mixing import Words
 
 MAX_SALT = 1 << 63
 

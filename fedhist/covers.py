@@ -21,7 +21,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.checks import check_scale
+from fedhist.base.checks import check_scale
 from fedhist.functional import Part
 from fedhist.registry import register_part
 

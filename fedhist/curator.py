@@ -15,8 +15,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedhist.base.errors import BudgetExceeded
 from fedhist.cohort import Cohort
-from fedhist.errors import BudgetExceeded
 from fedhist.journal import Journal
 from fedhist.keys import Keys
 from fedhist.ledger import Ledger

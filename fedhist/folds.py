@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhist.base.hashing import Words, digest64
 from fedhist.keys import keyed_hash
-from fedhist.mixing import Words, digest64
 
 MAX_FOLDS = 1 << 24
 

@@ -15,9 +15,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from fedhist.errors import PopulationError, nearest
+from fedhist.base.errors import PopulationError, nearest
+from fedhist.base.hashing import Words
 from fedhist.keys import Keys, user_ids_of_bytes
-from fedhist.mixing import Words
 from fedhist.users import Items, Samples
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ import numpy as np
 from numba import njit, uint64
 from numpy.typing import ArrayLike, NDArray
 
+from fedhist.base.hashing import Words
 from fedhist.lattice import STEPS, LatticeChannel, round_at_random
-from fedhist.mixing import Words
 from fedhist.scalar_channels import Floats
 
 _LONGEST_SCALE = 2**10

@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit, uint64
 from numpy.typing import ArrayLike, NDArray
 
-from fedhist.mixing import Words
+from fedhist.base.hashing import Words
 from fedhist.scalar_channels import Floats, Integers, ScalarChannel, into_unit
 
 STEPS = 512

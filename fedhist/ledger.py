@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedhist.base.errors import BudgetExceeded
 from fedhist.cohort import Cohort
-from fedhist.errors import BudgetExceeded
 from fedhist.privacy import Guarantee, Release, zcdp_epsilon
 
 SLACK = 1 + 1e-9

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhist.base.errors import FedhistError, WireError
+from fedhist.base.hashing import Words
 from fedhist.cohort import Cohort
-from fedhist.errors import FedhistError, WireError
 from fedhist.keys import Keys
-from fedhist.mixing import Words
 from fedhist.privacy import EXACT, Release, Trust, pure
 from fedhist.streams import SeededStreams, Streams
 from fedhist.users import Users

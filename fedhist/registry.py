@@ -18,9 +18,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
 
-from fedhist.errors import nearest
+from fedhist.base.errors import nearest
+from fedhist.base.hashing import digest64
 from fedhist.functional import Part
-from fedhist.mixing import digest64
 from fedhist.protocol import Protocol
 from fedhist.query import Query
 

@@ -21,8 +21,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedhist.errors import WireError
-from fedhist.mixing import Words
+from fedhist.base.errors import WireError
+from fedhist.base.hashing import Words
 from fedhist.privacy import check_budget
 from fedhist.query import Array, Bounds
 from fedhist.streams import integer_threshold

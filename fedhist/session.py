@@ -6,9 +6,9 @@ import secrets
 from collections.abc import Callable
 from dataclasses import replace
 
+from fedhist.base.errors import FedhistError, WireError
 from fedhist.codec import protocol_digest, query_digest
 from fedhist.curator import Curator, Noise
-from fedhist.errors import FedhistError, WireError
 from fedhist.journal import Journal
 from fedhist.keys import Keys
 from fedhist.ledger import Ledger

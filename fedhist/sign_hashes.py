@@ -21,10 +21,10 @@ import numpy as np
 from numba import njit, uint64
 from numpy.typing import NDArray
 
+from fedhist.base.hashing import Words, _mix, counter_words, digest64
 from fedhist.bits import LANES, n_words
 from fedhist.hadamard import fwht, hadamard_entry, next_power_of_two
 from fedhist.keys import keyed_hash
-from fedhist.mixing import Words, _mix, counter_words, digest64
 
 Integers = NDArray[np.int64]
 

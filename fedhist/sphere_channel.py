@@ -15,8 +15,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedhist.base.checks import check_scale
 from fedhist.channels import flip_probability
-from fedhist.checks import check_scale
 from fedhist.privacy import check_budget
 from fedhist.streams import integer_threshold
 

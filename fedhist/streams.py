@@ -18,7 +18,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from numpy.typing import NDArray
 
-from fedhist.mixing import (
+from fedhist.base.hashing import (
     GOLDEN,
     Words,
     bernoulli_bits_kernel,

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedhist.errors import PopulationError
+from fedhist.base.errors import PopulationError
+from fedhist.base.hashing import Words
 from fedhist.keys import Keys, user_ids
-from fedhist.mixing import Words
 
 if TYPE_CHECKING:
     from fedhist.cohort import Cohort

@@ -2,7 +2,7 @@
 
 A message holds one ConfigRecord of scalars and one ArrayRecord of named arrays. Names are looked
 up in the registry's allow-list; nothing is imported or unpickled because a message says so, and
-anything unknown, missing, mistyped or out of bounds is a :class:`~fedhist.errors.WireError`.
+anything unknown, missing, mistyped or out of bounds is a :class:`~fedhist.base.errors.WireError`.
 
 Arrays travel in NumPy's ``.npy`` format, as Flower's own do; writing and parsing the header
 ourselves, with a cache, saves most of the cost of a small message.
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
+from fedhist.base.errors import WireError
 from fedhist.codec import (
     DTYPES,
     decode_query,
@@ -28,7 +29,6 @@ from fedhist.codec import (
     summary_arrays,
     summary_of_arrays,
 )
-from fedhist.errors import WireError
 from fedhist.query import Array as NDArray
 from fedhist.query import Query, Report, Summary
 

@@ -15,7 +15,7 @@ from typing import Literal, get_args
 
 from scipy.special import ndtri
 
-from fedhist.checks import check_choice, check_scale
+from fedhist.base.checks import check_choice, check_scale
 from fedhist.hadamard import next_power_of_two
 from fedhist.privacy import check_budget, zcdp_rho
 from fedhist.protocol import Mode

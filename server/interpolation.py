@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhist.base.hashing import digest64
 from fedhist.hadamard import fwht, next_power_of_two
-from fedhist.mixing import digest64
 from server.few_users import FIRST_BUCKET, POINT, BallSampler, bucket_params, paper_params
 from server.few_users_plan import FewUsersPlan
 

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from fedhist.base.search import MOST_USERS, first_true
 from fedhist.channels import UnaryChannel, planned_v, scalar_channel
-from fedhist.search import MOST_USERS, first_true
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -20,7 +20,7 @@ import numpy as np
 import opendp.prelude as dp
 from numpy.typing import NDArray
 
-from fedhist.mixing import MASK64, digest64
+from fedhist.base.hashing import MASK64, digest64
 from fedhist.noise_source import NoiseSource, Shape
 
 INTEGER = "i64"

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.checks import check_scale
+from fedhist.base.checks import check_scale
 
 Floats = NDArray[np.float64]
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.errors import WireError
-from fedhist.mixing import Words
+from fedhist.base.errors import WireError
+from fedhist.base.hashing import Words
 from fedhist.query import Query, Report, Summary
 
 OTHER_QUERY = "an answer to another query"

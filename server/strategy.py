@@ -11,8 +11,8 @@ from flwr.common import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
+from fedhist.base.errors import MissingReplies
 from fedhist.codec import query_digest
-from fedhist.errors import MissingReplies
 from fedhist.session import Session
 from fedhist.wire import MESSAGE_TYPE, encode_question
 from server.collect import collect

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from scipy.special import log_ndtr
 from scipy.stats import binom
 
+from fedhist.base.search import MOST_USERS, first_true
 from fedhist.channels import UnaryChannel
 from fedhist.covers import Cover
-from fedhist.search import MOST_USERS, first_true
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, ndtri
 
+from fedhist.base.search import MOST_USERS, first_true
 from fedhist.keys import Keys
 from fedhist.privacy import zcdp_epsilon
-from fedhist.search import MOST_USERS, first_true
 from fedhist.users import Users
 from server.theory_histogram import NoiseLaw, excess, in_domain, noise_per_sensitivity
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import expit
 
-from fedhist.errors import PopulationError
+from fedhist.base.errors import PopulationError
 from fedhist.users import Users
 from server.oracles import project
 

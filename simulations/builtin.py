@@ -9,7 +9,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-from fedhist.errors import nearest
+from fedhist.base.errors import nearest
 
 PACKAGE = "simulations.configs"
 

@@ -8,7 +8,7 @@ from dataclasses import MISSING, fields
 from types import UnionType
 from typing import Any, get_args, get_type_hints
 
-from fedhist.errors import nearest
+from fedhist.base.errors import nearest
 from fedhist.keys import Keys
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 import fedhist
-from fedhist.errors import FedhistError, PopulationError
+from fedhist.base.errors import FedhistError, PopulationError
 from fedhist.protocol import EXIT_CODES
 from simulations import terminal
 from simulations.audit.cli_audit import audit

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedhist.errors import FedhistError
+from fedhist.base.errors import FedhistError
 from simulations.builtin import toml_value
 from simulations.loopback_tls import make_certificates, make_owner_key
 from simulations.pinned import pin

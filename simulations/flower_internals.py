@@ -14,7 +14,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedhist.errors import FedhistError
+from fedhist.base.errors import FedhistError
 
 SERVER_NODE_ID = 1
 """Flower's node id of the server."""

@@ -23,7 +23,7 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from clients.guard import SIMULATED_OWNER
-from fedhist.errors import FedhistError, MissingReplies, PopulationError
+from fedhist.base.errors import FedhistError, MissingReplies, PopulationError
 from fedhist.hosting import Config
 from fedhist.users import Users
 from simulations.flower_internals import FIRST_NODE_ID, act_as_server, set_message_id

@@ -24,7 +24,7 @@ from typing import Any
 from flwr.common import log
 
 from clients.guard import SIMULATED_OWNER
-from fedhist.errors import PopulationError, WireError, nearest
+from fedhist.base.errors import PopulationError, WireError, nearest
 from fedhist.hosting import Config as FlatConfig
 from fedhist.hosting import NodeSetup, ServerSetup
 from fedhist.protocol import Estimate

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from clients.node import fold_node, streams
+from fedhist.base.hashing import digest64
 from fedhist.codec import query_digest
-from fedhist.mixing import digest64
 from fedhist.query import Query, Summary
 from fedhist.users import Users
 

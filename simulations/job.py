@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedhist.errors import BudgetExceeded
+from fedhist.base.errors import BudgetExceeded
 from fedhist.journal import Journal
 from fedhist.session import Session, claim
 from simulations.config import Prepared

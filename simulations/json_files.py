@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedhist.files import whole_file
+from fedhist.base.files import whole_file
 
 
 def plain(body: Any) -> Any:

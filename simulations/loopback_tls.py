@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from fedhist.files import write_private
+from fedhist.base.files import write_private
 
 DAY = datetime.timedelta(days=1)
 PEM, OPENSSH = serialization.Encoding.PEM, serialization.Encoding.OpenSSH

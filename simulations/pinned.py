@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from clients.app import app
-from fedhist.files import whole_file
+from fedhist.base.files import whole_file
 from simulations.flower_internals import CLIENT_COMMAND, run_client_process, task_commands
 
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from fedhist.base.hashing import digest64
 from fedhist.codec import protocol_digest
 from fedhist.curator import Noise, NoiseSource
 from fedhist.hosting import Config, Publish, ServerSetup
 from fedhist.journal import Journal
-from fedhist.mixing import digest64
 from fedhist.protocol import Estimate, Protocol
 from fedhist.query import Query, Summary
 from fedhist.registry import load_builtin, load_plugin

@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedhist.errors import BudgetExceeded
-from fedhist.files import locked, write_private
+from fedhist.base.errors import BudgetExceeded
+from fedhist.base.files import locked, write_private
 from fedhist.ledger import SLACK, Entry, Ledger, spent, whole
 from fedhist.privacy import Adjacency, Guarantee, Release, approximate, pure
 from simulations.json_files import plain

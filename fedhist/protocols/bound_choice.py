@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.curves import SHARE
-from fedhist.checks import check_integer
+from fedhist.base.checks import check_integer
 from fedhist.curator import Curator
 from fedhist.privacy import Adjacency, check_budget
 from fedhist.protocols.contributions import NormHistogram, tail_scores

@@ -20,9 +20,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from clients.contribution import clip_rows, clipped_counts, domain_lookup, grid_limit
+from fedhist.base.errors import WireError
 from fedhist.cohort import Cohort
 from fedhist.curator import Curator
-from fedhist.errors import WireError
 from fedhist.keys import Keys
 from fedhist.losses import L1
 from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget

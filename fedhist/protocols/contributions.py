@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from clients.contribution import domain_lookup
 from clients.kernels import Lookup, norm_bins, sum_norm_bins, user_norms
+from fedhist.base.errors import WireError
 from fedhist.cohort import Cohort
 from fedhist.curator import Curator
-from fedhist.errors import WireError
 from fedhist.keys import Keys
 from fedhist.privacy import Trust, check_budget
 from fedhist.protocols.domains import check_domain

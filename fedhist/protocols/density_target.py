@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from clients.functionals import samples_of
-from fedhist.checks import check_scale
-from fedhist.errors import PopulationError
+from fedhist.base.checks import check_scale
+from fedhist.base.errors import PopulationError
 from fedhist.keys import Keys, user_ids
 from fedhist.protocol import Estimate, Protocol
 from fedhist.query import Array

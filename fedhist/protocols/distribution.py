@@ -22,9 +22,9 @@ from typing import Any, ClassVar, Self, get_args
 import numpy as np
 
 from clients.sampling import MOST_CLIP
-from fedhist.checks import check_choice, check_integer
+from fedhist.base.checks import check_choice, check_integer
+from fedhist.base.errors import PopulationError, nearest
 from fedhist.curator import Curator
-from fedhist.errors import PopulationError, nearest
 from fedhist.keys import Keys, user_ids
 from fedhist.losses import L1, l1
 from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget, zcdp_rho

@@ -17,7 +17,7 @@ import numpy as np
 
 from clients.contribution import domain_lookup
 from clients.user_rows import share_rows
-from fedhist.errors import PopulationError
+from fedhist.base.errors import PopulationError
 from fedhist.keys import Keys
 from fedhist.losses import L1, l1
 from fedhist.protocol import ErrorBound

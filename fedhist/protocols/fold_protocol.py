@@ -7,8 +7,8 @@ from abc import abstractmethod
 from collections.abc import Generator
 from typing import get_args
 
+from fedhist.base.checks import check_choice
 from fedhist.channels import KINDS, scalar_channel
-from fedhist.checks import check_choice
 from fedhist.cohort import Cohort
 from fedhist.functional import Functional
 from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget

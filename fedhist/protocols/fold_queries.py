@@ -22,14 +22,14 @@ from numpy.typing import NDArray
 from clients.randomizers import bin_indices, neighbours, randomize, unary_votes
 from clients.vote_kernels import add_votes
 from fedhist.aggregate import vote_totals
+from fedhist.base.errors import WireError
+from fedhist.base.hashing import Words
 from fedhist.bits import BitTally, check_bits, count_bits_by
 from fedhist.channels import CHANNELS, ScalarChannel, UnaryChannel, scalar_channel
 from fedhist.cohort import Cohort
-from fedhist.errors import WireError
 from fedhist.finite import FiniteChannel, scalar_law, unary_law
 from fedhist.folds import MAX_FOLDS, fold_of, fold_sizes
 from fedhist.functional import Functional
-from fedhist.mixing import Words
 from fedhist.privacy import check_budget
 from fedhist.query import CHUNK, Bounds, LocalQuery, Report, Summary, only_array
 from fedhist.registry import register_query

@@ -15,8 +15,8 @@ from typing import ClassVar
 import numpy as np
 
 from clients.vote_reports import hadamard_response
+from fedhist.base.errors import WireError
 from fedhist.cohort import Cohort
-from fedhist.errors import WireError
 from fedhist.finite import FiniteChannel, hadamard_law
 from fedhist.keys import Keys
 from fedhist.protocols.one_vote import OneVote, OneVoteQuery

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from clients.functionals import samples_of
 from clients.hashed_votes import vote_sets
 from clients.randomizers import randomize
+from fedhist.base.checks import check_scale
 from fedhist.channels import ScalarChannel, scalar_channel
-from fedhist.checks import check_scale
 from fedhist.cohort import Cohort
 from fedhist.finite import FiniteChannel, scalar_law
 from fedhist.privacy import check_budget

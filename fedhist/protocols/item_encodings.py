@@ -20,11 +20,11 @@ import numpy as np
 
 from clients.encodings import add_cut, add_presence, cut_rows
 from clients.sampling import MOST_CLIP
-from fedhist.checks import check_integer
+from fedhist.base.checks import check_integer
+from fedhist.base.errors import WireError
+from fedhist.base.hashing import Words
 from fedhist.cohort import Cohort
-from fedhist.errors import WireError
 from fedhist.keys import Keys
-from fedhist.mixing import Words
 from fedhist.privacy import Trust
 from fedhist.protocols.domains import check_domain
 from fedhist.query import CHUNK, Array, Bounds, Query, Report, Summary

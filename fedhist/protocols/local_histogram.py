@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 import numpy as np
 
 from clients.vote_reports import padded_symbols
-from fedhist.checks import check_choice, check_integer
+from fedhist.base.checks import check_choice, check_integer
+from fedhist.base.hashing import Words
 from fedhist.keys import Keys, user_ids
 from fedhist.losses import L1
-from fedhist.mixing import Words
 from fedhist.privacy import check_budget
 from fedhist.protocol import ErrorBound, Estimate, Script
 from fedhist.protocols.domains import check_domain, with_domain

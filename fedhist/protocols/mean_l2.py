@@ -21,10 +21,10 @@ import numpy as np
 from clients.functionals import Rotated, samples_of
 from clients.sphere import ball_means
 from clients.user_rows import user_points
+from fedhist.base.hashing import digest64
 from fedhist.hadamard import fwht, next_power_of_two
 from fedhist.keys import Keys, user_ids
 from fedhist.losses import SQUARED_L2
-from fedhist.mixing import digest64
 from fedhist.protocol import ErrorBound
 from fedhist.protocols.localize_refine import FoldEstimates
 from fedhist.protocols.mean_linf import FoldMean

@@ -20,6 +20,7 @@ import numpy as np
 
 from clients.functionals import Coordinates, samples_of
 from clients.user_rows import coordinate_points
+from fedhist.base.search import MOST_USERS, first_true
 from fedhist.functional import Functional
 from fedhist.keys import Keys, user_ids
 from fedhist.losses import SQUARED_L2
@@ -30,7 +31,6 @@ from fedhist.protocols.localize_refine import FoldEstimates
 from fedhist.protocols.mean_target import MeanTarget, PlannedMean, clipped
 from fedhist.query import Array
 from fedhist.registry import register_protocol
-from fedhist.search import MOST_USERS, first_true
 from fedhist.users import Users
 from server.localize import Plan, plan_paper, plan_univariate
 

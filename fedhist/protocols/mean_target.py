@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedhist.errors import PopulationError
+from fedhist.base.errors import PopulationError
 from fedhist.losses import squared_l2
 from fedhist.protocol import ErrorBound, Protocol
 from fedhist.query import CHUNK, Array

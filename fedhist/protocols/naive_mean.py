@@ -23,7 +23,7 @@ from clients.functionals import Coordinates, samples_of
 from clients.item_records import each_alone
 from clients.sphere import ball_means
 from clients.user_rows import coordinate_points, user_points
-from fedhist.checks import check_choice
+from fedhist.base.checks import check_choice
 from fedhist.cohort import Cohort
 from fedhist.folds import fold_of, salt_of_folds
 from fedhist.keys import Keys, user_ids

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Literal, get_args
 
+from fedhist.base.checks import check_choice, check_integer
 from fedhist.channels import KINDS, ScalarChannel, scalar_channel
-from fedhist.checks import check_choice, check_integer
 from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocols.fold_queries import ClippedMean
 from fedhist.protocols.one_report import OneReport

@@ -11,10 +11,10 @@ import numpy as np
 
 from clients.encodings import in_domain
 from clients.vote_reports import drawn_symbols
-from fedhist.errors import PopulationError
+from fedhist.base.errors import PopulationError
+from fedhist.base.hashing import Words
 from fedhist.keys import Keys, user_ids
 from fedhist.losses import SQUARED_L2, squared_l2
-from fedhist.mixing import Words
 from fedhist.privacy import check_budget
 from fedhist.protocol import ErrorBound, Estimate, Script
 from fedhist.protocols.domains import check_domain, with_domain

@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from clients.contribution import domain_lookup
+from fedhist.base.errors import WireError
 from fedhist.cohort import Cohort
-from fedhist.errors import WireError
 from fedhist.keys import Keys
 from fedhist.privacy import Trust
 from fedhist.protocols.domains import check_domain

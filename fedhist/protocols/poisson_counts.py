@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from fedhist.checks import check_integer
+from fedhist.base.checks import check_integer
 from fedhist.curator import Curator
 from fedhist.keys import Keys, user_ids
 from fedhist.losses import L1

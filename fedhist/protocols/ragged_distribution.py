@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Self, get_args
 
 import numpy as np
 
-from fedhist.checks import check_choice, check_integer
+from fedhist.base.checks import check_choice, check_integer
 from fedhist.curator import Curator
 from fedhist.keys import Keys
 from fedhist.ledger import Entry, spent

@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 
 from clients.encodings import in_domain
 from clients.sampling import MOST_CLIP, random_clip
+from fedhist.base.errors import WireError
 from fedhist.cohort import Cohort
-from fedhist.errors import WireError
 from fedhist.keys import Keys
 from fedhist.privacy import Adjacency, Trust
 from fedhist.protocols.contributions import NormHistogram

@@ -15,11 +15,11 @@ from typing import ClassVar
 import numpy as np
 
 from clients.sampling import MOST_CLIP, add_random_clip, random_clip
-from fedhist.checks import check_integer
+from fedhist.base.checks import check_integer
+from fedhist.base.errors import WireError
+from fedhist.base.hashing import Words
 from fedhist.cohort import Cohort
-from fedhist.errors import WireError
 from fedhist.keys import Keys
-from fedhist.mixing import Words
 from fedhist.privacy import Trust
 from fedhist.protocols.records import intern_records, pack_records, parse_records
 from fedhist.query import CHUNK, Bounds, Keyed, Query, Report, Summary

@@ -14,9 +14,9 @@ import numpy as np
 from numba import njit, uint64
 from numpy.typing import NDArray
 
-from fedhist.errors import WireError
+from fedhist.base.errors import WireError
+from fedhist.base.hashing import hash_bytes_kernel
 from fedhist.keys import Keys
-from fedhist.mixing import hash_bytes_kernel
 
 Bytes = NDArray[np.uint8]
 Int64s = NDArray[np.int64]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedhist.errors import PopulationError
+from fedhist.base.errors import PopulationError
 from fedhist.keys import Keys
 from fedhist.protocol import Protocol
 from fedhist.users import Users

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from clients.item_records import ItemStreams, draw_one, each_alone
 from clients.randomizers import randomize
-from fedhist.errors import WireError
+from fedhist.base.errors import WireError
 from fedhist.folds import fold_of
 from fedhist.protocols.fold_queries import ClippedMean
 from fedhist.query import Array, Bounds, Query, Report, Summary

@@ -19,8 +19,8 @@ from typing import ClassVar
 import numpy as np
 
 from clients.curves import SHARE, size_curves
+from fedhist.base.errors import WireError
 from fedhist.cohort import Cohort
-from fedhist.errors import WireError
 from fedhist.privacy import Trust
 from fedhist.protocols.records import intern_records, pack_records, parse_records
 from fedhist.query import Bounds, Keyed, Query, Report, Summary

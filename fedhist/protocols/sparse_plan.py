@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.functionals import Coordinates
-from fedhist.checks import check_scale
+from fedhist.base.checks import check_scale
+from fedhist.base.hashing import digest64
 from fedhist.cohort import Cohort
-from fedhist.mixing import digest64
 from fedhist.protocols.hashed_votes import VOTES, HashedVotes, vote_channel
 from fedhist.protocols.mean_linf import FoldMean
 from fedhist.sign_hashes import HASHES

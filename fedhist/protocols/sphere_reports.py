@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from clients.functionals import samples_of
 from clients.item_records import ItemStreams, draw_one
 from clients.sphere import ball_means, duchi_l2, duchi_sums
+from fedhist.base.errors import WireError
 from fedhist.cohort import Cohort
-from fedhist.errors import WireError
 from fedhist.finite import FiniteChannel, sphere_law
 from fedhist.protocols.scalar_reports import MOST_ITEMS, ItemLevel
 from fedhist.query import Array, Bounds, LocalQuery, Report, Summary

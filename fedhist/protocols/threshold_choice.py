@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from fedhist.errors import nearest
+from fedhist.base.errors import nearest
 from fedhist.protocols import threshold_curve, threshold_descent, threshold_em
 from fedhist.protocols.threshold_rules import ThresholdRule
 

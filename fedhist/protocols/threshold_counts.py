@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.threshold_counts import add_threshold_counts, cell_table, threshold_rows
-from fedhist.checks import check_integer
+from fedhist.base.checks import check_integer
+from fedhist.base.errors import WireError
 from fedhist.cohort import Cohort
-from fedhist.errors import WireError
 from fedhist.keys import Keys
 from fedhist.privacy import Trust
 from fedhist.protocols.domains import check_domain

@@ -23,7 +23,7 @@ from typing import ClassVar, Self, get_args
 
 import numpy as np
 
-from fedhist.checks import check_choice
+from fedhist.base.checks import check_choice
 from fedhist.curator import Curator
 from fedhist.keys import Keys
 from fedhist.losses import L1, l1

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.gradients import MODELS, user_gradients
-from fedhist.checks import check_scale
+from fedhist.base.checks import check_scale
+from fedhist.base.errors import WireError
 from fedhist.cohort import Cohort
-from fedhist.errors import WireError
 from fedhist.privacy import Trust
 from fedhist.query import Array, Bounds, Query, Report, Summary
 from fedhist.registry import register_query

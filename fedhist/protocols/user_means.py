@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from clients.contribution import domain_lookup
 from clients.functionals import samples_of
 from clients.user_rows import mean_rows, share_rows
+from fedhist.base.errors import WireError
 from fedhist.cohort import Cohort
-from fedhist.errors import WireError
 from fedhist.keys import Keys
 from fedhist.privacy import Trust
 from fedhist.protocols.domains import check_domain

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.node import streams
+from fedhist.base.errors import MissingReplies, WireError
+from fedhist.base.hashing import Words
 from fedhist.codec import query_digest
-from fedhist.errors import MissingReplies, WireError
-from fedhist.mixing import Words
 from fedhist.query import Query, Report, Summary
 from fedhist.session import Session
 from fedhist.users import Users

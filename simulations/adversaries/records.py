@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.errors import PopulationError, nearest
+from fedhist.base.errors import PopulationError, nearest
 from fedhist.users import Items, Samples, Users
 
 PROMOTION = 1 << 31

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedhist.errors import nearest
+from fedhist.base.errors import nearest
+from fedhist.base.hashing import Words, digest64
 from fedhist.keys import keyed_hash
-from fedhist.mixing import Words, digest64
 from simulations.adversaries.malformed import FORMS
 
 ON_THE_WAY = ("dropout", "straggler", "duplicate", "replay")

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedhist.errors import BudgetExceeded
+from fedhist.base.errors import BudgetExceeded
 from fedhist.keys import Keys
 from fedhist.privacy import Trust
 from fedhist.protocol import Estimate, Protocol

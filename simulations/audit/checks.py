@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from fedhist.errors import nearest
+from fedhist.base.errors import nearest
 from fedhist.privacy import Trust
 from fedhist.protocol import Protocol
 from fedhist.registry import load_builtin, load_plugin, protocol_class, protocols

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from fedhist.errors import FedhistError
+from fedhist.base.errors import FedhistError
 from simulations.builtin import key_value
 
 if TYPE_CHECKING:

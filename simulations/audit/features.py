@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.mixing import GOLDEN, mix64
+from fedhist.base.hashing import GOLDEN, mix64
 from fedhist.query import Report
 
 Answer = Sequence[Report]

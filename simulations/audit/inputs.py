@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.errors import PopulationError
+from fedhist.base.errors import PopulationError
 from fedhist.keys import Keys
 from fedhist.query import Query
 from fedhist.users import Users

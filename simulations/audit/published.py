@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhist.base.hashing import Words
 from fedhist.codec import query_digest
 from fedhist.curator import Curator
 from fedhist.journal import Journal
 from fedhist.keys import Keys
 from fedhist.ledger import Ledger
-from fedhist.mixing import Words
 from fedhist.protocol import Estimate, Protocol
 from fedhist.query import Array, Keyed, Query, Report, Summary
 from fedhist.session import in_key_order

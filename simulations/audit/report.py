@@ -14,7 +14,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from fedhist.files import whole_file
+from fedhist.base.files import whole_file
 from simulations.audit.bounds import claimed_delta
 from simulations.audit.finding import Finding
 from simulations.figures import BLUE, ORANGE

@@ -17,9 +17,9 @@ from typing import Any, get_args
 
 import numpy as np
 
+from fedhist.base.errors import BudgetExceeded
+from fedhist.base.hashing import Words
 from fedhist.codec import query_digest
-from fedhist.errors import BudgetExceeded
-from fedhist.mixing import Words
 from fedhist.privacy import Trust
 from fedhist.protocol import Estimate, Protocol, Status
 from fedhist.query import Query, Report

@@ -18,7 +18,7 @@ from itertools import combinations
 
 import numpy as np
 
-from fedhist.mixing import Words
+from fedhist.base.hashing import Words
 from fedhist.protocol import Protocol
 from fedhist.users import Users, join
 from simulations.audit.inputs import Record

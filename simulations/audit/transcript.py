@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from clients.guard import Answered, Guard, Policy, Refusal
+from fedhist.base.errors import BudgetExceeded, WireError
 from fedhist.codec import query_digest
-from fedhist.errors import BudgetExceeded, WireError
 from fedhist.privacy import Trust
 from fedhist.protocol import Estimate, Protocol
 from fedhist.query import Query, Report, Summary

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from clients.functionals import Rotated
 from clients.randomizers import randomize, unary_votes
 from clients.vote_kernels import add_votes
+from fedhist.base.hashing import _mix
 from fedhist.bits import BitTally
 from fedhist.channels import CHANNELS, UnaryChannel, scalar_channel
 from fedhist.hadamard import fwht
-from fedhist.mixing import _mix
 from fedhist.streams import SeededStreams
 from fedhist.users import Users
 from simulations.benchmarks.kernels import SIDE, two_products

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from clients.functionals import Coordinates, Fourier, HadamardRows
+from fedhist.base.hashing import Words, digest64
 from fedhist.folds import fold_of
 from fedhist.hadamard import fwht, next_power_of_two
 from fedhist.keys import Keys
-from fedhist.mixing import Words, digest64
 from fedhist.protocol import Estimate, Protocol
 from fedhist.protocols.fold_queries import BinVotes, ClippedMean
 from fedhist.protocols.hashed_votes import HashedVotes

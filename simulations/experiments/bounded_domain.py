@@ -15,8 +15,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhist.base.hashing import digest64
 from fedhist.keys import Keys
-from fedhist.mixing import digest64
 from fedhist.privacy import gaussian_multiplier
 from fedhist.protocols.adaptive_histogram import AdaptiveHistogram
 from fedhist.protocols.threshold_choice import threshold_rule

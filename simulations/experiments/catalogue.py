@@ -23,7 +23,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, cast
 
-from fedhist.errors import nearest
+from fedhist.base.errors import nearest
 from simulations.builtin import key_value
 from simulations.experiments.base import Expected, Request, Run
 from simulations.populations import KINDS

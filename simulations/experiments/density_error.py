@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.mixing import digest64
+from fedhist.base.hashing import digest64
 from fedhist.protocols.density import Density
 from fedhist.users import Users
 from server.density import GRID, midpoints, tail_energy

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from fedhist.mixing import digest64
+from fedhist.base.hashing import digest64
 from fedhist.protocol import Estimate
 from fedhist.protocols.few_users_mean import FewUsersMean
 from fedhist.users import Users

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedhist.mixing import digest64
+from fedhist.base.hashing import digest64
 from simulations.experiments.base import Check, Curve, Request, Result, mean_and_error
 from simulations.experiments.unbounded_domain import (
     Case,

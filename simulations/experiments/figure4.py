@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedhist.mixing import digest64
+from fedhist.base.hashing import digest64
 from simulations.experiments.base import Check, Curve, Request, Result
 from simulations.experiments.settings import positives, whole
 from simulations.experiments.single_items import (

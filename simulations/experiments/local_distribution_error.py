@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhist.base.hashing import digest64
 from fedhist.hadamard import next_power_of_two
-from fedhist.mixing import digest64
 from fedhist.protocol import Estimate, Protocol
 from fedhist.protocols.distribution import Distribution
 from fedhist.protocols.hadamard_response import HadamardResponse

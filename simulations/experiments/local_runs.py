@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedhist.mixing import digest64
+from fedhist.base.hashing import digest64
 from fedhist.protocol import Protocol
 from fedhist.users import Users
 from simulations.experiments.base import Request

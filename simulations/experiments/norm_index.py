@@ -13,11 +13,11 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhist.base.hashing import digest64
 from fedhist.curator import Curator, Noise
 from fedhist.journal import Journal
 from fedhist.keys import Keys
 from fedhist.ledger import Ledger
-from fedhist.mixing import digest64
 from fedhist.privacy import Guarantee, Trust
 from fedhist.protocol import Protocol
 from fedhist.protocols.bounded_histogram import ClippedCounts

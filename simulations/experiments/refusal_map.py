@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.search import MOST_USERS, first_true
+from fedhist.base.search import MOST_USERS, first_true
 from fedhist.users import Users
 from server.few_users_plan import FewUsersPlan
 from simulations.experiments.base import Check, Curve, Request, Result, power_law

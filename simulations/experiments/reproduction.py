@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 import fedhist
-from fedhist.errors import FedhistError, PopulationError
+from fedhist.base.errors import FedhistError, PopulationError
 from simulations.experiments.base import FAIL, Check, Request, Result
 from simulations.experiments.catalogue import Experiment, experiment, names
 from simulations.experiments.report import allowed, causes, measured, number, write_result

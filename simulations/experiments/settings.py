@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fedhist.checks import check_integer
+from fedhist.base.checks import check_integer
 from simulations.experiments.base import Request
 
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhist.base.hashing import digest64
 from fedhist.codec import protocol_digest
 from fedhist.keys import Keys
-from fedhist.mixing import digest64
 from fedhist.protocols import PoissonCounts
 from fedhist.session import Session
 from fedhist.users import Users

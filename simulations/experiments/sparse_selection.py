@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.mixing import digest64
+from fedhist.base.hashing import digest64
 from fedhist.protocol import Protocol
 from fedhist.protocols.mean_linf import MeanLinf
 from fedhist.protocols.sparse_mean import SparseMean

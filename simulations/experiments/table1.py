@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedhist.mixing import digest64
+from fedhist.base.hashing import digest64
 from simulations.experiments.base import Check, Curve, Request, Result, mean_and_error
 from simulations.experiments.settings import positive
 from simulations.experiments.token_ranks import margins

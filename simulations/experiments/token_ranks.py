@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit, uint64
 from numpy.typing import NDArray
 
-from fedhist.mixing import Words
+from fedhist.base.hashing import Words
 from fedhist.streams import SeededStreams
 from fedhist.users import Users
 

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.curves import SHARE, size_curves
-from fedhist.checks import check_integer
+from fedhist.base.checks import check_integer
 from fedhist.keys import Keys
 from fedhist.privacy import Adjacency
 from fedhist.protocols.bound_choice import BoundTask, choice_law

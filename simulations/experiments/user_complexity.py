@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.errors import nearest
+from fedhist.base.errors import nearest
+from fedhist.base.hashing import digest64
+from fedhist.base.search import first_true
 from fedhist.keys import Keys
-from fedhist.mixing import digest64
 from fedhist.protocols.distribution import MECHANISMS, Distribution
-from fedhist.search import first_true
 from fedhist.users import Users
 from server import theory_distribution as theory
 from simulations.experiments.base import Check, Curve, Request, Result, power_law

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from fedhist.errors import nearest
+from fedhist.base.errors import nearest
 from simulations.populations.base import Loaded, PopulationSpec
 from simulations.populations.density_samples import DensitySamples
 from simulations.populations.events import Events

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedhist.checks import check_integer
-from fedhist.errors import PopulationError
+from fedhist.base.checks import check_integer
+from fedhist.base.errors import PopulationError
 from fedhist.keys import Keys
 from fedhist.users import Users
 

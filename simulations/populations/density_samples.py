@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from fedhist.checks import check_integer
-from fedhist.errors import nearest
+from fedhist.base.checks import check_integer
+from fedhist.base.errors import nearest
 from fedhist.users import Samples, Users
 from server.density import TrigonometricDensity
 from simulations.populations.base import (

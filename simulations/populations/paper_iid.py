@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.checks import check_integer
+from fedhist.base.checks import check_integer
 from simulations.populations.base import Loaded, PopulationSpec, positive
 from simulations.populations.synthetic import categorical_users
 

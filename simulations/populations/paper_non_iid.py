@@ -15,8 +15,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedhist.checks import check_integer
-from fedhist.errors import nearest
+from fedhist.base.checks import check_integer
+from fedhist.base.errors import nearest
 from fedhist.users import Users
 from simulations.populations.base import Loaded, PopulationSpec, positive
 from simulations.populations.paper_iid import item_weights

@@ -13,8 +13,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedhist.checks import check_integer
-from fedhist.errors import PopulationError
+from fedhist.base.checks import check_integer
+from fedhist.base.errors import PopulationError
 from fedhist.users import Users
 from simulations.populations.base import Loaded, PopulationSpec, positive
 from simulations.populations.synthetic import numbered_items, synthetic_ids

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.checks import check_integer
+from fedhist.base.checks import check_integer
 from fedhist.users import Samples, Users
 from simulations.populations.base import (
     Loaded,

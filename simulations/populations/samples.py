@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from fedhist.checks import check_integer
+from fedhist.base.checks import check_integer
 from fedhist.frames import samples_of_rows
 from fedhist.users import Users
 from simulations.populations.base import Loaded, PopulationSpec

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import polars as pl
 
-from fedhist.errors import PopulationError
+from fedhist.base.errors import PopulationError
 from fedhist.frames import items_of_rows
 from fedhist.users import Users
 from simulations.populations.base import ItemDomain, Loaded, existing

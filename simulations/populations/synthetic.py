@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.checks import check_integer
+from fedhist.base.checks import check_integer
+from fedhist.base.hashing import Words
 from fedhist.keys import Keys, user_ids_of_bytes
-from fedhist.mixing import Words
 from fedhist.users import Items, Samples, Users
 from simulations.populations.base import (
     Loaded,

@@ -19,7 +19,7 @@ from typing import BinaryIO, cast
 
 import polars as pl
 
-from fedhist.errors import PopulationError, nearest
+from fedhist.base.errors import PopulationError, nearest
 from simulations.populations.base import existing
 
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".txt": "\t"}

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedhist.checks import check_integer
+from fedhist.base.checks import check_integer
 from simulations.populations.base import (
     Loaded,
     PopulationSpec,

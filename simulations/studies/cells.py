@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from threadpoolctl import threadpool_limits
 
-from fedhist.errors import nearest
+from fedhist.base.errors import nearest
 from simulations.adversaries import Adversary, as_tables, read_adversaries
 from simulations.config import Config, Prepared, RunTable, prepare
 from simulations.output import protocol_fields

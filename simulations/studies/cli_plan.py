@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedhist.files import whole_file
+from fedhist.base.files import whole_file
 from fedhist.protocol import EXIT_CODES
 from simulations import terminal
 

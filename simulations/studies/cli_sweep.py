@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from fedhist.errors import nearest
-from fedhist.files import whole_file
+from fedhist.base.errors import nearest
+from fedhist.base.files import whole_file
 from simulations import terminal
 from simulations.sheets import Sheet
 

@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from fedhist.errors import nearest
+from fedhist.base.errors import nearest
 from fedhist.privacy import Adjacency, check_budget
 from fedhist.protocol import Protocol
 from fedhist.registry import load_builtin, load_plugin, protocol_class, protocols

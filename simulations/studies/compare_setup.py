@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fedhist.errors import FedhistError, nearest
+from fedhist.base.errors import FedhistError, nearest
 from fedhist.privacy import Adjacency, Guarantee
 from fedhist.protocol import Protocol
 from fedhist.registry import parameters, protocol_class

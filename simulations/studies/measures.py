@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from clients.node import streams
+from fedhist.base.errors import FedhistError
 from fedhist.codec import query_digest
-from fedhist.errors import FedhistError
 from fedhist.keys import Keys
 from fedhist.protocol import Estimate, Protocol
 from fedhist.query import Array, Query

@@ -9,7 +9,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
-from fedhist.files import whole_file
+from fedhist.base.files import whole_file
 from fedhist.privacy import Trust
 from fedhist.protocol import Protocol
 from fedhist.query import Query

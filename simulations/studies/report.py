@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from fedhist.files import whole_file
+from fedhist.base.files import whole_file
 from simulations.output import NOT_PRIVATE
 from simulations.studies.page import Block, Facts, Items, Page, Picture, Section, Table, Text
 from simulations.studies.plain import flat

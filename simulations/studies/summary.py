@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from rich.console import Console
 
-from fedhist.errors import nearest
+from fedhist.base.errors import nearest
 from simulations.sheets import Sheet
 from simulations.studies.cells import Record
 from simulations.studies.plain import canonical, flat

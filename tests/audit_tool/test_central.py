@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from fedhist import registry
+from fedhist.base.errors import WireError
 from fedhist.curator import Curator
-from fedhist.errors import WireError
 from fedhist.keys import Keys
 from fedhist.privacy import Adjacency, Guarantee, Trust
 from fedhist.protocol import Estimate, Protocol, Script

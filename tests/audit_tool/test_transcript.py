@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
+from fedhist.base.errors import BudgetExceeded
 from fedhist.cohort import Cohort
-from fedhist.errors import BudgetExceeded
 from fedhist.protocols import Mean
 from fedhist.query import Query, Report
 from fedhist.registry import register_query

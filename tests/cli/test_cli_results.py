@@ -11,7 +11,7 @@ import pytest
 from commands import Command
 
 import simulations.output as output
-from fedhist.errors import MissingReplies
+from fedhist.base.errors import MissingReplies
 
 PNG = b"\x89PNG\r\n\x1a\n"
 FILES = {

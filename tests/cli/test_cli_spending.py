@@ -17,7 +17,7 @@ from simulations.spending import DataLedger
 RACER = """
 import sys, time
 from pathlib import Path
-from fedhist.errors import BudgetExceeded
+from fedhist.base.errors import BudgetExceeded
 from fedhist.privacy import Adjacency, Guarantee, Trust
 from simulations.spending import DataLedger
 

@@ -12,8 +12,8 @@ import pytest
 from scipy.linalg import hadamard
 
 from clients.functionals import Coordinates, Fourier, HadamardRows, Rotated
+from fedhist.base.errors import PopulationError
 from fedhist.codec import decode_fields, encode_fields
-from fedhist.errors import PopulationError
 from fedhist.functional import Functional, Part
 from fedhist.keys import Keys, public_signs
 from fedhist.registry import part_class

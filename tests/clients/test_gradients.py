@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from clients.gradients import MARGIN, user_gradients
-from fedhist.errors import PopulationError
+from fedhist.base.errors import PopulationError
 from fedhist.users import Samples
 
 

@@ -14,8 +14,8 @@ from clients.functionals import Coordinates
 from clients.guard import SIMULATED_OWNER, SIMULATION, Answered, Guard, Policy, Refusal
 from clients.node import Node, policy_of
 from clients.store import ContextStore, FolderStore, Store
+from fedhist.base.errors import WireError
 from fedhist.cohort import Cohort
-from fedhist.errors import WireError
 from fedhist.hosting import NodeSetup
 from fedhist.keys import Keys
 from fedhist.protocols.bounded_histogram import ClippedCounts

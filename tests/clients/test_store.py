@@ -10,7 +10,7 @@ from flwr.app import RecordDict
 
 from clients.guard import Answered
 from clients.store import ContextStore, FolderStore, Store, guard_lines, set_guard_lines
-from fedhist.errors import FedhistError
+from fedhist.base.errors import FedhistError
 from fedhist.query import Report, Summary
 from fedhist.wire import ARRAYS, HEAD, decode_answer, encode_answer
 

@@ -20,9 +20,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from clients.node import streams
 from fedhist import journal as module
+from fedhist.base.errors import FedhistError, WireError
 from fedhist.codec import decode_query, encode_fields, query_digest
 from fedhist.curator import NoiseSource, Shape
-from fedhist.errors import FedhistError, WireError
 from fedhist.journal import Journal
 from fedhist.keys import Keys
 from fedhist.privacy import Trust

@@ -13,7 +13,7 @@ import pytest
 import fedhist
 from clients.functionals import Coordinates
 from fedhist.aggregate import vote_totals
-from fedhist.errors import FedhistError
+from fedhist.base.errors import FedhistError
 from fedhist.protocols import BoundedHistogram, Mean
 from fedhist.protocols.fold_queries import BinVotes, ClippedMean
 from fedhist.protocols.hashed_votes import HashedVotes

@@ -8,6 +8,7 @@ import pytest
 from scipy.stats import chisquare
 from vote_laws import unary_law
 
+from fedhist.base.errors import WireError
 from fedhist.channels import (
     CHANNELS,
     LaplaceChannel,
@@ -18,7 +19,6 @@ from fedhist.channels import (
     best_kind,
     scalar_channel,
 )
-from fedhist.errors import WireError
 
 EPSILONS = [1e-9, 1e-3, 0.1, 0.3, 1.0, 2.0, 4.0, 10.0, 37.7]
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from fedhist.base.errors import WireError
 from fedhist.codec import (
     DTYPES,
     array_from_json,
@@ -22,7 +23,6 @@ from fedhist.codec import (
     summary_of_arrays,
 )
 from fedhist.cohort import Cohort
-from fedhist.errors import WireError
 from fedhist.keys import Keys
 from fedhist.query import Bounds, Keyed, Query, Report, Summary
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedhist.base.errors import BudgetExceeded, FedhistError
 from fedhist.cohort import Cohort
 from fedhist.curator import Curator, NoiseSource
-from fedhist.errors import BudgetExceeded, FedhistError
 from fedhist.journal import Journal
 from fedhist.keys import Keys
 from fedhist.ledger import Ledger

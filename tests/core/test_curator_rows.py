@@ -10,8 +10,8 @@ from scipy.special import softmax
 from scipy.stats import chisquare
 
 from fedhist import curator as module
+from fedhist.base.errors import BudgetExceeded
 from fedhist.curator import Curator
-from fedhist.errors import BudgetExceeded
 from fedhist.journal import Journal
 from fedhist.ledger import Ledger
 from fedhist.noise_source import NoiseSource

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fedhist import ledger as module
+from fedhist.base.errors import BudgetExceeded
 from fedhist.cohort import Cohort
-from fedhist.errors import BudgetExceeded
 from fedhist.ledger import Entry, Ledger, spent, whole
 from fedhist.privacy import Adjacency, Guarantee, Release, Trust, pure, zcdp, zcdp_epsilon
 

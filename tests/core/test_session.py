@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from clients.functionals import Coordinates
+from fedhist.base.errors import BudgetExceeded, FedhistError, WireError
 from fedhist.curator import Curator
-from fedhist.errors import BudgetExceeded, FedhistError, WireError
 from fedhist.journal import Journal
 from fedhist.keys import Keys
 from fedhist.privacy import EXACT, Adjacency, Guarantee, Trust

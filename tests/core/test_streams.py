@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedhist.mixing import GOLDEN, MASK64, mix64
+from fedhist.base.hashing import GOLDEN, MASK64, mix64
 from fedhist.streams import (
     SeededStreams,
     Streams,

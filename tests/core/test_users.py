@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedhist.base.errors import PopulationError
 from fedhist.cohort import Cohort
-from fedhist.errors import PopulationError
 from fedhist.keys import Keys
 from fedhist.users import Items, Users, join
 

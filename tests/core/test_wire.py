@@ -19,9 +19,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clients.functionals import Coordinates
+from fedhist.base.errors import WireError
 from fedhist.codec import DTYPES, encode_fields, query_digest, summary_arrays
 from fedhist.cohort import Cohort
-from fedhist.errors import WireError
 from fedhist.keys import Keys
 from fedhist.protocols.bounded_histogram import ClippedCounts
 from fedhist.protocols.fold_queries import BinVotes

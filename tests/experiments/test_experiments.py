@@ -15,8 +15,8 @@ import pytest
 from scipy.optimize import minimize_scalar
 from scipy.stats import chisquare, foldnorm
 
+from fedhist.base.errors import BudgetExceeded
 from fedhist.curator import Curator
-from fedhist.errors import BudgetExceeded
 from fedhist.keys import Keys
 from fedhist.privacy import Adjacency
 from fedhist.protocols.contributions import NormHistogram

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.errors import MissingReplies
+from fedhist.base.errors import MissingReplies
 from fedhist.keys import Keys, user_ids
 from simulations.adversaries import Adversary, read_adversaries
 from simulations.adversaries.table import assign

@@ -9,8 +9,8 @@ import pytest
 from flwr.app import ArrayRecord, Message
 
 from clients.guard import SIMULATED_OWNER
+from fedhist.base.errors import MissingReplies
 from fedhist.codec import query_digest
-from fedhist.errors import MissingReplies
 from fedhist.hosting import NodeSetup
 from fedhist.protocols.mean import Mean
 from fedhist.protocols.user_means import UserMeans

@@ -15,7 +15,7 @@ from kill_campaign import Ask, Case, asked_of, campaign, cases, scout, serve, ta
 from clients.guard import Guard
 from clients.node import Node, policy_of
 from clients.store import FolderStore
-from fedhist.errors import FedhistError
+from fedhist.base.errors import FedhistError
 from fedhist.hosting import NodeSetup
 from fedhist.journal import Journal
 from fedhist.privacy import Trust

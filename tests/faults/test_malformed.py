@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from clients.node import streams
-from fedhist.errors import WireError
+from fedhist.base.errors import WireError
 from fedhist.protocols.bounded_histogram import ClippedCounts
 from fedhist.protocols.user_means import UserMeans
 from fedhist.query import Report

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedhist.errors import PopulationError
+from fedhist.base.errors import PopulationError
 from fedhist.keys import Keys, user_ids
 from fedhist.users import Users
 from simulations.populations import KINDS, Loaded, population

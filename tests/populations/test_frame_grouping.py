@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.errors import PopulationError, nearest
+from fedhist.base.errors import PopulationError, nearest
 from fedhist.frames import items_of_rows
 from fedhist.keys import Keys, user_ids
 from fedhist.users import Users

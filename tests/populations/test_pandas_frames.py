@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedhist.errors import PopulationError
+from fedhist.base.errors import PopulationError
 from fedhist.users import Users
 
 pd = pytest.importorskip("pandas")

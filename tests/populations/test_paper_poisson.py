@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import nbinom, poisson
 
-from fedhist.errors import PopulationError
+from fedhist.base.errors import PopulationError
 from simulations.populations import population
 
 

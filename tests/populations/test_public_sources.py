@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedhist.errors import PopulationError
+from fedhist.base.errors import PopulationError
 from fedhist.keys import Keys, user_ids
 from fedhist.users import Users
 from simulations.populations import population

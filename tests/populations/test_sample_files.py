@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedhist.errors import PopulationError
+from fedhist.base.errors import PopulationError
 from fedhist.keys import Keys, user_ids
 from simulations.populations import population
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from clients.curves import SHARE
+from fedhist.base.errors import WireError
 from fedhist.codec import decode_query, encode_fields
 from fedhist.curator import Curator
-from fedhist.errors import WireError
 from fedhist.journal import Journal
 from fedhist.keys import Keys
 from fedhist.ledger import Ledger

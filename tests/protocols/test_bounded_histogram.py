@@ -11,8 +11,8 @@ from dp_accounting.pld import privacy_loss_distribution
 from scipy.optimize import brentq
 from scipy.special import ndtr
 
+from fedhist.base.errors import WireError
 from fedhist.codec import decode_query, encode_fields
-from fedhist.errors import WireError
 from fedhist.keys import Keys
 from fedhist.privacy import Adjacency, Trust
 from fedhist.protocols.bounded_histogram import BoundedHistogram, ClippedCounts

@@ -12,8 +12,8 @@ from dp_accounting.pld import privacy_loss_distribution
 from numpy.typing import NDArray
 
 from clients.fourier_rows import fourier_rows
+from fedhist.base.errors import PopulationError, WireError
 from fedhist.curator import NoiseSource, Shape
-from fedhist.errors import PopulationError, WireError
 from fedhist.privacy import Adjacency, Guarantee, Trust
 from fedhist.protocol import Estimate
 from fedhist.protocols.central_density import STEPS, CentralDensity, FourierMeans

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from clients.node import streams
+from fedhist.base.errors import WireError
 from fedhist.curator import Curator
-from fedhist.errors import WireError
 from fedhist.journal import Journal
 from fedhist.keys import Keys
 from fedhist.ledger import Ledger

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedhist.base.errors import PopulationError, WireError
 from fedhist.curator import Curator, NoiseSource
-from fedhist.errors import PopulationError, WireError
 from fedhist.journal import Journal
 from fedhist.ledger import Ledger
 from fedhist.privacy import gaussian_multiplier, zcdp_rho

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from vote_laws import exact_failure, unary_law
 
+from fedhist.base.errors import PopulationError, WireError
 from fedhist.bits import count_bits
 from fedhist.channels import UnaryChannel
 from fedhist.codec import decode_query, encode_fields, query_digest
 from fedhist.cohort import Cohort
 from fedhist.covers import BoxGrid
-from fedhist.errors import PopulationError, WireError
 from fedhist.lattice_covers import BallLattice, SobolevLattice, SparseLattice
 from fedhist.privacy import Adjacency, Guarantee, Trust, pure
 from fedhist.protocol import Estimate

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedhist.errors import PopulationError
+from fedhist.base.errors import PopulationError
 from fedhist.keys import Keys, user_ids
 from fedhist.privacy import Adjacency, Guarantee, Trust, pure
 from fedhist.protocol import Estimate

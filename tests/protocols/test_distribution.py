@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedhist.base.errors import BudgetExceeded, PopulationError
 from fedhist.curator import Curator
-from fedhist.errors import BudgetExceeded, PopulationError
 from fedhist.journal import Journal
 from fedhist.keys import Keys
 from fedhist.ledger import Ledger

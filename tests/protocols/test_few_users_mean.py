@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from clients.user_rows import mean_rows, share_rows, shorten
-from fedhist.errors import PopulationError, WireError
+from fedhist.base.errors import PopulationError, WireError
 from fedhist.keys import Keys
 from fedhist.protocol import Estimate
 from fedhist.protocols.few_users_distribution import FewUsersDistribution

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from clients.functionals import Coordinates
+from fedhist.base.errors import PopulationError, WireError
 from fedhist.bits import count_bits
 from fedhist.codec import decode_query, encode_fields, query_digest
 from fedhist.cohort import Cohort
-from fedhist.errors import PopulationError, WireError
 from fedhist.privacy import Trust, pure
 from fedhist.protocols.fold_queries import BinVotes, ClippedMean
 from fedhist.query import Query, Report, Summary

@@ -8,9 +8,9 @@ from itertools import product
 import numpy as np
 import pytest
 
+from fedhist.base.errors import PopulationError, WireError
 from fedhist.codec import decode_query, encode_fields, query_digest
 from fedhist.cohort import Cohort
-from fedhist.errors import PopulationError, WireError
 from fedhist.privacy import Trust, pure
 from fedhist.protocols.hashed_votes import HashedVotes
 from fedhist.query import Report, Summary

@@ -12,8 +12,9 @@ import pytest
 from numpy.typing import ArrayLike
 
 from clients.functionals import Coordinates, Fourier, Rotated, samples_of
+from fedhist.base.errors import PopulationError
+from fedhist.base.search import MOST_USERS
 from fedhist.covers import BoxGrid
-from fedhist.errors import PopulationError
 from fedhist.lattice_covers import SobolevLattice
 from fedhist.protocols.cell_votes import CellVotes
 from fedhist.protocols.density import Density
@@ -27,7 +28,6 @@ from fedhist.protocols.scalar_reports import ItemScalars, SampledScalar
 from fedhist.protocols.sparse_mean import SparseMean
 from fedhist.protocols.sphere_reports import ItemSpheres, SphereReports
 from fedhist.query import Query, Report
-from fedhist.search import MOST_USERS
 from fedhist.sphere_channel import SphereChannel
 from fedhist.streams import SeededStreams, SystemStreams
 from fedhist.users import Users

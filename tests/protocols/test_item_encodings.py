@@ -11,7 +11,7 @@ import pytest
 
 from clients.encodings import add_presence, cut_rows, exceeds, in_domain
 from clients.node import streams
-from fedhist.errors import WireError
+from fedhist.base.errors import WireError
 from fedhist.keys import Keys
 from fedhist.protocols.item_encodings import ItemCounts, OneItem, Presence
 from fedhist.query import Query, Report, Summary

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedhist.base.errors import PopulationError
 from fedhist.codec import query_digest
-from fedhist.errors import PopulationError
 from fedhist.privacy import Adjacency, Guarantee, Trust, pure
 from fedhist.protocol import Estimate
 from fedhist.protocols.fold_queries import BinVotes, ClippedMean

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.errors import PopulationError
+from fedhist.base.errors import PopulationError
 from fedhist.privacy import Adjacency, Guarantee, Trust
 from fedhist.protocol import Estimate
 from fedhist.protocols.density import Density

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from clients.guard import Guard, Policy, Refusal
-from fedhist.errors import PopulationError, WireError
+from fedhist.base.errors import PopulationError, WireError
 from fedhist.folds import fold_of, salt_of_folds
 from fedhist.privacy import Adjacency, Guarantee, Trust, pure
 from fedhist.protocols.naive_mean import NaiveMean

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from clients.guard import Guard, Policy
-from fedhist.errors import PopulationError, WireError
+from fedhist.base.errors import PopulationError, WireError
 from fedhist.keys import Keys
 from fedhist.privacy import Adjacency, Guarantee, Trust, pure
 from fedhist.protocols.hadamard_response import HadamardResponse

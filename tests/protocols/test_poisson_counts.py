@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, poisson
 
-from fedhist.errors import WireError
+from fedhist.base.errors import WireError
 from fedhist.keys import Keys
 from fedhist.privacy import Trust, gaussian_multiplier, zcdp_rho
 from fedhist.protocols.contributions import NormHistogram

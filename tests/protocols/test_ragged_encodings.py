@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.errors import WireError
+from fedhist.base.errors import WireError
 from fedhist.keys import Keys
 from fedhist.privacy import Adjacency
 from fedhist.protocols.ragged_encodings import RaggedCounts

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
+from fedhist.base.errors import WireError
 from fedhist.codec import decode_query, encode_fields
-from fedhist.errors import WireError
 from fedhist.keys import Keys
 from fedhist.protocols.random_clip import RandomClip
 from fedhist.protocols.records import pack_records

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fedhist.protocols.records as records
-from fedhist.errors import WireError
+from fedhist.base.errors import WireError
 from fedhist.keys import Keys
 from fedhist.protocols.records import intern_records, pack_records, parse_records
 from fedhist.users import Users

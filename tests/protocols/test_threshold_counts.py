@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import hypergeom
 
-from fedhist.errors import WireError
+from fedhist.base.errors import WireError
 from fedhist.keys import Keys, user_ids
 from fedhist.protocols.threshold_counts import ThresholdCounts
 from fedhist.query import Report, Summary

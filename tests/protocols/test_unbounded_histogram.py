@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedhist.errors import FedhistError
+from fedhist.base.errors import FedhistError
 from fedhist.keys import Keys
 from fedhist.privacy import Adjacency, Guarantee, Trust
 from fedhist.protocols.bound_choice import PAPER_GRID, bound_probabilities

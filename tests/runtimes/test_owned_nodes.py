@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.errors import PopulationError, WireError
+from fedhist.base.errors import PopulationError, WireError
 from simulations import hosting
 from simulations.hosting import HOST
 from simulations.populations import population

@@ -11,7 +11,7 @@ from flower_cases import write_config
 from flwr.app import Context, RecordDict
 
 import server.strategy
-from fedhist.errors import MissingReplies
+from fedhist.base.errors import MissingReplies
 from server.app import app
 from simulations.hosting import HOST
 from simulations.run import Options

@@ -9,9 +9,9 @@ import pytest
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 
 from clients.functionals import Coordinates
+from fedhist.base.errors import MissingReplies, PopulationError
 from fedhist.codec import query_digest
 from fedhist.cohort import Cohort
-from fedhist.errors import MissingReplies, PopulationError
 from fedhist.keys import Keys
 from fedhist.protocols.bounded_histogram import ClippedCounts
 from fedhist.protocols.fold_queries import BinVotes

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from fedhist.errors import PopulationError
+from fedhist.base.errors import PopulationError
 from fedhist.privacy import zcdp_rho
 from fedhist.users import Users
 from server.gradient_plan import GradientPlan, plan_balls

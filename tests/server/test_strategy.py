@@ -11,7 +11,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Error, Message, RecordDict
 from flwr.serverapp.strategy import Result, Strategy
 
 import fedhist
-from fedhist.errors import MissingReplies
+from fedhist.base.errors import MissingReplies
 from fedhist.hosting import NodeSetup
 from fedhist.protocols.mean import Mean
 from fedhist.session import Session

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedhist.search import first_true
+from fedhist.base.search import first_true
 
 
 @given(st.integers(-5, 70), st.integers(1, 60), st.integers(1, 50))

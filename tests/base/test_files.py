@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedhist.files import locked, whole_file, write_private
+from fedhist.base.files import locked, whole_file, write_private
 
 
 def test_modes(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedhist.mixing import (
+from fedhist.base.hashing import (
     BLOCK,
     GOLDEN,
     MASK64,

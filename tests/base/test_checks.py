@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedhist.checks import check_choice, check_integer, check_scale
+from fedhist.base.checks import check_choice, check_integer, check_scale
 from fedhist.keys import Keys
 from fedhist.protocols.domains import check_domain, with_domain
 

@@ -1,0 +1,1 @@
+"""What everything stands on: errors, checks, whole files, bisection, public hashing."""
