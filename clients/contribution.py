@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.kernels import Lookup, clip_grid_values, clip_values, sum_clipped, sum_grid
-from fedhist.keys import Keys
-from fedhist.users import Items
+from fedhist.users.batch import Items
+from fedhist.users.keys import Keys
 
 MOST_STEPS = 1 << 31
 """Grid steps per clip must stay below this, so that squared norms fit 64-bit integers."""

@@ -23,8 +23,8 @@ import numpy as np
 from numba import njit, uint64
 from numpy.typing import NDArray
 
-from fedhist.keys import Keys
-from fedhist.users import Items
+from fedhist.users.batch import Items
+from fedhist.users.keys import Keys
 
 Int64s = NDArray[np.int64]
 

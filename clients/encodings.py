@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from clients.contribution import domain_lookup
 from clients.sampling import add_random_clip, random_clip
 from fedhist.base.hashing import Words
-from fedhist.keys import Keys
-from fedhist.users import Items
+from fedhist.users.batch import Items
+from fedhist.users.keys import Keys
 
 Int64s = NDArray[np.int64]
 Unsigned = NDArray[np.unsignedinteger[Any]]

@@ -24,12 +24,12 @@ from clients.functional_kernels import (
     rotated_kernel,
 )
 from fedhist.base.errors import PopulationError
-from fedhist.folds import MAX_FOLDS
 from fedhist.functional import Functional
 from fedhist.hadamard import next_power_of_two
-from fedhist.keys import Keys, public_signs
 from fedhist.registry import register_part
-from fedhist.users import Samples, Users
+from fedhist.users.batch import Samples, Users
+from fedhist.users.folds import MAX_FOLDS
+from fedhist.users.keys import Keys, public_signs
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -16,7 +16,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from fedhist.base.errors import PopulationError
-from fedhist.users import Samples
+from fedhist.users.batch import Samples
 
 Floats = NDArray[np.float64]
 Model = Literal["least-squares", "logistic"]

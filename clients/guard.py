@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.hashing import Words
-from fedhist.cohort import Cohort
 from fedhist.ledger import SLACK
 from fedhist.privacy import Trust
+from fedhist.users.cohort import Cohort
 
 if TYPE_CHECKING:
     from fedhist.wire import Question

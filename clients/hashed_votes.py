@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from fedhist.users import Samples
+from fedhist.users.batch import Samples
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

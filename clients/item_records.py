@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.hashing import Words
-from fedhist.streams import LANES, Streams, clear_tail, integer_threshold
-from fedhist.users import Samples, Users
+from fedhist.users.batch import Samples, Users
+from fedhist.users.streams import LANES, Streams, clear_tail, integer_threshold
 
 Integers = NDArray[np.int64]
 

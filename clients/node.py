@@ -11,8 +11,8 @@ from clients.guard import Guard, Policy, Refusal
 from clients.store import Store
 from fedhist.hosting import NodeSetup
 from fedhist.query import Summary
-from fedhist.streams import SeededStreams, Streams, SystemStreams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.streams import SeededStreams, Streams, SystemStreams
 from fedhist.wire import Question, decode_question, encode_answer
 
 POLICY_KEYS = {

@@ -18,7 +18,7 @@ from fedhist.base.hashing import Words
 from fedhist.channels import OneBitChannel, ScalarChannel, UnaryChannel
 from fedhist.lattice import LatticeChannel
 from fedhist.scalar_channels import into_unit
-from fedhist.streams import Streams
+from fedhist.users.streams import Streams
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

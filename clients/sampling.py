@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from clients.drawing import Scratch, draw, draw_set, scratch_for, size_of
 from fedhist.base.hashing import MASK64, Words
-from fedhist.users import Items
+from fedhist.users.batch import Items
 
 Int64s = NDArray[np.int64]
 Unsigned = NDArray[np.unsignedinteger[Any]]

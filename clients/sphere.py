@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from fedhist.base.hashing import Words
 from fedhist.sphere_channel import SphereChannel
-from fedhist.streams import Floats, Streams
-from fedhist.users import Samples
+from fedhist.users.batch import Samples
+from fedhist.users.streams import Floats, Streams
 
 Integers = NDArray[np.int64]
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from clients.contribution import domain_lookup
 from clients.encodings import cut_rows, in_domain
 from fedhist.base.hashing import Words
-from fedhist.keys import Keys
-from fedhist.users import Items
+from fedhist.users.batch import Items
+from fedhist.users.keys import Keys
 
 Int64s = NDArray[np.int64]
 Table = NDArray[np.int32]

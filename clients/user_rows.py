@@ -14,7 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from clients.kernels import Lookup
-from fedhist.users import Items, Samples
+from fedhist.users.batch import Items, Samples
 
 Floats = NDArray[np.float64]
 

@@ -17,7 +17,7 @@ from clients.randomizers import unary_votes
 from fedhist.base.hashing import Words, bernoulli_bits_kernel
 from fedhist.bits import BitTally, add_rows, n_words
 from fedhist.channels import UnaryChannel
-from fedhist.streams import SeededStreams, Streams, integer_threshold
+from fedhist.users.streams import SeededStreams, Streams, integer_threshold
 
 Integers = NDArray[np.int64]
 

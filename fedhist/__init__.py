@@ -22,14 +22,14 @@ from fedhist.base.errors import (
     PopulationError,
     WireError,
 )
-from fedhist.cohort import Cohort
-from fedhist.keys import Keys
 from fedhist.privacy import Adjacency, Guarantee, Release, Trust
 from fedhist.protocol import ErrorBound, Estimate, Protocol
 from fedhist.query import Bounds, Keyed, LocalQuery, Query, Report, Summary
 from fedhist.registry import register_protocol, register_query
-from fedhist.streams import Streams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.cohort import Cohort
+from fedhist.users.keys import Keys
+from fedhist.users.streams import Streams
 
 if TYPE_CHECKING:
     from simulations.run import run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedhist.streams import integer_threshold
+from fedhist.users.streams import integer_threshold
 
 
 def vote_totals(

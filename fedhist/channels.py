@@ -25,7 +25,7 @@ from fedhist.laplace_channel import LaplaceChannel
 from fedhist.piecewise_channel import PiecewiseChannel
 from fedhist.privacy import check_budget
 from fedhist.scalar_channels import OneBitChannel, ScalarChannel, flip_probability
-from fedhist.streams import integer_threshold
+from fedhist.users.streams import integer_threshold
 
 __all__ = [
     "CHANNELS",

@@ -18,12 +18,12 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import numpy as np
 
 from fedhist.base.errors import WireError
-from fedhist.cohort import Cohort
 from fedhist.functional import Part
-from fedhist.keys import Keys
 from fedhist.protocol import Protocol
 from fedhist.query import Array, Keyed, Query, Summary
 from fedhist.registry import part_class, query_class
+from fedhist.users.cohort import Cohort
+from fedhist.users.keys import Keys
 
 SEP = "/"
 DTYPES = frozenset(

@@ -16,9 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.errors import BudgetExceeded
-from fedhist.cohort import Cohort
 from fedhist.journal import Journal
-from fedhist.keys import Keys
 from fedhist.ledger import Ledger
 from fedhist.noise_source import Noise, NoiseSource, Shape
 from fedhist.privacy import (
@@ -41,6 +39,8 @@ from fedhist.unknown_keys import (
     printed_key_threshold,
     unpack_keyed,
 )
+from fedhist.users.cohort import Cohort
+from fedhist.users.keys import Keys
 
 __all__ = ["KEY_NOISES", "Curator", "KeyNoise", "Noise", "NoiseSource", "Shape"]
 

@@ -1,8 +1,8 @@
 """Part: plain data inside a query. Functional: one scalar of a user's record, by fold.
 
-A *fold* is a public, data-independent group of users, see :func:`fedhist.folds.fold_of`. All users
-of one fold report about the same scalar functional of their records: a coordinate of the mean, a
-rotated coordinate, a Fourier coefficient, a row of a Hadamard matrix.
+A *fold* is a public, data-independent group of users, see :func:`fedhist.users.folds.fold_of`. All
+users of one fold report about the same scalar functional of their records: a coordinate of the
+mean, a rotated coordinate, a Fourier coefficient, a row of a Hadamard matrix.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from fedhist.users import Users
+    from fedhist.users.batch import Users
 
 
 class Part:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from fedhist.protocol import Estimate
 from fedhist.session import Session
-from fedhist.users import Users
+from fedhist.users.batch import Users
 
 Config = Mapping[str, Any]
 Publish = Callable[[Estimate, list[dict[str, float]]], None]

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedhist.base.errors import BudgetExceeded
-from fedhist.cohort import Cohort
 from fedhist.privacy import Guarantee, Release, zcdp_epsilon
+from fedhist.users.cohort import Cohort
 
 SLACK = 1 + 1e-9
 """Relative rounding allowed when a budget is compared with what was spent."""

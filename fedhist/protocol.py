@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from fedhist.keys import Keys
 from fedhist.privacy import Guarantee
 from fedhist.query import Array, Query, Summary
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 
 if TYPE_CHECKING:
     from fedhist.curator import Curator

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from fedhist.base.errors import FedhistError, WireError
 from fedhist.base.hashing import Words
-from fedhist.cohort import Cohort
-from fedhist.keys import Keys
 from fedhist.privacy import EXACT, Release, Trust, pure
-from fedhist.streams import SeededStreams, Streams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.cohort import Cohort
+from fedhist.users.keys import Keys
+from fedhist.users.streams import SeededStreams, Streams
 
 if TYPE_CHECKING:
     from fedhist.finite import FiniteChannel

@@ -25,7 +25,7 @@ from fedhist.base.errors import WireError
 from fedhist.base.hashing import Words
 from fedhist.privacy import check_budget
 from fedhist.query import Array, Bounds
-from fedhist.streams import integer_threshold
+from fedhist.users.streams import integer_threshold
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -35,8 +35,8 @@ def flip_probability(x: float) -> float:
     """Return 1 / (1 + e^x) for x >= 0, rounded towards 1/2.
 
     The margin covers the rounding of x itself and of every operation here, so that the odds
-    (1 - q) / q are at most e^x in exact arithmetic; :func:`~fedhist.streams.integer_threshold`
-    rounds in the same direction.
+    (1 - q) / q are at most e^x in exact arithmetic;
+    :func:`~fedhist.users.streams.integer_threshold` rounds in the same direction.
     """
     if math.isinf(x):
         return 0.0

@@ -10,12 +10,12 @@ from fedhist.base.errors import FedhistError, WireError
 from fedhist.codec import protocol_digest, query_digest
 from fedhist.curator import Curator, Noise
 from fedhist.journal import Journal
-from fedhist.keys import Keys
 from fedhist.ledger import Ledger
 from fedhist.privacy import Trust
 from fedhist.protocol import Estimate, Protocol
 from fedhist.query import Query, Summary
 from fedhist.registry import queries
+from fedhist.users.keys import Keys
 
 Ask = Callable[[Query, int], Summary]
 """Asks a population one query in one round; hides who answers."""

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from fedhist.base.hashing import Words, _mix, counter_words, digest64
 from fedhist.bits import LANES, n_words
 from fedhist.hadamard import fwht, hadamard_entry, next_power_of_two
-from fedhist.keys import keyed_hash
+from fedhist.users.keys import keyed_hash
 
 Integers = NDArray[np.int64]
 

@@ -28,9 +28,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.keys import Keys
 from fedhist.privacy import check_budget
 from fedhist.query import Array, Keyed
+from fedhist.users.keys import Keys
 
 
 def key_threshold(contribution: int, l1_sensitivity: int, epsilon: float, delta: float) -> int:

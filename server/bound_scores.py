@@ -50,7 +50,7 @@ from numpy.typing import NDArray
 
 from fedhist.privacy import Adjacency
 from fedhist.unknown_keys import key_threshold, printed_key_threshold
-from fedhist.users import Users
+from fedhist.users.batch import Users
 from server.thresholds import sensitivity_multipliers
 
 Floats = NDArray[np.float64]

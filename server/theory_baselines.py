@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln
 
-from fedhist.keys import Keys
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 from server.theory_histogram import NoiseLaw, excess, in_domain
 
 Floats = NDArray[np.float64]

@@ -21,7 +21,7 @@ from scipy.optimize import brentq
 from scipy.special import expit
 
 from fedhist.base.errors import PopulationError
-from fedhist.users import Users
+from fedhist.users.batch import Users
 from server.oracles import project
 
 Floats = NDArray[np.float64]

@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from fedhist.keys import Keys
 from fedhist.privacy import gaussian_multiplier, zcdp_rho
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 
 Floats = NDArray[np.float64]
 Kind = Literal["laplace", "gaussian", "discrete-laplace", "discrete-gaussian"]

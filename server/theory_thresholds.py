@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from fedhist.keys import Keys
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 from server.theory_histogram import (
     NoiseLaw,
     clipped_curve,

@@ -18,9 +18,9 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.keys import Keys
 from fedhist.privacy import Adjacency
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 from server.theory_histogram import (
     NoiseLaw,
     clipped_curve,

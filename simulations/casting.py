@@ -9,7 +9,7 @@ from types import UnionType
 from typing import Any, get_args, get_type_hints
 
 from fedhist.base.errors import nearest
-from fedhist.keys import Keys
+from fedhist.users.keys import Keys
 
 
 def check_keys(given: Iterable[str], known: Iterable[str], what: str) -> None:

@@ -29,7 +29,7 @@ from fedhist.hosting import Config as FlatConfig
 from fedhist.hosting import NodeSetup, ServerSetup
 from fedhist.protocol import Estimate
 from fedhist.registry import load_plugin
-from fedhist.users import Users
+from fedhist.users.batch import Users
 from simulations.config import Config, Prepared, load_config, prepare
 from simulations.job import Reservations
 from simulations.output import check_target, evaluate, write_results

@@ -11,7 +11,7 @@ from clients.node import fold_node, streams
 from fedhist.base.hashing import digest64
 from fedhist.codec import query_digest
 from fedhist.query import Query, Summary
-from fedhist.users import Users
+from fedhist.users.batch import Users
 
 Progress = Callable[[int, int, int], None]
 

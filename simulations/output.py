@@ -20,11 +20,11 @@ import numpy as np
 import polars as pl
 
 import fedhist
-from fedhist.keys import Keys
 from fedhist.ledger import Ledger
 from fedhist.privacy import Trust
 from fedhist.protocol import ErrorBound, Protocol
 from fedhist.query import Array
+from fedhist.users.keys import Keys
 from simulations.config import Prepared
 from simulations.figures import draw_estimate
 from simulations.json_files import write_json

@@ -18,7 +18,7 @@ from fedhist.protocol import Estimate, Protocol
 from fedhist.query import Query, Summary
 from fedhist.registry import load_builtin, load_plugin
 from fedhist.session import Session
-from fedhist.users import Users
+from fedhist.users.batch import Users
 from server.noise import SecureNoise, SimulatedNoise
 from simulations.adversaries import Adversary, HostilePopulation, UncheckedSession
 from simulations.inline import InlinePopulation

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from fedhist.channels import UnaryChannel, scalar_channel
-from fedhist.keys import Keys
 from fedhist.losses import SQUARED_L2
 from fedhist.protocol import Protocol
 from fedhist.protocols import (
@@ -29,7 +28,8 @@ from fedhist.protocols import (
     UnboundedHistogram,
     UserLevelErm,
 )
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 from server.theory_mean import exact_two_stage_mse, one_stage_mse
 from simulations.populations import population
 from simulations.run import Options, execute

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fedhist.protocols import FewUsersMean
-from fedhist.users import Users
+from fedhist.users.batch import Users
 from server.few_users_plan import Method
 from simulations.run import Options, execute
 from simulations.validation import Setting

@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from scipy.linalg import hadamard
 
 from fedhist.channels import UnaryChannel, scalar_channel
-from fedhist.keys import Keys
 from fedhist.losses import L1, SQUARED_L2
 from fedhist.protocol import Protocol
 from fedhist.protocols import (
@@ -43,7 +42,8 @@ from fedhist.protocols import (
 )
 from fedhist.protocols.local_histogram import Oracle
 from fedhist.protocols.naive_report import Method
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 from server.theory_mean import exact_two_stage_mse
 from simulations.experiments.local_populations import (
     box_means,

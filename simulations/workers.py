@@ -19,7 +19,7 @@ from clients import app as client
 from clients.store import guard_lines, set_guard_lines
 from fedhist.hosting import Config, NodeSetup, ServerSetup, set_host
 from fedhist.registry import load_builtin, load_plugin
-from fedhist.users import Users
+from fedhist.users.batch import Users
 
 CLIENT_APP_RAISED = 2
 """Flower's error code for a ClientApp that raises."""

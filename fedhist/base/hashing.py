@@ -2,8 +2,8 @@
 
 A stream is a function ``word(key, index) = mix64(key + (index + 1) * GOLDEN)``: stateless, so a
 user's draws do not depend on who else is in the batch, and vectorised over users. Each compiled
-kernel has a short obvious NumPy counterpart here or in :mod:`fedhist.streams` that the tests use
-as the oracle.
+kernel has a short obvious NumPy counterpart here or in :mod:`fedhist.users.streams` that the tests
+use as the oracle.
 
 References
 ----------

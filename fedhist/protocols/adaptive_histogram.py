@@ -22,7 +22,6 @@ import numpy as np
 
 from fedhist.base.checks import check_integer
 from fedhist.curator import Curator
-from fedhist.keys import Keys
 from fedhist.losses import L1
 from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocol import ErrorBound, Estimate, Script
@@ -36,7 +35,8 @@ from fedhist.protocols.threshold_choice import threshold_rule
 from fedhist.protocols.threshold_em import AIMS
 from fedhist.protocols.threshold_rules import ThresholdRule, ThresholdTask
 from fedhist.registry import register_protocol
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 from server import theory_histogram as theory
 from server import theory_thresholds
 from server.thresholds import c_star_gaussian, c_star_laplace, sensitivity_multipliers

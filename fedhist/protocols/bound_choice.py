@@ -25,7 +25,7 @@ from fedhist.privacy import Adjacency, check_budget
 from fedhist.protocols.contributions import NormHistogram, tail_scores
 from fedhist.protocols.size_curves import SizeCurves, check_grid
 from fedhist.protocols.threshold_rules import Choice, Search
-from fedhist.users import Users
+from fedhist.users.batch import Users
 from server import bound_scores as scores
 
 Floats = NDArray[np.float64]

@@ -21,9 +21,7 @@ import numpy as np
 
 from clients.contribution import clip_rows, clipped_counts, domain_lookup, grid_limit
 from fedhist.base.errors import WireError
-from fedhist.cohort import Cohort
 from fedhist.curator import Curator
-from fedhist.keys import Keys
 from fedhist.losses import L1
 from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocol import ErrorBound, Estimate, Script
@@ -31,8 +29,10 @@ from fedhist.protocols.domains import check_domain, with_domain
 from fedhist.protocols.histogram_target import DomainHistogram
 from fedhist.query import CHUNK, Array, Bounds, Query, Report, Summary
 from fedhist.registry import register_protocol, register_query
-from fedhist.streams import Streams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.cohort import Cohort
+from fedhist.users.keys import Keys
+from fedhist.users.streams import Streams
 from server import theory_histogram as theory
 from server.thresholds import reference_clip, sensitivity_multipliers, sqrt_up
 

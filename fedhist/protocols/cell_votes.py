@@ -22,14 +22,14 @@ from clients.vote_kernels import add_votes
 from fedhist.aggregate import vote_totals
 from fedhist.bits import BitTally, check_bits, count_bits
 from fedhist.channels import UnaryChannel
-from fedhist.cohort import Cohort
 from fedhist.covers import Cover
 from fedhist.finite import FiniteChannel, unary_law
 from fedhist.privacy import check_budget
 from fedhist.query import CHUNK, Bounds, LocalQuery, Report, Summary
 from fedhist.registry import register_query
-from fedhist.streams import Streams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.cohort import Cohort
+from fedhist.users.streams import Streams
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -25,15 +25,15 @@ from clients.fourier_rows import fourier_rows
 from clients.functionals import samples_of
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.base.errors import WireError
-from fedhist.cohort import Cohort
 from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocol import ErrorBound, Estimate, Script
 from fedhist.protocols.density_target import DensityTarget
 from fedhist.protocols.sample_sizes import PlannedSizes
 from fedhist.query import Array, Bounds, Query, Report, Summary
 from fedhist.registry import register_protocol, register_query
-from fedhist.streams import Streams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.cohort import Cohort
+from fedhist.users.streams import Streams
 from server.density import GRID
 from server.theory_density import central_level, central_variance, row_sensitivity
 from server.theory_histogram import noise_per_sensitivity

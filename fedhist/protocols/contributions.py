@@ -22,15 +22,15 @@ from numpy.typing import NDArray
 from clients.contribution import domain_lookup
 from clients.kernels import Lookup, norm_bins, sum_norm_bins, user_norms
 from fedhist.base.errors import WireError
-from fedhist.cohort import Cohort
 from fedhist.curator import Curator
-from fedhist.keys import Keys
 from fedhist.privacy import Trust, check_budget
 from fedhist.protocols.domains import check_domain
 from fedhist.query import Array, Bounds, Query, Report, Summary
 from fedhist.registry import register_query
-from fedhist.streams import Streams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.cohort import Cohort
+from fedhist.users.keys import Keys
+from fedhist.users.streams import Streams
 
 STEPS = 1 << 20
 """Steps per radius in which slopes are sent: integers, whose sums are exact in any order."""

@@ -20,13 +20,13 @@ import numpy as np
 
 from clients.gradients import MODELS, Model
 from fedhist.curator import Curator
-from fedhist.keys import Keys, user_ids
 from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocol import ErrorBound, Estimate, Protocol, Script
 from fedhist.protocols.gradient_oracles import mean_gradient
 from fedhist.query import Array
 from fedhist.registry import register_protocol
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys, user_ids
 from server.gradient_plan import GradientPlan
 from server.oracles import Tracking, project, step_size
 from server.theory_erm import EmpiricalRisk, predicted_excess

@@ -22,7 +22,6 @@ from clients.functionals import samples_of
 from clients.user_rows import user_points
 from fedhist.channels import UnaryChannel
 from fedhist.covers import BoxGrid, Cover
-from fedhist.keys import Keys, user_ids
 from fedhist.lattice_covers import BallLattice, SobolevLattice, SparseLattice
 from fedhist.losses import SQUARED_L2
 from fedhist.privacy import check_budget
@@ -32,7 +31,8 @@ from fedhist.protocols.mean_target import MeanTarget
 from fedhist.protocols.one_report import OneReport
 from fedhist.query import Array
 from fedhist.registry import register_protocol
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys, user_ids
 from server.localize import LEAST_MASS, MOST_FAILURE
 from server.theory_cover import CoverPlan, expected_loss, least_users, plan_cover
 

@@ -21,7 +21,7 @@ from fedhist.protocol import ErrorBound, Estimate, Mode, Script
 from fedhist.protocols.density_target import DensityTarget
 from fedhist.protocols.fold_protocol import FoldProtocol
 from fedhist.registry import register_protocol
-from fedhist.users import Users
+from fedhist.users.batch import Users
 from server.density import GRID, GridDensity, coefficient_scale, density_level, paper_level
 from server.localize import Plan, plan_paper, plan_univariate
 

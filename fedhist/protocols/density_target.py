@@ -11,10 +11,10 @@ import numpy as np
 from clients.functionals import samples_of
 from fedhist.base.checks import check_scale
 from fedhist.base.errors import PopulationError
-from fedhist.keys import Keys, user_ids
 from fedhist.protocol import Estimate, Protocol
 from fedhist.query import Array
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys, user_ids
 from server.density import (
     TrigonometricDensity,
     coefficients_of,

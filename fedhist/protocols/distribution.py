@@ -25,7 +25,6 @@ from clients.sampling import MOST_CLIP
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.base.errors import PopulationError, nearest
 from fedhist.curator import Curator
-from fedhist.keys import Keys, user_ids
 from fedhist.losses import L1, l1
 from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget, zcdp_rho
 from fedhist.protocol import ErrorBound, Estimate, Mode, Protocol, Script
@@ -34,7 +33,8 @@ from fedhist.protocols.distribution_mechanisms import DistributionTask, Learned,
 from fedhist.protocols.domains import check_domain, with_domain
 from fedhist.query import Array, Query, Summary
 from fedhist.registry import register_protocol
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys, user_ids
 from server import theory_distribution as theory
 from server.distribution import project_simplex
 from server.theory_histogram import in_domain

@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.curator import Curator
-from fedhist.keys import Keys
 from fedhist.protocol import Mode
 from fedhist.protocols.item_encodings import ItemCounts, OneItem, Presence
 from fedhist.query import Array, Query, Summary
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 from server import theory_distribution as theory
 from server.distribution import CMAX, presence_to_probability
 from server.theory_histogram import NoiseLaw

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedhist.keys import Keys
+from fedhist.users.keys import Keys
 
 
 def check_domain(domain: Any) -> None:

@@ -18,7 +18,6 @@ import numpy as np
 from clients.contribution import domain_lookup
 from clients.user_rows import share_rows
 from fedhist.base.errors import PopulationError
-from fedhist.keys import Keys
 from fedhist.losses import L1, l1
 from fedhist.protocol import ErrorBound
 from fedhist.protocols.domains import check_domain, with_domain
@@ -26,7 +25,8 @@ from fedhist.protocols.few_users_mean import FewUsers
 from fedhist.protocols.user_means import UserShares
 from fedhist.query import Array
 from fedhist.registry import register_protocol
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 from server.distribution import project_simplex
 
 

@@ -22,7 +22,6 @@ import numpy as np
 
 from clients.functionals import samples_of
 from clients.user_rows import user_points
-from fedhist.keys import Keys
 from fedhist.losses import L2, l2
 from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocol import ErrorBound, Estimate, Mode, Protocol, Script
@@ -30,8 +29,9 @@ from fedhist.protocols.mean_target import MeanTarget
 from fedhist.protocols.user_means import UserMeans
 from fedhist.query import Array, Query
 from fedhist.registry import register_protocol
-from fedhist.streams import SeededStreams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from fedhist.users.streams import SeededStreams
 from server.few_users import paper_params
 from server.few_users_plan import FewUsersPlan, Method, Wishes, choose_branch, large_n_noise
 from server.interpolation import Released, release_draws

@@ -9,13 +9,13 @@ from typing import get_args
 
 from fedhist.base.checks import check_choice
 from fedhist.channels import KINDS, scalar_channel
-from fedhist.cohort import Cohort
 from fedhist.functional import Functional
 from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocol import Estimate, Mode
 from fedhist.protocols.localize_refine import FoldEstimates, localize_and_refine
 from fedhist.protocols.sample_sizes import PlannedSizes
 from fedhist.query import Query, Summary
+from fedhist.users.cohort import Cohort
 from server.localize import Plan, least_users
 
 

@@ -26,15 +26,15 @@ from fedhist.base.errors import WireError
 from fedhist.base.hashing import Words
 from fedhist.bits import BitTally, check_bits, count_bits_by
 from fedhist.channels import CHANNELS, ScalarChannel, UnaryChannel, scalar_channel
-from fedhist.cohort import Cohort
 from fedhist.finite import FiniteChannel, scalar_law, unary_law
-from fedhist.folds import MAX_FOLDS, fold_of, fold_sizes
 from fedhist.functional import Functional
 from fedhist.privacy import check_budget
 from fedhist.query import CHUNK, Bounds, LocalQuery, Report, Summary, only_array
 from fedhist.registry import register_query
-from fedhist.streams import Streams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.cohort import Cohort
+from fedhist.users.folds import MAX_FOLDS, fold_of, fold_sizes
+from fedhist.users.streams import Streams
 from server.localize import MAX_BINS
 
 Floats = NDArray[np.float64]

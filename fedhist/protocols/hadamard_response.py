@@ -16,14 +16,14 @@ import numpy as np
 
 from clients.vote_reports import hadamard_response
 from fedhist.base.errors import WireError
-from fedhist.cohort import Cohort
 from fedhist.finite import FiniteChannel, hadamard_law
-from fedhist.keys import Keys
 from fedhist.protocols.one_vote import OneVote, OneVoteQuery
 from fedhist.query import CHUNK, Array, Bounds, Report, Summary, only_array
 from fedhist.registry import register_protocol, register_query
-from fedhist.streams import SeededStreams, Streams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.cohort import Cohort
+from fedhist.users.keys import Keys
+from fedhist.users.streams import SeededStreams, Streams
 from fedhist.vote_channels import HadamardChannel
 from server.theory_baselines import hadamard_noise
 

@@ -21,14 +21,14 @@ from clients.hashed_votes import vote_sets
 from clients.randomizers import randomize
 from fedhist.base.checks import check_scale
 from fedhist.channels import ScalarChannel, scalar_channel
-from fedhist.cohort import Cohort
 from fedhist.finite import FiniteChannel, scalar_law
 from fedhist.privacy import check_budget
 from fedhist.query import Bounds, LocalQuery, Report, Summary, only_array
 from fedhist.registry import register_query
 from fedhist.sign_hashes import SignHash, sign_hash
-from fedhist.streams import SeededStreams, Streams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.cohort import Cohort
+from fedhist.users.streams import SeededStreams, Streams
 
 Floats = NDArray[np.float64]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from fedhist.keys import Keys
 from fedhist.losses import l1
 from fedhist.protocol import Protocol
 from fedhist.query import Array
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 from server import theory_histogram
 
 

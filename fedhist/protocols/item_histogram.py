@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from fedhist.curator import Curator
-from fedhist.keys import Keys
 from fedhist.losses import L1
 from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocol import ErrorBound, Estimate, Script
@@ -18,7 +17,8 @@ from fedhist.protocols.domains import check_domain, with_domain
 from fedhist.protocols.histogram_target import DomainHistogram
 from fedhist.protocols.per_item import MOST_CLIP, PerItemClip
 from fedhist.registry import register_protocol
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 from server import theory_histogram as theory
 
 SENSITIVITY = 2

@@ -26,7 +26,6 @@ from scipy.special import erf
 
 from clients.functionals import HadamardRows
 from fedhist.hadamard import fwht, next_power_of_two
-from fedhist.keys import Keys, user_ids
 from fedhist.losses import L1, l1
 from fedhist.protocol import ErrorBound, Estimate, Script
 from fedhist.protocols.domains import with_domain
@@ -37,7 +36,8 @@ from fedhist.protocols.localize_refine import (
 from fedhist.protocols.sample_sizes import resolve_sizes
 from fedhist.query import Array
 from fedhist.registry import register_protocol
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys, user_ids
 from server.distribution import project_simplex
 from server.localize import Plan, plan_univariate
 from server.theory_distribution import average_distribution

@@ -23,7 +23,6 @@ import numpy as np
 from clients.vote_reports import padded_symbols
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.base.hashing import Words
-from fedhist.keys import Keys, user_ids
 from fedhist.losses import L1
 from fedhist.privacy import check_budget
 from fedhist.protocol import ErrorBound, Estimate, Script
@@ -35,7 +34,8 @@ from fedhist.protocols.one_vote import OneVoteQuery
 from fedhist.protocols.unary_encoding import UnaryVotes
 from fedhist.query import Array
 from fedhist.registry import register_protocol, register_query
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys, user_ids
 from server.theory_baselines import hadamard_noise, one_vote_stderr, slot_l1, unary_noise
 
 if TYPE_CHECKING:

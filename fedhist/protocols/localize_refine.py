@@ -17,12 +17,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.cohort import Cohort
-from fedhist.folds import salt_of_folds
 from fedhist.functional import Functional
 from fedhist.protocol import Estimate, Mode
 from fedhist.protocols.fold_queries import BinVotes, ClippedMean
 from fedhist.query import Query, Summary
+from fedhist.users.cohort import Cohort
+from fedhist.users.folds import salt_of_folds
 from server.localize import (
     LEAST_MASS,
     MOST_FAILURE,

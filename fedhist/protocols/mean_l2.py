@@ -23,7 +23,6 @@ from clients.sphere import ball_means
 from clients.user_rows import user_points
 from fedhist.base.hashing import digest64
 from fedhist.hadamard import fwht, next_power_of_two
-from fedhist.keys import Keys, user_ids
 from fedhist.losses import SQUARED_L2
 from fedhist.protocol import ErrorBound
 from fedhist.protocols.localize_refine import FoldEstimates
@@ -31,7 +30,8 @@ from fedhist.protocols.mean_linf import FoldMean
 from fedhist.protocols.mean_target import PlannedMean
 from fedhist.query import Array
 from fedhist.registry import register_protocol
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys, user_ids
 from server.localize import Plan, plan_paper, plan_univariate
 
 SIGN_FAILURE = 0.05

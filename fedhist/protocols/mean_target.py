@@ -13,7 +13,7 @@ from fedhist.base.errors import PopulationError
 from fedhist.losses import squared_l2
 from fedhist.protocol import ErrorBound, Protocol
 from fedhist.query import CHUNK, Array
-from fedhist.users import Samples, Users
+from fedhist.users.batch import Samples, Users
 
 
 class MeanTarget(Protocol):

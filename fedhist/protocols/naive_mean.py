@@ -24,9 +24,6 @@ from clients.item_records import each_alone
 from clients.sphere import ball_means
 from clients.user_rows import coordinate_points, user_points
 from fedhist.base.checks import check_choice
-from fedhist.cohort import Cohort
-from fedhist.folds import fold_of, salt_of_folds
-from fedhist.keys import Keys, user_ids
 from fedhist.losses import SQUARED_L2
 from fedhist.protocol import ErrorBound, Estimate, Script
 from fedhist.protocols.fold_queries import ClippedMean, check_range
@@ -36,7 +33,10 @@ from fedhist.protocols.sphere_reports import ItemSpheres, SphereReports
 from fedhist.query import Array, Summary
 from fedhist.registry import register_protocol
 from fedhist.sphere_channel import SphereChannel
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.cohort import Cohort
+from fedhist.users.folds import fold_of, salt_of_folds
+from fedhist.users.keys import Keys, user_ids
 from server.theory_baselines import fold_mse, naive_mse, sphere_mse
 
 if TYPE_CHECKING:

@@ -10,14 +10,14 @@ import numpy as np
 
 from clients.contribution import domain_lookup
 from fedhist.base.errors import WireError
-from fedhist.cohort import Cohort
-from fedhist.keys import Keys
 from fedhist.privacy import Trust
 from fedhist.protocols.domains import check_domain
 from fedhist.query import Array, Bounds, Query, Report, Summary
 from fedhist.registry import register_query
-from fedhist.streams import Streams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.cohort import Cohort
+from fedhist.users.keys import Keys
+from fedhist.users.streams import Streams
 from server.thresholds import sqrt_up
 
 MOST_CLIP = 1 << 30

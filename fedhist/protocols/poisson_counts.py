@@ -26,7 +26,6 @@ import numpy as np
 
 from fedhist.base.checks import check_integer
 from fedhist.curator import Curator
-from fedhist.keys import Keys, user_ids
 from fedhist.losses import L1
 from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocol import ErrorBound, Estimate, Script
@@ -37,7 +36,8 @@ from fedhist.protocols.per_item import MOST_CLIP, PerItemClip
 from fedhist.protocols.threshold_budget import CHOICE_SHARE
 from fedhist.query import Array, Query, Summary
 from fedhist.registry import register_protocol
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys, user_ids
 from server import debias
 from server import theory_histogram as theory
 from server.theory_thresholds import em_probabilities, tails_of

@@ -32,10 +32,10 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from fedhist.curator import Curator
-from fedhist.keys import Keys
 from fedhist.privacy import Adjacency, check_budget
 from fedhist.protocols.ragged_encodings import class_counts, size_classes, size_query
 from fedhist.query import Query, Summary
+from fedhist.users.keys import Keys
 
 EM_SHARE = 0.75
 """Part of epsilon with which "em" chooses the class; the rest is for the count."""

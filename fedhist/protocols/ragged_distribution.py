@@ -27,7 +27,6 @@ import numpy as np
 
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.curator import Curator
-from fedhist.keys import Keys
 from fedhist.ledger import Entry, spent
 from fedhist.losses import L1, l1
 from fedhist.privacy import Adjacency, Guarantee, Release, Trust, check_budget, pure, zcdp_rho
@@ -45,7 +44,8 @@ from fedhist.protocols.private_median import (
 from fedhist.protocols.ragged_release import MOST_SELECTED, RaggedTask, release
 from fedhist.query import Array
 from fedhist.registry import register_protocol
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 from server import theory_histogram as theory
 from server.distribution import CMAX, project_simplex
 

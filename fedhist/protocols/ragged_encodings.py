@@ -28,15 +28,15 @@ from numpy.typing import NDArray
 from clients.encodings import in_domain
 from clients.sampling import MOST_CLIP, random_clip
 from fedhist.base.errors import WireError
-from fedhist.cohort import Cohort
-from fedhist.keys import Keys
 from fedhist.privacy import Adjacency, Trust
 from fedhist.protocols.contributions import NormHistogram
 from fedhist.protocols.domains import check_domain
 from fedhist.query import Bounds, Query, Report, Summary
 from fedhist.registry import register_query
-from fedhist.streams import Streams
-from fedhist.users import Items, Users
+from fedhist.users.batch import Items, Users
+from fedhist.users.cohort import Cohort
+from fedhist.users.keys import Keys
+from fedhist.users.streams import Streams
 
 
 def size_classes(m_max: int) -> int:

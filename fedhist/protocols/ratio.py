@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.curator import Curator
-from fedhist.keys import Keys
 from fedhist.protocols.contributions import TotalContribution, em_quantile, safe_rank
 from fedhist.query import Query, Summary
+from fedhist.users.keys import Keys
 
 ROUNDS = 2
 SMALLER_CLIP = 4.0

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fedhist.base.errors import WireError
 from fedhist.base.hashing import hash_bytes_kernel
-from fedhist.keys import Keys
+from fedhist.users.keys import Keys
 
 Bytes = NDArray[np.uint8]
 Int64s = NDArray[np.int64]

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from fedhist.base.errors import PopulationError
-from fedhist.keys import Keys
 from fedhist.protocol import Protocol
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 
 HARMONIC = "harmonic-mean"
 

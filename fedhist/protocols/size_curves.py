@@ -20,13 +20,13 @@ import numpy as np
 
 from clients.curves import SHARE, size_curves
 from fedhist.base.errors import WireError
-from fedhist.cohort import Cohort
 from fedhist.privacy import Trust
 from fedhist.protocols.records import intern_records, pack_records, parse_records
 from fedhist.query import Bounds, Keyed, Query, Report, Summary
 from fedhist.registry import register_query
-from fedhist.streams import Streams
-from fedhist.users import Items, Users
+from fedhist.users.batch import Items, Users
+from fedhist.users.cohort import Cohort
+from fedhist.users.streams import Streams
 
 MOST_POINTS = 4096
 MOST_SIZE = 1 << 31

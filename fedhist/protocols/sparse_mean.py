@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from clients.functionals import samples_of
 from clients.hashed_votes import vote_sets
 from clients.user_rows import coordinate_points
-from fedhist.keys import Keys, user_ids
 from fedhist.losses import SQUARED_L2
 from fedhist.protocol import ErrorBound, Estimate, Script
 from fedhist.protocols.hashed_votes import HashedVotes
@@ -31,7 +30,8 @@ from fedhist.protocols.localize_refine import FoldEstimates
 from fedhist.protocols.sparse_plan import VOTE_SHARE, SparsePlan
 from fedhist.query import Array, Query, Summary
 from fedhist.registry import register_protocol
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys, user_ids
 from server.support import (
     Z_MIN,
     keep_largest,

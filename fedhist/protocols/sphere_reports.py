@@ -13,14 +13,14 @@ from clients.functionals import samples_of
 from clients.item_records import ItemStreams, draw_one
 from clients.sphere import ball_means, duchi_l2, duchi_sums
 from fedhist.base.errors import WireError
-from fedhist.cohort import Cohort
 from fedhist.finite import FiniteChannel, sphere_law
 from fedhist.protocols.scalar_reports import MOST_ITEMS, ItemLevel
 from fedhist.query import Array, Bounds, LocalQuery, Report, Summary
 from fedhist.registry import register_query
 from fedhist.sphere_channel import SphereChannel
-from fedhist.streams import SeededStreams, Streams
-from fedhist.users import Samples, Users
+from fedhist.users.batch import Samples, Users
+from fedhist.users.cohort import Cohort
+from fedhist.users.streams import SeededStreams, Streams
 
 ROUNDING = 1 + 1e-9
 

@@ -19,15 +19,15 @@ from numpy.typing import NDArray
 from clients.threshold_counts import add_threshold_counts, cell_table, threshold_rows
 from fedhist.base.checks import check_integer
 from fedhist.base.errors import WireError
-from fedhist.cohort import Cohort
-from fedhist.keys import Keys
 from fedhist.privacy import Trust
 from fedhist.protocols.domains import check_domain
 from fedhist.protocols.item_encodings import cut_words
 from fedhist.query import Array, Bounds, Query, Report, Summary
 from fedhist.registry import register_query
-from fedhist.streams import Streams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.cohort import Cohort
+from fedhist.users.keys import Keys
+from fedhist.users.streams import Streams
 from server.binomial_grid import MOST_CELLS
 
 MOST_M = 1 << 24

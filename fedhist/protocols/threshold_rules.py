@@ -25,9 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.curator import Curator
-from fedhist.keys import Keys
 from fedhist.privacy import Adjacency
 from fedhist.query import Query, Summary
+from fedhist.users.keys import Keys
 
 Floats = NDArray[np.float64]
 

@@ -17,14 +17,14 @@ import numpy as np
 from clients.vote_reports import optimal_unary
 from fedhist.aggregate import vote_totals
 from fedhist.bits import check_bits, count_bits
-from fedhist.cohort import Cohort
 from fedhist.finite import FiniteChannel, optimal_unary_law
-from fedhist.keys import Keys
 from fedhist.protocols.one_vote import OneVote, OneVoteQuery
 from fedhist.query import Array, Bounds, Report, Summary
 from fedhist.registry import register_protocol, register_query
-from fedhist.streams import Streams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.cohort import Cohort
+from fedhist.users.keys import Keys
+from fedhist.users.streams import Streams
 from fedhist.vote_channels import OptimalUnaryChannel
 from server.theory_baselines import unary_noise
 

@@ -25,7 +25,6 @@ import numpy as np
 
 from fedhist.base.checks import check_choice
 from fedhist.curator import Curator
-from fedhist.keys import Keys
 from fedhist.losses import L1, l1
 from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocol import ErrorBound, Estimate, Mode, Protocol, Script
@@ -40,7 +39,8 @@ from fedhist.protocols.threshold_rules import Choice
 from fedhist.query import Array
 from fedhist.registry import register_protocol
 from fedhist.unknown_keys import key_threshold, laplace_key_threshold, printed_key_threshold
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 from server import theory_unbounded as theory
 from server.thresholds import sensitivity_multipliers
 

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from clients.gradients import MODELS, user_gradients
 from fedhist.base.checks import check_scale
 from fedhist.base.errors import WireError
-from fedhist.cohort import Cohort
 from fedhist.privacy import Trust
 from fedhist.query import Array, Bounds, Query, Report, Summary
 from fedhist.registry import register_query
-from fedhist.streams import Streams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.cohort import Cohort
+from fedhist.users.streams import Streams
 
 STEPS = 1 << 20
 """Steps per clip in which discrete offsets are sent: integers, whose sums are exact."""

@@ -15,14 +15,14 @@ from clients.contribution import domain_lookup
 from clients.functionals import samples_of
 from clients.user_rows import mean_rows, share_rows
 from fedhist.base.errors import WireError
-from fedhist.cohort import Cohort
-from fedhist.keys import Keys
 from fedhist.privacy import Trust
 from fedhist.protocols.domains import check_domain
 from fedhist.query import Bounds, Query, Report, Summary
 from fedhist.registry import register_query
-from fedhist.streams import Streams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.cohort import Cohort
+from fedhist.users.keys import Keys
+from fedhist.users.streams import Streams
 
 ROUNDING = 1 + 1e-9
 """Relative excess of a norm over its bound that is put down to rounding."""

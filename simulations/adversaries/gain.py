@@ -21,8 +21,8 @@ from fedhist.protocols.scalar_reports import ItemLevel
 from fedhist.protocols.sphere_reports import SphereReports
 from fedhist.protocols.unary_encoding import UnaryVotes
 from fedhist.query import Query, Report
-from fedhist.streams import Streams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.streams import Streams
 
 CERTAIN = 40.0
 """An epsilon at which a client that keeps its alphabet tells the truth, but for 1 in 10^17."""

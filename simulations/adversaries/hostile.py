@@ -14,7 +14,7 @@ from fedhist.base.hashing import Words
 from fedhist.codec import query_digest
 from fedhist.query import Query, Report, Summary
 from fedhist.session import Session
-from fedhist.users import Users
+from fedhist.users.batch import Users
 from server.sift import OTHER_QUERY, gather, take_rows, without_numbers
 from simulations.adversaries.gain import best_messages
 from simulations.adversaries.malformed import FORMS, malform_report, malform_summary

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.errors import nearest
 from fedhist.base.hashing import Words, digest64
-from fedhist.keys import keyed_hash
+from fedhist.users.keys import keyed_hash
 from simulations.adversaries.malformed import FORMS
 
 ON_THE_WAY = ("dropout", "straggler", "duplicate", "replay")

@@ -21,13 +21,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedhist.base.errors import BudgetExceeded
-from fedhist.keys import Keys
 from fedhist.privacy import Trust
 from fedhist.protocol import Estimate, Protocol
 from fedhist.query import Query, Report
 from fedhist.session import Session
-from fedhist.streams import SeededStreams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from fedhist.users.streams import SeededStreams
 from simulations.audit.bounds import epsilon_low
 from simulations.audit.drawing import Drawer, Meter, Pair
 from simulations.audit.features import Answer

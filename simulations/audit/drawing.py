@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.streams import SeededStreams, Streams
-from fedhist.users import Items, Samples, Users
+from fedhist.users.batch import Items, Samples, Users
+from fedhist.users.streams import SeededStreams, Streams
 from simulations.audit.features import Answer, Feature
 from simulations.audit.learning import tally
 

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.errors import PopulationError
-from fedhist.keys import Keys
 from fedhist.query import Query
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 
 Record = Any
 """A dict of item position to count, or (T, d) float64 samples, as its space says."""

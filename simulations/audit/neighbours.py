@@ -16,11 +16,11 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.keys import Keys
 from fedhist.privacy import Adjacency
 from fedhist.protocol import Protocol
 from fedhist.query import Query
-from fedhist.users import Users, join
+from fedhist.users.batch import Users, join
+from fedhist.users.keys import Keys
 from simulations.audit.finding import Settings
 from simulations.audit.inputs import ItemSpace, Record, SampleSpace, Space, space_of
 

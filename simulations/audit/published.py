@@ -26,13 +26,13 @@ from fedhist.base.hashing import Words
 from fedhist.codec import query_digest
 from fedhist.curator import Curator
 from fedhist.journal import Journal
-from fedhist.keys import Keys
 from fedhist.ledger import Ledger
 from fedhist.protocol import Estimate, Protocol
 from fedhist.query import Array, Keyed, Query, Report, Summary
 from fedhist.session import in_key_order
-from fedhist.streams import SeededStreams, Streams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from fedhist.users.streams import SeededStreams, Streams
 from simulations.audit.drawing import Client
 from simulations.audit.features import Answer
 from simulations.run import NoiseFactory

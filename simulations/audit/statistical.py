@@ -14,8 +14,8 @@ import numpy as np
 from scipy.special import ndtri
 
 from fedhist.query import Query
-from fedhist.streams import Streams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.streams import Streams
 from simulations.audit.bounds import delta_low, epsilon_low
 from simulations.audit.drawing import Client, Meter, Pair
 from simulations.audit.exact import curve_grid

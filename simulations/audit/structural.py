@@ -23,8 +23,8 @@ from fedhist.codec import query_digest
 from fedhist.privacy import Trust
 from fedhist.protocol import Estimate, Protocol, Status
 from fedhist.query import Query, Report
-from fedhist.streams import SeededStreams, Streams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.streams import SeededStreams, Streams
 from fedhist.wire import answer_bytes, encode_answer
 from simulations.audit.finding import Finding, Kind, Settings, Witness
 from simulations.audit.inputs import Space, space_of

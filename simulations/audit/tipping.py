@@ -20,7 +20,7 @@ import numpy as np
 
 from fedhist.base.hashing import Words
 from fedhist.protocol import Protocol
-from fedhist.users import Users, join
+from fedhist.users.batch import Users, join
 from simulations.audit.inputs import Record
 from simulations.audit.neighbours import Changes, Family
 from simulations.audit.published import Run, Runs

@@ -20,8 +20,8 @@ from fedhist.privacy import Trust
 from fedhist.protocol import Estimate, Protocol
 from fedhist.query import Query, Report, Summary
 from fedhist.session import Ask, Session
-from fedhist.streams import Streams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.streams import Streams
 from fedhist.wire import Question
 from simulations.audit.features import Answer
 from simulations.audit.finding import Finding, Settings

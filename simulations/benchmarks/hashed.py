@@ -13,7 +13,7 @@ from fedhist.channels import OneBitChannel
 from fedhist.hadamard import hadamard_entry
 from fedhist.query import CHUNK
 from fedhist.sign_hashes import HadamardSigns, RademacherSigns, SignHash
-from fedhist.streams import SeededStreams
+from fedhist.users.streams import SeededStreams
 from simulations.benchmarks.measuring import Result, Row, Task, in_turns, ratio, scaled
 
 D = 1024

@@ -11,8 +11,8 @@ from fedhist.bits import count_bits
 from fedhist.channels import LaplaceChannel, UnaryChannel
 from fedhist.hadamard import fwht
 from fedhist.query import CHUNK
-from fedhist.streams import SeededStreams
-from fedhist.users import Items
+from fedhist.users.batch import Items
+from fedhist.users.streams import SeededStreams
 from simulations.benchmarks.measuring import Result, Row, Task, in_turns, ratio, scaled
 from simulations.benchmarks.populations import shoppers
 

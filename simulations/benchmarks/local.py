@@ -17,8 +17,8 @@ from fedhist.base.hashing import _mix
 from fedhist.bits import BitTally
 from fedhist.channels import CHANNELS, UnaryChannel, scalar_channel
 from fedhist.hadamard import fwht
-from fedhist.streams import SeededStreams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.streams import SeededStreams
 from simulations.benchmarks.kernels import SIDE, two_products
 from simulations.benchmarks.measuring import Result, Row, Task, in_turns, ratio, scaled
 

@@ -15,7 +15,7 @@ from fedhist.hosting import ServerSetup, set_host
 from fedhist.protocol import Estimate
 from fedhist.registry import load_builtin
 from fedhist.session import Session
-from fedhist.users import Users
+from fedhist.users.batch import Users
 from fedhist.wire import MESSAGE_TYPE, encode_question
 from server.app import app as server_app
 from simulations.benchmarks.measuring import Result, Row, Spread, ratio, scaled

@@ -12,7 +12,7 @@ from fedhist.codec import query_digest
 from fedhist.query import Summary
 from fedhist.registry import load_builtin
 from fedhist.session import Session
-from fedhist.users import Users
+from fedhist.users.batch import Users
 from server.strategy import SessionStrategy
 from simulations.benchmarks import memory
 from simulations.benchmarks.measuring import Result, Row, Spread, in_turns, ratio, scaled

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.keys import Keys
-from fedhist.users import Items, Users
+from fedhist.users.batch import Items, Users
+from fedhist.users.keys import Keys
 
 CHUNK = 8192
 CELLS = 1 << 16

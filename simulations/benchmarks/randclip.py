@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.sampling import random_clip
-from fedhist.keys import Keys
 from fedhist.query import CHUNK
-from fedhist.streams import SeededStreams
-from fedhist.users import Items, Users
+from fedhist.users.batch import Items, Users
+from fedhist.users.keys import Keys
+from fedhist.users.streams import SeededStreams
 from simulations.benchmarks.measuring import Result, Row, Task, in_turns, ratio, scaled
 
 TOKENS = 100

@@ -8,7 +8,7 @@ from clients.node import fold_node
 from fedhist.codec import query_digest
 from fedhist.protocols.bounded_histogram import ClippedCounts
 from fedhist.query import Query
-from fedhist.users import Users
+from fedhist.users.batch import Users
 from simulations.benchmarks.measuring import Result, Row, Spread, in_turns, scaled
 from simulations.benchmarks.populations import samplers, shoppers
 from simulations.benchmarks.votes import QUERY as VOTES

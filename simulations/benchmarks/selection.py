@@ -6,8 +6,8 @@ import numpy as np
 
 from fedhist.privacy import zcdp_rho
 from fedhist.protocols.threshold_counts import ThresholdCounts
-from fedhist.streams import SeededStreams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.streams import SeededStreams
 from server.binomial_grid import pick_eta
 from server.ks_plan import KSPlan
 from server.noise import SimulatedNoise

@@ -9,7 +9,7 @@ from clients.node import fold_node
 from fedhist.codec import query_digest
 from fedhist.protocols.fold_queries import BinVotes
 from fedhist.query import Array
-from fedhist.users import Users
+from fedhist.users.batch import Users
 from simulations.benchmarks.measuring import Result, Row, ratio, scaled, seconds
 from simulations.benchmarks.populations import samplers
 from simulations.benchmarks.rivals import FOLDER, Unavailable, rivals

@@ -20,15 +20,15 @@ from scipy.stats import binom
 
 from clients.functionals import Coordinates, Fourier, HadamardRows
 from fedhist.base.hashing import Words, digest64
-from fedhist.folds import fold_of
 from fedhist.hadamard import fwht, next_power_of_two
-from fedhist.keys import Keys
 from fedhist.protocol import Estimate, Protocol
 from fedhist.protocols.fold_queries import BinVotes, ClippedMean
 from fedhist.protocols.hashed_votes import HashedVotes
 from fedhist.query import Query, Summary
 from fedhist.session import Session
-from fedhist.users import Items, Users
+from fedhist.users.batch import Items, Users
+from fedhist.users.folds import fold_of
+from fedhist.users.keys import Keys
 from server.density import TrigonometricDensity, midpoints
 from simulations.experiments.local_populations import fresh_ids
 from simulations.inline import InlinePopulation

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.hashing import digest64
-from fedhist.keys import Keys
 from fedhist.privacy import gaussian_multiplier
 from fedhist.protocols.adaptive_histogram import AdaptiveHistogram
 from fedhist.protocols.threshold_choice import threshold_rule
 from fedhist.protocols.threshold_em import AIMS
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 from server.theory_histogram import NoiseLaw, clipped_curve, expected_l1, totals
 from server.theory_thresholds import NEGLIGIBLE, em_probabilities, tails_of
 from server.thresholds import c_star_gaussian

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fedhist.base.hashing import digest64
 from fedhist.protocols.density import Density
-from fedhist.users import Users
+from fedhist.users.batch import Users
 from server.density import GRID, midpoints, tail_energy
 from simulations.experiments.asked_users import SeriesUsers, deviations
 from simulations.experiments.base import Check, Curve, Request, Result, mean_and_error, power_law

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.protocols import MeanL2, MeanLinf, NaiveMean
-from fedhist.users import Users
+from fedhist.users.batch import Users
 from server.localize import plan_univariate
 from server.theory_baselines import naive_mse
 from simulations.experiments.base import Check, Curve, Request, Result

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.hashing import digest64
 from fedhist.protocol import Protocol
-from fedhist.users import Users
+from fedhist.users.batch import Users
 from simulations.experiments.base import Request
 from simulations.experiments.settings import positive
 from simulations.run import Options, execute

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from fedhist.base.hashing import digest64
 from fedhist.curator import Curator, Noise
 from fedhist.journal import Journal
-from fedhist.keys import Keys
 from fedhist.ledger import Ledger
 from fedhist.privacy import Guarantee, Trust
 from fedhist.protocol import Protocol
@@ -25,7 +24,8 @@ from fedhist.protocols.contributions import STEPS, NormHistogram
 from fedhist.protocols.threshold_rules import Choice, Search, ThresholdTask
 from fedhist.query import Summary
 from fedhist.session import Session
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 from server.noise import SimulatedNoise
 from server.theory_histogram import user_norms
 from simulations.run import noise_source

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from fedhist.channels import UnaryChannel, scalar_channel
 from fedhist.protocol import Mode
 from fedhist.protocols import Mean, NaiveMean
-from fedhist.users import Users
+from fedhist.users.batch import Users
 from server.theory_baselines import naive_mse, scalar_noise
 from server.theory_mean import exact_two_stage_mse
 from simulations.experiments.base import Check, Curve, Request, Result

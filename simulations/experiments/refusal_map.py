@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.search import MOST_USERS, first_true
-from fedhist.users import Users
+from fedhist.users.batch import Users
 from server.few_users_plan import FewUsersPlan
 from simulations.experiments.base import Check, Curve, Request, Result, power_law
 from simulations.experiments.bounded_figures import line

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from fedhist.base.hashing import digest64
 from fedhist.codec import protocol_digest
-from fedhist.keys import Keys
 from fedhist.protocols import PoissonCounts
 from fedhist.session import Session
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 from simulations.experiments.base import Request
 from simulations.experiments.settings import positive, whole, wholes
 from simulations.inline import InlinePopulation

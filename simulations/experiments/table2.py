@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedhist.users import Users
+from fedhist.users.batch import Users
 from simulations.experiments.base import Check, Curve, Request, Result
 from simulations.experiments.single_items import (
     HOW,

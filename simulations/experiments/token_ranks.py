@@ -18,8 +18,8 @@ from numba import njit, uint64
 from numpy.typing import NDArray
 
 from fedhist.base.hashing import Words
-from fedhist.streams import SeededStreams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.streams import SeededStreams
 
 Counts = NDArray[np.int64]
 Unsigned = NDArray[np.unsignedinteger[Any]]

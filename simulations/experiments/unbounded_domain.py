@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 
 from clients.curves import SHARE, size_curves
 from fedhist.base.checks import check_integer
-from fedhist.keys import Keys
 from fedhist.privacy import Adjacency
 from fedhist.protocols.bound_choice import BoundTask, choice_law
-from fedhist.users import Items, Users
+from fedhist.users.batch import Items, Users
+from fedhist.users.keys import Keys
 from server.bound_scores import bound_scores, lost_weight, release_levels
 from server.theory_unbounded import KeyRelease, alg3_expected
 from simulations.experiments.base import Request

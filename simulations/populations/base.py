@@ -13,8 +13,8 @@ import numpy as np
 
 from fedhist.base.checks import check_integer
 from fedhist.base.errors import PopulationError
-from fedhist.keys import Keys
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 
 
 @dataclass(frozen=True)

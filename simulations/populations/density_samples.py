@@ -15,7 +15,7 @@ from scipy.special import gammaln
 
 from fedhist.base.checks import check_integer
 from fedhist.base.errors import nearest
-from fedhist.users import Samples, Users
+from fedhist.users.batch import Samples, Users
 from server.density import TrigonometricDensity
 from simulations.populations.base import (
     Loaded,

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from fedhist.frames import items_of_rows
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.frames import items_of_rows
 from simulations.populations.base import ItemDomain, Loaded
 from simulations.populations.tables import (
     Column,

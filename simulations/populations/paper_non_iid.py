@@ -17,7 +17,7 @@ import numpy as np
 
 from fedhist.base.checks import check_integer
 from fedhist.base.errors import nearest
-from fedhist.users import Users
+from fedhist.users.batch import Users
 from simulations.populations.base import Loaded, PopulationSpec, positive
 from simulations.populations.paper_iid import item_weights
 from simulations.populations.synthetic import categorical, numbered_items, synthetic_ids

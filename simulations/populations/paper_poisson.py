@@ -15,7 +15,7 @@ import numpy as np
 
 from fedhist.base.checks import check_integer
 from fedhist.base.errors import PopulationError
-from fedhist.users import Users
+from fedhist.users.batch import Users
 from simulations.populations.base import Loaded, PopulationSpec, positive
 from simulations.populations.synthetic import numbered_items, synthetic_ids
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.checks import check_integer
-from fedhist.users import Samples, Users
+from fedhist.users.batch import Samples, Users
 from simulations.populations.base import (
     Loaded,
     PopulationSpec,

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from fedhist.base.checks import check_integer
-from fedhist.frames import samples_of_rows
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.frames import samples_of_rows
 from simulations.populations.base import Loaded, PopulationSpec
 from simulations.populations.tables import (
     Column,

@@ -16,8 +16,8 @@ from typing import ClassVar
 import polars as pl
 
 from fedhist.base.errors import PopulationError
-from fedhist.frames import items_of_rows
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.frames import items_of_rows
 from simulations.populations.base import ItemDomain, Loaded, existing
 from simulations.populations.tables import (
     Table,

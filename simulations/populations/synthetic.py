@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from fedhist.base.checks import check_integer
 from fedhist.base.hashing import Words
-from fedhist.keys import Keys, user_ids_of_bytes
-from fedhist.users import Items, Samples, Users
+from fedhist.users.batch import Items, Samples, Users
+from fedhist.users.keys import Keys, user_ids_of_bytes
 from simulations.populations.base import (
     Loaded,
     PopulationSpec,

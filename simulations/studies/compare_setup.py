@@ -19,7 +19,7 @@ from fedhist.base.errors import FedhistError, nearest
 from fedhist.privacy import Adjacency, Guarantee
 from fedhist.protocol import Protocol
 from fedhist.registry import parameters, protocol_class
-from fedhist.users import Users
+from fedhist.users.batch import Users
 from simulations.config import Config, Prepared, population_spec
 from simulations.output import NOT_PRIVATE
 from simulations.populations import Loaded

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from clients.user_rows import user_points
-from fedhist.keys import Keys
 from fedhist.losses import L1, L2, SQUARED_L2, l1, l2, squared_l2
 from fedhist.protocol import Protocol
 from fedhist.query import Array
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 
 CLOSE = 1e-9
 """Relative difference up to which two truths are one: sums may be added up in another order."""

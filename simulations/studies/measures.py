@@ -12,10 +12,10 @@ import numpy as np
 from clients.node import streams
 from fedhist.base.errors import FedhistError
 from fedhist.codec import query_digest
-from fedhist.keys import Keys
 from fedhist.protocol import Estimate, Protocol
 from fedhist.query import Array, Query
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 from fedhist.wire import answer_bytes, encode_answer
 from simulations.config import Prepared
 from simulations.output import evaluate

@@ -11,7 +11,7 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 
 from fedhist.registry import parameters, protocol_class
-from fedhist.users import Users
+from fedhist.users.batch import Users
 from simulations.config import Config, population_spec
 from simulations.populations import KINDS, Loaded
 from simulations.populations.synthetic import synthetic_ids

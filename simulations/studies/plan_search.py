@@ -11,7 +11,7 @@ from fedhist.base.errors import FedhistError
 from fedhist.protocol import ErrorBound, Estimate, Protocol
 from fedhist.protocols.mean_target import PlannedMean
 from fedhist.session import Session
-from fedhist.users import Users
+from fedhist.users.batch import Users
 from simulations.config import Prepared, prepare
 from simulations.run import noise_source
 from simulations.studies.plan_population import Setting, Template, TooLarge

@@ -11,12 +11,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedhist.keys import Keys
 from fedhist.privacy import Adjacency
 from fedhist.protocols import PoissonCounts, UnboundedHistogram
 from fedhist.protocols.bound_choice import BoundTask, bound_probabilities
 from fedhist.protocols.random_clip import RandomClip
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 from server.bound_scores import predicted_scores, printed_range, release_levels, score_range
 from server.theory_unbounded import alg3_expected
 from simulations.inline import InlinePopulation

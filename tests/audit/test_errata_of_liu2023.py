@@ -16,12 +16,12 @@ from dp_accounting.pld import pld_privacy_accountant
 from scipy.special import log_ndtr, ndtr
 from scipy.stats import poisson
 
-from fedhist.keys import Keys
 from fedhist.privacy import gaussian_multiplier, zcdp_rho
 from fedhist.protocols import BoundedHistogram
 from fedhist.protocols.bounded_histogram import ClippedCounts
 from fedhist.protocols.contributions import safe_rank
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 from server.thresholds import c_star_gaussian, c_star_laplace
 from simulations.inline import InlinePopulation
 from simulations.populations.paper_non_iid import PaperNonIid

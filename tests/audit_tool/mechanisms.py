@@ -8,13 +8,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedhist.cohort import Cohort
 from fedhist.finite import FiniteChannel
 from fedhist.privacy import Adjacency, Guarantee, Release, Trust, pure
 from fedhist.protocol import ErrorBound, Estimate, Protocol, Script
 from fedhist.query import Array, Bounds, Query, Report, Summary
-from fedhist.streams import Streams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.cohort import Cohort
+from fedhist.users.streams import Streams
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,14 @@ import pytest
 from fedhist import registry
 from fedhist.base.errors import WireError
 from fedhist.curator import Curator
-from fedhist.keys import Keys
 from fedhist.privacy import Adjacency, Guarantee, Trust
 from fedhist.protocol import Estimate, Protocol, Script
 from fedhist.query import Bounds, Query, Report, Summary
 from fedhist.registry import load_builtin, own_protocols, protocol_class
 from fedhist.session import Session
-from fedhist.streams import SeededStreams, Streams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from fedhist.users.streams import SeededStreams, Streams
 from simulations.audit.central import audit_central
 from simulations.audit.checks import audit_protocol
 from simulations.audit.finding import Finding, Settings

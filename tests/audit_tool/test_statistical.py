@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from fedhist.channels import LaplaceChannel
-from fedhist.cohort import Cohort
 from fedhist.query import Report
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.cohort import Cohort
 from simulations.audit.drawing import Drawer, Meter, copies_of
 from simulations.audit.features import Bit, Entry, JointBits, LowBit, MessageHash, Score, binned
 from simulations.audit.finding import Settings

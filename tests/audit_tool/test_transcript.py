@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from fedhist.base.errors import BudgetExceeded
-from fedhist.cohort import Cohort
 from fedhist.protocols import Mean
 from fedhist.query import Query, Report
 from fedhist.registry import register_query
-from fedhist.streams import Streams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.cohort import Cohort
+from fedhist.users.streams import Streams
 from simulations.audit.finding import Settings
 from simulations.audit.structural import audit_structure
 from simulations.audit.transcript import Asked, asked_of, audit_transcripts, rounds_of

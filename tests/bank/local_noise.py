@@ -17,7 +17,7 @@ from fedhist.finite import FiniteChannel, scalar_law
 from fedhist.privacy import Release, pure
 from fedhist.protocol import Script
 from fedhist.query import Array
-from fedhist.streams import SeededStreams, unit_interval
+from fedhist.users.streams import SeededStreams, unit_interval
 
 
 def float_laplace(n_users: int, rng: Streams) -> Array:

@@ -15,7 +15,7 @@ from fedhist import Streams, Users, register_query
 from fedhist.channels import UnaryChannel, flip_probability
 from fedhist.finite import FiniteChannel, unary_law
 from fedhist.query import Array
-from fedhist.streams import integer_threshold
+from fedhist.users.streams import integer_threshold
 
 N_BINS = 8
 

@@ -22,7 +22,7 @@ from fedhist.channels import UnaryChannel
 from fedhist.protocols.bounded_histogram import ClippedCounts
 from fedhist.query import CHUNK, Summary
 from fedhist.session import Session
-from fedhist.streams import SeededStreams
+from fedhist.users.streams import SeededStreams
 from simulations.benchmarks import (
     kernels,
     memory,

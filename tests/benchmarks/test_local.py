@@ -7,7 +7,7 @@ import numpy as np
 from clients.vote_kernels import add_votes
 from fedhist.bits import BitTally
 from fedhist.channels import UnaryChannel
-from fedhist.streams import SeededStreams
+from fedhist.users.streams import SeededStreams
 from simulations.benchmarks import local, running
 
 

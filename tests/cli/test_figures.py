@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.keys import Keys
 from fedhist.protocol import Estimate, Protocol
 from fedhist.registry import load_builtin, own_protocols
+from fedhist.users.keys import Keys
 from simulations.figures import draw_estimate, estimate_figure
 
 load_builtin()

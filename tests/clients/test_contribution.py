@@ -10,9 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from clients.contribution import clip_rows, clipped_counts, domain_lookup, grid_limit
-from fedhist.keys import Keys
 from fedhist.query import CHUNK
-from fedhist.users import Items, Users
+from fedhist.users.batch import Items, Users
+from fedhist.users.keys import Keys
 
 
 def population(n, d, seed=0, high=40, dtype=np.uint32, most=8):

@@ -15,9 +15,9 @@ from clients.functionals import Coordinates, Fourier, HadamardRows, Rotated
 from fedhist.base.errors import PopulationError
 from fedhist.codec import decode_fields, encode_fields
 from fedhist.functional import Functional, Part
-from fedhist.keys import Keys, public_signs
 from fedhist.registry import part_class
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys, public_signs
 
 HUGE = [1e300, -1e300, np.finfo(float).max, math.inf, -math.inf, math.nan, 5e-324, 0.0, -0.0]
 

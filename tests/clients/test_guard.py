@@ -15,14 +15,14 @@ from clients.guard import SIMULATED_OWNER, SIMULATION, Answered, Guard, Policy, 
 from clients.node import Node, policy_of
 from clients.store import ContextStore, FolderStore, Store
 from fedhist.base.errors import WireError
-from fedhist.cohort import Cohort
 from fedhist.hosting import NodeSetup
-from fedhist.keys import Keys
 from fedhist.protocols.bounded_histogram import ClippedCounts
 from fedhist.protocols.fold_queries import BinVotes, ClippedMean
 from fedhist.protocols.mean import Mean
 from fedhist.query import Query, Report, Summary
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.cohort import Cohort
+from fedhist.users.keys import Keys
 from fedhist.wire import Question, decode_answer, decode_question, encode_question
 
 IDS = np.arange(1000, dtype=np.uint64)

@@ -4,8 +4,8 @@ import numpy as np
 
 from clients.item_records import ItemStreams, draw_one, each_alone
 from fedhist.bits import count_bits, tail_is_clear
-from fedhist.streams import SeededStreams, SystemStreams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.streams import SeededStreams, SystemStreams
 
 INDPTR = np.array([0, 2, 2, 5])
 

@@ -24,7 +24,7 @@ from fedhist.channels import (
     UnaryChannel,
     scalar_channel,
 )
-from fedhist.streams import SeededStreams, SystemStreams
+from fedhist.users.streams import SeededStreams, SystemStreams
 
 N = 200_000
 CHANCE = 1e-6  # false-alarm probability of each chi-squared test

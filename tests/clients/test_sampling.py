@@ -11,9 +11,9 @@ from scipy.stats import chi2, hypergeom
 from clients import drawing
 from clients.drawing import MANY, scratch_for
 from clients.sampling import add_random_clip, random_clip
-from fedhist.keys import Keys
-from fedhist.streams import SeededStreams, SystemStreams
-from fedhist.users import Items, Users
+from fedhist.users.batch import Items, Users
+from fedhist.users.keys import Keys
+from fedhist.users.streams import SeededStreams, SystemStreams
 
 FALSE_ALARM = 1e-6
 """Chance that one chi-square test below fails for a correct program and a fresh seed."""

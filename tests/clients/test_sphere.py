@@ -7,8 +7,8 @@ import pytest
 
 from clients.sphere import ball_means, duchi_l2, duchi_sums
 from fedhist.sphere_channel import SphereChannel
-from fedhist.streams import SeededStreams, SystemStreams
-from fedhist.users import Samples
+from fedhist.users.batch import Samples
+from fedhist.users.streams import SeededStreams, SystemStreams
 
 
 def streams(n: int, seed: int = 0) -> SeededStreams:

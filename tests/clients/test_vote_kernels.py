@@ -9,7 +9,7 @@ from clients.randomizers import unary_votes
 from clients.vote_kernels import BATCH, add_votes
 from fedhist.bits import BitTally, n_words
 from fedhist.channels import UnaryChannel
-from fedhist.streams import SeededStreams, Streams, SystemStreams
+from fedhist.users.streams import SeededStreams, Streams, SystemStreams
 
 
 def slow_sums(votes: np.ndarray, n_bits: int, fold: np.ndarray, n_folds: int) -> np.ndarray:

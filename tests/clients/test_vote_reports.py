@@ -8,9 +8,9 @@ import pytest
 from clients.vote_reports import drawn_symbols, hadamard_response, optimal_unary
 from fedhist.bits import n_words
 from fedhist.hadamard import hadamard_entry
-from fedhist.keys import Keys
-from fedhist.streams import SeededStreams, SystemStreams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from fedhist.users.streams import SeededStreams, SystemStreams
 from fedhist.vote_channels import HadamardChannel, OptimalUnaryChannel
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clients.hashed_votes import vote_sets
-from fedhist.users import Samples
+from fedhist.users.batch import Samples
 
 
 def slow(

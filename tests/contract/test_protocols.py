@@ -24,7 +24,6 @@ from fedhist.base.errors import FedhistError, WireError
 from fedhist.codec import decode_query, encode_fields, query_digest
 from fedhist.curator import NoiseSource, Shape
 from fedhist.journal import Journal
-from fedhist.keys import Keys
 from fedhist.privacy import Trust
 from fedhist.protocol import Estimate, Protocol
 from fedhist.protocols import CentralDensity, PoissonCounts, UnboundedHistogram
@@ -32,8 +31,9 @@ from fedhist.protocols.mean_target import MeanTarget
 from fedhist.query import CHUNK, Query, Report, Summary
 from fedhist.registry import protocol_class, protocols
 from fedhist.session import Session
-from fedhist.streams import SeededStreams
-from fedhist.users import Users, join
+from fedhist.users.batch import Users, join
+from fedhist.users.keys import Keys
+from fedhist.users.streams import SeededStreams
 from fedhist.wire import (
     decode_answer,
     decode_question,

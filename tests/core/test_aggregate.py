@@ -20,8 +20,8 @@ from fedhist.protocols.hashed_votes import HashedVotes
 from fedhist.protocols.scalar_reports import ItemScalars, SampledScalar
 from fedhist.protocols.sphere_reports import SphereReports
 from fedhist.query import Query, Report
-from fedhist.streams import SeededStreams, integer_threshold
-from fedhist.users import Samples, Users
+from fedhist.users.batch import Samples, Users
+from fedhist.users.streams import SeededStreams, integer_threshold
 from simulations.run import Options, execute
 
 DRAWS = 6000

@@ -22,9 +22,9 @@ from fedhist.codec import (
     summary_arrays,
     summary_of_arrays,
 )
-from fedhist.cohort import Cohort
-from fedhist.keys import Keys
 from fedhist.query import Bounds, Keyed, Query, Report, Summary
+from fedhist.users.cohort import Cohort
+from fedhist.users.keys import Keys
 
 
 @dataclass(frozen=True)

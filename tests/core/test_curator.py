@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from fedhist.base.errors import BudgetExceeded, FedhistError
-from fedhist.cohort import Cohort
 from fedhist.curator import Curator, NoiseSource
 from fedhist.journal import Journal
-from fedhist.keys import Keys
 from fedhist.ledger import Ledger
 from fedhist.privacy import Adjacency, Guarantee, Trust, gaussian_multiplier, zcdp_rho
 from fedhist.query import Keyed
 from fedhist.unknown_keys import key_threshold, laplace_key_threshold, printed_key_threshold
+from fedhist.users.cohort import Cohort
+from fedhist.users.keys import Keys
 from server.noise import SimulatedNoise
 
 

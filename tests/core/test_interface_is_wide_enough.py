@@ -15,7 +15,7 @@ import fedhist
 from fedhist.privacy import zcdp_epsilon, zcdp_rho
 from fedhist.protocol import EXIT_CODES
 from fedhist.unknown_keys import key_threshold
-from fedhist.users import Users
+from fedhist.users.batch import Users
 from simulations.run import Options, execute
 
 PLUGIN = str(Path(__file__).resolve().parents[1] / "throwaway.py")

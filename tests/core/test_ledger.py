@@ -10,9 +10,9 @@ import pytest
 
 from fedhist import ledger as module
 from fedhist.base.errors import BudgetExceeded
-from fedhist.cohort import Cohort
 from fedhist.ledger import Entry, Ledger, spent, whole
 from fedhist.privacy import Adjacency, Guarantee, Release, Trust, pure, zcdp, zcdp_epsilon
+from fedhist.users.cohort import Cohort
 
 LIMIT = Guarantee(1.0, 1e-6, Trust.LOCAL, Adjacency.REPLACE_USER)
 

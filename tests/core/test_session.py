@@ -15,7 +15,6 @@ from clients.functionals import Coordinates
 from fedhist.base.errors import BudgetExceeded, FedhistError, WireError
 from fedhist.curator import Curator
 from fedhist.journal import Journal
-from fedhist.keys import Keys
 from fedhist.privacy import EXACT, Adjacency, Guarantee, Trust
 from fedhist.protocol import Estimate, Script
 from fedhist.protocols.bounded_histogram import BoundedHistogram, ClippedCounts
@@ -24,6 +23,7 @@ from fedhist.protocols.mean import Mean
 from fedhist.protocols.unbounded_histogram import UnboundedHistogram
 from fedhist.query import Summary
 from fedhist.session import Session
+from fedhist.users.keys import Keys
 from server.noise import SimulatedNoise
 from simulations.inline import InlinePopulation
 
@@ -160,7 +160,7 @@ def test_a_damaged_journal_is_refused(tmp_path: Path) -> None:
 
 
 def test_charges_follow_the_cohort_of_the_summary() -> None:
-    from fedhist.cohort import Cohort
+    from fedhist.users.cohort import Cohort
 
     halves = Cohort(1, 0.0, 0.5), Cohort(1, 0.5, 1.0)
 

@@ -17,11 +17,11 @@ from scipy.stats import chisquare, foldnorm
 
 from fedhist.base.errors import BudgetExceeded
 from fedhist.curator import Curator
-from fedhist.keys import Keys
 from fedhist.privacy import Adjacency
 from fedhist.protocols.contributions import NormHistogram
 from fedhist.protocols.threshold_rules import ThresholdTask
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 from server.noise import SimulatedNoise
 from simulations.experiments import bounded_domain as bounded
 from simulations.experiments import bounded_figures, catalogue, report

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.keys import Keys
 from fedhist.protocols.distribution import MECHANISMS
+from fedhist.users.keys import Keys
 from simulations.experiments import binomial_distance as binomial
 from simulations.experiments import few_users_error as few
 from simulations.experiments import refusal_map as refusals

@@ -14,11 +14,11 @@ from scipy.stats import binom
 
 from clients.functionals import Fourier, HadamardRows
 from clients.hashed_votes import vote_sets
-from fedhist.cohort import Cohort
-from fedhist.folds import fold_of
 from fedhist.protocols.fold_queries import BinVotes
 from fedhist.protocols.hashed_votes import HashedVotes
 from fedhist.protocols.mean_linf import MeanLinf
+from fedhist.users.cohort import Cohort
+from fedhist.users.folds import fold_of
 from server.density import shrink
 from simulations.config import load_config, prepare
 from simulations.experiments import asked_users as asked

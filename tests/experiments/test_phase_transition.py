@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import binom, chisquare
 
 from fedhist.protocols import Mean, MeanLinf, NaiveMean
-from fedhist.users import Users
+from fedhist.users.batch import Users
 from simulations.experiments import local_populations as populations
 from simulations.experiments import local_runs as runs
 from simulations.experiments.base import Request, Result

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from fedhist.keys import Keys
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 from simulations.experiments.catalogue import experiment
 from simulations.experiments.single_items import compare, errors_by_clip, only, protocol_for
 from simulations.populations import population

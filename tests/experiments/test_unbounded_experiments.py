@@ -12,9 +12,9 @@ import pytest
 from scipy.stats import chisquare, hypergeom
 
 from clients.sampling import random_clip
-from fedhist.keys import Keys
 from fedhist.protocols.bound_choice import bound_probabilities
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 from simulations.experiments import figure3, table1
 from simulations.experiments.base import Request, Result
 from simulations.experiments.catalogue import experiment

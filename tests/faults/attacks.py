@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from fedhist.keys import Keys, user_ids
 from fedhist.protocol import Estimate, Protocol
 from fedhist.protocols.bounded_histogram import BoundedHistogram
 from fedhist.protocols.few_users_mean import FewUsersMean
 from fedhist.protocols.mean import Mean
 from fedhist.session import Session
-from fedhist.streams import SeededStreams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys, user_ids
+from fedhist.users.streams import SeededStreams
 from simulations.adversaries import Adversary
 from simulations.adversaries.table import assign
 from simulations.inline import InlinePopulation

@@ -37,7 +37,7 @@ from fedhist.protocol import Estimate, Protocol
 from fedhist.query import Query, Summary
 from fedhist.registry import load_builtin, own_protocols, protocol_class
 from fedhist.session import Session
-from fedhist.users import Users
+from fedhist.users.batch import Users
 from simulations.inline import InlinePopulation
 from simulations.run import GRADES, noise_source
 

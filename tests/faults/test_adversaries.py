@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from fedhist.base.errors import MissingReplies
-from fedhist.keys import Keys, user_ids
+from fedhist.users.keys import Keys, user_ids
 from simulations.adversaries import Adversary, read_adversaries
 from simulations.adversaries.table import assign
 from simulations.config import Config, load_config, prepare

@@ -16,7 +16,7 @@ from fedhist.protocols.mean import Mean
 from fedhist.protocols.user_means import UserMeans
 from fedhist.query import Report
 from fedhist.session import Session
-from fedhist.users import Users
+from fedhist.users.batch import Users
 from fedhist.wire import encode_answer, encode_question
 from server.collect import collect
 from server.strategy import SessionStrategy

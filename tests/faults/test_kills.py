@@ -22,7 +22,7 @@ from fedhist.privacy import Trust
 from fedhist.protocol import Protocol
 from fedhist.query import Query, Summary
 from fedhist.session import Session
-from fedhist.users import Users
+from fedhist.users.batch import Users
 from fedhist.wire import decode_answer, encode_question
 from simulations.run import noise_source
 

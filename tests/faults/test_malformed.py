@@ -15,7 +15,7 @@ from fedhist.protocols.user_means import UserMeans
 from fedhist.query import Report
 from fedhist.registry import protocol_class
 from fedhist.session import Session
-from fedhist.users import Users
+from fedhist.users.batch import Users
 from server.sift import gather, sift, take_rows, without_numbers
 from simulations.adversaries import FORMS, KINDS, Adversary
 from simulations.adversaries.malformed import malform_report, malform_summary

@@ -17,8 +17,8 @@ from scipy import stats
 from clients import node
 from fedhist.privacy import Trust
 from fedhist.registry import load_builtin, own_protocols, protocol_class
-from fedhist.streams import SeededStreams, Streams, SystemStreams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.streams import SeededStreams, Streams, SystemStreams
 from server import noise
 from server.interpolation import Rotation
 from server.large_n import MedianBins

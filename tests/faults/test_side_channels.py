@@ -15,8 +15,8 @@ from fedhist.privacy import Trust
 from fedhist.protocol import Protocol
 from fedhist.query import Query
 from fedhist.registry import load_builtin, own_protocols, protocol_class
-from fedhist.streams import SeededStreams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.streams import SeededStreams
 from fedhist.wire import answer_bytes, encode_answer
 from server.few_users import BallSampler
 from simulations.audit.finding import Settings

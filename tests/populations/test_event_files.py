@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from fedhist.base.errors import PopulationError
-from fedhist.keys import Keys, user_ids
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys, user_ids
 from simulations.populations import KINDS, Loaded, population
 
 ROWS = [

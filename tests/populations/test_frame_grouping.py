@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedhist.base.errors import PopulationError, nearest
-from fedhist.frames import items_of_rows
-from fedhist.keys import Keys, user_ids
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.frames import items_of_rows
+from fedhist.users.keys import Keys, user_ids
 
 NAMES = st.sampled_from(["ann", "bob", "a", "ab", "é", "日本", "😀", "\uffff", "", " ", "0", "00"])
 

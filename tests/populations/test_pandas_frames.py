@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from fedhist.base.errors import PopulationError
-from fedhist.users import Users
+from fedhist.users.batch import Users
 
 pd = pytest.importorskip("pandas")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from fedhist.base.errors import PopulationError
-from fedhist.keys import Keys, user_ids
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys, user_ids
 from simulations.populations import population
 
 TWEETS = [

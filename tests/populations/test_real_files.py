@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fedhist.keys import Keys, user_ids
+from fedhist.users.keys import Keys, user_ids
 from simulations.populations import population
 
 FOLDER = os.environ.get("FEDHIST_DATA")

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from fedhist.base.errors import PopulationError
-from fedhist.keys import Keys, user_ids
+from fedhist.users.keys import Keys, user_ids
 from simulations.populations import population
 
 

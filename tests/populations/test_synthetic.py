@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from fedhist.keys import Keys, user_ids
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys, user_ids
 from simulations.populations import population
 from simulations.populations.synthetic import (
     categorical,

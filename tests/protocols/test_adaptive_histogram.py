@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedhist.keys import Keys
 from fedhist.privacy import Adjacency, Trust, gaussian_multiplier
 from fedhist.protocols.adaptive_histogram import AdaptiveHistogram
 from fedhist.protocols.bounded_histogram import BoundedHistogram
@@ -15,8 +14,9 @@ from fedhist.protocols.ratio import ratio
 from fedhist.protocols.threshold_choice import RULES
 from fedhist.protocols.threshold_em import AIMS
 from fedhist.session import Session
-from fedhist.streams import SeededStreams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from fedhist.users.streams import SeededStreams
 from server.noise import SecureNoise, SimulatedNoise
 from server.theory_histogram import expected_l1
 from server.theory_thresholds import em_probabilities, mixture_l1, tail_sums

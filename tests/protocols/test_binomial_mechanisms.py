@@ -11,7 +11,6 @@ import pytest
 from scipy.special import log_softmax
 
 from fedhist.curator import NoiseSource
-from fedhist.keys import Keys, user_ids
 from fedhist.protocol import Estimate
 from fedhist.protocols.binomial_mechanisms import (
     MECHANISMS,
@@ -25,7 +24,8 @@ from fedhist.protocols.binomial_mechanisms import (
 from fedhist.protocols.distribution import Distribution
 from fedhist.protocols.distribution_mechanisms import DistributionTask
 from fedhist.session import Session
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys, user_ids
 from server.ks_plan import KSPlan
 from server.noise import SecureNoise, SimulatedNoise
 from simulations.inline import InlinePopulation

@@ -13,7 +13,6 @@ from fedhist.base.errors import WireError
 from fedhist.codec import decode_query, encode_fields
 from fedhist.curator import Curator
 from fedhist.journal import Journal
-from fedhist.keys import Keys
 from fedhist.ledger import Ledger
 from fedhist.privacy import Adjacency, Guarantee, Trust
 from fedhist.protocols.bound_choice import (
@@ -25,8 +24,9 @@ from fedhist.protocols.bound_choice import (
 from fedhist.protocols.records import pack_records
 from fedhist.protocols.size_curves import SizeCurves
 from fedhist.query import Keyed, Report, Summary
-from fedhist.streams import SeededStreams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from fedhist.users.streams import SeededStreams
 from server.bound_scores import predicted_scores
 from server.noise import SimulatedNoise
 from simulations.inline import InlinePopulation

@@ -13,13 +13,13 @@ from scipy.special import ndtr
 
 from fedhist.base.errors import WireError
 from fedhist.codec import decode_query, encode_fields
-from fedhist.keys import Keys
 from fedhist.privacy import Adjacency, Trust
 from fedhist.protocols.bounded_histogram import BoundedHistogram, ClippedCounts
 from fedhist.query import Query, Report, Summary
 from fedhist.session import Session
-from fedhist.streams import SeededStreams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from fedhist.users.streams import SeededStreams
 from server.noise import SecureNoise, SimulatedNoise
 from server.thresholds import sensitivity_multipliers
 

@@ -20,8 +20,8 @@ from fedhist.protocols.central_density import STEPS, CentralDensity, FourierMean
 from fedhist.protocols.density import Density, density_of
 from fedhist.query import Report, Summary
 from fedhist.session import Session
-from fedhist.streams import SeededStreams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.streams import SeededStreams
 from server.density import TrigonometricDensity
 from server.noise import SecureNoise, SimulatedNoise
 from simulations.inline import InlinePopulation

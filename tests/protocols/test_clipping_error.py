@@ -8,7 +8,7 @@ import pytest
 import fedhist
 from fedhist.protocols import Mean, MeanL2, MeanLinf
 from fedhist.protocols.mean_target import MeanTarget
-from fedhist.users import Users
+from fedhist.users.batch import Users
 
 PROTOCOLS = [
     Mean(epsilon=np.inf, n_users=300, samples_per_user=4, low=-0.5, high=0.25),

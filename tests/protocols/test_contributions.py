@@ -11,7 +11,6 @@ from clients.node import streams
 from fedhist.base.errors import WireError
 from fedhist.curator import Curator
 from fedhist.journal import Journal
-from fedhist.keys import Keys
 from fedhist.ledger import Ledger
 from fedhist.privacy import Adjacency, Guarantee, Trust
 from fedhist.protocols.contributions import (
@@ -23,7 +22,8 @@ from fedhist.protocols.contributions import (
     tail_scores,
 )
 from fedhist.query import Report, Summary
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 from server.noise import SimulatedNoise
 from simulations.inline import InlinePopulation
 

@@ -22,8 +22,8 @@ from fedhist.protocols.convex_optimization import UserLevelErm
 from fedhist.protocols.user_gradients import NAME, STEPS, UserGradients
 from fedhist.query import Query, Report, Summary
 from fedhist.session import Session
-from fedhist.streams import SeededStreams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.streams import SeededStreams
 from server.few_users import bucket_params
 from server.noise import SimulatedNoise
 from simulations.inline import InlinePopulation

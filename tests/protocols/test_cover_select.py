@@ -14,7 +14,6 @@ from fedhist.base.errors import PopulationError, WireError
 from fedhist.bits import count_bits
 from fedhist.channels import UnaryChannel
 from fedhist.codec import decode_query, encode_fields, query_digest
-from fedhist.cohort import Cohort
 from fedhist.covers import BoxGrid
 from fedhist.lattice_covers import BallLattice, SobolevLattice, SparseLattice
 from fedhist.privacy import Adjacency, Guarantee, Trust, pure
@@ -23,8 +22,9 @@ from fedhist.protocols.cell_votes import CellVotes, count_cells, true_cells
 from fedhist.protocols.cover_select import CoverSelect
 from fedhist.query import Query, Report, Summary
 from fedhist.session import Session
-from fedhist.streams import SeededStreams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.cohort import Cohort
+from fedhist.users.streams import SeededStreams
 from server.noise import SimulatedNoise
 
 SMALL = CellVotes(BoxGrid(2, 1.0, 2), 1.0)

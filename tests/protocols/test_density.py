@@ -15,14 +15,14 @@ import pytest
 from numpy.typing import NDArray
 
 from fedhist.base.errors import PopulationError
-from fedhist.keys import Keys, user_ids
 from fedhist.privacy import Adjacency, Guarantee, Trust, pure
 from fedhist.protocol import Estimate
 from fedhist.protocols.density import Density, density_of
 from fedhist.protocols.fold_queries import BinVotes, ClippedMean
 from fedhist.query import Query, Summary
 from fedhist.session import Session
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys, user_ids
 from server.density import project_density, shrink
 from server.noise import SimulatedNoise
 from simulations.inline import InlinePopulation

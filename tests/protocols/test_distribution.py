@@ -11,15 +11,15 @@ import pytest
 from fedhist.base.errors import BudgetExceeded, PopulationError
 from fedhist.curator import Curator
 from fedhist.journal import Journal
-from fedhist.keys import Keys
 from fedhist.ledger import Ledger
 from fedhist.privacy import Adjacency, Guarantee, Trust, zcdp_rho
 from fedhist.protocols.distribution import MECHANISMS, Distribution
 from fedhist.protocols.distribution_mechanisms import MECHANISMS as SIMPLE
 from fedhist.protocols.distribution_mechanisms import DistributionTask
 from fedhist.session import Session
-from fedhist.streams import SeededStreams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from fedhist.users.streams import SeededStreams
 from server.noise import SecureNoise, SimulatedNoise
 
 NAMES = sorted({(found.name, found.mode) for found in SIMPLE})

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from clients.user_rows import mean_rows, share_rows, shorten
 from fedhist.base.errors import PopulationError, WireError
-from fedhist.keys import Keys
 from fedhist.protocol import Estimate
 from fedhist.protocols.few_users_distribution import FewUsersDistribution
 from fedhist.protocols.few_users_mean import FewUsersMean
 from fedhist.protocols.user_means import UserMeans, UserShares
 from fedhist.query import Report, Summary
-from fedhist.streams import SeededStreams
-from fedhist.users import Samples, Users
+from fedhist.users.batch import Samples, Users
+from fedhist.users.keys import Keys
+from fedhist.users.streams import SeededStreams
 from server.few_users_plan import large_n_noise
 from simulations.run import Options, execute
 

@@ -10,12 +10,12 @@ import pytest
 
 from fedhist.base.errors import PopulationError, WireError
 from fedhist.codec import decode_query, encode_fields, query_digest
-from fedhist.cohort import Cohort
 from fedhist.privacy import Trust, pure
 from fedhist.protocols.hashed_votes import HashedVotes
 from fedhist.query import Report, Summary
-from fedhist.streams import SeededStreams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.cohort import Cohort
+from fedhist.users.streams import SeededStreams
 
 
 def query(**changes: object) -> HashedVotes:

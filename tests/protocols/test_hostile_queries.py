@@ -29,8 +29,8 @@ from fedhist.protocols.sparse_mean import SparseMean
 from fedhist.protocols.sphere_reports import ItemSpheres, SphereReports
 from fedhist.query import Query, Report
 from fedhist.sphere_channel import SphereChannel
-from fedhist.streams import SeededStreams, SystemStreams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.streams import SeededStreams, SystemStreams
 from server.localize import least_users, plan_paper
 
 LEAST, MOST = 5e-324, 1e308

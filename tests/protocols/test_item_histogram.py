@@ -9,10 +9,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from fedhist.keys import Keys
 from fedhist.privacy import Adjacency, Trust
 from fedhist.protocols.item_histogram import SENSITIVITY, ItemHistogram
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 from simulations.run import run
 
 DOMAIN = Keys.of(["a", "b"])

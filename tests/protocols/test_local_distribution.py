@@ -16,7 +16,6 @@ import scipy.stats
 from numpy.typing import NDArray
 from scipy.linalg import hadamard
 
-from fedhist.keys import Keys, user_ids
 from fedhist.privacy import Adjacency, Guarantee, Trust, pure
 from fedhist.protocol import Estimate, Protocol
 from fedhist.protocols.distribution import Distribution
@@ -24,7 +23,8 @@ from fedhist.protocols.fold_queries import BinVotes, ClippedMean
 from fedhist.protocols.local_distribution import LocalDistribution, mean_absolute
 from fedhist.query import Query, Summary
 from fedhist.session import Session
-from fedhist.users import Items, Users
+from fedhist.users.batch import Items, Users
+from fedhist.users.keys import Keys, user_ids
 from server.distribution import project_simplex
 from server.noise import SimulatedNoise
 from simulations.inline import InlinePopulation

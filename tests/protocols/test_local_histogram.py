@@ -15,13 +15,13 @@ from scipy import integrate, stats
 from clients.guard import Guard, Policy
 from clients.vote_reports import padded_symbols
 from fedhist.finite import FiniteChannel
-from fedhist.keys import Keys
 from fedhist.privacy import Adjacency, Guarantee, Trust, pure
 from fedhist.protocol import Estimate
 from fedhist.protocols.local_histogram import LocalHistogram, Oracle
 from fedhist.query import Summary
-from fedhist.streams import SeededStreams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from fedhist.users.streams import SeededStreams
 from fedhist.wire import Question
 from server.theory_baselines import slot_l1
 from server.theory_histogram import clipped_totals

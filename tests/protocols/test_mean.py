@@ -13,8 +13,8 @@ from fedhist.protocol import Estimate
 from fedhist.protocols.fold_queries import BinVotes, ClippedMean
 from fedhist.protocols.mean import Mean
 from fedhist.query import Query, Summary
-from fedhist.streams import SeededStreams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.streams import SeededStreams
 
 
 def streams(users: Users, seed: int, context: str = "test") -> SeededStreams:

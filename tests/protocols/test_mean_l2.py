@@ -10,7 +10,6 @@ from scipy.linalg import hadamard
 
 from clients.functionals import Rotated
 from fedhist.channels import UnaryChannel, scalar_channel
-from fedhist.keys import public_signs
 from fedhist.privacy import Adjacency, Guarantee, Trust, pure
 from fedhist.protocol import Estimate, Protocol
 from fedhist.protocols.fold_queries import BinVotes, ClippedMean
@@ -20,8 +19,9 @@ from fedhist.protocols.mean_l2 import MeanL2
 from fedhist.protocols.mean_linf import MeanLinf
 from fedhist.query import Query
 from fedhist.session import Session
-from fedhist.streams import SeededStreams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import public_signs
+from fedhist.users.streams import SeededStreams
 from server.noise import SimulatedNoise
 from server.theory_mean import exact_two_stage_mse
 from simulations.inline import InlinePopulation

@@ -15,7 +15,7 @@ from fedhist.protocols.mean import Mean
 from fedhist.protocols.mean_linf import MeanLinf
 from fedhist.query import Query
 from fedhist.session import Session
-from fedhist.users import Users
+from fedhist.users.batch import Users
 from server.noise import SimulatedNoise
 from server.theory_mean import exact_two_stage_mse
 from simulations.inline import InlinePopulation

@@ -18,7 +18,7 @@ from fedhist.protocols.naive_density import NaiveDensity
 from fedhist.protocols.scalar_reports import ItemScalars, SampledScalar
 from fedhist.query import Query, Summary
 from fedhist.session import Session
-from fedhist.users import Users
+from fedhist.users.batch import Users
 from server.density import tail_energy
 from server.noise import SimulatedNoise
 from simulations.inline import InlinePopulation

@@ -10,12 +10,12 @@ import pytest
 
 from clients.guard import Guard, Policy, Refusal
 from fedhist.base.errors import PopulationError, WireError
-from fedhist.folds import fold_of, salt_of_folds
 from fedhist.privacy import Adjacency, Guarantee, Trust, pure
 from fedhist.protocols.naive_mean import NaiveMean
 from fedhist.query import Query, Report, Summary
-from fedhist.streams import SeededStreams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.folds import fold_of, salt_of_folds
+from fedhist.users.streams import SeededStreams
 from fedhist.wire import Question
 from server.theory_baselines import naive_mse, sphere_length
 from simulations.run import run

@@ -11,14 +11,14 @@ import pytest
 
 from clients.guard import Guard, Policy
 from fedhist.base.errors import PopulationError, WireError
-from fedhist.keys import Keys
 from fedhist.privacy import Adjacency, Guarantee, Trust, pure
 from fedhist.protocols.hadamard_response import HadamardResponse
 from fedhist.protocols.one_vote import OneVote
 from fedhist.protocols.unary_encoding import UnaryEncoding
 from fedhist.query import Report, Summary
-from fedhist.streams import SeededStreams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from fedhist.users.streams import SeededStreams
 from fedhist.wire import Question
 from server.theory_baselines import hadamard_noise, unary_noise
 from simulations.run import run

@@ -10,15 +10,15 @@ import pytest
 from scipy.stats import chi2, poisson
 
 from fedhist.base.errors import WireError
-from fedhist.keys import Keys
 from fedhist.privacy import Trust, gaussian_multiplier, zcdp_rho
 from fedhist.protocols.contributions import NormHistogram
 from fedhist.protocols.per_item import PerItemClip
 from fedhist.protocols.poisson_counts import PoissonCounts
 from fedhist.query import Report
 from fedhist.session import Session
-from fedhist.streams import SeededStreams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from fedhist.users.streams import SeededStreams
 from server.noise import SecureNoise, SimulatedNoise
 from simulations.populations import population
 

@@ -14,7 +14,6 @@ import pytest
 
 from fedhist.curator import Curator
 from fedhist.journal import Journal
-from fedhist.keys import Keys
 from fedhist.ledger import Ledger
 from fedhist.privacy import Adjacency
 from fedhist.protocols.private_median import (
@@ -27,7 +26,8 @@ from fedhist.protocols.private_median import (
     median_scores,
 )
 from fedhist.protocols.ragged_encodings import class_counts, size_classes, size_query
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 from server.noise import SimulatedNoise
 
 REPLACE, ADD = Adjacency.REPLACE_USER, Adjacency.ADD_REMOVE_USER

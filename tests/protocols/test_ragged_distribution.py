@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.keys import Keys
 from fedhist.privacy import Adjacency, zcdp_rho
 from fedhist.protocol import Estimate
 from fedhist.protocols.ragged_distribution import RaggedDistribution
 from fedhist.protocols.ragged_release import RaggedTask, release
 from fedhist.query import Summary
 from fedhist.session import Session
-from fedhist.streams import SeededStreams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from fedhist.users.streams import SeededStreams
 from server import theory_ragged as theory
 from server.binomial_grid import SENSITIVITY
 from server.noise import SecureNoise, SimulatedNoise

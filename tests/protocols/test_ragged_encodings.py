@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from fedhist.base.errors import WireError
-from fedhist.keys import Keys
 from fedhist.privacy import Adjacency
 from fedhist.protocols.ragged_encodings import RaggedCounts
 from fedhist.query import Report, Summary
-from fedhist.streams import SeededStreams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from fedhist.users.streams import SeededStreams
 from server.theory_ragged import zero_indicators_touched
 
 REPLACE, ADD = Adjacency.REPLACE_USER, Adjacency.ADD_REMOVE_USER

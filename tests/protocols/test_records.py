@@ -8,9 +8,9 @@ import pytest
 
 import fedhist.protocols.records as records
 from fedhist.base.errors import WireError
-from fedhist.keys import Keys
 from fedhist.protocols.records import intern_records, pack_records, parse_records
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 
 NAMES = ["", "a", "a\0b", "ab", "tea", "té", "お茶", "🙂", "🙂🙂"]
 

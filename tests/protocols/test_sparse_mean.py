@@ -10,7 +10,7 @@ import pytest
 import fedhist
 from fedhist.protocol import Estimate
 from fedhist.protocols.sparse_mean import SparseMean
-from fedhist.users import Users
+from fedhist.users.batch import Users
 
 
 def population(

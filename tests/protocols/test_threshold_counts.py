@@ -10,11 +10,11 @@ import pytest
 from scipy.stats import hypergeom
 
 from fedhist.base.errors import WireError
-from fedhist.keys import Keys, user_ids
 from fedhist.protocols.threshold_counts import ThresholdCounts
 from fedhist.query import Report, Summary
-from fedhist.streams import SeededStreams, Streams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys, user_ids
+from fedhist.users.streams import SeededStreams, Streams
 
 DOMAIN = Keys.of(["b", "a", "お茶"])
 

@@ -11,14 +11,14 @@ from scipy.stats import chi2
 
 from fedhist.curator import Curator
 from fedhist.journal import Journal
-from fedhist.keys import Keys
 from fedhist.ledger import Ledger
 from fedhist.privacy import Adjacency
 from fedhist.protocols.contributions import safe_rank
 from fedhist.protocols.threshold_em import AIMS, RULES
 from fedhist.protocols.threshold_rules import ThresholdTask
-from fedhist.streams import SeededStreams
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from fedhist.users.streams import SeededStreams
 from server.noise import SimulatedNoise
 from server.theory_thresholds import em_probabilities, tail_sums
 

@@ -10,13 +10,13 @@ from scipy.optimize import minimize_scalar
 
 from fedhist.curator import Curator, NoiseSource
 from fedhist.journal import Journal
-from fedhist.keys import Keys
 from fedhist.ledger import Ledger
 from fedhist.privacy import Adjacency, Guarantee, Trust, gaussian_multiplier, zcdp_rho
 from fedhist.protocols import threshold_curve, threshold_descent
 from fedhist.protocols.threshold_descent import Series
 from fedhist.protocols.threshold_rules import ThresholdTask
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 from server.noise import SecureNoise, SimulatedNoise
 from server.theory_histogram import user_norms
 from server.threshold_search import prefix_factor, squared_change

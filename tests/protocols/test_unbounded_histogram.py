@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from fedhist.base.errors import FedhistError
-from fedhist.keys import Keys
 from fedhist.privacy import Adjacency, Guarantee, Trust
 from fedhist.protocols.bound_choice import PAPER_GRID, bound_probabilities
 from fedhist.protocols.random_clip import RandomClip
 from fedhist.protocols.unbounded_histogram import RULES, UnboundedHistogram
 from fedhist.session import Session
-from fedhist.streams import SeededStreams
 from fedhist.unknown_keys import key_threshold
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from fedhist.users.streams import SeededStreams
 from server.noise import SecureNoise, SimulatedNoise
 
 ZERO, ADD, REPLACE = "zero-out-user", "add-remove-user", "replace-user"

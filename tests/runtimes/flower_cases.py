@@ -11,7 +11,7 @@ import polars as pl
 
 import fedhist
 from fedhist.session import Session
-from fedhist.users import Users
+from fedhist.users.batch import Users
 from simulations.builtin import toml_value
 from simulations.config import load_config, prepare
 from simulations.inline import InlinePopulation

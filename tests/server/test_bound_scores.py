@@ -8,7 +8,7 @@ import pytest
 
 from clients.curves import SHARE, size_curves
 from fedhist.privacy import Adjacency
-from fedhist.users import Users
+from fedhist.users.batch import Users
 from server.bound_scores import (
     SCORES,
     bound_scores,

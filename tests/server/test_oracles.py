@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 
 from fedhist.base.errors import PopulationError
 from fedhist.privacy import zcdp_rho
-from fedhist.users import Users
+from fedhist.users.batch import Users
 from server.gradient_plan import GradientPlan, plan_balls
 from server.oracles import Tracking, gradient_std, least_users, project, step_size
 from server.theory_erm import EmpiricalRisk, predicted_excess

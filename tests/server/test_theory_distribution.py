@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from fedhist.keys import Keys
 from fedhist.privacy import gaussian_multiplier
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 from server import theory_distribution as theory
 from server.distribution import CMAX, presence_to_probability, project_simplex
 from server.theory_histogram import NoiseLaw

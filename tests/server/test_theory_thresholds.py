@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedhist.keys import Keys
 from fedhist.protocols.bounded_histogram import BoundedHistogram
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 from server.theory_thresholds import em_probabilities, mixture_l1, tail_sums, tails_of
 
 DOMAIN = Keys.of(["a", "b", "c", "d"])

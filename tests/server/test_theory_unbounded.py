@@ -8,8 +8,8 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import hypergeom
 
-from fedhist.keys import Keys
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 from server.theory_unbounded import (
     KeyRelease,
     alg3_expected,

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.keys import Keys
 from fedhist.privacy import Adjacency
-from fedhist.users import Users
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 from server import theory_histogram as theory
 from server.noise import SimulatedNoise
 from server.theory_histogram import NoiseLaw, expected_l1

@@ -12,7 +12,7 @@ from fedhist.curator import Curator
 from fedhist.protocol import Script
 from fedhist.protocols import BoundedHistogram
 from fedhist.query import Array
-from fedhist.users import Users
+from fedhist.users.batch import Users
 
 
 @register_protocol

@@ -18,8 +18,8 @@ from rich.console import Console
 from scipy import optimize, stats
 
 from fedhist import registry
-from fedhist.keys import Keys
 from fedhist.registry import load_builtin
+from fedhist.users.keys import Keys
 from simulations import cli, terminal
 from simulations.populations.uniform import Uniform
 from simulations.populations.zipf import Zipf

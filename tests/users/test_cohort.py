@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedhist import cohort as module
-from fedhist.cohort import Cohort
+from fedhist.users.batch import cohort as module
+from fedhist.users.cohort import Cohort
 
 IDS = np.arange(100_000, dtype=np.uint64)
 

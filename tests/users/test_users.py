@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedhist.base.errors import PopulationError
-from fedhist.cohort import Cohort
-from fedhist.keys import Keys
-from fedhist.users import Items, Users, join
+from fedhist.users.batch import Items, Users, join
+from fedhist.users.cohort import Cohort
+from fedhist.users.keys import Keys
 
 WORDS = ["tea", "äpple", "rye", "日本", ""]
 

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from fedhist.base.errors import PopulationError, nearest
 from fedhist.base.hashing import Words
-from fedhist.keys import Keys, user_ids_of_bytes
-from fedhist.users import Items, Samples
+from fedhist.users.batch import Items, Samples
+from fedhist.users.keys import Keys, user_ids_of_bytes
 
 if TYPE_CHECKING:
-    from fedhist.users import Users
+    from fedhist.users.batch import Users
 
 TOTAL_LIMIT = float(1 << 53)  # below it a float64 sum of non-negative integers is exact
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.hashing import Words, digest64
-from fedhist.keys import keyed_hash
+from fedhist.users.keys import keyed_hash
 
 MAX_FOLDS = 1 << 24
 

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from fedhist.base.hashing import GOLDEN, MASK64, mix64
-from fedhist.streams import (
+from fedhist.users.streams import (
     SeededStreams,
     Streams,
     SystemStreams,

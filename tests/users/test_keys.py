@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist import keys as module
 from fedhist.base.errors import PopulationError
 from fedhist.base.hashing import GOLDEN, MASK64, digest64
-from fedhist.keys import USER_ID_KEY, Keys, keyed_hash, public_signs, user_ids
+from fedhist.users.batch import keys as module
+from fedhist.users.keys import USER_ID_KEY, Keys, keyed_hash, public_signs, user_ids
 
 SCRIPTS = [
     "",

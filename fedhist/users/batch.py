@@ -16,10 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.errors import PopulationError
 from fedhist.base.hashing import Words
-from fedhist.keys import Keys, user_ids
+from fedhist.users.keys import Keys, user_ids
 
 if TYPE_CHECKING:
-    from fedhist.cohort import Cohort
+    from fedhist.users.cohort import Cohort
 
 Indptr = NDArray[np.int64]
 
@@ -239,7 +239,7 @@ class Users:
         PopulationError
             For missing columns, missing users or items, or bad counts; names the value.
         """
-        from fedhist.frames import users_of_frame
+        from fedhist.users.frames import users_of_frame
 
         columns = [value] if isinstance(value, str) else list(value or ())
         return users_of_frame(cls, frame, user=user, item=item, count=count, value=columns)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from fedhist.cohort import Cohort
-from fedhist.folds import fold_of, fold_sizes, salt_of_folds
-from fedhist.keys import keyed_hash
+from fedhist.users.cohort import Cohort
+from fedhist.users.folds import fold_of, fold_sizes, salt_of_folds
+from fedhist.users.keys import keyed_hash
 
 IDS = np.arange(40_000, dtype=np.uint64)
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.hashing import Words
-from fedhist.keys import keyed_hash
+from fedhist.users.keys import keyed_hash
 
 MAX_SALT = 1 << 63
 

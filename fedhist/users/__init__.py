@@ -1,0 +1,1 @@
+"""Whose data it is: keys, batches, frames, cohorts, folds, and each user's private streams."""
