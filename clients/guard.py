@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.hashing import Words
-from fedhist.ledger import SLACK
-from fedhist.privacy import Trust
+from fedhist.privacy.guarantee import Trust
+from fedhist.privacy.ledger import SLACK
 from fedhist.users.cohort import Cohort
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from fedhist.base.errors import (
     PopulationError,
     WireError,
 )
-from fedhist.privacy import Adjacency, Guarantee, Release, Trust
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Release, Trust
 from fedhist.protocol import ErrorBound, Estimate, Protocol
 from fedhist.query import Bounds, Keyed, LocalQuery, Query, Report, Summary
 from fedhist.registry import register_protocol, register_query

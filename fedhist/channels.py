@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from fedhist.laplace_channel import LaplaceChannel
 from fedhist.piecewise_channel import PiecewiseChannel
-from fedhist.privacy import check_budget
+from fedhist.privacy.guarantee import check_budget
 from fedhist.scalar_channels import OneBitChannel, ScalarChannel, flip_probability
 from fedhist.users.streams import integer_threshold
 

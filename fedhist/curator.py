@@ -17,9 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.errors import BudgetExceeded
 from fedhist.journal import Journal
-from fedhist.ledger import Ledger
-from fedhist.noise_source import Noise, NoiseSource, Shape
-from fedhist.privacy import (
+from fedhist.privacy.guarantee import (
     Release,
     approximate,
     bounded_range,
@@ -30,8 +28,10 @@ from fedhist.privacy import (
     zcdp,
     zcdp_rho,
 )
+from fedhist.privacy.ledger import Ledger
+from fedhist.privacy.noise_source import Noise, NoiseSource, Shape
+from fedhist.privacy.samplers import Sampler
 from fedhist.query import Array, Keyed
-from fedhist.samplers import Sampler
 from fedhist.unknown_keys import (
     key_threshold,
     laplace_key_threshold,

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from fedhist.privacy import Guarantee
+from fedhist.privacy.guarantee import Guarantee
 from fedhist.query import Array, Query, Summary
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 
 if TYPE_CHECKING:
     from fedhist.curator import Curator
-    from fedhist.ledger import Ledger
+    from fedhist.privacy.ledger import Ledger
 
 Mode = Literal["default", "paper"]
 """Whether a protocol runs as it is proven here, or as its paper prints it."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedhist.base.errors import FedhistError, WireError
 from fedhist.base.hashing import Words
-from fedhist.privacy import EXACT, Release, Trust, pure
+from fedhist.privacy.guarantee import EXACT, Release, Trust, pure
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.errors import WireError
 from fedhist.base.hashing import Words
-from fedhist.privacy import check_budget
+from fedhist.privacy.guarantee import check_budget
 from fedhist.query import Array, Bounds
 from fedhist.users.streams import integer_threshold
 

@@ -10,8 +10,8 @@ from fedhist.base.errors import FedhistError, WireError
 from fedhist.codec import protocol_digest, query_digest
 from fedhist.curator import Curator, Noise
 from fedhist.journal import Journal
-from fedhist.ledger import Ledger
-from fedhist.privacy import Trust
+from fedhist.privacy.guarantee import Trust
+from fedhist.privacy.ledger import Ledger
 from fedhist.protocol import Estimate, Protocol
 from fedhist.query import Query, Summary
 from fedhist.registry import queries

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.checks import check_scale
 from fedhist.channels import flip_probability
-from fedhist.privacy import check_budget
+from fedhist.privacy.guarantee import check_budget
 from fedhist.users.streams import integer_threshold
 
 Floats = NDArray[np.float64]

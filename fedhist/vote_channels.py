@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedhist.channels import flip_probability
 from fedhist.hadamard import fwht, hadamard_entry, next_power_of_two
-from fedhist.privacy import check_budget
+from fedhist.privacy.guarantee import check_budget
 from fedhist.users.streams import integer_threshold
 
 Floats = NDArray[np.float64]

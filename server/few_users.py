@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.checks import check_scale
-from fedhist.privacy import Release, check_budget
-from fedhist.samplers import Sampler
+from fedhist.privacy.guarantee import Release, check_budget
+from fedhist.privacy.samplers import Sampler
 from server.ball_counting import balls_around, reduce_dimension
 
 Floats = NDArray[np.float64]

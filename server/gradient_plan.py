@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 
 from fedhist.base.checks import check_integer
-from fedhist.privacy import check_budget, gaussian_multiplier, zcdp_rho
+from fedhist.privacy.guarantee import check_budget, gaussian_multiplier, zcdp_rho
 from server.oracles import Tracking, gradient_std, least_users
 from server.theory_few_users import ball_volume, few_n_min, part_budget, rounds_needed
 

@@ -17,8 +17,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from fedhist.privacy import Release, zcdp_rho
-from fedhist.samplers import Sampler
+from fedhist.privacy.guarantee import Release, zcdp_rho
+from fedhist.privacy.samplers import Sampler
 from server.few_users_plan import FewUsersPlan
 from server.interpolation import Released, Rotation
 from server.theory_few_users import CLIP_RADII, MEDIAN_SHARE, n_bins

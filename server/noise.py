@@ -21,7 +21,7 @@ import opendp.prelude as dp
 from numpy.typing import NDArray
 
 from fedhist.base.hashing import MASK64, digest64
-from fedhist.noise_source import NoiseSource, Shape
+from fedhist.privacy.noise_source import NoiseSource, Shape
 
 INTEGER = "i64"
 """OpenDP's integer type; its default for Python's int has 32 bits and saturates."""

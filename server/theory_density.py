@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from fedhist.privacy import Adjacency
+from fedhist.privacy.guarantee import Adjacency
 from server.density import GRID, best_level
 from server.theory_histogram import noise_per_sensitivity
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln, ndtri
 
 from fedhist.base.search import MOST_USERS, first_true
-from fedhist.privacy import zcdp_epsilon
+from fedhist.privacy.guarantee import zcdp_epsilon
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.theory_histogram import NoiseLaw, excess, in_domain, noise_per_sensitivity

@@ -22,7 +22,7 @@ from scipy.stats import beta, chi2, norm
 
 from fedhist.base.search import MOST_USERS, first_true
 from fedhist.hadamard import next_power_of_two
-from fedhist.privacy import zcdp_rho
+from fedhist.privacy.guarantee import zcdp_rho
 from server.few_users import bucket_params, least_inside
 
 CLIP_RADII = 1.6

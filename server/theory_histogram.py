@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from fedhist.privacy import gaussian_multiplier, zcdp_rho
+from fedhist.privacy.guarantee import gaussian_multiplier, zcdp_rho
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, xlog1py, xlogy
 
-from fedhist.privacy import Release, zcdp_epsilon
+from fedhist.privacy.guarantee import Release, zcdp_epsilon
 from server.binomial_grid import pick_eta
 
 Floats = NDArray[np.float64]
@@ -52,7 +52,7 @@ def epsilon_per_symbol(epsilon: float, delta: float, rho: float, changed: int) -
     sqrt(8 rho / changed), as each costs epsilon^2 / 8 in zCDP, or epsilon / changed if that is more
     (up to 5 symbols at (1, 1e-6)) or delta is 0.
 
-    >>> from fedhist.privacy import zcdp_rho
+    >>> from fedhist.privacy.guarantee import zcdp_rho
     >>> round(epsilon_per_symbol(1.0, 1e-6, zcdp_rho(1.0, 1e-6), 100), 5)
     0.04414
     """

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular, toeplitz
 from scipy.optimize import isotonic_regression
 
-from fedhist.privacy import Adjacency
+from fedhist.privacy.guarantee import Adjacency
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

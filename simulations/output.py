@@ -20,8 +20,8 @@ import numpy as np
 import polars as pl
 
 import fedhist
-from fedhist.ledger import Ledger
-from fedhist.privacy import Trust
+from fedhist.privacy.guarantee import Trust
+from fedhist.privacy.ledger import Ledger
 from fedhist.protocol import ErrorBound, Protocol
 from fedhist.query import Array
 from fedhist.users.keys import Keys

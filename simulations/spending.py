@@ -19,8 +19,8 @@ from typing import Any
 
 from fedhist.base.errors import BudgetExceeded
 from fedhist.base.files import locked, write_private
-from fedhist.ledger import SLACK, Entry, Ledger, spent, whole
-from fedhist.privacy import Adjacency, Guarantee, Release, approximate, pure
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Release, approximate, pure
+from fedhist.privacy.ledger import SLACK, Entry, Ledger, spent, whole
 from simulations.json_files import plain
 
 FORMAT = 1

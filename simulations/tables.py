@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fedhist.privacy import Trust
+from fedhist.privacy.guarantee import Trust
 from fedhist.protocol import Protocol
 from fedhist.registry import protocol_class, protocols
 from simulations.config import builtin_configs, load_config, missing_keys

@@ -35,7 +35,7 @@ from fedhist import (
     register_query,
 )
 from fedhist.curator import Curator
-from fedhist.privacy import check_budget, zcdp_rho
+from fedhist.privacy.guarantee import check_budget, zcdp_rho
 from fedhist.protocol import Script
 from fedhist.query import Array
 

@@ -23,7 +23,7 @@ import numpy as np
 from fedhist.base.checks import check_integer
 from fedhist.curator import Curator
 from fedhist.losses import L1
-from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocol import ErrorBound, Estimate, Script
 from fedhist.protocols.bounded_histogram import GRID_STEPS, BoundedHistogram
 from fedhist.protocols.contributions import MOST_CAP

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedhist.curator import Curator
-from fedhist.privacy import Release, pure
+from fedhist.privacy.guarantee import Release, pure
 from fedhist.protocols.distribution_mechanisms import (
     DistributionTask,
     Floats,

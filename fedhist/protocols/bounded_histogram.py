@@ -23,7 +23,7 @@ from clients.contribution import clip_rows, clipped_counts, domain_lookup, grid_
 from fedhist.base.errors import WireError
 from fedhist.curator import Curator
 from fedhist.losses import L1
-from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocol import ErrorBound, Estimate, Script
 from fedhist.protocols.domains import check_domain, with_domain
 from fedhist.protocols.histogram_target import DomainHistogram

@@ -24,7 +24,7 @@ from fedhist.bits import BitTally, check_bits, count_bits
 from fedhist.channels import UnaryChannel
 from fedhist.covers import Cover
 from fedhist.finite import FiniteChannel, unary_law
-from fedhist.privacy import check_budget
+from fedhist.privacy.guarantee import check_budget
 from fedhist.query import CHUNK, Bounds, LocalQuery, Report, Summary
 from fedhist.registry import register_query
 from fedhist.users.batch import Users

@@ -25,7 +25,7 @@ from clients.fourier_rows import fourier_rows
 from clients.functionals import samples_of
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.base.errors import WireError
-from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocol import ErrorBound, Estimate, Script
 from fedhist.protocols.density_target import DensityTarget
 from fedhist.protocols.sample_sizes import PlannedSizes

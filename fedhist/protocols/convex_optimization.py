@@ -20,7 +20,7 @@ import numpy as np
 
 from clients.gradients import MODELS, Model
 from fedhist.curator import Curator
-from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocol import ErrorBound, Estimate, Protocol, Script
 from fedhist.protocols.gradient_oracles import mean_gradient
 from fedhist.query import Array

@@ -24,7 +24,7 @@ from fedhist.channels import UnaryChannel
 from fedhist.covers import BoxGrid, Cover
 from fedhist.lattice_covers import BallLattice, SobolevLattice, SparseLattice
 from fedhist.losses import SQUARED_L2
-from fedhist.privacy import check_budget
+from fedhist.privacy.guarantee import check_budget
 from fedhist.protocol import ErrorBound, Estimate, Script
 from fedhist.protocols.cell_votes import CellVotes, count_cells
 from fedhist.protocols.mean_target import MeanTarget

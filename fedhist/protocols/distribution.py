@@ -26,7 +26,7 @@ from fedhist.base.checks import check_choice, check_integer
 from fedhist.base.errors import PopulationError, nearest
 from fedhist.curator import Curator
 from fedhist.losses import L1, l1
-from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget, zcdp_rho
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget, zcdp_rho
 from fedhist.protocol import ErrorBound, Estimate, Mode, Protocol, Script
 from fedhist.protocols import binomial_mechanisms, distribution_mechanisms
 from fedhist.protocols.distribution_mechanisms import DistributionTask, Learned, Mechanism, Search

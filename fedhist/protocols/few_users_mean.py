@@ -23,7 +23,7 @@ import numpy as np
 from clients.functionals import samples_of
 from clients.user_rows import user_points
 from fedhist.losses import L2, l2
-from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocol import ErrorBound, Estimate, Mode, Protocol, Script
 from fedhist.protocols.mean_target import MeanTarget
 from fedhist.protocols.user_means import UserMeans

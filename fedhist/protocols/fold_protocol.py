@@ -10,7 +10,7 @@ from typing import get_args
 from fedhist.base.checks import check_choice
 from fedhist.channels import KINDS, scalar_channel
 from fedhist.functional import Functional
-from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocol import Estimate, Mode
 from fedhist.protocols.localize_refine import FoldEstimates, localize_and_refine
 from fedhist.protocols.sample_sizes import PlannedSizes

@@ -28,7 +28,7 @@ from fedhist.bits import BitTally, check_bits, count_bits_by
 from fedhist.channels import CHANNELS, ScalarChannel, UnaryChannel, scalar_channel
 from fedhist.finite import FiniteChannel, scalar_law, unary_law
 from fedhist.functional import Functional
-from fedhist.privacy import check_budget
+from fedhist.privacy.guarantee import check_budget
 from fedhist.query import CHUNK, Bounds, LocalQuery, Report, Summary, only_array
 from fedhist.registry import register_query
 from fedhist.users.batch import Users

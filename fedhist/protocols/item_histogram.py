@@ -10,7 +10,7 @@ import numpy as np
 
 from fedhist.curator import Curator
 from fedhist.losses import L1
-from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocol import ErrorBound, Estimate, Script
 from fedhist.protocols.bounded_histogram import BoundedHistogram
 from fedhist.protocols.domains import check_domain, with_domain

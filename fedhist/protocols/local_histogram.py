@@ -24,7 +24,7 @@ from clients.vote_reports import padded_symbols
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.base.hashing import Words
 from fedhist.losses import L1
-from fedhist.privacy import check_budget
+from fedhist.privacy.guarantee import check_budget
 from fedhist.protocol import ErrorBound, Estimate, Script
 from fedhist.protocols.domains import check_domain, with_domain
 from fedhist.protocols.hadamard_response import HadamardIndices

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.channels import KINDS, ScalarChannel, scalar_channel
-from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocols.fold_queries import ClippedMean
 from fedhist.protocols.one_report import OneReport
 from fedhist.protocols.sample_sizes import PlannedSizes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedhist.privacy import Adjacency, Guarantee, Trust
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from fedhist.protocol import Protocol
 
 

@@ -14,7 +14,7 @@ from clients.vote_reports import drawn_symbols
 from fedhist.base.errors import PopulationError
 from fedhist.base.hashing import Words
 from fedhist.losses import SQUARED_L2, squared_l2
-from fedhist.privacy import check_budget
+from fedhist.privacy.guarantee import check_budget
 from fedhist.protocol import ErrorBound, Estimate, Script
 from fedhist.protocols.domains import check_domain, with_domain
 from fedhist.protocols.one_report import OneReport

@@ -10,7 +10,7 @@ import numpy as np
 
 from clients.contribution import domain_lookup
 from fedhist.base.errors import WireError
-from fedhist.privacy import Trust
+from fedhist.privacy.guarantee import Trust
 from fedhist.protocols.domains import check_domain
 from fedhist.query import Array, Bounds, Query, Report, Summary
 from fedhist.registry import register_query

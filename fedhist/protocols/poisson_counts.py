@@ -27,7 +27,7 @@ import numpy as np
 from fedhist.base.checks import check_integer
 from fedhist.curator import Curator
 from fedhist.losses import L1
-from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocol import ErrorBound, Estimate, Script
 from fedhist.protocols.contributions import NormHistogram, safe_rank, tail_scores
 from fedhist.protocols.domains import check_domain, with_domain

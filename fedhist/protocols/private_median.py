@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from fedhist.curator import Curator
-from fedhist.privacy import Adjacency, check_budget
+from fedhist.privacy.guarantee import Adjacency, check_budget
 from fedhist.protocols.ragged_encodings import class_counts, size_classes, size_query
 from fedhist.query import Query, Summary
 from fedhist.users.keys import Keys

@@ -27,9 +27,17 @@ import numpy as np
 
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.curator import Curator
-from fedhist.ledger import Entry, spent
 from fedhist.losses import L1, l1
-from fedhist.privacy import Adjacency, Guarantee, Release, Trust, check_budget, pure, zcdp_rho
+from fedhist.privacy.guarantee import (
+    Adjacency,
+    Guarantee,
+    Release,
+    Trust,
+    check_budget,
+    pure,
+    zcdp_rho,
+)
+from fedhist.privacy.ledger import Entry, spent
 from fedhist.protocol import ErrorBound, Estimate, Mode, Protocol, Script
 from fedhist.protocols.domains import check_domain, with_domain
 from fedhist.protocols.item_encodings import ItemCounts

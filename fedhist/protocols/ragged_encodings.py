@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from clients.encodings import in_domain
 from clients.sampling import MOST_CLIP, random_clip
 from fedhist.base.errors import WireError
-from fedhist.privacy import Adjacency, Trust
+from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.protocols.contributions import NormHistogram
 from fedhist.protocols.domains import check_domain
 from fedhist.query import Bounds, Query, Report, Summary

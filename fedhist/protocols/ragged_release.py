@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.curator import Curator
-from fedhist.privacy import Adjacency, Release, bounded_range, pure
+from fedhist.privacy.guarantee import Adjacency, Release, bounded_range, pure
 from fedhist.protocols.ragged_encodings import RaggedCounts
 from fedhist.query import Array, Query, Summary
 from fedhist.users.keys import Keys

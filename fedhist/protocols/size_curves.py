@@ -20,7 +20,7 @@ import numpy as np
 
 from clients.curves import SHARE, size_curves
 from fedhist.base.errors import WireError
-from fedhist.privacy import Trust
+from fedhist.privacy.guarantee import Trust
 from fedhist.protocols.records import intern_records, pack_records, parse_records
 from fedhist.query import Bounds, Keyed, Query, Report, Summary
 from fedhist.registry import register_query

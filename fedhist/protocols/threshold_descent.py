@@ -22,7 +22,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 from fedhist.curator import Curator
-from fedhist.privacy import gaussian_multiplier, zcdp_rho
+from fedhist.privacy.guarantee import gaussian_multiplier, zcdp_rho
 from fedhist.protocols.contributions import NormHistogram
 from fedhist.protocols.threshold_rules import (
     Choice,

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.curator import Curator
-from fedhist.privacy import Adjacency
+from fedhist.privacy.guarantee import Adjacency
 from fedhist.query import Query, Summary
 from fedhist.users.keys import Keys
 

@@ -26,7 +26,7 @@ import numpy as np
 from fedhist.base.checks import check_choice
 from fedhist.curator import Curator
 from fedhist.losses import L1, l1
-from fedhist.privacy import Adjacency, Guarantee, Trust, check_budget
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocol import ErrorBound, Estimate, Mode, Protocol, Script
 from fedhist.protocols.bound_choice import (
     PAPER_GRID,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from clients.gradients import MODELS, user_gradients
 from fedhist.base.checks import check_scale
 from fedhist.base.errors import WireError
-from fedhist.privacy import Trust
+from fedhist.privacy.guarantee import Trust
 from fedhist.query import Array, Bounds, Query, Report, Summary
 from fedhist.registry import register_query
 from fedhist.users.batch import Users

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedhist.base.errors import BudgetExceeded
-from fedhist.privacy import Trust
+from fedhist.privacy.guarantee import Trust
 from fedhist.protocol import Estimate, Protocol
 from fedhist.query import Query, Report
 from fedhist.session import Session

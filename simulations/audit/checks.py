@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedhist.base.errors import nearest
-from fedhist.privacy import Trust
+from fedhist.privacy.guarantee import Trust
 from fedhist.protocol import Protocol
 from fedhist.registry import load_builtin, load_plugin, protocol_class, protocols
 from simulations.audit.central import audit_central

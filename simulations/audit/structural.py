@@ -20,7 +20,7 @@ import numpy as np
 from fedhist.base.errors import BudgetExceeded
 from fedhist.base.hashing import Words
 from fedhist.codec import query_digest
-from fedhist.privacy import Trust
+from fedhist.privacy.guarantee import Trust
 from fedhist.protocol import Estimate, Protocol, Status
 from fedhist.query import Query, Report
 from fedhist.users.batch import Users

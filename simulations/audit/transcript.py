@@ -16,7 +16,7 @@ import numpy as np
 from clients.guard import Answered, Guard, Policy, Refusal
 from fedhist.base.errors import BudgetExceeded, WireError
 from fedhist.codec import query_digest
-from fedhist.privacy import Trust
+from fedhist.privacy.guarantee import Trust
 from fedhist.protocol import Estimate, Protocol
 from fedhist.query import Query, Report, Summary
 from fedhist.session import Ask, Session

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedhist.privacy import zcdp_rho
+from fedhist.privacy.guarantee import zcdp_rho
 from fedhist.protocols.threshold_counts import ThresholdCounts
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams

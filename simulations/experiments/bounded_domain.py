@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.hashing import digest64
-from fedhist.privacy import gaussian_multiplier
+from fedhist.privacy.guarantee import gaussian_multiplier
 from fedhist.protocols.adaptive_histogram import AdaptiveHistogram
 from fedhist.protocols.threshold_choice import threshold_rule
 from fedhist.protocols.threshold_em import AIMS

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from fedhist.base.hashing import digest64
 from fedhist.curator import Curator, Noise
 from fedhist.journal import Journal
-from fedhist.ledger import Ledger
-from fedhist.privacy import Guarantee, Trust
+from fedhist.privacy.guarantee import Guarantee, Trust
+from fedhist.privacy.ledger import Ledger
 from fedhist.protocol import Protocol
 from fedhist.protocols.bounded_histogram import ClippedCounts
 from fedhist.protocols.contributions import STEPS, NormHistogram

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from clients.curves import SHARE, size_curves
 from fedhist.base.checks import check_integer
-from fedhist.privacy import Adjacency
+from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols.bound_choice import BoundTask, choice_law
 from fedhist.users.batch import Items, Users
 from fedhist.users.keys import Keys

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedhist.base.errors import FedhistError, nearest
-from fedhist.privacy import Adjacency, Guarantee
+from fedhist.privacy.guarantee import Adjacency, Guarantee
 from fedhist.protocol import Protocol
 from fedhist.registry import parameters, protocol_class
 from fedhist.users.batch import Users

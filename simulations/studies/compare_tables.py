@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from fedhist.losses import L1
-from fedhist.privacy import Trust
+from fedhist.privacy.guarantee import Trust
 from fedhist.protocol import Protocol
 from fedhist.registry import protocols
 from simulations.adversaries import read_adversaries

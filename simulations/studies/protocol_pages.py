@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedhist.base.files import whole_file
-from fedhist.privacy import Trust
+from fedhist.privacy.guarantee import Trust
 from fedhist.protocol import Protocol
 from fedhist.query import Query
 from fedhist.registry import load_builtin, own_protocols

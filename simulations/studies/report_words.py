@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedhist.privacy import Adjacency, Trust
+from fedhist.privacy.guarantee import Adjacency, Trust
 from simulations.output import NOT_PRIVATE
 from simulations.studies.cells import Record
 from simulations.studies.page import Block, Facts, Items, Table, Text

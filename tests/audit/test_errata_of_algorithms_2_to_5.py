@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedhist.privacy import Adjacency
+from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols import PoissonCounts, UnboundedHistogram
 from fedhist.protocols.bound_choice import BoundTask, bound_probabilities
 from fedhist.protocols.random_clip import RandomClip

@@ -16,7 +16,7 @@ from dp_accounting.pld import pld_privacy_accountant
 from scipy.special import log_ndtr, ndtr
 from scipy.stats import poisson
 
-from fedhist.privacy import gaussian_multiplier, zcdp_rho
+from fedhist.privacy.guarantee import gaussian_multiplier, zcdp_rho
 from fedhist.protocols import BoundedHistogram
 from fedhist.protocols.bounded_histogram import ClippedCounts
 from fedhist.protocols.contributions import safe_rank

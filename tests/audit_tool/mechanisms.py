@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedhist.finite import FiniteChannel
-from fedhist.privacy import Adjacency, Guarantee, Release, Trust, pure
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Release, Trust, pure
 from fedhist.protocol import ErrorBound, Estimate, Protocol, Script
 from fedhist.query import Array, Bounds, Query, Report, Summary
 from fedhist.users.batch import Users

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 import numpy as np
 import fedhist as fh
-from fedhist.privacy import pure
+from fedhist.privacy.guarantee import pure
 from tests.audit_tool.mechanisms import Rounds, Warner
 
 

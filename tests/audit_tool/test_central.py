@@ -12,7 +12,7 @@ import pytest
 from fedhist import registry
 from fedhist.base.errors import WireError
 from fedhist.curator import Curator
-from fedhist.privacy import Adjacency, Guarantee, Trust
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from fedhist.protocol import Estimate, Protocol, Script
 from fedhist.query import Bounds, Query, Report, Summary
 from fedhist.registry import load_builtin, own_protocols, protocol_class

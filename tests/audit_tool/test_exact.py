@@ -18,7 +18,7 @@ from fedhist.finite import (
     sphere_law,
     unary_law,
 )
-from fedhist.privacy import Trust
+from fedhist.privacy.guarantee import Trust
 from fedhist.registry import load_builtin, own_protocols, protocols
 from fedhist.sphere_channel import SphereChannel
 from fedhist.vote_channels import HadamardChannel, OptimalUnaryChannel

@@ -37,7 +37,7 @@ from fedhist import (
 )
 from fedhist.channels import scalar_channel
 from fedhist.curator import Curator
-from fedhist.privacy import Release, pure
+from fedhist.privacy.guarantee import Release, pure
 from fedhist.protocol import Script
 from fedhist.query import Array
 

@@ -14,7 +14,7 @@ import pytest
 from bank_entries import ENTRIES, FILES, QUICK_TWINS, TWINS, Entry
 
 from fedhist import registry
-from fedhist.privacy import Trust
+from fedhist.privacy.guarantee import Trust
 from fedhist.protocol import Protocol
 from simulations.audit.bounds import ALPHA, MOST_CHECKS, TOTAL_ALPHA
 from simulations.audit.central import audit_central

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fedhist.privacy import Adjacency, Guarantee, Trust
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from fedhist.registry import load_builtin
 from simulations.config import Config, RunTable
 from simulations.experiments.base import Check, Result

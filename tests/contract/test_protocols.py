@@ -24,7 +24,7 @@ from fedhist.base.errors import FedhistError, WireError
 from fedhist.codec import decode_query, encode_fields, query_digest
 from fedhist.curator import NoiseSource, Shape
 from fedhist.journal import Journal
-from fedhist.privacy import Trust
+from fedhist.privacy.guarantee import Trust
 from fedhist.protocol import Estimate, Protocol
 from fedhist.protocols import CentralDensity, PoissonCounts, UnboundedHistogram
 from fedhist.protocols.mean_target import MeanTarget

@@ -13,9 +13,9 @@ from fedhist import curator as module
 from fedhist.base.errors import BudgetExceeded
 from fedhist.curator import Curator
 from fedhist.journal import Journal
-from fedhist.ledger import Ledger
-from fedhist.noise_source import NoiseSource
-from fedhist.privacy import Adjacency, Guarantee, Trust, zcdp_rho
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, zcdp_rho
+from fedhist.privacy.ledger import Ledger
+from fedhist.privacy.noise_source import NoiseSource
 from server.noise import SecureNoise, SimulatedNoise
 
 

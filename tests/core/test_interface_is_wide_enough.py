@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import fedhist
-from fedhist.privacy import zcdp_epsilon, zcdp_rho
+from fedhist.privacy.guarantee import zcdp_epsilon, zcdp_rho
 from fedhist.protocol import EXIT_CODES
 from fedhist.unknown_keys import key_threshold
 from fedhist.users.batch import Users

@@ -15,7 +15,7 @@ from clients.functionals import Coordinates
 from fedhist.base.errors import BudgetExceeded, FedhistError, WireError
 from fedhist.curator import Curator
 from fedhist.journal import Journal
-from fedhist.privacy import EXACT, Adjacency, Guarantee, Trust
+from fedhist.privacy.guarantee import EXACT, Adjacency, Guarantee, Trust
 from fedhist.protocol import Estimate, Script
 from fedhist.protocols.bounded_histogram import BoundedHistogram, ClippedCounts
 from fedhist.protocols.fold_queries import BinVotes

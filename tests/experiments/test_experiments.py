@@ -17,7 +17,7 @@ from scipy.stats import chisquare, foldnorm
 
 from fedhist.base.errors import BudgetExceeded
 from fedhist.curator import Curator
-from fedhist.privacy import Adjacency
+from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols.contributions import NormHistogram
 from fedhist.protocols.threshold_rules import ThresholdTask
 from fedhist.users.batch import Users

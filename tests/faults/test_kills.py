@@ -18,7 +18,7 @@ from clients.store import FolderStore
 from fedhist.base.errors import FedhistError
 from fedhist.hosting import NodeSetup
 from fedhist.journal import Journal
-from fedhist.privacy import Trust
+from fedhist.privacy.guarantee import Trust
 from fedhist.protocol import Protocol
 from fedhist.query import Query, Summary
 from fedhist.session import Session

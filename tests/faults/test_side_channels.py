@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedhist.codec import query_digest
-from fedhist.privacy import Trust
+from fedhist.privacy.guarantee import Trust
 from fedhist.protocol import Protocol
 from fedhist.query import Query
 from fedhist.registry import load_builtin, own_protocols, protocol_class

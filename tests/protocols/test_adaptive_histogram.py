@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedhist.privacy import Adjacency, Trust, gaussian_multiplier
+from fedhist.privacy.guarantee import Adjacency, Trust, gaussian_multiplier
 from fedhist.protocols.adaptive_histogram import AdaptiveHistogram
 from fedhist.protocols.bounded_histogram import BoundedHistogram
 from fedhist.protocols.contributions import TotalContribution

@@ -13,8 +13,8 @@ from fedhist.base.errors import WireError
 from fedhist.codec import decode_query, encode_fields
 from fedhist.curator import Curator
 from fedhist.journal import Journal
-from fedhist.ledger import Ledger
-from fedhist.privacy import Adjacency, Guarantee, Trust
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
+from fedhist.privacy.ledger import Ledger
 from fedhist.protocols.bound_choice import (
     PAPER_GRID,
     BoundTask,

@@ -13,7 +13,7 @@ from scipy.special import ndtr
 
 from fedhist.base.errors import WireError
 from fedhist.codec import decode_query, encode_fields
-from fedhist.privacy import Adjacency, Trust
+from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.protocols.bounded_histogram import BoundedHistogram, ClippedCounts
 from fedhist.query import Query, Report, Summary
 from fedhist.session import Session

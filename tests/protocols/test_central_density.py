@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from clients.fourier_rows import fourier_rows
 from fedhist.base.errors import PopulationError, WireError
 from fedhist.curator import NoiseSource, Shape
-from fedhist.privacy import Adjacency, Guarantee, Trust
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from fedhist.protocol import Estimate
 from fedhist.protocols.central_density import STEPS, CentralDensity, FourierMeans
 from fedhist.protocols.density import Density, density_of

@@ -11,8 +11,8 @@ from clients.node import streams
 from fedhist.base.errors import WireError
 from fedhist.curator import Curator
 from fedhist.journal import Journal
-from fedhist.ledger import Ledger
-from fedhist.privacy import Adjacency, Guarantee, Trust
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
+from fedhist.privacy.ledger import Ledger
 from fedhist.protocols.contributions import (
     STEPS,
     NormHistogram,

@@ -15,8 +15,8 @@ import pytest
 from fedhist.base.errors import PopulationError, WireError
 from fedhist.curator import Curator, NoiseSource
 from fedhist.journal import Journal
-from fedhist.ledger import Ledger
-from fedhist.privacy import gaussian_multiplier, zcdp_rho
+from fedhist.privacy.guarantee import gaussian_multiplier, zcdp_rho
+from fedhist.privacy.ledger import Ledger
 from fedhist.protocol import Estimate
 from fedhist.protocols.convex_optimization import UserLevelErm
 from fedhist.protocols.user_gradients import NAME, STEPS, UserGradients

@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedhist.base.errors import PopulationError
-from fedhist.privacy import Adjacency, Guarantee, Trust, pure
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
 from fedhist.protocol import Estimate
 from fedhist.protocols.density import Density, density_of
 from fedhist.protocols.fold_queries import BinVotes, ClippedMean

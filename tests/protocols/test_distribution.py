@@ -11,8 +11,8 @@ import pytest
 from fedhist.base.errors import BudgetExceeded, PopulationError
 from fedhist.curator import Curator
 from fedhist.journal import Journal
-from fedhist.ledger import Ledger
-from fedhist.privacy import Adjacency, Guarantee, Trust, zcdp_rho
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, zcdp_rho
+from fedhist.privacy.ledger import Ledger
 from fedhist.protocols.distribution import MECHANISMS, Distribution
 from fedhist.protocols.distribution_mechanisms import MECHANISMS as SIMPLE
 from fedhist.protocols.distribution_mechanisms import DistributionTask

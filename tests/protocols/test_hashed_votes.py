@@ -10,7 +10,7 @@ import pytest
 
 from fedhist.base.errors import PopulationError, WireError
 from fedhist.codec import decode_query, encode_fields, query_digest
-from fedhist.privacy import Trust, pure
+from fedhist.privacy.guarantee import Trust, pure
 from fedhist.protocols.hashed_votes import HashedVotes
 from fedhist.query import Report, Summary
 from fedhist.users.batch import Users

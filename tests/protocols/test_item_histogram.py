@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from fedhist.privacy import Adjacency, Trust
+from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.protocols.item_histogram import SENSITIVITY, ItemHistogram
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys

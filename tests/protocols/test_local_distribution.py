@@ -16,7 +16,7 @@ import scipy.stats
 from numpy.typing import NDArray
 from scipy.linalg import hadamard
 
-from fedhist.privacy import Adjacency, Guarantee, Trust, pure
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
 from fedhist.protocol import Estimate, Protocol
 from fedhist.protocols.distribution import Distribution
 from fedhist.protocols.fold_queries import BinVotes, ClippedMean

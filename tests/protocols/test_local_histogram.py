@@ -15,7 +15,7 @@ from scipy import integrate, stats
 from clients.guard import Guard, Policy
 from clients.vote_reports import padded_symbols
 from fedhist.finite import FiniteChannel
-from fedhist.privacy import Adjacency, Guarantee, Trust, pure
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
 from fedhist.protocol import Estimate
 from fedhist.protocols.local_histogram import LocalHistogram, Oracle
 from fedhist.query import Summary

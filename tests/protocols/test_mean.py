@@ -8,7 +8,7 @@ import pytest
 
 from fedhist.base.errors import PopulationError
 from fedhist.codec import query_digest
-from fedhist.privacy import Adjacency, Guarantee, Trust, pure
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
 from fedhist.protocol import Estimate
 from fedhist.protocols.fold_queries import BinVotes, ClippedMean
 from fedhist.protocols.mean import Mean

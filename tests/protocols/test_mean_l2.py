@@ -10,7 +10,7 @@ from scipy.linalg import hadamard
 
 from clients.functionals import Rotated
 from fedhist.channels import UnaryChannel, scalar_channel
-from fedhist.privacy import Adjacency, Guarantee, Trust, pure
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
 from fedhist.protocol import Estimate, Protocol
 from fedhist.protocols.fold_queries import BinVotes, ClippedMean
 from fedhist.protocols.localize_refine import FoldEstimates

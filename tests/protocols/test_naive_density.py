@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedhist.base.errors import PopulationError
-from fedhist.privacy import Adjacency, Guarantee, Trust
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from fedhist.protocol import Estimate
 from fedhist.protocols.density import Density
 from fedhist.protocols.fold_queries import ClippedMean

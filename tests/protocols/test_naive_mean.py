@@ -10,7 +10,7 @@ import pytest
 
 from clients.guard import Guard, Policy, Refusal
 from fedhist.base.errors import PopulationError, WireError
-from fedhist.privacy import Adjacency, Guarantee, Trust, pure
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
 from fedhist.protocols.naive_mean import NaiveMean
 from fedhist.query import Query, Report, Summary
 from fedhist.users.batch import Users

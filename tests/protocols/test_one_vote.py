@@ -11,7 +11,7 @@ import pytest
 
 from clients.guard import Guard, Policy
 from fedhist.base.errors import PopulationError, WireError
-from fedhist.privacy import Adjacency, Guarantee, Trust, pure
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
 from fedhist.protocols.hadamard_response import HadamardResponse
 from fedhist.protocols.one_vote import OneVote
 from fedhist.protocols.unary_encoding import UnaryEncoding

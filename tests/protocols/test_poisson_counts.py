@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import chi2, poisson
 
 from fedhist.base.errors import WireError
-from fedhist.privacy import Trust, gaussian_multiplier, zcdp_rho
+from fedhist.privacy.guarantee import Trust, gaussian_multiplier, zcdp_rho
 from fedhist.protocols.contributions import NormHistogram
 from fedhist.protocols.per_item import PerItemClip
 from fedhist.protocols.poisson_counts import PoissonCounts

@@ -14,8 +14,8 @@ import pytest
 
 from fedhist.curator import Curator
 from fedhist.journal import Journal
-from fedhist.ledger import Ledger
-from fedhist.privacy import Adjacency
+from fedhist.privacy.guarantee import Adjacency
+from fedhist.privacy.ledger import Ledger
 from fedhist.protocols.private_median import (
     EM_SHARE,
     RULES,

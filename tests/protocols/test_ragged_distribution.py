@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.privacy import Adjacency, zcdp_rho
+from fedhist.privacy.guarantee import Adjacency, zcdp_rho
 from fedhist.protocol import Estimate
 from fedhist.protocols.ragged_distribution import RaggedDistribution
 from fedhist.protocols.ragged_release import RaggedTask, release

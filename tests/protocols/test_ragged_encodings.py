@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fedhist.base.errors import WireError
-from fedhist.privacy import Adjacency
+from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols.ragged_encodings import RaggedCounts
 from fedhist.query import Report, Summary
 from fedhist.users.batch import Users

@@ -11,8 +11,8 @@ from scipy.stats import chi2
 
 from fedhist.curator import Curator
 from fedhist.journal import Journal
-from fedhist.ledger import Ledger
-from fedhist.privacy import Adjacency
+from fedhist.privacy.guarantee import Adjacency
+from fedhist.privacy.ledger import Ledger
 from fedhist.protocols.contributions import safe_rank
 from fedhist.protocols.threshold_em import AIMS, RULES
 from fedhist.protocols.threshold_rules import ThresholdTask

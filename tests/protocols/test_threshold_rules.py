@@ -10,8 +10,8 @@ from scipy.optimize import minimize_scalar
 
 from fedhist.curator import Curator, NoiseSource
 from fedhist.journal import Journal
-from fedhist.ledger import Ledger
-from fedhist.privacy import Adjacency, Guarantee, Trust, gaussian_multiplier, zcdp_rho
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, gaussian_multiplier, zcdp_rho
+from fedhist.privacy.ledger import Ledger
 from fedhist.protocols import threshold_curve, threshold_descent
 from fedhist.protocols.threshold_descent import Series
 from fedhist.protocols.threshold_rules import ThresholdTask

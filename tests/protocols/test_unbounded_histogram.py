@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedhist.base.errors import FedhistError
-from fedhist.privacy import Adjacency, Guarantee, Trust
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from fedhist.protocols.bound_choice import PAPER_GRID, bound_probabilities
 from fedhist.protocols.random_clip import RandomClip
 from fedhist.protocols.unbounded_histogram import RULES, UnboundedHistogram

@@ -30,7 +30,7 @@ from fedhist import (
     register_query,
 )
 from fedhist.curator import Curator
-from fedhist.privacy import pure
+from fedhist.privacy.guarantee import pure
 from fedhist.protocol import Script
 from fedhist.query import Array
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from clients.curves import SHARE, size_curves
-from fedhist.privacy import Adjacency
+from fedhist.privacy.guarantee import Adjacency
 from fedhist.users.batch import Users
 from server.bound_scores import (
     SCORES,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from fedhist.privacy import zcdp_delta
+from fedhist.privacy.guarantee import zcdp_delta
 from server.ball_counting import reduce_dimension
 from server.few_users import (
     FIRST_BUCKET,

@@ -12,8 +12,8 @@ from scipy.linalg import hadamard
 
 from fedhist.curator import Curator
 from fedhist.journal import Journal
-from fedhist.ledger import Ledger
-from fedhist.privacy import Adjacency, Guarantee, Trust
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
+from fedhist.privacy.ledger import Ledger
 from server.few_users_plan import FewUsersPlan, Wishes, choose_branch
 from server.interpolation import Rotation, release_draws
 from server.noise import SimulatedNoise

@@ -10,7 +10,7 @@ import pytest
 from scipy.optimize import minimize
 
 from fedhist.base.errors import PopulationError
-from fedhist.privacy import zcdp_rho
+from fedhist.privacy.guarantee import zcdp_rho
 from fedhist.users.batch import Users
 from server.gradient_plan import GradientPlan, plan_balls
 from server.oracles import Tracking, gradient_std, least_users, project, step_size

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike, NDArray
 
-from fedhist.privacy import Adjacency, gaussian_multiplier
+from fedhist.privacy.guarantee import Adjacency, gaussian_multiplier
 from server.density import best_level, tail_energy
 from server.theory_density import (
     central_level,

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from fedhist.privacy import gaussian_multiplier
+from fedhist.privacy.guarantee import gaussian_multiplier
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server import theory_distribution as theory

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from fedhist.privacy import zcdp_rho
+from fedhist.privacy.guarantee import zcdp_rho
 from server.theory_selection import (
     epsilon_per_symbol,
     ks_error,

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from fedhist.privacy import Adjacency, gaussian_multiplier
+from fedhist.privacy.guarantee import Adjacency, gaussian_multiplier
 from server.threshold_search import (
     FACTOR_BITS,
     first_below,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedhist.privacy import Trust
+from fedhist.privacy.guarantee import Trust
 from simulations.studies.compare_config import load_comparison
 from simulations.studies.compare_setup import set_up
 

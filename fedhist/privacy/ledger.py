@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedhist.base.errors import BudgetExceeded
-from fedhist.privacy import Guarantee, Release, zcdp_epsilon
+from fedhist.privacy.guarantee import Guarantee, Release, zcdp_epsilon
 from fedhist.users.cohort import Cohort
 
 SLACK = 1 + 1e-9

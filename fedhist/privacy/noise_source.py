@@ -48,7 +48,7 @@ class NoiseSource(ABC):
         return np.array([self.exponential(row) for row in logits], dtype=np.int64)
 
     def generator(self) -> np.random.Generator:
-        """Return a generator for one draw of a :class:`~fedhist.samplers.Sampler`."""
+        """Return a generator for one draw of a :class:`~fedhist.privacy.samplers.Sampler`."""
         raise NotImplementedError(f"{type(self).__name__} has no generator for samplers")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.privacy import Release
+from fedhist.privacy.guarantee import Release
 
 
 class Sampler(ABC):

@@ -8,10 +8,10 @@ import math
 import numpy as np
 import pytest
 
-from fedhist import ledger as module
 from fedhist.base.errors import BudgetExceeded
-from fedhist.ledger import Entry, Ledger, spent, whole
-from fedhist.privacy import Adjacency, Guarantee, Release, Trust, pure, zcdp, zcdp_epsilon
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Release, Trust, pure, zcdp, zcdp_epsilon
+from fedhist.privacy.guarantee import ledger as module
+from fedhist.privacy.ledger import Entry, Ledger, spent, whole
 from fedhist.users.cohort import Cohort
 
 LIMIT = Guarantee(1.0, 1e-6, Trust.LOCAL, Adjacency.REPLACE_USER)

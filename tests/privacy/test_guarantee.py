@@ -9,7 +9,7 @@ import pytest
 from dp_accounting import GaussianDpEvent, SelfComposedDpEvent, get_epsilon_gaussian, rdp
 from scipy import stats
 
-from fedhist.privacy import (
+from fedhist.privacy.guarantee import (
     EXACT,
     Adjacency,
     Guarantee,
