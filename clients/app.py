@@ -12,7 +12,7 @@ from clients.node import Node
 from clients.store import ContextStore, FolderStore
 from fedhist.base.errors import FedhistError, WireError
 from fedhist.hosting import current_host
-from fedhist.registry import load_builtin
+from fedhist.model.registry import load_builtin
 
 app = ClientApp()
 _nodes: dict[tuple[int, int], Node] = {}

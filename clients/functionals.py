@@ -24,9 +24,9 @@ from clients.functional_kernels import (
     rotated_kernel,
 )
 from fedhist.base.errors import PopulationError
-from fedhist.functional import Functional
 from fedhist.hadamard import next_power_of_two
-from fedhist.registry import register_part
+from fedhist.model.part import Functional
+from fedhist.model.registry import register_part
 from fedhist.users.batch import Samples, Users
 from fedhist.users.folds import MAX_FOLDS
 from fedhist.users.keys import Keys, public_signs

@@ -22,10 +22,10 @@ from fedhist.base.errors import (
     PopulationError,
     WireError,
 )
+from fedhist.model.protocol import ErrorBound, Estimate, Protocol
+from fedhist.model.query import Bounds, Keyed, LocalQuery, Query, Report, Summary
+from fedhist.model.registry import register_protocol, register_query
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Release, Trust
-from fedhist.protocol import ErrorBound, Estimate, Protocol
-from fedhist.query import Bounds, Keyed, LocalQuery, Query, Report, Summary
-from fedhist.registry import register_protocol, register_query
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys

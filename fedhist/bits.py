@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedhist.base.errors import WireError
 from fedhist.base.hashing import Words
-from fedhist.query import Bounds, Report, only_array
+from fedhist.model.query import Bounds, Report, only_array
 
 LANES = 64
 

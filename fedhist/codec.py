@@ -18,10 +18,10 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import numpy as np
 
 from fedhist.base.errors import WireError
-from fedhist.functional import Part
-from fedhist.protocol import Protocol
-from fedhist.query import Array, Keyed, Query, Summary
-from fedhist.registry import part_class, query_class
+from fedhist.model.part import Part
+from fedhist.model.protocol import Protocol
+from fedhist.model.query import Array, Keyed, Query, Summary
+from fedhist.model.registry import part_class, query_class
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
 

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.checks import check_scale
-from fedhist.functional import Part
-from fedhist.registry import register_part
+from fedhist.model.part import Part
+from fedhist.model.registry import register_part
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.errors import BudgetExceeded
 from fedhist.journal import Journal
+from fedhist.model.query import Array, Keyed
 from fedhist.privacy.guarantee import (
     Release,
     approximate,
@@ -31,7 +32,6 @@ from fedhist.privacy.guarantee import (
 from fedhist.privacy.ledger import Ledger
 from fedhist.privacy.noise_source import Noise, NoiseSource, Shape
 from fedhist.privacy.samplers import Sampler
-from fedhist.query import Array, Keyed
 from fedhist.unknown_keys import (
     key_threshold,
     laplace_key_threshold,

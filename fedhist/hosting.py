@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from fedhist.protocol import Estimate
+from fedhist.model.protocol import Estimate
 from fedhist.session import Session
 from fedhist.users.batch import Users
 

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.covers import MAX_CELLS, Cover
-from fedhist.registry import register_part
+from fedhist.model.registry import register_part
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -23,8 +23,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.errors import WireError
 from fedhist.base.hashing import Words
+from fedhist.model.query import Array, Bounds
 from fedhist.privacy.guarantee import check_budget
-from fedhist.query import Array, Bounds
 from fedhist.users.streams import integer_threshold
 
 Floats = NDArray[np.float64]

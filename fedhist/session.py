@@ -10,11 +10,11 @@ from fedhist.base.errors import FedhistError, WireError
 from fedhist.codec import protocol_digest, query_digest
 from fedhist.curator import Curator, Noise
 from fedhist.journal import Journal
+from fedhist.model.protocol import Estimate, Protocol
+from fedhist.model.query import Query, Summary
+from fedhist.model.registry import queries
 from fedhist.privacy.guarantee import Trust
 from fedhist.privacy.ledger import Ledger
-from fedhist.protocol import Estimate, Protocol
-from fedhist.query import Query, Summary
-from fedhist.registry import queries
 from fedhist.users.keys import Keys
 
 Ask = Callable[[Query, int], Summary]
@@ -197,7 +197,7 @@ def in_key_order(protocol: Protocol, estimate: Estimate) -> Estimate:
 
     Privacy: which keys come out, and their values, is what the ledger accounts for; the order in
     which a script found them is not, and may tell exact counts. Where a protocol has no
-    :meth:`~fedhist.protocol.Protocol.support`, entries are told apart by their place, and the
+    :meth:`~fedhist.model.protocol.Protocol.support`, entries are told apart by their place, and the
     order of its public domain stays.
     """
     keys = estimate.keys

@@ -29,8 +29,8 @@ from fedhist.codec import (
     summary_arrays,
     summary_of_arrays,
 )
-from fedhist.query import Array as NDArray
-from fedhist.query import Query, Report, Summary
+from fedhist.model.query import Array as NDArray
+from fedhist.model.query import Query, Report, Summary
 
 WIRE_VERSION = 1
 HEAD, ARRAYS = "fedhist", "fedhist.arrays"

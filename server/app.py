@@ -6,7 +6,7 @@ from flwr.app import ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedhist.hosting import current_host
-from fedhist.registry import load_builtin
+from fedhist.model.registry import load_builtin
 from server.strategy import SessionStrategy
 
 app = ServerApp()

@@ -11,7 +11,7 @@ from flwr.app import Message
 
 from fedhist.base.errors import MissingReplies, PopulationError, WireError
 from fedhist.base.hashing import Words
-from fedhist.query import Query, Report, Summary
+from fedhist.model.query import Query, Report, Summary
 from fedhist.wire import answer_bytes, decode_answer
 from server.sift import sift, take_rows
 

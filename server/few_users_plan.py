@@ -17,8 +17,8 @@ from scipy.special import ndtri
 
 from fedhist.base.checks import check_choice, check_scale
 from fedhist.hadamard import next_power_of_two
+from fedhist.model.protocol import Mode
 from fedhist.privacy.guarantee import check_budget, zcdp_rho
-from fedhist.protocol import Mode
 from server.few_users import paper_params
 from server.theory_few_users import (
     CLIP_RADII,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fedhist.base.errors import WireError
 from fedhist.base.hashing import Words
-from fedhist.query import Query, Report, Summary
+from fedhist.model.query import Query, Report, Summary
 
 OTHER_QUERY = "an answer to another query"
 TWICE = "the user has answered already"

@@ -11,7 +11,7 @@ import typer
 
 import fedhist
 from fedhist.base.errors import FedhistError, PopulationError
-from fedhist.protocol import EXIT_CODES
+from fedhist.model.protocol import EXIT_CODES
 from simulations import terminal
 from simulations.audit.cli_audit import audit
 from simulations.builtin import toml_value
@@ -125,7 +125,7 @@ def protocols(
     plugin: Annotated[list[Path] | None, typer.Option(help="File with your protocol.")] = None,
 ) -> None:
     """List the protocols, or show protocol NAME whole: parameters and guarantee."""
-    from fedhist.registry import load_builtin, load_plugin
+    from fedhist.model.registry import load_builtin, load_plugin
     from simulations.tables import print_protocol, print_protocols
 
     load_builtin()

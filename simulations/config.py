@@ -14,8 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fedhist.protocol import Protocol
-from fedhist.registry import load_builtin, load_plugin, parameters, protocol_class
+from fedhist.model.protocol import Protocol
+from fedhist.model.registry import load_builtin, load_plugin, parameters, protocol_class
 from simulations.adversaries import (
     Adversary,
     as_tables,

@@ -27,8 +27,8 @@ from clients.guard import SIMULATED_OWNER
 from fedhist.base.errors import PopulationError, WireError, nearest
 from fedhist.hosting import Config as FlatConfig
 from fedhist.hosting import NodeSetup, ServerSetup
-from fedhist.protocol import Estimate
-from fedhist.registry import load_plugin
+from fedhist.model.protocol import Estimate
+from fedhist.model.registry import load_plugin
 from fedhist.users.batch import Users
 from simulations.config import Config, Prepared, load_config, prepare
 from simulations.job import Reservations

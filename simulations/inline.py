@@ -10,7 +10,7 @@ import numpy as np
 from clients.node import fold_node, streams
 from fedhist.base.hashing import digest64
 from fedhist.codec import query_digest
-from fedhist.query import Query, Summary
+from fedhist.model.query import Query, Summary
 from fedhist.users.batch import Users
 
 Progress = Callable[[int, int, int], None]

@@ -20,10 +20,10 @@ import numpy as np
 import polars as pl
 
 import fedhist
+from fedhist.model.protocol import ErrorBound, Protocol
+from fedhist.model.query import Array
 from fedhist.privacy.guarantee import Trust
 from fedhist.privacy.ledger import Ledger
-from fedhist.protocol import ErrorBound, Protocol
-from fedhist.query import Array
 from fedhist.users.keys import Keys
 from simulations.config import Prepared
 from simulations.figures import draw_estimate

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from flwr.app import Context, RecordDict
 
 from fedhist.hosting import Config, NodeSetup, ServerSetup, set_host
-from fedhist.protocol import Estimate
+from fedhist.model.protocol import Estimate
 from fedhist.session import Session
 from fedhist.users.batch import Users, join
 from server.app import app as server_app

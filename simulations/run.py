@@ -14,9 +14,9 @@ from fedhist.codec import protocol_digest
 from fedhist.curator import Noise, NoiseSource
 from fedhist.hosting import Config, Publish, ServerSetup
 from fedhist.journal import Journal
-from fedhist.protocol import Estimate, Protocol
-from fedhist.query import Query, Summary
-from fedhist.registry import load_builtin, load_plugin
+from fedhist.model.protocol import Estimate, Protocol
+from fedhist.model.query import Query, Summary
+from fedhist.model.registry import load_builtin, load_plugin
 from fedhist.session import Session
 from fedhist.users.batch import Users
 from server.noise import SecureNoise, SimulatedNoise

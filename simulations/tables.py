@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from fedhist.model.protocol import Protocol
+from fedhist.model.registry import protocol_class, protocols
 from fedhist.privacy.guarantee import Trust
-from fedhist.protocol import Protocol
-from fedhist.registry import protocol_class, protocols
 from simulations.config import builtin_configs, load_config, missing_keys
 from simulations.job import Finished
 from simulations.output import Evaluation

@@ -14,7 +14,7 @@ console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
 
 RUN_ERROR, USAGE_ERROR, NOT_REPRODUCED, INTERRUPTED = 1, 2, 5, 130
-"""Exit statuses besides those of an estimate, :data:`fedhist.protocol.EXIT_CODES`."""
+"""Exit statuses besides those of an estimate, :data:`fedhist.model.protocol.EXIT_CODES`."""
 
 
 class Command(TyperCommand):

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from fedhist.channels import UnaryChannel, scalar_channel
-from fedhist.losses import SQUARED_L2
-from fedhist.protocol import Protocol
+from fedhist.model.losses import SQUARED_L2
+from fedhist.model.protocol import Protocol
 from fedhist.protocols import (
     AdaptiveHistogram,
     BoundedHistogram,

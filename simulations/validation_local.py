@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from scipy.linalg import hadamard
 
 from fedhist.channels import UnaryChannel, scalar_channel
-from fedhist.losses import L1, SQUARED_L2
-from fedhist.protocol import Protocol
+from fedhist.model.losses import L1, SQUARED_L2
+from fedhist.model.protocol import Protocol
 from fedhist.protocols import (
     CentralDensity,
     CoverSelect,

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from fedhist.registry import load_builtin, load_plugin, protocols
+from fedhist.model.registry import load_builtin, load_plugin, protocols
 from simulations.flower_internals import act_as_server
 
 THROWAWAY = Path(__file__).resolve().with_name("throwaway.py")

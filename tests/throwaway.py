@@ -35,9 +35,9 @@ from fedhist import (
     register_query,
 )
 from fedhist.curator import Curator
+from fedhist.model.protocol import Script
+from fedhist.model.query import Array
 from fedhist.privacy.guarantee import check_budget, zcdp_rho
-from fedhist.protocol import Script
-from fedhist.query import Array
 
 Arrays = Mapping[str, Array]
 

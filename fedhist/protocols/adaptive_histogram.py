@@ -22,9 +22,10 @@ import numpy as np
 
 from fedhist.base.checks import check_integer
 from fedhist.curator import Curator
-from fedhist.losses import L1
+from fedhist.model.losses import L1
+from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.registry import register_protocol
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
-from fedhist.protocol import ErrorBound, Estimate, Script
 from fedhist.protocols.bounded_histogram import GRID_STEPS, BoundedHistogram
 from fedhist.protocols.contributions import MOST_CAP
 from fedhist.protocols.domains import with_domain
@@ -34,7 +35,6 @@ from fedhist.protocols.threshold_budget import Shares, split_budget
 from fedhist.protocols.threshold_choice import threshold_rule
 from fedhist.protocols.threshold_em import AIMS
 from fedhist.protocols.threshold_rules import ThresholdRule, ThresholdTask
-from fedhist.registry import register_protocol
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server import theory_histogram as theory

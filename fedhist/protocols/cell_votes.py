@@ -24,9 +24,9 @@ from fedhist.bits import BitTally, check_bits, count_bits
 from fedhist.channels import UnaryChannel
 from fedhist.covers import Cover
 from fedhist.finite import FiniteChannel, unary_law
+from fedhist.model.query import CHUNK, Bounds, LocalQuery, Report, Summary
+from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import check_budget
-from fedhist.query import CHUNK, Bounds, LocalQuery, Report, Summary
-from fedhist.registry import register_query
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.streams import Streams

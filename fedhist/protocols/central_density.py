@@ -25,12 +25,12 @@ from clients.fourier_rows import fourier_rows
 from clients.functionals import samples_of
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.base.errors import WireError
+from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.query import Array, Bounds, Query, Report, Summary
+from fedhist.model.registry import register_protocol, register_query
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
-from fedhist.protocol import ErrorBound, Estimate, Script
 from fedhist.protocols.density_target import DensityTarget
 from fedhist.protocols.sample_sizes import PlannedSizes
-from fedhist.query import Array, Bounds, Query, Report, Summary
-from fedhist.registry import register_protocol, register_query
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.streams import Streams

@@ -23,14 +23,14 @@ from clients.user_rows import user_points
 from fedhist.channels import UnaryChannel
 from fedhist.covers import BoxGrid, Cover
 from fedhist.lattice_covers import BallLattice, SobolevLattice, SparseLattice
-from fedhist.losses import SQUARED_L2
+from fedhist.model.losses import SQUARED_L2
+from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.query import Array
+from fedhist.model.registry import register_protocol
 from fedhist.privacy.guarantee import check_budget
-from fedhist.protocol import ErrorBound, Estimate, Script
 from fedhist.protocols.cell_votes import CellVotes, count_cells
 from fedhist.protocols.mean_target import MeanTarget
 from fedhist.protocols.one_report import OneReport
-from fedhist.query import Array
-from fedhist.registry import register_protocol
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.localize import LEAST_MASS, MOST_FAILURE

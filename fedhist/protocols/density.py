@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from clients.functionals import Fourier
-from fedhist.protocol import ErrorBound, Estimate, Mode, Script
+from fedhist.model.protocol import ErrorBound, Estimate, Mode, Script
+from fedhist.model.registry import register_protocol
 from fedhist.protocols.density_target import DensityTarget
 from fedhist.protocols.fold_protocol import FoldProtocol
-from fedhist.registry import register_protocol
 from fedhist.users.batch import Users
 from server.density import GRID, GridDensity, coefficient_scale, density_level, paper_level
 from server.localize import Plan, plan_paper, plan_univariate

@@ -11,8 +11,8 @@ import numpy as np
 from clients.functionals import samples_of
 from fedhist.base.checks import check_scale
 from fedhist.base.errors import PopulationError
-from fedhist.protocol import Estimate, Protocol
-from fedhist.query import Array
+from fedhist.model.protocol import Estimate, Protocol
+from fedhist.model.query import Array
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.density import (

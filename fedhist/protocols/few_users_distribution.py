@@ -18,13 +18,13 @@ import numpy as np
 from clients.contribution import domain_lookup
 from clients.user_rows import share_rows
 from fedhist.base.errors import PopulationError
-from fedhist.losses import L1, l1
-from fedhist.protocol import ErrorBound
+from fedhist.model.losses import L1, l1
+from fedhist.model.protocol import ErrorBound
+from fedhist.model.query import Array
+from fedhist.model.registry import register_protocol
 from fedhist.protocols.domains import check_domain, with_domain
 from fedhist.protocols.few_users_mean import FewUsers
 from fedhist.protocols.user_means import UserShares
-from fedhist.query import Array
-from fedhist.registry import register_protocol
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.distribution import project_simplex

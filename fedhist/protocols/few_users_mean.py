@@ -22,13 +22,13 @@ import numpy as np
 
 from clients.functionals import samples_of
 from clients.user_rows import user_points
-from fedhist.losses import L2, l2
+from fedhist.model.losses import L2, l2
+from fedhist.model.protocol import ErrorBound, Estimate, Mode, Protocol, Script
+from fedhist.model.query import Array, Query
+from fedhist.model.registry import register_protocol
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
-from fedhist.protocol import ErrorBound, Estimate, Mode, Protocol, Script
 from fedhist.protocols.mean_target import MeanTarget
 from fedhist.protocols.user_means import UserMeans
-from fedhist.query import Array, Query
-from fedhist.registry import register_protocol
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams

@@ -9,12 +9,12 @@ from typing import get_args
 
 from fedhist.base.checks import check_choice
 from fedhist.channels import KINDS, scalar_channel
-from fedhist.functional import Functional
+from fedhist.model.part import Functional
+from fedhist.model.protocol import Estimate, Mode
+from fedhist.model.query import Query, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
-from fedhist.protocol import Estimate, Mode
 from fedhist.protocols.localize_refine import FoldEstimates, localize_and_refine
 from fedhist.protocols.sample_sizes import PlannedSizes
-from fedhist.query import Query, Summary
 from fedhist.users.cohort import Cohort
 from server.localize import Plan, least_users
 

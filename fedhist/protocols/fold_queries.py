@@ -27,10 +27,10 @@ from fedhist.base.hashing import Words
 from fedhist.bits import BitTally, check_bits, count_bits_by
 from fedhist.channels import CHANNELS, ScalarChannel, UnaryChannel, scalar_channel
 from fedhist.finite import FiniteChannel, scalar_law, unary_law
-from fedhist.functional import Functional
+from fedhist.model.part import Functional
+from fedhist.model.query import CHUNK, Bounds, LocalQuery, Report, Summary, only_array
+from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import check_budget
-from fedhist.query import CHUNK, Bounds, LocalQuery, Report, Summary, only_array
-from fedhist.registry import register_query
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.folds import MAX_FOLDS, fold_of, fold_sizes

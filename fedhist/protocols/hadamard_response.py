@@ -17,9 +17,9 @@ import numpy as np
 from clients.vote_reports import hadamard_response
 from fedhist.base.errors import WireError
 from fedhist.finite import FiniteChannel, hadamard_law
+from fedhist.model.query import CHUNK, Array, Bounds, Report, Summary, only_array
+from fedhist.model.registry import register_protocol, register_query
 from fedhist.protocols.one_vote import OneVote, OneVoteQuery
-from fedhist.query import CHUNK, Array, Bounds, Report, Summary, only_array
-from fedhist.registry import register_protocol, register_query
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys

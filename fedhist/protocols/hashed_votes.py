@@ -22,9 +22,9 @@ from clients.randomizers import randomize
 from fedhist.base.checks import check_scale
 from fedhist.channels import ScalarChannel, scalar_channel
 from fedhist.finite import FiniteChannel, scalar_law
+from fedhist.model.query import Bounds, LocalQuery, Report, Summary, only_array
+from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import check_budget
-from fedhist.query import Bounds, LocalQuery, Report, Summary, only_array
-from fedhist.registry import register_query
 from fedhist.sign_hashes import SignHash, sign_hash
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from fedhist.losses import l1
-from fedhist.protocol import Protocol
-from fedhist.query import Array
+from fedhist.model.losses import l1
+from fedhist.model.protocol import Protocol
+from fedhist.model.query import Array
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server import theory_histogram

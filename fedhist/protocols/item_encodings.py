@@ -23,10 +23,10 @@ from clients.sampling import MOST_CLIP
 from fedhist.base.checks import check_integer
 from fedhist.base.errors import WireError
 from fedhist.base.hashing import Words
+from fedhist.model.query import CHUNK, Array, Bounds, Query, Report, Summary
+from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Trust
 from fedhist.protocols.domains import check_domain
-from fedhist.query import CHUNK, Array, Bounds, Query, Report, Summary
-from fedhist.registry import register_query
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys

@@ -9,14 +9,14 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from fedhist.curator import Curator
-from fedhist.losses import L1
+from fedhist.model.losses import L1
+from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.registry import register_protocol
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
-from fedhist.protocol import ErrorBound, Estimate, Script
 from fedhist.protocols.bounded_histogram import BoundedHistogram
 from fedhist.protocols.domains import check_domain, with_domain
 from fedhist.protocols.histogram_target import DomainHistogram
 from fedhist.protocols.per_item import MOST_CLIP, PerItemClip
-from fedhist.registry import register_protocol
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server import theory_histogram as theory

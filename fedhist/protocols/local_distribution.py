@@ -26,16 +26,16 @@ from scipy.special import erf
 
 from clients.functionals import HadamardRows
 from fedhist.hadamard import fwht, next_power_of_two
-from fedhist.losses import L1, l1
-from fedhist.protocol import ErrorBound, Estimate, Script
+from fedhist.model.losses import L1, l1
+from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.query import Array
+from fedhist.model.registry import register_protocol
 from fedhist.protocols.domains import with_domain
 from fedhist.protocols.fold_protocol import FoldProtocol
 from fedhist.protocols.localize_refine import (
     FoldEstimates,
 )
 from fedhist.protocols.sample_sizes import resolve_sizes
-from fedhist.query import Array
-from fedhist.registry import register_protocol
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.distribution import project_simplex

@@ -23,17 +23,17 @@ import numpy as np
 from clients.vote_reports import padded_symbols
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.base.hashing import Words
-from fedhist.losses import L1
+from fedhist.model.losses import L1
+from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.query import Array
+from fedhist.model.registry import register_protocol, register_query
 from fedhist.privacy.guarantee import check_budget
-from fedhist.protocol import ErrorBound, Estimate, Script
 from fedhist.protocols.domains import check_domain, with_domain
 from fedhist.protocols.hadamard_response import HadamardIndices
 from fedhist.protocols.histogram_target import DomainHistogram
 from fedhist.protocols.one_report import OneReport
 from fedhist.protocols.one_vote import OneVoteQuery
 from fedhist.protocols.unary_encoding import UnaryVotes
-from fedhist.query import Array
-from fedhist.registry import register_protocol, register_query
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.theory_baselines import hadamard_noise, one_vote_stderr, slot_l1, unary_noise

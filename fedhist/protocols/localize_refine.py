@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.functional import Functional
-from fedhist.protocol import Estimate, Mode
+from fedhist.model.part import Functional
+from fedhist.model.protocol import Estimate, Mode
+from fedhist.model.query import Query, Summary
 from fedhist.protocols.fold_queries import BinVotes, ClippedMean
-from fedhist.query import Query, Summary
 from fedhist.users.cohort import Cohort
 from fedhist.users.folds import salt_of_folds
 from server.localize import (

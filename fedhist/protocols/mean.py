@@ -20,13 +20,13 @@ import numpy as np
 
 from clients.functionals import Coordinates, samples_of
 from clients.user_rows import coordinate_points
-from fedhist.losses import SQUARED_L2
-from fedhist.protocol import ErrorBound, Estimate, Mode, Script
+from fedhist.model.losses import SQUARED_L2
+from fedhist.model.protocol import ErrorBound, Estimate, Mode, Script
+from fedhist.model.query import Array
+from fedhist.model.registry import register_protocol
 from fedhist.protocols.fold_protocol import FoldProtocol
 from fedhist.protocols.fold_queries import check_range
 from fedhist.protocols.mean_target import PlannedMean, clipped
-from fedhist.query import Array
-from fedhist.registry import register_protocol
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.localize import Plan, plan_paper, plan_univariate

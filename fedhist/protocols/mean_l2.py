@@ -23,13 +23,13 @@ from clients.sphere import ball_means
 from clients.user_rows import user_points
 from fedhist.base.hashing import digest64
 from fedhist.hadamard import fwht, next_power_of_two
-from fedhist.losses import SQUARED_L2
-from fedhist.protocol import ErrorBound
+from fedhist.model.losses import SQUARED_L2
+from fedhist.model.protocol import ErrorBound
+from fedhist.model.query import Array
+from fedhist.model.registry import register_protocol
 from fedhist.protocols.localize_refine import FoldEstimates
 from fedhist.protocols.mean_linf import FoldMean
 from fedhist.protocols.mean_target import PlannedMean
-from fedhist.query import Array
-from fedhist.registry import register_protocol
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.localize import Plan, plan_paper, plan_univariate

@@ -10,9 +10,9 @@ from typing import ClassVar
 import numpy as np
 
 from fedhist.base.errors import PopulationError
-from fedhist.losses import squared_l2
-from fedhist.protocol import ErrorBound, Protocol
-from fedhist.query import CHUNK, Array
+from fedhist.model.losses import squared_l2
+from fedhist.model.protocol import ErrorBound, Protocol
+from fedhist.model.query import CHUNK, Array
 from fedhist.users.batch import Samples, Users
 
 

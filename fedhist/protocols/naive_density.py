@@ -19,12 +19,12 @@ import numpy as np
 
 from clients.functionals import Fourier
 from clients.item_records import each_alone
-from fedhist.protocol import ErrorBound, Estimate, Script
+from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.query import Array
+from fedhist.model.registry import register_protocol
 from fedhist.protocols.density_target import DensityTarget, smooth_quantiles
 from fedhist.protocols.fold_queries import ClippedMean
 from fedhist.protocols.naive_report import SCALAR_QUERIES, Method, NaiveReport
-from fedhist.query import Array
-from fedhist.registry import register_protocol
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.folds import fold_of, salt_of_folds

@@ -24,14 +24,14 @@ from clients.item_records import each_alone
 from clients.sphere import ball_means
 from clients.user_rows import coordinate_points, user_points
 from fedhist.base.checks import check_choice
-from fedhist.losses import SQUARED_L2
-from fedhist.protocol import ErrorBound, Estimate, Script
+from fedhist.model.losses import SQUARED_L2
+from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.query import Array, Summary
+from fedhist.model.registry import register_protocol
 from fedhist.protocols.fold_queries import ClippedMean, check_range
 from fedhist.protocols.mean_target import MeanTarget
 from fedhist.protocols.naive_report import SCALAR_QUERIES, Method, NaiveReport
 from fedhist.protocols.sphere_reports import ItemSpheres, SphereReports
-from fedhist.query import Array, Summary
-from fedhist.registry import register_protocol
 from fedhist.sphere_channel import SphereChannel
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort

@@ -7,12 +7,12 @@ from typing import Literal, get_args
 
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.channels import KINDS, ScalarChannel, scalar_channel
+from fedhist.model.query import Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocols.fold_queries import ClippedMean
 from fedhist.protocols.one_report import OneReport
 from fedhist.protocols.sample_sizes import PlannedSizes
 from fedhist.protocols.scalar_reports import ItemScalars, SampledScalar
-from fedhist.query import Summary
 
 Method = Literal["user-mean", "one-item", "item-level"]
 """A report about the mean of a user's samples, about one of them, or about each by itself."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from fedhist.model.protocol import Protocol
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
-from fedhist.protocol import Protocol
 
 
 class OneReport(Protocol):

@@ -13,12 +13,12 @@ from clients.encodings import in_domain
 from clients.vote_reports import drawn_symbols
 from fedhist.base.errors import PopulationError
 from fedhist.base.hashing import Words
-from fedhist.losses import SQUARED_L2, squared_l2
+from fedhist.model.losses import SQUARED_L2, squared_l2
+from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.query import Array, LocalQuery, Summary
 from fedhist.privacy.guarantee import check_budget
-from fedhist.protocol import ErrorBound, Estimate, Script
 from fedhist.protocols.domains import check_domain, with_domain
 from fedhist.protocols.one_report import OneReport
-from fedhist.query import Array, LocalQuery, Summary
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from fedhist.users.streams import Streams

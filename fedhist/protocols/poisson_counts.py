@@ -26,16 +26,16 @@ import numpy as np
 
 from fedhist.base.checks import check_integer
 from fedhist.curator import Curator
-from fedhist.losses import L1
+from fedhist.model.losses import L1
+from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.query import Array, Query, Summary
+from fedhist.model.registry import register_protocol
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
-from fedhist.protocol import ErrorBound, Estimate, Script
 from fedhist.protocols.contributions import NormHistogram, safe_rank, tail_scores
 from fedhist.protocols.domains import check_domain, with_domain
 from fedhist.protocols.histogram_target import DomainHistogram
 from fedhist.protocols.per_item import MOST_CLIP, PerItemClip
 from fedhist.protocols.threshold_budget import CHOICE_SHARE
-from fedhist.query import Array, Query, Summary
-from fedhist.registry import register_protocol
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server import debias

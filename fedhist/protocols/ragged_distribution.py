@@ -27,7 +27,10 @@ import numpy as np
 
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.curator import Curator
-from fedhist.losses import L1, l1
+from fedhist.model.losses import L1, l1
+from fedhist.model.protocol import ErrorBound, Estimate, Mode, Protocol, Script
+from fedhist.model.query import Array
+from fedhist.model.registry import register_protocol
 from fedhist.privacy.guarantee import (
     Adjacency,
     Guarantee,
@@ -38,7 +41,6 @@ from fedhist.privacy.guarantee import (
     zcdp_rho,
 )
 from fedhist.privacy.ledger import Entry, spent
-from fedhist.protocol import ErrorBound, Estimate, Mode, Protocol, Script
 from fedhist.protocols.domains import check_domain, with_domain
 from fedhist.protocols.item_encodings import ItemCounts
 from fedhist.protocols.private_median import (
@@ -50,8 +52,6 @@ from fedhist.protocols.private_median import (
     median_probabilities,
 )
 from fedhist.protocols.ragged_release import MOST_SELECTED, RaggedTask, release
-from fedhist.query import Array
-from fedhist.registry import register_protocol
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server import theory_histogram as theory

@@ -28,11 +28,11 @@ from numpy.typing import NDArray
 from clients.encodings import in_domain
 from clients.sampling import MOST_CLIP, random_clip
 from fedhist.base.errors import WireError
+from fedhist.model.query import Bounds, Query, Report, Summary
+from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.protocols.contributions import NormHistogram
 from fedhist.protocols.domains import check_domain
-from fedhist.query import Bounds, Query, Report, Summary
-from fedhist.registry import register_query
 from fedhist.users.batch import Items, Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys

@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.curator import Curator
+from fedhist.model.query import Array, Query, Summary
 from fedhist.privacy.guarantee import Adjacency, Release, bounded_range, pure
 from fedhist.protocols.ragged_encodings import RaggedCounts
-from fedhist.query import Array, Query, Summary
 from fedhist.users.keys import Keys
 from server import theory_ragged as theory
 from server.binomial_grid import MOST_CELLS, SENSITIVITY, SMALL, pick_eta

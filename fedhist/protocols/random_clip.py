@@ -18,10 +18,10 @@ from clients.sampling import MOST_CLIP, add_random_clip, random_clip
 from fedhist.base.checks import check_integer
 from fedhist.base.errors import WireError
 from fedhist.base.hashing import Words
+from fedhist.model.query import CHUNK, Bounds, Keyed, Query, Report, Summary
+from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Trust
 from fedhist.protocols.records import intern_records, pack_records, parse_records
-from fedhist.query import CHUNK, Bounds, Keyed, Query, Report, Summary
-from fedhist.registry import register_query
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.curator import Curator
+from fedhist.model.query import Query, Summary
 from fedhist.protocols.contributions import TotalContribution, em_quantile, safe_rank
-from fedhist.query import Query, Summary
 from fedhist.users.keys import Keys
 
 ROUNDS = 2

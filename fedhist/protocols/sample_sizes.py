@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedhist.base.errors import PopulationError
-from fedhist.protocol import Protocol
+from fedhist.model.protocol import Protocol
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 

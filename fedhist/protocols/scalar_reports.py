@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from clients.item_records import ItemStreams, draw_one, each_alone
 from clients.randomizers import randomize
 from fedhist.base.errors import WireError
+from fedhist.model.query import Array, Bounds, Query, Report, Summary
+from fedhist.model.registry import register_query
 from fedhist.protocols.fold_queries import ClippedMean
-from fedhist.query import Array, Bounds, Query, Report, Summary
-from fedhist.registry import register_query
 from fedhist.users.batch import Users
 from fedhist.users.folds import fold_of
 from fedhist.users.streams import Streams

@@ -20,10 +20,10 @@ import numpy as np
 
 from clients.curves import SHARE, size_curves
 from fedhist.base.errors import WireError
+from fedhist.model.query import Bounds, Keyed, Query, Report, Summary
+from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Trust
 from fedhist.protocols.records import intern_records, pack_records, parse_records
-from fedhist.query import Bounds, Keyed, Query, Report, Summary
-from fedhist.registry import register_query
 from fedhist.users.batch import Items, Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.streams import Streams

@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 from clients.functionals import samples_of
 from clients.hashed_votes import vote_sets
 from clients.user_rows import coordinate_points
-from fedhist.losses import SQUARED_L2
-from fedhist.protocol import ErrorBound, Estimate, Script
+from fedhist.model.losses import SQUARED_L2
+from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.query import Array, Query, Summary
+from fedhist.model.registry import register_protocol
 from fedhist.protocols.hashed_votes import HashedVotes
 from fedhist.protocols.localize_refine import FoldEstimates
 from fedhist.protocols.sparse_plan import VOTE_SHARE, SparsePlan
-from fedhist.query import Array, Query, Summary
-from fedhist.registry import register_protocol
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.support import (

@@ -19,6 +19,7 @@ from collections.abc import Generator
 import numpy as np
 
 from fedhist.curator import Curator
+from fedhist.model.query import Query, Summary
 from fedhist.protocols.contributions import NormHistogram
 from fedhist.protocols.threshold_descent import (
     Series,
@@ -36,7 +37,6 @@ from fedhist.protocols.threshold_rules import (
     ThresholdTask,
     at_the_ends,
 )
-from fedhist.query import Query, Summary
 from server.theory_histogram import noise_per_sensitivity
 from server.threshold_search import (
     MOST_LEVEL,

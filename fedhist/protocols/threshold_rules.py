@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.curator import Curator
+from fedhist.model.query import Query, Summary
 from fedhist.privacy.guarantee import Adjacency
-from fedhist.query import Query, Summary
 from fedhist.users.keys import Keys
 
 Floats = NDArray[np.float64]

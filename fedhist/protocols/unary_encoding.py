@@ -18,9 +18,9 @@ from clients.vote_reports import optimal_unary
 from fedhist.aggregate import vote_totals
 from fedhist.bits import check_bits, count_bits
 from fedhist.finite import FiniteChannel, optimal_unary_law
+from fedhist.model.query import Array, Bounds, Report, Summary
+from fedhist.model.registry import register_protocol, register_query
 from fedhist.protocols.one_vote import OneVote, OneVoteQuery
-from fedhist.query import Array, Bounds, Report, Summary
-from fedhist.registry import register_protocol, register_query
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys

@@ -25,9 +25,11 @@ import numpy as np
 
 from fedhist.base.checks import check_choice
 from fedhist.curator import Curator
-from fedhist.losses import L1, l1
+from fedhist.model.losses import L1, l1
+from fedhist.model.protocol import ErrorBound, Estimate, Mode, Protocol, Script
+from fedhist.model.query import Array
+from fedhist.model.registry import register_protocol
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
-from fedhist.protocol import ErrorBound, Estimate, Mode, Protocol, Script
 from fedhist.protocols.bound_choice import (
     PAPER_GRID,
     BoundTask,
@@ -36,8 +38,6 @@ from fedhist.protocols.bound_choice import (
 )
 from fedhist.protocols.random_clip import RandomClip
 from fedhist.protocols.threshold_rules import Choice
-from fedhist.query import Array
-from fedhist.registry import register_protocol
 from fedhist.unknown_keys import key_threshold, laplace_key_threshold, printed_key_threshold
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys

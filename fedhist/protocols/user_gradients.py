@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from clients.gradients import MODELS, user_gradients
 from fedhist.base.checks import check_scale
 from fedhist.base.errors import WireError
+from fedhist.model.query import Array, Bounds, Query, Report, Summary
+from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Trust
-from fedhist.query import Array, Bounds, Query, Report, Summary
-from fedhist.registry import register_query
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.streams import Streams

@@ -15,10 +15,10 @@ from clients.contribution import domain_lookup
 from clients.functionals import samples_of
 from clients.user_rows import mean_rows, share_rows
 from fedhist.base.errors import WireError
+from fedhist.model.query import Bounds, Query, Report, Summary
+from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Trust
 from fedhist.protocols.domains import check_domain
-from fedhist.query import Bounds, Query, Report, Summary
-from fedhist.registry import register_query
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys

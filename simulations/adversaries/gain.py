@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedhist.model.query import Query, Report
 from fedhist.protocols.cell_votes import CellVotes
 from fedhist.protocols.fold_queries import BinVotes, ClippedMean
 from fedhist.protocols.hadamard_response import HadamardIndices
@@ -20,7 +21,6 @@ from fedhist.protocols.hashed_votes import HashedVotes
 from fedhist.protocols.scalar_reports import ItemLevel
 from fedhist.protocols.sphere_reports import SphereReports
 from fedhist.protocols.unary_encoding import UnaryVotes
-from fedhist.query import Query, Report
 from fedhist.users.batch import Users
 from fedhist.users.streams import Streams
 

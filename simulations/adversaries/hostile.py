@@ -12,7 +12,7 @@ from clients.node import streams
 from fedhist.base.errors import MissingReplies, WireError
 from fedhist.base.hashing import Words
 from fedhist.codec import query_digest
-from fedhist.query import Query, Report, Summary
+from fedhist.model.query import Query, Report, Summary
 from fedhist.session import Session
 from fedhist.users.batch import Users
 from server.sift import OTHER_QUERY, gather, take_rows, without_numbers

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fedhist.query import Array, Keyed, Report, Summary
+from fedhist.model.query import Array, Keyed, Report, Summary
 
 FORMS = ("nan", "inf", "shape", "type", "range", "negative", "huge", "names")
 OUT_OF_RANGE, HUGE = 1e30, 1e300

@@ -21,9 +21,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedhist.base.errors import BudgetExceeded
+from fedhist.model.protocol import Estimate, Protocol
+from fedhist.model.query import Query, Report
 from fedhist.privacy.guarantee import Trust
-from fedhist.protocol import Estimate, Protocol
-from fedhist.query import Query, Report
 from fedhist.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from fedhist.base.errors import nearest
+from fedhist.model.protocol import Protocol
+from fedhist.model.registry import load_builtin, load_plugin, protocol_class, protocols
 from fedhist.privacy.guarantee import Trust
-from fedhist.protocol import Protocol
-from fedhist.registry import load_builtin, load_plugin, protocol_class, protocols
 from simulations.audit.central import audit_central
 from simulations.audit.exact import audit_exact
 from simulations.audit.finding import Auditor, Finding, Settings

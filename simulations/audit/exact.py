@@ -9,7 +9,7 @@ from decimal import Decimal, localcontext
 import numpy as np
 
 from fedhist.finite import FiniteChannel
-from fedhist.query import Query
+from fedhist.model.query import Query
 from simulations.audit.finding import Finding, Witness
 
 CURVE_POINTS = 21

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.hashing import GOLDEN, mix64
-from fedhist.query import Report
+from fedhist.model.query import Report
 
 Answer = Sequence[Report]
 """What one batch of users sent, a report for each round they were asked in."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from fedhist.protocol import Protocol
+from fedhist.model.protocol import Protocol
 from simulations.audit.bounds import ALPHA
 
 Kind = Literal[

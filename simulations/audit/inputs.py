@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.errors import PopulationError
-from fedhist.query import Query
+from fedhist.model.query import Query
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 

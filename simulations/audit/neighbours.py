@@ -16,9 +16,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhist.model.protocol import Protocol
+from fedhist.model.query import Query
 from fedhist.privacy.guarantee import Adjacency
-from fedhist.protocol import Protocol
-from fedhist.query import Query
 from fedhist.users.batch import Users, join
 from fedhist.users.keys import Keys
 from simulations.audit.finding import Settings

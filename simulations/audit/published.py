@@ -26,9 +26,9 @@ from fedhist.base.hashing import Words
 from fedhist.codec import query_digest
 from fedhist.curator import Curator
 from fedhist.journal import Journal
+from fedhist.model.protocol import Estimate, Protocol
+from fedhist.model.query import Array, Keyed, Query, Report, Summary
 from fedhist.privacy.ledger import Ledger
-from fedhist.protocol import Estimate, Protocol
-from fedhist.query import Array, Keyed, Query, Report, Summary
 from fedhist.session import in_key_order
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys

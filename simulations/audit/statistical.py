@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import ndtri
 
-from fedhist.query import Query
+from fedhist.model.query import Query
 from fedhist.users.batch import Users
 from fedhist.users.streams import Streams
 from simulations.audit.bounds import delta_low, epsilon_low

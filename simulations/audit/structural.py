@@ -20,9 +20,9 @@ import numpy as np
 from fedhist.base.errors import BudgetExceeded
 from fedhist.base.hashing import Words
 from fedhist.codec import query_digest
+from fedhist.model.protocol import Estimate, Protocol, Status
+from fedhist.model.query import Query, Report
 from fedhist.privacy.guarantee import Trust
-from fedhist.protocol import Estimate, Protocol, Status
-from fedhist.query import Query, Report
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams, Streams
 from fedhist.wire import answer_bytes, encode_answer

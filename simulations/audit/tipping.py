@@ -19,7 +19,7 @@ from itertools import combinations
 import numpy as np
 
 from fedhist.base.hashing import Words
-from fedhist.protocol import Protocol
+from fedhist.model.protocol import Protocol
 from fedhist.users.batch import Users, join
 from simulations.audit.inputs import Record
 from simulations.audit.neighbours import Changes, Family

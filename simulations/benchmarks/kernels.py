@@ -10,7 +10,7 @@ from clients.randomizers import randomize, unary_votes
 from fedhist.bits import count_bits
 from fedhist.channels import LaplaceChannel, UnaryChannel
 from fedhist.hadamard import fwht
-from fedhist.query import CHUNK
+from fedhist.model.query import CHUNK
 from fedhist.users.batch import Items
 from fedhist.users.streams import SeededStreams
 from simulations.benchmarks.measuring import Result, Row, Task, in_turns, ratio, scaled

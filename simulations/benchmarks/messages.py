@@ -12,8 +12,8 @@ from flwr.app import Context, Message, RecordDict
 from clients import app as client
 from clients.guard import SIMULATED_OWNER
 from fedhist.hosting import ServerSetup, set_host
-from fedhist.protocol import Estimate
-from fedhist.registry import load_builtin
+from fedhist.model.protocol import Estimate
+from fedhist.model.registry import load_builtin
 from fedhist.session import Session
 from fedhist.users.batch import Users
 from fedhist.wire import MESSAGE_TYPE, encode_question

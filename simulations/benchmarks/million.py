@@ -9,8 +9,8 @@ from flwr.app import ArrayRecord
 
 from clients.node import fold_node
 from fedhist.codec import query_digest
-from fedhist.query import Summary
-from fedhist.registry import load_builtin
+from fedhist.model.query import Summary
+from fedhist.model.registry import load_builtin
 from fedhist.session import Session
 from fedhist.users.batch import Users
 from server.strategy import SessionStrategy

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.sampling import random_clip
-from fedhist.query import CHUNK
+from fedhist.model.query import CHUNK
 from fedhist.users.batch import Items, Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from fedhist.curator import Curator
-from fedhist.protocol import Estimate, Script
+from fedhist.model.protocol import Estimate, Script
+from fedhist.model.query import Summary
 from fedhist.protocols import BoundedHistogram
-from fedhist.query import Summary
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,10 @@ from scipy.stats import binom
 from clients.functionals import Coordinates, Fourier, HadamardRows
 from fedhist.base.hashing import Words, digest64
 from fedhist.hadamard import fwht, next_power_of_two
-from fedhist.protocol import Estimate, Protocol
+from fedhist.model.protocol import Estimate, Protocol
+from fedhist.model.query import Query, Summary
 from fedhist.protocols.fold_queries import BinVotes, ClippedMean
 from fedhist.protocols.hashed_votes import HashedVotes
-from fedhist.query import Query, Summary
 from fedhist.session import Session
 from fedhist.users.batch import Items, Users
 from fedhist.users.folds import fold_of

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from fedhist.base.hashing import digest64
-from fedhist.protocol import Estimate
+from fedhist.model.protocol import Estimate
 from fedhist.protocols.few_users_mean import FewUsersMean
 from fedhist.users.batch import Users
 from server.few_users_plan import FewUsersPlan

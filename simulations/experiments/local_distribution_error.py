@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from fedhist.base.hashing import digest64
 from fedhist.hadamard import next_power_of_two
-from fedhist.protocol import Estimate, Protocol
+from fedhist.model.protocol import Estimate, Protocol
 from fedhist.protocols.distribution import Distribution
 from fedhist.protocols.hadamard_response import HadamardResponse
 from fedhist.protocols.local_distribution import LocalDistribution

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.hashing import digest64
-from fedhist.protocol import Protocol
+from fedhist.model.protocol import Protocol
 from fedhist.users.batch import Users
 from simulations.experiments.base import Request
 from simulations.experiments.settings import positive

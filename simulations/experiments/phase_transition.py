@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.channels import UnaryChannel, scalar_channel
-from fedhist.protocol import Mode
+from fedhist.model.protocol import Mode
 from fedhist.protocols import Mean, NaiveMean
 from fedhist.users.batch import Users
 from server.theory_baselines import naive_mse, scalar_noise

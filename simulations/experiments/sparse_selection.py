@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.hashing import digest64
-from fedhist.protocol import Protocol
+from fedhist.model.protocol import Protocol
 from fedhist.protocols.mean_linf import MeanLinf
 from fedhist.protocols.sparse_mean import SparseMean
 from fedhist.protocols.sparse_plan import VOTE_SHARE

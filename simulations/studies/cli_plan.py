@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fedhist.base.files import whole_file
-from fedhist.protocol import EXIT_CODES
+from fedhist.model.protocol import EXIT_CODES
 from simulations import terminal
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedhist.losses import L1, SQUARED_L2
+from fedhist.model.losses import L1, SQUARED_L2
 from simulations.statistics import half_width
 from simulations.studies.cells import Record
 from simulations.studies.compare_setup import ROUNDING, Ready

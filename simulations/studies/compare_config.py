@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from fedhist.base.errors import nearest
+from fedhist.model.protocol import Protocol
+from fedhist.model.registry import load_builtin, load_plugin, protocol_class, protocols
 from fedhist.privacy.guarantee import Adjacency, check_budget
-from fedhist.protocol import Protocol
-from fedhist.registry import load_builtin, load_plugin, protocol_class, protocols
 from simulations.adversaries import as_tables, read_adversaries
 from simulations.builtin import builtin_names, settings_text
 from simulations.casting import check_keys

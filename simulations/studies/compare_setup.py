@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from fedhist.base.errors import FedhistError, nearest
+from fedhist.model.protocol import Protocol
+from fedhist.model.registry import parameters, protocol_class
 from fedhist.privacy.guarantee import Adjacency, Guarantee
-from fedhist.protocol import Protocol
-from fedhist.registry import parameters, protocol_class
 from fedhist.users.batch import Users
 from simulations.config import Config, Prepared, population_spec
 from simulations.output import NOT_PRIVATE

@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from fedhist.losses import L1
+from fedhist.model.losses import L1
+from fedhist.model.protocol import Protocol
+from fedhist.model.registry import protocols
 from fedhist.privacy.guarantee import Trust
-from fedhist.protocol import Protocol
-from fedhist.registry import protocols
 from simulations.adversaries import read_adversaries
 from simulations.run import NOT_SAFE
 from simulations.sheets import Sheet

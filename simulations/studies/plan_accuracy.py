@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fedhist.registry import load_builtin, protocols
+from fedhist.model.registry import load_builtin, protocols
 from simulations.config import (
     Config,
     builtin_configs,

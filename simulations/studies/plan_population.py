@@ -10,7 +10,7 @@ from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
-from fedhist.registry import parameters, protocol_class
+from fedhist.model.registry import parameters, protocol_class
 from fedhist.users.batch import Users
 from simulations.config import Config, population_spec
 from simulations.populations import KINDS, Loaded

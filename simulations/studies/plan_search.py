@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedhist.base.errors import FedhistError
-from fedhist.protocol import ErrorBound, Estimate, Protocol
+from fedhist.model.protocol import ErrorBound, Estimate, Protocol
 from fedhist.protocols.mean_target import PlannedMean
 from fedhist.session import Session
 from fedhist.users.batch import Users

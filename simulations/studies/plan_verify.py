@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from fedhist.query import Query
+from fedhist.model.query import Query
 from simulations.config import prepare
 from simulations.populations import Loaded, PopulationSpec
 from simulations.run import Options, execute

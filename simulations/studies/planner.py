@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from fedhist.protocol import Protocol
+from fedhist.model.protocol import Protocol
+from fedhist.model.registry import load_builtin, load_plugin
 from fedhist.protocols.mean_target import PlannedMean
-from fedhist.registry import load_builtin, load_plugin
 from server.localize import Plan as Localisation
 from simulations.config import Config
 from simulations.studies.measures import foreseen_bytes

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from fedhist.base.files import whole_file
+from fedhist.model.protocol import Protocol
+from fedhist.model.query import Query
+from fedhist.model.registry import load_builtin, own_protocols
 from fedhist.privacy.guarantee import Trust
-from fedhist.protocol import Protocol
-from fedhist.query import Query
-from fedhist.registry import load_builtin, own_protocols
 from simulations.config import builtin_configs, load_config
 from simulations.run import Options, execute
 from simulations.studies.measures import bytes_per_user

@@ -97,7 +97,7 @@ def _result(found: RunFolder, name: str, status: str) -> tuple[Block, ...]:
 
 def _target(protocol: str) -> str:
     """Return what a registered protocol estimates; a plugin's is not known here."""
-    from fedhist.registry import load_builtin, protocol_class, protocols
+    from fedhist.model.registry import load_builtin, protocol_class, protocols
 
     load_builtin()
     return protocol_class(protocol).target if protocol in protocols() else ""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedhist.losses import SQUARED_L2
+from fedhist.model.losses import SQUARED_L2
 from simulations.statistics import student
 from simulations.studies.cells import Record
 from simulations.studies.plain import canonical

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from fedhist.base.errors import FedhistError, nearest
-from fedhist.registry import load_builtin, load_plugin, parameters, protocol_class
+from fedhist.model.registry import load_builtin, load_plugin, parameters, protocol_class
 from simulations.adversaries import Adversary, override_adversary
 from simulations.builtin import builtin_names, settings_text
 from simulations.casting import cast, check_keys, required

@@ -9,9 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from fedhist.finite import FiniteChannel
+from fedhist.model.protocol import ErrorBound, Estimate, Protocol, Script
+from fedhist.model.query import Array, Bounds, Query, Report, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Release, Trust, pure
-from fedhist.protocol import ErrorBound, Estimate, Protocol, Script
-from fedhist.query import Array, Bounds, Query, Report, Summary
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.streams import Streams

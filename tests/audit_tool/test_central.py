@@ -9,13 +9,13 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from fedhist import registry
 from fedhist.base.errors import WireError
 from fedhist.curator import Curator
+from fedhist.model import registry
+from fedhist.model.protocol import Estimate, Protocol, Script
+from fedhist.model.query import Bounds, Query, Report, Summary
+from fedhist.model.registry import load_builtin, own_protocols, protocol_class
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
-from fedhist.protocol import Estimate, Protocol, Script
-from fedhist.query import Bounds, Query, Report, Summary
-from fedhist.registry import load_builtin, own_protocols, protocol_class
 from fedhist.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys

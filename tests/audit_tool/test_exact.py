@@ -18,8 +18,8 @@ from fedhist.finite import (
     sphere_law,
     unary_law,
 )
+from fedhist.model.registry import load_builtin, own_protocols, protocols
 from fedhist.privacy.guarantee import Trust
-from fedhist.registry import load_builtin, own_protocols, protocols
 from fedhist.sphere_channel import SphereChannel
 from fedhist.vote_channels import HadamardChannel, OptimalUnaryChannel
 from simulations.audit.exact import audit_exact, epsilon_at, exceeds, judge_channel

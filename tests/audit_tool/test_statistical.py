@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fedhist.channels import LaplaceChannel
-from fedhist.query import Report
+from fedhist.model.query import Report
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from simulations.audit.drawing import Drawer, Meter, copies_of

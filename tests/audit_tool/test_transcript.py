@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from fedhist.base.errors import BudgetExceeded
+from fedhist.model.query import Query, Report
+from fedhist.model.registry import register_query
 from fedhist.protocols import Mean
-from fedhist.query import Query, Report
-from fedhist.registry import register_query
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.streams import Streams

@@ -37,9 +37,9 @@ from fedhist import (
 )
 from fedhist.channels import scalar_channel
 from fedhist.curator import Curator
+from fedhist.model.protocol import Script
+from fedhist.model.query import Array
 from fedhist.privacy.guarantee import Release, pure
-from fedhist.protocol import Script
-from fedhist.query import Array
 
 Floats = NDArray[np.float64]
 

@@ -13,8 +13,8 @@ from bank_frame import BankProtocol, CentralRows, dense, item_users, sample_user
 
 from fedhist import Adjacency, Estimate, Keys, Trust, Users, register_protocol, register_query
 from fedhist.curator import Curator
-from fedhist.protocol import Script
-from fedhist.query import Array
+from fedhist.model.protocol import Script
+from fedhist.model.query import Array
 
 # -- how far to clip
 

@@ -11,7 +11,7 @@ from bank_frame import CentralBank, CentralRows, Neighbours, dense, item_users, 
 from clients.functionals import Coordinates
 from fedhist import Adjacency, Estimate, Keys, Users, register_protocol, register_query
 from fedhist.curator import Curator
-from fedhist.query import Array
+from fedhist.model.query import Array
 
 ZERO, REPLACE = Adjacency.ZERO_OUT_USER, Adjacency.REPLACE_USER
 

@@ -10,8 +10,8 @@ from bank_frame import LocalBank, LocalReport, means, noisy
 
 from fedhist import Estimate, Report, Streams, Users, register_protocol, register_query
 from fedhist.curator import Curator
-from fedhist.protocol import Script
-from fedhist.query import Array
+from fedhist.model.protocol import Script
+from fedhist.model.query import Array
 
 
 @register_query

@@ -14,9 +14,9 @@ from fedhist import Cohort, Estimate, Report, Streams, Users, register_protocol,
 from fedhist.channels import scalar_channel
 from fedhist.curator import Curator
 from fedhist.finite import FiniteChannel, scalar_law
+from fedhist.model.protocol import Script
+from fedhist.model.query import Array
 from fedhist.privacy.guarantee import Release, pure
-from fedhist.protocol import Script
-from fedhist.query import Array
 from fedhist.users.streams import SeededStreams, unit_interval
 
 

@@ -14,7 +14,7 @@ from clients.randomizers import bin_indices, neighbours, unary_votes
 from fedhist import Streams, Users, register_query
 from fedhist.channels import UnaryChannel, flip_probability
 from fedhist.finite import FiniteChannel, unary_law
-from fedhist.query import Array
+from fedhist.model.query import Array
 from fedhist.users.streams import integer_threshold
 
 N_BINS = 8

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from bank_entries import ENTRIES, FILES, QUICK_TWINS, TWINS, Entry
 
-from fedhist import registry
+from fedhist.model import registry
+from fedhist.model.protocol import Protocol
 from fedhist.privacy.guarantee import Trust
-from fedhist.protocol import Protocol
 from simulations.audit.bounds import ALPHA, MOST_CHECKS, TOTAL_ALPHA
 from simulations.audit.central import audit_central
 from simulations.audit.checks import audit_protocol

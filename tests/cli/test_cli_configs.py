@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from commands import Command
 
-from fedhist.registry import load_builtin, own_protocols
+from fedhist.model.registry import load_builtin, own_protocols
 from simulations.config import builtin_configs, load_config, missing_keys, population_spec, prepare
 
 DATA = os.environ.get("FEDHIST_DATA", "")

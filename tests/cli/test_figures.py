@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.protocol import Estimate, Protocol
-from fedhist.registry import load_builtin, own_protocols
+from fedhist.model.protocol import Estimate, Protocol
+from fedhist.model.registry import load_builtin, own_protocols
 from fedhist.users.keys import Keys
 from simulations.figures import draw_estimate, estimate_figure
 

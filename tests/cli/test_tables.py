@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from fedhist.model.registry import load_builtin
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
-from fedhist.registry import load_builtin
 from simulations.config import Config, RunTable
 from simulations.experiments.base import Check, Result
 from simulations.experiments.report import print_experiments, print_result

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from clients.contribution import clip_rows, clipped_counts, domain_lookup, grid_limit
-from fedhist.query import CHUNK
+from fedhist.model.query import CHUNK
 from fedhist.users.batch import Items, Users
 from fedhist.users.keys import Keys
 

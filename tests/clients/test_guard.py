@@ -16,10 +16,10 @@ from clients.node import Node, policy_of
 from clients.store import ContextStore, FolderStore, Store
 from fedhist.base.errors import WireError
 from fedhist.hosting import NodeSetup
+from fedhist.model.query import Query, Report, Summary
 from fedhist.protocols.bounded_histogram import ClippedCounts
 from fedhist.protocols.fold_queries import BinVotes, ClippedMean
 from fedhist.protocols.mean import Mean
-from fedhist.query import Query, Report, Summary
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys

@@ -24,12 +24,12 @@ from fedhist.base.errors import FedhistError, WireError
 from fedhist.codec import decode_query, encode_fields, query_digest
 from fedhist.curator import NoiseSource, Shape
 from fedhist.journal import Journal
+from fedhist.model.protocol import Estimate, Protocol
+from fedhist.model.query import CHUNK, Query, Report, Summary
+from fedhist.model.registry import protocol_class, protocols
 from fedhist.privacy.guarantee import Trust
-from fedhist.protocol import Estimate, Protocol
 from fedhist.protocols import CentralDensity, PoissonCounts, UnboundedHistogram
 from fedhist.protocols.mean_target import MeanTarget
-from fedhist.query import CHUNK, Query, Report, Summary
-from fedhist.registry import protocol_class, protocols
 from fedhist.session import Session
 from fedhist.users.batch import Users, join
 from fedhist.users.keys import Keys

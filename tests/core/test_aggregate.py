@@ -14,12 +14,12 @@ import fedhist
 from clients.functionals import Coordinates
 from fedhist.aggregate import vote_totals
 from fedhist.base.errors import FedhistError
+from fedhist.model.query import Query, Report
 from fedhist.protocols import BoundedHistogram, Mean
 from fedhist.protocols.fold_queries import BinVotes, ClippedMean
 from fedhist.protocols.hashed_votes import HashedVotes
 from fedhist.protocols.scalar_reports import ItemScalars, SampledScalar
 from fedhist.protocols.sphere_reports import SphereReports
-from fedhist.query import Query, Report
 from fedhist.users.batch import Samples, Users
 from fedhist.users.streams import SeededStreams, integer_threshold
 from simulations.run import Options, execute
@@ -81,7 +81,7 @@ def test_both_paths_agree_in_mean_and_variance(query: Query) -> None:
     assert (np.abs(a - b) <= allowed + 1e-12).all()
 
 
-def answered(query: Query, users: Users) -> Iterator[fedhist.query.Summary]:
+def answered(query: Query, users: Users) -> Iterator[fedhist.model.query.Summary]:
     """Fold the answers of many copies of the same users, each with coins of its own."""
     n, m = len(users), len(users.reals.values)
     starts = (np.arange(DRAWS)[:, None] * m + users.reals.indptr[:-1]).ravel()
@@ -94,7 +94,7 @@ def answered(query: Query, users: Users) -> Iterator[fedhist.query.Summary]:
         yield query.fold(Report(users.ids, mine))
 
 
-def flat(summary: fedhist.query.Summary) -> np.ndarray:
+def flat(summary: fedhist.model.query.Summary) -> np.ndarray:
     return np.concatenate([np.ravel(a).astype(float) for _, a in sorted(summary.sums.items())])
 
 

@@ -22,7 +22,7 @@ from fedhist.codec import (
     summary_arrays,
     summary_of_arrays,
 )
-from fedhist.query import Bounds, Keyed, Query, Report, Summary
+from fedhist.model.query import Bounds, Keyed, Query, Report, Summary
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedhist.protocol import Estimate, Protocol
+from fedhist.model.protocol import Estimate, Protocol
 from fedhist.protocols.bounded_histogram import BoundedHistogram
 from fedhist.protocols.few_users_mean import FewUsersMean
 from fedhist.protocols.mean import Mean

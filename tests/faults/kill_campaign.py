@@ -33,9 +33,9 @@ from fedhist import journal as module
 from fedhist.codec import summary_arrays
 from fedhist.curator import NoiseSource
 from fedhist.journal import Journal
-from fedhist.protocol import Estimate, Protocol
-from fedhist.query import Query, Summary
-from fedhist.registry import load_builtin, own_protocols, protocol_class
+from fedhist.model.protocol import Estimate, Protocol
+from fedhist.model.query import Query, Summary
+from fedhist.model.registry import load_builtin, own_protocols, protocol_class
 from fedhist.session import Session
 from fedhist.users.batch import Users
 from simulations.inline import InlinePopulation

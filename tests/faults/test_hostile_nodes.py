@@ -12,9 +12,9 @@ from clients.guard import SIMULATED_OWNER
 from fedhist.base.errors import MissingReplies
 from fedhist.codec import query_digest
 from fedhist.hosting import NodeSetup
+from fedhist.model.query import Report
 from fedhist.protocols.mean import Mean
 from fedhist.protocols.user_means import UserMeans
-from fedhist.query import Report
 from fedhist.session import Session
 from fedhist.users.batch import Users
 from fedhist.wire import encode_answer, encode_question

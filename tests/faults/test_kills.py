@@ -18,9 +18,9 @@ from clients.store import FolderStore
 from fedhist.base.errors import FedhistError
 from fedhist.hosting import NodeSetup
 from fedhist.journal import Journal
+from fedhist.model.protocol import Protocol
+from fedhist.model.query import Query, Summary
 from fedhist.privacy.guarantee import Trust
-from fedhist.protocol import Protocol
-from fedhist.query import Query, Summary
 from fedhist.session import Session
 from fedhist.users.batch import Users
 from fedhist.wire import decode_answer, encode_question

@@ -15,8 +15,8 @@ from kill_campaign import SECURE, Case
 from scipy import stats
 
 from clients import node
+from fedhist.model.registry import load_builtin, own_protocols, protocol_class
 from fedhist.privacy.guarantee import Trust
-from fedhist.registry import load_builtin, own_protocols, protocol_class
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams, Streams, SystemStreams
 from server import noise

@@ -43,7 +43,7 @@ from clients.store import FolderStore
 from fedhist import Adjacency, Estimate, Guarantee, Protocol, Query, Trust
 from fedhist.codec import protocol_digest, query_digest
 from fedhist.hosting import NodeSetup
-from fedhist.registry import load_builtin, own_protocols
+from fedhist.model.registry import load_builtin, own_protocols
 from fedhist.wire import decode_answer, encode_question
 from simulations.cli import main
 from simulations.run import Options, execute

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import record
 
-from fedhist.registry import load_builtin, own_protocols
+from fedhist.model.registry import load_builtin, own_protocols
 from simulations.spending import DataLedger
 
 RECORD = json.loads(record.ESTIMATES.read_text(encoding="utf-8"))

@@ -11,7 +11,7 @@ import pytest
 from scipy.special import log_softmax
 
 from fedhist.curator import NoiseSource
-from fedhist.protocol import Estimate
+from fedhist.model.protocol import Estimate
 from fedhist.protocols.binomial_mechanisms import (
     MECHANISMS,
     corrected,

@@ -13,9 +13,9 @@ from scipy.special import ndtr
 
 from fedhist.base.errors import WireError
 from fedhist.codec import decode_query, encode_fields
+from fedhist.model.query import Query, Report, Summary
 from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.protocols.bounded_histogram import BoundedHistogram, ClippedCounts
-from fedhist.query import Query, Report, Summary
 from fedhist.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys

@@ -11,6 +11,7 @@ from clients.node import streams
 from fedhist.base.errors import WireError
 from fedhist.curator import Curator
 from fedhist.journal import Journal
+from fedhist.model.query import Report, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from fedhist.privacy.ledger import Ledger
 from fedhist.protocols.contributions import (
@@ -21,7 +22,6 @@ from fedhist.protocols.contributions import (
     safe_rank,
     tail_scores,
 )
-from fedhist.query import Report, Summary
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.noise import SimulatedNoise

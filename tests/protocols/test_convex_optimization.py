@@ -15,12 +15,12 @@ import pytest
 from fedhist.base.errors import PopulationError, WireError
 from fedhist.curator import Curator, NoiseSource
 from fedhist.journal import Journal
+from fedhist.model.protocol import Estimate
+from fedhist.model.query import Query, Report, Summary
 from fedhist.privacy.guarantee import gaussian_multiplier, zcdp_rho
 from fedhist.privacy.ledger import Ledger
-from fedhist.protocol import Estimate
 from fedhist.protocols.convex_optimization import UserLevelErm
 from fedhist.protocols.user_gradients import NAME, STEPS, UserGradients
-from fedhist.query import Query, Report, Summary
 from fedhist.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams

@@ -16,11 +16,11 @@ from fedhist.channels import UnaryChannel
 from fedhist.codec import decode_query, encode_fields, query_digest
 from fedhist.covers import BoxGrid
 from fedhist.lattice_covers import BallLattice, SobolevLattice, SparseLattice
+from fedhist.model.protocol import Estimate
+from fedhist.model.query import Query, Report, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
-from fedhist.protocol import Estimate
 from fedhist.protocols.cell_votes import CellVotes, count_cells, true_cells
 from fedhist.protocols.cover_select import CoverSelect
-from fedhist.query import Query, Report, Summary
 from fedhist.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort

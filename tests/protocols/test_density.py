@@ -15,11 +15,11 @@ import pytest
 from numpy.typing import NDArray
 
 from fedhist.base.errors import PopulationError
+from fedhist.model.protocol import Estimate
+from fedhist.model.query import Query, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
-from fedhist.protocol import Estimate
 from fedhist.protocols.density import Density, density_of
 from fedhist.protocols.fold_queries import BinVotes, ClippedMean
-from fedhist.query import Query, Summary
 from fedhist.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from clients.user_rows import mean_rows, share_rows, shorten
 from fedhist.base.errors import PopulationError, WireError
-from fedhist.protocol import Estimate
+from fedhist.model.protocol import Estimate
+from fedhist.model.query import Report, Summary
 from fedhist.protocols.few_users_distribution import FewUsersDistribution
 from fedhist.protocols.few_users_mean import FewUsersMean
 from fedhist.protocols.user_means import UserMeans, UserShares
-from fedhist.query import Report, Summary
 from fedhist.users.batch import Samples, Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams

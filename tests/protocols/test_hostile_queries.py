@@ -16,6 +16,7 @@ from fedhist.base.errors import PopulationError
 from fedhist.base.search import MOST_USERS
 from fedhist.covers import BoxGrid
 from fedhist.lattice_covers import SobolevLattice
+from fedhist.model.query import Query, Report
 from fedhist.protocols.cell_votes import CellVotes
 from fedhist.protocols.density import Density
 from fedhist.protocols.fold_queries import BinVotes, ClippedMean
@@ -27,7 +28,6 @@ from fedhist.protocols.naive_mean import NaiveMean
 from fedhist.protocols.scalar_reports import ItemScalars, SampledScalar
 from fedhist.protocols.sparse_mean import SparseMean
 from fedhist.protocols.sphere_reports import ItemSpheres, SphereReports
-from fedhist.query import Query, Report
 from fedhist.sphere_channel import SphereChannel
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams, SystemStreams

@@ -12,8 +12,8 @@ import pytest
 from clients.encodings import add_presence, cut_rows, exceeds, in_domain
 from clients.node import streams
 from fedhist.base.errors import WireError
+from fedhist.model.query import Query, Report, Summary
 from fedhist.protocols.item_encodings import ItemCounts, OneItem, Presence
-from fedhist.query import Query, Report, Summary
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 

@@ -16,12 +16,12 @@ import scipy.stats
 from numpy.typing import NDArray
 from scipy.linalg import hadamard
 
+from fedhist.model.protocol import Estimate, Protocol
+from fedhist.model.query import Query, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
-from fedhist.protocol import Estimate, Protocol
 from fedhist.protocols.distribution import Distribution
 from fedhist.protocols.fold_queries import BinVotes, ClippedMean
 from fedhist.protocols.local_distribution import LocalDistribution, mean_absolute
-from fedhist.query import Query, Summary
 from fedhist.session import Session
 from fedhist.users.batch import Items, Users
 from fedhist.users.keys import Keys, user_ids

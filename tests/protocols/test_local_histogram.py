@@ -15,10 +15,10 @@ from scipy import integrate, stats
 from clients.guard import Guard, Policy
 from clients.vote_reports import padded_symbols
 from fedhist.finite import FiniteChannel
+from fedhist.model.protocol import Estimate
+from fedhist.model.query import Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
-from fedhist.protocol import Estimate
 from fedhist.protocols.local_histogram import LocalHistogram, Oracle
-from fedhist.query import Summary
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams

@@ -10,14 +10,14 @@ from scipy.linalg import hadamard
 
 from clients.functionals import Rotated
 from fedhist.channels import UnaryChannel, scalar_channel
+from fedhist.model.protocol import Estimate, Protocol
+from fedhist.model.query import Query
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
-from fedhist.protocol import Estimate, Protocol
 from fedhist.protocols.fold_queries import BinVotes, ClippedMean
 from fedhist.protocols.localize_refine import FoldEstimates
 from fedhist.protocols.mean import Mean
 from fedhist.protocols.mean_l2 import MeanL2
 from fedhist.protocols.mean_linf import MeanLinf
-from fedhist.query import Query
 from fedhist.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import public_signs

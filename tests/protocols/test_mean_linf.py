@@ -8,12 +8,12 @@ import pytest
 
 from fedhist.base.errors import PopulationError
 from fedhist.channels import UnaryChannel, scalar_channel
+from fedhist.model.protocol import Estimate, Protocol
+from fedhist.model.query import Query
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
-from fedhist.protocol import Estimate, Protocol
 from fedhist.protocols.fold_queries import BinVotes, ClippedMean
 from fedhist.protocols.mean import Mean
 from fedhist.protocols.mean_linf import MeanLinf
-from fedhist.query import Query
 from fedhist.session import Session
 from fedhist.users.batch import Users
 from server.noise import SimulatedNoise

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from fedhist.base.errors import PopulationError
+from fedhist.model.protocol import Estimate
+from fedhist.model.query import Query, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
-from fedhist.protocol import Estimate
 from fedhist.protocols.density import Density
 from fedhist.protocols.fold_queries import ClippedMean
 from fedhist.protocols.naive_density import NaiveDensity
 from fedhist.protocols.scalar_reports import ItemScalars, SampledScalar
-from fedhist.query import Query, Summary
 from fedhist.session import Session
 from fedhist.users.batch import Users
 from server.density import tail_energy

@@ -10,9 +10,9 @@ import pytest
 
 from clients.guard import Guard, Policy, Refusal
 from fedhist.base.errors import PopulationError, WireError
+from fedhist.model.query import Query, Report, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
 from fedhist.protocols.naive_mean import NaiveMean
-from fedhist.query import Query, Report, Summary
 from fedhist.users.batch import Users
 from fedhist.users.folds import fold_of, salt_of_folds
 from fedhist.users.streams import SeededStreams

@@ -11,11 +11,11 @@ import pytest
 
 from clients.guard import Guard, Policy
 from fedhist.base.errors import PopulationError, WireError
+from fedhist.model.query import Report, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
 from fedhist.protocols.hadamard_response import HadamardResponse
 from fedhist.protocols.one_vote import OneVote
 from fedhist.protocols.unary_encoding import UnaryEncoding
-from fedhist.query import Report, Summary
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams

@@ -10,11 +10,11 @@ import pytest
 from scipy.stats import chi2, poisson
 
 from fedhist.base.errors import WireError
+from fedhist.model.query import Report
 from fedhist.privacy.guarantee import Trust, gaussian_multiplier, zcdp_rho
 from fedhist.protocols.contributions import NormHistogram
 from fedhist.protocols.per_item import PerItemClip
 from fedhist.protocols.poisson_counts import PoissonCounts
-from fedhist.query import Report
 from fedhist.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedhist.model.protocol import Estimate
+from fedhist.model.query import Summary
 from fedhist.privacy.guarantee import Adjacency, zcdp_rho
-from fedhist.protocol import Estimate
 from fedhist.protocols.ragged_distribution import RaggedDistribution
 from fedhist.protocols.ragged_release import RaggedTask, release
-from fedhist.query import Summary
 from fedhist.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from fedhist.base.errors import WireError
+from fedhist.model.query import Report, Summary
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols.ragged_encodings import RaggedCounts
-from fedhist.query import Report, Summary
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams

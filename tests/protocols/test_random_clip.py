@@ -7,9 +7,9 @@ import pytest
 
 from fedhist.base.errors import WireError
 from fedhist.codec import decode_query, encode_fields
+from fedhist.model.query import Keyed, Report, Summary
 from fedhist.protocols.random_clip import RandomClip
 from fedhist.protocols.records import pack_records
-from fedhist.query import Keyed, Report, Summary
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams, SystemStreams

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedhist
-from fedhist.protocol import Estimate
+from fedhist.model.protocol import Estimate
 from fedhist.protocols.sparse_mean import SparseMean
 from fedhist.users.batch import Users
 

@@ -10,8 +10,8 @@ import pytest
 from scipy.stats import hypergeom
 
 from fedhist.base.errors import WireError
+from fedhist.model.query import Report, Summary
 from fedhist.protocols.threshold_counts import ThresholdCounts
-from fedhist.query import Report, Summary
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from fedhist.users.streams import SeededStreams, Streams

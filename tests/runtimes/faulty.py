@@ -30,9 +30,9 @@ from fedhist import (
     register_query,
 )
 from fedhist.curator import Curator
+from fedhist.model.protocol import Script
+from fedhist.model.query import Array
 from fedhist.privacy.guarantee import pure
-from fedhist.protocol import Script
-from fedhist.query import Array
 
 MOST = 1 << 20
 _answered = 0

@@ -14,6 +14,7 @@ import ray
 from flwr.app import ArrayRecord
 
 from fedhist import Keys, MissingReplies, PopulationError, Protocol, Users
+from fedhist.model.registry import load_plugin, protocol_class
 from fedhist.protocols import (
     AdaptiveHistogram,
     BoundedHistogram,
@@ -25,7 +26,6 @@ from fedhist.protocols import (
     UnboundedHistogram,
     UserLevelErm,
 )
-from fedhist.registry import load_plugin, protocol_class
 from fedhist.session import Session
 from server.strategy import SessionStrategy
 from simulations.grid import RayGrid, ray_session

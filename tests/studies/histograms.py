@@ -9,9 +9,9 @@ import numpy as np
 
 from fedhist import Estimate, Guarantee, register_protocol
 from fedhist.curator import Curator
-from fedhist.protocol import Script
+from fedhist.model.protocol import Script
+from fedhist.model.query import Array
 from fedhist.protocols import BoundedHistogram
-from fedhist.query import Array
 from fedhist.users.batch import Users
 
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from fedhist import Estimate, register_protocol
 from fedhist.curator import Curator
-from fedhist.protocol import Script
+from fedhist.model.protocol import Script
 from fedhist.protocols import BoundedHistogram
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedhist import Estimate, Keys
-from fedhist.registry import protocol_class, protocols
+from fedhist.model.registry import protocol_class, protocols
 from simulations.populations import Loaded
 from simulations.populations.zipf import Zipf
 from simulations.run import Options, execute

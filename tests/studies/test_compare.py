@@ -17,8 +17,8 @@ import pytest
 from rich.console import Console
 from scipy import optimize, stats
 
-from fedhist import registry
-from fedhist.registry import load_builtin
+from fedhist.model import registry
+from fedhist.model.registry import load_builtin
 from fedhist.users.keys import Keys
 from simulations import cli, terminal
 from simulations.populations.uniform import Uniform

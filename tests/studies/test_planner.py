@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from fedhist.model.registry import load_builtin, own_protocols
 from fedhist.protocols import Mean
-from fedhist.registry import load_builtin, own_protocols
 from server.localize import least_users
 from simulations import cli, terminal
 from simulations.config import Config, RunTable, load_config

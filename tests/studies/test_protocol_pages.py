@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from fedhist.model.registry import own_protocols
 from fedhist.protocols import Mean
-from fedhist.registry import own_protocols
 from simulations.studies.protocol_pages import page_of, pages, parameters_of
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "protocols"

@@ -20,9 +20,9 @@ from typing import TypeVar
 
 from fedhist.base.errors import nearest
 from fedhist.base.hashing import digest64
-from fedhist.functional import Part
-from fedhist.protocol import Protocol
-from fedhist.query import Query
+from fedhist.model.part import Part
+from fedhist.model.protocol import Protocol
+from fedhist.model.query import Query
 
 Q = TypeVar("Q", bound=type[Query])
 F = TypeVar("F", bound=type[Part])

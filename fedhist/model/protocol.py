@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
+from fedhist.model.query import Array, Query, Summary
 from fedhist.privacy.guarantee import Guarantee
-from fedhist.query import Array, Query, Summary
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 
@@ -122,7 +122,7 @@ class ErrorBound:
     Attributes
     ----------
     loss : str
-        Which loss: "l1", "squared l2", ...; see :mod:`fedhist.losses`.
+        Which loss: "l1", "squared l2", ...; see :mod:`fedhist.model.losses`.
     expected : float
         Predicted expected loss, in the estimate's units.
     exact : bool

@@ -1,0 +1,1 @@
+"""What an author writes: queries and their parts, protocols, losses, the registry of names."""
