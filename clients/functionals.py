@@ -24,7 +24,7 @@ from clients.functional_kernels import (
     rotated_kernel,
 )
 from fedhist.base.errors import PopulationError
-from fedhist.hadamard import next_power_of_two
+from fedhist.channels.hadamard import next_power_of_two
 from fedhist.model.part import Functional
 from fedhist.model.registry import register_part
 from fedhist.users.batch import Samples, Users

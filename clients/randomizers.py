@@ -1,8 +1,8 @@
 """Local randomizers: a user's value in, a private report out, vectorised over users.
 
-Each takes data, a channel of :mod:`fedhist.channels` and the users' private streams. A record
-that cannot be used (no samples, NaN) becomes the null record of the randomizer: no vote, or the
-midpoint. Its message has the same shape and costs the same draws as any other.
+Each takes data, a channel of :mod:`fedhist.channels.catalogue` and the users' private streams. A
+record that cannot be used (no samples, NaN) becomes the null record of the randomizer: no vote, or
+the midpoint. Its message has the same shape and costs the same draws as any other.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from clients.kernels import flip_at
 from fedhist.base.hashing import Words
-from fedhist.channels import OneBitChannel, ScalarChannel, UnaryChannel
-from fedhist.lattice import LatticeChannel
-from fedhist.scalar_channels import into_unit
+from fedhist.channels.catalogue import OneBitChannel, ScalarChannel, UnaryChannel
+from fedhist.channels.lattice import LatticeChannel
+from fedhist.channels.scalar import into_unit
 from fedhist.users.streams import Streams
 
 Floats = NDArray[np.float64]

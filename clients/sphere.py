@@ -16,7 +16,7 @@ from numba import njit, uint64
 from numpy.typing import NDArray
 
 from fedhist.base.hashing import Words
-from fedhist.sphere_channel import SphereChannel
+from fedhist.channels.sphere import SphereChannel
 from fedhist.users.batch import Samples
 from fedhist.users.streams import Floats, Streams
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from clients.kernels import flip_at
 from clients.randomizers import unary_votes
 from fedhist.base.hashing import Words, bernoulli_bits_kernel
-from fedhist.bits import BitTally, add_rows, n_words
-from fedhist.channels import UnaryChannel
+from fedhist.channels.bits import BitTally, add_rows, n_words
+from fedhist.channels.catalogue import UnaryChannel
 from fedhist.users.streams import SeededStreams, Streams, integer_threshold
 
 Integers = NDArray[np.int64]

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from clients.encodings import cut_rows, in_domain
 from clients.kernels import user_norms
 from fedhist.base.hashing import Words
+from fedhist.channels.votes import HadamardChannel, OptimalUnaryChannel
 from fedhist.users.batch import Items
 from fedhist.users.keys import Keys
 from fedhist.users.streams import Streams, integer_threshold
-from fedhist.vote_channels import HadamardChannel, OptimalUnaryChannel
 
 Integers = NDArray[np.int64]
 

@@ -16,7 +16,7 @@ from typing import Literal, get_args
 from scipy.special import ndtri
 
 from fedhist.base.checks import check_choice, check_scale
-from fedhist.hadamard import next_power_of_two
+from fedhist.channels.hadamard import next_power_of_two
 from fedhist.model.protocol import Mode
 from fedhist.privacy.guarantee import check_budget, zcdp_rho
 from server.few_users import paper_params

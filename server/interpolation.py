@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.hashing import digest64
-from fedhist.hadamard import fwht, next_power_of_two
+from fedhist.channels.hadamard import fwht, next_power_of_two
 from server.few_users import FIRST_BUCKET, POINT, BallSampler, bucket_params, paper_params
 from server.few_users_plan import FewUsersPlan
 

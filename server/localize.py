@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from fedhist.base.search import MOST_USERS, first_true
-from fedhist.channels import UnaryChannel, planned_v, scalar_channel
+from fedhist.channels.catalogue import UnaryChannel, planned_v, scalar_channel
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 from scipy.stats import binom
 
-from fedhist.channels import ScalarChannel
+from fedhist.channels.catalogue import ScalarChannel
 from server.localize import Plan, plan_univariate
 
 Floats = NDArray[np.float64]

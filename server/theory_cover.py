@@ -22,8 +22,8 @@ from scipy.special import log_ndtr
 from scipy.stats import binom
 
 from fedhist.base.search import MOST_USERS, first_true
-from fedhist.channels import UnaryChannel
-from fedhist.covers import Cover
+from fedhist.channels.catalogue import UnaryChannel
+from fedhist.channels.covers import Cover
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -118,7 +118,7 @@ def plan_cover(one: Cover, n_users: int, epsilon: float, per_axis: int | None = 
 
     Examples
     --------
-    >>> from fedhist.covers import BoxGrid
+    >>> from fedhist.channels.covers import BoxGrid
     >>> plan_cover(BoxGrid(1, 1.0, 1), 400, 1.0).cover.n_cells > 8
     True
     """
@@ -140,7 +140,7 @@ def plan_cover(one: Cover, n_users: int, epsilon: float, per_axis: int | None = 
 def least_users(one: Cover, epsilon: float, per_axis: int | None = None) -> int | None:
     """Return the least number of users for which the plan is feasible; None above 2^50.
 
-    >>> from fedhist.covers import BoxGrid
+    >>> from fedhist.channels.covers import BoxGrid
     >>> n = least_users(BoxGrid(2, 1.0, 1), 1.0)
     >>> [plan_cover(BoxGrid(2, 1.0, 1), k, 1.0).feasible for k in (n - 1, n)]
     [False, True]

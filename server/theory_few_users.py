@@ -21,7 +21,7 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import beta, chi2, norm
 
 from fedhist.base.search import MOST_USERS, first_true
-from fedhist.hadamard import next_power_of_two
+from fedhist.channels.hadamard import next_power_of_two
 from fedhist.privacy.guarantee import zcdp_rho
 from server.few_users import bucket_params, least_inside
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 from scipy.stats import qmc
 
-from fedhist.channels import ScalarChannel, UnaryChannel
+from fedhist.channels.catalogue import ScalarChannel, UnaryChannel
 
 Floats = NDArray[np.float64]
 

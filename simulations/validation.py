@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fedhist.channels import UnaryChannel, scalar_channel
+from fedhist.channels.catalogue import UnaryChannel, scalar_channel
 from fedhist.model.losses import SQUARED_L2
 from fedhist.model.protocol import Protocol
 from fedhist.protocols import (

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from fedhist.channels import UnaryChannel
+from fedhist.channels.catalogue import UnaryChannel
 
 REACH = 20.0
 

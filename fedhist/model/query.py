@@ -24,7 +24,7 @@ from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams, Streams
 
 if TYPE_CHECKING:
-    from fedhist.finite import FiniteChannel
+    from fedhist.channels.finite import FiniteChannel
 
 Array = NDArray[Any]
 CHUNK = 4096

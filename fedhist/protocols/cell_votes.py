@@ -19,11 +19,11 @@ from clients.functionals import samples_of
 from clients.randomizers import unary_votes
 from clients.user_rows import user_points
 from clients.vote_kernels import add_votes
-from fedhist.aggregate import vote_totals
-from fedhist.bits import BitTally, check_bits, count_bits
-from fedhist.channels import UnaryChannel
-from fedhist.covers import Cover
-from fedhist.finite import FiniteChannel, unary_law
+from fedhist.channels.bits import BitTally, check_bits, count_bits
+from fedhist.channels.catalogue import UnaryChannel
+from fedhist.channels.covers import Cover
+from fedhist.channels.finite import FiniteChannel, unary_law
+from fedhist.channels.summed_reports import vote_totals
 from fedhist.model.query import CHUNK, Bounds, LocalQuery, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import check_budget

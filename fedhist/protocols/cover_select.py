@@ -20,9 +20,9 @@ import numpy as np
 
 from clients.functionals import samples_of
 from clients.user_rows import user_points
-from fedhist.channels import UnaryChannel
-from fedhist.covers import BoxGrid, Cover
-from fedhist.lattice_covers import BallLattice, SobolevLattice, SparseLattice
+from fedhist.channels.catalogue import UnaryChannel
+from fedhist.channels.covers import BoxGrid, Cover
+from fedhist.channels.lattice_covers import BallLattice, SobolevLattice, SparseLattice
 from fedhist.model.losses import SQUARED_L2
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.query import Array

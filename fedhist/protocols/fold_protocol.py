@@ -8,7 +8,7 @@ from collections.abc import Generator
 from typing import get_args
 
 from fedhist.base.checks import check_choice
-from fedhist.channels import KINDS, scalar_channel
+from fedhist.channels.catalogue import KINDS, scalar_channel
 from fedhist.model.part import Functional
 from fedhist.model.protocol import Estimate, Mode
 from fedhist.model.query import Query, Summary

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 
 from clients.randomizers import bin_indices, neighbours, randomize, unary_votes
 from clients.vote_kernels import add_votes
-from fedhist.aggregate import vote_totals
 from fedhist.base.errors import WireError
 from fedhist.base.hashing import Words
-from fedhist.bits import BitTally, check_bits, count_bits_by
-from fedhist.channels import CHANNELS, ScalarChannel, UnaryChannel, scalar_channel
-from fedhist.finite import FiniteChannel, scalar_law, unary_law
+from fedhist.channels.bits import BitTally, check_bits, count_bits_by
+from fedhist.channels.catalogue import CHANNELS, ScalarChannel, UnaryChannel, scalar_channel
+from fedhist.channels.finite import FiniteChannel, scalar_law, unary_law
+from fedhist.channels.summed_reports import vote_totals
 from fedhist.model.part import Functional
 from fedhist.model.query import CHUNK, Bounds, LocalQuery, Report, Summary, only_array
 from fedhist.model.registry import register_query

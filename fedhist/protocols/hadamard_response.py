@@ -16,7 +16,8 @@ import numpy as np
 
 from clients.vote_reports import hadamard_response
 from fedhist.base.errors import WireError
-from fedhist.finite import FiniteChannel, hadamard_law
+from fedhist.channels.finite import FiniteChannel, hadamard_law
+from fedhist.channels.votes import HadamardChannel
 from fedhist.model.query import CHUNK, Array, Bounds, Report, Summary, only_array
 from fedhist.model.registry import register_protocol, register_query
 from fedhist.protocols.one_vote import OneVote, OneVoteQuery
@@ -24,7 +25,6 @@ from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams, Streams
-from fedhist.vote_channels import HadamardChannel
 from server.theory_baselines import hadamard_noise
 
 
@@ -43,7 +43,7 @@ class HadamardIndices(OneVoteQuery):
     Privacy
     -------
     epsilon-LDP for a user's whole record, see
-    :class:`~fedhist.vote_channels.HadamardChannel`: the report is a function of the one item.
+    :class:`~fedhist.channels.votes.HadamardChannel`: the report is a function of the one item.
     """
 
     wire_name: ClassVar[str] = "hadamard-response"

@@ -20,12 +20,12 @@ from clients.functionals import samples_of
 from clients.hashed_votes import vote_sets
 from clients.randomizers import randomize
 from fedhist.base.checks import check_scale
-from fedhist.channels import ScalarChannel, scalar_channel
-from fedhist.finite import FiniteChannel, scalar_law
+from fedhist.channels.catalogue import ScalarChannel, scalar_channel
+from fedhist.channels.finite import FiniteChannel, scalar_law
+from fedhist.channels.sign_hashes import SignHash, sign_hash
 from fedhist.model.query import Bounds, LocalQuery, Report, Summary, only_array
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import check_budget
-from fedhist.sign_hashes import SignHash, sign_hash
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.streams import SeededStreams, Streams

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy.special import erf
 
 from clients.functionals import HadamardRows
-from fedhist.hadamard import fwht, next_power_of_two
+from fedhist.channels.hadamard import fwht, next_power_of_two
 from fedhist.model.losses import L1, l1
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.query import Array

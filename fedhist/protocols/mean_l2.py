@@ -22,7 +22,7 @@ from clients.functionals import Rotated, samples_of
 from clients.sphere import ball_means
 from clients.user_rows import user_points
 from fedhist.base.hashing import digest64
-from fedhist.hadamard import fwht, next_power_of_two
+from fedhist.channels.hadamard import fwht, next_power_of_two
 from fedhist.model.losses import SQUARED_L2
 from fedhist.model.protocol import ErrorBound
 from fedhist.model.query import Array

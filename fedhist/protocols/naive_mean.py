@@ -24,6 +24,7 @@ from clients.item_records import each_alone
 from clients.sphere import ball_means
 from clients.user_rows import coordinate_points, user_points
 from fedhist.base.checks import check_choice
+from fedhist.channels.sphere import SphereChannel
 from fedhist.model.losses import SQUARED_L2
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.query import Array, Summary
@@ -32,7 +33,6 @@ from fedhist.protocols.fold_queries import ClippedMean, check_range
 from fedhist.protocols.mean_target import MeanTarget
 from fedhist.protocols.naive_report import SCALAR_QUERIES, Method, NaiveReport
 from fedhist.protocols.sphere_reports import ItemSpheres, SphereReports
-from fedhist.sphere_channel import SphereChannel
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.folds import fold_of, salt_of_folds

@@ -6,7 +6,7 @@ import math
 from typing import Literal, get_args
 
 from fedhist.base.checks import check_choice, check_integer
-from fedhist.channels import KINDS, ScalarChannel, scalar_channel
+from fedhist.channels.catalogue import KINDS, ScalarChannel, scalar_channel
 from fedhist.model.query import Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocols.fold_queries import ClippedMean

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from clients.functionals import Coordinates
 from fedhist.base.checks import check_scale
 from fedhist.base.hashing import digest64
+from fedhist.channels.sign_hashes import HASHES
 from fedhist.protocols.hashed_votes import VOTES, HashedVotes, vote_channel
 from fedhist.protocols.mean_linf import FoldMean
-from fedhist.sign_hashes import HASHES
 from fedhist.users.cohort import Cohort
 from server.localize import Plan, plan_paper, plan_univariate
 from server.support import (

@@ -13,11 +13,11 @@ from clients.functionals import samples_of
 from clients.item_records import ItemStreams, draw_one
 from clients.sphere import ball_means, duchi_l2, duchi_sums
 from fedhist.base.errors import WireError
-from fedhist.finite import FiniteChannel, sphere_law
+from fedhist.channels.finite import FiniteChannel, sphere_law
+from fedhist.channels.sphere import SphereChannel
 from fedhist.model.query import Array, Bounds, LocalQuery, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.protocols.scalar_reports import MOST_ITEMS, ItemLevel
-from fedhist.sphere_channel import SphereChannel
 from fedhist.users.batch import Samples, Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.streams import SeededStreams, Streams

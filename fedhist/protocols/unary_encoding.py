@@ -15,9 +15,10 @@ from typing import ClassVar
 import numpy as np
 
 from clients.vote_reports import optimal_unary
-from fedhist.aggregate import vote_totals
-from fedhist.bits import check_bits, count_bits
-from fedhist.finite import FiniteChannel, optimal_unary_law
+from fedhist.channels.bits import check_bits, count_bits
+from fedhist.channels.finite import FiniteChannel, optimal_unary_law
+from fedhist.channels.summed_reports import vote_totals
+from fedhist.channels.votes import OptimalUnaryChannel
 from fedhist.model.query import Array, Bounds, Report, Summary
 from fedhist.model.registry import register_protocol, register_query
 from fedhist.protocols.one_vote import OneVote, OneVoteQuery
@@ -25,7 +26,6 @@ from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
 from fedhist.users.streams import Streams
-from fedhist.vote_channels import OptimalUnaryChannel
 from server.theory_baselines import unary_noise
 
 
@@ -44,7 +44,7 @@ class UnaryVotes(OneVoteQuery):
     Privacy
     -------
     epsilon-LDP for a user's whole record, see
-    :class:`~fedhist.vote_channels.OptimalUnaryChannel`: the report is a function of the one item.
+    :class:`~fedhist.channels.votes.OptimalUnaryChannel`: the report is a function of the one item.
     """
 
     wire_name: ClassVar[str] = "unary-encoding"

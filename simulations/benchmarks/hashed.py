@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.randomizers import randomize
-from fedhist.channels import OneBitChannel
-from fedhist.hadamard import hadamard_entry
+from fedhist.channels.catalogue import OneBitChannel
+from fedhist.channels.hadamard import hadamard_entry
+from fedhist.channels.sign_hashes import HadamardSigns, RademacherSigns, SignHash
 from fedhist.model.query import CHUNK
-from fedhist.sign_hashes import HadamardSigns, RademacherSigns, SignHash
 from fedhist.users.streams import SeededStreams
 from simulations.benchmarks.measuring import Result, Row, Task, in_turns, ratio, scaled
 

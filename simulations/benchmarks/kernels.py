@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from clients.contribution import clipped_counts
 from clients.randomizers import randomize, unary_votes
-from fedhist.bits import count_bits
-from fedhist.channels import LaplaceChannel, UnaryChannel
-from fedhist.hadamard import fwht
+from fedhist.channels.bits import count_bits
+from fedhist.channels.catalogue import LaplaceChannel, UnaryChannel
+from fedhist.channels.hadamard import fwht
 from fedhist.model.query import CHUNK
 from fedhist.users.batch import Items
 from fedhist.users.streams import SeededStreams

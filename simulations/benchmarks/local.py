@@ -14,9 +14,9 @@ from clients.functionals import Rotated
 from clients.randomizers import randomize, unary_votes
 from clients.vote_kernels import add_votes
 from fedhist.base.hashing import _mix
-from fedhist.bits import BitTally
-from fedhist.channels import CHANNELS, UnaryChannel, scalar_channel
-from fedhist.hadamard import fwht
+from fedhist.channels.bits import BitTally
+from fedhist.channels.catalogue import CHANNELS, UnaryChannel, scalar_channel
+from fedhist.channels.hadamard import fwht
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
 from simulations.benchmarks.kernels import SIDE, two_products

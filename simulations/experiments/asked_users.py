@@ -20,7 +20,7 @@ from scipy.stats import binom
 
 from clients.functionals import Coordinates, Fourier, HadamardRows
 from fedhist.base.hashing import Words, digest64
-from fedhist.hadamard import fwht, next_power_of_two
+from fedhist.channels.hadamard import fwht, next_power_of_two
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary
 from fedhist.protocols.fold_queries import BinVotes, ClippedMean

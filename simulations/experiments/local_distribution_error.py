@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.hashing import digest64
-from fedhist.hadamard import next_power_of_two
+from fedhist.channels.hadamard import next_power_of_two
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.protocols.distribution import Distribution
 from fedhist.protocols.hadamard_response import HadamardResponse

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.channels import UnaryChannel, scalar_channel
+from fedhist.channels.catalogue import UnaryChannel, scalar_channel
 from fedhist.model.protocol import Mode
 from fedhist.protocols import Mean, NaiveMean
 from fedhist.users.batch import Users

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.hashing import digest64
+from fedhist.channels.sign_hashes import HadamardSigns
 from fedhist.model.protocol import Protocol
 from fedhist.protocols.mean_linf import MeanLinf
 from fedhist.protocols.sparse_mean import SparseMean
 from fedhist.protocols.sparse_plan import VOTE_SHARE
-from fedhist.sign_hashes import HadamardSigns
 from server.theory_baselines import naive_mse
 from simulations.experiments.asked_users import Asked, SparseCoins, deviations
 from simulations.experiments.base import Check, Curve, Request, Result, mean_and_error, power_law

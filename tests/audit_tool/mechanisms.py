@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedhist.finite import FiniteChannel
+from fedhist.channels.finite import FiniteChannel
 from fedhist.model.protocol import ErrorBound, Estimate, Protocol, Script
 from fedhist.model.query import Array, Bounds, Query, Report, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Release, Trust, pure

@@ -9,8 +9,8 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from fedhist.channels import OneBitChannel, PiecewiseChannel, UnaryChannel, scalar_channel
-from fedhist.finite import (
+from fedhist.channels.catalogue import OneBitChannel, PiecewiseChannel, UnaryChannel, scalar_channel
+from fedhist.channels.finite import (
     FiniteChannel,
     hadamard_law,
     optimal_unary_law,
@@ -18,10 +18,10 @@ from fedhist.finite import (
     sphere_law,
     unary_law,
 )
+from fedhist.channels.sphere import SphereChannel
+from fedhist.channels.votes import HadamardChannel, OptimalUnaryChannel
 from fedhist.model.registry import load_builtin, own_protocols, protocols
 from fedhist.privacy.guarantee import Trust
-from fedhist.sphere_channel import SphereChannel
-from fedhist.vote_channels import HadamardChannel, OptimalUnaryChannel
 from simulations.audit.exact import audit_exact, epsilon_at, exceeds, judge_channel
 from simulations.audit.transcript import asked_of
 from tests.audit_tool.mechanisms import Warner

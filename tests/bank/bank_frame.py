@@ -35,7 +35,7 @@ from fedhist import (
     WireError,
     register_protocol,
 )
-from fedhist.channels import scalar_channel
+from fedhist.channels.catalogue import scalar_channel
 from fedhist.curator import Curator
 from fedhist.model.protocol import Script
 from fedhist.model.query import Array

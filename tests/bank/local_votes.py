@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from clients.randomizers import bin_indices, neighbours, unary_votes
 from fedhist import Streams, Users, register_query
-from fedhist.channels import UnaryChannel, flip_probability
-from fedhist.finite import FiniteChannel, unary_law
+from fedhist.channels.catalogue import UnaryChannel, flip_probability
+from fedhist.channels.finite import FiniteChannel, unary_law
 from fedhist.model.query import Array
 from fedhist.users.streams import integer_threshold
 

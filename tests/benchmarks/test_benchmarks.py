@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from clients.randomizers import unary_votes
 from clients.sampling import random_clip
-from fedhist.channels import UnaryChannel
+from fedhist.channels.catalogue import UnaryChannel
 from fedhist.model.query import CHUNK, Summary
 from fedhist.protocols.bounded_histogram import ClippedCounts
 from fedhist.session import Session

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
-from fedhist.channels import OneBitChannel
-from fedhist.sign_hashes import HadamardSigns, RademacherSigns
+from fedhist.channels.catalogue import OneBitChannel
+from fedhist.channels.sign_hashes import HadamardSigns, RademacherSigns
 from simulations.benchmarks import hashed
 from simulations.benchmarks.running import NAMES, without_targets
 

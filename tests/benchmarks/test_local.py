@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from clients.vote_kernels import add_votes
-from fedhist.bits import BitTally
-from fedhist.channels import UnaryChannel
+from fedhist.channels.bits import BitTally
+from fedhist.channels.catalogue import UnaryChannel
 from fedhist.users.streams import SeededStreams
 from simulations.benchmarks import local, running
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clients.kernels import flip_at
-from fedhist.bits import n_words
+from fedhist.channels.bits import n_words
 
 
 @pytest.mark.parametrize("n_bits", [1, 63, 64, 65, 200])

@@ -17,7 +17,7 @@ from clients.randomizers import (
     randomize,
     unary_votes,
 )
-from fedhist.channels import (
+from fedhist.channels.catalogue import (
     LaplaceChannel,
     OneBitChannel,
     PiecewiseChannel,

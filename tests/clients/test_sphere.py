@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clients.sphere import ball_means, duchi_l2, duchi_sums
-from fedhist.sphere_channel import SphereChannel
+from fedhist.channels.sphere import SphereChannel
 from fedhist.users.batch import Samples
 from fedhist.users.streams import SeededStreams, SystemStreams
 

@@ -7,8 +7,8 @@ import pytest
 
 from clients.randomizers import unary_votes
 from clients.vote_kernels import BATCH, add_votes
-from fedhist.bits import BitTally, n_words
-from fedhist.channels import UnaryChannel
+from fedhist.channels.bits import BitTally, n_words
+from fedhist.channels.catalogue import UnaryChannel
 from fedhist.users.streams import SeededStreams, Streams, SystemStreams
 
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from clients.vote_reports import drawn_symbols, hadamard_response, optimal_unary
-from fedhist.bits import n_words
-from fedhist.hadamard import hadamard_entry
+from fedhist.channels.bits import n_words
+from fedhist.channels.hadamard import hadamard_entry
+from fedhist.channels.votes import HadamardChannel, OptimalUnaryChannel
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams, SystemStreams
-from fedhist.vote_channels import HadamardChannel, OptimalUnaryChannel
 
 
 def streams(n: int, seed: int = 0) -> SeededStreams:

@@ -11,8 +11,8 @@ import pytest
 
 from clients.functionals import Coordinates
 from clients.node import streams
-from fedhist.bits import count_bits
-from fedhist.channels import UnaryChannel, scalar_channel
+from fedhist.channels.bits import count_bits
+from fedhist.channels.catalogue import UnaryChannel, scalar_channel
 from fedhist.codec import query_digest
 from fedhist.model.query import Report, Summary
 from fedhist.protocols.few_users_mean import FewUsersMean

@@ -11,11 +11,11 @@ import pytest
 from vote_laws import exact_failure, unary_law
 
 from fedhist.base.errors import PopulationError, WireError
-from fedhist.bits import count_bits
-from fedhist.channels import UnaryChannel
+from fedhist.channels.bits import count_bits
+from fedhist.channels.catalogue import UnaryChannel
+from fedhist.channels.covers import BoxGrid
+from fedhist.channels.lattice_covers import BallLattice, SobolevLattice, SparseLattice
 from fedhist.codec import decode_query, encode_fields, query_digest
-from fedhist.covers import BoxGrid
-from fedhist.lattice_covers import BallLattice, SobolevLattice, SparseLattice
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query, Report, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure

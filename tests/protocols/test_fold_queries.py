@@ -8,7 +8,7 @@ import pytest
 
 from clients.functionals import Coordinates
 from fedhist.base.errors import PopulationError, WireError
-from fedhist.bits import count_bits
+from fedhist.channels.bits import count_bits
 from fedhist.codec import decode_query, encode_fields, query_digest
 from fedhist.model.query import Query, Report, Summary
 from fedhist.privacy.guarantee import Trust, pure

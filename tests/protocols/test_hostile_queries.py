@@ -14,8 +14,9 @@ from numpy.typing import ArrayLike
 from clients.functionals import Coordinates, Fourier, Rotated, samples_of
 from fedhist.base.errors import PopulationError
 from fedhist.base.search import MOST_USERS
-from fedhist.covers import BoxGrid
-from fedhist.lattice_covers import SobolevLattice
+from fedhist.channels.covers import BoxGrid
+from fedhist.channels.lattice_covers import SobolevLattice
+from fedhist.channels.sphere import SphereChannel
 from fedhist.model.query import Query, Report
 from fedhist.protocols.cell_votes import CellVotes
 from fedhist.protocols.density import Density
@@ -28,7 +29,6 @@ from fedhist.protocols.naive_mean import NaiveMean
 from fedhist.protocols.scalar_reports import ItemScalars, SampledScalar
 from fedhist.protocols.sparse_mean import SparseMean
 from fedhist.protocols.sphere_reports import ItemSpheres, SphereReports
-from fedhist.sphere_channel import SphereChannel
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams, SystemStreams
 from server.localize import least_users, plan_paper

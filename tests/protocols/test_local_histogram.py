@@ -14,7 +14,7 @@ from scipy import integrate, stats
 
 from clients.guard import Guard, Policy
 from clients.vote_reports import padded_symbols
-from fedhist.finite import FiniteChannel
+from fedhist.channels.finite import FiniteChannel
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure

@@ -9,7 +9,7 @@ import pytest
 from scipy.linalg import hadamard
 
 from clients.functionals import Rotated
-from fedhist.channels import UnaryChannel, scalar_channel
+from fedhist.channels.catalogue import UnaryChannel, scalar_channel
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure

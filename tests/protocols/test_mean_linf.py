@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedhist.base.errors import PopulationError
-from fedhist.channels import UnaryChannel, scalar_channel
+from fedhist.channels.catalogue import UnaryChannel, scalar_channel
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from fedhist.channels import UnaryChannel, scalar_channel
+from fedhist.channels.catalogue import UnaryChannel, scalar_channel
 from server.localize import (
     MAX_BINS,
     best_window,

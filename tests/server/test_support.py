@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from fedhist.channels import scalar_channel
+from fedhist.channels.catalogue import scalar_channel
 from server.localize import Plan
 from server.support import (
     SparseRisk,

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from fedhist.channels import scalar_channel
-from fedhist.sphere_channel import SphereChannel
+from fedhist.channels.catalogue import scalar_channel
+from fedhist.channels.sphere import SphereChannel
 from server.theory_baselines import (
     fold_mse,
     naive_mse,

@@ -10,9 +10,9 @@ import pytest
 from scipy.special import ndtr
 from vote_laws import exact_failure
 
-from fedhist.channels import UnaryChannel
-from fedhist.covers import BoxGrid
-from fedhist.lattice_covers import BallLattice, SobolevLattice, SparseLattice
+from fedhist.channels.catalogue import UnaryChannel
+from fedhist.channels.covers import BoxGrid
+from fedhist.channels.lattice_covers import BallLattice, SobolevLattice, SparseLattice
 from server.theory_cover import (
     expected_loss,
     failure_bound,

@@ -12,8 +12,8 @@ import pytest
 
 import fedhist
 from clients.functionals import Coordinates
-from fedhist.aggregate import vote_totals
 from fedhist.base.errors import FedhistError
+from fedhist.channels.summed_reports import vote_totals
 from fedhist.model.query import Query, Report
 from fedhist.protocols import BoundedHistogram, Mean
 from fedhist.protocols.fold_queries import BinVotes, ClippedMean

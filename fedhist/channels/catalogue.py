@@ -21,10 +21,10 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.laplace_channel import LaplaceChannel
-from fedhist.piecewise_channel import PiecewiseChannel
+from fedhist.channels.laplace import LaplaceChannel
+from fedhist.channels.piecewise import PiecewiseChannel
+from fedhist.channels.scalar import OneBitChannel, ScalarChannel, flip_probability
 from fedhist.privacy.guarantee import check_budget
-from fedhist.scalar_channels import OneBitChannel, ScalarChannel, flip_probability
 from fedhist.users.streams import integer_threshold
 
 __all__ = [

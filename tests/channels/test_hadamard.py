@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.linalg import hadamard
 
-from fedhist.hadamard import fwht, hadamard_entry, next_power_of_two
+from fedhist.channels.hadamard import fwht, hadamard_entry, next_power_of_two
 
 
 @pytest.mark.parametrize("d", [1, 2, 4, 8, 16, 32, 512, 1024])

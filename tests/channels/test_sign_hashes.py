@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedhist.hadamard import hadamard_entry
-from fedhist.sign_hashes import HadamardSigns, RademacherSigns, SignHash, sign_hash
+from fedhist.channels.hadamard import hadamard_entry
+from fedhist.channels.sign_hashes import HadamardSigns, RademacherSigns, SignHash, sign_hash
 
 
 def some_ids(n: int, seed: int = 1) -> np.ndarray:

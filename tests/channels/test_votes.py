@@ -8,8 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from fedhist.hadamard import hadamard_entry
-from fedhist.vote_channels import MAX_BITS, MAX_SYMBOLS, HadamardChannel, OptimalUnaryChannel
+from fedhist.channels.hadamard import hadamard_entry
+from fedhist.channels.votes import MAX_BITS, MAX_SYMBOLS, HadamardChannel, OptimalUnaryChannel
 
 Channel = OptimalUnaryChannel | HadamardChannel
 BOTH = [OptimalUnaryChannel, HadamardChannel]

@@ -20,8 +20,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedhist.channels import flip_probability
-from fedhist.hadamard import fwht, hadamard_entry, next_power_of_two
+from fedhist.channels.catalogue import flip_probability
+from fedhist.channels.hadamard import fwht, hadamard_entry, next_power_of_two
 from fedhist.privacy.guarantee import check_budget
 from fedhist.users.streams import integer_threshold
 

@@ -10,8 +10,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from fedhist.covers import MAX_CELLS, BoxGrid, Cover
-from fedhist.lattice_covers import BallLattice, SobolevLattice, SparseLattice
+from fedhist.channels.covers import MAX_CELLS, BoxGrid, Cover
+from fedhist.channels.lattice_covers import BallLattice, SobolevLattice, SparseLattice
 
 COVERS: list[Cover] = [
     BoxGrid(1, 2.0, 8),

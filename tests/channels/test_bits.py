@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedhist.bits import BitTally, count_bits, count_bits_by, n_words, tail_is_clear
+from fedhist.channels.bits import BitTally, count_bits, count_bits_by, n_words, tail_is_clear
 
 
 @pytest.mark.parametrize("n_bits", [1, 63, 64, 65, 200])

@@ -9,7 +9,7 @@ from scipy.stats import chisquare
 from vote_laws import unary_law
 
 from fedhist.base.errors import WireError
-from fedhist.channels import (
+from fedhist.channels.catalogue import (
     CHANNELS,
     LaplaceChannel,
     OneBitChannel,

@@ -20,8 +20,8 @@ from numba import njit, uint64
 from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.hashing import Words
-from fedhist.lattice import STEPS, LatticeChannel, round_at_random
-from fedhist.scalar_channels import Floats
+from fedhist.channels.lattice import STEPS, LatticeChannel, round_at_random
+from fedhist.channels.scalar import Floats
 
 _LONGEST_SCALE = 2**10
 """The lattice becomes coarser where the scale of the noise would be longer, in steps."""

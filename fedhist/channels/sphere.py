@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.checks import check_scale
-from fedhist.channels import flip_probability
+from fedhist.channels.catalogue import flip_probability
 from fedhist.privacy.guarantee import check_budget
 from fedhist.users.streams import integer_threshold
 

@@ -17,7 +17,7 @@ from numba import njit, uint64
 from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.hashing import Words
-from fedhist.scalar_channels import Floats, Integers, ScalarChannel, into_unit
+from fedhist.channels.scalar import Floats, Integers, ScalarChannel, into_unit
 
 STEPS = 512
 """G: a lattice step is 1 / 2^10 of the interval's width."""

@@ -3,7 +3,7 @@
 A cover is a list of l_inf balls (cubes), each inside an l_2 ball of radius delta around its
 centre; cell j is ball j minus the balls before it, so that every point of the set lies in exactly
 one cell, at most delta from its centre in l_2. The proof of Theorem 1 in [1]_ asks no more. The
-covers of l_2 balls, sparse vectors and Sobolev ellipsoids: :mod:`fedhist.lattice_covers`.
+covers of l_2 balls, sparse vectors and Sobolev ellipsoids: :mod:`fedhist.channels.lattice_covers`.
 
 References
 ----------

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import gammaln
 
-from fedhist.sphere_channel import MAX_DIMENSION, SphereChannel
+from fedhist.channels.sphere import MAX_DIMENSION, SphereChannel
 
 
 @pytest.mark.parametrize("d", [1, 2, 3, 5, 63, 64, 65, 1000, MAX_DIMENSION])

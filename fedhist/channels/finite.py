@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 if TYPE_CHECKING:
-    from fedhist.channels import ScalarChannel, UnaryChannel
-    from fedhist.sphere_channel import SphereChannel
-    from fedhist.vote_channels import HadamardChannel, OptimalUnaryChannel
+    from fedhist.channels.catalogue import ScalarChannel, UnaryChannel
+    from fedhist.channels.sphere import SphereChannel
+    from fedhist.channels.votes import HadamardChannel, OptimalUnaryChannel
 
 Integers = NDArray[Any]
 _BLOCK = 1 << 22

@@ -21,7 +21,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.covers import MAX_CELLS, Cover
+from fedhist.channels.covers import MAX_CELLS, Cover
 from fedhist.model.registry import register_part
 
 Floats = NDArray[np.float64]

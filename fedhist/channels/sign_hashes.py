@@ -22,8 +22,8 @@ from numba import njit, uint64
 from numpy.typing import NDArray
 
 from fedhist.base.hashing import Words, _mix, counter_words, digest64
-from fedhist.bits import LANES, n_words
-from fedhist.hadamard import fwht, hadamard_entry, next_power_of_two
+from fedhist.channels.bits import LANES, n_words
+from fedhist.channels.hadamard import fwht, hadamard_entry, next_power_of_two
 from fedhist.users.keys import keyed_hash
 
 Integers = NDArray[np.int64]
