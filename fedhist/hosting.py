@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fedhist.model.protocol import Estimate
-from fedhist.session import Session
+from fedhist.session.session import Session
 from fedhist.users.batch import Users
 
 Config = Mapping[str, Any]

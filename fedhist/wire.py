@@ -21,7 +21,9 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from fedhist.base.errors import WireError
-from fedhist.codec import (
+from fedhist.model.query import Array as NDArray
+from fedhist.model.query import Query, Report, Summary
+from fedhist.session.codec import (
     DTYPES,
     decode_query,
     encode_fields,
@@ -29,8 +31,6 @@ from fedhist.codec import (
     summary_arrays,
     summary_of_arrays,
 )
-from fedhist.model.query import Array as NDArray
-from fedhist.model.query import Query, Report, Summary
 
 WIRE_VERSION = 1
 HEAD, ARRAYS = "fedhist", "fedhist.arrays"

@@ -49,7 +49,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.privacy.guarantee import Adjacency
-from fedhist.unknown_keys import key_threshold, printed_key_threshold
+from fedhist.session.unknown_keys import key_threshold, printed_key_threshold
 from fedhist.users.batch import Users
 from server.thresholds import sensitivity_multipliers
 

@@ -21,7 +21,7 @@ from server.few_users import FIRST_BUCKET, POINT, BallSampler, bucket_params, pa
 from server.few_users_plan import FewUsersPlan
 
 if TYPE_CHECKING:
-    from fedhist.curator import Curator
+    from fedhist.session.curator import Curator
 
 Floats = NDArray[np.float64]
 

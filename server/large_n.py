@@ -24,7 +24,7 @@ from server.interpolation import Released, Rotation
 from server.theory_few_users import CLIP_RADII, MEDIAN_SHARE, n_bins
 
 if TYPE_CHECKING:
-    from fedhist.curator import Curator
+    from fedhist.session.curator import Curator
 
 Floats = NDArray[np.float64]
 

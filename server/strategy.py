@@ -12,8 +12,8 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fedhist.base.errors import MissingReplies
-from fedhist.codec import query_digest
-from fedhist.session import Session
+from fedhist.session.codec import query_digest
+from fedhist.session.session import Session
 from fedhist.wire import MESSAGE_TYPE, encode_question
 from server.collect import collect
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from clients.node import fold_node, streams
 from fedhist.base.hashing import digest64
-from fedhist.codec import query_digest
 from fedhist.model.query import Query, Summary
+from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 
 Progress = Callable[[int, int, int], None]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedhist.base.errors import BudgetExceeded
-from fedhist.journal import Journal
-from fedhist.session import Session, claim
+from fedhist.session.journal import Journal
+from fedhist.session.session import Session, claim
 from simulations.config import Prepared
 from simulations.output import Evaluation, evaluate, write_results
 from simulations.run import Outcome, drive, open_session

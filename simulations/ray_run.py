@@ -9,7 +9,7 @@ from flwr.app import Context, RecordDict
 
 from fedhist.hosting import Config, NodeSetup, ServerSetup, set_host
 from fedhist.model.protocol import Estimate
-from fedhist.session import Session
+from fedhist.session.session import Session
 from fedhist.users.batch import Users, join
 from server.app import app as server_app
 from simulations.adversaries import Assigned, HostileGrid, of_messages

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Literal
 
 from fedhist.base.hashing import digest64
-from fedhist.codec import protocol_digest
-from fedhist.curator import Noise, NoiseSource
 from fedhist.hosting import Config, Publish, ServerSetup
-from fedhist.journal import Journal
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import load_builtin, load_plugin
-from fedhist.session import Session
+from fedhist.session.codec import protocol_digest
+from fedhist.session.curator import Noise, NoiseSource
+from fedhist.session.journal import Journal
+from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from server.noise import SecureNoise, SimulatedNoise
 from simulations.adversaries import Adversary, HostilePopulation, UncheckedSession

@@ -121,8 +121,8 @@ class DataLedger:
             The configuration's name.
         guarantee : Guarantee
         run : str
-            :attr:`fedhist.journal.Journal.name` of a run with a journal. A run that goes on from
-            its journal repeats what it released, so it finds its line again and keeps it.
+            :attr:`fedhist.session.journal.Journal.name` of a run with a journal. A run that goes on
+            from its journal repeats what it released, so it finds its line again and keeps it.
         ended : bool
             Whether that journal says that the run has ended. A line that is settled while the
             journal has not ended is that of a later state: an older copy was put back, whose run

@@ -34,10 +34,10 @@ from fedhist import (
     register_protocol,
     register_query,
 )
-from fedhist.curator import Curator
 from fedhist.model.protocol import Script
 from fedhist.model.query import Array
 from fedhist.privacy.guarantee import check_budget, zcdp_rho
+from fedhist.session.curator import Curator
 
 Arrays = Mapping[str, Array]
 

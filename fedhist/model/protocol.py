@@ -15,8 +15,8 @@ from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 
 if TYPE_CHECKING:
-    from fedhist.curator import Curator
     from fedhist.privacy.ledger import Ledger
+    from fedhist.session.curator import Curator
 
 Mode = Literal["default", "paper"]
 """Whether a protocol runs as it is proven here, or as its paper prints it."""

@@ -21,7 +21,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from fedhist.base.checks import check_integer
-from fedhist.curator import Curator
 from fedhist.model.losses import L1
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
@@ -35,6 +34,7 @@ from fedhist.protocols.threshold_budget import Shares, split_budget
 from fedhist.protocols.threshold_choice import threshold_rule
 from fedhist.protocols.threshold_em import AIMS
 from fedhist.protocols.threshold_rules import ThresholdRule, ThresholdTask
+from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server import theory_histogram as theory

@@ -24,7 +24,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedhist.curator import Curator
 from fedhist.model.query import Array, Query, Summary
 from fedhist.privacy.guarantee import Release, pure
 from fedhist.protocols.distribution_mechanisms import (
@@ -36,6 +35,7 @@ from fedhist.protocols.distribution_mechanisms import (
 )
 from fedhist.protocols.item_encodings import Presence
 from fedhist.protocols.threshold_counts import MOST_M, ThresholdCounts
+from fedhist.session.curator import Curator
 from server import theory_distribution, theory_selection
 from server.binomial_grid import MOST_CELLS, MOST_HYPOTHESES, SENSITIVITY, SMALL, pick_eta
 from server.distribution import CMAX, presence_to_probability

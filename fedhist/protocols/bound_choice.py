@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from clients.curves import SHARE
 from fedhist.base.checks import check_integer
-from fedhist.curator import Curator
 from fedhist.privacy.guarantee import Adjacency, check_budget
 from fedhist.protocols.contributions import NormHistogram, tail_scores
 from fedhist.protocols.size_curves import SizeCurves, check_grid
 from fedhist.protocols.threshold_rules import Choice, Search
+from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from server import bound_scores as scores
 

@@ -21,7 +21,6 @@ import numpy as np
 
 from clients.contribution import clip_rows, clipped_counts, domain_lookup, grid_limit
 from fedhist.base.errors import WireError
-from fedhist.curator import Curator
 from fedhist.model.losses import L1
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.query import CHUNK, Array, Bounds, Query, Report, Summary
@@ -29,6 +28,7 @@ from fedhist.model.registry import register_protocol, register_query
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocols.domains import check_domain, with_domain
 from fedhist.protocols.histogram_target import DomainHistogram
+from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys

@@ -39,7 +39,7 @@ from server.theory_density import central_level, central_variance, row_sensitivi
 from server.theory_histogram import noise_per_sensitivity
 
 if TYPE_CHECKING:
-    from fedhist.curator import Curator
+    from fedhist.session.curator import Curator
 
 STEPS = 1 << 24
 """Grid steps per unit in which means are sent: integers, whose sums are exact in any order."""

@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from clients.contribution import domain_lookup
 from clients.kernels import Lookup, norm_bins, sum_norm_bins, user_norms
 from fedhist.base.errors import WireError
-from fedhist.curator import Curator
 from fedhist.model.query import Array, Bounds, Query, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Trust, check_budget
 from fedhist.protocols.domains import check_domain
+from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys

@@ -19,12 +19,12 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from clients.gradients import MODELS, Model
-from fedhist.curator import Curator
 from fedhist.model.protocol import ErrorBound, Estimate, Protocol, Script
 from fedhist.model.query import Array
 from fedhist.model.registry import register_protocol
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocols.gradient_oracles import mean_gradient
+from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.gradient_plan import GradientPlan

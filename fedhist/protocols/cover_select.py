@@ -37,7 +37,7 @@ from server.localize import LEAST_MASS, MOST_FAILURE
 from server.theory_cover import CoverPlan, expected_loss, least_users, plan_cover
 
 if TYPE_CHECKING:
-    from fedhist.curator import Curator
+    from fedhist.session.curator import Curator
 
 GEOMETRIES = ("linf-ball", "l2-ball", "sparse", "sobolev")
 

@@ -26,7 +26,7 @@ from server.density import GRID, GridDensity, coefficient_scale, density_level, 
 from server.localize import Plan, plan_paper, plan_univariate
 
 if TYPE_CHECKING:
-    from fedhist.curator import Curator
+    from fedhist.session.curator import Curator
 
 
 @register_protocol

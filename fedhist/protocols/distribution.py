@@ -24,7 +24,6 @@ import numpy as np
 from clients.sampling import MOST_CLIP
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.base.errors import PopulationError, nearest
-from fedhist.curator import Curator
 from fedhist.model.losses import L1, l1
 from fedhist.model.protocol import ErrorBound, Estimate, Mode, Protocol, Script
 from fedhist.model.query import Array, Query, Summary
@@ -33,6 +32,7 @@ from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget,
 from fedhist.protocols import binomial_mechanisms, distribution_mechanisms
 from fedhist.protocols.distribution_mechanisms import DistributionTask, Learned, Mechanism, Search
 from fedhist.protocols.domains import check_domain, with_domain
+from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server import theory_distribution as theory

@@ -20,10 +20,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.curator import Curator
 from fedhist.model.protocol import Mode
 from fedhist.model.query import Array, Query, Summary
 from fedhist.protocols.item_encodings import ItemCounts, OneItem, Presence
+from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server import theory_distribution as theory

@@ -38,7 +38,7 @@ from server.interpolation import Released, release_draws
 from server.large_n import clip_shift, release_large_n
 
 if TYPE_CHECKING:
-    from fedhist.curator import Curator
+    from fedhist.session.curator import Curator
 
 DEFAULT_BOX = 2.0**30
 """Norm to which a user's mean is shortened where no box is given, in radii."""

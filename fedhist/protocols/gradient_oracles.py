@@ -15,9 +15,9 @@ from collections.abc import Generator
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.curator import Curator
 from fedhist.model.query import Query, Summary
 from fedhist.protocols.user_gradients import NAME, UserGradients
+from fedhist.session.curator import Curator
 from server.few_users import POINT, BallSampler, bucket_params
 from server.gradient_plan import BallPlan, GradientPlan
 from server.oracles import gradient_std

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from fedhist.curator import Curator
 from fedhist.model.losses import L1
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
@@ -17,6 +16,7 @@ from fedhist.protocols.bounded_histogram import BoundedHistogram
 from fedhist.protocols.domains import check_domain, with_domain
 from fedhist.protocols.histogram_target import DomainHistogram
 from fedhist.protocols.per_item import MOST_CLIP, PerItemClip
+from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server import theory_histogram as theory

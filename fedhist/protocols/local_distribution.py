@@ -44,7 +44,7 @@ from server.theory_distribution import average_distribution
 from server.theory_histogram import user_norms
 
 if TYPE_CHECKING:
-    from fedhist.curator import Curator
+    from fedhist.session.curator import Curator
 
 MOST_SYMBOLS = 1 << 16
 

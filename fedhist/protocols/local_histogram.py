@@ -39,7 +39,7 @@ from fedhist.users.keys import Keys, user_ids
 from server.theory_baselines import hadamard_noise, one_vote_stderr, slot_l1, unary_noise
 
 if TYPE_CHECKING:
-    from fedhist.curator import Curator
+    from fedhist.session.curator import Curator
 
 Oracle = Literal["unary", "hadamard"]
 

@@ -32,7 +32,7 @@ from fedhist.users.keys import Keys, user_ids
 from server.localize import Plan, plan_paper, plan_univariate
 
 if TYPE_CHECKING:
-    from fedhist.curator import Curator
+    from fedhist.session.curator import Curator
 
 
 @register_protocol

@@ -33,7 +33,7 @@ from server.density import GRID, best_level
 from server.theory_baselines import scalar_noise
 
 if TYPE_CHECKING:
-    from fedhist.curator import Curator
+    from fedhist.session.curator import Curator
 
 
 @register_protocol

@@ -40,7 +40,7 @@ from fedhist.users.keys import Keys, user_ids
 from server.theory_baselines import fold_mse, naive_mse, sphere_mse
 
 if TYPE_CHECKING:
-    from fedhist.curator import Curator
+    from fedhist.session.curator import Curator
 
 Geometry = Literal["linf", "l2"]
 

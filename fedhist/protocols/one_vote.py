@@ -26,7 +26,7 @@ from server.distribution import project_simplex
 from server.theory_baselines import one_vote_mse, one_vote_stderr
 
 if TYPE_CHECKING:
-    from fedhist.curator import Curator
+    from fedhist.session.curator import Curator
 
 
 class OneVoteQuery(LocalQuery):

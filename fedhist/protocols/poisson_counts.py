@@ -25,7 +25,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from fedhist.base.checks import check_integer
-from fedhist.curator import Curator
 from fedhist.model.losses import L1
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.query import Array, Query, Summary
@@ -36,6 +35,7 @@ from fedhist.protocols.domains import check_domain, with_domain
 from fedhist.protocols.histogram_target import DomainHistogram
 from fedhist.protocols.per_item import MOST_CLIP, PerItemClip
 from fedhist.protocols.threshold_budget import CHOICE_SHARE
+from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server import debias

@@ -31,10 +31,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from fedhist.curator import Curator
 from fedhist.model.query import Query, Summary
 from fedhist.privacy.guarantee import Adjacency, check_budget
 from fedhist.protocols.ragged_encodings import class_counts, size_classes, size_query
+from fedhist.session.curator import Curator
 from fedhist.users.keys import Keys
 
 EM_SHARE = 0.75

@@ -26,7 +26,6 @@ from typing import Any, ClassVar, Self, get_args
 import numpy as np
 
 from fedhist.base.checks import check_choice, check_integer
-from fedhist.curator import Curator
 from fedhist.model.losses import L1, l1
 from fedhist.model.protocol import ErrorBound, Estimate, Mode, Protocol, Script
 from fedhist.model.query import Array
@@ -52,6 +51,7 @@ from fedhist.protocols.private_median import (
     median_probabilities,
 )
 from fedhist.protocols.ragged_release import MOST_SELECTED, RaggedTask, release
+from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server import theory_histogram as theory

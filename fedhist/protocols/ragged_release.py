@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.curator import Curator
 from fedhist.model.query import Array, Query, Summary
 from fedhist.privacy.guarantee import Adjacency, Release, bounded_range, pure
 from fedhist.protocols.ragged_encodings import RaggedCounts
+from fedhist.session.curator import Curator
 from fedhist.users.keys import Keys
 from server import theory_ragged as theory
 from server.binomial_grid import MOST_CELLS, SENSITIVITY, SMALL, pick_eta

@@ -19,9 +19,9 @@ from collections.abc import Generator
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.curator import Curator
 from fedhist.model.query import Query, Summary
 from fedhist.protocols.contributions import TotalContribution, em_quantile, safe_rank
+from fedhist.session.curator import Curator
 from fedhist.users.keys import Keys
 
 ROUNDS = 2

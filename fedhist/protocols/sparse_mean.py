@@ -41,7 +41,7 @@ from server.support import (
 )
 
 if TYPE_CHECKING:
-    from fedhist.curator import Curator
+    from fedhist.session.curator import Curator
 
 PAPER_SCORE = 0.5
 """Between the scores 0 and 1 of a coordinate that nobody and everybody votes for, eq. (41)."""

@@ -18,7 +18,6 @@ from collections.abc import Generator
 
 import numpy as np
 
-from fedhist.curator import Curator
 from fedhist.model.query import Query, Summary
 from fedhist.protocols.contributions import NormHistogram
 from fedhist.protocols.threshold_descent import (
@@ -37,6 +36,7 @@ from fedhist.protocols.threshold_rules import (
     ThresholdTask,
     at_the_ends,
 )
+from fedhist.session.curator import Curator
 from server.theory_histogram import noise_per_sensitivity
 from server.threshold_search import (
     MOST_LEVEL,

@@ -21,7 +21,6 @@ import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
-from fedhist.curator import Curator
 from fedhist.model.query import Query, Summary
 from fedhist.privacy.guarantee import gaussian_multiplier, zcdp_rho
 from fedhist.protocols.contributions import NormHistogram
@@ -32,6 +31,7 @@ from fedhist.protocols.threshold_rules import (
     ThresholdTask,
     at_the_ends,
 )
+from fedhist.session.curator import Curator
 from server.threshold_search import log_step, proof_step
 
 Move = Callable[[float, int, float], float]

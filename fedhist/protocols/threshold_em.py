@@ -29,7 +29,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from fedhist.curator import Curator
 from fedhist.protocols.contributions import (
     NormHistogram,
     em_quantile,
@@ -43,6 +42,7 @@ from fedhist.protocols.threshold_rules import (
     ThresholdTask,
     at_the_ends,
 )
+from fedhist.session.curator import Curator
 
 
 @dataclass(frozen=True)

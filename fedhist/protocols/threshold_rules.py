@@ -24,9 +24,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.curator import Curator
 from fedhist.model.query import Query, Summary
 from fedhist.privacy.guarantee import Adjacency
+from fedhist.session.curator import Curator
 from fedhist.users.keys import Keys
 
 Floats = NDArray[np.float64]

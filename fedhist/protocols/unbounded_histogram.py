@@ -24,7 +24,6 @@ from typing import ClassVar, Self, get_args
 import numpy as np
 
 from fedhist.base.checks import check_choice
-from fedhist.curator import Curator
 from fedhist.model.losses import L1, l1
 from fedhist.model.protocol import ErrorBound, Estimate, Mode, Protocol, Script
 from fedhist.model.query import Array
@@ -38,7 +37,8 @@ from fedhist.protocols.bound_choice import (
 )
 from fedhist.protocols.random_clip import RandomClip
 from fedhist.protocols.threshold_rules import Choice
-from fedhist.unknown_keys import key_threshold, laplace_key_threshold, printed_key_threshold
+from fedhist.session.curator import Curator
+from fedhist.session.unknown_keys import key_threshold, laplace_key_threshold, printed_key_threshold
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server import theory_unbounded as theory
@@ -91,7 +91,7 @@ class UnboundedHistogram(Protocol):
     (epsilon, delta)-DP per user: epsilon' for the choice, (epsilon - epsilon', delta) for the
     release, by basic composition. A user's sample is a histogram of norm at most C whatever its
     coins; conditioned on them, the shared support costs epsilon - epsilon' and a user's own keys
-    appear with probability at most delta (:mod:`fedhist.unknown_keys`).
+    appear with probability at most delta (:mod:`fedhist.session.unknown_keys`).
 
     Error
     -----

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from clients.node import streams
 from fedhist.base.errors import MissingReplies, WireError
 from fedhist.base.hashing import Words
-from fedhist.codec import query_digest
 from fedhist.model.query import Query, Report, Summary
-from fedhist.session import Session
+from fedhist.session.codec import query_digest
+from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from server.sift import OTHER_QUERY, gather, take_rows, without_numbers
 from simulations.adversaries.gain import best_messages

@@ -24,7 +24,7 @@ from fedhist.base.errors import BudgetExceeded
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Report
 from fedhist.privacy.guarantee import Trust
-from fedhist.session import Session
+from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams

@@ -23,13 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.hashing import Words
-from fedhist.codec import query_digest
-from fedhist.curator import Curator
-from fedhist.journal import Journal
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Array, Keyed, Query, Report, Summary
 from fedhist.privacy.ledger import Ledger
-from fedhist.session import in_key_order
+from fedhist.session.codec import query_digest
+from fedhist.session.curator import Curator
+from fedhist.session.journal import Journal
+from fedhist.session.session import in_key_order
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams, Streams

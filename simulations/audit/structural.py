@@ -19,10 +19,10 @@ import numpy as np
 
 from fedhist.base.errors import BudgetExceeded
 from fedhist.base.hashing import Words
-from fedhist.codec import query_digest
 from fedhist.model.protocol import Estimate, Protocol, Status
 from fedhist.model.query import Query, Report
 from fedhist.privacy.guarantee import Trust
+from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams, Streams
 from fedhist.wire import answer_bytes, encode_answer

@@ -15,11 +15,11 @@ import numpy as np
 
 from clients.guard import Answered, Guard, Policy, Refusal
 from fedhist.base.errors import BudgetExceeded, WireError
-from fedhist.codec import query_digest
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Report, Summary
 from fedhist.privacy.guarantee import Trust
-from fedhist.session import Ask, Session
+from fedhist.session.codec import query_digest
+from fedhist.session.session import Ask, Session
 from fedhist.users.batch import Users
 from fedhist.users.streams import Streams
 from fedhist.wire import Question

@@ -14,7 +14,7 @@ from clients.guard import SIMULATED_OWNER
 from fedhist.hosting import ServerSetup, set_host
 from fedhist.model.protocol import Estimate
 from fedhist.model.registry import load_builtin
-from fedhist.session import Session
+from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.wire import MESSAGE_TYPE, encode_question
 from server.app import app as server_app

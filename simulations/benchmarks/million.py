@@ -8,10 +8,10 @@ import numpy as np
 from flwr.app import ArrayRecord
 
 from clients.node import fold_node
-from fedhist.codec import query_digest
 from fedhist.model.query import Summary
 from fedhist.model.registry import load_builtin
-from fedhist.session import Session
+from fedhist.session.codec import query_digest
+from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from server.strategy import SessionStrategy
 from simulations.benchmarks import memory

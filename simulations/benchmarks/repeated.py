@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
-from fedhist.curator import Curator
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Summary
 from fedhist.protocols import BoundedHistogram
+from fedhist.session.curator import Curator
 
 
 @dataclass(frozen=True)

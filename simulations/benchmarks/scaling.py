@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from clients.node import fold_node
-from fedhist.codec import query_digest
 from fedhist.model.query import Query
 from fedhist.protocols.bounded_histogram import ClippedCounts
+from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from simulations.benchmarks.measuring import Result, Row, Spread, in_turns, scaled
 from simulations.benchmarks.populations import samplers, shoppers

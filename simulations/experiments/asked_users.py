@@ -25,7 +25,7 @@ from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary
 from fedhist.protocols.fold_queries import BinVotes, ClippedMean
 from fedhist.protocols.hashed_votes import HashedVotes
-from fedhist.session import Session
+from fedhist.session.session import Session
 from fedhist.users.batch import Items, Users
 from fedhist.users.folds import fold_of
 from fedhist.users.keys import Keys

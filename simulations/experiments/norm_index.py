@@ -14,8 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.hashing import digest64
-from fedhist.curator import Curator, Noise
-from fedhist.journal import Journal
 from fedhist.model.protocol import Protocol
 from fedhist.model.query import Summary
 from fedhist.privacy.guarantee import Guarantee, Trust
@@ -23,7 +21,9 @@ from fedhist.privacy.ledger import Ledger
 from fedhist.protocols.bounded_histogram import ClippedCounts
 from fedhist.protocols.contributions import STEPS, NormHistogram
 from fedhist.protocols.threshold_rules import Choice, Search, ThresholdTask
-from fedhist.session import Session
+from fedhist.session.curator import Curator, Noise
+from fedhist.session.journal import Journal
+from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.noise import SimulatedNoise

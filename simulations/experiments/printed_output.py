@@ -9,9 +9,9 @@ import math
 
 import numpy as np
 
-from fedhist.curator import Curator
 from fedhist.protocols.contributions import NormHistogram
 from fedhist.protocols.threshold_rules import Choice, Search, ThresholdTask, at_the_ends
+from fedhist.session.curator import Curator
 
 BINS = 4096
 

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.hashing import digest64
-from fedhist.codec import protocol_digest
 from fedhist.protocols import PoissonCounts
-from fedhist.session import Session
+from fedhist.session.codec import protocol_digest
+from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from simulations.experiments.base import Request

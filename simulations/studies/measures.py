@@ -11,9 +11,9 @@ import numpy as np
 
 from clients.node import streams
 from fedhist.base.errors import FedhistError
-from fedhist.codec import query_digest
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Array, Query
+from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.wire import answer_bytes, encode_answer

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from fedhist.base.errors import WireError
-from fedhist.curator import Curator
 from fedhist.model import registry
 from fedhist.model.protocol import Estimate, Protocol, Script
 from fedhist.model.query import Bounds, Query, Report, Summary
 from fedhist.model.registry import load_builtin, own_protocols, protocol_class
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
-from fedhist.session import Session
+from fedhist.session.curator import Curator
+from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams, Streams

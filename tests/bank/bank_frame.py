@@ -36,10 +36,10 @@ from fedhist import (
     register_protocol,
 )
 from fedhist.channels.catalogue import scalar_channel
-from fedhist.curator import Curator
 from fedhist.model.protocol import Script
 from fedhist.model.query import Array
 from fedhist.privacy.guarantee import Release, pure
+from fedhist.session.curator import Curator
 
 Floats = NDArray[np.float64]
 

@@ -11,10 +11,10 @@ from bank_frame import CentralBank, CentralRows, Neighbours, dense, item_users, 
 
 from clients.user_rows import coordinate_points
 from fedhist import Adjacency, Estimate, Keys, Users, register_protocol, register_query
-from fedhist.curator import Curator
 from fedhist.model.query import Array, Keyed
 from fedhist.privacy.guarantee import approximate
-from fedhist.unknown_keys import key_threshold
+from fedhist.session.curator import Curator
+from fedhist.session.unknown_keys import key_threshold
 from server.few_users import BallSampler, Buckets, bucket_params
 
 # -- the exponential mechanism

@@ -9,9 +9,9 @@ import numpy as np
 from bank_frame import LocalBank, LocalReport, means, noisy
 
 from fedhist import Estimate, Report, Streams, Users, register_protocol, register_query
-from fedhist.curator import Curator
 from fedhist.model.protocol import Script
 from fedhist.model.query import Array
+from fedhist.session.curator import Curator
 
 
 @register_query

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from fedhist import Estimate, register_protocol
-from fedhist.curator import Curator
 from fedhist.model.protocol import Script
 from fedhist.protocols import BoundedHistogram
+from fedhist.session.curator import Curator
 
 
 @register_protocol

@@ -19,18 +19,18 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from clients.node import streams
-from fedhist import journal as module
 from fedhist.base.errors import FedhistError, WireError
-from fedhist.codec import decode_query, encode_fields, query_digest
-from fedhist.curator import NoiseSource, Shape
-from fedhist.journal import Journal
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import CHUNK, Query, Report, Summary
 from fedhist.model.registry import protocol_class, protocols
 from fedhist.privacy.guarantee import Trust
 from fedhist.protocols import CentralDensity, PoissonCounts, UnboundedHistogram
 from fedhist.protocols.mean_target import MeanTarget
-from fedhist.session import Session
+from fedhist.session.codec import decode_query, encode_fields, query_digest
+from fedhist.session.curator import NoiseSource, Shape
+from fedhist.session.journal import Journal
+from fedhist.session.session import Session
+from fedhist.session.session import journal as module
 from fedhist.users.batch import Users, join
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams

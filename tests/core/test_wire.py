@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 
 from clients.functionals import Coordinates
 from fedhist.base.errors import WireError
-from fedhist.codec import DTYPES, encode_fields, query_digest, summary_arrays
 from fedhist.model.query import Keyed, Report, Summary
 from fedhist.protocols.bounded_histogram import ClippedCounts
 from fedhist.protocols.fold_queries import BinVotes
+from fedhist.session.codec import DTYPES, encode_fields, query_digest, summary_arrays
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
 from fedhist.wire import (

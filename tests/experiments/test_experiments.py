@@ -16,10 +16,10 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import chisquare, foldnorm
 
 from fedhist.base.errors import BudgetExceeded
-from fedhist.curator import Curator
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols.contributions import NormHistogram
 from fedhist.protocols.threshold_rules import ThresholdTask
+from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.noise import SimulatedNoise

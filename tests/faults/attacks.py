@@ -11,7 +11,7 @@ from fedhist.model.protocol import Estimate, Protocol
 from fedhist.protocols.bounded_histogram import BoundedHistogram
 from fedhist.protocols.few_users_mean import FewUsersMean
 from fedhist.protocols.mean import Mean
-from fedhist.session import Session
+from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from fedhist.users.streams import SeededStreams

@@ -10,12 +10,12 @@ from flwr.app import ArrayRecord, Message
 
 from clients.guard import SIMULATED_OWNER
 from fedhist.base.errors import MissingReplies
-from fedhist.codec import query_digest
 from fedhist.hosting import NodeSetup
 from fedhist.model.query import Report
 from fedhist.protocols.mean import Mean
 from fedhist.protocols.user_means import UserMeans
-from fedhist.session import Session
+from fedhist.session.codec import query_digest
+from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.wire import encode_answer, encode_question
 from server.collect import collect

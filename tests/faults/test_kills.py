@@ -17,11 +17,11 @@ from clients.node import Node, policy_of
 from clients.store import FolderStore
 from fedhist.base.errors import FedhistError
 from fedhist.hosting import NodeSetup
-from fedhist.journal import Journal
 from fedhist.model.protocol import Protocol
 from fedhist.model.query import Query, Summary
 from fedhist.privacy.guarantee import Trust
-from fedhist.session import Session
+from fedhist.session.journal import Journal
+from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.wire import decode_answer, encode_question
 from simulations.run import noise_source

@@ -14,7 +14,7 @@ from fedhist.model.query import Report
 from fedhist.model.registry import protocol_class
 from fedhist.protocols.bounded_histogram import ClippedCounts
 from fedhist.protocols.user_means import UserMeans
-from fedhist.session import Session
+from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from server.sift import gather, sift, take_rows, without_numbers
 from simulations.adversaries import FORMS, KINDS, Adversary

@@ -13,13 +13,13 @@ from clients.functionals import Coordinates
 from clients.node import streams
 from fedhist.channels.bits import count_bits
 from fedhist.channels.catalogue import UnaryChannel, scalar_channel
-from fedhist.codec import query_digest
 from fedhist.model.query import Report, Summary
 from fedhist.protocols.few_users_mean import FewUsersMean
 from fedhist.protocols.fold_queries import BinVotes, ClippedMean
 from fedhist.protocols.hadamard_response import HadamardIndices
 from fedhist.protocols.hashed_votes import HashedVotes
 from fedhist.protocols.sphere_reports import SphereReports
+from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.sift import sift, take_rows

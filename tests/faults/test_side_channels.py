@@ -10,11 +10,11 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from fedhist.codec import query_digest
 from fedhist.model.protocol import Protocol
 from fedhist.model.query import Query
 from fedhist.model.registry import load_builtin, own_protocols, protocol_class
 from fedhist.privacy.guarantee import Trust
+from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
 from fedhist.wire import answer_bytes, encode_answer

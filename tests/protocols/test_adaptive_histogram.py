@@ -13,7 +13,7 @@ from fedhist.protocols.contributions import TotalContribution
 from fedhist.protocols.ratio import ratio
 from fedhist.protocols.threshold_choice import RULES
 from fedhist.protocols.threshold_em import AIMS
-from fedhist.session import Session
+from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams

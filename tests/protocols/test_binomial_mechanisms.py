@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax
 
-from fedhist.curator import NoiseSource
 from fedhist.model.protocol import Estimate
 from fedhist.protocols.binomial_mechanisms import (
     MECHANISMS,
@@ -23,7 +22,8 @@ from fedhist.protocols.binomial_mechanisms import (
 )
 from fedhist.protocols.distribution import Distribution
 from fedhist.protocols.distribution_mechanisms import DistributionTask
-from fedhist.session import Session
+from fedhist.session.curator import NoiseSource
+from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.ks_plan import KSPlan

@@ -10,9 +10,6 @@ import pytest
 
 from clients.curves import SHARE
 from fedhist.base.errors import WireError
-from fedhist.codec import decode_query, encode_fields
-from fedhist.curator import Curator
-from fedhist.journal import Journal
 from fedhist.model.query import Keyed, Report, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from fedhist.privacy.ledger import Ledger
@@ -24,6 +21,9 @@ from fedhist.protocols.bound_choice import (
 )
 from fedhist.protocols.records import pack_records
 from fedhist.protocols.size_curves import SizeCurves
+from fedhist.session.codec import decode_query, encode_fields
+from fedhist.session.curator import Curator
+from fedhist.session.journal import Journal
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams

@@ -12,11 +12,11 @@ from scipy.optimize import brentq
 from scipy.special import ndtr
 
 from fedhist.base.errors import WireError
-from fedhist.codec import decode_query, encode_fields
 from fedhist.model.query import Query, Report, Summary
 from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.protocols.bounded_histogram import BoundedHistogram, ClippedCounts
-from fedhist.session import Session
+from fedhist.session.codec import decode_query, encode_fields
+from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams

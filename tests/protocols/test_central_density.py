@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from clients.fourier_rows import fourier_rows
 from fedhist.base.errors import PopulationError, WireError
-from fedhist.curator import NoiseSource, Shape
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import Report, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from fedhist.protocols.central_density import STEPS, CentralDensity, FourierMeans
 from fedhist.protocols.density import Density, density_of
-from fedhist.session import Session
+from fedhist.session.curator import NoiseSource, Shape
+from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
 from server.density import TrigonometricDensity

@@ -9,8 +9,6 @@ import pytest
 
 from clients.node import streams
 from fedhist.base.errors import WireError
-from fedhist.curator import Curator
-from fedhist.journal import Journal
 from fedhist.model.query import Report, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from fedhist.privacy.ledger import Ledger
@@ -22,6 +20,8 @@ from fedhist.protocols.contributions import (
     safe_rank,
     tail_scores,
 )
+from fedhist.session.curator import Curator
+from fedhist.session.journal import Journal
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.noise import SimulatedNoise

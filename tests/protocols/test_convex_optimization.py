@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 
 from fedhist.base.errors import PopulationError, WireError
-from fedhist.curator import Curator, NoiseSource
-from fedhist.journal import Journal
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query, Report, Summary
 from fedhist.privacy.guarantee import gaussian_multiplier, zcdp_rho
 from fedhist.privacy.ledger import Ledger
 from fedhist.protocols.convex_optimization import UserLevelErm
 from fedhist.protocols.user_gradients import NAME, STEPS, UserGradients
-from fedhist.session import Session
+from fedhist.session.curator import Curator, NoiseSource
+from fedhist.session.journal import Journal
+from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
 from server.few_users import bucket_params

@@ -15,13 +15,13 @@ from fedhist.channels.bits import count_bits
 from fedhist.channels.catalogue import UnaryChannel
 from fedhist.channels.covers import BoxGrid
 from fedhist.channels.lattice_covers import BallLattice, SobolevLattice, SparseLattice
-from fedhist.codec import decode_query, encode_fields, query_digest
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query, Report, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
 from fedhist.protocols.cell_votes import CellVotes, count_cells, true_cells
 from fedhist.protocols.cover_select import CoverSelect
-from fedhist.session import Session
+from fedhist.session.codec import decode_query, encode_fields, query_digest
+from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.streams import SeededStreams

@@ -20,7 +20,7 @@ from fedhist.model.query import Query, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
 from fedhist.protocols.density import Density, density_of
 from fedhist.protocols.fold_queries import BinVotes, ClippedMean
-from fedhist.session import Session
+from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.density import project_density, shrink

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from fedhist.base.errors import BudgetExceeded, PopulationError
-from fedhist.curator import Curator
-from fedhist.journal import Journal
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, zcdp_rho
 from fedhist.privacy.ledger import Ledger
 from fedhist.protocols.distribution import MECHANISMS, Distribution
 from fedhist.protocols.distribution_mechanisms import MECHANISMS as SIMPLE
 from fedhist.protocols.distribution_mechanisms import DistributionTask
-from fedhist.session import Session
+from fedhist.session.curator import Curator
+from fedhist.session.journal import Journal
+from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams

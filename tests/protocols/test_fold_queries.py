@@ -9,10 +9,10 @@ import pytest
 from clients.functionals import Coordinates
 from fedhist.base.errors import PopulationError, WireError
 from fedhist.channels.bits import count_bits
-from fedhist.codec import decode_query, encode_fields, query_digest
 from fedhist.model.query import Query, Report, Summary
 from fedhist.privacy.guarantee import Trust, pure
 from fedhist.protocols.fold_queries import BinVotes, ClippedMean
+from fedhist.session.codec import decode_query, encode_fields, query_digest
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.streams import SeededStreams

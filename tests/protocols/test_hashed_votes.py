@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from fedhist.base.errors import PopulationError, WireError
-from fedhist.codec import decode_query, encode_fields, query_digest
 from fedhist.model.query import Report, Summary
 from fedhist.privacy.guarantee import Trust, pure
 from fedhist.protocols.hashed_votes import HashedVotes
+from fedhist.session.codec import decode_query, encode_fields, query_digest
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.streams import SeededStreams

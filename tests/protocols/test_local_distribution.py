@@ -22,7 +22,7 @@ from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
 from fedhist.protocols.distribution import Distribution
 from fedhist.protocols.fold_queries import BinVotes, ClippedMean
 from fedhist.protocols.local_distribution import LocalDistribution, mean_absolute
-from fedhist.session import Session
+from fedhist.session.session import Session
 from fedhist.users.batch import Items, Users
 from fedhist.users.keys import Keys, user_ids
 from server.distribution import project_simplex

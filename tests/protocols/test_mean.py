@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from fedhist.base.errors import PopulationError
-from fedhist.codec import query_digest
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
 from fedhist.protocols.fold_queries import BinVotes, ClippedMean
 from fedhist.protocols.mean import Mean
+from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
 

@@ -18,7 +18,7 @@ from fedhist.protocols.localize_refine import FoldEstimates
 from fedhist.protocols.mean import Mean
 from fedhist.protocols.mean_l2 import MeanL2
 from fedhist.protocols.mean_linf import MeanLinf
-from fedhist.session import Session
+from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import public_signs
 from fedhist.users.streams import SeededStreams

@@ -14,7 +14,7 @@ from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
 from fedhist.protocols.fold_queries import BinVotes, ClippedMean
 from fedhist.protocols.mean import Mean
 from fedhist.protocols.mean_linf import MeanLinf
-from fedhist.session import Session
+from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from server.noise import SimulatedNoise
 from server.theory_mean import exact_two_stage_mse

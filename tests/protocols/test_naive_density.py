@@ -17,7 +17,7 @@ from fedhist.protocols.density import Density
 from fedhist.protocols.fold_queries import ClippedMean
 from fedhist.protocols.naive_density import NaiveDensity
 from fedhist.protocols.scalar_reports import ItemScalars, SampledScalar
-from fedhist.session import Session
+from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from server.density import tail_energy
 from server.noise import SimulatedNoise

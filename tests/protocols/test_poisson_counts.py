@@ -15,7 +15,7 @@ from fedhist.privacy.guarantee import Trust, gaussian_multiplier, zcdp_rho
 from fedhist.protocols.contributions import NormHistogram
 from fedhist.protocols.per_item import PerItemClip
 from fedhist.protocols.poisson_counts import PoissonCounts
-from fedhist.session import Session
+from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams

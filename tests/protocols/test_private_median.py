@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.curator import Curator
-from fedhist.journal import Journal
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.privacy.ledger import Ledger
 from fedhist.protocols.private_median import (
@@ -26,6 +24,8 @@ from fedhist.protocols.private_median import (
     median_scores,
 )
 from fedhist.protocols.ragged_encodings import class_counts, size_classes, size_query
+from fedhist.session.curator import Curator
+from fedhist.session.journal import Journal
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.noise import SimulatedNoise

@@ -17,7 +17,7 @@ from fedhist.model.query import Summary
 from fedhist.privacy.guarantee import Adjacency, zcdp_rho
 from fedhist.protocols.ragged_distribution import RaggedDistribution
 from fedhist.protocols.ragged_release import RaggedTask, release
-from fedhist.session import Session
+from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams

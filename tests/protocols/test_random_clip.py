@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from fedhist.base.errors import WireError
-from fedhist.codec import decode_query, encode_fields
 from fedhist.model.query import Keyed, Report, Summary
 from fedhist.protocols.random_clip import RandomClip
 from fedhist.protocols.records import pack_records
+from fedhist.session.codec import decode_query, encode_fields
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams, SystemStreams

@@ -9,13 +9,13 @@ import pytest
 from scipy.special import softmax
 from scipy.stats import chi2
 
-from fedhist.curator import Curator
-from fedhist.journal import Journal
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.privacy.ledger import Ledger
 from fedhist.protocols.contributions import safe_rank
 from fedhist.protocols.threshold_em import AIMS, RULES
 from fedhist.protocols.threshold_rules import ThresholdTask
+from fedhist.session.curator import Curator
+from fedhist.session.journal import Journal
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams

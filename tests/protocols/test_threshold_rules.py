@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
-from fedhist.curator import Curator, NoiseSource
-from fedhist.journal import Journal
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, gaussian_multiplier, zcdp_rho
 from fedhist.privacy.ledger import Ledger
 from fedhist.protocols import threshold_curve, threshold_descent
 from fedhist.protocols.threshold_descent import Series
 from fedhist.protocols.threshold_rules import ThresholdTask
+from fedhist.session.curator import Curator, NoiseSource
+from fedhist.session.journal import Journal
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.noise import SecureNoise, SimulatedNoise

@@ -12,8 +12,8 @@ from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from fedhist.protocols.bound_choice import PAPER_GRID, bound_probabilities
 from fedhist.protocols.random_clip import RandomClip
 from fedhist.protocols.unbounded_histogram import RULES, UnboundedHistogram
-from fedhist.session import Session
-from fedhist.unknown_keys import key_threshold
+from fedhist.session.session import Session
+from fedhist.session.unknown_keys import key_threshold
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams

@@ -29,10 +29,10 @@ from fedhist import (
     register_protocol,
     register_query,
 )
-from fedhist.curator import Curator
 from fedhist.model.protocol import Script
 from fedhist.model.query import Array
 from fedhist.privacy.guarantee import pure
+from fedhist.session.curator import Curator
 
 MOST = 1 << 20
 _answered = 0

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 import fedhist
-from fedhist.session import Session
+from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from simulations.builtin import toml_value
 from simulations.config import load_config, prepare

@@ -26,7 +26,7 @@ from fedhist.protocols import (
     UnboundedHistogram,
     UserLevelErm,
 )
-from fedhist.session import Session
+from fedhist.session.session import Session
 from server.strategy import SessionStrategy
 from simulations.grid import RayGrid, ray_session
 from simulations.run import Options, execute, noise_source

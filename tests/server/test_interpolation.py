@@ -10,10 +10,10 @@ import pytest
 from numpy.typing import NDArray
 from scipy.linalg import hadamard
 
-from fedhist.curator import Curator
-from fedhist.journal import Journal
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from fedhist.privacy.ledger import Ledger
+from fedhist.session.curator import Curator
+from fedhist.session.journal import Journal
 from server.few_users_plan import FewUsersPlan, Wishes, choose_branch
 from server.interpolation import Rotation, release_draws
 from server.noise import SimulatedNoise

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedhist.curator import Curator
-from fedhist.journal import Journal
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, zcdp_rho
 from fedhist.privacy.ledger import Ledger
+from fedhist.session.curator import Curator
+from fedhist.session.journal import Journal
 from server.few_users_plan import FewUsersPlan, Wishes, choose_branch, large_n_noise
 from server.large_n import MedianBins, clip_to_grid, median_bins, release_large_n
 from server.noise import SecureNoise, SimulatedNoise

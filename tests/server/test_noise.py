@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedhist.curator import NoiseSource
 from fedhist.protocols import BoundedHistogram
+from fedhist.session.curator import NoiseSource
 from server.noise import SecureNoise, SimulatedNoise
 from simulations.run import noise_source
 

@@ -14,7 +14,7 @@ import fedhist
 from fedhist.base.errors import MissingReplies
 from fedhist.hosting import NodeSetup
 from fedhist.protocols.mean import Mean
-from fedhist.session import Session
+from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from server import strategy as module
 from server.strategy import SessionStrategy, wait_for_nodes

@@ -8,10 +8,10 @@ from typing import ClassVar
 import numpy as np
 
 from fedhist import Estimate, Guarantee, register_protocol
-from fedhist.curator import Curator
 from fedhist.model.protocol import Script
 from fedhist.model.query import Array
 from fedhist.protocols import BoundedHistogram
+from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 
 

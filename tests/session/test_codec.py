@@ -12,7 +12,8 @@ import pytest
 from numpy.typing import NDArray
 
 from fedhist.base.errors import WireError
-from fedhist.codec import (
+from fedhist.model.query import Bounds, Keyed, Query, Report, Summary
+from fedhist.session.codec import (
     DTYPES,
     array_from_json,
     array_to_json,
@@ -22,7 +23,6 @@ from fedhist.codec import (
     summary_arrays,
     summary_of_arrays,
 )
-from fedhist.model.query import Bounds, Keyed, Query, Report, Summary
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
 

@@ -13,8 +13,6 @@ import pytest
 
 from clients.functionals import Coordinates
 from fedhist.base.errors import BudgetExceeded, FedhistError, WireError
-from fedhist.curator import Curator
-from fedhist.journal import Journal
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Summary
 from fedhist.privacy.guarantee import EXACT, Adjacency, Guarantee, Trust
@@ -22,7 +20,9 @@ from fedhist.protocols.bounded_histogram import BoundedHistogram, ClippedCounts
 from fedhist.protocols.fold_queries import BinVotes
 from fedhist.protocols.mean import Mean
 from fedhist.protocols.unbounded_histogram import UnboundedHistogram
-from fedhist.session import Session
+from fedhist.session.curator import Curator
+from fedhist.session.journal import Journal
+from fedhist.session.session import Session
 from fedhist.users.keys import Keys
 from server.noise import SimulatedNoise
 from simulations.inline import InlinePopulation

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from fedhist.base.errors import BudgetExceeded, FedhistError
-from fedhist.curator import Curator, NoiseSource
-from fedhist.journal import Journal
 from fedhist.model.query import Keyed
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, gaussian_multiplier, zcdp_rho
 from fedhist.privacy.ledger import Ledger
-from fedhist.unknown_keys import key_threshold, laplace_key_threshold, printed_key_threshold
+from fedhist.session.curator import Curator, NoiseSource
+from fedhist.session.journal import Journal
+from fedhist.session.unknown_keys import key_threshold, laplace_key_threshold, printed_key_threshold
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
 from server.noise import SimulatedNoise

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from fedhist.base.errors import FedhistError, WireError
-from fedhist.codec import protocol_digest, query_digest
-from fedhist.curator import Curator, Noise
-from fedhist.journal import Journal
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import queries
 from fedhist.privacy.guarantee import Trust
 from fedhist.privacy.ledger import Ledger
+from fedhist.session.codec import protocol_digest, query_digest
+from fedhist.session.curator import Curator, Noise
+from fedhist.session.journal import Journal
 from fedhist.users.keys import Keys
 
 Ask = Callable[[Query, int], Summary]

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.errors import BudgetExceeded
-from fedhist.journal import Journal
 from fedhist.model.query import Array, Keyed
 from fedhist.privacy.guarantee import (
     Release,
@@ -32,7 +31,8 @@ from fedhist.privacy.guarantee import (
 from fedhist.privacy.ledger import Ledger
 from fedhist.privacy.noise_source import Noise, NoiseSource, Shape
 from fedhist.privacy.samplers import Sampler
-from fedhist.unknown_keys import (
+from fedhist.session.journal import Journal
+from fedhist.session.unknown_keys import (
     key_threshold,
     laplace_key_threshold,
     pack_keyed,
@@ -320,7 +320,7 @@ class Curator:
         ----------
         .. [1] Liu et al., "Algorithms for bounding contribution for histogram estimation under
            user-level privacy", ICML 2023, Algorithm 3, with the clipped support and the exact
-           thresholds of :mod:`fedhist.unknown_keys`.
+           thresholds of :mod:`fedhist.session.unknown_keys`.
         """
         if contribution < 1 or l1_sensitivity not in (contribution, 2 * contribution):
             raise ValueError(

@@ -9,13 +9,13 @@ import pytest
 from scipy.special import softmax
 from scipy.stats import chisquare
 
-from fedhist import curator as module
 from fedhist.base.errors import BudgetExceeded
-from fedhist.curator import Curator
-from fedhist.journal import Journal
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, zcdp_rho
 from fedhist.privacy.ledger import Ledger
 from fedhist.privacy.noise_source import NoiseSource
+from fedhist.session.curator import Curator
+from fedhist.session.journal import Journal
+from fedhist.session.session import curator as module
 from server.noise import SecureNoise, SimulatedNoise
 
 

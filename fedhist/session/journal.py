@@ -16,8 +16,8 @@ import numpy as np
 
 from fedhist.base.errors import FedhistError
 from fedhist.base.files import locked, sync_folder, write_private
-from fedhist.codec import array_from_json, array_to_json, summary_arrays, summary_of_arrays
 from fedhist.model.query import Array, Summary
+from fedhist.session.codec import array_from_json, array_to_json, summary_arrays, summary_of_arrays
 
 Line = dict[str, Any]
 

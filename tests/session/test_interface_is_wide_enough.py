@@ -14,7 +14,7 @@ import pytest
 import fedhist
 from fedhist.model.protocol import EXIT_CODES
 from fedhist.privacy.guarantee import zcdp_epsilon, zcdp_rho
-from fedhist.unknown_keys import key_threshold
+from fedhist.session.unknown_keys import key_threshold
 from fedhist.users.batch import Users
 from simulations.run import Options, execute
 
