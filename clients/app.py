@@ -11,7 +11,7 @@ from flwr.common import log
 from clients.node import Node
 from clients.store import ContextStore, FolderStore
 from fedhist.base.errors import FedhistError, WireError
-from fedhist.hosting import current_host
+from fedhist.flower.host import current_host
 from fedhist.model.registry import load_builtin
 
 app = ClientApp()

@@ -23,7 +23,7 @@ from fedhist.privacy.ledger import SLACK
 from fedhist.users.cohort import Cohort
 
 if TYPE_CHECKING:
-    from fedhist.wire import Question
+    from fedhist.flower.wire import Question
 
 
 class Refusal(Exception):

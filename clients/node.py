@@ -9,11 +9,11 @@ from flwr.app import RecordDict
 
 from clients.guard import Guard, Policy, Refusal
 from clients.store import Store
-from fedhist.hosting import NodeSetup
+from fedhist.flower.host import NodeSetup
+from fedhist.flower.wire import Question, decode_question, encode_answer
 from fedhist.model.query import Summary
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams, Streams, SystemStreams
-from fedhist.wire import Question, decode_question, encode_answer
 
 POLICY_KEYS = {
     "trust": "trust",

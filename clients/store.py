@@ -15,8 +15,8 @@ from flwr.app import ConfigRecord, RecordDict
 from clients.guard import Answered
 from fedhist.base.errors import FedhistError
 from fedhist.base.files import locked, write_private
+from fedhist.flower.wire import ARRAYS, HEAD, pack_record, unpack_record
 from fedhist.session.codec import array_from_json, array_to_json
-from fedhist.wire import ARRAYS, HEAD, pack_record, unpack_record
 
 GUARD = "fedhist.guard"
 REPLY = "fedhist.reply"

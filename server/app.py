@@ -5,7 +5,7 @@ from __future__ import annotations
 from flwr.app import ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedhist.hosting import current_host
+from fedhist.flower.host import current_host
 from fedhist.model.registry import load_builtin
 from server.strategy import SessionStrategy
 

@@ -11,8 +11,8 @@ from flwr.app import Message
 
 from fedhist.base.errors import MissingReplies, PopulationError, WireError
 from fedhist.base.hashing import Words
+from fedhist.flower.wire import answer_bytes, decode_answer
 from fedhist.model.query import Query, Report, Summary
-from fedhist.wire import answer_bytes, decode_answer
 from server.sift import sift, take_rows
 
 

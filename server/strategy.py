@@ -12,9 +12,9 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fedhist.base.errors import MissingReplies
+from fedhist.flower.wire import MESSAGE_TYPE, encode_question
 from fedhist.session.codec import query_digest
 from fedhist.session.session import Session
-from fedhist.wire import MESSAGE_TYPE, encode_question
 from server.collect import collect
 
 NODE_POLL_SECONDS = 0.2

@@ -24,7 +24,7 @@ from flwr.serverapp import Grid
 
 from clients.guard import SIMULATED_OWNER
 from fedhist.base.errors import FedhistError, MissingReplies, PopulationError
-from fedhist.hosting import Config
+from fedhist.flower.host import Config
 from fedhist.users.batch import Users
 from simulations.flower_internals import FIRST_NODE_ID, act_as_server, set_message_id
 from simulations.workers import GuardLines, Part, Worker

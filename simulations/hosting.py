@@ -25,8 +25,8 @@ from flwr.common import log
 
 from clients.guard import SIMULATED_OWNER
 from fedhist.base.errors import PopulationError, WireError, nearest
-from fedhist.hosting import Config as FlatConfig
-from fedhist.hosting import NodeSetup, ServerSetup
+from fedhist.flower.host import Config as FlatConfig
+from fedhist.flower.host import NodeSetup, ServerSetup
 from fedhist.model.protocol import Estimate
 from fedhist.model.registry import load_plugin
 from fedhist.users.batch import Users

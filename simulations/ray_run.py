@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from flwr.app import Context, RecordDict
 
-from fedhist.hosting import Config, NodeSetup, ServerSetup, set_host
+from fedhist.flower.host import Config, NodeSetup, ServerSetup, set_host
 from fedhist.model.protocol import Estimate
 from fedhist.session.session import Session
 from fedhist.users.batch import Users, join

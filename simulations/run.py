@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from fedhist.base.hashing import digest64
-from fedhist.hosting import Config, Publish, ServerSetup
+from fedhist.flower.host import Config, Publish, ServerSetup
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import load_builtin, load_plugin

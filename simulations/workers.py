@@ -17,7 +17,7 @@ from flwr.app import Context, Error, Message, RecordDict
 
 from clients import app as client
 from clients.store import guard_lines, set_guard_lines
-from fedhist.hosting import Config, NodeSetup, ServerSetup, set_host
+from fedhist.flower.host import Config, NodeSetup, ServerSetup, set_host
 from fedhist.model.registry import load_builtin, load_plugin
 from fedhist.users.batch import Users
 

@@ -10,7 +10,7 @@ from flwr.serverapp import Grid
 
 from clients.node import Node
 from clients.store import ContextStore
-from fedhist.hosting import NodeSetup
+from fedhist.flower.host import NodeSetup
 from simulations.flower_internals import FIRST_NODE_ID, act_as_server
 
 

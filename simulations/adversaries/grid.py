@@ -12,8 +12,8 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from clients.node import streams
+from fedhist.flower.wire import Answer, Question, decode_answer, decode_question, encode_answer
 from fedhist.model.query import Report, Summary
-from fedhist.wire import Answer, Question, decode_answer, decode_question, encode_answer
 from server.sift import take_rows
 from simulations.adversaries.gain import best_messages
 from simulations.adversaries.hostile import SILENT, Assigned

@@ -19,13 +19,13 @@ import numpy as np
 
 from fedhist.base.errors import BudgetExceeded
 from fedhist.base.hashing import Words
+from fedhist.flower.wire import answer_bytes, encode_answer
 from fedhist.model.protocol import Estimate, Protocol, Status
 from fedhist.model.query import Query, Report
 from fedhist.privacy.guarantee import Trust
 from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams, Streams
-from fedhist.wire import answer_bytes, encode_answer
 from simulations.audit.finding import Finding, Kind, Settings, Witness
 from simulations.audit.inputs import Space, space_of
 from simulations.audit.transcript import asked_of

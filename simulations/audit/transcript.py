@@ -15,6 +15,7 @@ import numpy as np
 
 from clients.guard import Answered, Guard, Policy, Refusal
 from fedhist.base.errors import BudgetExceeded, WireError
+from fedhist.flower.wire import Question
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Report, Summary
 from fedhist.privacy.guarantee import Trust
@@ -22,7 +23,6 @@ from fedhist.session.codec import query_digest
 from fedhist.session.session import Ask, Session
 from fedhist.users.batch import Users
 from fedhist.users.streams import Streams
-from fedhist.wire import Question
 from simulations.audit.features import Answer
 from simulations.audit.finding import Finding, Settings
 from simulations.audit.inputs import space_of

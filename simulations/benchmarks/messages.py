@@ -11,12 +11,12 @@ from flwr.app import Context, Message, RecordDict
 
 from clients import app as client
 from clients.guard import SIMULATED_OWNER
-from fedhist.hosting import ServerSetup, set_host
+from fedhist.flower.host import ServerSetup, set_host
+from fedhist.flower.wire import MESSAGE_TYPE, encode_question
 from fedhist.model.protocol import Estimate
 from fedhist.model.registry import load_builtin
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
-from fedhist.wire import MESSAGE_TYPE, encode_question
 from server.app import app as server_app
 from simulations.benchmarks.measuring import Result, Row, Spread, ratio, scaled
 from simulations.benchmarks.populations import shoppers

@@ -11,12 +11,12 @@ import numpy as np
 
 from clients.node import streams
 from fedhist.base.errors import FedhistError
+from fedhist.flower.wire import answer_bytes, encode_answer
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Array, Query
 from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from fedhist.wire import answer_bytes, encode_answer
 from simulations.config import Prepared
 from simulations.output import evaluate
 from simulations.populations.synthetic import synthetic_ids

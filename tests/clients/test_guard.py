@@ -15,7 +15,8 @@ from clients.guard import SIMULATED_OWNER, SIMULATION, Answered, Guard, Policy, 
 from clients.node import Node, policy_of
 from clients.store import ContextStore, FolderStore, Store
 from fedhist.base.errors import WireError
-from fedhist.hosting import NodeSetup
+from fedhist.flower.host import NodeSetup
+from fedhist.flower.wire import Question, decode_answer, decode_question, encode_question
 from fedhist.model.query import Query, Report, Summary
 from fedhist.protocols.bounded_histogram import ClippedCounts
 from fedhist.protocols.fold_queries import BinVotes, ClippedMean
@@ -23,7 +24,6 @@ from fedhist.protocols.mean import Mean
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
-from fedhist.wire import Question, decode_answer, decode_question, encode_question
 
 IDS = np.arange(1000, dtype=np.uint64)
 LOW, HIGH = Cohort(5, 0.0, 0.5), Cohort(5, 0.5, 1.0)

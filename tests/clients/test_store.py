@@ -11,8 +11,8 @@ from flwr.app import RecordDict
 from clients.guard import Answered
 from clients.store import ContextStore, FolderStore, Store, guard_lines, set_guard_lines
 from fedhist.base.errors import FedhistError
+from fedhist.flower.wire import ARRAYS, HEAD, decode_answer, encode_answer
 from fedhist.model.query import Report, Summary
-from fedhist.wire import ARRAYS, HEAD, decode_answer, encode_answer
 
 ENTRIES = [Answered("aa", 0.5), Answered("bb", 1.0, 7, 0.25, 0.5), Answered("cc", 0.0)]
 

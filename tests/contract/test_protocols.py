@@ -20,6 +20,14 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from clients.node import streams
 from fedhist.base.errors import FedhistError, WireError
+from fedhist.flower.wire import (
+    decode_answer,
+    decode_question,
+    encode_answer,
+    encode_question,
+    pack_array,
+    unpack_array,
+)
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import CHUNK, Query, Report, Summary
 from fedhist.model.registry import protocol_class, protocols
@@ -34,14 +42,6 @@ from fedhist.session.session import journal as module
 from fedhist.users.batch import Users, join
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams
-from fedhist.wire import (
-    decode_answer,
-    decode_question,
-    encode_answer,
-    encode_question,
-    pack_array,
-    unpack_array,
-)
 from server.noise import SimulatedNoise
 from simulations.inline import InlinePopulation
 

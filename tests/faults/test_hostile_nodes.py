@@ -10,14 +10,14 @@ from flwr.app import ArrayRecord, Message
 
 from clients.guard import SIMULATED_OWNER
 from fedhist.base.errors import MissingReplies
-from fedhist.hosting import NodeSetup
+from fedhist.flower.host import NodeSetup
+from fedhist.flower.wire import encode_answer, encode_question
 from fedhist.model.query import Report
 from fedhist.protocols.mean import Mean
 from fedhist.protocols.user_means import UserMeans
 from fedhist.session.codec import query_digest
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
-from fedhist.wire import encode_answer, encode_question
 from server.collect import collect
 from server.strategy import SessionStrategy
 from simulations.adversaries import KINDS, Adversary, Assigned, HostileGrid, of_messages

@@ -16,14 +16,14 @@ from clients.guard import Guard
 from clients.node import Node, policy_of
 from clients.store import FolderStore
 from fedhist.base.errors import FedhistError
-from fedhist.hosting import NodeSetup
+from fedhist.flower.host import NodeSetup
+from fedhist.flower.wire import decode_answer, encode_question
 from fedhist.model.protocol import Protocol
 from fedhist.model.query import Query, Summary
 from fedhist.privacy.guarantee import Trust
 from fedhist.session.journal import Journal
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
-from fedhist.wire import decode_answer, encode_question
 from simulations.run import noise_source
 
 POINTS = [

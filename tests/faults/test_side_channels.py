@@ -10,6 +10,7 @@ from itertools import islice
 import numpy as np
 import pytest
 
+from fedhist.flower.wire import answer_bytes, encode_answer
 from fedhist.model.protocol import Protocol
 from fedhist.model.query import Query
 from fedhist.model.registry import load_builtin, own_protocols, protocol_class
@@ -17,7 +18,6 @@ from fedhist.privacy.guarantee import Trust
 from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
-from fedhist.wire import answer_bytes, encode_answer
 from server.few_users import BallSampler
 from simulations.audit.finding import Settings
 from simulations.audit.inputs import space_of

@@ -41,10 +41,10 @@ from clients.guard import Guard, Policy
 from clients.node import Node
 from clients.store import FolderStore
 from fedhist import Adjacency, Estimate, Guarantee, Protocol, Query, Trust
-from fedhist.hosting import NodeSetup
+from fedhist.flower.host import NodeSetup
+from fedhist.flower.wire import decode_answer, encode_question
 from fedhist.model.registry import load_builtin, own_protocols
 from fedhist.session.codec import protocol_digest, query_digest
-from fedhist.wire import decode_answer, encode_question
 from simulations.cli import main
 from simulations.run import Options, execute
 from simulations.spending import Cap, CapExceeded, DataLedger

@@ -15,6 +15,7 @@ from scipy import integrate, stats
 from clients.guard import Guard, Policy
 from clients.vote_reports import padded_symbols
 from fedhist.channels.finite import FiniteChannel
+from fedhist.flower.wire import Question
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
@@ -22,7 +23,6 @@ from fedhist.protocols.local_histogram import LocalHistogram, Oracle
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams
-from fedhist.wire import Question
 from server.theory_baselines import slot_l1
 from server.theory_histogram import clipped_totals
 

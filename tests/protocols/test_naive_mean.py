@@ -10,13 +10,13 @@ import pytest
 
 from clients.guard import Guard, Policy, Refusal
 from fedhist.base.errors import PopulationError, WireError
+from fedhist.flower.wire import Question
 from fedhist.model.query import Query, Report, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
 from fedhist.protocols.naive_mean import NaiveMean
 from fedhist.users.batch import Users
 from fedhist.users.folds import fold_of, salt_of_folds
 from fedhist.users.streams import SeededStreams
-from fedhist.wire import Question
 from server.theory_baselines import naive_mse, sphere_length
 from simulations.run import run
 from simulations.spending import CapExceeded, DataLedger

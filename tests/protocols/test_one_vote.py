@@ -11,6 +11,7 @@ import pytest
 
 from clients.guard import Guard, Policy
 from fedhist.base.errors import PopulationError, WireError
+from fedhist.flower.wire import Question
 from fedhist.model.query import Report, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
 from fedhist.protocols.hadamard_response import HadamardResponse
@@ -19,7 +20,6 @@ from fedhist.protocols.unary_encoding import UnaryEncoding
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams
-from fedhist.wire import Question
 from server.theory_baselines import hadamard_noise, unary_noise
 from simulations.run import run
 

@@ -10,13 +10,13 @@ from flwr.app import ConfigRecord, Error, Message, RecordDict
 
 from clients.functionals import Coordinates
 from fedhist.base.errors import MissingReplies, PopulationError
+from fedhist.flower.wire import HEAD, encode_answer, encode_question
 from fedhist.model.query import Report, Summary
 from fedhist.protocols.bounded_histogram import ClippedCounts
 from fedhist.protocols.fold_queries import BinVotes
 from fedhist.session.codec import query_digest
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
-from fedhist.wire import HEAD, encode_answer, encode_question
 from server.collect import Collected, collect
 
 pytestmark = pytest.mark.usefixtures("flower_task")

@@ -12,7 +12,7 @@ from flwr.serverapp.strategy import Result, Strategy
 
 import fedhist
 from fedhist.base.errors import MissingReplies
-from fedhist.hosting import NodeSetup
+from fedhist.flower.host import NodeSetup
 from fedhist.protocols.mean import Mean
 from fedhist.session.session import Session
 from fedhist.users.batch import Users

@@ -20,13 +20,7 @@ from hypothesis import strategies as st
 
 from clients.functionals import Coordinates
 from fedhist.base.errors import WireError
-from fedhist.model.query import Keyed, Report, Summary
-from fedhist.protocols.bounded_histogram import ClippedCounts
-from fedhist.protocols.fold_queries import BinVotes
-from fedhist.session.codec import DTYPES, encode_fields, query_digest, summary_arrays
-from fedhist.users.cohort import Cohort
-from fedhist.users.keys import Keys
-from fedhist.wire import (
+from fedhist.flower.wire import (
     ARRAYS,
     HEAD,
     WIRE_VERSION,
@@ -42,6 +36,12 @@ from fedhist.wire import (
     unpack_array,
     unpack_record,
 )
+from fedhist.model.query import Keyed, Report, Summary
+from fedhist.protocols.bounded_histogram import ClippedCounts
+from fedhist.protocols.fold_queries import BinVotes
+from fedhist.session.codec import DTYPES, encode_fields, query_digest, summary_arrays
+from fedhist.users.cohort import Cohort
+from fedhist.users.keys import Keys
 
 FUZZ = settings(deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 SHAPES = [(), (0,), (1,), (5,), (2, 0, 3), (2, 3, 4)]
