@@ -19,9 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.privacy.guarantee import Adjacency
-from fedhist.users.batch import Users
-from fedhist.users.keys import Keys
-from server.theory_histogram import (
+from fedhist.protocols.shared.noise_error import (
     NoiseLaw,
     clipped_curve,
     expected_l1,
@@ -29,6 +27,8 @@ from server.theory_histogram import (
     totals,
     user_norms,
 )
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 
 Floats = NDArray[np.float64]
 

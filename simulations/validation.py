@@ -28,9 +28,9 @@ from fedhist.protocols import (
     UnboundedHistogram,
     UserLevelErm,
 )
+from fedhist.protocols.means.theory import exact_two_stage_mse, one_stage_mse
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from server.theory_mean import exact_two_stage_mse, one_stage_mse
 from simulations.populations import population
 from simulations.run import Options, execute
 

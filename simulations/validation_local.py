@@ -40,11 +40,11 @@ from fedhist.protocols import (
     SparseMean,
     UnaryEncoding,
 )
-from fedhist.protocols.local_histogram import Oracle
-from fedhist.protocols.naive_report import Method
+from fedhist.protocols.baselines.protocol import Method
+from fedhist.protocols.frequency_oracles.local_histogram import Oracle
+from fedhist.protocols.means.theory import exact_two_stage_mse
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from server.theory_mean import exact_two_stage_mse
 from simulations.experiments.local_populations import (
     box_means,
     fresh_ids,

@@ -14,13 +14,13 @@ from dataclasses import replace
 import numpy as np
 
 from fedhist.model.query import Query, Report
-from fedhist.protocols.cell_votes import CellVotes
-from fedhist.protocols.fold_queries import BinVotes, ClippedMean
-from fedhist.protocols.hadamard_response import HadamardIndices
-from fedhist.protocols.hashed_votes import HashedVotes
-from fedhist.protocols.scalar_reports import ItemLevel
-from fedhist.protocols.sphere_reports import SphereReports
-from fedhist.protocols.unary_encoding import UnaryVotes
+from fedhist.protocols.baselines.scalar_reports import ItemLevel
+from fedhist.protocols.baselines.sphere_reports import SphereReports
+from fedhist.protocols.frequency_oracles.hadamard_response import HadamardIndices
+from fedhist.protocols.frequency_oracles.unary_encoding import UnaryVotes
+from fedhist.protocols.localize.queries import BinVotes, ClippedMean
+from fedhist.protocols.means.cover_votes import CellVotes
+from fedhist.protocols.means.sparse.queries import HashedVotes
 from fedhist.users.batch import Users
 from fedhist.users.streams import Streams
 

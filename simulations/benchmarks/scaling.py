@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from clients.node import fold_node
 from fedhist.model.query import Query
-from fedhist.protocols.bounded_histogram import ClippedCounts
+from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
 from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from simulations.benchmarks.measuring import Result, Row, Spread, in_turns, scaled

@@ -7,7 +7,7 @@ from pathlib import Path
 from clients.functionals import Coordinates
 from clients.node import fold_node
 from fedhist.model.query import Array
-from fedhist.protocols.fold_queries import BinVotes
+from fedhist.protocols.localize.queries import BinVotes
 from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from simulations.benchmarks.measuring import Result, Row, ratio, scaled, seconds

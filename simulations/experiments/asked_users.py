@@ -23,8 +23,8 @@ from fedhist.base.hashing import Words, digest64
 from fedhist.channels.hadamard import fwht, next_power_of_two
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary
-from fedhist.protocols.fold_queries import BinVotes, ClippedMean
-from fedhist.protocols.hashed_votes import HashedVotes
+from fedhist.protocols.localize.queries import BinVotes, ClippedMean
+from fedhist.protocols.means.sparse.queries import HashedVotes
 from fedhist.session.session import Session
 from fedhist.users.batch import Items, Users
 from fedhist.users.folds import fold_of

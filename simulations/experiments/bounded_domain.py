@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from fedhist.base.hashing import digest64
 from fedhist.privacy.guarantee import gaussian_multiplier
-from fedhist.protocols.adaptive_histogram import AdaptiveHistogram
-from fedhist.protocols.threshold_choice import threshold_rule
-from fedhist.protocols.threshold_em import AIMS
+from fedhist.protocols.clip_choice.by_exponential import AIMS
+from fedhist.protocols.clip_choice.catalogue import threshold_rule
+from fedhist.protocols.clip_choice.theory import NEGLIGIBLE, em_probabilities, tails_of
+from fedhist.protocols.histograms.adaptive_histogram import AdaptiveHistogram
+from fedhist.protocols.shared.noise_error import NoiseLaw, clipped_curve, expected_l1, totals
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from server.theory_histogram import NoiseLaw, clipped_curve, expected_l1, totals
-from server.theory_thresholds import NEGLIGIBLE, em_probabilities, tails_of
 from server.thresholds import c_star_gaussian
 from simulations.experiments.base import Request, mean_and_error
 from simulations.experiments.norm_index import NormIndex, noise_of

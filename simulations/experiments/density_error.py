@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.hashing import digest64
-from fedhist.protocols.density import Density
+from fedhist.protocols.densities.density import Density
 from fedhist.users.batch import Users
 from server.density import GRID, midpoints, tail_energy
 from simulations.experiments.asked_users import SeriesUsers, deviations

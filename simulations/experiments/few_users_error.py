@@ -21,7 +21,7 @@ from scipy.special import ndtri
 
 from fedhist.base.hashing import digest64
 from fedhist.model.protocol import Estimate
-from fedhist.protocols.few_users_mean import FewUsersMean
+from fedhist.protocols.few_users.few_users_mean import FewUsersMean
 from fedhist.users.batch import Users
 from server.few_users_plan import FewUsersPlan
 from simulations.experiments.base import Check, Curve, Request, Result, power_law

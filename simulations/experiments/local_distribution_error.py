@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from fedhist.base.hashing import digest64
 from fedhist.channels.hadamard import next_power_of_two
 from fedhist.model.protocol import Estimate, Protocol
-from fedhist.protocols.distribution import Distribution
-from fedhist.protocols.hadamard_response import HadamardResponse
-from fedhist.protocols.local_distribution import LocalDistribution
-from fedhist.protocols.unary_encoding import UnaryEncoding
-from server.theory_baselines import hadamard_noise, unary_noise
+from fedhist.protocols.distributions.distribution import Distribution
+from fedhist.protocols.distributions.local_distribution import LocalDistribution
+from fedhist.protocols.frequency_oracles.hadamard_response import HadamardResponse
+from fedhist.protocols.frequency_oracles.unary_encoding import UnaryEncoding
+from fedhist.protocols.shared.one_report_error import hadamard_noise, unary_noise
 from simulations.experiments.asked_users import RowUsers, deviations
 from simulations.experiments.base import Check, Curve, Request, Result, mean_and_error, power_law
 from simulations.experiments.bounded_figures import line

@@ -18,16 +18,16 @@ from fedhist.model.protocol import Protocol
 from fedhist.model.query import Summary
 from fedhist.privacy.guarantee import Guarantee, Trust
 from fedhist.privacy.ledger import Ledger
-from fedhist.protocols.bounded_histogram import ClippedCounts
-from fedhist.protocols.contributions import STEPS, NormHistogram
-from fedhist.protocols.threshold_rules import Choice, Search, ThresholdTask
+from fedhist.protocols.clip_choice.rule import Choice, Search, ThresholdTask
+from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
+from fedhist.protocols.shared.contributions import STEPS, NormHistogram
+from fedhist.protocols.shared.noise_error import user_norms
 from fedhist.session.curator import Curator, Noise
 from fedhist.session.journal import Journal
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.noise import SimulatedNoise
-from server.theory_histogram import user_norms
 from simulations.run import noise_source
 
 Floats = NDArray[np.float64]

@@ -9,8 +9,8 @@ import math
 
 import numpy as np
 
-from fedhist.protocols.contributions import NormHistogram
-from fedhist.protocols.threshold_rules import Choice, Search, ThresholdTask, at_the_ends
+from fedhist.protocols.clip_choice.rule import Choice, Search, ThresholdTask, at_the_ends
+from fedhist.protocols.shared.contributions import NormHistogram
 from fedhist.session.curator import Curator
 
 BINS = 4096

@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 from clients.curves import SHARE, size_curves
 from fedhist.base.checks import check_integer
 from fedhist.privacy.guarantee import Adjacency
-from fedhist.protocols.bound_choice import BoundTask, choice_law
+from fedhist.protocols.clip_choice.bound_scores import bound_scores, lost_weight, release_levels
+from fedhist.protocols.clip_choice.unbounded import BoundTask, choice_law
+from fedhist.protocols.histograms.unbounded_theory import KeyRelease, alg3_expected
 from fedhist.users.batch import Items, Users
 from fedhist.users.keys import Keys
-from server.bound_scores import bound_scores, lost_weight, release_levels
-from server.theory_unbounded import KeyRelease, alg3_expected
 from simulations.experiments.base import Request
 from simulations.experiments.settings import positive, whole, wholes
 from simulations.experiments.token_ranks import kept_totals, margins

@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from fedhist.base.errors import nearest
 from fedhist.base.hashing import digest64
 from fedhist.base.search import first_true
-from fedhist.protocols.distribution import MECHANISMS, Distribution
+from fedhist.protocols.distributions import theory
+from fedhist.protocols.distributions.distribution import MECHANISMS, Distribution
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from server import theory_distribution as theory
 from simulations.experiments.base import Check, Curve, Request, Result, power_law
 from simulations.experiments.bounded_figures import line
 from simulations.run import Options, execute

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedhist.base.errors import FedhistError
 from fedhist.model.protocol import ErrorBound, Estimate, Protocol
-from fedhist.protocols.mean_target import PlannedMean
+from fedhist.protocols.shared.mean_target import PlannedMean
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from simulations.config import Prepared, prepare

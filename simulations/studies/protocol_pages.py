@@ -29,7 +29,7 @@ TRUST = {
 def plain(text: str) -> str:
     """Turn the few marks of a docstring that are not Markdown into Markdown.
 
-    >>> plain(":class:`~fedhist.protocols.mean.Mean` with ``T``")
+    >>> plain(":class:`~fedhist.protocols.means.mean.Mean` with ``T``")
     '`Mean` with `T`'
     """
     text = re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"`\1`", text)

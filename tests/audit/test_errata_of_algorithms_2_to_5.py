@@ -13,12 +13,17 @@ import pytest
 
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols import PoissonCounts, UnboundedHistogram
-from fedhist.protocols.bound_choice import BoundTask, bound_probabilities
-from fedhist.protocols.random_clip import RandomClip
+from fedhist.protocols.clip_choice.bound_scores import (
+    predicted_scores,
+    printed_range,
+    release_levels,
+    score_range,
+)
+from fedhist.protocols.clip_choice.unbounded import BoundTask, bound_probabilities
+from fedhist.protocols.histograms.random_clip import RandomClip
+from fedhist.protocols.histograms.unbounded_theory import alg3_expected
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from server.bound_scores import predicted_scores, printed_range, release_levels, score_range
-from server.theory_unbounded import alg3_expected
 from simulations.inline import InlinePopulation
 
 ZERO, REPLACE = Adjacency.ZERO_OUT_USER, Adjacency.REPLACE_USER

@@ -18,8 +18,8 @@ from scipy.stats import poisson
 
 from fedhist.privacy.guarantee import gaussian_multiplier, zcdp_rho
 from fedhist.protocols import BoundedHistogram
-from fedhist.protocols.bounded_histogram import ClippedCounts
-from fedhist.protocols.contributions import safe_rank
+from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
+from fedhist.protocols.shared.contributions import safe_rank
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.thresholds import c_star_gaussian, c_star_laplace

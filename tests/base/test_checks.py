@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fedhist.base.checks import check_choice, check_integer, check_scale
-from fedhist.protocols.domains import check_domain, with_domain
+from fedhist.protocols.shared.domains import check_domain, with_domain
 from fedhist.users.keys import Keys
 
 

@@ -20,7 +20,7 @@ from clients.randomizers import unary_votes
 from clients.sampling import random_clip
 from fedhist.channels.catalogue import UnaryChannel
 from fedhist.model.query import CHUNK, Summary
-from fedhist.protocols.bounded_histogram import ClippedCounts
+from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
 from fedhist.session.session import Session
 from fedhist.users.streams import SeededStreams
 from simulations.benchmarks import (

@@ -16,10 +16,10 @@ from fedhist.base.errors import FedhistError
 from fedhist.channels.summed_reports import vote_totals
 from fedhist.model.query import Query, Report
 from fedhist.protocols import BoundedHistogram, Mean
-from fedhist.protocols.fold_queries import BinVotes, ClippedMean
-from fedhist.protocols.hashed_votes import HashedVotes
-from fedhist.protocols.scalar_reports import ItemScalars, SampledScalar
-from fedhist.protocols.sphere_reports import SphereReports
+from fedhist.protocols.baselines.scalar_reports import ItemScalars, SampledScalar
+from fedhist.protocols.baselines.sphere_reports import SphereReports
+from fedhist.protocols.localize.queries import BinVotes, ClippedMean
+from fedhist.protocols.means.sparse.queries import HashedVotes
 from fedhist.users.batch import Samples, Users
 from fedhist.users.streams import SeededStreams, integer_threshold
 from simulations.run import Options, execute

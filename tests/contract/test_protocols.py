@@ -33,7 +33,7 @@ from fedhist.model.query import CHUNK, Query, Report, Summary
 from fedhist.model.registry import protocol_class, protocols
 from fedhist.privacy.guarantee import Trust
 from fedhist.protocols import CentralDensity, PoissonCounts, UnboundedHistogram
-from fedhist.protocols.mean_target import MeanTarget
+from fedhist.protocols.shared.mean_target import MeanTarget
 from fedhist.session.codec import decode_query, encode_fields, query_digest
 from fedhist.session.curator import NoiseSource, Shape
 from fedhist.session.journal import Journal

@@ -17,8 +17,8 @@ from scipy.stats import chisquare, foldnorm
 
 from fedhist.base.errors import BudgetExceeded
 from fedhist.privacy.guarantee import Adjacency
-from fedhist.protocols.contributions import NormHistogram
-from fedhist.protocols.threshold_rules import ThresholdTask
+from fedhist.protocols.clip_choice.rule import ThresholdTask
+from fedhist.protocols.shared.contributions import NormHistogram
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.protocols.distribution import MECHANISMS
+from fedhist.protocols.distributions.distribution import MECHANISMS
 from fedhist.users.keys import Keys
 from simulations.experiments import binomial_distance as binomial
 from simulations.experiments import few_users_error as few

@@ -14,9 +14,9 @@ from scipy.stats import binom
 
 from clients.functionals import Fourier, HadamardRows
 from clients.hashed_votes import vote_sets
-from fedhist.protocols.fold_queries import BinVotes
-from fedhist.protocols.hashed_votes import HashedVotes
-from fedhist.protocols.mean_linf import MeanLinf
+from fedhist.protocols.localize.queries import BinVotes
+from fedhist.protocols.means.mean_linf import MeanLinf
+from fedhist.protocols.means.sparse.queries import HashedVotes
 from fedhist.users.cohort import Cohort
 from fedhist.users.folds import fold_of
 from server.density import shrink

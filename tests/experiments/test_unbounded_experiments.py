@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import chisquare, hypergeom
 
 from clients.sampling import random_clip
-from fedhist.protocols.bound_choice import bound_probabilities
+from fedhist.protocols.clip_choice.unbounded import bound_probabilities
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from simulations.experiments import figure3, table1

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from fedhist.model.protocol import Estimate, Protocol
-from fedhist.protocols.bounded_histogram import BoundedHistogram
-from fedhist.protocols.few_users_mean import FewUsersMean
-from fedhist.protocols.mean import Mean
+from fedhist.protocols.few_users.few_users_mean import FewUsersMean
+from fedhist.protocols.histograms.bounded_histogram import BoundedHistogram
+from fedhist.protocols.means.mean import Mean
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids

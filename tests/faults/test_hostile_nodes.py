@@ -13,8 +13,8 @@ from fedhist.base.errors import MissingReplies
 from fedhist.flower.host import NodeSetup
 from fedhist.flower.wire import encode_answer, encode_question
 from fedhist.model.query import Report
-from fedhist.protocols.mean import Mean
-from fedhist.protocols.user_means import UserMeans
+from fedhist.protocols.few_users.user_means import UserMeans
+from fedhist.protocols.means.mean import Mean
 from fedhist.session.codec import query_digest
 from fedhist.session.session import Session
 from fedhist.users.batch import Users

@@ -12,8 +12,8 @@ from clients.node import streams
 from fedhist.base.errors import WireError
 from fedhist.model.query import Report
 from fedhist.model.registry import protocol_class
-from fedhist.protocols.bounded_histogram import ClippedCounts
-from fedhist.protocols.user_means import UserMeans
+from fedhist.protocols.few_users.user_means import UserMeans
+from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from server.sift import gather, sift, take_rows, without_numbers

@@ -14,11 +14,11 @@ from clients.node import streams
 from fedhist.channels.bits import count_bits
 from fedhist.channels.catalogue import UnaryChannel, scalar_channel
 from fedhist.model.query import Report, Summary
-from fedhist.protocols.few_users_mean import FewUsersMean
-from fedhist.protocols.fold_queries import BinVotes, ClippedMean
-from fedhist.protocols.hadamard_response import HadamardIndices
-from fedhist.protocols.hashed_votes import HashedVotes
-from fedhist.protocols.sphere_reports import SphereReports
+from fedhist.protocols.baselines.sphere_reports import SphereReports
+from fedhist.protocols.few_users.few_users_mean import FewUsersMean
+from fedhist.protocols.frequency_oracles.hadamard_response import HadamardIndices
+from fedhist.protocols.localize.queries import BinVotes, ClippedMean
+from fedhist.protocols.means.sparse.queries import HashedVotes
 from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids

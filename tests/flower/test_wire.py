@@ -37,8 +37,8 @@ from fedhist.flower.wire import (
     unpack_record,
 )
 from fedhist.model.query import Keyed, Report, Summary
-from fedhist.protocols.bounded_histogram import ClippedCounts
-from fedhist.protocols.fold_queries import BinVotes
+from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
+from fedhist.protocols.localize.queries import BinVotes
 from fedhist.session.codec import DTYPES, encode_fields, query_digest, summary_arrays
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys

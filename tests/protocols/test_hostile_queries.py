@@ -18,17 +18,17 @@ from fedhist.channels.covers import BoxGrid
 from fedhist.channels.lattice_covers import SobolevLattice
 from fedhist.channels.sphere import SphereChannel
 from fedhist.model.query import Query, Report
-from fedhist.protocols.cell_votes import CellVotes
-from fedhist.protocols.density import Density
-from fedhist.protocols.fold_queries import BinVotes, ClippedMean
-from fedhist.protocols.hashed_votes import HashedVotes
-from fedhist.protocols.mean import Mean
-from fedhist.protocols.mean_l2 import MeanL2
-from fedhist.protocols.mean_linf import MeanLinf
-from fedhist.protocols.naive_mean import NaiveMean
-from fedhist.protocols.scalar_reports import ItemScalars, SampledScalar
-from fedhist.protocols.sparse_mean import SparseMean
-from fedhist.protocols.sphere_reports import ItemSpheres, SphereReports
+from fedhist.protocols.baselines.naive_mean import NaiveMean
+from fedhist.protocols.baselines.scalar_reports import ItemScalars, SampledScalar
+from fedhist.protocols.baselines.sphere_reports import ItemSpheres, SphereReports
+from fedhist.protocols.densities.density import Density
+from fedhist.protocols.localize.queries import BinVotes, ClippedMean
+from fedhist.protocols.means.cover_votes import CellVotes
+from fedhist.protocols.means.mean import Mean
+from fedhist.protocols.means.mean_l2 import MeanL2
+from fedhist.protocols.means.mean_linf import MeanLinf
+from fedhist.protocols.means.sparse.queries import HashedVotes
+from fedhist.protocols.means.sparse.sparse_mean import SparseMean
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams, SystemStreams
 from server.localize import least_users, plan_paper

@@ -12,8 +12,8 @@ from clients.functionals import Coordinates
 from fedhist.base.errors import MissingReplies, PopulationError
 from fedhist.flower.wire import HEAD, encode_answer, encode_question
 from fedhist.model.query import Report, Summary
-from fedhist.protocols.bounded_histogram import ClippedCounts
-from fedhist.protocols.fold_queries import BinVotes
+from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
+from fedhist.protocols.localize.queries import BinVotes
 from fedhist.session.codec import query_digest
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys

@@ -10,9 +10,9 @@ import pytest
 from scipy.special import log_softmax
 from scipy.stats import binom
 
+from fedhist.protocols.distributions.selection_theory import ks_error
 from server.binomial_grid import Floats
 from server.ks_plan import KSPlan, arcsine_thresholds, oversized
-from server.theory_selection import ks_error
 
 
 def below(plan: KSPlan, held: list[int] | Floats) -> Floats:

@@ -14,6 +14,7 @@ import pytest
 from scipy.special import ndtr
 
 from fedhist.channels.catalogue import UnaryChannel, scalar_channel
+from fedhist.protocols.means.theory import exact_two_stage_mse, one_stage_mse
 from server.localize import (
     MAX_BINS,
     best_window,
@@ -24,7 +25,6 @@ from server.localize import (
     plan_univariate,
     window_mass,
 )
-from server.theory_mean import exact_two_stage_mse, one_stage_mse
 
 
 def first_voting_n(epsilon: float, most_failure: float = 1.0) -> int:

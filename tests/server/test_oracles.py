@@ -11,10 +11,10 @@ from scipy.optimize import minimize
 
 from fedhist.base.errors import PopulationError
 from fedhist.privacy.guarantee import zcdp_rho
+from fedhist.protocols.regression.theory import EmpiricalRisk, predicted_excess
 from fedhist.users.batch import Users
 from server.gradient_plan import GradientPlan, plan_balls
 from server.oracles import Tracking, gradient_std, least_users, project, step_size
-from server.theory_erm import EmpiricalRisk, predicted_excess
 
 TRACKING = Tracking(gradient_bound=4.0, spread=0.25, smoothness=2.0, strong_convexity=0.5)
 

@@ -13,7 +13,7 @@ from flwr.serverapp.strategy import Result, Strategy
 import fedhist
 from fedhist.base.errors import MissingReplies
 from fedhist.flower.host import NodeSetup
-from fedhist.protocols.mean import Mean
+from fedhist.protocols.means.mean import Mean
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from server import strategy as module

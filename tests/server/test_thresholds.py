@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedhist.privacy.guarantee import Adjacency
+from fedhist.protocols.shared import noise_error as theory
+from fedhist.protocols.shared.noise_error import NoiseLaw, expected_l1
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from server import theory_histogram as theory
 from server.noise import SimulatedNoise
-from server.theory_histogram import NoiseLaw, expected_l1
 from server.thresholds import (
     best_clip,
     c_star_gaussian,

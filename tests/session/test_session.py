@@ -16,10 +16,10 @@ from fedhist.base.errors import BudgetExceeded, FedhistError, WireError
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Summary
 from fedhist.privacy.guarantee import EXACT, Adjacency, Guarantee, Trust
-from fedhist.protocols.bounded_histogram import BoundedHistogram, ClippedCounts
-from fedhist.protocols.fold_queries import BinVotes
-from fedhist.protocols.mean import Mean
-from fedhist.protocols.unbounded_histogram import UnboundedHistogram
+from fedhist.protocols.histograms.bounded_histogram import BoundedHistogram, ClippedCounts
+from fedhist.protocols.histograms.unbounded_histogram import UnboundedHistogram
+from fedhist.protocols.localize.queries import BinVotes
+from fedhist.protocols.means.mean import Mean
 from fedhist.session.curator import Curator
 from fedhist.session.journal import Journal
 from fedhist.session.session import Session

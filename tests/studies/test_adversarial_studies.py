@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from fedhist.protocols.mean import Mean
+from fedhist.protocols.means.mean import Mean
 from simulations import cli, terminal
 from simulations.adversaries import Adversary
 from simulations.adversaries.table import assign

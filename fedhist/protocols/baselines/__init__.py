@@ -1,0 +1,1 @@
+"""What everybody does today: one report a user, and privacy of single items."""

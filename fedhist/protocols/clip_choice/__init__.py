@@ -1,0 +1,1 @@
+"""Rules that choose a clip privately, and what their choice costs."""

@@ -1,0 +1,88 @@
+"""How one budget is split between choosing a threshold and releasing a histogram with it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from fedhist.protocols.clip_choice.rule import ThresholdRule
+
+CHOICE_SHARE = 1 / 11
+"""Share of epsilon that pays for C: 0.1 where the release has 1, as in Liu et al., Section 7.1."""
+
+RATIO_SHARE = 0.1
+"""Share of epsilon that pays for a private total, where there is one."""
+
+
+@dataclass(frozen=True)
+class Shares:
+    """The parts of a budget; they add up to it.
+
+    Attributes
+    ----------
+    choice_epsilon, choice_delta : float
+        For the choice of C, (epsilon', delta').
+    ratio_epsilon : float
+        For a private total; 0 where there is none.
+    release_epsilon, release_delta : float
+        What is left.
+    """
+
+    choice_epsilon: float
+    choice_delta: float
+    ratio_epsilon: float
+    release_epsilon: float
+    release_delta: float
+
+
+def split_budget(
+    epsilon: float,
+    delta: float,
+    rule: ThresholdRule,
+    *,
+    epsilon_choice: float | None = None,
+    delta_choice: float | None = None,
+    epsilon_ratio: float | None = None,
+    ratio: bool = False,
+) -> Shares:
+    """Split (epsilon, delta); shares that are not given take their defaults.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The whole. An infinite epsilon makes every epsilon infinite: no noise anywhere.
+    rule : ThresholdRule
+    epsilon_choice, delta_choice, epsilon_ratio : float, optional
+        Defaults: an eleventh of epsilon; half of delta for rules that need one, otherwise 0; a
+        tenth of epsilon.
+    ratio : bool
+        Whether a private total is paid for.
+
+    Raises
+    ------
+    ValueError
+        If a share is out of range, belongs to nothing, or leaves nothing to the release.
+    """
+    for name, part in (("epsilon_choice", epsilon_choice), ("epsilon_ratio", epsilon_ratio)):
+        if part is not None and not part > 0:
+            raise ValueError(f"{name} must be positive, got {part}")
+    if epsilon_ratio is not None and not ratio:
+        raise ValueError(f"epsilon_ratio = {epsilon_ratio} is for debias = true only")
+    choice = CHOICE_SHARE * epsilon if epsilon_choice is None else epsilon_choice
+    total = (RATIO_SHARE * epsilon if epsilon_ratio is None else epsilon_ratio) if ratio else 0.0
+    left = epsilon - choice - total
+    if math.isinf(epsilon):
+        choice = left = math.inf
+        total = math.inf if ratio else 0.0
+    if not left > 0:
+        parts = f"epsilon_choice = {choice}" + (f" and epsilon_ratio = {total}" if ratio else "")
+        raise ValueError(f"{parts} leave nothing of epsilon = {epsilon} to the release")
+    if delta_choice is None:
+        delta_choice = delta / 2 if rule.needs_delta else 0.0
+    if rule.needs_delta and not 0 < delta_choice < delta:
+        raise ValueError(
+            f"the rule {rule.name!r} needs delta_choice in (0, delta = {delta}), got {delta_choice}"
+        )
+    if not rule.needs_delta and delta_choice:
+        raise ValueError(f"the rule {rule.name!r} spends no delta; got delta_choice {delta_choice}")
+    return Shares(choice, delta_choice, total, left, delta - delta_choice)

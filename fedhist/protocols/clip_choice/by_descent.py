@@ -1,0 +1,287 @@
+"""Clipping thresholds by noisy descent: one scalar per user and round, for T rounds.
+
+Each round asks for S(C), the sum of the cut slopes (or the number) of the users whose norm exceeds
+the present C. The sum is linear, so secure aggregation can compute it. T of them with Gaussian
+noise of std sqrt(T) x cost together what a single one with noise of std x costs.
+
+References
+----------
+.. [1] Liu, Suresh, Zhu, Kairouz & Gruteser, "Algorithms for bounding contribution for histogram
+   estimation under user-level privacy", ICML 2023, Section 4.2, Corollary 4.4 and Section 7.1.
+.. [2] Bassily, Smith & Thakurta, "Private empirical risk minimization", FOCS 2014, Algorithm 1.
+.. [3] Andrew, Thakkar, McMahan & Ramaswamy, "Differentially private learning with adaptive
+   clipping", NeurIPS 2021, Section 2.
+.. [4] Huang, Liang & Yi, "Instance-optimal mean estimation under differential privacy", NeurIPS
+   2021, Section 3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+
+from fedhist.model.query import Query, Summary
+from fedhist.privacy.guarantee import gaussian_multiplier, zcdp_rho
+from fedhist.protocols.clip_choice.rule import (
+    Choice,
+    Search,
+    ThresholdRule,
+    ThresholdTask,
+    at_the_ends,
+)
+from fedhist.protocols.shared.contributions import NormHistogram
+from fedhist.session.curator import Curator
+from server.threshold_search import log_step, proof_step
+
+Move = Callable[[float, int, float], float]
+
+
+def free_choice(task: ThresholdTask) -> Choice | None:
+    """Answer where the release has no noise (M = 0): then the largest threshold is the best.
+
+    G(C), the bias, falls with C and nothing counters it, whatever the data. Nobody is asked.
+    """
+    return Choice(task.c_max, at_the_ends(task.c_max, task)) if task.mass == 0 else None
+
+
+def slope_radius(task: ThresholdTask) -> float:
+    """Cut of the slopes in a NormHistogram; 0 (everybody weighs 1) for l1 norms."""
+    return 0.0 if task.norm == 1 else task.radius
+
+
+def drowned(noise: float, level: float) -> tuple[str, ...]:
+    """Warn, from public numbers, where a choice's noise exceeds what it looks for."""
+    if noise <= level:
+        return ()
+    return (
+        f"the threshold is mostly noise: the noise of its choice (std {noise:.4g}) exceeds the "
+        f"level it looks for ({level:.4g}); raise epsilon_choice, or lower sparsity where "
+        "slopes are summed",
+    )
+
+
+@dataclass(frozen=True)
+class Series:
+    """T adaptive noisy values of S(C): their budget and their noise.
+
+    Attributes
+    ----------
+    task : ThresholdTask
+        Public numbers; its ``steps`` is T.
+    radius : float
+        Cut of the slopes; 0: users are counted.
+    epsilon, delta : float
+        For all T values together.
+
+    Privacy
+    -------
+    S(C) has sensitivity R (1 for counts) under every adjacency: with and without the change of one
+    user it lies in [x, x + R]. Each value gets Gaussian noise of multiplier sqrt(T) sigma(epsilon,
+    delta), together (epsilon, delta)-DP; discrete Gaussians compose by zCDP.
+
+    Andrew et al. [3] halve the sensitivity of a count by sending b - 1/2 for the indicator b. That
+    is right where a user appears or vanishes. Here it is zeroed out, and the empty record still
+    answers: b = 0 gives -1/2, which from +1/2 is a change of 1. Were empty records to send 0
+    instead, the sum would be off by half the number of the empty ones, which is private. So nothing
+    is centred.
+    """
+
+    task: ThresholdTask
+    radius: float
+    epsilon: float
+    delta: float
+
+    @property
+    def equivalent_std(self) -> float:
+        """Noise std of one release that costs as much as all T."""
+        if self.task.secure:
+            multiplier = math.sqrt(0.5 / zcdp_rho(self.epsilon, self.delta))
+        else:
+            multiplier = gaussian_multiplier(self.epsilon, self.delta)
+        return (self.radius or 1.0) * multiplier
+
+    @property
+    def noise_std(self) -> float:
+        """Std of the noise on each of the T values, in the units of S."""
+        return math.sqrt(self.task.steps) * self.equivalent_std
+
+    def clips(
+        self, server: Curator, label: str, move: Move, start: float
+    ) -> Generator[Query, Summary, list[float]]:
+        """Ask at ``start``, move, ask there, and so on; returns the T thresholds moved to.
+
+        Parameters
+        ----------
+        server : Curator
+        label : str
+            Name in the ledger.
+        move : callable of (C, number of the step from 1, noisy S(C)) to the next C
+        start : float
+            First C; public.
+        """
+        release = server.gaussian_series(
+            self.task.steps,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            discrete=self.task.secure,
+            label=label,
+        )
+        clip, seen = start, []
+        for number in range(1, self.task.steps + 1):
+            query = NormHistogram(self.task.domain, (clip,), self.task.norm, self.radius)
+            summary = yield query
+            noisy = release(query.tails(summary), float(query.most))
+            clip = move(clip, number, query.unit * float(noisy[0]))
+            seen.append(clip)
+        return seen
+
+
+def log_descent(
+    series: Series, server: Curator, level: float, label: str
+) -> Generator[Query, Summary, float]:
+    """Find C with S(C) = level by steps in log C of t^(-1/2) clamp((level - S) / scale, -1, 1).
+
+    The scale is the level, or the noise where that is larger. Starts at the geometric middle of
+    the range; returns the geometric mean of the second half of the iterates.
+    """
+    task = series.task
+    ends = math.log(task.c_min), math.log(task.c_max)
+    scale = max(level, series.noise_std)
+
+    def move(clip: float, number: int, tail: float) -> float:
+        x = log_step(math.log(clip), number, level - tail, scale, ends)
+        return min(max(math.exp(x), task.c_min), task.c_max)
+
+    seen = yield from series.clips(server, label, move, math.exp(sum(ends) / 2))
+    half = seen[task.steps // 2 :]
+    mean = math.exp(math.fsum(math.log(c) for c in half) / len(half))
+    return min(max(mean, task.c_min), task.c_max)
+
+
+def _search(task: ThresholdTask, server: Curator, level: float, radius: float, name: str) -> Search:
+    """Run one descent on the whole budget of the choice."""
+    free = free_choice(task)
+    if free is not None:
+        return free
+    series = Series(task, radius, task.epsilon, task.delta)
+    clip = yield from log_descent(series, server, level, name)
+    warnings = at_the_ends(clip, task) + drowned(series.equivalent_std, level)
+    return Choice(clip, warnings, {"tail_noise_std": series.noise_std})
+
+
+def dp_sgd(task: ThresholdTask, server: Curator) -> Search:
+    """Descend G by its noisy slope M - S(C), in log C.
+
+    Corrected against the paper, whose Algorithm 1 of [2] takes n^2 steps on one user each (for
+    6e5 users 3.6e11): T full-batch steps instead, in log C because thresholds span decades, of a
+    length that does not depend on n.
+
+    Privacy
+    -------
+    (epsilon', delta')-DP; see :class:`Series`.
+    """
+    return _search(task, server, task.mass, slope_radius(task), "dp-sgd")
+
+
+def dp_sgd_paper(task: ThresholdTask, server: Curator) -> Search:
+    """Descend G with the step sizes of Corollary 4.4's proof; returns the last iterate.
+
+    C <- C - C_m (M - S + noise) / sqrt(t (n^2 L^2 + noise^2)) with n L = n R + M, from the middle
+    of [c_min, c_max], for T full-batch steps (of [2] only the batches are changed).
+
+    What it really does: it hardly moves. A slope near M is divided by n R, so that all T steps
+    together cover at most 2 sqrt(T) c_max (largest slope) / (n R), 0.4 % of the range for T = 40,
+    n = 1e6, R = 10 and slopes of 3400. The rate of the corollary needs the n^2 steps.
+
+    Raises
+    ------
+    ValueError
+        Unless the task has a public number of users.
+    """
+    n_users = public_users("dp-sgd-paper", task)
+    free = free_choice(task)
+    if free is not None:
+        return free
+    series = Series(task, slope_radius(task), task.epsilon, task.delta)
+    size = math.hypot(n_users * task.radius + task.mass, series.noise_std)
+
+    def move(clip: float, number: int, tail: float) -> float:
+        return proof_step(clip, number, task.mass - tail, size, (task.c_min, task.c_max))
+
+    seen = yield from series.clips(server, "dp-sgd-paper", move, (task.c_min + task.c_max) / 2)
+    warnings = at_the_ends(seen[-1], task) + drowned(series.equivalent_std, task.mass)
+    return Choice(seen[-1], warnings, {"tail_noise_std": series.noise_std})
+
+
+def adaptive_quantile(task: ThresholdTask, server: Curator) -> Search:
+    """Descend to the M-th largest norm (DP-M-quantile), by noisy counts of larger norms [3].
+
+    For l1 norms M = k1 d / epsilon is the optimal rank [1, Lemma 4.2]. For l2 norms nothing
+    supports it: the paper compares with it. The steps are those of ``dp-sgd``; Andrew et al. take
+    a fixed rate of 0.2 on the FRACTION of users, slower the smaller M / n is.
+
+    Privacy
+    -------
+    (epsilon', delta')-DP; counts have sensitivity 1, not 1/2: see :class:`Series`.
+    """
+    return _search(task, server, task.mass, 0.0, "adaptive-quantile")
+
+
+def huang_quantile(task: ThresholdTask, server: Curator) -> Search:
+    """Descend to the k2 sigma sqrt(d)-th largest l2 norm, optimal for the l2 error [4].
+
+    As ``adaptive-quantile`` at another rank: it minimises sum over i of (v_i - C)^+ plus the l2
+    norm of the noise, k2 C sigma sqrt(d).
+    """
+    return _search(task, server, task.rank, 0.0, "huang-quantile")
+
+
+def public_users(name: str, task: ThresholdTask) -> int:
+    """Return the public number of users, which a printed rule needs."""
+    if task.n_users is None:
+        raise ValueError(f"{name} needs a public number of users: set n_users")
+    return task.n_users
+
+
+def public_rounds(name: str, task: ThresholdTask) -> int:
+    """Count the rounds of a descent that needs a public number of users; ValueError without it."""
+    public_users(name, task)
+    return task.steps
+
+
+RULES: tuple[ThresholdRule, ...] = (
+    ThresholdRule(
+        name="dp-sgd",
+        search=dp_sgd,
+        needs_delta=True,
+        norms=(1, 2),
+        rounds=lambda task: task.steps,
+        source="Liu et al. 2023, Section 4.2 (DP-SGD), full batches in log C",
+    ),
+    ThresholdRule(
+        name="dp-sgd-paper",
+        search=dp_sgd_paper,
+        needs_delta=True,
+        norms=(2,),
+        rounds=lambda task: public_rounds("dp-sgd-paper", task),
+        source="Liu et al. 2023, Corollary 4.4, steps of the proof",
+    ),
+    ThresholdRule(
+        name="adaptive-quantile",
+        search=adaptive_quantile,
+        needs_delta=True,
+        norms=(1, 2),
+        rounds=lambda task: task.steps,
+        source="Liu et al. 2023, Section 7.1 (DP-M-quantile); Andrew et al. 2021, Section 2",
+    ),
+    ThresholdRule(
+        name="huang-quantile",
+        search=huang_quantile,
+        needs_delta=True,
+        norms=(2,),
+        rounds=lambda task: task.steps,
+        source="Huang et al. 2021, Section 3",
+    ),
+)
+"""Rules that ask T times; each needs T rounds and Gaussian noise."""

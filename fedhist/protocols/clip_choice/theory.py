@@ -1,0 +1,150 @@
+"""What theory predicts where the clipping threshold is itself chosen by the exponential mechanism.
+
+The law of the choice is known exactly, and so is the expected error at every threshold of its grid
+(:mod:`fedhist.protocols.shared.noise_error`); the expected error of a whole run is their mixture.
+Nothing here is shared with the estimators: norms come from an obvious NumPy path of their own. All
+of it reads private data and is for evaluation only.
+
+References
+----------
+.. [1] Liu, Suresh, Zhu, Kairouz & Gruteser, "Algorithms for bounding contribution for histogram
+   estimation under user-level privacy", ICML 2023, Sections 4 and 7.1.
+.. [2] McSherry & Talwar, "Mechanism design via differential privacy", FOCS 2007.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from fedhist.protocols.shared.noise_error import (
+    NoiseLaw,
+    clipped_curve,
+    clipped_totals,
+    expected_l1,
+    totals,
+    user_norms,
+)
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+
+Floats = NDArray[np.float64]
+
+STEPS = 2.0**20
+"""Slopes are rounded down to so many steps per radius before they are added up."""
+
+NEGLIGIBLE = 1e-12
+"""Thresholds that are chosen with a smaller probability are left out of a mixture."""
+
+
+def tail_sums(users: Users, domain: Keys, edges: Floats, norm: int, radius: float) -> Floats:
+    """Compute S(C), the sum over users with norm > C of min(slope, radius), (K,). NOT PRIVATE.
+
+    Parameters
+    ----------
+    users : Users
+    domain : Keys
+    edges : (K,) float64
+        Increasing thresholds C, in counts.
+    norm : {1, 2}
+    radius : float
+        Bound on the slope ||N||_1 / ||N||_norm, rounded down to 2^-20 of it; 0 counts users.
+    """
+    return tails_of(*user_norms(users, domain), edges, norm, radius)
+
+
+def tails_of(l1: Floats, l2: Floats, edges: Floats, norm: int, radius: float) -> Floats:
+    """Compute :func:`tail_sums` from the users' l1 and l2 norms, (K,). NOT PRIVATE.
+
+    >>> tails_of(np.array([4.0, 2.0]), np.array([4.0, 2.0]), np.array([1.0, 3.0]), 2, 1.0)
+    array([2., 1.])
+    """
+    size = l1 if norm == 1 else l2
+    weight = np.ones_like(size)
+    if radius:
+        slope = np.divide(l1, size, out=np.zeros_like(size), where=size > 0)
+        weight = np.floor(np.minimum(slope / radius, 1.0) * STEPS) * (radius / STEPS)
+    order = np.argsort(size, kind="stable")
+    above = np.append(np.cumsum(weight[order][::-1])[::-1], 0.0)
+    return np.asarray(above[np.searchsorted(size[order], edges, side="right")])
+
+
+def em_probabilities(
+    tails: Floats, level: float, sensitivity: float, epsilon: float, interval: bool = False
+) -> Floats:
+    """Law of the exponential mechanism that looks for the level among the tails, (K,).
+
+    P(k) ~ exp(-epsilon gap[k] / (2 sensitivity)) [2] with gap[k] = |tails[k] - level|, or the
+    distance from the level to the interval [tails[k], tails[k - 1]], the last tail being taken as
+    0; at epsilon = inf the first of the closest is certain. NOT PRIVATE.
+
+    >>> em_probabilities(np.array([9.0, 4.0, 0.0]), level=4.0, sensitivity=1.0, epsilon=math.inf)
+    array([0., 1., 0.])
+    """
+    low = tails.astype(np.float64)
+    low[-1] = 0.0
+    gap = np.abs(low - level)
+    if interval:
+        before = np.append(math.inf, low[:-1])
+        gap = np.where(low > level, low - level, np.maximum(level - before, 0.0))
+    if math.isinf(epsilon):
+        return np.asarray(np.arange(len(gap)) == np.argmin(gap), dtype=np.float64)
+    return np.asarray(softmax(-gap * (epsilon / (2 * sensitivity))))
+
+
+def mixture_l1(
+    users: Users,
+    domain: Keys,
+    clips: Floats,
+    probabilities: Floats,
+    laws: Sequence[NoiseLaw],
+    norm: int,
+    nonneg: bool,
+) -> float:
+    """Compute the expected l1 error of a release whose threshold is random. NOT PRIVATE.
+
+    Exact but for thresholds of probability below 10^-12: the choice and the noise of the release
+    are independent, so the error is the mixture of the errors at each threshold.
+
+    Parameters
+    ----------
+    users : Users
+    domain : Keys
+    clips : (K,) float64
+        Non-decreasing.
+    probabilities : (K,) float64
+    laws : sequence of NoiseLaw, one for each threshold
+        A step other than 1 means that users round down to multiples of it.
+    norm : {1, 2}
+        In which users are clipped.
+    nonneg : bool
+        Whether the release is raised to at least zero.
+
+    Returns
+    -------
+    float
+
+    Cost
+    ----
+    One pass over the users where messages are real; one for each likely threshold on a grid.
+    """
+    truth = totals(users, domain)
+    likely = [int(i) for i in np.flatnonzero(probabilities > NEGLIGIBLE)]
+    on_grid = [i for i in likely if laws[i].step != 1.0]
+    kept = {}
+    if len(on_grid) < len(likely):
+        distinct, where = np.unique(clips[likely], return_inverse=True)
+        curve = clipped_curve(users, domain, distinct, norm)
+        kept = {i: curve[k] for i, k in zip(likely, where, strict=True)}
+    for i in on_grid:
+        kept[i] = clipped_totals(users, domain, float(clips[i]), norm, laws[i].step)
+    error = 0.0
+    for i in likely:
+        bias = np.maximum(truth - kept[i], 0.0)
+        at_this = expected_l1(laws[i], bias, kept[i] if nonneg else None)
+        error += float(probabilities[i]) * at_this
+    return error

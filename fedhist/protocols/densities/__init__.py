@@ -1,0 +1,1 @@
+"""Densities on [0, 1], with and without a trusted server."""

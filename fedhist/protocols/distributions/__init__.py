@@ -1,0 +1,1 @@
+"""Discrete distributions: by selection, counts and presence, and without a trusted server."""

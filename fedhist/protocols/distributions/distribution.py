@@ -1,0 +1,322 @@
+"""Learn a discrete distribution from users with m samples each, under central privacy [1]_.
+
+Several ways behind one protocol: noise on counts, on one item per user, or on who has which symbol
+at all; and private selection among binomial hypotheses. What privacy costs then falls with m as
+m^(-1/2), where with noise on counts it does not fall at all. Public numbers say which is best.
+
+References
+----------
+.. [1] Liu, Suresh, Yu, Kumar & Riley, "Learning discrete distributions: user vs item-level
+   privacy", NeurIPS 2020.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, ClassVar, Self, get_args
+
+import numpy as np
+
+from clients.sampling import MOST_CLIP
+from fedhist.base.checks import check_choice, check_integer
+from fedhist.base.errors import PopulationError, nearest
+from fedhist.model.losses import L1, l1
+from fedhist.model.protocol import ErrorBound, Estimate, Mode, Protocol, Script
+from fedhist.model.query import Array, Query, Summary
+from fedhist.model.registry import register_protocol
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget, zcdp_rho
+from fedhist.protocols.distributions import mechanisms as distribution_mechanisms
+from fedhist.protocols.distributions import selection as binomial_mechanisms
+from fedhist.protocols.distributions import theory
+from fedhist.protocols.distributions.mechanisms import DistributionTask, Learned, Mechanism, Search
+from fedhist.protocols.shared.domains import check_domain, with_domain
+from fedhist.protocols.shared.noise_error import in_domain
+from fedhist.session.curator import Curator
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys, user_ids
+from server.distribution import project_simplex
+
+MECHANISMS: Mapping[tuple[str, str], Mechanism] = MappingProxyType(
+    {
+        (found.name, found.mode): found
+        for found in (*distribution_mechanisms.MECHANISMS, *binomial_mechanisms.MECHANISMS)
+    }
+)
+"""Every mechanism, by name and mode."""
+
+EXACT = "laplace"
+"""Mechanism of runs without noise: it then returns the empirical distribution itself."""
+
+
+@register_protocol
+@dataclass(frozen=True)
+class Distribution(Protocol):
+    """The distribution over k public symbols that the users' samples come from.
+
+    Parameters
+    ----------
+    domain : Keys
+        The symbols; users drop other items before anything else.
+    epsilon : float
+        Budget of the whole run; ``inf`` switches noise off (not private): the empirical
+        distribution comes back exactly, whatever the mechanism.
+    samples_per_user : int
+        m, PUBLIC. A user with more in-domain items draws m of them uniformly without replacement.
+        One with fewer sends what it has, and what it lacks is missing: noisy counts then add up to
+        less than 1 and the projection spreads the rest evenly, presence and selection take the
+        symbols for rarer than they are. So choose m no larger than almost all users' numbers, or
+        take ``ragged-distribution``. In a configuration, "min" and "max" compute it FROM the data.
+    n_users : int
+        s, PUBLIC under replacement. All of them must answer.
+    delta : float
+        0: mechanisms that need none.
+    mechanism : str
+        "auto", or "laplace", "gaussian", "one-item", "presence", "presence-laplace", "ks", "phs"
+        and the others of ``MECHANISMS``. "auto" takes the smallest expected error at the uniform
+        distribution among those whose floor n_users reaches and that suit p_max: from public
+        numbers only.
+    mode : {"default", "paper"}
+        "paper": the mechanism with its printed budget; ``guarantee`` says what that really spends,
+        ``claimed`` what is printed.
+    p_max : float
+        PUBLIC upper bound on every symbol's probability, 1 if nothing is known. With m p_max <= 2
+        "auto" considers presence, which is best for many rare symbols and blind for frequent ones.
+    project : bool
+        Project to the simplex; l2 error never grows by it, and l1 error falls in practice.
+    discrete : bool
+        Integer noise on integers; needed for secure noise. False: real values, for which the
+        Gaussian is calibrated exactly and has a std some 7 % smaller.
+
+    Privacy
+    -------
+    (epsilon, delta)-DP per user under replacement; the mechanisms derive their sensitivities. The
+    choice and the projection are free.
+
+    Error
+    -----
+    In l1. Laplace on counts: sqrt(k / (s m)) + 2 k / (s epsilon) [1, Lemma 1]. The value estimates
+    the distribution behind the data. On given users it is compared with the average of their
+    empirical distributions (:meth:`truth`): for users of m samples each that is the pooled one,
+    whose own sampling error, sqrt(2 (k - 1) / (pi s m)) at most, is then left out of
+    :meth:`error` as well. ``project`` makes the error smaller than predicted.
+
+    Examples
+    --------
+    >>> few = Distribution(Keys.of(["a", "b"]), 1.0, samples_per_user=5, n_users=100)
+    >>> few.chosen.name
+    'laplace'
+    """
+
+    name: ClassVar[str] = "distribution"
+    paper: ClassVar[str] = "Liu, Suresh, Yu, Kumar & Riley, NeurIPS 2020"
+    target: ClassVar[str] = "distribution"
+
+    domain: Keys
+    epsilon: float
+    samples_per_user: int
+    n_users: int
+    delta: float = 0.0
+    mechanism: str = "auto"
+    mode: Mode = "default"
+    p_max: float = 1.0
+    project: bool = True
+    discrete: bool = True
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon, self.delta)
+        check_domain(self.domain)
+        check_integer("samples_per_user", self.samples_per_user, MOST_CLIP)
+        check_integer("n_users", self.n_users, 1 << 32)
+        if not 1 / len(self.domain) <= self.p_max <= 1:
+            raise ValueError(f"p_max must lie in [1 / {len(self.domain)}, 1], got {self.p_max}")
+        check_choice("mode", self.mode, get_args(Mode))
+        if self.mechanism == "auto":
+            if self.mode == "paper":
+                raise ValueError('mode "paper" needs a mechanism by name, got "auto"')
+        elif (self.mechanism, self.mode) not in MECHANISMS:
+            known = sorted(name for name, mode in MECHANISMS if mode == self.mode)
+            raise ValueError(
+                f"no mechanism {self.mechanism!r} in mode {self.mode!r}"
+                + nearest(self.mechanism, known)
+            )
+        elif not (self.delta or MECHANISMS[self.mechanism, self.mode].pure):
+            raise ValueError(f"mechanism {self.mechanism!r} needs delta > 0, got {self.delta}")
+
+    # -- what is run and what is spent -----------------------------------------------------------
+
+    @property
+    def task(self) -> DistributionTask:
+        """The public numbers that mechanisms see."""
+        return DistributionTask(
+            self.domain,
+            self.samples_per_user,
+            self.n_users,
+            self.epsilon,
+            self.delta,
+            zcdp_rho(self.epsilon, self.delta) if self.delta else math.nan,
+            discrete=self.discrete,
+            p_max=float(self.p_max),
+        )
+
+    @property
+    def chosen(self) -> Mechanism:
+        """The mechanism that runs; from public numbers only."""
+        if math.isinf(self.epsilon):
+            return MECHANISMS[EXACT, "default"]
+        if self.mechanism != "auto":
+            return MECHANISMS[self.mechanism, self.mode]
+        return MECHANISMS[_best(self.task), "default"]
+
+    @property
+    def max_rounds(self) -> int:
+        """The mechanism's."""
+        return self.chosen.rounds
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """(epsilon, delta) under replacement; in mode "paper" what the printed budget spends."""
+        if self.mode == "paper" and not math.isinf(self.epsilon):
+            spent, delta = self.chosen.spends(self.task)  # 0 where delta alone pays for it
+            return Guarantee(max(spent, 1e-12), delta, Trust.CENTRAL, Adjacency.REPLACE_USER)
+        return self.claimed
+
+    @property
+    def claimed(self) -> Guarantee:
+        """(epsilon, delta) as asked."""
+        return Guarantee(self.epsilon, self.delta, Trust.CENTRAL, Adjacency.REPLACE_USER)
+
+    # -- the script ------------------------------------------------------------------------------
+
+    def rounds(self, server: Curator) -> Script:
+        """Run the mechanism and project what it learned."""
+        secure = server.grade == "secure" and not math.isinf(self.epsilon)
+        if secure and not self.discrete:
+            return Estimate.refused('noise = "secure" draws integers only: set discrete = true')
+        mechanism, task = self.chosen, replace(self.task, secure=secure)
+        floor = mechanism.floor(task)
+        if math.isinf(floor):
+            return Estimate.refused(
+                f"{mechanism.name} does not run with {task.k} symbols, {task.m} samples per user "
+                f'and {task.n_users} users: take mechanism = "auto"'
+            )
+        learned = yield from self._all_answer(mechanism.search(task, server))
+        if isinstance(learned, Estimate):
+            return learned
+        warnings = learned.warnings
+        if self.n_users < floor:
+            warnings += (
+                f"{mechanism.name} needs about {floor:.3g} users for its error to be as predicted, "
+                f'and there are {self.n_users}: take mechanism = "auto"',
+            )
+        value = project_simplex(learned.p) if self.project else learned.p
+        public = {"n_users": float(self.n_users), "samples_per_user": float(task.m)}
+        return Estimate.ok(
+            value, keys=self.domain, warnings=warnings, public={**public, **learned.public}
+        )
+
+    def _all_answer(self, search: Search) -> Generator[Query, Summary, Learned | Estimate]:
+        """Pass the mechanism's queries on, and check after each that all users answered."""
+        query = next(search)
+        while True:
+            summary = yield query
+            if summary.n_users != self.n_users:
+                search.close()
+                return Estimate.failed(
+                    f"{summary.n_users} users answered, but n_users = {self.n_users}: the estimate "
+                    "divides by n_users, so set it to the number of users who will answer; nothing "
+                    "was released from this round",
+                    public={"n_users": float(summary.n_users)},
+                )
+            try:
+                query = search.send(summary)
+            except StopIteration as stop:
+                learned = stop.value
+                if not isinstance(learned, Learned):
+                    raise TypeError(f"a mechanism must return Learned, got {learned!r}") from None
+                return learned
+
+    # -- theory ----------------------------------------------------------------------------------
+
+    def error(self, users: Users) -> ErrorBound:
+        """Predict the expected l1 error on a known population. NOT PRIVATE.
+
+        Before the projection: what comes out is a little better. Exact otherwise for noise on
+        counts, one item, and presence.
+        """
+        mechanism, task = self.chosen, self.task
+        if mechanism.given is not None:
+            expected = mechanism.given(task, users)
+        else:
+            expected = mechanism.error(task, self.truth(users), True)
+        exact = mechanism.given is not None and (not self.project or math.isinf(self.epsilon))
+        return ErrorBound(L1, expected, exact, mechanism.source)
+
+    def truth(self, users: Users) -> Array:
+        """Average the users' empirical distributions, (k,), empty ones left out. NOT PRIVATE."""
+        return theory.average_distribution(users, self.domain)
+
+    def loss(self, value: Array, truth: Array) -> float:
+        """Return the l1 distance: twice the distance in total variation."""
+        return l1(value, truth)
+
+    @classmethod
+    def resolve(
+        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Fill the domain and n_users; compute samples_per_user given as "min" or "max".
+
+        The two words read the private data, and the report says so.
+        """
+        p = with_domain(parameters, domain)
+        p.setdefault("n_users", len(users))
+        asked = p.get("samples_per_user")
+        if not isinstance(asked, str):
+            return p, []
+        if asked not in ("min", "max"):
+            raise ValueError(f'samples_per_user must be an integer, "min" or "max", got {asked!r}')
+        sizes = [
+            np.bincount(flat // len(p["domain"]), count, n)
+            for n, flat, count in in_domain(users, p["domain"])
+        ]
+        found = np.concatenate([np.zeros(0), *sizes])
+        m = int(getattr(found, asked)()) if len(found) else 0
+        if m < 1:
+            raise PopulationError(f'samples_per_user = "{asked}" is {m}: some user has no items')
+        p["samples_per_user"] = m
+        word = "smallest" if asked == "min" else "largest"
+        return p, [f"samples_per_user = {m} is the {word} number of items of any user"]
+
+    @classmethod
+    def example(cls) -> Self:
+        """Four drinks, eight cups each."""
+        return cls(Keys.of(["maté", "rye", "tea", "お茶"]), 1.0, 8, 60, delta=1e-6)
+
+    @classmethod
+    def example_users(cls) -> Users:
+        """Sixty users with eight drinks of the domain each, some with others besides."""
+        cups = np.random.default_rng(3).multinomial(8, [0.1, 0.2, 0.3, 0.4], 60)
+        cups = np.hstack([cups, np.arange(60)[:, None] % 3])  # chai is outside the domain
+        user, item = np.nonzero(cups)
+        drinks = Keys.of(["maté", "rye", "tea", "お茶", "chai"])
+        ids = user_ids(Keys.range(60))
+        return Users.from_counts(ids, user, item, cups[user, item], drinks)
+
+
+@lru_cache(maxsize=256)
+def _best(task: DistributionTask) -> str:
+    """Name the automatic mechanism of least expected error at the uniform distribution."""
+    uniform = np.full(task.k, 1 / task.k)
+    possible = [
+        found
+        for found in MECHANISMS.values()
+        if found.automatic
+        and found.mode == "default"
+        and (found.pure or task.delta)
+        and found.suits(task)
+        and task.n_users >= found.floor(task)
+    ]
+    return min(possible, key=lambda found: found.error(task, uniform, False)).name

@@ -1,0 +1,347 @@
+"""How mechanisms that learn a discrete distribution plug in, and the simplest of them [1]_.
+
+A mechanism is a script without an ending: it asks its queries and returns what it learned, before
+the projection to the simplex. :class:`~fedhist.protocols.distributions.distribution.Distribution`
+chooses one from public numbers, runs it and projects.
+
+References
+----------
+.. [1] Liu, Suresh, Yu, Kumar & Riley, "Learning discrete distributions: user vs item-level
+   privacy", NeurIPS 2020.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhist.model.protocol import Mode
+from fedhist.model.query import Array, Query, Summary
+from fedhist.protocols.distributions import theory
+from fedhist.protocols.shared.item_encodings import ItemCounts, OneItem, Presence
+from fedhist.protocols.shared.noise_error import NoiseLaw
+from fedhist.session.curator import Curator
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from server.distribution import CMAX, presence_to_probability
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class DistributionTask:
+    """The public numbers that a mechanism works with. Adjacency: one user's record is replaced.
+
+    Parameters
+    ----------
+    domain : Keys
+        The k public symbols.
+    m : int
+        Samples per user: nobody sends more, and users with exactly m are what theory assumes.
+    n_users : int
+        s in the paper. All of them answer; the protocol has checked it when ``search`` goes on.
+    epsilon, delta : float
+        Budget of the whole run. ``delta = 0`` asks for pure differential privacy; ``epsilon =
+        inf`` for no noise at all.
+    rho : float
+        The same budget in zCDP: the largest rho that implies (epsilon, delta); inf without noise.
+        NaN where ``delta = 0``: then only ``pure`` mechanisms run.
+    delta0 : float
+        Slack of delta0-approximate zCDP, a part of delta that was set aside.
+    secure : bool
+        Whether noise is drawn by exact integer samplers: real-valued noise is then refused.
+    discrete : bool
+        Integer noise on integer statistics.
+    p_max : float
+        No symbol is more probable: 1, or what is publicly known.
+    """
+
+    domain: Keys
+    m: int
+    n_users: int
+    epsilon: float
+    delta: float
+    rho: float
+    delta0: float = 0.0
+    secure: bool = False
+    discrete: bool = True
+    p_max: float = 1.0
+
+    @property
+    def k(self) -> int:
+        """Number of symbols."""
+        return len(self.domain)
+
+    @property
+    def touched(self) -> int:
+        """Most symbols whose counts one replaced user changes: q = min(k, 2 m)."""
+        return min(self.k, 2 * self.m)
+
+    @property
+    def private(self) -> bool:
+        """False without noise."""
+        return not math.isinf(self.epsilon)
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What a mechanism returns: private by the ledger, or public.
+
+    Attributes
+    ----------
+    p : (k,) float64
+        Estimate of every symbol's probability, before the projection to the simplex; may be
+        negative and need not add up to 1. Not a view of a summary: summaries are wiped.
+    warnings : tuple of str
+    public : dict
+        Released or public numbers.
+    """
+
+    p: Floats
+    warnings: tuple[str, ...] = ()
+    public: Mapping[str, float] = field(default_factory=dict)
+
+
+Search = Generator[Query, Summary, Learned]
+
+
+def _as_asked(task: DistributionTask) -> tuple[float, float]:
+    return task.epsilon, task.delta
+
+
+def _no_floor(task: DistributionTask) -> float:
+    return 0.0
+
+
+def _always(task: DistributionTask) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """One way to learn a distribution.
+
+    Parameters
+    ----------
+    name : str
+        kebab-case, as in ``mechanism = "ks"``.
+    search : callable of (task, curator) to generator
+        Yields queries and returns what it learned. It spends at most what ``spends`` says, and all
+        of it goes through the Curator.
+    error : callable of (task, p, pooled) to float
+        Expected l1 distance of ``Learned.p`` (before the projection, which only helps) from
+
+        - ``pooled=False``: the distribution p that every sample was drawn from;
+        - ``pooled=True``: the pooled empirical distribution of the users' samples, p being that.
+          What is left is what privacy costs, and what the statistic loses besides.
+
+        Reads p (k,) and public numbers. At p uniform it is what the automatic choice compares.
+    rounds : int
+        Most queries.
+    pure : bool
+        Whether it works with ``delta = 0``. If not, a task without delta is refused.
+    floor : callable of task to float
+        Fewest users at which the error formula holds: below it the automatic choice passes the
+        mechanism over, and a run by name carries a warning. 0: always. inf: it does not run with
+        these numbers at all, and the protocol refuses.
+    source : str
+        Paper and algorithm.
+    given : callable of (task, users) to float, optional
+        Exact expected l1 error against the average of known users' empirical distributions, their
+        sizes and the cut to m being taken into account. NOT PRIVATE. None: ``error`` is used.
+    automatic : bool
+        Whether ``mechanism = "auto"`` may choose it.
+    suits : callable of task to bool
+        Whether it works for every distribution that the public numbers allow; "auto" asks.
+    mode : {"default", "paper"}
+        "paper": as printed. Registered beside the default of the same name.
+    spends : callable of task to (float, float)
+        The (epsilon, delta) that is provable, which differs from what is asked for in mode
+        "paper" only; inf if no finite epsilon holds.
+    """
+
+    name: str
+    search: Callable[[DistributionTask, Curator], Search]
+    error: Callable[[DistributionTask, Floats, bool], float]
+    rounds: int
+    pure: bool
+    source: str
+    floor: Callable[[DistributionTask], float] = _no_floor
+    given: Callable[[DistributionTask, Users], float] | None = None
+    automatic: bool = True
+    suits: Callable[[DistributionTask], bool] = _always
+    mode: Mode = "default"
+    spends: Callable[[DistributionTask], tuple[float, float]] = _as_asked
+
+
+# -- noise on one linear query ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Additive:
+    """Noise on the sum of one encoding, for all symbols together.
+
+    Parameters
+    ----------
+    encoding : {"counts", "one-item", "presence"}
+    gaussian : bool
+        Gaussian noise for the l2 sensitivity, or Laplace noise for the l1 sensitivity.
+    printed : bool
+        The noise that the paper prints.
+
+    Privacy
+    -------
+    :meth:`spends` is what is drawn for and charged. As printed, Gaussian counts have the variance
+    4 m^2 ln(1.25 / delta) / epsilon^2, which is too little for large epsilon; and presence has
+    Lap(q / epsilon) on frequencies, q = min(k, 2 m), which a user moves by 1 / s: epsilon / s.
+    """
+
+    encoding: Literal["counts", "one-item", "presence"]
+    gaussian: bool
+    printed: bool = False
+
+    def spends(self, task: DistributionTask) -> tuple[float, float]:
+        """Return the (epsilon, delta) that the noise is worth."""
+        delta = task.delta - task.delta0 if self.gaussian else 0.0
+        if not self.printed:
+            return task.epsilon, delta
+        if self.gaussian:
+            return theory.printed_gaussian_spends(task.epsilon, delta, task.discrete), delta
+        return task.epsilon / task.n_users, 0.0
+
+    def law(self, task: DistributionTask) -> NoiseLaw:
+        """Law of the noise on each total."""
+        m = 1 if self.encoding == "one-item" else task.m
+        law = theory.presence_law if self.encoding == "presence" else theory.counts_law
+        return law(task.k, m, *self.spends(task), task.discrete)
+
+    def query(self, task: DistributionTask) -> ItemCounts | OneItem | Presence:
+        """Return the one question."""
+        if self.encoding == "one-item":
+            return OneItem(task.domain)
+        return (Presence if self.encoding == "presence" else ItemCounts)(task.domain, task.m)
+
+    def search(self, task: DistributionTask, server: Curator) -> Search:
+        """Ask, add noise, divide."""
+        query, (epsilon, delta) = self.query(task), self.spends(task)
+        summary = yield query
+        exact = summary.sums["presence" if self.encoding == "presence" else "counts"]
+        if self.gaussian:
+            draw = server.discrete_gaussian if task.discrete else server.gaussian
+            l2 = query.l2_sensitivity
+            noisy = draw(exact, l2_sensitivity=l2, epsilon=epsilon, delta=delta)
+        else:
+            laplace = server.discrete_laplace if task.discrete else server.laplace
+            noisy = laplace(exact, l1_sensitivity=query.l1_sensitivity, epsilon=epsilon)
+        if self.encoding == "presence":
+            return _from_presence(noisy, task, self.law(task).std)
+        return _from_counts(noisy, task, self._items(task), self.law(task).std)
+
+    def error(self, task: DistributionTask, p: Floats, pooled: bool) -> float:
+        """Predict the expected l1 error; see :class:`Mechanism`."""
+        law, m, n = self.law(task), task.m, task.n_users
+        if self.encoding == "presence":
+            return theory.presence_error(p, m, n, law, pooled, CMAX)
+        if self.encoding == "one-item":
+            return theory.one_item_error(p, m, n, law, pooled)
+        return theory.counts_error(p, m, n, law, pooled)
+
+    def given(self, task: DistributionTask, users: Users) -> float:
+        """Predict the expected l1 error on known users. NOT PRIVATE."""
+        law, n, m = self.law(task), task.n_users, self._items(task)
+        truth = theory.average_distribution(users, task.domain)
+        if self.encoding == "presence":
+            mean, variance = theory.presence_moments(users, task.domain, m)
+            std = np.sqrt(variance)
+            return float(theory.presence_absolute(mean, std, truth, m, n, law, CMAX).sum())
+        mean, variance = theory.cut_moments(users, task.domain, m)
+        bias = mean - n * m * truth
+        return float(theory.expected_absolute(bias, np.sqrt(variance), law).sum()) / (n * m)
+
+    def _items(self, task: DistributionTask) -> int:
+        """Return how many items a user sends."""
+        return 1 if self.encoding == "one-item" else task.m
+
+
+def _from_counts(noisy: Array, task: DistributionTask, m: int, std: float) -> Learned:
+    """Divide noisy counts by s m, and compare their sum with 1; post-processing."""
+    whole = task.n_users * m
+    p = np.asarray(noisy, dtype=np.float64) / whole
+    mass = float(p.sum())
+    warnings: tuple[str, ...] = ()
+    if mass < 1 - 5 * std / whole * math.sqrt(task.k) - 1e-9:
+        warnings = (
+            f"the noisy counts add up to {mass:.3g} of n_users times samples_per_user: users have "
+            "fewer items, and the projection spreads what is missing evenly; lower "
+            "samples_per_user",
+        )
+    return Learned(p, warnings, {"mass": mass, "noise_std": std / whole})
+
+
+def _from_presence(noisy: Array, task: DistributionTask, std: float) -> Learned:
+    """Read noisy presence totals as probabilities; post-processing."""
+    p = presence_to_probability(noisy, task.n_users, task.m)
+    capped = int((noisy >= -math.expm1(-CMAX) * task.n_users).sum())
+    warnings: tuple[str, ...] = ()
+    if capped:
+        warnings = (
+            f"nearly all users have {capped} of {task.k} symbols: presence says no more of these "
+            f"than that p is about {p.max():.3g} or larger",
+        )
+    return Learned(p, warnings, {"noise_std": std / task.n_users, "capped": float(capped)})
+
+
+MOST_PRESENT = 2.0
+"""Up to this m p presence tells how probable a symbol is: one user in seven still lacks it."""
+
+
+def _tells(task: DistributionTask) -> bool:
+    return task.m * task.p_max <= MOST_PRESENT
+
+
+def _mechanism(
+    name: str, how: Additive, source: str, *, automatic: bool = False, mode: Mode = "default"
+) -> Mechanism:
+    return Mechanism(
+        name,
+        how.search,
+        how.error,
+        rounds=1,
+        pure=not how.gaussian,
+        source=source,
+        given=how.given,
+        automatic=automatic,
+        suits=_tells if how.encoding == "presence" else _always,
+        mode=mode,
+        spends=how.spends if how.printed else _as_asked,
+    )
+
+
+_LEMMA, _ALGORITHM = "Liu et al., NeurIPS 2020, Lemma 1", "Liu et al., NeurIPS 2020, Algorithm 4"
+
+MECHANISMS = (
+    _mechanism("laplace", Additive("counts", gaussian=False), _LEMMA, automatic=True),
+    _mechanism("gaussian", Additive("counts", gaussian=True), _LEMMA, automatic=True),
+    _mechanism("gaussian", Additive("counts", gaussian=True, printed=True), _LEMMA, mode="paper"),
+    _mechanism(
+        "one-item",
+        Additive("one-item", gaussian=False),
+        "Liu et al., NeurIPS 2020, Lemma 1 at m = 1",
+    ),
+    _mechanism("presence", Additive("presence", gaussian=True), _ALGORITHM, automatic=True),
+    _mechanism(
+        "presence-laplace", Additive("presence", gaussian=False), _ALGORITHM, automatic=True
+    ),
+    _mechanism(
+        "presence-laplace",
+        Additive("presence", gaussian=False, printed=True),
+        _ALGORITHM,
+        mode="paper",
+    ),
+)
+"""Counts, one item, and presence; corrected, and as printed where that differs."""

@@ -1,0 +1,1 @@
+"""Distributions of users with differing numbers of samples."""

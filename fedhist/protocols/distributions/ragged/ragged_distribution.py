@@ -1,0 +1,355 @@
+"""A discrete distribution from users with different numbers of samples [1, Appendix E] (central).
+
+Two round trips. The first finds m-hat, a power of two near the median number of samples, and s-hat,
+the number of users with as many. In the second these users draw m-hat of their samples each, and
+the distribution is learned as if all users had m-hat samples, from the numbers of users that hold
+each symbol (``presence``) or hold it more than t times (``ks``, ``phs``).
+
+Corrected against the paper: sums of presence indicators in place of zero indicators, of which a
+user who drops below m-hat changes up to k - 1 and not min(k, m-hat); and all counts are divided by
+the released s-hat (the text has two definitions of tau-hat, one with the exact number, under which
+the scores' sensitivity is not 1).
+
+References
+----------
+.. [1] Liu, Suresh, Yu, Kumar & Riley, "Learning discrete distributions: user vs item-level
+   privacy", NeurIPS 2020.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, get_args
+
+import numpy as np
+
+from fedhist.base.checks import check_choice, check_integer
+from fedhist.model.losses import L1, l1
+from fedhist.model.protocol import ErrorBound, Estimate, Mode, Protocol, Script
+from fedhist.model.query import Array
+from fedhist.model.registry import register_protocol
+from fedhist.privacy.guarantee import (
+    Adjacency,
+    Guarantee,
+    Release,
+    Trust,
+    check_budget,
+    pure,
+    zcdp_rho,
+)
+from fedhist.privacy.ledger import Entry, spent
+from fedhist.protocols.distributions.ragged.median_size import (
+    RULES,
+    Median,
+    MedianRule,
+    MedianTask,
+    dyadic_median,
+    median_probabilities,
+)
+from fedhist.protocols.distributions.ragged.release import MOST_SELECTED, RaggedTask, release
+from fedhist.protocols.shared import noise_error as theory
+from fedhist.protocols.shared.domains import check_domain, with_domain
+from fedhist.protocols.shared.item_encodings import ItemCounts
+from fedhist.session.curator import Curator
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from server.distribution import CMAX, project_simplex
+
+MECHANISMS = ("auto", "presence", "ks", "phs")
+MEDIAN_SHARE = 0.1
+"""Part of rho that finds m-hat and s-hat."""
+
+PURE_SHARE = 0.2
+"""Part of epsilon that does, if delta = 0."""
+
+ROUNDING = 1 - 1e-9
+"""Part of rho that is spent; what is left covers the rounding of conversions."""
+
+NEGLIGIBLE = 1e-9
+
+
+@register_protocol
+@dataclass(frozen=True)
+class RaggedDistribution(Protocol):
+    """Distribution of the users' samples, who have different numbers of them.
+
+    Parameters
+    ----------
+    domain : Keys
+        The k public symbols; samples outside it do not count.
+    epsilon : float
+        Budget of the whole run; ``inf`` switches noise off (not private): then the pooled
+        frequencies are asked for, of at most ``m_max`` samples per user.
+    delta : float
+        Positive: zCDP accounting and Gaussian noise. 0: pure differential privacy.
+    m_max : int
+        Public bound on the number of samples of a user; larger numbers count as this one.
+    n_users : int, optional
+        s, public under "replace-user", where it must be given and all must answer; None under
+        "add-remove-user", where it is private.
+    median : {"em", "dyadic"}
+        How m-hat and s-hat are found: :mod:`fedhist.protocols.distributions.ragged.median_size`.
+    mechanism : {"auto", "presence", "ks", "phs"}
+        What is released of the samples. "auto" chooses between "presence" and "ks" by their
+        predicted errors at p uniform, from released numbers.
+    adjacency : str
+        "replace-user" (default) or "add-remove-user".
+    mode : {"default", "paper"}
+        "paper": half of epsilon for "dyadic", the printed budgets per symbol in the other half,
+        sums of zero indicators. ``guarantee`` says what that is worth; for many symbols more than
+        epsilon. Its exp(S / (2 epsilon)) is read as exp(epsilon S / 2) also there.
+    project : bool
+        Project onto the simplex, which never increases the l2 error.
+    beta : float
+        Probability with which the bounds behind m-hat may fail.
+    cmax : float
+        Largest m-hat p that presence is read as.
+
+    Privacy
+    -------
+    (epsilon, delta)-DP per user. A tenth of the budget for m-hat and s-hat (a fifth of epsilon if
+    delta = 0). Given these, one user changes the counts of at most q = min(k, 2 m-hat) symbols
+    (min(k, m-hat) if added or removed) by 1 each: presence has the l2 sensitivity sqrt(q), and q
+    exponential mechanisms of epsilon_1 cost q epsilon_1^2 / 8 in zCDP.
+
+    Error
+    -----
+    Assumes that all samples come from one distribution. See :meth:`error`: about that of s-hat
+    users with m-hat samples each; what other samples there are is not used.
+
+    Examples
+    --------
+    >>> sums = RaggedDistribution(Keys.range(9), epsilon=1.0, delta=1e-6, m_max=100, n_users=5000)
+    >>> round(sums.budgets[0], 3), round(sums.least_users)
+    (0.155, 340)
+    """
+
+    name: ClassVar[str] = "ragged-distribution"
+    paper: ClassVar[str] = "Liu et al., NeurIPS 2020, Appendix E"
+    target: ClassVar[str] = "distribution"
+
+    domain: Keys
+    epsilon: float
+    delta: float = 0.0
+    m_max: int = 1024
+    n_users: int | None = None
+    median: str = "em"
+    mechanism: str = "auto"
+    adjacency: str = Adjacency.REPLACE_USER.value
+    mode: Mode = "default"
+    project: bool = True
+    beta: float = 0.05
+    cmax: float = CMAX
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon, self.delta)
+        check_domain(self.domain)
+        check_integer("m_max", self.m_max)
+        if self.n_users is not None:
+            check_integer("n_users", self.n_users)
+        for name, known in (("median", tuple(RULES)), ("mechanism", MECHANISMS)):
+            if getattr(self, name) not in known:
+                raise ValueError(
+                    f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}"
+                )
+        check_choice("mode", self.mode, get_args(Mode))
+        if not self.cmax > 0:
+            raise ValueError(f"cmax must be positive, got {self.cmax}")
+        if self.mechanism in ("ks", "phs") and self.m_max > MOST_SELECTED:
+            raise ValueError(f"{self.mechanism!r} needs m_max <= {MOST_SELECTED}, got {self.m_max}")
+        if self.mode == "paper":
+            if self.median != "dyadic" or not self.delta:
+                raise ValueError(
+                    'mode "paper" needs median = "dyadic" and delta > 0, '
+                    f"got {self.median!r} and {self.delta}"
+                )
+            if self.adjacency != Adjacency.REPLACE_USER.value:
+                raise ValueError(f'mode "paper" is for "replace-user", got {self.adjacency!r}')
+        _ = self.median_task
+
+    # -- what is spent ---------------------------------------------------------------------------
+
+    @property
+    def max_rounds(self) -> int:
+        """One for the sizes, one for the samples."""
+        return 2
+
+    @property
+    def claimed(self) -> Guarantee:
+        """Return what is asked for; in mode "paper" that is what the paper states."""
+        return Guarantee(self.epsilon, self.delta, Trust.CENTRAL, Adjacency(self.adjacency))
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """(epsilon, delta), trusting the server; in mode "paper" what is provable.
+
+        There the worst m-hat counts, with all symbols that one user may change: by basic
+        composition or zCDP, Laplace noise on sums of zero indicators being (q epsilon_1)-DP.
+        """
+        if self.mode == "default" or math.isinf(self.epsilon):
+            return self.claimed
+        first = pure(self.epsilon / 2)
+        sizes = (1 << j for j in range(self.m_max.bit_length()))
+        tasks = (self.release_task(size) for size in sizes)
+        totals = [_total([first, *t.printed_costs(t.steps(0.0))], self.delta) for t in tasks]
+        return Guarantee(max(1e-12, *totals), self.delta, Trust.CENTRAL, Adjacency(self.adjacency))
+
+    @property
+    def rule(self) -> MedianRule:
+        """The mechanism that finds m-hat and s-hat."""
+        return RULES[self.median]
+
+    @property
+    def budgets(self) -> tuple[float, float]:
+        """Epsilon of the median, and what is left: rho if delta > 0, otherwise epsilon."""
+        if math.isinf(self.epsilon):
+            return math.inf, math.inf
+        if self.mode == "paper":
+            return self.epsilon / 2, self.epsilon / 2
+        if not self.delta:
+            return PURE_SHARE * self.epsilon, (1 - PURE_SHARE) * self.epsilon
+        rho = zcdp_rho(self.epsilon, self.delta) * ROUNDING
+        return self.rule.epsilon_of(MEDIAN_SHARE * rho), (1 - MEDIAN_SHARE) * rho
+
+    @property
+    def median_task(self) -> MedianTask:
+        """The public side of the first half."""
+        adjacency = Adjacency(self.adjacency)
+        return MedianTask(
+            self.domain, self.m_max, self.n_users, adjacency, self.budgets[0], self.beta
+        )
+
+    @property
+    def least_users(self) -> float:
+        """Fewest users for which m-hat can be found: fewer are refused, if s is public."""
+        return self.rule.least_users(self.median_task)
+
+    def release_task(self, size: int) -> RaggedTask:
+        """Collect what the second half needs to know, given m-hat."""
+        return RaggedTask(
+            domain=self.domain,
+            size=size,
+            adjacency=Adjacency(self.adjacency),
+            epsilon=self.epsilon,
+            delta=self.delta,
+            rest=self.budgets[1],
+            mechanism=self.mechanism,
+            printed=self.mode == "paper",
+            cmax=self.cmax,
+        )
+
+    # -- the script ------------------------------------------------------------------------------
+
+    def rounds(self, server: Curator) -> Script:
+        """Find m-hat and s-hat, ask their users for samples, estimate, project."""
+        if math.isinf(self.epsilon):
+            return (yield from self._exact(server))
+        if self.n_users is not None and self.n_users < self.least_users:
+            return Estimate.refused(
+                f"{self.n_users} users are too few to find their median number of samples: "
+                f"{math.ceil(self.least_users)} are needed (median = {self.median!r})"
+            )
+        found = yield from self.rule.search(self.median_task, server)
+        if not found.size:
+            return Estimate.failed(found.reason)
+        public = {"size": float(found.size), "users": found.users}
+        task = self.release_task(found.size)
+        out = yield from release(task, found.users, self.n_users, server)
+        public |= out.public
+        if out.p is None:
+            return Estimate.failed(out.reason, public=public)
+        value = project_simplex(out.p) if self.project else out.p
+        return Estimate.ok(value, keys=self.domain, warnings=out.warnings, public=public)
+
+    def _exact(self, server: Curator) -> Script:
+        """Ask for the pooled counts: without a budget to keep, nothing needs to be bounded."""
+        query = ItemCounts(self.domain, self.m_max)
+        summary = yield query
+        counts = server.discrete_laplace(
+            summary.sums["counts"], l1_sensitivity=query.l1_sensitivity, epsilon=math.inf
+        )
+        total = int(counts.sum())
+        if not total:
+            return Estimate.failed("no user has a sample in the domain")
+        return Estimate.ok(counts / total, keys=self.domain)
+
+    # -- theory ----------------------------------------------------------------------------------
+
+    def error(self, users: Users) -> ErrorBound:
+        """Predict the expected l1 error on a known population. NOT PRIVATE.
+
+        Averaged over the m-hat that "em" can find; "dyadic" is taken at its value without noise.
+        """
+        if math.isinf(self.epsilon):
+            return ErrorBound(L1, 0.0, True, "pooled frequencies, no noise")
+        p, pooled = self.truth(users), float(theory.totals(users, self.domain).sum())
+        total = weight = 0.0
+        for size, kept, chance in self._sizes(users):
+            task = self.release_task(size)
+            steps, std = task.steps(kept), self.rule.users_std(self.median_task, size)
+            total += chance * task.error(p, steps, kept, pooled, std, projected=self.project)
+            weight += chance
+        expected = total / weight if weight else math.nan
+        return ErrorBound(
+            L1,
+            expected,
+            False,
+            "fedhist.protocols.distributions.ragged.theory; Liu et al. 2020, App. E",
+        )
+
+    def _sizes(self, users: Users) -> Iterator[tuple[int, float, float]]:
+        """Walk the possible m-hat, how many users have as many samples, and its probability."""
+        task, norms = self.median_task, theory.user_norms(users, self.domain)[0]
+        edges = [0.0, *(2.0**j for j in range(task.classes - 1)), math.inf]
+        counts = np.histogram(norms, edges)[0].astype(np.int64)
+        if self.median == "dyadic":
+            found: Median = dyadic_median(counts, task)
+            if found.size:
+                yield found.size, found.users, 1.0
+            return
+        floor = max(1.0, 2 * task.count_slack)
+        for j, chance in enumerate(median_probabilities(counts, task)):
+            kept = float(counts[j + 1 :].sum())
+            if chance > NEGLIGIBLE and kept >= floor:
+                yield 1 << j, kept, float(chance)
+
+    def truth(self, users: Users) -> Array:
+        """Compute the pooled empirical distribution of all samples, (k,). NOT PRIVATE."""
+        totals = theory.totals(users, self.domain)
+        return np.asarray(totals / max(1.0, totals.sum()))
+
+    def loss(self, value: Array, truth: Array) -> float:
+        """Return the l1 distance."""
+        return l1(value, truth)
+
+    @classmethod
+    def resolve(
+        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Fill the domain, and the public number of users where it is public."""
+        p = with_domain(parameters, domain)
+        if p.get("adjacency", Adjacency.REPLACE_USER.value) == Adjacency.REPLACE_USER.value:
+            p.setdefault("n_users", len(users))
+        return p, []
+
+    @classmethod
+    def example(cls) -> Self:
+        """Four drinks, 300 users with up to 12 cups of them, presence."""
+        domain = Keys.of(["chai", "maté", "tea", "お茶"])
+        return cls(domain, epsilon=6.0, delta=1e-6, m_max=16, n_users=300, mechanism="presence")
+
+    @classmethod
+    def example_users(cls) -> Users:
+        """Make users with different numbers of samples, some with none, some outside the domain."""
+        rng = np.random.default_rng(11)
+        names = ["お茶", "tea", "rye", "maté", "chai"]
+        cups = rng.multinomial(rng.integers(0, 13, 300), [0.4, 0.3, 0.1, 0.15, 0.05])
+        rows = ({n: int(c) for n, c in zip(names, row, strict=True)} for row in cups)
+        return Users.from_records({f"user-{u}": row for u, row in enumerate(rows)})
+
+
+def _total(costs: list[Release], delta: float) -> float:
+    """Epsilon of releases together, as the ledger counts it."""
+    return spent([Entry("", cost) for cost in costs], delta).epsilon

@@ -1,0 +1,146 @@
+"""A distribution over public items from few users: the few-users mean of one-hot vectors.
+
+References
+----------
+.. [1] Narayanan, Mirrokni & Esfandiari, "Tight and robust private mean estimation with few users",
+   ICML 2022, Corollary 8.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from clients.contribution import domain_lookup
+from clients.user_rows import share_rows
+from fedhist.base.errors import PopulationError
+from fedhist.model.losses import L1, l1
+from fedhist.model.protocol import ErrorBound
+from fedhist.model.query import Array
+from fedhist.model.registry import register_protocol
+from fedhist.protocols.few_users.few_users_mean import FewUsers
+from fedhist.protocols.few_users.user_means import UserShares
+from fedhist.protocols.shared.domains import check_domain, with_domain
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from server.distribution import project_simplex
+
+
+@register_protocol
+@dataclass(frozen=True, kw_only=True)
+class FewUsersDistribution(FewUsers):
+    """Distribution of the users' items over a public domain, from few users with many items each.
+
+    A user's row holds the shares of its items; as the mean of one-hot vectors it is within r = 1 /
+    sqrt(m) of the common distribution, and its norm is at most 1.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Budget; inf switches noise off.
+    n_users : int
+        Public.
+    domain : Keys
+        Public items; others are dropped before the shares are taken.
+    samples_per_user : float
+        m: items per user, public; for users of different sizes a small one. Only the error depends
+        on it.
+    method, n_blocks, n_runs, kappa, lam, n_rounds, corrupted, failure, mode, early_exit, salt
+        See :class:`~fedhist.protocols.few_users.few_users_mean.FewUsersMean`.
+
+    Privacy
+    -------
+    That of the mean. The estimate is projected to the simplex, which costs nothing.
+
+    Error
+    -----
+    In l1 at most sqrt(d) times the l2 error of the mean before the projection.
+    """
+
+    name: ClassVar[str] = "few-users-distribution"
+    paper: ClassVar[str] = "Narayanan, Mirrokni & Esfandiari, ICML 2022, Corollary 8"
+    target: ClassVar[str] = "distribution"
+
+    domain: Keys
+    samples_per_user: float
+
+    def __post_init__(self) -> None:
+        check_domain(self.domain)
+        if not 1 <= self.samples_per_user < math.inf:
+            raise ValueError(f"samples_per_user must be at least 1, got {self.samples_per_user}")
+        _ = self.query
+        super().__post_init__()
+
+    @property
+    def row_dimension(self) -> int:
+        """Items of the domain."""
+        return len(self.domain)
+
+    @property
+    def row_radius(self) -> float:
+        """1 / sqrt(m), since E|X - p|^2 = 1 - |p|^2 <= 1 for a one-hot X."""
+        return 1 / math.sqrt(self.samples_per_user)
+
+    @property
+    def row_box(self) -> float | None:
+        """1: shares are non-negative and add up to 1."""
+        return 1.0
+
+    @property
+    def query(self) -> UserShares:
+        """The users' own shares."""
+        return UserShares(self.domain)
+
+    def finish(self, value: Array) -> Array:
+        """Project to the simplex."""
+        return project_simplex(value)
+
+    def error(self, users: Users) -> ErrorBound:
+        """Bound the l1 distance from the average of the users' shares."""
+        bound = math.sqrt(self.row_dimension) * self._distance(users)
+        source = "sqrt(d) times the l2 error of the mean; Narayanan et al. 2022, Corollary 8"
+        return ErrorBound(L1, min(2.0, bound), exact=False, source=source)
+
+    def truth(self, users: Users) -> Array:
+        """Average the users' own shares: (d,). NOT PRIVATE. Users without items do not count."""
+        items = users.counts
+        rows = share_rows(items, domain_lookup(self.domain, items.vocabulary), self.row_dimension)
+        usable = rows.any(axis=1)
+        if not usable.any():
+            raise PopulationError("no user has an item of the domain; there is no distribution")
+        return np.asarray(rows[usable].mean(axis=0))
+
+    def loss(self, value: Array, truth: Array) -> float:
+        """L1 distance."""
+        return l1(value, truth)
+
+    @classmethod
+    def resolve(
+        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Take n_users from the population and fill the domain."""
+        out, not_private = super().resolve(parameters, users, domain)
+        out = with_domain(out, domain)
+        return out, not_private
+
+    @classmethod
+    def example(cls) -> Self:
+        """Build a small instance."""
+        domain = Keys.of([f"item-{j:02d}" for j in range(20)])
+        return cls(
+            epsilon=2.0, n_users=100, domain=domain, samples_per_user=4000, lam=1.0, n_rounds=500
+        )
+
+    @classmethod
+    def example_users(cls) -> Users:
+        """Make users of 4,000 items whose shares fall with the rank."""
+        n, weights = 100, 1 / np.arange(1, 21)
+        rng = np.random.default_rng(12)
+        counts = rng.multinomial(4000, weights / weights.sum(), n)
+        user, item = np.nonzero(counts)
+        domain = cls.example().domain
+        return Users.from_counts(np.arange(n), user, item, counts[user, item], domain)

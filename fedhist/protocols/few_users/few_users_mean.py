@@ -1,0 +1,350 @@
+"""Means of vectors, and distributions, from few users under central user-level privacy [1]_.
+
+Each user sends the mean of its own samples. The users' means lie within a typical distance r of the
+common mean, r falling as 1 / sqrt(samples per user); a private point close to most of them is the
+estimate. How many users that takes does not grow with the dimension.
+
+References
+----------
+.. [1] Narayanan, Mirrokni & Esfandiari, "Tight and robust private mean estimation with few users",
+   ICML 2022, Algorithms 1 to 3, Theorems 4, 6, 7, Corollaries 5 and 8.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from clients.functionals import samples_of
+from clients.user_rows import user_points
+from fedhist.model.losses import L2, l2
+from fedhist.model.protocol import ErrorBound, Estimate, Mode, Protocol, Script
+from fedhist.model.query import Array, Query
+from fedhist.model.registry import register_protocol
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
+from fedhist.protocols.few_users.user_means import UserMeans
+from fedhist.protocols.shared.mean_target import MeanTarget
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from fedhist.users.streams import SeededStreams
+from server.few_users import paper_params
+from server.few_users_plan import FewUsersPlan, Method, Wishes, choose_branch, large_n_noise
+from server.interpolation import Released, release_draws
+from server.large_n import clip_shift, release_large_n
+
+if TYPE_CHECKING:
+    from fedhist.session.curator import Curator
+
+DEFAULT_BOX = 2.0**30
+"""Norm to which a user's mean is shortened where no box is given, in radii."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FewUsers(Protocol):
+    """What the protocols of this family share: budget, branch and its constants.
+
+    A subclass says how users make their rows, in how many coordinates, and how far apart they are.
+    """
+
+    epsilon: float
+    n_users: int
+    delta: float = 1e-6
+    method: Method = "auto"
+    n_blocks: int | None = None
+    n_runs: int = 5
+    kappa: float | None = None
+    lam: float | None = None
+    n_rounds: int | None = None
+    corrupted: float = 0.0
+    failure: float = 0.01
+    mode: Mode = "default"
+    early_exit: bool = False
+    salt: int = 1
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon, self.delta)
+        _ = self.plan
+
+    @property
+    @abstractmethod
+    def row_dimension(self) -> int:
+        """Coordinates of a user's row."""
+
+    @property
+    @abstractmethod
+    def row_radius(self) -> float:
+        """Typical l2 distance of a user's row from the common mean."""
+
+    @property
+    @abstractmethod
+    def row_box(self) -> float | None:
+        """Public bound on the norm of a row; None: no bound to speak of."""
+
+    @property
+    @abstractmethod
+    def query(self) -> Query:
+        """The one question; its rows are called "mean"."""
+
+    def finish(self, value: Array) -> Array:
+        """Post-process a released mean."""
+        return value
+
+    @property
+    def wishes(self) -> Wishes:
+        """What the configuration fixes of the plan."""
+        return Wishes(
+            self.method,
+            self.n_blocks,
+            self.n_runs,
+            self.kappa,
+            self.lam,
+            self.n_rounds,
+            self.corrupted,
+            self.failure,
+            self.mode,
+        )
+
+    def plan_for(self, n_users: int) -> FewUsersPlan:
+        """Choose the branch for a number of users; from public numbers only."""
+        return choose_branch(
+            n_users,
+            self.row_dimension,
+            self.row_radius,
+            self.row_box,
+            self.epsilon,
+            self.delta,
+            self.wishes,
+        )
+
+    @property
+    def plan(self) -> FewUsersPlan:
+        """The branch for the planned number of users."""
+        return self.plan_for(self.n_users)
+
+    @property
+    def max_rounds(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """(epsilon, delta) under replacement; in mode "paper" what is really spent."""
+        epsilon, delta = self.epsilon, self.delta
+        if self.mode == "paper" and math.isfinite(epsilon):
+            cost = paper_params(self.n_users, epsilon, delta).release
+            epsilon, delta = cost.epsilon, cost.delta
+        return Guarantee(epsilon, delta, Trust.CENTRAL, Adjacency.REPLACE_USER)
+
+    @property
+    def claimed(self) -> Guarantee:
+        """(epsilon, delta), which the printed constants do not keep."""
+        return Guarantee(self.epsilon, self.delta, Trust.CENTRAL, Adjacency.REPLACE_USER)
+
+    def rounds(self, server: Curator) -> Script:
+        """Ask every user for its row, then draw."""
+        plan = self.plan
+        if not plan.feasible:
+            return Estimate.refused(
+                f"{self.n_users} users are too few at epsilon = {self.epsilon:g} and dimension "
+                f"{plan.dimension}: at least {plan.least_users} are needed (method {plan.method})"
+            )
+        if server.grade == "secure" and not plan.secure:
+            return Estimate.refused(
+                f'noise = "secure" has no exact sampler for this plan (method "{plan.method}"); '
+                'method = "large-n" has, with more users and at most 2^24 bins in all'
+            )
+        summary = yield self.query
+        n = summary.n_users
+        public = {"n_users": float(n)}
+        if not n:
+            return Estimate.failed("nobody answered", public=public)
+        rows = np.asarray(summary.rows["mean"], dtype=np.float64)
+        if math.isinf(self.epsilon):  # nothing is private: the average itself, whatever the method
+            mean = server.gaussian(
+                rows.mean(axis=0), l2_sensitivity=1.0, epsilon=math.inf, delta=self.delta
+            )
+            return Estimate.ok(self.finish(mean), public=public)
+        plan = self.plan_for(n)  # the number of users who answered is public
+        if not plan.feasible:
+            return Estimate.failed(
+                f"{n} users answered; at least {plan.least_users} are needed", public=public
+            )
+        if server.grade == "secure" and not plan.secure:
+            reason = f'{n} users answered; noise = "secure" does not have method "{plan.method}"'
+            return Estimate.failed(reason, public=public)
+        released = self._release(server, rows, plan)
+        public |= released.public | {"radius": plan.part_radius, "predicted_error": plan.error}
+        if released.value is None:
+            return Estimate.failed(released.reason, public=public)
+        early = self.early_exit and plan.method != "large-n"
+        why = ("early_exit: how long the run took depends on the data",) if early else ()
+        return Estimate.ok(self.finish(released.value), public=public, warnings=why)
+
+    def _release(self, server: Curator, rows: Array, plan: FewUsersPlan) -> Released:
+        if plan.method == "large-n":
+            return release_large_n(server, rows, plan, salt=self.salt)
+        return release_draws(server, rows, plan, salt=self.salt, early_exit=self.early_exit)
+
+    def _distance(self, users: Users) -> float:
+        """Predicted l2 distance from the average of the users' rows. NOT PRIVATE."""
+        plan = self.plan
+        if math.isinf(self.epsilon):
+            return 0.0
+        if plan.method == "large-n":
+            nothing = SeededStreams(users.ids, 0, "error")  # the answer draws nothing
+            rows = self.query.answer(users, nothing).arrays["mean"]
+            shift = clip_shift(rows, plan, salt=self.salt) if len(rows) else 0.0
+            return math.hypot(large_n_noise(plan) * math.sqrt(plan.dimension), shift)
+        return plan.error
+
+    @classmethod
+    def resolve(
+        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Take n_users from the population."""
+        out = dict(parameters)
+        out.setdefault("n_users", len(users))
+        return out, []
+
+
+@register_protocol
+@dataclass(frozen=True, kw_only=True)
+class FewUsersMean(MeanTarget, FewUsers):
+    """Mean of d-dimensional samples that all users share, from few users.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Budget; inf switches noise off and returns the average of the users' means.
+    n_users : int
+        Public. Too few are refused, with the number that would do.
+    dimension : int
+        d.
+    radius : float, optional
+        r: typical l2 distance of a user's own mean from the common mean; public.
+    sample_radius, samples_per_user : float, optional
+        Instead of ``radius``: r0 with r0^2 >= E|X - mu|^2 and m; r = r0 / sqrt(m).
+    box : float, optional
+        Public bound on the l2 norm of a user's mean, to which the client shortens it. Needed by the
+        large-n branch. (A bound per coordinate would not survive the rotation.) Default: 2^30 r.
+    method : {"auto", "ball", "blocks", "boosted", "large-n"}
+        "auto": the feasible one of least predicted error, from public numbers.
+    n_blocks : int, optional
+        K of "blocks", a power of two; default: the feasible one of least error.
+    n_runs : int
+        Draws of "boosted". Not recommended: a larger n_rounds costs time only, runs cost users.
+    kappa : float, optional
+        Share of the users that must agree; default .6, or .51 if more than 35% may be corrupted.
+    lam : float, optional
+        Balls have the radius lam r sqrt(d). Default .5, or 1 below 16 dimensions and for .51.
+    n_rounds : int, optional
+        Expected rounds of a draw; no part of privacy.
+    corrupted : float
+        Share of users, below 1/2, whose rows may be anything.
+    failure : float
+        Probability of no value, or of a wrong one, that the plan accepts.
+    mode : {"default", "paper"}
+        "paper": Algorithm 1 with its printed constants, which spend (2 epsilon, e^epsilon delta /
+        4); the ledger says so.
+    early_exit : bool
+        Stop drawing at the first accepted round: UNSAFE AGAINST TIMING.
+    salt : int
+        Public salt of the random rotation.
+
+    Privacy
+    -------
+    (epsilon, delta)-DP under replacement of one user, for every data set: see
+    :class:`~server.few_users.BallSampler`, :func:`~server.interpolation.release_draws` and
+    :func:`~server.large_n.release_large_n`. Radius, box and corrupted share matter for the error
+    only. A garbage bucket is status "failed": the budget is spent, and there is no value.
+
+    Error
+    -----
+    lam r sqrt(d) for one ball, lam r sqrt(d / K) for K blocks, r sqrt(1/n + 3.2^2 d / (1.4 rho
+    n^2)) and b for large n, b the bias of the clip (.08 r for d = 1, nothing from 16 on); l2.
+
+    Examples
+    --------
+    >>> FewUsersMean(epsilon=1.0, n_users=80, dimension=10000, radius=0.1).plan.error
+    5.0
+    """
+
+    name: ClassVar[str] = "few-users-mean"
+    paper: ClassVar[str] = "Narayanan, Mirrokni & Esfandiari, ICML 2022, Algorithms 1 to 3"
+
+    dimension: int
+    radius: float | None = None
+    sample_radius: float | None = None
+    samples_per_user: float | None = None
+    box: float | None = None
+
+    def __post_init__(self) -> None:
+        both = self.sample_radius, self.samples_per_user
+        if (self.radius is None) == (None in both):
+            raise ValueError(
+                "give radius, or sample_radius and samples_per_user; got radius = "
+                f"{self.radius}, sample_radius = {both[0]}, samples_per_user = {both[1]}"
+            )
+        for what in ("radius", "sample_radius", "box"):
+            x = getattr(self, what)
+            if x is not None and not 0 < x < math.inf:
+                raise ValueError(f"{what} must be positive and finite, got {x}")
+        m = self.samples_per_user
+        if m is not None and not 1 <= m < math.inf:
+            raise ValueError(f"samples_per_user must be at least 1, got {m}")
+        super().__post_init__()
+        _ = self.query
+
+    @property
+    def row_dimension(self) -> int:
+        """The samples' dimension."""
+        return self.dimension
+
+    @property
+    def row_radius(self) -> float:
+        """The radius, or r0 / sqrt(m)."""
+        if self.sample_radius is not None and self.samples_per_user is not None:
+            return self.sample_radius / math.sqrt(self.samples_per_user)
+        return self.radius or math.nan
+
+    @property
+    def row_box(self) -> float | None:
+        """The box."""
+        return self.box
+
+    @property
+    def query(self) -> UserMeans:
+        """The users' own means."""
+        return UserMeans(self.dimension, float(self.box or DEFAULT_BOX * self.row_radius))
+
+    def error(self, users: Users) -> ErrorBound:
+        """Predict the l2 distance from the average of the users' means."""
+        source = "lam r sqrt(d / K), or the noise; Narayanan et al. 2022, Theorems 4 and 6"
+        return ErrorBound(L2, self._distance(users), exact=False, source=source)
+
+    def own_means(self, users: Users) -> Array:
+        """Average each user's samples: (n, d); NaN without a finite mean. NOT PRIVATE."""
+        return user_points(samples_of(users, self.dimension))
+
+    def loss(self, value: Array, truth: Array) -> float:
+        """L2 distance."""
+        return l2(value, truth)
+
+    @classmethod
+    def example(cls) -> Self:
+        """Build a small instance."""
+        return cls(
+            epsilon=2.0, n_users=160, dimension=24, radius=1.0, box=10.0, lam=1.0, n_rounds=500
+        )
+
+    @classmethod
+    def example_users(cls) -> Users:
+        """Make users of three samples whose means are about 1 away from (0.5, ..., 0.5)."""
+        n, d, m = 160, 24, 3
+        values = 0.5 + np.random.default_rng(11).standard_normal((n * m, d)) * math.sqrt(m / d)
+        return Users.from_samples(np.arange(n, dtype=np.uint64), np.arange(n + 1) * m, values)

@@ -1,0 +1,142 @@
+"""Every user's own mean as a row: what estimators ask that need all users' points."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clients.contribution import domain_lookup
+from clients.functionals import samples_of
+from clients.user_rows import mean_rows, share_rows
+from fedhist.base.errors import WireError
+from fedhist.model.query import Bounds, Query, Report, Summary
+from fedhist.model.registry import register_query
+from fedhist.privacy.guarantee import Trust
+from fedhist.protocols.shared.domains import check_domain
+from fedhist.users.batch import Users
+from fedhist.users.cohort import Cohort
+from fedhist.users.keys import Keys
+from fedhist.users.streams import Streams
+
+ROUNDING = 1 + 1e-9
+"""Relative excess of a norm over its bound that is put down to rounding."""
+
+
+class _Rows(Query):
+    """One real row per user under the name "mean"."""
+
+    trust: ClassVar[Trust] = Trust.CENTRAL
+
+    def fold(self, report: Report) -> Summary:
+        """Keep the rows."""
+        return Summary(report.n_users, rows={"mean": report.arrays["mean"]}, ids=report.ids)
+
+    def check(self, report: Report) -> None:
+        """Raise WireError unless every user sends a row within the bounds."""
+        if report.arrays.keys() != {"mean"} or report.ragged:
+            raise WireError(f"'mean' is expected, got {[*report.arrays, *report.ragged]}")
+        rows = report.arrays["mean"]
+        self.bounds(report.n_users)["mean"].check("mean", rows)
+        self._check_rows(rows)
+
+    def check_summary(self, summary: Summary) -> None:
+        """Check every row as well: the rows are the summary."""
+        super().check_summary(summary)
+        self._check_rows(summary.rows["mean"])
+
+    @abstractmethod
+    def _check_rows(self, rows: NDArray[np.float64]) -> None:
+        """Raise WireError unless every row could be an honest user's."""
+
+
+@register_query
+@dataclass(frozen=True)
+class UserMeans(_Rows):
+    """Each user sends the mean of its samples, shortened to a public norm.
+
+    Parameters
+    ----------
+    d : int
+        Dimension of the samples.
+    box : float
+        Largest l2 norm of a row.
+    cohort : Cohort, optional
+
+    Privacy
+    -------
+    None by itself: the server must be trusted with the rows. A user without samples, or with a NaN
+    or an infinity among them, sends the zero vector.
+    """
+
+    wire_name: ClassVar[str] = "user-means"
+
+    d: int
+    box: float
+    cohort: Cohort | None = None
+
+    def __post_init__(self) -> None:
+        if self.d < 1:
+            raise ValueError(f"the dimension must be positive, got {self.d}")
+        if not 0 < self.box < math.inf:
+            raise ValueError(f"box must be positive and finite, got {self.box}")
+
+    def answer(self, users: Users, rng: Streams) -> Report:
+        """Send the shortened mean; uses no randomness."""
+        return Report(users.ids, {"mean": mean_rows(samples_of(users, self.d), self.box)})
+
+    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
+        """Bound every coordinate by the norm."""
+        high = self.box * ROUNDING
+        return {"mean": Bounds((n_users, self.d), "f", -high, high, part="rows")}
+
+    def _check_rows(self, rows: NDArray[np.float64]) -> None:
+        # scaled, so that squares do not overflow
+        worst = math.sqrt(np.square(rows / self.box).sum(axis=1).max(initial=0.0))
+        if worst > ROUNDING:
+            raise WireError(f"a row has norm {worst * self.box:g}, more than {self.box:g}")
+
+
+@register_query
+@dataclass(frozen=True)
+class UserShares(_Rows):
+    """Each user sends the shares of the public items among its own: counts / m.
+
+    Parameters
+    ----------
+    domain : Keys
+        Public items; others do not count.
+    cohort : Cohort, optional
+
+    Privacy
+    -------
+    None by itself, as for :class:`UserMeans`. A user without items sends the zero vector.
+    """
+
+    wire_name: ClassVar[str] = "user-shares"
+
+    domain: Keys
+    cohort: Cohort | None = None
+
+    def __post_init__(self) -> None:
+        check_domain(self.domain)
+
+    def answer(self, users: Users, rng: Streams) -> Report:
+        """Send the shares; uses no randomness."""
+        items = users.counts
+        lookup = domain_lookup(self.domain, items.vocabulary)
+        return Report(users.ids, {"mean": share_rows(items, lookup, len(self.domain))})
+
+    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
+        """Shares lie in [0, 1]."""
+        return {"mean": Bounds((n_users, len(self.domain)), "f", 0.0, ROUNDING, part="rows")}
+
+    def _check_rows(self, rows: NDArray[np.float64]) -> None:
+        most = float(rows.sum(axis=1).max(initial=0.0))
+        if most > ROUNDING:
+            raise WireError(f"a row of shares adds up to {most:g}, more than 1")

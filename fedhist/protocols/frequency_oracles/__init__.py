@@ -1,0 +1,1 @@
+"""One item of each user, reported without a trusted server."""

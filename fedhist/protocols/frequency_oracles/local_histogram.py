@@ -1,0 +1,230 @@
+"""Histogram over a public domain without a trusted server: padding and sampling [1]_ [2]_.
+
+Each user puts its items into L slots, reports one slot, drawn uniformly, through a frequency
+oracle, and the server scales up by L. Both papers do so for sets; here a record may hold an item
+several times, and so fill several slots with it.
+
+References
+----------
+.. [1] Qin, Yang, Yu, Khalil, Xiao & Ren, "Heavy hitter estimation over set-valued data with local
+   differential privacy", CCS 2016 (LDPMiner).
+.. [2] Wang, Li & Jha, "Locally differentially private frequent itemset mining", IEEE S&P 2018 (the
+   padding-and-sampling-based frequency oracle).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
+
+import numpy as np
+
+from clients.vote_reports import padded_symbols
+from fedhist.base.checks import check_choice, check_integer
+from fedhist.base.hashing import Words
+from fedhist.model.losses import L1
+from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.query import Array
+from fedhist.model.registry import register_protocol, register_query
+from fedhist.privacy.guarantee import check_budget
+from fedhist.protocols.frequency_oracles.hadamard_response import HadamardIndices
+from fedhist.protocols.frequency_oracles.oracle import OneVoteQuery
+from fedhist.protocols.frequency_oracles.unary_encoding import UnaryVotes
+from fedhist.protocols.shared.domains import check_domain, with_domain
+from fedhist.protocols.shared.histogram_target import DomainHistogram
+from fedhist.protocols.shared.one_report import OneReport
+from fedhist.protocols.shared.one_report_error import (
+    hadamard_noise,
+    one_vote_stderr,
+    slot_l1,
+    unary_noise,
+)
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys, user_ids
+
+if TYPE_CHECKING:
+    from fedhist.session.curator import Curator
+
+Oracle = Literal["unary", "hadamard"]
+
+MOST_SLOTS = 1 << 30
+
+
+@dataclass(frozen=True)
+class SlotQuery(OneVoteQuery):
+    """A local query about one of ``padding`` slots of each user.
+
+    Parameters
+    ----------
+    padding : int
+        L: slots of a user. Of more items a uniform subset is taken; fewer leave slots empty.
+
+    Privacy
+    -------
+    epsilon-LDP for a user's whole record. The report is a function of the one slot, and its law a
+    mixture of those of the oracle's votes, whose likelihood ratios are no larger than these votes'
+    own. Drawing one slot of L buys nothing on top: all of them may hold the same item.
+    """
+
+    n_words: ClassVar[int] = 2
+    padding: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()  # type: ignore[misc]  # the oracle's
+        check_integer("padding", self.padding, MOST_SLOTS)
+
+    def drawn(self, users: Users, words: Words) -> Array:
+        """Draw what lies in a slot of every user: (n,) int64, -1 if it is empty."""
+        return padded_symbols(users.counts, self.domain, self.padding, words)
+
+
+@register_query
+@dataclass(frozen=True)
+class UnarySlots(SlotQuery, UnaryVotes):
+    """Each user reports one of its slots as k noisy bits.
+
+    Parameters
+    ----------
+    domain : Keys
+        The k public items; others are dropped first.
+    epsilon : float
+    cohort : Cohort, optional
+    padding : int
+    """
+
+    wire_name: ClassVar[str] = "unary-slots"
+
+
+@register_query
+@dataclass(frozen=True)
+class HadamardSlots(SlotQuery, HadamardIndices):
+    """Each user reports one of its slots as one index.
+
+    Parameters
+    ----------
+    domain : Keys
+        The k public items; others are dropped first.
+    epsilon : float
+    cohort : Cohort, optional
+    padding : int
+    """
+
+    wire_name: ClassVar[str] = "hadamard-slots"
+
+
+@register_protocol
+@dataclass(frozen=True)
+class LocalHistogram(DomainHistogram, OneReport):
+    """Total count of every item of a public domain, under local privacy, by padding and sampling.
+
+    Each user puts its items into ``clip`` slots, one each; of more items it takes a uniform subset.
+    It draws one slot, and reports what lies in it through a frequency oracle.
+
+    Parameters
+    ----------
+    domain : Keys
+        Public items, at most 2^16 for "unary" and fewer than 2^24 for "hadamard"; others are
+        dropped first.
+    epsilon : float
+        Budget of each user; inf switches noise off.
+    clip : int
+        L, in counts: slots of a user. Public: choose it without the data. A user with more items
+        counts as L of them, in its own proportions.
+    oracle : {"unary", "hadamard"}
+        Optimized unary encoding: k bits a user. Hadamard response: one index, for more noise.
+    nonneg : bool
+        Raise negative totals to zero; never increases the l1 error.
+
+    Privacy
+    -------
+    epsilon-LDP for a user's whole record, in one round; exact as drawn. A user without items, or
+    one whose slot is empty, votes for nothing through the same oracle. That one slot of L is drawn
+    buys nothing on top: all of them may hold the same item.
+
+    Error
+    -----
+    Unbiased for the counts clipped to L. The standard deviation of every total is about
+    L sqrt(n) / sinh(epsilon / 2), with "hadamard" L sqrt(n) coth(epsilon / 2): sqrt(n) times what a
+    trusted server needs, and L times what one item of a user costs.
+
+    Examples
+    --------
+    >>> LocalHistogram(Keys.of(["tea", "rye"]), epsilon=1.0, clip=4).query.padding
+    4
+    """
+
+    name: ClassVar[str] = "local-histogram"
+    paper: ClassVar[str] = "Qin et al., CCS 2016; Wang, Li & Jha, IEEE S&P 2018"
+
+    domain: Keys
+    epsilon: float
+    clip: int
+    oracle: Oracle = "unary"
+    nonneg: bool = True
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon)
+        check_domain(self.domain)
+        check_integer("clip", self.clip, MOST_SLOTS)
+        check_choice("oracle", self.oracle, get_args(Oracle))
+        _ = self.query
+
+    @property
+    def query(self) -> UnarySlots | HadamardSlots:
+        """The one question."""
+        make = UnarySlots if self.oracle == "unary" else HadamardSlots
+        return make(self.domain, float(self.epsilon), padding=self.clip)
+
+    @property
+    def noise(self) -> tuple[float, float]:
+        """(a, b): the variance of a debiased report is a + b p - p^2."""
+        return (unary_noise if self.oracle == "unary" else hadamard_noise)(self.epsilon)
+
+    def rounds(self, server: Curator) -> Script:
+        """Ask, debias, scale up."""
+        query = self.query
+        summary = yield query
+        n = summary.n_users
+        if n == 0:
+            return Estimate.failed("nobody answered")
+        shares, slots = query.shares(summary), float(n * self.clip)
+        return Estimate.ok(
+            slots * (np.maximum(shares, 0.0) if self.nonneg else shares),
+            stderr=slots * one_vote_stderr(self.noise, n, shares),
+            keys=self.domain,
+            public={"clip": float(self.clip), "n_report": float(n)},
+        )
+
+    def error(self, users: Users) -> ErrorBound:
+        """Predict the l1 error on a known population: noise, the draw, and clipping. NOT PRIVATE.
+
+        Mean and variance of every total are exact, and its law is taken as normal.
+        """
+        expected = slot_l1(self.noise, users, self.domain, self.clip, self.nonneg)
+        source = f"{self.paper}; exact means and variances, normal approximation"
+        return ErrorBound(L1, expected, exact=False, source=source)
+
+    @classmethod
+    def resolve(
+        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Fill the domain; a clip written as 80.0 is 80."""
+        out, clip = with_domain(parameters, domain), parameters.get("clip")
+        if isinstance(clip, float) and clip.is_integer():
+            out["clip"] = int(clip)
+        return out, []
+
+    @classmethod
+    def example(cls) -> Self:
+        """Build a small instance."""
+        return cls(Keys.of([f"item-{j:02d}" for j in range(11)]), epsilon=2.0, clip=3)
+
+    @classmethod
+    def example_users(cls) -> Users:
+        """Make users who hold one item each, three times: every slot is filled."""
+        n, rng = 300, np.random.default_rng(15)
+        weights = 1 / np.arange(1, 12)
+        item = rng.choice(11, size=n, p=weights / weights.sum())
+        ids = user_ids(Keys.range(n))
+        return Users.from_counts(ids, np.arange(n), item, np.full(n, 3), cls.example().domain)

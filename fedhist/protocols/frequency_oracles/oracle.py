@@ -1,0 +1,175 @@
+"""What the frequency oracles share: one item per user, drawn from its own, and one report of it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from clients.encodings import in_domain
+from clients.vote_reports import drawn_symbols
+from fedhist.base.errors import PopulationError
+from fedhist.base.hashing import Words
+from fedhist.model.losses import SQUARED_L2, squared_l2
+from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.query import Array, LocalQuery, Summary
+from fedhist.privacy.guarantee import check_budget
+from fedhist.protocols.shared.domains import check_domain, with_domain
+from fedhist.protocols.shared.one_report import OneReport
+from fedhist.protocols.shared.one_report_error import one_vote_mse, one_vote_stderr
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys, user_ids
+from fedhist.users.streams import Streams
+from server.distribution import project_simplex
+
+if TYPE_CHECKING:
+    from fedhist.session.curator import Curator
+
+
+class OneVoteQuery(LocalQuery):
+    """A local query about one item of each user.
+
+    Class attributes
+    ----------------
+    n_words : int
+        Private words of a user from which its item is drawn.
+    """
+
+    n_words: ClassVar[int] = 1
+    domain: Keys
+
+    @property
+    def exact(self) -> bool:
+        """Reports are drawn with integer thresholds and bits."""
+        return True
+
+    @abstractmethod
+    def shares(self, summary: Summary) -> Array:
+        """Return the unbiased share of the users that drew each symbol: (k,)."""
+
+    def drawn(self, users: Users, words: Words) -> Array:
+        """Draw every user's symbol, (n,) int64, -1 for none, from its (n, n_words) words."""
+        return drawn_symbols(users.counts, self.domain, words[:, 0])
+
+    def symbols(self, users: Users, rng: Streams) -> Array:
+        """Draw every user's symbol from its private stream."""
+        return self.drawn(users, rng.substream("one-item").words(self.n_words))
+
+    def votes(self, users: Users, rng: np.random.Generator) -> Array:
+        """Draw how many users vote for nothing and for each symbol: (k + 1,) int64."""
+        words = rng.integers(1 << 64, size=(len(users), self.n_words), dtype=np.uint64)
+        votes = np.bincount(self.drawn(users, words) + 1, minlength=len(self.domain) + 1)
+        return votes.astype(np.int64)
+
+
+@dataclass(frozen=True)
+class OneVote(OneReport):
+    """A distribution over a public domain from one item of each user.
+
+    Subclasses are the frequency oracles; they say which query asks for the item.
+    """
+
+    target: ClassVar[str] = "distribution"
+
+    epsilon: float
+    domain: Keys
+    project: bool = False
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon)
+        check_domain(self.domain)
+        if not isinstance(self.project, bool):
+            raise ValueError(f"project must be true or false, got {self.project!r}")
+        _ = self.query
+
+    @property
+    @abstractmethod
+    def query(self) -> OneVoteQuery:
+        """The one question."""
+
+    @property
+    @abstractmethod
+    def noise(self) -> tuple[float, float]:
+        """(a, b): the variance of a debiased report is a + b p - p^2."""
+
+    def rounds(self, server: Curator) -> Script:
+        """Ask, debias, project if that is wanted."""
+        query = self.query
+        summary = yield query
+        n = summary.n_users
+        if n == 0:
+            return Estimate.failed("nobody answered")
+        shares = query.shares(summary)
+        return Estimate.ok(
+            project_simplex(shares) if self.project else shares,
+            stderr=one_vote_stderr(self.noise, n, shares),
+            keys=self.domain,
+            public={"n_report": float(n)},
+        )
+
+    def error(self, users: Users) -> ErrorBound:
+        """Predict the squared l2 distance: exact, or an upper bound after a projection.
+
+        Projecting onto a convex set that holds the truth brings every point nearer to it; the
+        simplex holds the truth where every user has an item of the domain.
+        """
+        _, _, share = self._shares(users)
+        p1, p2 = float(share.sum()), float(np.square(share).sum())
+        mse = one_vote_mse(self.noise, len(users), len(self.domain), p1, p2)
+        source = f"{self.paper}; the variance of one report a user, summed over users and symbols"
+        return ErrorBound(SQUARED_L2, mse, exact=not self.project, source=source)
+
+    def truth(self, users: Users) -> Array:
+        """Average the users' own shares, zero for a user without items: (k,). NOT PRIVATE.
+
+        It is the distribution of one item of a random user, drawn uniformly from its own; it adds
+        up to the share of users who have an item of the domain.
+        """
+        if not len(users):
+            raise PopulationError("there are no users, hence no distribution")
+        _, symbol, share = self._shares(users)
+        return np.bincount(symbol, weights=share, minlength=len(self.domain)) / len(users)
+
+    def _shares(self, users: Users) -> tuple[Array, Array, Array]:
+        """User, symbol and share of that user's items, entry by entry."""
+        items = in_domain(users.counts, self.domain)
+        owner = np.repeat(np.arange(len(users)), np.diff(items.indptr))
+        count = items.count.astype(np.float64)
+        totals = np.bincount(owner, weights=count, minlength=len(users))
+        return owner, items.item.astype(np.int64), count / totals[owner]
+
+    def diagnostics(self, users: Users) -> Mapping[str, float]:
+        """Count the users who have no item of the domain. NOT PRIVATE."""
+        owner, _, _ = self._shares(users)
+        return {"users without items": float(len(users) - len(np.unique(owner)))}
+
+    def loss(self, value: Array, truth: Array) -> float:
+        """Squared l2 distance."""
+        return squared_l2(value, truth)
+
+    @classmethod
+    def resolve(
+        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Fill the domain."""
+        out = dict(parameters)
+        out = with_domain(out, domain)
+        return out, []
+
+    @classmethod
+    def example(cls) -> Self:
+        """Build a small instance."""
+        return cls(epsilon=2.0, domain=Keys.of([f"item-{j:02d}" for j in range(11)]))
+
+    @classmethod
+    def example_users(cls) -> Users:
+        """Make users who hold one symbol each, several times, whose shares fall with the rank."""
+        n, rng = 300, np.random.default_rng(14)
+        weights = 1 / np.arange(1, 12)
+        item = rng.choice(11, size=n, p=weights / weights.sum())
+        ids = user_ids(Keys.range(n))
+        count = rng.integers(1, 9, n)
+        return Users.from_counts(ids, np.arange(n), item, count, cls.example().domain)

@@ -1,0 +1,1 @@
+"""Histograms of total counts with a trusted server: bounded, adaptive, unbounded, Poisson."""

@@ -1,0 +1,339 @@
+"""Histogram over a public domain whose clipping threshold is chosen privately (central) [1]_.
+
+A first part of the script chooses the threshold C by one of several rules, from how much users
+contribute; the release is then that of :mod:`fedhist.protocols.histograms.bounded_histogram` at
+that C. One run, one ledger. Corrected against the paper: noise is calibrated to the adjacency that
+is declared, and the range of C is public (the paper takes the largest contribution in the data).
+
+References
+----------
+.. [1] Liu, Suresh, Zhu, Kairouz & Gruteser, "Algorithms for bounding contribution for histogram
+   estimation under user-level privacy", ICML 2023, Algorithms 1 and 2, Sections 4 and 7.1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from fedhist.base.checks import check_integer
+from fedhist.model.losses import L1
+from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.registry import register_protocol
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
+from fedhist.protocols.clip_choice import theory as theory_thresholds
+from fedhist.protocols.clip_choice.budget import Shares, split_budget
+from fedhist.protocols.clip_choice.by_exponential import AIMS
+from fedhist.protocols.clip_choice.catalogue import threshold_rule
+from fedhist.protocols.clip_choice.ratio_debiasing import ROUNDS, SMALLER_CLIP, private_total, ratio
+from fedhist.protocols.clip_choice.rule import ThresholdRule, ThresholdTask
+from fedhist.protocols.histograms.bounded_histogram import GRID_STEPS, BoundedHistogram
+from fedhist.protocols.shared import noise_error as theory
+from fedhist.protocols.shared.contributions import MOST_CAP
+from fedhist.protocols.shared.domains import with_domain
+from fedhist.protocols.shared.histogram_target import DomainHistogram
+from fedhist.session.curator import Curator
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from server.thresholds import c_star_gaussian, c_star_laplace, sensitivity_multipliers
+
+
+@register_protocol
+@dataclass(frozen=True)
+class AdaptiveHistogram(DomainHistogram):
+    """Total count of every item of a public domain; the clipping threshold is chosen privately.
+
+    Parameters
+    ----------
+    domain : Keys
+        Public items.
+    epsilon, delta : float
+        The whole budget, choice and release together. ``epsilon = inf`` switches noise off (not
+        private); ``delta = 0``: l1 norm and Laplace noise, otherwise l2 norm and Gaussian noise.
+    epsilon_choice : float, optional
+        Part of epsilon that pays for the choice of C. Default: an eleventh.
+    delta_choice : float, optional
+        Part of delta for the choice. Default: half for rules with Gaussian noise, otherwise 0.
+    threshold : str
+        Rule that chooses C. One round and no delta: "em-slope" (default), "em-slope-point" (a
+        little better in large populations, far worse in small ones), "em-quantile",
+        "output-perturbation". Linear, for Gaussian noise: "slope-curve" (one round), "dp-sgd",
+        "adaptive-quantile", "huang-quantile" (many rounds). As printed: "dp-sgd-paper",
+        "output-perturbation-paper".
+    clip_min, clip_max : float
+        Public ends of the search, in counts. A user who has any item has norm 1 at least.
+    sparsity : int, optional
+        s: slopes ||N||_1 / ||N||_2 are cut to R = sqrt(s) on the client, for the choice alone.
+        Default: a tenth of the domain; s = d cuts nothing and makes the choice noisier.
+    adjacency : str
+        "zero-out-user" (default), "add-remove-user" or "replace-user".
+    discrete : bool
+        Integer messages on the grid C / 2^20 and discrete noise; needed for secure noise.
+    nonneg : bool
+        Raise negative totals to zero; never increases the l1 error of Algorithm 1.
+    debias : bool
+        Clip at C / 4 and scale up to a private total, see
+        :mod:`fedhist.protocols.clip_choice.ratio_debiasing`. Helps with large domains; not covered
+        by theory.
+    epsilon_ratio : float, optional
+        Part of epsilon that pays for that total. Default: a tenth.
+    n_users : int, optional
+        Public number of users, for rules that need it.
+    steps : int
+        Rounds of an iterative rule.
+    per_octave : int
+        Grid points per factor of two.
+
+    Privacy
+    -------
+    (epsilon, delta)-DP per user, by basic composition of the choice, the total and the release.
+    Each is private by itself for every value that the earlier ones may have taken.
+
+    Error
+    -----
+    For the rules by the exponential mechanism the exact mixture of the errors at all thresholds,
+    see :meth:`error`.
+
+    Examples
+    --------
+    >>> p = AdaptiveHistogram(Keys.of(["tea", "rye"]), epsilon=1.1, delta=1e-6)
+    >>> round(p.shares.choice_epsilon, 6), round(p.shares.release_epsilon, 6)
+    (0.1, 1.0)
+    """
+
+    name: ClassVar[str] = "adaptive-histogram"
+    paper: ClassVar[str] = "Liu et al., ICML 2023, Algorithms 1 and 2, Sections 4 and 7.1"
+
+    domain: Keys
+    epsilon: float
+    delta: float = 0.0
+    epsilon_choice: float | None = None
+    delta_choice: float | None = None
+    threshold: str = "em-slope"
+    clip_min: float = 1.0
+    clip_max: float = 1000.0
+    sparsity: int | None = None
+    adjacency: str = Adjacency.ZERO_OUT_USER.value
+    discrete: bool = False
+    nonneg: bool = True
+    debias: bool = False
+    epsilon_ratio: float | None = None
+    n_users: int | None = None
+    steps: int = 40
+    per_octave: int = 4
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon, self.delta)
+        if not isinstance(self.debias, bool):
+            raise ValueError(f"debias must be true or false, got {self.debias!r}")
+        if self.norm not in self.rule.norms:
+            needed = "delta > 0" if self.norm == 1 else "delta = 0"
+            raise ValueError(f"the rule {self.threshold!r} needs {needed}, got {self.delta}")
+        if not 0 < self.clip_min <= self.clip_max < math.inf:
+            raise ValueError(
+                "clip_min and clip_max must be positive, finite and in this order, got "
+                f"{self.clip_min} and {self.clip_max}"
+            )
+        _ = self.at(self.clip_min)
+        if self.sparsity is not None and not 1 <= self.sparsity <= len(self.domain):
+            raise ValueError(f"sparsity must lie in [1, {len(self.domain)}], got {self.sparsity}")
+        for name in ("n_users", "steps", "per_octave"):
+            if getattr(self, name) is not None:
+                check_integer(name, getattr(self, name))
+        if self.n_users and Adjacency(self.adjacency) is Adjacency.ADD_REMOVE_USER:
+            raise ValueError(f"{self.adjacency} keeps the number of users private: got n_users")
+        if self.debias and self.clip_max * self.radius > MOST_CAP:
+            raise ValueError(f"clip_max must be at most 2^40 / R with a ratio, got {self.clip_max}")
+        _ = self.max_rounds  # a rule may need n_users
+
+    # -- the budget ------------------------------------------------------------------------------
+
+    @property
+    def shares(self) -> Shares:
+        """How the budget is split."""
+        return split_budget(
+            self.epsilon,
+            self.delta,
+            self.rule,
+            epsilon_choice=self.epsilon_choice,
+            delta_choice=self.delta_choice,
+            epsilon_ratio=self.epsilon_ratio,
+            ratio=self.debias,
+        )
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """(epsilon, delta) under the declared adjacency, trusting the server."""
+        return Guarantee(self.epsilon, self.delta, Trust.CENTRAL, Adjacency(self.adjacency))
+
+    # -- the two parts ---------------------------------------------------------------------------
+
+    @property
+    def norm(self) -> int:
+        """1 with Laplace noise, 2 with Gaussian noise."""
+        return 2 if self.delta else 1
+
+    @property
+    def rule(self) -> ThresholdRule:
+        """How C is chosen."""
+        return threshold_rule(self.threshold)
+
+    @property
+    def radius(self) -> float:
+        """R, the bound on slopes; 1 for norm 1, where all slopes are 1."""
+        if self.norm == 1:
+            return 1.0
+        return math.sqrt(self.sparsity or max(1, round(0.1 * len(self.domain))))
+
+    def at(self, clip: float) -> BoundedHistogram:
+        """Return the protocol of the release at a threshold; negative totals are kept.
+
+        Without noise there is nothing to protect and the totals are summed as they are.
+        """
+        grid = clip / GRID_STEPS if self.discrete and not math.isinf(self.epsilon) else None
+        epsilon, delta = self.shares.release_epsilon, self.shares.release_delta
+        return BoundedHistogram(
+            self.domain, epsilon, clip, delta, self.adjacency, grid, nonneg=False
+        )
+
+    @property
+    def task(self) -> ThresholdTask:
+        """The public side of the search for C."""
+        d, adjacency = len(self.domain), Adjacency(self.adjacency)
+        shares, unit = self.shares, self.at(1.0).noise
+        return ThresholdTask(
+            self.domain,
+            self.norm,
+            mass=d * unit.mean_absolute,
+            rank=unit.std * math.sqrt(d) if self.norm == 2 else 0.0,
+            radius=self.radius,
+            c_min=self.clip_min,
+            c_max=self.clip_max,
+            epsilon=shares.choice_epsilon,
+            delta=shares.choice_delta,
+            adjacency=adjacency,
+            n_users=self.n_users,
+            steps=self.steps,
+            per_octave=self.per_octave,
+            secure=self.discrete,
+        )
+
+    @property
+    def max_rounds(self) -> int:
+        """Those of the rule, two for the total if there is one, and the release."""
+        return self.rule.rounds(self.task) + (ROUNDS if self.debias else 0) + 1
+
+    def rounds(self, server: Curator) -> Script:
+        """Choose C, then release the totals clipped to it."""
+        if server.grade == "secure" and not self.discrete and not math.isinf(self.epsilon):
+            return Estimate.refused('noise = "secure" draws integers only: set discrete = true')
+        task = self.task
+        choice = yield from self.rule.search(task, server)
+        public = {"mass": task.mass, "epsilon_choice": task.epsilon, **choice.public}
+        total = None
+        if self.debias:
+            total, cap = yield from private_total(
+                server, self.domain, self._caps, self.shares.ratio_epsilon
+            )
+            public |= {"total": total, "cap": float(cap)}
+        estimate = yield from self.at(self.release_clip(choice.clip)).rounds(server)
+        if estimate.value is None or estimate.stderr is None:
+            return estimate
+        value, stderr = estimate.value, estimate.stderr
+        if self.nonneg:
+            value = np.maximum(value, 0.0)
+        if total is not None:
+            factor = ratio(total, value)
+            value, stderr = factor * value, factor * stderr
+            public["ratio"] = factor
+        return replace(
+            estimate,
+            value=value,
+            stderr=stderr,
+            warnings=(*choice.warnings, *estimate.warnings),
+            public={**estimate.public, **public},
+        )
+
+    def release_clip(self, chosen: float) -> float:
+        """Return the threshold of the release: a quarter of the chosen one where a ratio follows.
+
+        Without noise a smaller threshold would have nothing to gain.
+        """
+        if not self.debias or math.isinf(self.epsilon):
+            return chosen
+        return max(self.clip_min, chosen / SMALLER_CLIP)
+
+    @property
+    def _caps(self) -> tuple[float, ...]:
+        """Caps on a user's number of items: up to the largest of norm clip_max and slope R."""
+        task = self.task
+        low = max(1.0, self.clip_min)
+        high = max(low, self.clip_max * self.radius)
+        return tuple(np.unique(replace(task, c_min=low, c_max=high).grid).tolist())
+
+    # -- evaluation ------------------------------------------------------------------------------
+
+    def error(self, users: Users) -> ErrorBound:
+        """Predict the expected l1 error on a known population. NOT PRIVATE.
+
+        Exact where the law of the choice is known (the exponential mechanism): the errors at all
+        thresholds, weighted by their probabilities. For the other rules the error at the best
+        threshold of theory, C*, which no private choice attains on average: an approximation. For
+        ``debias`` that of the release before it is scaled up: a rough guide only.
+        """
+        task = self.task
+        if self.threshold in AIMS:
+            aim, clips = AIMS[self.threshold](task), task.grid
+            tails = theory_thresholds.tail_sums(users, self.domain, clips, self.norm, aim.radius)
+            weights = theory_thresholds.em_probabilities(
+                tails, aim.level, aim.sensitivity, task.epsilon, aim.interval
+            )
+            exact, source = True, "mixture over the exponential mechanism; Liu et al. 2023, Sec. 4"
+        else:
+            clips, weights = np.array([self._c_star(users, task)]), np.ones(1)
+            exact, source = False, "error at the non-private C*; Liu et al. 2023, Section 4.1"
+        if self.debias:
+            exact, source = False, f"{source}; before the ratio"
+        clips = np.array([self.release_clip(float(c)) for c in clips])
+        expected = theory_thresholds.mixture_l1(
+            users,
+            self.domain,
+            clips,
+            weights,
+            [self.at(float(c)).noise for c in clips],
+            self.norm,
+            self.nonneg,
+        )
+        return ErrorBound(L1, expected, exact, source)
+
+    def _c_star(self, users: Users, task: ThresholdTask) -> float:
+        """Minimise the bound on the expected error within the search's range. NOT PRIVATE."""
+        l1, l2 = theory.user_norms(users, self.domain)
+        if self.norm == 2:
+            best = c_star_gaussian(l1, l2, task.mass)
+        else:
+            k1 = sensitivity_multipliers(task.adjacency, len(self.domain))[0]
+            best = c_star_laplace(l1, len(self.domain), self.shares.release_epsilon, k1)
+        return min(max(best, self.clip_min), self.clip_max)
+
+    @classmethod
+    def resolve(
+        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Fill the domain from the population's public one."""
+        return with_domain(parameters, domain), []
+
+    @classmethod
+    def example(cls) -> Self:
+        """Five drinks, Gaussian noise; so few users that the choice of C is mostly noise."""
+        domain = Keys.of(["chai", "maté", "rooibos", "tea", "お茶"])
+        return cls(domain, epsilon=1.0, delta=1e-6, clip_max=64.0)
+
+    @classmethod
+    def example_users(cls) -> Users:
+        """Forty users, some of them empty and some with items outside the domain."""
+        return BoundedHistogram.example_users()

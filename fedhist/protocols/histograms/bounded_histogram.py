@@ -1,0 +1,338 @@
+"""Histogram over a public domain: clip every user, add up, add noise (central) [1]_.
+
+Users scale their counts into a norm ball of radius C, a trusted server adds the vectors and
+releases the sum with noise in proportion to C. Corrected against the paper: noise is calibrated to
+the adjacency that is declared (the paper declares replacement and calibrates for zeroing out).
+
+References
+----------
+.. [1] Liu, Suresh, Zhu, Kairouz & Gruteser, "Algorithms for bounding contribution for histogram
+   estimation under user-level privacy", ICML 2023, Algorithm 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from clients.contribution import clip_rows, clipped_counts, domain_lookup, grid_limit
+from fedhist.base.errors import WireError
+from fedhist.model.losses import L1
+from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.query import CHUNK, Array, Bounds, Query, Report, Summary
+from fedhist.model.registry import register_protocol, register_query
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
+from fedhist.protocols.shared import noise_error as theory
+from fedhist.protocols.shared.domains import check_domain, with_domain
+from fedhist.protocols.shared.histogram_target import DomainHistogram
+from fedhist.session.curator import Curator
+from fedhist.users.batch import Users
+from fedhist.users.cohort import Cohort
+from fedhist.users.keys import Keys
+from fedhist.users.streams import Streams
+from server.thresholds import reference_clip, sensitivity_multipliers, sqrt_up
+
+ROUNDING = 1 + 1e-9
+"""Room for the rounding of doubles when a real-valued message is checked."""
+
+GRID_STEPS = 1 << 20
+"""Grid steps per clip of ``grid = "default"``; finer than it need be costs nothing."""
+
+
+@register_query
+@dataclass(frozen=True)
+class ClippedCounts(Query):
+    """Each user answers its in-domain counts, scaled into a norm ball of radius ``clip``.
+
+    Parameters
+    ----------
+    domain : Keys
+        Public items; others are dropped before any norm is computed.
+    clip : float
+        C, in counts.
+    norm : {1, 2}
+    grid : float
+        0 for real values; otherwise coordinates are rounded down to multiples of ``grid`` and
+        sent as integers, whose norm never exceeds C in exact arithmetic.
+    cohort : Cohort, optional
+        Only these users answer.
+    """
+
+    wire_name: ClassVar[str] = "clipped-counts"
+    trust: ClassVar[Trust] = Trust.CENTRAL
+
+    domain: Keys
+    clip: float
+    norm: int
+    grid: float = 0.0
+    cohort: Cohort | None = None
+
+    def __post_init__(self) -> None:
+        check_domain(self.domain)
+        if not 0 <= self.clip < math.inf:
+            raise ValueError(f"clip must be non-negative and finite, got {self.clip}")
+        if self.norm not in (1, 2):
+            raise ValueError(f"norm must be 1 or 2, got {self.norm}")
+        if not self.grid >= 0 or (self.clip > 0 and self.grid > self.clip):
+            raise ValueError(f"grid must lie in [0, clip = {self.clip}], got {self.grid}")
+        if self.grid:
+            grid_limit(self.clip, self.grid, self.norm)
+
+    @property
+    def limit(self) -> float:
+        """Largest norm of one user's answer, in the units that are sent; exact on a grid."""
+        if not self.grid:
+            return self.clip
+        limit = grid_limit(self.clip, self.grid, self.norm)
+        return float(limit) if self.norm == 1 else sqrt_up(limit)
+
+    def sensitivity(self, adjacency: Adjacency) -> float:
+        """Sensitivity of the sum in this norm, in the units that are sent (counts or steps)."""
+        k1, k2 = sensitivity_multipliers(adjacency, len(self.domain))
+        if not self.grid or self.norm == 1:
+            return (k1 if self.norm == 1 else k2) * self.limit
+        return sqrt_up(round(k2**2) * grid_limit(self.clip, self.grid, 2))
+
+    # -- client half -----------------------------------------------------------------------------
+
+    def answer(self, users: Users, rng: Streams) -> Report:
+        """Send the clipped vector as (item, value) entries; uses no randomness."""
+        items = users.counts
+        lookup = domain_lookup(self.domain, items.vocabulary)
+        indptr, item, value = clip_rows(items, lookup, self.clip, self.norm, self.grid)
+        return Report(users.ids, ragged={"item": item, "value": value}, indptr=indptr)
+
+    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
+        """Clip and add up in one walk, bit-identical to folding the answers chunk by chunk."""
+        items = users.counts
+        lookup = domain_lookup(self.domain, items.vocabulary)
+        d = len(self.domain)
+        total = clipped_counts(items, lookup, d, self.clip, self.norm, self.grid, CHUNK)
+        return Summary(len(users), sums={"counts": total})
+
+    # -- server half -----------------------------------------------------------------------------
+
+    def fold(self, report: Report) -> Summary:
+        """Add up the entries by item: (d,) float64 in counts, or int64 in grid steps."""
+        d = len(self.domain)
+        item, value = report.ragged["item"], report.ragged["value"]
+        if self.grid:
+            total = np.zeros(d, dtype=np.int64)
+            np.add.at(total, item, value)
+        else:
+            # of nothing at all, bincount returns integers even where it is given weights
+            total = np.bincount(item, weights=value, minlength=d).astype(np.float64)
+        return Summary(report.n_users, sums={"counts": total})
+
+    def check(self, report: Report) -> None:
+        """Raise WireError unless every row is a non-negative vector within the ball."""
+        if report.arrays or report.ragged.keys() != {"item", "value"} or report.indptr is None:
+            found = [*report.arrays, *report.ragged]
+            raise WireError(f"rows of item and value are expected, got {found}")
+        item, value = report.ragged["item"], report.ragged["value"]
+        d = len(self.domain)
+        Bounds((None,), "u", 0, d - 1).check("item", item)
+        Bounds((None,), "iu" if self.grid else "f", 0, self.limit * ROUNDING).check("value", value)
+        user = np.repeat(np.arange(report.n_users), np.diff(report.indptr))
+        cells = np.sort(user * d + item.astype(np.int64))
+        if (cells[1:] == cells[:-1]).any():
+            raise WireError("a user's row names an item twice")
+        size = np.bincount(user, value.astype(np.float64) ** self.norm, report.n_users)
+        if self.grid and (size < 2.0**62).all():  # then integers cannot overflow: compare exactly
+            size = np.zeros(report.n_users, dtype=np.int64)
+            np.add.at(size, user, value.astype(np.int64) ** self.norm)
+            most: float = grid_limit(self.clip, self.grid, self.norm)
+        else:
+            most = self.limit**self.norm * ROUNDING
+        if (size > most).any():
+            worst = size.max() ** (1 / self.norm)
+            raise WireError(f"a row has l{self.norm} norm {worst}, outside [0, {self.limit}]")
+
+    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
+        """Bound each total by n_users times the bound on one user."""
+        high = n_users * self.limit * ROUNDING
+        return {"counts": Bounds((len(self.domain),), "i" if self.grid else "f", 0, high)}
+
+    def check_summary(self, summary: Summary) -> None:
+        """Bound the norm of the totals as well: it cannot exceed n_users times the clip."""
+        super().check_summary(summary)
+        size = float(np.linalg.norm(summary.sums["counts"].astype(np.float64), self.norm))
+        if size > summary.n_users * self.limit * ROUNDING:
+            most = f"{summary.n_users} users of {self.limit:g} each"
+            raise WireError(f"'counts' has l{self.norm} norm {size:g}, more than {most}")
+
+
+@register_protocol
+@dataclass(frozen=True)
+class BoundedHistogram(DomainHistogram):
+    """Total count of every item of a public domain, under central user-level privacy.
+
+    Parameters
+    ----------
+    domain : Keys
+        Public items.
+    epsilon : float
+        Positive; ``inf`` switches noise off (not private).
+    clip : float
+        C, in counts: each user's contribution is scaled to at most this norm. Public: choose it
+        without the data. In a configuration, "c-star" and "best" compute it FROM the data, as
+        references that are not private.
+    delta : float
+        0: l1 norm and Laplace noise. Positive: l2 norm and Gaussian noise.
+    adjacency : str
+        "zero-out-user" (default), "add-remove-user" or "replace-user".
+    grid : float, optional
+        Send whole multiples of ``grid`` and add discrete noise. Needed for secure noise; clip /
+        2^20 is a good value ("default" in a configuration): rounding down by less than one step
+        per item of a user then costs next to nothing. None: real values.
+    nonneg : bool
+        Raise negative totals to zero; never increases the l1 error.
+
+    Privacy
+    -------
+    (epsilon, delta)-DP per user. Sensitivities: :func:`sensitivity_multipliers` times C. With
+    ``delta = 0`` Laplace noise of scale k1 C / epsilon; otherwise the analytic Gaussian of std
+    k2 C sigma(epsilon, delta), or on a grid the discrete Gaussian calibrated by zCDP.
+
+    Error
+    -----
+    Sum over items of E|Z - b|, b what clipping took away; exact, see :meth:`error`.
+
+    Examples
+    --------
+    >>> BoundedHistogram(Keys.of(["tea", "rye"]), epsilon=1.0, clip=4.0).noise.scale
+    4.0
+    """
+
+    name: ClassVar[str] = "bounded-histogram"
+    paper: ClassVar[str] = "Liu et al., ICML 2023, Algorithm 1"
+
+    domain: Keys
+    epsilon: float
+    clip: float
+    delta: float = 0.0
+    adjacency: str = Adjacency.ZERO_OUT_USER.value
+    grid: float | None = None
+    nonneg: bool = True
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon, self.delta)
+        check_domain(self.domain)
+        Adjacency(self.adjacency)
+        if self.grid is not None and not 0 < self.grid < math.inf:
+            raise ValueError(f"grid must be positive and finite, got {self.grid}")
+        _ = self.query
+
+    @property
+    def max_rounds(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """(epsilon, delta) under the declared adjacency, trusting the server."""
+        return Guarantee(self.epsilon, self.delta, Trust.CENTRAL, Adjacency(self.adjacency))
+
+    @property
+    def norm(self) -> int:
+        """1 with Laplace noise, 2 with Gaussian noise."""
+        return 2 if self.delta else 1
+
+    @property
+    def query(self) -> ClippedCounts:
+        """The one question."""
+        return ClippedCounts(self.domain, float(self.clip), self.norm, float(self.grid or 0.0))
+
+    @property
+    def noise(self) -> theory.NoiseLaw:
+        """Law of the noise on every entry."""
+        sensitivity = self.query.sensitivity(Adjacency(self.adjacency))
+        step = self.grid or 1.0
+        unit = theory.noise_per_sensitivity(self.epsilon, self.delta, discrete=bool(self.grid))
+        return theory.NoiseLaw(unit.kind, unit.scale * sensitivity, step)
+
+    def rounds(self, server: Curator) -> Script:
+        """Ask once, then release the totals with noise."""
+        d = len(self.domain)
+        if self.clip == 0:
+            zero, public = np.zeros(d), {"clip": 0.0, "noise_std": 0.0}
+            why = "clip is 0: the estimate is 0 whatever the data, and nobody was asked"
+            return Estimate.ok(zero, keys=self.domain, stderr=zero, warnings=(why,), public=public)
+        if server.grade == "secure" and self.grid is None and not math.isinf(self.epsilon):
+            return Estimate.refused(
+                'noise = "secure" draws integers only: set a grid (grid = "default")'
+            )
+        summary = yield self.query
+        value = self._release(server, summary.sums["counts"])
+        public = {"clip": float(self.clip), "noise_std": self.noise.std}
+        if Adjacency(self.adjacency) is not Adjacency.ADD_REMOVE_USER:
+            public["n_users"] = float(summary.n_users)
+        value = np.maximum(value, 0.0) if self.nonneg else value
+        stderr = np.full(d, self.noise.std)
+        return Estimate.ok(value, keys=self.domain, stderr=stderr, public=public)
+
+    def _release(self, server: Curator, counts: Array) -> Array:
+        """Add noise to the totals; returns counts."""
+        s = self.query.sensitivity(Adjacency(self.adjacency))
+        eps, delta = self.epsilon, self.delta
+        if self.grid is None and not delta:
+            return server.laplace(counts, l1_sensitivity=s, epsilon=eps)
+        if self.grid is None:
+            return server.gaussian(counts, l2_sensitivity=s, epsilon=eps, delta=delta)
+        if not delta:
+            return self.grid * server.discrete_laplace(counts, l1_sensitivity=s, epsilon=eps)
+        return self.grid * server.discrete_gaussian(
+            counts, l2_sensitivity=s, epsilon=eps, delta=delta
+        )
+
+    def error(self, users: Users) -> ErrorBound:
+        """Compute the exact expected l1 error on a known population. NOT PRIVATE."""
+        kept = theory.clipped_totals(users, self.domain, self.clip, self.norm, self.grid or 0.0)
+        bias = np.maximum(self.truth(users) - kept, 0.0)
+        expected = theory.expected_l1(self.noise, bias, kept if self.nonneg else None)
+        return ErrorBound(L1, expected, True, "sum of E|Z - b|; Liu et al. 2023, Section 4.1")
+
+    @classmethod
+    def resolve(
+        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Fill the domain; compute ``clip`` given as "c-star" or "best"; expand the default grid.
+
+        The two rules read the private data: they are references, and are reported as such.
+        """
+        p = with_domain(parameters, domain)
+        not_private: list[str] = []
+        grid = p.pop("grid", None)
+        if isinstance(p.get("clip"), str):
+            adjacency = Adjacency(p.get("adjacency", cls.adjacency))
+            budget = float(p["epsilon"]), float(p.get("delta", cls.delta))
+            k = sensitivity_multipliers(adjacency, len(p["domain"]))
+            nonneg = bool(p.get("nonneg", cls.nonneg))
+            p["clip"], statement = reference_clip(
+                p["clip"], users, p["domain"], budget, k, discrete=grid is not None, nonneg=nonneg
+            )
+            not_private.append(statement)
+        if isinstance(grid, str):
+            if grid != "default":
+                raise ValueError(f'grid must be a number or "default", got {grid!r}')
+            grid = p["clip"] / GRID_STEPS if p.get("clip") else None
+        if grid is not None:
+            p["grid"] = grid
+        return p, not_private
+
+    @classmethod
+    def example(cls) -> Self:
+        """Five drinks, Gaussian noise, a clip that nobody in the example reaches."""
+        domain = Keys.of(["chai", "maté", "rooibos", "tea", "お茶"])
+        return cls(domain, epsilon=1.0, clip=16.0, delta=1e-6)
+
+    @classmethod
+    def example_users(cls) -> Users:
+        """Forty users, some of them empty and some with items outside the domain."""
+        names = ["お茶", "tea", "rye", "maté", "chai"]
+        rows = ({names[(u + 2 * k) % 5]: 1 + (u + k) % 4 for k in range(u % 4)} for u in range(40))
+        return Users.from_records({f"user-{u}": row for u, row in enumerate(rows)})

@@ -1,0 +1,132 @@
+"""Histogram whose noise hides one record, and not a user: a baseline, for what that would cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from fedhist.model.losses import L1
+from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.registry import register_protocol
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
+from fedhist.protocols.histograms.bounded_histogram import BoundedHistogram
+from fedhist.protocols.histograms.per_item_counts import MOST_CLIP, PerItemClip
+from fedhist.protocols.shared import noise_error as theory
+from fedhist.protocols.shared.domains import check_domain, with_domain
+from fedhist.protocols.shared.histogram_target import DomainHistogram
+from fedhist.session.curator import Curator
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+
+SENSITIVITY = 2
+"""l1: replacing one record takes it from one count and adds it to another."""
+
+
+@register_protocol
+@dataclass(frozen=True)
+class ItemHistogram(DomainHistogram):
+    """Total count of every item of a public domain, private per record and NOT per user.
+
+    Users send all their counts to a trusted server, which adds noise that hides one record. It is
+    what histograms are often released with; a user of T records has T times its epsilon.
+
+    Parameters
+    ----------
+    domain : Keys
+        Public items; others are dropped.
+    epsilon : float
+        Budget of each RECORD; inf switches noise off.
+    nonneg : bool
+        Raise negative totals to zero; never increases the l1 error.
+
+    Privacy
+    -------
+    epsilon-DP for one record of known user, whose number of records is public: it is replaced by
+    any other, in the domain or not. That changes two counts by 1 at most, so that discrete Laplace
+    noise of scale 2 / epsilon hides it. Under removal of a record the sensitivity would be 1. A
+    count of 2^30 or more of one user is sent as 2^30, which moves no two counts further apart.
+
+    Error
+    -----
+    About 2 / epsilon an item, whatever the number of users and of their records; exact.
+
+    Examples
+    --------
+    >>> ItemHistogram(Keys.of(["tea", "rye"]), epsilon=1.0).noise.scale
+    2.0
+    """
+
+    name: ClassVar[str] = "item-histogram"
+    paper: ClassVar[str] = "Dwork, McSherry, Nissim & Smith, TCC 2006; discrete noise"
+
+    domain: Keys
+    epsilon: float
+    nonneg: bool = True
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon)
+        check_domain(self.domain)
+
+    @property
+    def max_rounds(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The budget, for one record."""
+        return Guarantee(self.epsilon, 0.0, Trust.CENTRAL, Adjacency.REPLACE_ITEM, unit="item")
+
+    @property
+    def query(self) -> PerItemClip:
+        """The one question."""
+        return PerItemClip(self.domain, MOST_CLIP)
+
+    @property
+    def noise(self) -> theory.NoiseLaw:
+        """Law of the noise on every entry."""
+        return theory.NoiseLaw("discrete-laplace", SENSITIVITY / self.epsilon)
+
+    def rounds(self, server: Curator) -> Script:
+        """Ask once, then release the totals with noise."""
+        summary = yield self.query
+        value = server.discrete_laplace(
+            summary.sums["counts"], l1_sensitivity=SENSITIVITY, epsilon=self.epsilon
+        )
+        return Estimate.ok(
+            np.maximum(value, 0) if self.nonneg else value,
+            keys=self.domain,
+            stderr=np.full(len(self.domain), self.noise.std),
+            public={"n_users": float(summary.n_users), "noise_std": self.noise.std},
+            warnings=(
+                f"epsilon = {self.epsilon:g} holds for one record, NOT for a user: it is T times "
+                "that for a user of T records",
+            ),
+        )
+
+    def error(self, users: Users) -> ErrorBound:
+        """Compute the exact expected l1 error on a known population. NOT PRIVATE."""
+        cut = theory.totals(users, self.domain, MOST_CLIP)
+        lost = self.truth(users) - cut
+        expected = theory.expected_l1(self.noise, lost, cut if self.nonneg else None)
+        return ErrorBound(L1, expected, exact=True, source="sum of E|Z| and of what is cut")
+
+    @classmethod
+    def resolve(
+        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Fill the domain."""
+        return with_domain(parameters, domain), []
+
+    @classmethod
+    def example(cls) -> Self:
+        """Five drinks."""
+        return cls(BoundedHistogram.example().domain, epsilon=1.0)
+
+    @classmethod
+    def example_users(cls) -> Users:
+        """Forty users, some of them empty and some with items outside the domain."""
+        return BoundedHistogram.example_users()

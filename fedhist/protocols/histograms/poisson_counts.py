@@ -1,0 +1,320 @@
+"""Counts of a few items, clipped per item and debiased for Poisson data (central) [1]_.
+
+Each user sends min(N, C) for every item; the server adds noise in proportion to C and inverts the
+mean of a clipped Poisson count. Where the users' counts are Poisson with similar rates, this takes
+back what clipping took, so that a small C costs little.
+
+Corrected against the paper: the variance of its Laplace noise is 2 (C / n epsilon)^2, not
+(C / n epsilon)^2 (eq. (16), (17), (19), (22)); and its private rank 1 / epsilon lies below the rank
+error of any mechanism with a small budget, so that it is raised by that error. Counts are integers
+with many ties: a threshold stands for all ranks from the users above it to those at it or above.
+
+References
+----------
+.. [1] Liu, Suresh, Zhu, Kairouz & Gruteser, "Algorithms for bounding contribution for histogram
+   estimation under user-level privacy", ICML 2023, Algorithm 5 and Appendix C.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from fedhist.base.checks import check_integer
+from fedhist.model.losses import L1
+from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.query import Array, Query, Summary
+from fedhist.model.registry import register_protocol
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
+from fedhist.protocols.clip_choice.budget import CHOICE_SHARE
+from fedhist.protocols.clip_choice.theory import em_probabilities, tails_of
+from fedhist.protocols.histograms import poisson_debiasing as debias
+from fedhist.protocols.histograms.per_item_counts import MOST_CLIP, PerItemClip
+from fedhist.protocols.shared import noise_error as theory
+from fedhist.protocols.shared.contributions import NormHistogram, safe_rank, tail_scores
+from fedhist.protocols.shared.domains import check_domain, with_domain
+from fedhist.protocols.shared.histogram_target import DomainHistogram
+from fedhist.session.curator import Curator
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys, user_ids
+
+PER_OCTAVE = 4
+MANY_ITEMS = 20
+
+
+@register_protocol
+@dataclass(frozen=True)
+class PoissonCounts(DomainHistogram):
+    """Total counts of a few public items, debiased for Poisson data, under central privacy.
+
+    Parameters
+    ----------
+    domain : Keys
+        Public items; one is the paper's case. Beyond 20 the noise, of l2 norm d C sigma, is a poor
+        bargain: clip whole histograms instead (``bounded-histogram``).
+    epsilon : float
+        Budget of the whole run; ``inf`` switches noise off (not private).
+    n_users : int
+        Number of users, PUBLIC: the estimate divides by it. All of them must answer.
+    clip : int, optional
+        C, in counts, for each item. Public: choose it without the data. None: chosen privately,
+        for a domain of one item only (a quantile of per-item counts would cost d times as much).
+    clip_max : int
+        Public upper end of the private choice.
+    epsilon_choice : float, optional
+        Part of ``epsilon`` for the private choice; by default 1 / 11 of it.
+    delta : float
+        0: Laplace noise. Positive: Gaussian noise, better for more than a few items.
+    adjacency : str
+        "zero-out-user" (default) or "replace-user". Under "add-remove-user" the number of users
+        is private, and the estimate needs it.
+    discrete : bool
+        Integer noise, on the integer totals; needed for secure noise.
+    debias : bool
+        False: release the clipped totals, raised to at least zero (the paper's baseline).
+
+    Privacy
+    -------
+    (epsilon, delta)-DP per user. Noise for the sensitivities of :class:`PerItemClip`, the same for
+    both adjacencies; debiasing is post-processing. A private C is the exponential mechanism on the
+    rank at which clipping costs as much as noise, raised by :func:`safe_rank`: with probability
+    0.98 fewer than twice that rank exceed C (unless it is clip_max), and somebody exceeds the
+    threshold below it.
+
+    Error
+    -----
+    Exact given the users' counts, see :meth:`error`. On Poisson data with one rate, the variance
+    around the users' own total is n (Var min(N, C) / h'^2 - rate) + Var Z / h'^2: ``stderr``, which
+    leaves out the bias that differing rates cause.
+
+    Examples
+    --------
+    >>> PoissonCounts(Keys.of(["tea"]), epsilon=1.0, n_users=1000, clip=4).law(4).scale
+    4.0
+    """
+
+    name: ClassVar[str] = "poisson-counts"
+    paper: ClassVar[str] = "Liu et al., ICML 2023, Algorithm 5"
+
+    domain: Keys
+    epsilon: float
+    n_users: int
+    clip: int | None = None
+    clip_max: int = 1024
+    epsilon_choice: float | None = None
+    delta: float = 0.0
+    adjacency: str = Adjacency.ZERO_OUT_USER.value
+    discrete: bool = False
+    debias: bool = True
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon, self.delta)
+        check_domain(self.domain)
+        check_integer("n_users", self.n_users, 1 << 32)
+        check_integer("clip_max", self.clip_max, MOST_CLIP)
+        if self.clip is not None:
+            check_integer("clip", self.clip, MOST_CLIP)
+        elif len(self.domain) > 1:
+            raise ValueError(
+                f"clip is chosen privately for one item only, got {len(self.domain)}: give clip"
+            )
+        if Adjacency(self.adjacency) is Adjacency.ADD_REMOVE_USER:
+            raise ValueError(
+                f"the estimate divides by the number of users, which {self.adjacency!r} keeps "
+                'private: use "zero-out-user" or "replace-user"'
+            )
+        if self.epsilon_choice is not None:
+            if self.clip is not None:
+                raise ValueError(f"clip is given: epsilon_choice buys nothing, got {self.clip}")
+            check_budget(self.epsilon_choice)
+            if not self.epsilon_choice < self.epsilon and not math.isinf(self.epsilon):
+                raise ValueError(
+                    f"epsilon_choice must lie below epsilon = {self.epsilon}, "
+                    f"got {self.epsilon_choice}"
+                )
+
+    # -- what is spent ---------------------------------------------------------------------------
+
+    @property
+    def max_rounds(self) -> int:
+        """One, and one more if C is chosen."""
+        return 2 if self._chooses else 1
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """(epsilon, delta) under the declared adjacency, trusting the server."""
+        return Guarantee(self.epsilon, self.delta, Trust.CENTRAL, Adjacency(self.adjacency))
+
+    @property
+    def _chooses(self) -> bool:
+        """Whether C is chosen; without noise no threshold is better than the largest."""
+        return self.clip is None and not math.isinf(self.epsilon)
+
+    @property
+    def budgets(self) -> tuple[float, float]:
+        """Epsilon of the choice of C (0: none is made) and of the release."""
+        if not self._chooses:
+            return 0.0, self.epsilon
+        choice = self.epsilon_choice or self.epsilon * CHOICE_SHARE
+        return choice, self.epsilon - choice
+
+    @property
+    def edges(self) -> tuple[float, ...]:
+        """Thresholds to choose from: integers, about four per octave, from 1 to clip_max."""
+        octaves = math.log2(self.clip_max)
+        grid = np.geomspace(1, self.clip_max, math.ceil(octaves * PER_OCTAVE) + 1)
+        return tuple(float(c) for c in np.unique(np.rint(grid)))
+
+    @property
+    def rank(self) -> float:
+        """How many users should exceed C: the mean absolute noise per unit of C, made safe."""
+        choice, release = self.budgets
+        unit = theory.noise_per_sensitivity(release, self.delta, discrete=False)
+        return safe_rank(unit.mean_absolute, len(self.edges), choice)
+
+    def law(self, clip: int) -> theory.NoiseLaw:
+        """Law of the noise on each total of counts clipped at ``clip``."""
+        query = PerItemClip(self.domain, clip)
+        unit = theory.noise_per_sensitivity(self.budgets[1], self.delta, self.discrete)
+        size = query.l2_sensitivity if self.delta else query.l1_sensitivity
+        return theory.NoiseLaw(unit.kind, unit.scale * size)
+
+    # -- the script ------------------------------------------------------------------------------
+
+    def rounds(self, server: Curator) -> Script:
+        """Choose C unless it is given, ask for clipped counts, release, invert."""
+        if server.grade == "secure" and not self.discrete and not math.isinf(self.epsilon):
+            return Estimate.refused('noise = "secure" draws integers only: set discrete = true')
+        clip, warnings = self.clip or self.clip_max, tuple[str, ...]()
+        if self._chooses:
+            clip, warnings = yield from self._choose(server)
+        query = PerItemClip(self.domain, clip)
+        summary = yield query
+        public = {"clip": float(clip), "n_users": float(summary.n_users)}
+        if summary.n_users != self.n_users:
+            return Estimate.failed(
+                f"{summary.n_users} users answered, but n_users = {self.n_users}: the estimate "
+                "divides by n_users, so set it to the number of users who will answer; the totals "
+                "were not released",
+                public=public,
+                warnings=warnings,
+            )
+        noisy = self._release(server, query, summary.sums["counts"])
+        return self._conclude(noisy, clip, public, warnings)
+
+    def _choose(self, server: Curator) -> Generator[Query, Summary, tuple[int, tuple[str, ...]]]:
+        """Choose C by the exponential mechanism; one round."""
+        edges, choice = self.edges, self.budgets[0]
+        query = NormHistogram(self.domain, edges, 1)
+        summary = yield query
+        scores = tail_scores(query.tails(summary), self.rank)
+        at = server.exponential(scores, sensitivity=1.0, epsilon=choice, label="choice of C")
+        warnings = []
+        if self.rank > self.n_users / 2:
+            warnings.append(
+                f"{self.n_users} users are too few to choose C with epsilon = {choice:.3g}: give "
+                "clip, or more budget"
+            )
+        elif at == len(edges) - 1 > 0:
+            warnings.append(f"the chosen threshold is the largest, {edges[at]:g}: raise clip_max?")
+        return int(edges[at]), tuple(warnings)
+
+    def _release(self, server: Curator, query: PerItemClip, counts: Array) -> Array:
+        """Add noise to the totals."""
+        epsilon, l1, l2 = self.budgets[1], query.l1_sensitivity, query.l2_sensitivity
+        if self.delta:
+            draw = server.discrete_gaussian if self.discrete else server.gaussian
+            return draw(counts, l2_sensitivity=l2, epsilon=epsilon, delta=self.delta)
+        laplace = server.discrete_laplace if self.discrete else server.laplace
+        return laplace(counts, l1_sensitivity=l1, epsilon=epsilon)
+
+    def _conclude(
+        self, noisy: Array, clip: int, public: dict[str, float], warnings: tuple[str, ...]
+    ) -> Estimate:
+        """Turn noisy totals into the estimate; post-processing."""
+        n, d, std = self.n_users, len(self.domain), self.law(clip).std
+        public["noise_std"] = std
+        if d > MANY_ITEMS:
+            warnings += (
+                f"{d} items are clipped one by one: with more than {MANY_ITEMS}, "
+                "bounded-histogram needs less noise",
+            )
+        if not self.debias:
+            value = np.maximum(noisy, 0.0)
+            stderr = np.full(d, std)
+            return Estimate.ok(
+                value, keys=self.domain, stderr=stderr, public=public, warnings=warnings
+            )
+        value = debias.debiased(noisy, n, clip)
+        capped = noisy >= float(n) * clip
+        if capped.any():
+            names = ", ".join(self.domain[int(j)] for j in np.flatnonzero(capped)[:3])
+            warnings += (
+                f"the noisy total reaches n_users times clip for {int(capped.sum())} of {d} items "
+                f"({names}): no rate explains it, and the estimate is capped; raise clip",
+            )
+        stderr = debias.debiased_stderr(value / n, n, clip, std)
+        return Estimate.ok(value, keys=self.domain, stderr=stderr, public=public, warnings=warnings)
+
+    # -- theory ----------------------------------------------------------------------------------
+
+    def error(self, users: Users) -> ErrorBound:
+        """Compute the exact expected l1 error on a known population. NOT PRIVATE.
+
+        Given the counts, it is one integral over the noise per item, averaged over the thresholds
+        that the choice can take.
+        """
+        counts = _count_table(users, self.domain)
+        expected = sum(p * self._error_at(counts, c) for c, p in self._thresholds(counts) if p)
+        return ErrorBound(L1, expected, True, "quadrature; Liu et al. 2023, Algorithm 5")
+
+    def _thresholds(self, counts: Array) -> list[tuple[int, float]]:
+        """Pair the possible thresholds with their probabilities given the users' counts."""
+        if not self._chooses:
+            return [(self.clip or self.clip_max, 1.0)]
+        edges, sizes = np.array(self.edges), counts[:, 0].astype(np.float64)
+        tails = tails_of(sizes, sizes, edges, norm=1, radius=0.0)
+        p = em_probabilities(tails, self.rank, 1.0, self.budgets[0], interval=True)
+        return [(int(c), float(q)) for c, q in zip(edges, p, strict=True)]
+
+    def _error_at(self, counts: Array, clip: int) -> float:
+        kept, truth = np.minimum(counts, clip).sum(axis=0), counts.sum(axis=0)
+        law = self.law(clip)
+        if not self.debias:
+            return theory.expected_l1(law, truth - kept, kept)
+        pairs = zip(kept, truth, strict=True)
+        return sum(debias.expected_error(law, k, t, self.n_users, clip) for k, t in pairs)
+
+    @classmethod
+    def resolve(
+        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Fill the domain, and the public number of users."""
+        p = with_domain(parameters, domain)
+        p.setdefault("n_users", len(users))
+        return p, []
+
+    @classmethod
+    def example(cls) -> Self:
+        """One drink, a threshold that is chosen privately: two rounds."""
+        return cls(Keys.of(["お茶"]), epsilon=4.0, n_users=400, clip_max=64)
+
+    @classmethod
+    def example_users(cls) -> Users:
+        """Make users with Poisson counts of two drinks, some with none."""
+        counts = np.random.default_rng(5).poisson([1.5, 0.7], (400, 2))
+        user, item = np.nonzero(counts)
+        names = Keys.range(400)
+        drinks = Keys.of(["rye", "お茶"])
+        return Users.from_counts(user_ids(names), user, item, counts[user, item], drinks)
+
+
+def _count_table(users: Users, domain: Keys) -> Array:
+    """Every user's count of every item, (n, d) float64. NOT PRIVATE."""
+    d = len(domain)
+    parts = [np.bincount(f, c, n * d).reshape(n, d) for n, f, c in theory.in_domain(users, domain)]
+    return np.concatenate([np.zeros((0, d)), *parts])

@@ -1,0 +1,309 @@
+"""Histogram over unknown keys: a sample from every user, noise, and a threshold (central) [1]_.
+
+Nobody lists the items beforehand. Users keep at most C of their tokens at random, a trusted server
+adds them up, puts noise on the items that were sent, and releases those that reach a threshold so
+high that an item of one user alone hardly ever does. C is public, or chosen privately first.
+
+Corrected against the paper: noise goes on the items that were SENT. The paper puts it on all that
+any user has; an item that clipping took away may then appear, with a chance of its own, so that a
+user of many items is betrayed with a probability that no delta bounds. Thresholds are the exact
+ones, and noise is calibrated to the adjacency that is declared.
+
+References
+----------
+.. [1] Liu, Suresh, Zhu, Kairouz & Gruteser, "Algorithms for bounding contribution for histogram
+   estimation under user-level privacy", ICML 2023, Algorithms 3 and 4.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Self, get_args
+
+import numpy as np
+
+from fedhist.base.checks import check_choice
+from fedhist.model.losses import L1, l1
+from fedhist.model.protocol import ErrorBound, Estimate, Mode, Protocol, Script
+from fedhist.model.query import Array
+from fedhist.model.registry import register_protocol
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
+from fedhist.protocols.clip_choice.rule import Choice
+from fedhist.protocols.clip_choice.unbounded import (
+    PAPER_GRID,
+    BoundTask,
+    bound_probabilities,
+    choose_bound,
+)
+from fedhist.protocols.histograms import unbounded_theory as theory
+from fedhist.protocols.histograms.random_clip import RandomClip
+from fedhist.session.curator import Curator
+from fedhist.session.unknown_keys import key_threshold, laplace_key_threshold, printed_key_threshold
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from server.thresholds import sensitivity_multipliers
+
+CHOICE_SHARE = 11
+"""By default the choice of C gets epsilon / 11: a tenth of what the release gets, as in [1]."""
+
+RULES = {
+    "ramp": ("ramp", "exact", True),
+    "ramp-fixed-range": ("ramp", "exact", False),
+    "exact-range": ("union", "exact", False),
+    "paper": ("union", "paper", False),
+}
+"""Score, range and adaptive upper end of each way to choose C."""
+
+NEGLIGIBLE = 1e-9
+"""Probability below which a threshold does not count in a predicted error."""
+
+
+@register_protocol
+@dataclass(frozen=True)
+class UnboundedHistogram(Protocol):
+    """Total counts of the frequent items, whatever they are, under central user-level privacy.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Budget in all; ``epsilon = inf`` switches noise off (not private). delta > 0: a release
+        of unknown keys needs one, of the order of 1 / (2 n).
+    clip : int, optional
+        C, in tokens: public, chosen without the data. None: it is chosen privately.
+    clip_max : int
+        Public upper end of the choice (C_m).
+    threshold : {"ramp", "ramp-fixed-range", "exact-range", "paper"}
+        How C is chosen, unless it is given: the ramp score W with a private upper end (default),
+        W up to ``clip_max``, the paper's V with the exact range, Algorithm 4 as printed.
+    epsilon_choice : float, optional
+        Part of ``epsilon`` for the choice (epsilon'); by default epsilon / 11.
+    adjacency : str
+        "zero-out-user" (default), "add-remove-user" or "replace-user".
+    discrete : bool
+        Integer noise; needed for secure noise. False: real values.
+    mode : {"default", "paper"}
+        "paper": Algorithm 3 as printed, for comparisons: real-valued noise of scale C / epsilon on
+        every item that any user has, t = C + (C / epsilon) ln(C / 2 delta). NOT PRIVATE.
+
+    Privacy
+    -------
+    (epsilon, delta)-DP per user: epsilon' for the choice, (epsilon - epsilon', delta) for the
+    release, by basic composition. A user's sample is a histogram of norm at most C whatever its
+    coins; conditioned on them, the shared support costs epsilon - epsilon' and a user's own keys
+    appear with probability at most delta (:mod:`fedhist.session.unknown_keys`).
+
+    Error
+    -----
+    Per item: what it costs not to release it, or clipping and noise; see :meth:`error`.
+
+    Examples
+    --------
+    >>> UnboundedHistogram(epsilon=1.0, delta=1e-6, clip=10).release_at(10).threshold
+    156.0
+    """
+
+    name: ClassVar[str] = "unbounded-histogram"
+    paper: ClassVar[str] = "Liu et al., ICML 2023, Algorithms 3 and 4"
+    target: ClassVar[str] = "histogram"
+
+    epsilon: float
+    delta: float
+    clip: int | None = None
+    clip_max: int = 1500
+    threshold: str = "ramp"
+    epsilon_choice: float | None = None
+    adjacency: str = Adjacency.ZERO_OUT_USER.value
+    discrete: bool = True
+    mode: Mode = "default"
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon, self.delta)
+        if self.delta == 0:
+            raise ValueError("releasing unknown keys needs delta > 0, got 0")
+        Adjacency(self.adjacency)
+        if self.threshold not in RULES:
+            raise ValueError(f"threshold must be one of {', '.join(RULES)}, got {self.threshold!r}")
+        check_choice("mode", self.mode, get_args(Mode))
+        if self.epsilon_choice is not None:
+            check_budget(self.epsilon_choice)
+            if self.clip is not None:
+                raise ValueError(
+                    f"a clip that is given needs no epsilon_choice, got {self.epsilon_choice}"
+                )
+            if self.epsilon_choice >= self.epsilon and not math.isinf(self.epsilon):
+                raise ValueError(
+                    f"epsilon_choice must lie below epsilon = {self.epsilon}, got "
+                    f"{self.epsilon_choice}"
+                )
+        if self.clip is None and self.threshold == "paper" and self.clip_max < PAPER_GRID[0]:
+            raise ValueError(
+                f"the paper's thresholds begin at {PAPER_GRID[0]}: clip_max = {self.clip_max}"
+            )
+        if self.clip is None:
+            _ = self.task
+        else:
+            RandomClip(self.clip)
+
+    # -- budgets and guarantees ------------------------------------------------------------------
+
+    @property
+    def choice_epsilon(self) -> float:
+        """What the choice of C may spend: 0 where C is given."""
+        if self.clip is not None:
+            return 0.0
+        given = self.epsilon_choice
+        return self.epsilon / CHOICE_SHARE if given is None else given
+
+    @property
+    def release_epsilon(self) -> float:
+        """What the release may spend."""
+        return math.inf if math.isinf(self.epsilon) else self.epsilon - self.choice_epsilon
+
+    @property
+    def max_rounds(self) -> int:
+        """One for the release, and those of the choice."""
+        return 1 + (self.task.rounds if self.clip is None else 0)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """(epsilon, delta), trusting the server; nothing finite in mode "paper"."""
+        adjacency = Adjacency(self.adjacency)
+        if self.mode == "paper":
+            return Guarantee(math.inf, 0.0, Trust.CENTRAL, adjacency)
+        return Guarantee(self.epsilon, self.delta, Trust.CENTRAL, adjacency)
+
+    @property
+    def claimed(self) -> Guarantee:
+        """What the paper states, under replacement of a user (Lemma 5.1)."""
+        if self.mode == "paper":
+            return Guarantee(self.epsilon, self.delta, Trust.CENTRAL, Adjacency.REPLACE_USER)
+        return self.guarantee
+
+    @property
+    def task(self) -> BoundTask:
+        """The public side of the choice of C."""
+        score, span, adaptive = RULES[self.threshold]
+        grid = tuple(c for c in PAPER_GRID if c <= self.clip_max) if span == "paper" else ()
+        return BoundTask(
+            clip_max=self.clip_max,
+            score=score,
+            range=span,
+            adaptive=adaptive,
+            epsilon=self.choice_epsilon,
+            release_epsilon=self.release_epsilon,
+            release_delta=self.delta,
+            adjacency=Adjacency(self.adjacency),
+            grid=grid,
+        )
+
+    def l1_sensitivity(self, clip: int) -> int:
+        """C, or 2 C under replacement; as printed always C."""
+        if self.mode == "paper":
+            return clip
+        return round(sensitivity_multipliers(Adjacency(self.adjacency), 2)[0]) * clip
+
+    def release_at(self, clip: int) -> theory.KeyRelease:
+        """Law of the release at a given C: noise scale, threshold and support."""
+        s, budget = self.l1_sensitivity(clip), (self.release_epsilon, self.delta)
+        scale = s / self.release_epsilon
+        if self.mode == "paper":
+            at = printed_key_threshold(clip, *budget)
+            return theory.KeyRelease(scale, at, discrete=False, raw_support=True)
+        if not self.discrete:
+            at = laplace_key_threshold(clip, s, *budget)
+            return theory.KeyRelease(scale, at, discrete=False)
+        return theory.KeyRelease(scale, float(key_threshold(clip, s, *budget)))
+
+    # -- the script ------------------------------------------------------------------------------
+
+    def rounds(self, server: Curator) -> Script:
+        """Choose C unless it is given, ask for samples, release what reaches the threshold."""
+        real = self.mode == "paper" or not self.discrete
+        if server.grade == "secure" and real and not math.isinf(self.release_epsilon):
+            paper = self.mode == "paper"
+            way_out = 'mode = "paper" draws none' if paper else "set discrete = true"
+            return Estimate.refused(f'noise = "secure" draws integers only: {way_out}')
+        if self.clip is not None:
+            choice = Choice(float(self.clip))
+        else:
+            choice = yield from choose_bound(self.task, server)
+        clip = int(choice.clip)
+        summary = yield RandomClip(clip, raw_support=self.mode == "paper")
+        released = server.threshold(
+            summary.keyed["counts"],
+            contribution=clip,
+            l1_sensitivity=self.l1_sensitivity(clip),
+            epsilon=self.release_epsilon,
+            delta=self.delta,
+            noise="laplace" if real else "discrete",
+            as_printed=self.mode == "paper",
+        )
+        law = self.release_at(clip)
+        public = {
+            **choice.public,
+            "clip": float(clip),
+            "threshold": float(law.threshold),
+            "noise_std": law.std,
+        }
+        if Adjacency(self.adjacency) is not Adjacency.ADD_REMOVE_USER:
+            public["n_users"] = float(summary.n_users)
+        return Estimate.ok(
+            released.values,
+            keys=released.keys,
+            stderr=np.full(len(released.keys), law.std),
+            warnings=choice.warnings,
+            public=public,
+        )
+
+    # -- evaluation ------------------------------------------------------------------------------
+
+    def error(self, users: Users) -> ErrorBound:
+        """Predict the expected l1 error on a known population. NOT PRIVATE.
+
+        Exact where C is given and no user has more than C tokens. Otherwise the counts that
+        clipping leaves are random, and taken as normal with their exact means and variances; a C
+        that is chosen is averaged over the exact law of the choice.
+        """
+        if self.clip is not None:
+            clips, probabilities = np.array([float(self.clip)]), np.ones(1)
+        else:
+            clips, probabilities = bound_probabilities(self.task, users)
+        _, truth = theory.occurring(users)
+        expected, exact = 0.0, self.clip is not None
+        for clip, probability in zip(clips, probabilities, strict=True):
+            if probability > NEGLIGIBLE:
+                mean, variance = theory.clipped_moments(users, int(clip))
+                law = self.release_at(int(clip))
+                expected += probability * theory.expected_loss(truth, mean, variance, law)
+                exact = exact and not variance.any()
+        source = "E|released - true| key by key; Liu et al. 2023, eq. (8)"
+        return ErrorBound(L1, float(expected), exact, source)
+
+    def truth(self, users: Users) -> Array:
+        """Compute the total count of every item that occurs, (k,). NOT PRIVATE."""
+        return theory.occurring(users)[1]
+
+    def support(self, users: Users) -> Keys:
+        """Return the items that occur, in byte order. NOT PRIVATE."""
+        return theory.occurring(users)[0]
+
+    def loss(self, value: Array, truth: Array) -> float:
+        """Return the l1 distance, in counts."""
+        return l1(value, truth)
+
+    @classmethod
+    def example(cls) -> Self:
+        """Choose C, then release what enough of the example's users drink."""
+        return cls(epsilon=11.0, delta=1e-6, clip_max=64)
+
+    @classmethod
+    def example_users(cls) -> Users:
+        """Sixty users of up to seven tokens, some of them empty, with a few items of their own."""
+        names = ["お茶", "tea", "maté", "", "chai\0latte"]
+
+        def row(u: int) -> dict[str, int]:
+            mine = {names[(u + 2 * k) % 5]: 1 + (u + k) % 3 for k in range(u % 4)}
+            return mine | ({f"own-{u}": 1} if u % 10 == 3 else {})
+
+        return Users.from_records({f"user-{u}": row(u) for u in range(60)})

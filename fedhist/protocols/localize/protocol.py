@@ -1,0 +1,110 @@
+"""What the protocols that localize and refine fold by fold have in common."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Generator
+from typing import get_args
+
+from fedhist.base.checks import check_choice
+from fedhist.channels.catalogue import KINDS, scalar_channel
+from fedhist.model.part import Functional
+from fedhist.model.protocol import Estimate, Mode
+from fedhist.model.query import Query, Summary
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
+from fedhist.protocols.localize.script import FoldEstimates, localize_and_refine
+from fedhist.protocols.shared.sample_sizes import PlannedSizes
+from fedhist.users.cohort import Cohort
+from server.localize import Plan, least_users
+
+
+class FoldProtocol(PlannedSizes):
+    """Budget, channel, checks and script; subclasses are frozen dataclasses with these fields."""
+
+    epsilon: float
+    n_users: int
+    samples_per_user: float
+    kind: str
+    mode: Mode = "default"
+    salt: int
+
+    @property
+    @abstractmethod
+    def scale(self) -> float:
+        """Standard deviation of a user's scalar that is planned with."""
+
+    @property
+    @abstractmethod
+    def plan(self) -> Plan:
+        """Bins, shares and widths of one fold; from public numbers only."""
+
+    @property
+    def report_size(self) -> float | None:
+        """Distance from the midpoint, in half ranges, of all scalars; None if it is not known.
+
+        Known for a script of one round at most.
+        """
+        return None
+
+    @property
+    def channel_kind(self) -> str:
+        """The scalar channel in use; without noise the one that is then exact."""
+        if self.mode == "paper" or math.isinf(self.epsilon):
+            return "laplace"
+        return scalar_channel(self.kind, self.epsilon, self.report_size).kind
+
+    @property
+    def max_rounds(self) -> int:
+        """Two, or one where a vote would not help."""
+        return 1 if self.plan.n_bins == 1 else 2
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The same budget for voters and reporters: each user answers once."""
+        return Guarantee(self.epsilon, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER)
+
+    def ask(
+        self, functional: Functional, plan: Plan, lo: float = 0.0
+    ) -> Generator[Query, Summary, FoldEstimates | Estimate]:
+        """Localize and refine with the users whose hash is lo or more."""
+        return localize_and_refine(
+            functional,
+            plan,
+            epsilon=self.epsilon,
+            kind=self.channel_kind,
+            salt=self.salt,
+            n_users=self.n_users,
+            lo=lo,
+            mode=self.mode,
+        )
+
+    def too_few(self, k: int, half_range: float) -> str:
+        """Say why k folds of n_users / k users are refused, and how many users would do."""
+        kind, size = self.channel_kind, self.report_size
+        least = k * least_users(self.scale, half_range, self.epsilon, kind, size)
+        folds = "" if k == 1 else f" in {k} folds"
+        return (
+            f"{self.n_users} users{folds} are too few at epsilon = {self.epsilon:g}: the midpoint "
+            f"of the range is the better estimate; at least {least} are needed"
+        )
+
+    def check_fields(self, mean_scale: float | None = None) -> None:
+        """Raise ValueError, with the value, unless the fields that all of them have are valid."""
+        check_budget(self.epsilon)
+        T, kind = self.samples_per_user, self.kind
+        if self.n_users < 1:
+            raise ValueError(f"n_users must be positive, got {self.n_users}")
+        if not isinstance(T, int | float):
+            raise ValueError(f"samples_per_user must be a number, got {T!r}")
+        if not 1 <= T < math.inf:
+            raise ValueError(f"samples_per_user must be at least 1, got {T}")
+        if mean_scale is not None and not 0 < mean_scale < math.inf:
+            raise ValueError(f"mean_scale must be positive and finite, got {mean_scale}")
+        if kind not in KINDS:
+            raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
+        check_choice("mode", self.mode, get_args(Mode))
+        if self.mode == "paper" and kind not in ("auto", "laplace"):
+            raise ValueError(f'mode "paper" adds Laplace noise, got kind {kind!r}')
+        scalar_channel("laplace" if self.mode == "paper" else kind, self.epsilon)  # least epsilon
+        Cohort(self.salt)

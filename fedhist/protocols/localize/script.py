@@ -1,0 +1,219 @@
+"""Localize, then refine: the script that every fold-wise local estimator shares.
+
+Some users of each fold vote for the bin of their scalar; the others report it clipped to the
+short interval around their fold's winning bins. Each user answers one query only.
+
+References
+----------
+.. [1] Kent, Berrett & Yu, "Rate optimality and phase transition for user-level local
+   differential privacy", arXiv 2405.11923, Section 3.1, eq. (25)-(30).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhist.model.part import Functional
+from fedhist.model.protocol import Estimate, Mode
+from fedhist.model.query import Query, Summary
+from fedhist.protocols.localize.queries import BinVotes, ClippedMean
+from fedhist.users.cohort import Cohort
+from fedhist.users.folds import salt_of_folds
+from server.localize import (
+    LEAST_MASS,
+    MOST_FAILURE,
+    Plan,
+    best_window,
+    centroid,
+    keep_inside,
+    window_mass,
+)
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class FoldEstimates:
+    """What the two rounds found, fold by fold.
+
+    Attributes
+    ----------
+    value : (k,) float64
+        In the units of the functional; the middle of the interval where nobody reported.
+    stderr : (k,) float64
+        By the plan's variance and the fold's own number of reports; inf where nobody reported.
+    n_report : (k,) int64
+    window_mass : (k,) float64 or None
+        Share of the voters in the winning windows; None without a vote.
+    public : dict of str to float
+    warnings : tuple of str
+    """
+
+    value: Floats
+    stderr: Floats
+    n_report: NDArray[np.int64]
+    window_mass: Floats | None = None
+    public: dict[str, float] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+def localize_and_refine(
+    functional: Functional,
+    plan: Plan,
+    *,
+    epsilon: float,
+    kind: str,
+    salt: int,
+    n_users: int,
+    lo: float = 0.0,
+    hi: float = 1.0,
+    fold_salt: int | None = None,
+    mode: Mode = "default",
+) -> Generator[Query, Summary, FoldEstimates | Estimate]:
+    """Ask the users whose hash under ``salt`` lies in [lo, hi): vote, find the windows, refine.
+
+    Parameters
+    ----------
+    functional : Functional
+    plan : Plan
+        Of one fold, for n_users (hi - lo) / k users.
+    epsilon : float
+        Of each of the two queries; no user answers both.
+    kind : str
+        Scalar channel of the second round; not "auto".
+    salt : int
+        Public salt of the split into voters and reporters.
+    n_users : int
+        Planned users of the whole population, for the standard errors.
+    lo, hi : float
+        Which part of the population takes part.
+    fold_salt : int, optional
+        Public salt of the folds; by default derived from ``salt``.
+    mode : {"default", "paper"}
+        "paper": three votes a user, the best single bin, averages that are not clipped.
+
+    Returns
+    -------
+    FoldEstimates, or a failed Estimate where nobody voted or nobody reported
+
+    Privacy
+    -------
+    epsilon-LDP: voters and reporters are disjoint cohorts of one salt, so that each user answers
+    one epsilon-LDP query; the second query depends on other users' messages only.
+    """
+    k = functional.n_folds
+    folds = salt_of_folds(salt) if fold_salt is None else fold_salt
+    middle = (functional.low + functional.high) / 2
+    whole = None if (lo, hi) == (0.0, 1.0) else Cohort(salt, lo, hi)
+    refine = ClippedMean(
+        functional,
+        np.full(k, middle),
+        plan.half_width,
+        float(epsilon),
+        kind,
+        cohort=whole,
+        fold_salt=folds,
+    )
+    found = FoldEstimates(np.full(k, middle), np.full(k, np.inf), np.zeros(k, dtype=np.int64))
+    if plan.n_bins > 1:
+        split = lo + plan.vote_share * (hi - lo)
+        vote = BinVotes(
+            functional,
+            plan.n_bins,
+            float(epsilon),
+            cohort=Cohort(salt, lo, split),
+            fold_salt=folds,
+            neighbours=mode == "paper",
+        )
+        votes = yield vote
+        if votes.n_users == 0:
+            return Estimate.failed("nobody voted")
+        found, centres = _localized(found, vote, votes, plan, mode)
+        refine = replace(refine, centres=centres, cohort=Cohort(salt, split, hi))
+    reports = yield refine
+    return _refined(found, refine, reports, plan, n_users * (hi - lo), mode)
+
+
+def _localized(
+    found: FoldEstimates, vote: BinVotes, votes: Summary, plan: Plan, mode: Mode
+) -> tuple[FoldEstimates, Floats]:
+    """Find the centre of every fold's interval."""
+    low, high = vote.functional.low, vote.functional.high
+    frequencies = vote.frequencies(votes)
+    if mode == "paper":
+        best = np.argmax(frequencies, axis=1)  # [1, eq. (28)]
+        middles = low + (best + 0.5) * (high - low) / vote.n_bins
+        mass = frequencies[np.arange(len(best)), best]
+    else:
+        window = best_window(frequencies)
+        middles = centroid(frequencies, window, low, high)
+        mass = window_mass(frequencies, window)
+    voted = votes.sums["users"] > 0
+    middles = np.where(voted, middles, (low + high) / 2)
+    public = {"window_mass": float(mass.min()), "n_vote": float(votes.n_users)}
+    found = replace(
+        found, window_mass=mass, public=public, warnings=_doubts(plan, mass, vote.functional)
+    )
+    return found, keep_inside(middles, plan.half_width, low, high)
+
+
+def _refined(
+    found: FoldEstimates,
+    refine: ClippedMean,
+    reports: Summary,
+    plan: Plan,
+    planned: float,
+    mode: Mode,
+) -> FoldEstimates | Estimate:
+    """Average every fold's reports."""
+    n, k = reports.sums["users"], refine.functional.n_folds
+    if reports.n_users == 0:
+        return Estimate.failed("nobody reported", public=found.public, warnings=found.warnings)
+    public = found.public | {"n_bins": float(plan.n_bins), "n_report": float(reports.n_users)}
+    if k == 1:
+        public["interval_low"] = float(refine.centres[0]) - refine.half_width
+        public["interval_high"] = float(refine.centres[0]) + refine.half_width
+    else:
+        public |= {"folds": float(k), "half_width": refine.half_width}
+    warnings = found.warnings
+    empty = int(np.count_nonzero(n == 0))
+    if empty:
+        warnings = (*warnings, f"{empty} of {k} folds had no reports: their values are midpoints")
+    # the plan's variance is that of (1 - vote_share) planned / k reports
+    variance = plan.variance * (1 - plan.vote_share) * planned / k / np.maximum(n, 1)
+    return replace(
+        found,
+        value=refine.estimates(reports, clip=mode != "paper"),
+        stderr=np.where(n > 0, np.sqrt(variance), np.inf),
+        n_report=n.copy(),
+        public=public,
+        warnings=warnings,
+    )
+
+
+def _doubts(plan: Plan, mass: Floats, functional: Functional) -> tuple[str, ...]:
+    """Say what makes a wrong window likely."""
+    k = functional.n_folds
+    out = []
+    if plan.failure > MOST_FAILURE:
+        what = "the vote" if k == 1 else "the vote of a fold"
+        out.append(
+            f"with so few users {what} may find the wrong window with probability "
+            f"{plan.failure:.2g}"
+        )
+    weak = int(np.count_nonzero(mass < LEAST_MASS))
+    if weak and k == 1:
+        out.append(
+            f"the winning window holds a share of {mass[0]:.2f} of the votes, less than "
+            f"{LEAST_MASS}: it may be the wrong one"
+        )
+    elif weak:
+        out.append(
+            f"the winning windows of {weak} of {k} folds hold less than {LEAST_MASS} of their "
+            "votes: they may be the wrong ones"
+        )
+    return tuple(out)

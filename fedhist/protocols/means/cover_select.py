@@ -1,0 +1,228 @@
+"""CoverSelect: users who know a parameter vote, once, for the cell of a cover that holds it [1]_.
+
+The protocol of the infinite-sample limit: each user knows the common parameter, and the error
+that is left is the price of local privacy alone. One message, no interaction.
+
+References
+----------
+.. [1] Kent, Berrett & Yu, "Rate optimality and phase transition for user-level local
+   differential privacy", arXiv 2405.11923, Section 2, eq. (8), (10), (11), Theorem 1,
+   Propositions 3-5, Lemma 16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import numpy as np
+
+from clients.functionals import samples_of
+from clients.user_rows import user_points
+from fedhist.channels.catalogue import UnaryChannel
+from fedhist.channels.covers import BoxGrid, Cover
+from fedhist.channels.lattice_covers import BallLattice, SobolevLattice, SparseLattice
+from fedhist.model.losses import SQUARED_L2
+from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.query import Array
+from fedhist.model.registry import register_protocol
+from fedhist.privacy.guarantee import check_budget
+from fedhist.protocols.means.cover_theory import CoverPlan, expected_loss, least_users, plan_cover
+from fedhist.protocols.means.cover_votes import CellVotes, count_cells
+from fedhist.protocols.shared.mean_target import MeanTarget
+from fedhist.protocols.shared.one_report import OneReport
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys, user_ids
+from server.localize import LEAST_MASS, MOST_FAILURE
+
+if TYPE_CHECKING:
+    from fedhist.session.curator import Curator
+
+GEOMETRIES = ("linf-ball", "l2-ball", "sparse", "sobolev")
+
+
+@register_protocol
+@dataclass(frozen=True)
+class CoverSelect(MeanTarget, OneReport):
+    """A vector that every user knows, by one private vote over the cells of a cover.
+
+    In the model each user knows the parameter exactly; here it knows the mean of its samples, so
+    the estimate is meant for users whose means nearly agree: those of different cells split the
+    vote. With few samples, give ``per_axis`` so that cells are wider than the means' spread. A
+    mean outside the set is moved onto it first.
+
+    Parameters
+    ----------
+    epsilon : float
+        Budget of each user; inf switches noise off.
+    n_users : int
+        Public planning value; the estimate uses the number who answered.
+    dimension : int
+        Coordinates of a sample.
+    geometry : {"linf-ball", "l2-ball", "sparse", "sobolev"}
+        Where the parameter lies: in [-bound, bound]^d; in the l_2 ball of radius ``bound``; in
+        [-bound, bound]^d with at most ``sparsity`` coordinates that are not 0; or in
+        sum_j j^{2 smoothness} theta_j^2 <= bound^2, samples being the coefficients j = 2, ...,
+        d + 1 of a density in the trigonometric basis.
+    bound : float
+        Half width of the box, or radius of the ball or the ellipsoid.
+    sparsity : int
+        For "sparse" only.
+    smoothness : float
+        For "sobolev" only.
+    per_axis : int, optional
+        Cells along the longest axis; by default the plan takes the cover of least predicted risk,
+        and the run is refused where that is the centre of the set. A given cover of one cell
+        needs no data: its centre is returned, nobody is asked and nothing is spent.
+
+    Privacy
+    -------
+    epsilon-LDP for a user's whole record and non-interactive: each user answers one query that
+    depends on public numbers only.
+
+    Error
+    -----
+    Squared l_2 error, the paper's loss in all four geometries. With cells of radius delta at most
+    delta^2 + diameter^2 (N(delta) - 1) (1 - tau^2)^n, tau = tanh(epsilon / 4), for users who all
+    hold one point [1, Theorem 1, with a sharper exponent]. At the best delta this is, with
+    a = n min(epsilon, epsilon^2) and up to constants: e^{-c a / d} for the l_2 ball and
+    d e^{-c a / d} for the l_inf ball [1, Proposition 3], e^{-c a / s} for sparse vectors if a
+    exceeds a multiple of s log d [1, Proposition 4], a^{-2 smoothness} for densities [1,
+    Proposition 5]. Covers here have at most 65536 cells, which stops the decay. :meth:`error`
+    predicts the expected loss of the vote for the true votes of a population.
+
+    Examples
+    --------
+    >>> CoverSelect(epsilon=1.0, n_users=1000, dimension=2).plan.cover.n_cells > 100
+    True
+    """
+
+    name: ClassVar[str] = "cover-select"
+    paper: ClassVar[str] = "Kent, Berrett & Yu, arXiv 2405.11923, Section 2"
+    epsilon: float
+    n_users: int
+    dimension: int
+    geometry: Literal["linf-ball", "l2-ball", "sparse", "sobolev"] = "linf-ball"
+    bound: float = 1.0
+    sparsity: int = 0
+    smoothness: float = 0.0
+    per_axis: int | None = None
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon)
+        if self.n_users < 1:
+            raise ValueError(f"n_users must be positive, got {self.n_users}")
+        if self.geometry not in GEOMETRIES:
+            raise ValueError(
+                f"geometry must be one of {', '.join(GEOMETRIES)}, got {self.geometry!r}"
+            )
+        if self.sparsity and self.geometry != "sparse":
+            raise ValueError(f'sparsity belongs to geometry "sparse", got {self.sparsity}')
+        if self.smoothness and self.geometry != "sobolev":
+            raise ValueError(f'smoothness belongs to geometry "sobolev", got {self.smoothness}')
+        _ = self.plan
+
+    def _cover(self) -> Cover:
+        """Return the set, as a cover of one cell."""
+        d, bound = self.dimension, float(self.bound)
+        make: Mapping[str, Callable[[], Cover]] = {
+            "linf-ball": lambda: BoxGrid(d, bound, 1),
+            "l2-ball": lambda: BallLattice(d, bound, 1),
+            "sparse": lambda: SparseLattice(d, bound, 1, self.sparsity),
+            "sobolev": lambda: SobolevLattice(d, bound, 1, float(self.smoothness)),
+        }
+        return make[self.geometry]()
+
+    @property
+    def plan(self) -> CoverPlan:
+        """The cover and what the bound says about it; from public numbers only."""
+        return plan_cover(self._cover(), self.n_users, self.epsilon, self.per_axis)
+
+    def rounds(self, server: Curator) -> Script:
+        """Vote, and take the centre of the cell with most votes."""
+        plan = self.plan
+        cover = plan.cover
+        public = {"n_cells": float(cover.n_cells), "radius": cover.radius}
+        if self.per_axis is not None and cover.n_cells == 1:
+            warning = "the cover has one cell: nobody was asked, the value is its centre"
+            return Estimate.ok(
+                cover.centres(np.zeros(1, dtype=np.int64))[0], public=public, warnings=(warning,)
+            )
+        if not plan.feasible:
+            return Estimate.refused(self._infeasible())
+        query = CellVotes(cover, float(self.epsilon))
+        votes = yield query
+        if votes.n_users == 0:
+            return Estimate.failed("nobody voted")
+        best = int(np.argmax(votes.sums["votes"]))  # the lowest of several equal ones
+        shares = query.frequencies(votes)
+        second, top = np.partition(shares, -2)[-2:]
+        public |= {
+            "n_vote": float(votes.n_users),
+            "failure": plan.failure,
+            "top_share": float(top),
+            "gap": float(top - second),
+        }
+        warnings = []
+        if plan.failure > MOST_FAILURE:
+            warnings.append(
+                f"with {self.n_users} users the wrong cell may win with probability "
+                f"{plan.failure:.2g}"
+            )
+        if top < LEAST_MASS:
+            warnings.append(
+                f"the winning cell holds a share of {top:.2f} of the votes, less than "
+                f"{LEAST_MASS}: the users' means do not agree on one cell"
+            )
+        value = cover.centres(np.array([best]))[0]
+        return Estimate.ok(value, public=public, warnings=tuple(warnings))
+
+    def _infeasible(self) -> str:
+        least = least_users(self._cover(), self.epsilon, self.per_axis)
+        enough = f"at least {least} are needed" if least else "no number below 2^50 is enough"
+        return (
+            f"{self.n_users} users are too few at epsilon = {self.epsilon:g}: the centre of the "
+            f"set is the better estimate; {enough}"
+        )
+
+    def error(self, users: Users) -> ErrorBound:
+        """Predict the expected squared l_2 distance of the winning centre to :meth:`truth`.
+
+        For the votes that these users cast, totals taken as normal; where the run would be
+        refused, that of the centre of the set.
+        """
+        cover = self.plan.cover
+        votes = count_cells(cover, users)
+        tau = UnaryChannel(self.epsilon).tau
+        expected = expected_loss(cover, votes, len(users), tau, self.truth(users))
+        source = "normal totals of the votes; rates of Kent et al., arXiv 2405.11923, Theorem 1"
+        return ErrorBound(SQUARED_L2, expected, exact=False, source=source)
+
+    def own_means(self, users: Users) -> Array:
+        """Average each user's samples: (n, d); NaN without a finite mean. NOT PRIVATE."""
+        return user_points(samples_of(users, self.dimension))
+
+    @classmethod
+    def example(cls) -> Self:
+        """Build a small instance with 25 cells."""
+        return cls(epsilon=2.0, n_users=400, dimension=2, per_axis=5)
+
+    @classmethod
+    def example_users(cls) -> Users:
+        """Make users whose four samples average to (0.4, -0.4), the centre of a cell."""
+        rng = np.random.default_rng(5)
+        half = rng.integers(-8, 9, size=(400, 2, 2)) / 64
+        samples = np.array([0.4, -0.4]) + np.concatenate([half, -half], axis=1)
+        names = Keys.range(400)
+        return Users.from_samples(user_ids(names), np.arange(401) * 4, samples.reshape(-1, 2))
+
+    @classmethod
+    def resolve(
+        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Take n_users and the dimension, which are public, from the population."""
+        out = dict(parameters)
+        out.setdefault("n_users", len(users))
+        out.setdefault("dimension", users.reals.values.shape[1])
+        return out, []

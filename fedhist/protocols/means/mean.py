@@ -1,0 +1,156 @@
+"""Mean of bounded samples under user-level local differential privacy, in two rounds [1]_.
+
+Some of the users vote for the bin that holds their own sample mean; the others report their
+sample mean clipped to the short interval around the winning bins, where the noise is small. Each
+user answers one query only.
+
+References
+----------
+.. [1] Kent, Berrett & Yu, "Rate optimality and phase transition for user-level local
+   differential privacy", arXiv 2405.11923, Section 3.1, eq. (25)-(30), Theorem 6.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import numpy as np
+
+from clients.functionals import Coordinates, samples_of
+from clients.user_rows import coordinate_points
+from fedhist.model.losses import SQUARED_L2
+from fedhist.model.protocol import ErrorBound, Estimate, Mode, Script
+from fedhist.model.query import Array
+from fedhist.model.registry import register_protocol
+from fedhist.protocols.localize.protocol import FoldProtocol
+from fedhist.protocols.localize.queries import check_range
+from fedhist.protocols.shared.mean_target import PlannedMean, clipped
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys, user_ids
+from server.localize import Plan, plan_paper, plan_univariate
+
+if TYPE_CHECKING:
+    from fedhist.session.curator import Curator
+
+
+@register_protocol
+@dataclass(frozen=True)
+class Mean(PlannedMean, FoldProtocol):
+    """Mean of samples in [low, high] that all users share, under local differential privacy.
+
+    Parameters
+    ----------
+    epsilon : float
+        Budget of each user; inf switches noise off, and every user's mean is averaged exactly.
+    n_users : int
+        Public planning value; the estimate uses the number who answered.
+    samples_per_user : float
+        Public planning value T. Where the users hold different numbers of samples, their harmonic
+        mean is the safe choice, because it gives the average variance of a user's mean; a
+        configuration asks for it by ``samples_per_user = "harmonic-mean"`` and declares the
+        numbers of samples public by ``samples_public = true``. Privacy never depends on it.
+    low, high : float
+        Range of the samples; a sample outside is clipped before averaging.
+    mean_scale : float, optional
+        Standard deviation of a user's mean around the common mean, or a bound; by default
+        (high - low) / (2 sqrt(T)). Enlarge it if the users' own means differ.
+    kind : {"auto", "laplace", "onebit", "piecewise"}
+        Channel of the second round; "auto" takes the one of least variance.
+    mode : {"default", "paper"}
+        "paper" follows the published procedure to the letter, with K = 1/4 and c = 1/100 for its
+        unnamed constants: three votes a user, 7 delta, Laplace noise, the first T* samples.
+    salt : int
+        Public salt of the split into voters and reporters.
+
+    Privacy
+    -------
+    epsilon-LDP for a user's whole record, sequentially interactive: the two cohorts of one salt
+    are disjoint, so that each user answers one epsilon-LDP query, and the second query depends on
+    other users' messages only.
+
+    Error
+    -----
+    Of order (high - low)^2 (log(n epsilon^2 T) / (n T epsilon^2) + e^{-c n epsilon^2}) for
+    epsilon <= 1 [1, Theorem 6]; ``plan.risk`` predicts it with constants.
+
+    Examples
+    --------
+    >>> Mean(epsilon=1.0, n_users=2000, samples_per_user=1, low=-1.0, high=1.0).max_rounds
+    1
+    """
+
+    name: ClassVar[str] = "mean"
+    paper: ClassVar[str] = "Kent, Berrett & Yu, arXiv 2405.11923, Section 3.1"
+    epsilon: float
+    n_users: int
+    samples_per_user: float
+    low: float
+    high: float
+    mean_scale: float | None = None
+    kind: str = "auto"
+    mode: Mode = "default"
+    salt: int = 1
+
+    def __post_init__(self) -> None:
+        self.check_fields(self.mean_scale)
+        check_range(self.low, self.high)
+        _ = self.plan
+
+    @property
+    def plan(self) -> Plan:
+        """Bins, shares and widths; from public numbers only."""
+        n, half_range = self.n_users, (self.high - self.low) / 2
+        if self.mode == "paper":
+            return plan_paper(n, self.samples_per_user, self.scale, half_range, self.epsilon)
+        return plan_univariate(n, self.scale, half_range, self.epsilon, self.channel_kind)
+
+    @property
+    def scale(self) -> float:
+        """Standard deviation of a user's mean that is planned with."""
+        return self.mean_scale or (self.high - self.low) / 2 / math.sqrt(self.samples_per_user)
+
+    def rounds(self, server: Curator) -> Script:
+        """Vote, find the window, refine."""
+        plan = self.plan
+        if not plan.feasible:
+            return Estimate.refused(self.too_few(1, (self.high - self.low) / 2))
+        whole = Coordinates(1, float(self.low), float(self.high), max_items=plan.max_items)
+        found = yield from self.ask(whole, plan)
+        if isinstance(found, Estimate):
+            return found
+        return Estimate.ok(
+            found.value, stderr=found.stderr, public=found.public, warnings=found.warnings
+        )
+
+    def planned_error(self) -> ErrorBound:
+        """Predict the mean squared error by the plan."""
+        source = "the plan's risk, for the rate of Kent et al., arXiv 2405.11923, Theorem 6"
+        return ErrorBound(SQUARED_L2, self.plan.risk, exact=False, source=source)
+
+    def own_means(self, users: Users) -> Array:
+        """Average each user's samples: (n, 1); NaN for none, or a NaN among them. NOT PRIVATE.
+
+        An infinite sample stands for the end of the range. A user without usable samples counts
+        in a run as the midpoint of the refined interval.
+        """
+        return coordinate_points(samples_of(users, 1), float(self.low), float(self.high))
+
+    def clipped_means(self, users: Users) -> Array:
+        """Average each user's clipped samples: (n, 1). NOT PRIVATE."""
+        low, high = float(self.low), float(self.high)
+        return coordinate_points(clipped(samples_of(users, 1), low, high), low, high)
+
+    @classmethod
+    def example(cls) -> Self:
+        """Build a small instance with two rounds."""
+        return cls(epsilon=2.0, n_users=400, samples_per_user=64, low=-1.0, high=1.0)
+
+    @classmethod
+    def example_users(cls) -> Users:
+        """Make users with +-1 samples of mean 0.3."""
+        rng = np.random.default_rng(5)
+        values = np.where(rng.random(400 * 64) < 0.65, 1.0, -1.0)
+        names = Keys.range(400)
+        return Users.from_samples(user_ids(names), np.arange(401) * 64, values)

@@ -1,0 +1,203 @@
+"""Mean of vectors in a box under user-level local differential privacy, a fold per coordinate [1]_.
+
+The users are split into d folds by a public hash; those of fold j run the univariate procedure of
+:mod:`fedhist.protocols.means.mean` on coordinate j of their own mean.
+
+References
+----------
+.. [1] Kent, Berrett & Yu, "Rate optimality and phase transition for user-level local
+   differential privacy", arXiv 2405.11923, Section 3.2, eq. (31), (32), Theorem 6.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import numpy as np
+
+from clients.functionals import Coordinates, samples_of
+from clients.user_rows import coordinate_points
+from fedhist.base.search import MOST_USERS, first_true
+from fedhist.model.losses import SQUARED_L2
+from fedhist.model.part import Functional
+from fedhist.model.protocol import ErrorBound, Estimate, Mode, Script
+from fedhist.model.query import Array
+from fedhist.model.registry import register_protocol
+from fedhist.protocols.localize.protocol import FoldProtocol
+from fedhist.protocols.localize.queries import check_range
+from fedhist.protocols.localize.script import FoldEstimates
+from fedhist.protocols.shared.mean_target import MeanTarget, PlannedMean, clipped
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys, user_ids
+from server.localize import Plan, plan_paper, plan_univariate
+
+if TYPE_CHECKING:
+    from fedhist.session.curator import Curator
+
+
+@dataclass(frozen=True)
+class FoldMean(MeanTarget, FoldProtocol):
+    """What the means of vectors by folds share; see the two of them for the parameters."""
+
+    epsilon: float
+    n_users: int
+    dimension: int
+    samples_per_user: float
+    kind: str = "auto"
+    mode: Mode = "default"
+    salt: int = 1
+
+    @property
+    @abstractmethod
+    def functional(self) -> Functional:
+        """The scalar that each fold reports about."""
+
+    @abstractmethod
+    def conclude(self, found: FoldEstimates) -> tuple[Array, Array]:
+        """Turn the folds' values into the mean and its standard errors: both (d,)."""
+
+    @property
+    def feasible(self) -> bool:
+        """Whether the estimate is expected to beat the midpoint of the range."""
+        return self.plan.feasible
+
+    def rounds(self, server: Curator) -> Script:
+        """Vote, find every fold's window, refine."""
+        functional = self.functional
+        if not self.feasible:
+            return Estimate.refused(
+                f"{self.n_users} users in {functional.n_folds} folds are too few at epsilon = "
+                f"{self.epsilon:g}: the midpoint of the range is the better estimate; at least "
+                f"{self._least_users()} are needed"
+            )
+        found = yield from self.ask(functional, self.plan)
+        if isinstance(found, Estimate):
+            return found
+        value, stderr = self.conclude(found)
+        return Estimate.ok(value, stderr=stderr, public=found.public, warnings=found.warnings)
+
+    def _least_users(self) -> int:
+        """Search for the least feasible number of users above the planned one; 2^50 if more."""
+        found = first_true(
+            lambda n: replace(self, n_users=n).feasible, MOST_USERS, self.n_users + 1
+        )
+        return found or MOST_USERS
+
+    def _check(self, mean_scale: float | None = None) -> None:
+        self.check_fields(mean_scale)
+        if self.dimension < 1:
+            raise ValueError(f"dimension must be positive, got {self.dimension}")
+
+
+@register_protocol
+@dataclass(frozen=True)
+class MeanLinf(PlannedMean, FoldMean):
+    """Mean in [low, high]^d that all users share, under local differential privacy.
+
+    Parameters
+    ----------
+    epsilon : float
+        Budget of each user; inf switches noise off.
+    n_users : int
+        Public planning value; a fold is planned for n_users / dimension users.
+    dimension : int
+        d, the number of coordinates and of folds.
+    samples_per_user : float
+        Public planning value T, as for :class:`~fedhist.protocols.means.mean.Mean`;
+        ``"harmonic-mean"`` in a configuration.
+    low, high : float
+        Range of every coordinate; a sample outside is clipped before averaging.
+    mean_scale : float, optional
+        Standard deviation of a coordinate of a user's mean around the common mean, or a bound; by
+        default (high - low) / (2 sqrt(T)). Enlarge it if the users' own means differ.
+    kind : {"auto", "laplace", "onebit", "piecewise"}
+        Channel of the second round; "auto" takes the one of least variance.
+    mode : {"default", "paper"}
+        "paper" follows the published procedure in every fold, with K = 1/4 and c = 1/100.
+    salt : int
+        Public salt of the split into voters and reporters; that of the folds follows from it.
+
+    Privacy
+    -------
+    epsilon-LDP for a user's whole record, sequentially interactive: fold and cohort are hashes of
+    the public id, and each user answers one epsilon-LDP query about one coordinate.
+
+    Error
+    -----
+    Of order d^2 log(n epsilon^2 T) / (n T epsilon^2) + d e^{-c n epsilon^2 / d} in squared l2, for
+    epsilon <= 1 and range [-1, 1] [1, Theorem 6]; d ``plan.risk`` predicts it with constants. A
+    vote needs some 400 / min(1, epsilon^2) users per coordinate. A fold that nobody reported in has
+    the middle of the range as its value, and infinite standard error.
+
+    Examples
+    --------
+    >>> MeanLinf(epsilon=1.0, n_users=16000, dimension=8, samples_per_user=100).plan.n_bins > 8
+    True
+    """
+
+    name: ClassVar[str] = "mean-linf"
+    paper: ClassVar[str] = "Kent, Berrett & Yu, arXiv 2405.11923, Section 3.2"
+    low: float = -1.0
+    high: float = 1.0
+    mean_scale: float | None = None
+
+    def __post_init__(self) -> None:
+        self._check(self.mean_scale)
+        check_range(self.low, self.high)
+        _ = self.functional
+
+    @property
+    def scale(self) -> float:
+        """Standard deviation of a coordinate of a user's mean that is planned with."""
+        return self.mean_scale or (self.high - self.low) / 2 / math.sqrt(self.samples_per_user)
+
+    @property
+    def plan(self) -> Plan:
+        """Bins, shares and widths of one coordinate; from public numbers only."""
+        n, half_range = self.n_users / self.dimension, (self.high - self.low) / 2
+        if self.mode == "paper":
+            return plan_paper(n, self.samples_per_user, self.scale, half_range, self.epsilon)
+        return plan_univariate(n, self.scale, half_range, self.epsilon, self.channel_kind)
+
+    @property
+    def functional(self) -> Coordinates:
+        """Fold j is coordinate j."""
+        low, high = float(self.low), float(self.high)
+        return Coordinates(self.dimension, low, high, max_items=self.plan.max_items)
+
+    def conclude(self, found: FoldEstimates) -> tuple[Array, Array]:
+        """Every fold is a coordinate."""
+        return found.value, found.stderr
+
+    def own_means(self, users: Users) -> Array:
+        """Average each user's samples by coordinate: (n, d); see :class:`Mean`. NOT PRIVATE."""
+        samples = samples_of(users, self.dimension)
+        return coordinate_points(samples, float(self.low), float(self.high))
+
+    def clipped_means(self, users: Users) -> Array:
+        """Average each user's clipped samples by coordinate: (n, d). NOT PRIVATE."""
+        low, high = float(self.low), float(self.high)
+        return coordinate_points(clipped(samples_of(users, self.dimension), low, high), low, high)
+
+    def planned_error(self) -> ErrorBound:
+        """Predict the mean squared l2 error by the plan."""
+        source = "d times the plan's risk of n / d users; Kent et al., arXiv 2405.11923, Theorem 6"
+        return ErrorBound(SQUARED_L2, self.dimension * self.plan.risk, exact=False, source=source)
+
+    @classmethod
+    def example(cls) -> Self:
+        """Build a small instance with two rounds."""
+        return cls(epsilon=2.0, n_users=900, dimension=3, samples_per_user=64)
+
+    @classmethod
+    def example_users(cls) -> Users:
+        """Make users with +-1 samples, each of whom has the mean (.25, -.5, 0) exactly."""
+        rng = np.random.default_rng(5)
+        n, T = 900, 64
+        up = np.arange(T)[:, None] < np.array([40, 16, 32])
+        values = rng.permuted(np.tile(np.where(up, 1.0, -1.0), (n, 1, 1)), axis=1)
+        ids = user_ids(Keys.range(n))
+        return Users.from_samples(ids, np.arange(n + 1) * T, values.reshape(-1, 3))

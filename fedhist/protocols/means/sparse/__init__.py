@@ -1,0 +1,1 @@
+"""Sparse means: hashed votes choose the coordinates, reports refine them."""

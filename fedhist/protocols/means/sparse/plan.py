@@ -1,0 +1,189 @@
+"""Fields and public plan of the sparse mean: what is asked, by which procedure, of how many."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clients.functionals import Coordinates
+from fedhist.base.checks import check_scale
+from fedhist.base.hashing import digest64
+from fedhist.channels.sign_hashes import HASHES
+from fedhist.protocols.means.mean_linf import FoldMean
+from fedhist.protocols.means.sparse.queries import VOTES, HashedVotes, vote_channel
+from fedhist.users.cohort import Cohort
+from server.localize import Plan, plan_paper, plan_univariate
+from server.support import (
+    REACH,
+    SparseRisk,
+    VoteLaw,
+    paper_threshold,
+    sparse_rule,
+    vote_threshold,
+)
+
+METHODS = ("select", "threshold")
+VOTE_SHARE = 0.5
+"""Of the users, who select."""
+HADAMARD_FROM = 1 << 14
+"""From so many coordinates on, "auto" hashes by Hadamard rows: a fold then costs one addition."""
+
+
+@dataclass(frozen=True)
+class SparsePlan(FoldMean):
+    """What ``sparse-mean`` decides before it asks anybody."""
+
+    sparsity: int = field(kw_only=True)
+    radius: float = 1.0
+    method: Literal["auto", "select", "threshold"] = "auto"
+    min_signal: float | None = None
+    mean_scale: float | None = None
+    vote: Literal["auto", "sign", "laplace"] = "auto"
+    hash: Literal["auto", "rademacher", "hadamard"] = "auto"
+
+    def __post_init__(self) -> None:
+        self._check(self.mean_scale)
+        check_scale("radius", self.radius)
+        if self.sparsity < 1:
+            raise ValueError(f"sparsity must be positive, got {self.sparsity}")
+        if self.min_signal is not None and not 0 <= self.min_signal <= self.radius:
+            raise ValueError(f"min_signal must lie in [0, {self.radius}], got {self.min_signal}")
+        for name, options in (("method", METHODS), ("vote", VOTES), ("hash", HASHES)):
+            got = getattr(self, name)
+            if got not in ("auto", *options):
+                raise ValueError(f"{name} must be auto or one of {options}, got {got!r}")
+        if self.mode == "paper" and self.vote == "sign":
+            raise ValueError(f'mode "paper" reports sums with Laplace noise, got {self.vote!r}')
+        if self.procedure == "threshold":
+            _ = self.functional
+        else:
+            _ = self.vote_query, self.plan_of(1), self.plan_of(min(self.sparsity, self.dimension))
+
+    @property
+    def scale(self) -> float:
+        """Standard deviation of a coordinate of a user's mean that is planned with."""
+        return self.mean_scale or self.radius / math.sqrt(self.samples_per_user)
+
+    @property
+    def selects(self) -> bool:
+        """Whether there is anything to select."""
+        return self.sparsity < self.dimension
+
+    @property
+    def procedure(self) -> str:
+        """The procedure in use: "select" or "threshold".
+
+        Mode "paper" selects where n epsilon^2 < d log d, the only rule that its regimes allow.
+        """
+        if self.method != "auto":
+            return self.method
+        if not self.selects:
+            return "select"
+        if self.mode == "paper":
+            strength = self.n_users * (self.epsilon * self.epsilon)
+            few = strength < self.dimension * math.log(self.dimension)
+            return "select" if few else "threshold"
+        return self.predicted.best
+
+    @cached_property
+    def predicted(self) -> SparseRisk:
+        """Predicted errors of the two procedures for the hardest signals."""
+        return sparse_rule(
+            self.n_users,
+            self.scale,
+            self.dimension,
+            min(self.sparsity, self.dimension),
+            self.radius,
+            self.epsilon,
+            self.channel_kind,
+            self.law,
+            VOTE_SHARE,
+            self.min_signal,
+        )
+
+    @property
+    def law(self) -> VoteLaw:
+        """Gain and noise of a selecting user's report."""
+        vote = self.vote
+        if vote == "auto":
+            vote = "laplace" if self.mode == "paper" else "sign"
+        reach = REACH * math.sqrt(self.sparsity) if vote == "laplace" else 0.0
+        return VoteLaw(vote_channel(vote, self.epsilon), self.sparsity, reach)
+
+    @property
+    def vote_query(self) -> HashedVotes:
+        """What the selecting users are asked."""
+        paper, d, s = self.mode == "paper", self.dimension, self.sparsity
+        T, radius = self.samples_per_user, float(self.radius)
+        least, items = vote_threshold(self.scale, d, s), 0
+        if paper:
+            least, items = paper_threshold(self.n_users, T, d, s, radius, self.epsilon)
+        hashed = self.hash
+        if hashed == "auto":
+            hashed = "hadamard" if d >= HADAMARD_FROM and not paper else "rademacher"
+        reach = self.law.reach
+        return HashedVotes(
+            dimension=d,
+            radius=radius,
+            threshold=least,
+            max_votes=d if paper else s,
+            epsilon=float(self.epsilon),
+            vote="laplace" if reach else "sign",
+            reach=reach or 1.0,
+            hash=hashed,
+            hash_salt=digest64("fedhist.hash", self.salt) >> 1,
+            cohort=Cohort(self.salt, 0.0, VOTE_SHARE),
+            max_items=items,
+        )
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of one of all d coordinates, for thresholding."""
+        return self._plan(self.n_users / self.dimension)
+
+    @property
+    def functional(self) -> Coordinates:
+        """Fold j is coordinate j."""
+        return self.coordinates(None, self.plan.max_items)
+
+    def coordinates(self, columns: NDArray[np.int64] | None, max_items: int) -> Coordinates:
+        """Give every fold one of the coordinates."""
+        radius = float(self.radius)
+        return Coordinates(self.dimension, -radius, radius, columns, max_items)
+
+    @property
+    def max_rounds(self) -> int:
+        """Up to two for the means, and one for selection before them."""
+        if self.procedure == "threshold":
+            return super().max_rounds
+        return 3 if self.selects else 2
+
+    def _plan(self, n: float) -> Plan:
+        if self.mode == "paper":
+            return plan_paper(n, self.samples_per_user, self.scale, self.radius, self.epsilon)
+        return plan_univariate(n, self.scale, self.radius, self.epsilon, self.channel_kind)
+
+    def plan_of(self, n_selected: int) -> Plan:
+        """Plan the means of so many selected coordinates."""
+        share = 1 - VOTE_SHARE if self.selects else 1.0
+        return self._plan(self.n_users * share / n_selected)
+
+    def useless(self) -> str:
+        """Say why 0 is expected to be the better estimate; empty where it is not."""
+        if self.mode == "paper":
+            return ""
+        if self.procedure == "select" and not self.selects:
+            d = self.dimension
+            return "" if self.plan_of(d).feasible else self.too_few(d, self.radius)
+        if getattr(self.predicted, self.procedure) < self.sparsity * self.radius**2:
+            return ""
+        return (
+            f"{self.n_users} users with {self.samples_per_user:g} samples each are too few to "
+            f"{self.procedure} {self.sparsity} of {self.dimension} coordinates at epsilon = "
+            f"{self.epsilon:g}: 0 is expected to be the better estimate"
+        )

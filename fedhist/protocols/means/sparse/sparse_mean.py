@@ -1,0 +1,229 @@
+"""Mean with few non-zero coordinates under user-level local differential privacy [1]_.
+
+Two procedures. Selection: half of the users name the coordinates where their own mean is not 0,
+by one hashed number each, and the others estimate the mean there only. Thresholding: all users
+estimate all coordinates in folds, and what noise explains becomes 0.
+
+References
+----------
+.. [1] Kent, Berrett & Yu, "Rate optimality and phase transition for user-level local
+   differential privacy", arXiv 2405.11923, Section 4.1, eq. (39)-(48), Theorem 8.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clients.functionals import samples_of
+from clients.hashed_votes import vote_sets
+from clients.user_rows import coordinate_points
+from fedhist.model.losses import SQUARED_L2
+from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.query import Array, Query, Summary
+from fedhist.model.registry import register_protocol
+from fedhist.protocols.localize.script import FoldEstimates
+from fedhist.protocols.means.sparse.plan import VOTE_SHARE, SparsePlan
+from fedhist.protocols.means.sparse.queries import HashedVotes
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys, user_ids
+from server.support import (
+    Z_MIN,
+    keep_largest,
+    pick_support,
+    selection_error,
+    thresholding_error,
+)
+
+if TYPE_CHECKING:
+    from fedhist.session.curator import Curator
+
+PAPER_SCORE = 0.5
+"""Between the scores 0 and 1 of a coordinate that nobody and everybody votes for, eq. (41)."""
+
+
+@register_protocol
+@dataclass(frozen=True)
+class SparseMean(SparsePlan):
+    """Mean in [-radius, radius]^d with at most s coordinates that are not 0, locally private.
+
+    Parameters
+    ----------
+    epsilon : float
+        Budget of each user; inf switches noise off.
+    n_users : int
+        Public planning value.
+    dimension : int
+        d.
+    samples_per_user : float
+        Public planning value T; ``"harmonic-mean"`` in a configuration.
+    sparsity : int
+        s, the most coordinates of the estimate that are not 0; from d on nothing is selected.
+    radius : float
+        Every coordinate of a sample is clipped to [-radius, radius] before averaging.
+    method : {"auto", "select", "threshold"}
+        "auto" takes the one of less predicted error for the hardest signals: selection where the
+        users are few for d folds. With many users, T small and signals that are strong it may
+        take thresholding where selection is better: say so by ``min_signal``.
+    min_signal : float, optional
+        Declared least distance from 0 of a coordinate that is not 0.
+    mean_scale : float, optional
+        Standard deviation of a coordinate of a user's mean around the common mean, or a bound; by
+        default radius / sqrt(T). Enlarge it if the users' own means differ.
+    vote : {"auto", "sign", "laplace"}
+        Report of a selecting user; "auto" is "sign", in mode "paper" "laplace".
+    hash : {"auto", "rademacher", "hadamard"}
+        Public signs; "auto" is "hadamard" for large d.
+    kind : {"auto", "laplace", "onebit", "piecewise"}
+        Channel of the refined reports.
+    mode : {"default", "paper"}
+        "paper": the first T* samples, every vote counts, clipped sums with Laplace noise, scores
+        from 1/2 on and the first s of those, and the paper's steps for the means.
+    salt : int
+        Public salt of the split of the users; those of folds and signs follow from it.
+
+    Privacy
+    -------
+    epsilon-LDP for a user's whole record, sequentially interactive: those who select, vote and
+    report are disjoint cohorts of one salt, each user answers one epsilon-LDP query, and queries
+    depend on other users' messages only.
+
+    Error
+    -----
+    Selection: of order s log(d) / T + s^2 log(.) / (n T epsilon^2) + e^{-c n epsilon^2 / s}, with
+    d in logarithms only; it needs about s log(d) / epsilon^2 users. Thresholding: s d log(.) /
+    (n T epsilon^2) + d e^{-c n epsilon^2 / d} [1, Theorem 8]. Signals that no user can see in its
+    own mean are lost by selection: up to 2 log(2 d / s) / T each. If more than s coordinates are
+    not 0 the smaller ones are lost.
+
+    Examples
+    --------
+    >>> many = SparseMean(epsilon=1, n_users=8000, dimension=1000, samples_per_user=200, sparsity=4)
+    >>> many.procedure, many.max_rounds
+    ('select', 3)
+    """
+
+    name: ClassVar[str] = "sparse-mean"
+    paper: ClassVar[str] = "Kent, Berrett & Yu, arXiv 2405.11923, Section 4.1"
+
+    # -- the script
+
+    def rounds(self, server: Curator) -> Script:
+        """Select, then estimate; or estimate, then threshold."""
+        useless = self.useless()
+        if useless:
+            return Estimate.refused(useless)
+        if self.procedure == "threshold":
+            return (yield from super().rounds(server))
+        if not self.selects:
+            return (yield from self._estimate(np.arange(self.dimension), 0.0, {}))
+        query = self.vote_query
+        votes = yield query
+        if votes.n_users == 0:
+            return Estimate.failed("nobody selected")
+        support = self.select(query, votes)
+        public = {"n_select": float(votes.n_users), "selected": float(len(support))}
+        if not len(support):
+            none = np.zeros(self.dimension)
+            return Estimate.ok(
+                none,
+                stderr=none.copy(),
+                public=public,
+                warnings=("no coordinate was selected: the estimate is 0 everywhere",),
+            )
+        return (yield from self._estimate(support, VOTE_SHARE, public))
+
+    def select(self, query: HashedVotes, votes: Summary) -> NDArray[np.int64]:
+        """Pick the coordinates whose score is no noise: (k,) int64, increasing, k <= s."""
+        law = self.law
+        scores = query.scores(votes) * law.unit
+        if self.mode == "paper":
+            return pick_support(scores, self.sparsity, PAPER_SCORE, first=True)
+        least = Z_MIN * law.deviation / math.sqrt(votes.n_users)
+        return pick_support(scores, self.sparsity, least)
+
+    def conclude(self, found: FoldEstimates) -> tuple[Array, Array]:
+        """Threshold the folds' values: two (d,) arrays, 0 where a coordinate was dropped.
+
+        By the planned standard errors: with few reports an empirical one can be 0.
+        """
+        value = keep_largest(found.value, found.stderr, self.sparsity)
+        return value, np.where(value != 0, found.stderr, 0.0)
+
+    def _estimate(
+        self, support: NDArray[np.int64], lo: float, public: dict[str, float]
+    ) -> Generator[Query, Summary, Estimate]:
+        """Estimate the selected coordinates from the other users; the rest stays 0."""
+        plan = self.plan_of(len(support))
+        found = yield from self.ask(self.coordinates(support, plan.max_items), plan, lo)
+        if isinstance(found, Estimate):
+            return found
+        value, stderr = np.zeros(self.dimension), np.zeros(self.dimension)
+        value[support], stderr[support] = found.value, found.stderr
+        return Estimate.ok(
+            value, stderr=stderr, public=public | found.public, warnings=found.warnings
+        )
+
+    # -- evaluation
+
+    def own_means(self, users: Users) -> Array:
+        """Average each user's samples by coordinate: (n, d); see :class:`Mean`. NOT PRIVATE.
+
+        A user with a NaN selects nothing, whichever coordinate has it.
+        """
+        radius = float(self.radius)
+        return coordinate_points(samples_of(users, self.dimension), -radius, radius)
+
+    def error(self, users: Users) -> ErrorBound:
+        """Predict the expected squared l2 error from the users' means and votes. NOT PRIVATE."""
+        return ErrorBound(
+            SQUARED_L2,
+            self._expected(users),
+            exact=False,
+            source="Gaussian scores and estimates; Kent et al., arXiv 2405.11923, Theorem 8",
+        )
+
+    def _expected(self, users: Users) -> float:
+        theta = self.truth(users)
+        if self.procedure == "threshold":
+            return thresholding_error(theta, self.plan, self.sparsity, self.radius)
+        if not self.selects:
+            return self.dimension * self.plan_of(self.dimension).risk
+        q, law = self.vote_query, self.law
+        samples = samples_of(users, self.dimension)
+        indptr, columns = vote_sets(samples, q.radius, q.threshold, q.max_votes, q.max_items)
+        sizes = np.diff(indptr)
+        gains = np.array([law.gain(k) for k in range(int(sizes.max(initial=0)) + 1)])
+        weights = np.repeat(gains[sizes], sizes)
+        means = np.bincount(columns, weights, self.dimension) / len(users)
+        risk = self.plan_of(self.sparsity).risk
+        return selection_error(theta, means, self.n_users * VOTE_SHARE, law, self.sparsity, risk)
+
+    @classmethod
+    def example(cls) -> Self:
+        """Build a small instance with three rounds."""
+        return cls(
+            epsilon=2.0,
+            n_users=900,
+            dimension=12,
+            samples_per_user=32,
+            sparsity=2,
+            method="select",
+        )
+
+    @classmethod
+    def example_users(cls) -> Users:
+        """Make users with +-1 samples, each of whom has the same mean, 0 but in two places."""
+        rng = np.random.default_rng(5)
+        n, T, d = 900, 32, 12
+        ups = np.full(d, T // 2)
+        ups[[3, 11]] = 28, 6
+        up = np.arange(T)[:, None] < ups
+        values = rng.permuted(np.tile(np.where(up, 1.0, -1.0), (n, 1, 1)), axis=1)
+        ids = user_ids(Keys.range(n))
+        return Users.from_samples(ids, np.arange(n + 1) * T, values.reshape(-1, d))

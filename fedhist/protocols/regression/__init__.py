@@ -1,0 +1,1 @@
+"""Convex optimization: linear and logistic regression in many rounds."""

@@ -1,0 +1,1 @@
+"""What families share: domains, targets, sample sizes, item encodings, errors of noise."""

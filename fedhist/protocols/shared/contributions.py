@@ -1,0 +1,278 @@
+"""How much users contribute: histograms of their norms, and private quantiles of them.
+
+These are the statistics from which a clipping threshold is chosen. They say nothing of which items
+a user has: one user adds one bounded, non-negative number to one bin.
+
+References
+----------
+.. [1] Liu, Suresh, Zhu, Kairouz & Gruteser, "Algorithms for bounding contribution for histogram
+   estimation under user-level privacy", ICML 2023, Section 4.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clients.contribution import domain_lookup
+from clients.kernels import Lookup, norm_bins, sum_norm_bins, user_norms
+from fedhist.base.errors import WireError
+from fedhist.model.query import Array, Bounds, Query, Report, Summary
+from fedhist.model.registry import register_query
+from fedhist.privacy.guarantee import Trust, check_budget
+from fedhist.protocols.shared.domains import check_domain
+from fedhist.session.curator import Curator
+from fedhist.users.batch import Users
+from fedhist.users.cohort import Cohort
+from fedhist.users.keys import Keys
+from fedhist.users.streams import Streams
+
+STEPS = 1 << 20
+"""Steps per radius in which slopes are sent: integers, whose sums are exact in any order."""
+
+MOST_CAP = 1 << 40
+
+
+@register_query
+@dataclass(frozen=True)
+class NormHistogram(Query):
+    """Each user adds its weight to the bin of its norm.
+
+    Parameters
+    ----------
+    domain : Keys or None
+        Public items, others are dropped before any norm is computed; None: all items.
+    edges : tuple of float
+        Increasing, non-negative, in counts. A user with norm v falls in bin k if edges[k] < v <=
+        edges[k + 1], the last bin being open above; one with v <= edges[0] adds nothing.
+    norm : {1, 2}
+    radius : float
+        0: everybody weighs 1. Positive: the weight is the slope ||N||_1 / ||N||_norm, cut to the
+        radius and rounded down to a multiple of radius / 2^20.
+    cohort : Cohort, optional
+
+    Privacy
+    -------
+    The sum over all bins above an edge has sensitivity :attr:`most` whether a user is added,
+    removed, zeroed out or replaced: with and without the change it lies in [0, most]. The whole
+    vector of bins changes by at most one ``most`` in one bin, or, under replacement, in two.
+    """
+
+    wire_name: ClassVar[str] = "norm-histogram"
+    trust: ClassVar[Trust] = Trust.CENTRAL
+
+    domain: Keys | None
+    edges: tuple[float, ...]
+    norm: int
+    radius: float = 0.0
+    cohort: Cohort | None = None
+
+    def __post_init__(self) -> None:
+        if self.domain is not None:
+            check_domain(self.domain)
+        e = np.asarray(self.edges, dtype=np.float64)
+        if not e.size or not np.isfinite(e).all() or e[0] < 0 or (np.diff(e) <= 0).any():
+            raise ValueError(f"edges must be non-negative, finite, increasing; got {self.edges}")
+        if self.norm not in (1, 2):
+            raise ValueError(f"norm must be 1 or 2, got {self.norm}")
+        if not 0 <= self.radius < math.inf:
+            raise ValueError(f"radius must be non-negative and finite, got {self.radius}")
+
+    @property
+    def most(self) -> int:
+        """Largest weight of one user, in steps: the sensitivity of every tail."""
+        return STEPS if self.radius else 1
+
+    @property
+    def unit(self) -> float:
+        """Value of one step."""
+        return self.radius / STEPS if self.radius else 1.0
+
+    def tails(self, summary: Summary) -> NDArray[np.int64]:
+        """Sum of the weights of users with norm > edges[k], in steps: (K,), non-increasing."""
+        weight = summary.sums["weight"]
+        return np.asarray(np.cumsum(weight[::-1])[::-1], dtype=np.int64)
+
+    # -- client half -----------------------------------------------------------------------------
+
+    def answer(self, users: Users, rng: Streams) -> Report:
+        """Send the bin (0: none) and the weight; uses no randomness."""
+        bins, weight = np.empty(len(users), np.int32), np.empty(len(users), np.int64)
+        norm_bins(*_columns(users, self.domain), *self._how, bins, weight)
+        return Report(users.ids, {"bin": bins, "weight": weight})
+
+    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
+        """Add up in one walk; integers, so bit-identical to folding the answers."""
+        out = np.zeros(len(self.edges), dtype=np.int64)
+        sum_norm_bins(*_columns(users, self.domain), *self._how, out)
+        return Summary(len(users), {"weight": out})
+
+    @property
+    def _how(self) -> tuple[NDArray[np.float64], int, float, int]:
+        return np.array(self.edges, dtype=np.float64), self.norm, float(self.radius), STEPS
+
+    # -- server half -----------------------------------------------------------------------------
+
+    def fold(self, report: Report) -> Summary:
+        """Add up the weights by bin: (K,) int64."""
+        out = np.zeros(len(self.edges) + 1, dtype=np.int64)
+        np.add.at(out, report.arrays["bin"], report.arrays["weight"])
+        return Summary(report.n_users, {"weight": out[1:]})
+
+    def check(self, report: Report) -> None:
+        """Raise WireError unless every user names a bin and a weight that it may have."""
+        if report.arrays.keys() != {"bin", "weight"} or report.ragged:
+            raise WireError(f"'bin' and 'weight' are expected, got {[*report.arrays]}")
+        bins, weight = report.arrays["bin"], report.arrays["weight"]
+        Bounds((report.n_users,), "i", 0, len(self.edges)).check("bin", bins)
+        Bounds((report.n_users,), "i", 0, self.most).check("weight", weight)
+        if (weight[bins == 0] != 0).any():
+            raise WireError(f"a user in no bin has weight {weight[bins == 0].max()}")
+        if not self.radius and (weight[bins > 0] != 1).any():
+            raise WireError("a user in a bin has weight 0, expected 1")
+
+    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
+        """Bound each bin by everybody's largest weight."""
+        return {"weight": Bounds((len(self.edges),), "i", 0, n_users * self.most)}
+
+    def check_summary(self, summary: Summary) -> None:
+        """Bound the whole sum as well: a user weighs in one bin only."""
+        super().check_summary(summary)
+        total, most = int(summary.sums["weight"].sum()), summary.n_users * self.most
+        if total > most:
+            raise WireError(f"'weight' adds up to {total}, more than {most}")
+
+
+@register_query
+@dataclass(frozen=True)
+class TotalContribution(Query):
+    """Each user adds the number of its items, at most ``cap``.
+
+    Parameters
+    ----------
+    domain : Keys or None
+        Public items; None: all.
+    cap : int
+        Sensitivity of the sum under every adjacency.
+    cohort : Cohort, optional
+    """
+
+    wire_name: ClassVar[str] = "total-contribution"
+    trust: ClassVar[Trust] = Trust.CENTRAL
+
+    domain: Keys | None
+    cap: int
+    cohort: Cohort | None = None
+
+    def __post_init__(self) -> None:
+        if self.domain is not None:
+            check_domain(self.domain)
+        if not 1 <= self.cap <= MOST_CAP:
+            raise ValueError(f"cap must lie in [1, 2^40], got {self.cap}")
+
+    def answer(self, users: Users, rng: Streams) -> Report:
+        """Send min(m, cap); uses no randomness."""
+        size = np.empty(len(users), dtype=np.float64)
+        user_norms(*_columns(users, self.domain), 1, size)
+        return Report(users.ids, {"total": np.minimum(size, self.cap).astype(np.int64)})
+
+    def fold(self, report: Report) -> Summary:
+        """Add up: (1,) int64."""
+        total = report.arrays["total"].sum(keepdims=True, dtype=np.int64)
+        return Summary(report.n_users, {"total": total})
+
+    def check(self, report: Report) -> None:
+        """Raise WireError unless every user sends an integer in [0, cap]."""
+        if report.arrays.keys() != {"total"} or report.ragged:
+            raise WireError(f"'total' is expected, got {[*report.arrays]}")
+        Bounds((report.n_users,), "i", 0, self.cap).check("total", report.arrays["total"])
+
+    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
+        """Bound the sum by everybody's cap."""
+        return {"total": Bounds((1,), "i", 0, n_users * self.cap)}
+
+
+def safe_rank(rank: float, n_edges: int, epsilon: float, beta: float = 0.02) -> float:
+    """Raise a rank by the error that the exponential mechanism makes with probability beta.
+
+    Below its own error the mechanism falls into the empty tail, where all edges score alike: the
+    paper's rank 1 / epsilon with a tenth of the budget always does.
+
+    >>> round(safe_rank(10.0, 41, 0.1), 1)
+    162.5
+    """
+    check_budget(epsilon)
+    return rank + (0.0 if math.isinf(epsilon) else 2 * math.log(n_edges / beta) / epsilon)
+
+
+def tail_scores(
+    tails: NDArray[np.int64], level: float, *, interval: bool = True
+) -> NDArray[np.float64]:
+    """Minus the distance of a level from what each threshold stands for, (K,): at most 0.
+
+    Norms count as the last threshold at most, so that nobody is above that one. By intervals,
+    threshold k stands for all levels from tails[k] to tails[k - 1], the first for all higher ones
+    as well: some score is always 0, also where many users have equal norms and tails jump. By
+    points, threshold k stands for tails[k] alone.
+
+    Parameters
+    ----------
+    tails : (K,) int64
+        Sums over the users above each of the increasing thresholds, :meth:`NormHistogram.tails`.
+    level : float
+        In the same steps; non-negative.
+    interval : bool
+
+    Privacy
+    -------
+    A score changes by at most what one user changes a tail: it is a maximum of such functions.
+    NOT PRIVATE by itself.
+
+    Examples
+    --------
+    >>> tail_scores(np.array([380, 73, 0, 0]), 153.0).tolist()
+    [-227.0, 0.0, -80.0, -153.0]
+    >>> tail_scores(np.array([380, 73, 0, 0]), 153.0, interval=False).tolist()
+    [-227.0, -80.0, -153.0, -153.0]
+    """
+    low = np.append(tails[:-1], 0).astype(np.float64)
+    if not interval:
+        return np.asarray(-np.abs(low - level))
+    high = np.append(np.inf, low[:-1])
+    return np.asarray(np.minimum(np.minimum(level - low, high - level), 0.0))
+
+
+def em_quantile(
+    server: Curator,
+    domain: Keys | None,
+    norm: int,
+    edges: tuple[float, ...],
+    rank: float,
+    epsilon: float,
+    label: str = "em-quantile",
+) -> Generator[Query, Summary, int]:
+    """Choose the first edge that at most ``rank`` users exceed; one round.
+
+    By the exponential mechanism on :func:`tail_scores`: epsilon-DP, since a tail count changes by
+    at most 1 under every adjacency.
+
+    Returns
+    -------
+    int
+        Index into ``edges``.
+    """
+    query = NormHistogram(domain, edges, norm)
+    summary = yield query
+    scores = tail_scores(query.tails(summary), rank)
+    return server.exponential(scores, sensitivity=1.0, epsilon=epsilon, label=label)
+
+
+def _columns(users: Users, domain: Keys | None) -> tuple[Array, Array, Array, Lookup]:
+    items = users.counts
+    lookup = None if domain is None else domain_lookup(domain, items.vocabulary)
+    return items.indptr, items.item, items.count, lookup

@@ -1,0 +1,27 @@
+"""What all protocols that estimate a histogram over a public domain share: truth and loss."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from fedhist.model.losses import l1
+from fedhist.model.protocol import Protocol
+from fedhist.model.query import Array
+from fedhist.protocols.shared import noise_error as theory_histogram
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+
+
+class DomainHistogram(Protocol):
+    """A protocol whose estimate has one total count for every item of ``domain``."""
+
+    target: ClassVar[str] = "histogram"
+    domain: Keys
+
+    def truth(self, users: Users) -> Array:
+        """Compute the total count of every item, (d,). NOT PRIVATE."""
+        return theory_histogram.totals(users, self.domain)
+
+    def loss(self, value: Array, truth: Array) -> float:
+        """Return the l1 distance, in counts."""
+        return l1(value, truth)

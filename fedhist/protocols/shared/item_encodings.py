@@ -1,0 +1,302 @@
+"""The linear encodings of a user's m items: counts, one item, presence [1]_.
+
+Each is sent as at most min(k, m) entries per user and added up to k integers, so that secure
+aggregation could compute the sum. A user with more than m in-domain items draws m of them,
+uniformly without replacement; one with fewer sends what it has.
+
+References
+----------
+.. [1] Liu, Suresh, Yu, Kumar & Riley, "Learning discrete distributions: user vs item-level
+   privacy", NeurIPS 2020, Lemma 1 and Algorithm 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from clients.encodings import add_cut, add_presence, cut_rows
+from clients.sampling import MOST_CLIP
+from fedhist.base.checks import check_integer
+from fedhist.base.errors import WireError
+from fedhist.base.hashing import Words
+from fedhist.model.query import CHUNK, Array, Bounds, Query, Report, Summary
+from fedhist.model.registry import register_query
+from fedhist.privacy.guarantee import Trust
+from fedhist.protocols.shared.domains import check_domain
+from fedhist.users.batch import Users
+from fedhist.users.cohort import Cohort
+from fedhist.users.keys import Keys
+from fedhist.users.streams import Streams
+from server.thresholds import sqrt_up
+
+
+@register_query
+@dataclass(frozen=True)
+class ItemCounts(Query):
+    """Each user answers its counts, cut to m items, as (item, count) entries.
+
+    Parameters
+    ----------
+    domain : Keys
+        The k public symbols; other items are dropped.
+    m : int
+        Most items of a user.
+    cohort : Cohort, optional
+
+    Privacy
+    -------
+    A row N has N_i >= 0 and ||N||_1 <= m. Replacing a user moves the sum by N - N'. Its l1 norm is
+    at most ||N||_1 + ||N'||_1 <= 2 m, and its squared l2 norm at most ||N||_2^2 + ||N'||_2^2 <=
+    2 m^2, because N . N' >= 0. Both are attained by m of one symbol against m of another. With
+    k = 1, both are m.
+    """
+
+    wire_name: ClassVar[str] = "item-counts"
+    trust: ClassVar[Trust] = Trust.CENTRAL
+
+    domain: Keys
+    m: int
+    cohort: Cohort | None = None
+
+    def __post_init__(self) -> None:
+        _check(self.domain, self.m)
+
+    @property
+    def l1_sensitivity(self) -> int:
+        """Return 2 m, or m for a single symbol, under replacement."""
+        return 2 * self.m if len(self.domain) > 1 else self.m
+
+    @property
+    def l2_sensitivity(self) -> float:
+        """Return sqrt(2) m, or m for a single symbol, under replacement; rounded up."""
+        return sqrt_up(self.l1_sensitivity * self.m)
+
+    # -- client half -----------------------------------------------------------------------------
+
+    def answer(self, users: Users, rng: Streams) -> Report:
+        """Send the cut counts; randomness is used by users with more than m items only."""
+        indptr, item, count = cut_rows(users.counts, self.domain, self.m, cut_words(rng))
+        return Report(users.ids, ragged={"item": item, "count": count}, indptr=indptr)
+
+    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
+        """Cut and add up; integers, so bit-identical to folding the answers."""
+        total = np.zeros(len(self.domain), dtype=np.int64)
+        for chunk in users.chunks(CHUNK):
+            add_cut(chunk.counts, self.domain, self.m, cut_words(rng(chunk)), total)
+        return Summary(len(users), {"counts": total})
+
+    # -- server half -----------------------------------------------------------------------------
+
+    def fold(self, report: Report) -> Summary:
+        """Add up by symbol: (k,) int64."""
+        total = np.zeros(len(self.domain), dtype=np.int64)
+        np.add.at(total, report.ragged["item"], report.ragged["count"].astype(np.int64))
+        return Summary(report.n_users, {"counts": total})
+
+    def check(self, report: Report) -> None:
+        """Raise WireError unless every row holds distinct symbols that add up to at most m."""
+        check_items(report, {"item", "count"}, self.domain)
+        count = report.ragged["count"]
+        Bounds((None,), "u", 1, self.m).check("count", count)
+        size = _row_sums(report, count.astype(np.int64))
+        if (size > self.m).any():
+            raise WireError(f"a row adds up to {int(size.max())}, more than m = {self.m}")
+
+    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
+        """Bound each total by everybody's m."""
+        return {"counts": Bounds((len(self.domain),), "i", 0, n_users * self.m)}
+
+    def check_summary(self, summary: Summary) -> None:
+        """Bound the sum over all symbols as well."""
+        super().check_summary(summary)
+        check_total(summary, "counts", self.m)
+
+
+@register_query
+@dataclass(frozen=True)
+class OneItem(Query):
+    """Each user answers one of its items, drawn uniformly from its own record.
+
+    Parameters
+    ----------
+    domain : Keys
+    cohort : Cohort, optional
+
+    Privacy
+    -------
+    A row is one symbol, or none. Replacing a user moves the sum by at most 1 in each of two
+    symbols: l1 = 2, l2 = sqrt 2; both 1 for a single symbol.
+    """
+
+    wire_name: ClassVar[str] = "one-item"
+    trust: ClassVar[Trust] = Trust.CENTRAL
+
+    domain: Keys
+    cohort: Cohort | None = None
+
+    def __post_init__(self) -> None:
+        _check(self.domain, 1)
+
+    @property
+    def l1_sensitivity(self) -> int:
+        """Return 2, or 1 for a single symbol, under replacement."""
+        return 2 if len(self.domain) > 1 else 1
+
+    @property
+    def l2_sensitivity(self) -> float:
+        """Return sqrt 2, or 1 for a single symbol, under replacement; rounded up."""
+        return sqrt_up(self.l1_sensitivity)
+
+    def answer(self, users: Users, rng: Streams) -> Report:
+        """Send the symbol's number; -1 from a user without one."""
+        indptr, item, _ = cut_rows(users.counts, self.domain, 1, cut_words(rng))
+        out = np.full(len(users), -1, dtype=np.int32)
+        out[np.diff(indptr) > 0] = item
+        return Report(users.ids, {"item": out})
+
+    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
+        """Draw and add up; integers, so bit-identical to folding the answers."""
+        total = np.zeros(len(self.domain), dtype=np.int64)
+        for chunk in users.chunks(CHUNK):
+            add_cut(chunk.counts, self.domain, 1, cut_words(rng(chunk)), total)
+        return Summary(len(users), {"counts": total})
+
+    def fold(self, report: Report) -> Summary:
+        """Add up by symbol: (k,) int64."""
+        item = report.arrays["item"]
+        total = np.bincount(item[item >= 0], minlength=len(self.domain))
+        return Summary(report.n_users, {"counts": total.astype(np.int64)})
+
+    def check(self, report: Report) -> None:
+        """Raise WireError unless every user names one symbol, or none (-1)."""
+        if report.arrays.keys() != {"item"} or report.ragged:
+            raise WireError(f"'item' is expected, got {[*report.arrays, *report.ragged]}")
+        limits = Bounds((report.n_users,), "i", -1, len(self.domain) - 1)
+        limits.check("item", report.arrays["item"])
+
+    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
+        """Bound each total by the number of users."""
+        return {"counts": Bounds((len(self.domain),), "i", 0, n_users)}
+
+    def check_summary(self, summary: Summary) -> None:
+        """Bound the sum over all symbols as well."""
+        super().check_summary(summary)
+        check_total(summary, "counts", 1)
+
+
+@register_query
+@dataclass(frozen=True)
+class Presence(Query):
+    """Each user names the symbols among its m items, without their counts.
+
+    Parameters
+    ----------
+    domain : Keys
+    m : int
+        Most items of a user, hence at most min(k, m) symbols.
+    cohort : Cohort, optional
+
+    Privacy
+    -------
+    A row is a set S of at most min(k, m) of k symbols. Replacing a user changes each symbol's sum
+    by at most 1, and only those in exactly one of S and S'. These are at most min(k, 2 m), which
+    disjoint sets attain. So the l1 sensitivity is min(k, 2 m), and the l2 sensitivity its root.
+    Corrected against the paper, which has min(k, m) (Theorem 8).
+    """
+
+    wire_name: ClassVar[str] = "presence"
+    trust: ClassVar[Trust] = Trust.CENTRAL
+
+    domain: Keys
+    m: int
+    cohort: Cohort | None = None
+
+    def __post_init__(self) -> None:
+        _check(self.domain, self.m)
+
+    @property
+    def l1_sensitivity(self) -> int:
+        """Return min(k, 2 m), under replacement."""
+        return min(len(self.domain), 2 * self.m)
+
+    @property
+    def l2_sensitivity(self) -> float:
+        """Return sqrt(min(k, 2 m)), under replacement; rounded up."""
+        return sqrt_up(self.l1_sensitivity)
+
+    def answer(self, users: Users, rng: Streams) -> Report:
+        """Send the symbols of the cut record."""
+        indptr, item, _ = cut_rows(users.counts, self.domain, self.m, cut_words(rng))
+        return Report(users.ids, ragged={"item": item}, indptr=indptr)
+
+    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
+        """Cut and add up; integers, so bit-identical to folding the answers."""
+        total = np.zeros(len(self.domain), dtype=np.int64)
+        for chunk in users.chunks(CHUNK):
+            add_presence(chunk.counts, self.domain, self.m, cut_words(rng(chunk)), total)
+        return Summary(len(users), {"presence": total})
+
+    def fold(self, report: Report) -> Summary:
+        """Count the users that have a symbol: (k,) int64."""
+        total = np.bincount(report.ragged["item"], minlength=len(self.domain))
+        return Summary(report.n_users, {"presence": total.astype(np.int64)})
+
+    def check(self, report: Report) -> None:
+        """Raise WireError unless every row names at most m distinct symbols."""
+        check_items(report, {"item"}, self.domain)
+        size = _row_sums(report, np.ones(len(report.ragged["item"]), dtype=np.int64))
+        if (size > self.m).any():
+            raise WireError(f"a row names {int(size.max())} symbols, more than m = {self.m}")
+
+    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
+        """Bound each total by the number of users."""
+        return {"presence": Bounds((len(self.domain),), "i", 0, n_users)}
+
+    def check_summary(self, summary: Summary) -> None:
+        """Bound the sum over all symbols as well."""
+        super().check_summary(summary)
+        check_total(summary, "presence", min(len(self.domain), self.m))
+
+
+def cut_words(rng: Streams) -> Words:
+    """One private word per user for the cut to m items, whatever its record."""
+    return rng.substream("random-clip").words(1)[:, 0]
+
+
+def check_items(report: Report, names: set[str], domain: Keys) -> None:
+    """Raise WireError unless rows of these names hold distinct symbols of the domain."""
+    if report.arrays or report.ragged.keys() != names or report.indptr is None:
+        found = [*report.arrays, *report.ragged]
+        raise WireError(f"rows of {', '.join(sorted(names))} are expected, got {found}")
+    k, item = len(domain), report.ragged["item"]
+    Bounds((None,), "u", 0, k - 1).check("item", item)
+    user = np.repeat(np.arange(report.n_users), np.diff(report.indptr))
+    cells = np.sort(user * k + item.astype(np.int64))
+    if (cells[1:] == cells[:-1]).any():
+        raise WireError("a user's row names a symbol twice")
+
+
+def check_total(summary: Summary, name: str, most: int) -> None:
+    """Raise WireError if a sum over all symbols exceeds what the users can have sent."""
+    total = float(summary.sums[name].sum(dtype=np.float64))
+    if total > summary.n_users * most * (1 + 1e-9):
+        raise WireError(
+            f"{name!r} adds up to {total:.15g}, more than {summary.n_users} users of {most} each"
+        )
+
+
+def _row_sums(report: Report, values: Array) -> Array:
+    """Sum the values of each row, exactly."""
+    if report.indptr is None:
+        raise WireError("rows are expected, got none")
+    before = np.concatenate((np.zeros(1, np.int64), np.cumsum(values)))
+    return np.asarray(before[report.indptr[1:]] - before[report.indptr[:-1]])
+
+
+def _check(domain: Keys, m: int) -> None:
+    check_domain(domain)
+    check_integer("m", m, MOST_CLIP)

@@ -1,0 +1,216 @@
+"""Errors of what users of local privacy run today: naive means and frequency oracles.
+
+Closed forms, written apart from the channels and the estimators. Those that take records are exact
+for that population: they average over the reports' randomness only.
+
+References
+----------
+.. [1] Duchi, Jordan & Wainwright, "Minimax optimal procedures for locally private estimation",
+   JASA 2018.
+.. [2] Wang, Blocki, Li & Jha, "Locally differentially private protocols for frequency estimation",
+   USENIX Security 2017, Table 1.
+.. [3] Acharya, Sun & Zhang, "Hadamard response", AISTATS 2019.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import gammaln
+
+from fedhist.protocols.shared.noise_error import NoiseLaw, excess, in_domain
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+# -- means -----------------------------------------------------------------------------------------
+
+
+def scalar_noise(kind: str, epsilon: float, u: float = 0.0) -> float:
+    """Variance of one debiased report of u in [-1, 1], without the rounding to a lattice.
+
+    Laplace 8 / epsilon^2, one bit coth^2(epsilon / 2) - u^2, piecewise u^2 / (t - 1) + (t + 3) /
+    (3 (t - 1)^2) with t = e^(epsilon / 2).
+    """
+    if kind == "laplace":
+        return 8 / epsilon / epsilon
+    if kind == "onebit":
+        coth = 1 / math.tanh(epsilon / 2)
+        return coth * coth - u**2
+    if kind == "piecewise":
+        t = math.expm1(epsilon / 2) if epsilon < 1400 else math.inf
+        return u**2 / t + (1 + 4 / t) / (3 * t) if t < 1e150 else 0.0
+    raise ValueError(f"kind must be laplace, onebit or piecewise, got {kind!r}")
+
+
+def sphere_length(dimension: int, epsilon: float) -> float:
+    """Norm of a report for the unit ball: coth(epsilon / 2) sqrt(pi) G((d+1)/2) / G(d/2) [1]."""
+    ratio = math.exp(gammaln((dimension + 1) / 2) - gammaln(dimension / 2))
+    return math.sqrt(math.pi) * ratio / math.tanh(epsilon / 2)
+
+
+def naive_mse(
+    *,
+    geometry: str,
+    kind: str,
+    epsilon: float,
+    dimension: int,
+    scale: float,
+    n_reports: float,
+    item_variance: float = 0.0,
+) -> float:
+    """Mean squared error of averaging n_reports reports at u = 0, all coordinates added.
+
+    Parameters
+    ----------
+    geometry : {"linf", "l2"}
+        One coordinate a report, d^2 noise / n; or the sphere, B^2 / n.
+    kind : str
+        Scalar channel; not used in "l2".
+    epsilon : float
+        Of one report: a user's, or an item's.
+    dimension : int
+    scale : float
+        Half width of the range, or radius of the ball.
+    n_reports : float
+        Users for user-level privacy, all their items for item-level privacy.
+    item_variance : float
+        Variance of what is reported around the mean, in units of scale^2, per coordinate.
+
+    Examples
+    --------
+    >>> common = dict(geometry="linf", kind="laplace", dimension=1, scale=1.0)
+    >>> naive_mse(epsilon=1.0, n_reports=1000, **common)
+    0.008
+    """
+    if geometry == "l2":
+        # the norm of a report is constant: its spread holds that of the items
+        length = scale * sphere_length(dimension, epsilon)
+        return float(length * length / n_reports)
+    one = scalar_noise(kind, epsilon)
+    if kind != "onebit":
+        one += item_variance  # a bit is as spread as it can be
+    return float(dimension**2 * scale**2 * one / n_reports)
+
+
+def fold_mse(
+    means: Floats, variances: Floats, fold: Integers, truth: Floats, empty: float
+) -> float:
+    """Exact mean squared error of averaging reports by coordinate, all coordinates added.
+
+    Parameters
+    ----------
+    means, variances : (m,) float64
+        Of every debiased report, given the records.
+    fold : (m,) int64
+        Coordinate of every report.
+    truth : (d,) float64
+    empty : float
+        What stands in for a coordinate without reports.
+    """
+    d = len(truth)
+    n = np.bincount(fold, minlength=d)
+    many = np.maximum(n, 1)
+    mean = np.where(n > 0, np.bincount(fold, weights=means, minlength=d) / many, empty)
+    noise = np.bincount(fold, weights=variances, minlength=d) / many.astype(np.float64) ** 2
+    return float(noise.sum() + np.square(mean - truth).sum())
+
+
+def sphere_mse(rows: Floats, length: float, truth: Floats) -> float:
+    """Exact mean squared error of averaging reports on a sphere, unbiased for ``rows`` (m, d).
+
+    A report has the norm ``length`` whatever happens, so that its total variance is
+    length^2 - |row|^2.
+    """
+    m = max(len(rows), 1)
+    noise = (len(rows) * length**2 - float(np.square(rows).sum())) / m**2
+    return noise + float(np.square(rows.sum(axis=0) / m - truth).sum())
+
+
+# -- one vote a user -------------------------------------------------------------------------------
+
+
+def unary_noise(epsilon: float) -> tuple[float, float]:
+    """Coefficients (a, b) of optimized unary encoding: 4 e^epsilon / (e^epsilon - 1)^2 and 2 [2].
+
+    The debiased report of a symbol, that a user votes for with probability p, has the variance
+    a + b p - p^2.
+    """
+    if math.isinf(epsilon):
+        return 0.0, 1.0
+    return (1 / math.sinh(epsilon / 2) ** 2 if epsilon < 1400 else 0.0), 2.0
+
+
+def hadamard_noise(epsilon: float) -> tuple[float, float]:
+    """Coefficients (a, b) of Hadamard response: coth^2(epsilon / 2) and 0 [3].
+
+    The debiased report is +-coth(epsilon / 2) with the mean p.
+    """
+    return (0.0, 1.0) if math.isinf(epsilon) else (1 / math.tanh(epsilon / 2) ** 2, 0.0)
+
+
+def one_vote_mse(noise: tuple[float, float], n_users: int, k: int, p1: float, p2: float) -> float:
+    """Exact expected squared l2 distance from the average of the users' shares.
+
+    Parameters
+    ----------
+    noise : (a, b)
+    n_users, k : int
+    p1, p2 : float
+        Sums over users and symbols of p and of p^2, p being a user's share of a symbol.
+    """
+    a, b = noise
+    return (n_users * k * a + b * p1 - p2) / n_users**2
+
+
+def one_vote_stderr(noise: tuple[float, float], n_users: int, share: ArrayLike) -> Floats:
+    """Bound the standard error of each entry, from the share itself.
+
+    The average of p^2 over users is at least the square of the average of p.
+    """
+    p = np.clip(share, 0.0, 1.0)
+    return np.asarray(np.sqrt((noise[0] + noise[1] * p - np.square(p)) / n_users))
+
+
+def slot_l1(
+    noise: tuple[float, float], users: Users, domain: Keys, padding: int, nonneg: bool
+) -> float:
+    """Compute the expected l1 distance of padded and sampled counts from the users' totals.
+
+    A user with the counts N_j, N in all, votes for j with probability p_j = N_j / max(N, L), and
+    the estimate L times the sum of the debiased reports has the mean sum of L p_j, the counts
+    clipped to L, and the variance L^2 times the sum of a + b p_j - p_j^2. Mean and variance are
+    exact; the sum is taken as normal.
+
+    Parameters
+    ----------
+    noise : (a, b)
+    users : Users
+    domain : Keys
+    padding : int
+        L.
+    nonneg : bool
+        Whether the estimate is raised to at least zero.
+    """
+    d = len(domain)
+    truth, p1, p2 = np.zeros(d), np.zeros(d), np.zeros(d)
+    for n, flat, count in in_domain(users, domain):
+        user, item = flat // d, flat % d
+        p = count / np.maximum(np.bincount(user, count, n), padding)[user]
+        truth += np.bincount(item, count, d)
+        p1 += np.bincount(item, p, d)
+        p2 += np.bincount(item, p**2, d)
+    a, b = noise
+    variance = np.maximum(len(users) * a + b * p1 - p2, 0.0)
+    std = np.maximum(padding * np.sqrt(variance), 1e-9)  # rounding leaves less than that of 0
+    unit = NoiseLaw("gaussian", 1.0)
+    bias = np.maximum(truth - padding * p1, 0.0)
+    error = bias + 2 * std * excess(unit, bias / std)
+    if nonneg:
+        error -= std * excess(unit, padding * p1 / std)
+    return float(error.sum())

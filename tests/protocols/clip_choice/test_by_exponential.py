@@ -1,0 +1,275 @@
+"""Thresholds by the exponential mechanism: exact law, exact privacy on tiny cases, edges."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+from scipy.stats import chi2
+
+from fedhist.privacy.guarantee import Adjacency
+from fedhist.privacy.ledger import Ledger
+from fedhist.protocols.clip_choice.by_exponential import AIMS, RULES
+from fedhist.protocols.clip_choice.rule import ThresholdTask
+from fedhist.protocols.clip_choice.theory import em_probabilities, tail_sums
+from fedhist.protocols.shared.contributions import safe_rank
+from fedhist.session.curator import Curator
+from fedhist.session.journal import Journal
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from fedhist.users.streams import SeededStreams
+from server.noise import SimulatedNoise
+
+RULE = {rule.name: rule for rule in RULES}
+NAMES = sorted(RULE)
+
+
+def users_of(records, d=2):
+    """Users with rows of counts over d items."""
+    counts = np.array(records, dtype=np.int64).reshape(-1, d)
+    u, j = np.nonzero(counts)
+    ids = np.arange(len(counts), dtype=np.uint64)
+    return Users.from_counts(ids, u, j, counts[u, j], Keys.range(d))
+
+
+def task(d=2, norm=2, mass=40.0, radius=1.0, ends=(1.0, 64.0), epsilon=1.0, per_octave=2):
+    return ThresholdTask(
+        Keys.range(d),
+        norm,
+        mass=mass,
+        rank=0.0,
+        radius=radius,
+        c_min=ends[0],
+        c_max=ends[1],
+        epsilon=epsilon,
+        delta=0.0,
+        adjacency=Adjacency.ZERO_OUT_USER,
+        per_octave=per_octave,
+    )
+
+
+def drive(name, public, users, seed=0):
+    """Run one rule; returns its logits (None without noise), its choice and its ledger."""
+    seen = []
+
+    class Watched(SimulatedNoise):
+        def exponential(self, logits):
+            seen.append(np.array(logits))
+            return super().exponential(logits)
+
+    curator = Curator(Ledger(), lambda i: Watched(seed, i), Journal())
+    script = RULE[name].search(public, curator)
+    query = next(script)
+    summary = query.answer_folded(users, lambda u: SeededStreams(u.ids, 0, "none"))
+    query.check_summary(summary)
+    with pytest.raises(StopIteration) as stop:
+        script.send(summary)
+    return (seen[0] if seen else None), stop.value.value, curator.ledger
+
+
+def law(name, public, users):
+    return softmax(drive(name, public, users)[0])
+
+
+def predicted(name, public, users):
+    aim = AIMS[name](public)
+    tails = tail_sums(users, public.domain, public.grid, public.norm, aim.radius)
+    return em_probabilities(tails, aim.level, aim.sensitivity, public.epsilon, aim.interval)
+
+
+def random_users(n, d, seed=0):
+    rng = np.random.default_rng(seed)
+    return users_of(rng.poisson(rng.gamma(0.5, 10.0, (n, 1)), (n, d)), d)
+
+
+# -- the law ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("norm", [1, 2])
+@pytest.mark.parametrize("radius", [1.0, 1.5])
+@pytest.mark.parametrize("epsilon", [0.05, 1.0, 7.0])
+def test_law_is_the_stated_one(name, norm, radius, epsilon):
+    """The logits that the mechanism draws from, against a path that shares no code with it."""
+    users = random_users(300, 3)
+    public = task(3, norm, 70.0, radius, epsilon=epsilon)
+    assert law(name, public, users) == pytest.approx(predicted(name, public, users), rel=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_law_by_hand(name):
+    """Norms 2, 5 (slope 7/5, cut to 1.2) and 13 (slope 17/13 cut to 1.2); thresholds 1, 4, 16."""
+    users = users_of([[2, 0], [3, 4], [5, 12], [0, 0]])
+    public = task(mass=30.0, radius=1.2, ends=(1.0, 16.0), per_octave=0.5, epsilon=1.5)
+    assert public.grid.tolist() == [1, 4, 16]
+    if name == "em-quantile":
+        gaps, unit = [30 - 3, 30 - 2, 30 - 0], 1.0
+    else:
+        gaps, unit = [30 - 3.4, 30 - 2.4, 30 - 0], 1.2
+    if name != "em-slope-point":  # by intervals, the last one ending at 0
+        gaps = [0, *gaps[:-1]]
+    weights = np.exp([-1.5 * g / (2 * unit) for g in gaps])
+    assert law(name, public, users) == pytest.approx(weights / weights.sum(), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_draws_follow_the_law(name):
+    """Chi-square over 1500 seeds, false alarm 1e-6 per rule."""
+    users, public = random_users(200, 3), task(3, mass=60.0, epsilon=0.1)
+    p = law(name, public, users)
+    drawn = [drive(name, public, users, seed)[1].clip for seed in range(1500)]
+    found = np.bincount(np.searchsorted(public.grid, drawn), minlength=len(p))
+    assert (found > 0).sum() > 3
+    statistic = ((found - 1500 * p) ** 2 / (1500 * p)).sum()
+    assert statistic < chi2.isf(1e-6, len(p) - 1)
+
+
+# -- privacy ---------------------------------------------------------------------------------------
+
+
+def worst_ratio(name, public, base, records):
+    """Largest |log P / P'| over all pairs of records of one user beside the base."""
+    laws = np.log([law(name, public, users_of([*base, r])) for r in records])
+    zero = records.index((0, 0))
+    differences = np.abs(laws[:, None] - laws[None, :]).max(axis=2)
+    return differences[zero].max(), differences.max()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("norm", [1, 2])
+@pytest.mark.parametrize("radius", [1.0, math.sqrt(2.0)])
+@pytest.mark.parametrize("epsilon", [0.5, 3.0])
+def test_choice_is_epsilon_private(name, norm, radius, epsilon):
+    """Every pair of records with counts up to 4: zeroed out, and replaced by any other."""
+    records = list(itertools.product(range(5), repeat=2))
+    public = task(norm=norm, mass=0.0, radius=radius, ends=(1.0, 4.0), epsilon=epsilon)
+    level = AIMS[name](public).level
+    for n in (0, 3, round(level), 3 * round(level)):
+        base = [records[(7 * k) % len(records)] for k in range(n)]
+        zeroed, replaced = worst_ratio(name, public, base, records)
+        assert zeroed <= replaced <= epsilon * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("radius", [1.0, math.sqrt(2.0)])
+def test_no_smaller_epsilon_would_do(name, radius):
+    """The user raises the score of some thresholds by R and lowers that of the first by R.
+
+    With the user the upper tails meet the level exactly; the first threshold is hopeless anyway.
+    With intervals one threshold always scores 0: it takes many others that rise to outweigh it.
+    """
+    epsilon = 2.0
+    top, per_octave = (4.0, 1) if name == "em-slope-point" else (2.0**20, 8)
+    public = task(mass=0.0, radius=radius, ends=(1.0, top), epsilon=epsilon, per_octave=per_octave)
+    unit = 1.0 if name == "em-quantile" else radius
+    above = math.ceil(AIMS[name](public).level / unit)
+    public = replace(public, mass=above * unit)
+    large = (2**21, 2**21)
+    base = [large] * (above - 1) + [(1, 1)] * 20
+    zeroed, replaced = worst_ratio(name, public, base, [(0, 0), large])
+    assert zeroed == replaced
+    assert zeroed <= epsilon * (1 + 1e-9)
+    assert zeroed > 0.99 * epsilon
+
+
+def test_spends_what_it_is_given():
+    for name in NAMES:
+        ledger = drive(name, task(epsilon=0.3), random_users(20, 2))[2]
+        total = ledger.spent(0.0)
+        assert (total.basic_epsilon, total.basic_delta) == (0.3, 0.0)
+        assert len(ledger.entries) == 1
+
+
+# -- the level -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_level_is_the_mass_where_the_mechanism_can_find_it(name):
+    public = task(mass=100.0, radius=2.0, epsilon=1.0)
+    unit = 1.0 if name == "em-quantile" else 2.0
+    error = unit * safe_rank(0.0, len(public.grid), 1.0)
+    assert error < 100
+    assert AIMS[name](public).level == 100.0
+    assert AIMS[name](public).warnings == ()
+    for mass in (0.0, 0.99 * error):
+        aim = AIMS[name](replace(public, mass=mass))
+        assert aim.level == pytest.approx(error)
+        assert "raise epsilon_choice" in aim.warnings[0]
+        assert ("sparsity" in aim.warnings[0]) == (name != "em-quantile")
+    assert AIMS[name](replace(public, mass=error)).level == error
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_level_keeps_out_of_the_empty_tail(name):
+    """A threshold above every norm comes with probability 0.02 at most, however small M is.
+
+    More precisely 0.02 e^(epsilon g / 2) with g the smallest distance of a tail from the level.
+    """
+    users = users_of([[1 + k // 20, 0] for k in range(2000)])
+    for epsilon in (0.05, 0.2, 1.0):
+        public = task(mass=0.5, ends=(1.0, 1000.0), epsilon=epsilon, per_octave=4)
+        tails = np.array([20 * max(0, 100 - math.floor(c)) for c in public.grid])
+        aim = AIMS[name](public)
+        least = 0.0 if aim.interval else np.abs(tails - aim.level).min()
+        empty = law(name, public, users)[public.grid >= 100][1:]
+        assert len(empty) > 10
+        assert 0 < empty.sum() <= 0.02 * math.exp(epsilon * least / 2)
+
+
+# -- edges -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("norm", [1, 2])
+@pytest.mark.parametrize("records", [np.zeros((0, 2)), np.zeros((9, 2)), np.ones((9, 2)) * [1, 0]])
+def test_nobody_above_the_lower_end(name, norm, records):
+    """No users, empty users, norms of exactly c_min: S = 0 everywhere."""
+    public = task(norm=norm)
+    p = law(name, public, users_of(records))
+    assert np.isfinite(p).all()
+    if name != "em-slope-point":
+        assert p[0] > 0.999  # the right answer: the first threshold clips nobody
+    else:
+        assert p == pytest.approx(np.full(len(p), 1 / len(p)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_without_noise_the_smallest_threshold_that_clips_nobody(name):
+    public = task(mass=0.0, epsilon=math.inf)
+    for records in ([[5, 0], [3, 4], [0, 0]], [[5, 0]] * 9):
+        choice = drive(name, public, users_of(records))[1]
+        assert choice.clip == public.grid[public.grid >= 5][0]
+        assert choice.warnings == ()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_ends_of_the_grid_are_reported(name):
+    nobody = drive(name, replace(task(), epsilon=math.inf, mass=0.0), users_of([[0, 0]]))[1]
+    assert nobody.clip == 1.0
+    assert "lower end" in nobody.warnings[-1]
+    public = task(ends=(1.0, 8.0), epsilon=math.inf, mass=0.0)
+    spread = [[2, 0], [4, 0], [8, 0], [1000, 0]]
+    choice = drive(name, public, users_of(spread))[1]
+    assert choice.clip == 8.0
+    assert "clip_max" in choice.warnings[-1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_huge_outlier_moves_nothing(name):
+    """Its slope is cut like everybody's: the law changes by a factor e^epsilon at most."""
+    public = task(mass=60.0, epsilon=0.5)
+    crowd = [[k % 30, 3] for k in range(300)]
+    without = np.log(law(name, public, users_of([*crowd, [0, 0]])))
+    with_it = np.log(law(name, public, users_of([*crowd, [10**12, 10**12]])))
+    assert 0 < np.abs(without - with_it).max() <= 0.5 * (1 + 1e-9)
+
+
+def test_identical_users_need_intervals():
+    """All norms 10: em-slope-point is blind above 10, em-slope takes the first threshold there."""
+    users, public = users_of([[10, 0]] * 1000), task(mass=50.0, ends=(1.0, 1000.0), epsilon=1.0)
+    first = int(np.searchsorted(public.grid, 10.0))
+    assert law("em-slope", public, users)[first] > 0.9999
+    plain = law("em-slope-point", public, users)
+    assert plain[first:] == pytest.approx(np.full(len(plain) - first, 1 / (len(plain) - first)))

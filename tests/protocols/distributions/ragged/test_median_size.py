@@ -1,0 +1,306 @@
+"""Private medians of the number of samples: laws by enumeration, the example that runs off the end.
+
+The worst cases over all small populations are both bounded by and equal to what is declared.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedhist.privacy.guarantee import Adjacency
+from fedhist.privacy.ledger import Ledger
+from fedhist.protocols.distributions.ragged.encodings import class_counts, size_classes, size_query
+from fedhist.protocols.distributions.ragged.median_size import (
+    EM_SHARE,
+    RULES,
+    Median,
+    MedianTask,
+    dyadic_median,
+    median_probabilities,
+    median_scores,
+)
+from fedhist.session.curator import Curator
+from fedhist.session.journal import Journal
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from server.noise import SimulatedNoise
+
+REPLACE, ADD = Adjacency.REPLACE_USER, Adjacency.ADD_REMOVE_USER
+TEA = Keys.of(["tea"])
+
+
+def drinkers(sizes: Any) -> Users:
+    sizes = np.asarray(sizes, dtype=np.int64)
+    n = np.arange(len(sizes))
+    return Users.from_counts(n, n, np.zeros(len(n), np.int64), sizes, TEA)
+
+
+def task(m_max: int, s: int | None, epsilon: float = 1.0, beta: float = 0.05) -> MedianTask:
+    return MedianTask(TEA, m_max, s, ADD if s is None else REPLACE, epsilon, beta)
+
+
+def search(rule: str, t: MedianTask, sizes: Any, seed: int = 0) -> tuple[Median, Ledger]:
+    users, ledger = drinkers(sizes), Ledger()
+    curator = Curator(ledger, lambda i: SimulatedNoise(seed, i), Journal())
+    script = RULES[rule].search(t, curator)
+    query = next(script)
+    try:
+        script.send(query.fold(query.answer(users, None)))  # type: ignore[arg-type]
+    except StopIteration as stop:
+        return stop.value, ledger
+    raise AssertionError("one round is enough")
+
+
+def classes(sizes: Any, m_max: int) -> np.ndarray[Any, Any]:
+    query = size_query(TEA, m_max)
+    return class_counts(query.fold(query.answer(drinkers(sizes), None)))  # type: ignore[arg-type]
+
+
+# -- the classes -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("m_max", [1, 2, 3, 4, 7, 8, 9, 1000, 1 << 20])
+def test_classes_are_dyadic(m_max: int) -> None:
+    v = size_classes(m_max)
+    assert v == math.floor(math.log2(m_max)) + 2
+    sizes = [0, *range(1, 40), m_max, m_max - 1, 5 * m_max]
+    expected = np.zeros(v, dtype=np.int64)
+    for m in sizes:
+        expected[0 if m == 0 else min(math.floor(math.log2(m)) + 1, v - 1)] += 1
+    assert classes(sizes, m_max).tolist() == expected.tolist()
+
+
+def test_without_noise_both_find_the_power_of_two_below_the_median() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        sizes = rng.integers(1, rng.integers(2, 200), 2 * rng.integers(3, 40) + 1)
+        expected = 1 << int(np.median(sizes)).bit_length() - 1
+        for rule in RULES:
+            for s in (len(sizes), None):
+                found, _ = search(rule, task(256, s, math.inf), sizes)
+                assert found.size == expected
+                assert found.users == (sizes >= expected).sum()
+
+
+def test_sizes_beyond_m_max_count_as_m_max() -> None:
+    for rule in RULES:
+        assert search(rule, task(10, 5, math.inf), [10**9] * 5)[0] == Median(8, 5.0)
+
+
+# -- privacy, by enumeration -----------------------------------------------------------------------
+
+SIZES = (0, 1, 2, 5)  # one of every class for m_max = 4
+
+
+def neighbours(adjacency: Adjacency, s: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    out = []
+    for rest in itertools.combinations_with_replacement(SIZES, s - 1):
+        if adjacency is REPLACE:
+            out += [((*rest, a), (*rest, b)) for a in SIZES for b in SIZES if a != b]
+        else:
+            out += [pair for a in SIZES for pair in (((*rest, a), rest), (rest, (*rest, a)))]
+    return out
+
+
+@pytest.mark.parametrize(("adjacency", "l1", "score"), [(REPLACE, 2, 1.0), (ADD, 1, 0.5)])
+def test_sensitivities_are_attained_and_never_passed(
+    adjacency: Adjacency, l1: int, score: float
+) -> None:
+    worst_l1 = worst_score = worst_tail = 0.0
+    for a, b in neighbours(adjacency, 4):
+        x, y = classes(a, 4), classes(b, 4)
+        worst_l1 = max(worst_l1, np.abs(x - y).sum())
+        worst_score = max(worst_score, np.abs(median_scores(x) - median_scores(y)).max())
+        tails = np.cumsum(x[::-1])[:-1] - np.cumsum(y[::-1])[:-1]  # s-hat counts one of these
+        worst_tail = max(worst_tail, np.abs(tails).max())
+    t = task(4, 4 if adjacency is REPLACE else None)
+    assert (worst_l1, worst_score, worst_tail) == (l1, score, 1)
+    assert (t.l1_sensitivity, t.score_sensitivity) == (l1, score)
+
+
+def log_law(sizes: tuple[int, ...], t: MedianTask, z: np.ndarray[Any, Any]) -> Any:
+    """Log probability of every (class, noisy count) of "em", from scratch."""
+    counts = classes(sizes, 4)
+    weight = EM_SHARE * t.epsilon / (2 * t.score_sensitivity)
+    logit = weight * median_scores(counts)
+    log_p = logit - np.log(np.exp(logit).sum())
+    assert np.allclose(np.exp(log_p), median_probabilities(counts, t), rtol=1e-12)
+    rate = (1 - EM_SHARE) * t.epsilon
+    above = np.array([counts[j + 1 :].sum() for j in range(len(counts) - 1)])
+    noise = math.log(math.tanh(rate / 2)) - rate * np.abs(z - above[:, None])
+    return log_p[:, None] + noise, log_p
+
+
+@pytest.mark.parametrize("adjacency", [REPLACE, ADD])
+def test_em_is_epsilon_private_and_has_bounded_range(adjacency: Adjacency) -> None:
+    """Exact joint law of m-hat and s-hat over all neighbours; beyond z the ratio is constant."""
+    t, z = task(4, 4 if adjacency is REPLACE else None, 0.9), np.arange(-3, 9)
+    worst = spread = 0.0
+    for a, b in neighbours(adjacency, 4):
+        (joint_a, p_a), (joint_b, p_b) = log_law(a, t, z), log_law(b, t, z)
+        worst = max(worst, np.abs(joint_a - joint_b).max())
+        spread = max(spread, np.ptp(p_a - p_b))
+    assert worst <= 0.9 * (1 + 1e-12)
+    assert spread <= EM_SHARE * 0.9 * (1 + 1e-12)
+    assert worst > 0.9 * 0.6  # a smaller epsilon does not hold
+    assert spread > EM_SHARE * 0.9 * 0.6
+
+
+@pytest.mark.parametrize("adjacency", [REPLACE, ADD])
+def test_dyadic_spends_epsilon_exactly(adjacency: Adjacency) -> None:
+    """Worst log ratio of the noise on all classes over all outputs, at the scale drawn."""
+    s = 4 if adjacency is REPLACE else None
+    scale = task(4, s).l1_sensitivity / 1.0
+    z = np.arange(-6, 7)
+    worst = 0.0
+    for a, b in neighbours(adjacency, 4):
+        x, y = classes(a, 4), classes(b, 4)
+        per_class = (np.abs(z[:, None] - y) - np.abs(z[:, None] - x)).max(axis=0) / scale
+        worst = max(worst, float(per_class.sum()))
+    assert worst == pytest.approx(1.0, rel=1e-12)
+
+
+@pytest.mark.parametrize("s", [400, None])
+def test_the_ledger_is_charged_what_is_spent(s: int | None) -> None:
+    sizes = [5] * 400
+    _, ledger = search("em", task(8, s, 2.0), sizes)
+    assert [e.release.epsilon for e in ledger.entries] == pytest.approx([1.5, 0.5])
+    assert sum(e.release.rho for e in ledger.entries) == pytest.approx(RULES["em"].rho * 4)
+    _, ledger = search("dyadic", task(8, s, 2.0), sizes)
+    assert [e.release.epsilon for e in ledger.entries] == [2.0]
+    assert sum(e.release.rho for e in ledger.entries) == pytest.approx(RULES["dyadic"].rho * 4)
+    for rule in RULES.values():
+        assert rule.rho * rule.epsilon_of(0.01) ** 2 == pytest.approx(0.01)
+
+
+# -- what they find --------------------------------------------------------------------------------
+
+
+def test_two_hundred_users_with_64_samples_each() -> None:
+    """With epsilon = .5 the printed rule runs off the end of the classes, where all is noise.
+
+    B is 106 > s / 2 there, so it stops at the first class from the end whose sum is above -6: the
+    last one in nine cases of ten. Where that sum is positive (4 in 10) the answer is m-hat = 4096;
+    otherwise there is none. Fewer than 7 such answers in 40 have a chance of 1e-4, as have ten of
+    64. The exponential mechanism finds 64 but for 1e-7.
+    """
+    t = task(4096, 200, 0.5)
+    assert t.slack > 100
+    found = [search("dyadic", t, [64] * 200, seed)[0].size for seed in range(40)]
+    assert found.count(4096) >= 7
+    assert found.count(64) < 10
+    assert RULES["dyadic"].least_users(t) == 8 * t.slack > 200  # so it is refused
+    assert RULES["em"].least_users(t) < 200
+    assert median_probabilities(classes([64] * 200, 4096), t)[6] > 1 - 1e-7
+    assert [search("em", t, [64] * 200, seed)[0].size for seed in range(40)] == [64] * 40
+
+
+def test_the_count_itself_would_not_tell_alike_users() -> None:
+    """-|c_j - s / 2| is -100 for all classes of 200 users with 64 samples: a choice at random."""
+    counts = classes([64] * 200, 4096)
+    above = np.array([counts[j + 1 :].sum() for j in range(len(counts) - 1)])
+    assert set(-np.abs(above - 100)) == {-100}
+    assert (median_scores(counts) == 0).sum() == 1
+
+
+def test_the_slack_is_the_formula() -> None:
+    assert task(4096, 200, 0.5).slack == pytest.approx(4 * math.sqrt(8 * 14 * math.log(560)))
+    assert task(2, 200, 1.0).slack == pytest.approx(2 * 3 * math.log(120))  # v L is the least
+    assert task(4096, None, 0.5).slack == pytest.approx(task(4096, 200, 0.5).slack / 2)
+
+
+def test_the_slack_bounds_all_sums_of_noise() -> None:
+    """4000 draws of 14 classes; the bound is loose, so a correct program fails below 1e-9."""
+    t = task(4096, 10_000, 0.3, beta=0.2)
+    noise = SimulatedNoise(3, 0).discrete_laplace((4000, t.classes), 2 / 0.3)
+    largest = np.abs(np.cumsum(noise, axis=1)).max(axis=1)
+    assert (largest > t.slack).mean() < 0.2
+    assert (largest > t.slack / 4).mean() > 0.2
+
+
+def test_the_choice_misses_by_no_more_than_its_slack() -> None:
+    rng = np.random.default_rng(4)
+    for _ in range(200):
+        counts = rng.integers(0, 300, 13)
+        t = task(2048, int(counts.sum()), 0.2)
+        p, scores = median_probabilities(counts, t), median_scores(counts)
+        assert p[scores < -t.em_slack].sum() <= 0.05
+        assert p.sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("s", [4000, None])
+@pytest.mark.parametrize("rule", ["em", "dyadic"])
+def test_lemma_10_holds(rule: str, s: int | None) -> None:
+    """m-hat >= median / 2 and s-hat near s' >= s / 4, with 20 seeds; beta = 1e-6 each."""
+    rng = np.random.default_rng(8)
+    sizes = rng.geometric(0.02, 4000)
+    t = task(1024, s, 2.0, beta=1e-6)
+    for seed in range(20):
+        found, _ = search(rule, t, sizes, seed)
+        kept = (sizes >= found.size).sum()
+        assert found.size >= np.median(sizes) / 2
+        assert kept >= 1000
+        assert abs(found.users - kept) <= (t.count_slack if rule == "em" else t.slack)
+
+
+@pytest.mark.parametrize("rule", ["em", "dyadic"])
+def test_the_noise_of_s_hat_has_the_std_that_is_declared(rule: str) -> None:
+    """400 runs; the std of a sample std is below 6 % here (kurtosis up to 6): 4 std, 1e-4."""
+    sizes = [5, 5, 40] * 1000
+    t = task(64, 3000, 2.0)
+    found = [search(rule, t, sizes, seed)[0] for seed in range(400)]
+    assert {f.size for f in found} == {4}
+    users = np.array([f.users for f in found])
+    assert users.mean() == pytest.approx(3000, abs=1)
+    assert users.std() == pytest.approx(RULES[rule].users_std(t, 4), rel=0.24)
+
+
+# -- failures --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", ["em", "dyadic"])
+def test_another_number_of_users_fails_before_anything_is_released(rule: str) -> None:
+    found, ledger = search(rule, task(8, 400), [5] * 399)
+    assert found.size == 0
+    assert "399 users answered, but n_users = 400" in found.reason
+    assert not ledger.entries
+
+
+def test_users_without_samples_fail() -> None:
+    assert search("dyadic", task(8, 4000), [0] * 4000)[0].size == 0
+    found, _ = search("em", task(8, 4000), [0] * 4000)
+    assert found.size == 0
+    assert "too few" in found.reason
+    assert dyadic_median(np.array([10, 0, 0]), task(2, 10, math.inf)).size == 0
+
+
+def test_too_few_users_fail_where_their_number_is_private() -> None:
+    found, ledger = search("dyadic", task(8, None), [5] * 30)
+    assert found.size == 0
+    assert "are needed" in found.reason
+    assert len(ledger.entries) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"m_max": 0}, "m_max.*0"),
+        ({"m_max": (1 << 31) + 1}, "m_max"),
+        ({"n_users": None}, "n_users.*None"),
+        ({"adjacency": ADD}, "n_users.*10"),
+        ({"adjacency": Adjacency.ZERO_OUT_USER}, "zero-out-user"),
+        ({"beta": 0.0}, "beta.*0"),
+        ({"beta": 1.0}, "beta.*1"),
+        ({"epsilon": 0.0}, "epsilon"),
+    ],
+)
+def test_impossible_tasks_are_refused(change: dict[str, Any], match: str) -> None:
+    good = {"domain": TEA, "m_max": 8, "n_users": 10, "adjacency": REPLACE, "epsilon": 1.0}
+    MedianTask(**good)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=match):
+        MedianTask(**{**good, **change})

@@ -1,0 +1,201 @@
+"""Selecting a binomial for every symbol, through the protocol: what it spends, how well it does."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.special import log_softmax
+
+from fedhist.model.protocol import Estimate
+from fedhist.protocols.distributions.distribution import Distribution
+from fedhist.protocols.distributions.mechanisms import DistributionTask
+from fedhist.protocols.distributions.selection import (
+    MECHANISMS,
+    corrected,
+    corrected_sparse,
+    presence_law,
+    printed,
+    printed_sparse,
+    too_large,
+)
+from fedhist.session.curator import NoiseSource
+from fedhist.session.session import Session
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys, user_ids
+from server.ks_plan import KSPlan
+from server.noise import SecureNoise, SimulatedNoise
+from simulations.inline import InlinePopulation
+
+NAMES = [(m.name, m.mode) for m in MECHANISMS]
+each_mechanism = pytest.mark.parametrize(("name", "mode"), NAMES)
+
+
+def population(p: list[float] | np.ndarray, m: int, s: int, seed: int = 1) -> Users:  # type: ignore[type-arg]
+    table = np.random.default_rng(seed).multinomial(m, p, s)
+    user, item = np.nonzero(table)
+    ids = user_ids(Keys.range(s))
+    return Users.from_counts(ids, user, item, table[user, item], Keys.range(len(p)))
+
+
+def run(protocol: Distribution, users: Users, seed: int = 1, grade: str = "simulated") -> Estimate:
+    def noise(index: int) -> NoiseSource:
+        return SecureNoise() if grade == "secure" else SimulatedNoise(seed, index)
+
+    return Session(protocol, noise).run(InlinePopulation(users.split(min(2, len(users))), seed).ask)
+
+
+def protocol_for(users: Users, m: int, **details: object) -> Distribution:
+    fields = {"epsilon": 1.0, "delta": 1e-6, "mechanism": "ks"} | details
+    return Distribution(  # type: ignore[arg-type]
+        users.vocabulary, samples_per_user=m, n_users=len(users), **fields
+    )
+
+
+@each_mechanism
+def test_spends_what_it_guarantees_and_no_less(name: str, mode: str) -> None:
+    users = population([0.2, 0.3, 0.5] + [0.0] * 9, 20, 300)
+    protocol = protocol_for(users, 20, mechanism=name, mode=mode)
+    estimate = run(protocol, users)
+    assert estimate.status == "ok"
+    assert estimate.ledger is not None
+    spent = estimate.ledger.spent(protocol.delta)
+    assert spent.epsilon == pytest.approx(protocol.guarantee.epsilon, rel=1e-6)
+    assert protocol.claimed.epsilon == 1.0
+    if mode == "paper":
+        assert protocol.guarantee.epsilon < 0.1  # a small part of what is promised
+        assert protocol.guarantee.delta == 1e-6
+
+
+def test_pure_budgets_are_split_by_basic_composition() -> None:
+    users = population([0.3, 0.7], 5, 100)
+    estimate = run(protocol_for(users, 5, delta=0.0, epsilon=2.0), users)
+    assert estimate.public["epsilon_per_symbol"] == 1.0  # q = min(2, 10)
+    assert estimate.ledger is not None
+    assert estimate.ledger.spent().epsilon == 2.0
+
+
+@pytest.mark.parametrize(
+    ("k", "m", "s", "name", "band"),
+    [
+        (20, 200, 5000, "ks", 1.35),
+        (300, 20, 20_000, "ks", 1.25),
+        (20, 200, 5000, "phs", 1.35),
+        (300, 20, 20_000, "sparse", 1.25),
+        (10, 60, 5000, "sparse", 1.35),
+    ],
+)
+def test_the_error_is_as_predicted(k: int, m: int, s: int, name: str, band: float) -> None:
+    """Within a factor; a sum over k symbols, averaged over 10 runs: false alarm below 1 %."""
+    users = population(np.full(k, 1 / k), m, s)
+    protocol = protocol_for(users, m, mechanism=name, project=False)
+    found = np.mean([protocol.loss_of(run(protocol, users, seed), users) for seed in range(10)])
+    assert 1 / band < found / protocol.error(users).expected < band
+
+
+def test_selection_beats_noise_on_counts_where_users_have_many_samples() -> None:
+    """k = 20, m = 200: break-even is at m = 32; far more than 20 deviations apart."""
+    users = population(np.full(20, 0.05), 200, 5000)
+    losses = {
+        name: protocol_for(users, 200, mechanism=name).loss_of(
+            run(protocol_for(users, 200, mechanism=name), users), users
+        )
+        for name in ("ks", "laplace")
+    }
+    assert losses["ks"] < 0.7 * losses["laplace"]
+    assert protocol_for(users, 200, mechanism="auto").chosen.name == "ks"
+
+
+def test_rare_symbols_are_read_from_presence() -> None:
+    p = [0.6, 0.36, 0.01, 0.01, 0.01, 0.01]
+    users = population(p, 30, 20_000)
+    estimate = run(protocol_for(users, 30, mechanism="sparse", project=False), users)
+    assert estimate.public["rare"] == 4
+    assert estimate.value is not None
+    assert np.abs(estimate.value - p).max() < 0.01
+
+
+@pytest.mark.parametrize(("m", "s"), [(1, 1), (1, 30), (7, 1)])
+@pytest.mark.parametrize("k", [1, 2, 5])
+@each_mechanism
+def test_smallest_sizes(name: str, mode: str, k: int, m: int, s: int) -> None:
+    users = population([1.0, *[0.0] * (k - 1)], m, s)
+    estimate = run(protocol_for(users, m, mechanism=name, mode=mode), users)
+    assert estimate.status == "ok"
+    assert estimate.value is not None
+    assert estimate.value.shape == (k,)
+    assert estimate.value.sum() == pytest.approx(1.0)
+
+
+def test_everybody_has_the_same() -> None:
+    """p = 1 and p = 0 are hypotheses, and with this budget nothing else is ever selected."""
+    users = population([1.0, 0.0, 0.0], 50, 2000)
+    estimate = run(protocol_for(users, 50, epsilon=40.0, project=False), users)
+    assert estimate.value is not None
+    assert estimate.value == pytest.approx([1.0, 0.0, 0.0], abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["ks", "sparse"])
+def test_secure_noise_draws_all_of_it(name: str) -> None:
+    users = population([0.1, 0.3, 0.6], 40, 3000)
+    estimate = run(protocol_for(users, 40, mechanism=name), users, grade="secure")
+    assert estimate.value is not None
+    assert np.abs(estimate.value - [0.1, 0.3, 0.6]).sum() < 0.2
+
+
+def test_exact_privacy_of_all_symbols_together() -> None:
+    """k = 3, m = 1, two users: every pair of neighbours, every output, exactly.
+
+    The log-ratio of a whole output is the sum over symbols; at most q = 2 of them change.
+    """
+    k, epsilon = 3, 0.5
+    plan = KSPlan.of(1, 0.2)
+    laws = {}
+    for x in itertools.product(range(k), repeat=2):
+        below = np.array([[2 - x.count(i)] for i in range(k)])
+        laws[x] = log_softmax(plan.scores(below, 2) * epsilon / 2, axis=1)
+    worst, ranges = 0.0, set()
+    for x in laws:
+        for u, other in itertools.product(range(2), range(k)):
+            y = list(x)
+            y[u] = other
+            ratio = laws[x] - laws[tuple(y)]
+            assert (np.abs(ratio).max(axis=1) > 0).sum() in (0, 2)
+            worst = max(worst, ratio.max(axis=1).sum())
+            ranges |= set(np.ptp(ratio, axis=1).round(12).tolist())
+    assert 0.5 < worst <= 2 * epsilon
+    assert max(ranges) <= epsilon
+
+
+def test_budgets() -> None:
+    task = DistributionTask(Keys.range(100), 500, 1000, 1.0, 1e-6, 0.024356)
+    assert corrected(task).each == pytest.approx(0.04414, abs=1e-5)
+    assert printed(task).each == pytest.approx(0.00181, abs=1e-5)
+    two = corrected_sparse(task)
+    assert 100 * two.each**2 / 8 + two.rho == pytest.approx(task.rho)
+    assert presence_law(task, two).scale == pytest.approx(math.sqrt(100 / task.rho))
+    # Lap(1 / epsilon') on a frequency is Lap(s / epsilon') on a number of users
+    small = 1 / (8 * math.sqrt(100 * math.log(1e6)))
+    assert presence_law(task, printed_sparse(task)).scale == pytest.approx(1000 / small)
+    assert corrected(replace(task, epsilon=math.inf, rho=math.inf)).each == math.inf
+
+
+def test_what_does_not_fit_is_passed_over_and_said() -> None:
+    """From public numbers, before anything is asked."""
+    many = DistributionTask(Keys.range(200_000), 1000, 10_000, 1.0, 1e-6, 0.024356)
+    assert "too many scores" in too_large(many, 1e-3)
+    deep = replace(many, domain=Keys.range(2), m=1 << 26)
+    assert "too many to select from" in too_large(deep, 0.3)
+    assert too_large(replace(many, domain=Keys.range(1000)), 0.014) == ""
+    ks = MECHANISMS[0]
+    assert ks.floor(many) == ks.floor(deep) == math.inf
+    users = population([0.5, 0.5], 3, 5)
+    protocol = replace(protocol_for(users, 3), samples_per_user=1 << 26)
+    estimate = run(protocol, users)
+    assert estimate.status == "refused"
+    assert estimate.ledger is not None
+    assert estimate.ledger.entries == ()
+    assert replace(protocol, mechanism="auto").chosen.name != "ks"

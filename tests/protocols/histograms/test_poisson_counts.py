@@ -1,0 +1,413 @@
+"""Poisson counts: exact sensitivities and privacy on tiny cases, error, choice of C, edges."""
+
+import itertools
+import math
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import chi2, poisson
+
+from fedhist.base.errors import WireError
+from fedhist.model.query import Report
+from fedhist.privacy.guarantee import Trust, gaussian_multiplier, zcdp_rho
+from fedhist.protocols.histograms.per_item_counts import PerItemClip
+from fedhist.protocols.histograms.poisson_counts import PoissonCounts
+from fedhist.protocols.shared.contributions import NormHistogram
+from fedhist.session.session import Session
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from fedhist.users.streams import SeededStreams
+from server.noise import SecureNoise, SimulatedNoise
+from simulations.populations import population
+
+ZERO, REPLACE, ADD = "zero-out-user", "replace-user", "add-remove-user"
+TEA = Keys.of(["tea"])
+
+
+def streams(users):
+    return SeededStreams(users.ids, 0, "none is used")
+
+
+def users_of(table, keys=None):
+    """Users from an (n, d) table of counts."""
+    table = np.asarray(table)
+    u, j = np.nonzero(table)
+    ids = np.arange(len(table), dtype=np.uint64)
+    keys = keys or (TEA if table.shape[1] == 1 else Keys.range(table.shape[1]))
+    return Users.from_counts(ids, u, j, table[u, j], keys)
+
+
+def run(protocol, users, seed=1, noise=None):
+    source = noise or (lambda i: SimulatedNoise(seed, i))
+    return Session(protocol, source).run(lambda q, r: q.answer_folded(users, streams))
+
+
+def tea(counts, **more):
+    """A protocol for one item and its users."""
+    users = users_of(np.asarray(counts)[:, None])
+    given = {"epsilon": 1.0, "n_users": len(users), "clip": 4, **more}
+    return PoissonCounts(TEA, **given), users
+
+
+# -- the query -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+@pytest.mark.parametrize("clip", [1, 3])
+def test_sensitivities_are_exact_and_attained(d, clip):
+    """Every pair of histograms with counts up to C + 1; both adjacencies come out alike."""
+    table = np.array(list(itertools.product(range(clip + 2), repeat=d)))
+    users = users_of(table)
+    query = PerItemClip(users.vocabulary, clip)
+    rows = query.answer(users, streams(users)).arrays["counts"]
+    np.testing.assert_array_equal(rows, np.minimum(table, clip))
+    for change in (rows, (rows[:, None] - rows[None, :]).reshape(-1, d)):
+        assert np.abs(change).sum(axis=1).max() == query.l1_sensitivity == d * clip
+        worst = int((change**2).sum(axis=1).max())
+        assert worst == d * clip**2
+        assert query.l2_sensitivity**2 >= worst * (1 - 1e-15)
+        assert query.l2_sensitivity == pytest.approx(math.sqrt(worst), rel=1e-15)
+
+
+def test_items_outside_the_domain_and_huge_counts():
+    vocabulary = Keys.of(["a", "b", "c"])
+    users = users_of([[5, 1, 2**40], [0, 7, 0], [0, 0, 0]], vocabulary)
+    query = PerItemClip(Keys.of(["c", "nowhere", "a"]), 4)
+    report = query.answer(users, streams(users))
+    assert report.arrays["counts"].tolist() == [[4, 0, 4], [0, 0, 0], [0, 0, 0]]
+    query.check(report)
+    assert query.answer_folded(users, streams).sums["counts"].tolist() == [4, 0, 4]
+    none = query.answer_folded(users.slice(0, 0), streams)
+    assert (none.n_users, none.sums["counts"].tolist()) == (0, [0, 0, 0])
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        np.array([[5, 0]]),
+        np.array([[-1, 0]]),
+        np.array([[1.0, 0.0]]),
+        np.array([[1, 0, 0]]),
+        np.array([1]),
+    ],
+)
+def test_dishonest_reports_are_refused(rows):
+    query = PerItemClip(Keys.range(2), 4)
+    with pytest.raises(WireError):
+        query.check(Report(np.zeros(len(rows), np.uint64), {"counts": rows}))
+    with pytest.raises(WireError, match="more"):
+        query.check(
+            Report(
+                np.zeros(1, np.uint64),
+                {"counts": np.ones((1, 2), np.int64), "more": np.ones(1)},
+            )
+        )
+
+
+# -- privacy ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("adjacency", [ZERO, REPLACE])
+@pytest.mark.parametrize(("clip", "d"), [(1, 1), (3, 1), (2, 2)])
+def test_integer_laplace_release_has_exactly_epsilon(adjacency, clip, d):
+    """The worst log probability ratio over all pairs of users and all outputs is epsilon."""
+    epsilon = 0.8
+    protocol = PoissonCounts(
+        Keys.range(d), epsilon, n_users=9, clip=clip, discrete=True, adjacency=adjacency
+    )
+    law = protocol.law(clip)
+    k = np.arange(-40, 41)
+    log_p = -np.abs(k) / law.scale
+    best = {s: (log_p - -np.abs(k + s) / law.scale).max() for s in range(-clip, clip + 1)}
+    points = list(itertools.product(range(clip + 1), repeat=d))
+    others = points if adjacency == REPLACE else [(0,) * d]
+    worst = max(sum(best[a - b] for a, b in zip(x, y, strict=True)) for x in points for y in others)
+    assert worst == pytest.approx(epsilon, rel=1e-12)
+
+
+def test_gaussian_noise_is_calibrated_to_the_box():
+    protocol = PoissonCounts(Keys.range(9), 1.0, n_users=10, clip=5, delta=1e-6)
+    assert protocol.law(5).scale == pytest.approx(15 * gaussian_multiplier(1.0, 1e-6), rel=1e-14)
+    discrete = replace(protocol, discrete=True).law(5)
+    assert discrete.scale == pytest.approx(15 * math.sqrt(0.5 / zcdp_rho(1.0, 1e-6)), rel=1e-14)
+    assert replace(protocol, adjacency=REPLACE).law(5) == protocol.law(5)
+
+
+@pytest.mark.parametrize("adjacency", [ZERO, REPLACE])
+def test_the_choice_has_at_most_its_epsilon(adjacency):
+    """All populations of three users with counts up to 5: exact probabilities of every edge."""
+    protocol = PoissonCounts(
+        TEA, 2.0, n_users=3, clip_max=8, epsilon_choice=0.7, adjacency=adjacency
+    )
+    worst = 0.0
+    for rest in itertools.combinations_with_replacement(range(0, 10, 3), 2):
+        logs = [
+            np.log([p for _, p in protocol._thresholds(np.array([[a], *([b] for b in rest)]))])
+            for a in range(10)
+        ]
+        pairs = itertools.permutations(logs, 2) if adjacency == REPLACE else (
+            pair for x in logs[1:] for pair in ((x, logs[0]), (logs[0], x))
+        )  # fmt: skip
+        worst = max(worst, *(float((a - b).max()) for a, b in pairs))
+    assert worst <= 0.7 * (1 + 1e-12)
+    assert worst > 0.3
+
+
+def test_the_ledger_holds_the_choice_and_the_release():
+    protocol, users = tea([1, 2, 3] * 30, clip=None, epsilon=1.1, delta=1e-6)
+    assert protocol.budgets == pytest.approx((0.1, 1.0))
+    ledger = run(protocol, users).ledger
+    charged = [(e.label, e.release.epsilon, e.release.delta) for e in ledger.entries]
+    assert [c[0] for c in charged] == ["choice of C", "gaussian"]
+    assert charged[0][1:] == (pytest.approx(0.1), 0.0)
+    assert charged[1][1:] == (pytest.approx(1.0), 1e-6)
+    assert protocol.guarantee.trust is Trust.CENTRAL
+
+
+def test_the_release_is_the_clipped_sum_plus_noise_of_its_law():
+    """2000 runs, baseline without debiasing; mean and std within 4.5 standard errors (1e-5)."""
+    counts = [0, 1, 2, 9, 40] * 100
+    protocol, users = tea(counts, debias=False, clip=4, epsilon=0.5)
+    values = np.array([run(protocol, users, seed=s).value[0] for s in range(2000)])
+    kept, std = 100 * (0 + 1 + 2 + 4 + 4), math.sqrt(2) * 4 / 0.5
+    assert abs(values.mean() - kept) <= 4.5 * std / math.sqrt(2000)
+    # the square of a Laplace variable has relative std sqrt(5)
+    assert values.std() ** 2 == pytest.approx(std**2, rel=4.5 * math.sqrt(5 / 2000))
+
+
+# -- the estimate ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clip", [1, 2, 5])
+def test_without_noise_the_estimate_inverts_the_mean_exactly(clip):
+    """Users whose clipped mean is that of Poisson counts get the rate back."""
+    n, rate = 10**6, 1.7
+    sizes = np.rint(n * poisson.pmf(np.arange(40), rate)).astype(int)
+    sizes[1] += n - sizes.sum()
+    protocol, users = tea(np.repeat(np.arange(40), sizes), clip=clip, epsilon=math.inf)
+    assert run(protocol, users).value[0] / n == pytest.approx(rate, rel=1e-5)
+
+
+@pytest.mark.parametrize("debiased", [True, False])
+def test_all_zero_users(debiased):
+    protocol, users = tea([0] * 50, debias=debiased)
+    for seed in range(20):
+        estimate = run(protocol, users, seed=seed)
+        assert estimate.status == "ok"
+        assert estimate.value[0] >= 0
+        assert np.isfinite(estimate.stderr).all()
+    noiseless = run(replace(protocol, epsilon=math.inf), users)
+    assert noiseless.value.tolist() == [0.0]
+    assert not noiseless.warnings
+
+
+def test_a_total_beyond_the_clip_is_capped_with_a_warning():
+    protocol, users = tea([100] * 20, epsilon=math.inf)
+    estimate = run(protocol, users)
+    assert estimate.value[0] == 20 * (20 * 4 + 50)
+    assert estimate.stderr[0] == math.inf
+    assert "1 of 1 items (tea)" in estimate.warnings[0]
+    assert "capped" in estimate.warnings[0]
+    plain = run(replace(protocol, debias=False), users)
+    assert plain.value[0] == 80
+    assert not plain.warnings
+
+
+def test_another_number_of_users_than_declared_fails_before_the_release():
+    protocol, users = tea([1] * 30)
+    for n in (29, 31):
+        estimate = run(replace(protocol, n_users=n), users)
+        assert estimate.status == "failed"
+        assert f"30 users answered, but n_users = {n}" in estimate.reason
+        assert estimate.ledger.spent(0.0).epsilon == 0
+    chosen = run(replace(protocol, n_users=29, clip=None), users)
+    assert chosen.status == "failed"
+    assert chosen.ledger.spent(0.0).epsilon == pytest.approx(1 / 11)
+
+
+def test_many_items_are_allowed_with_a_warning():
+    table = np.random.default_rng(0).poisson(0.5, (50, 21))
+    users = users_of(table)
+    protocol = PoissonCounts(users.vocabulary, 1.0, n_users=50, clip=3, delta=1e-5)
+    estimate = run(protocol, users)
+    assert estimate.value.shape == estimate.stderr.shape == (21,)
+    assert any("21 items" in w for w in estimate.warnings)
+
+
+def test_secure_noise_needs_integers():
+    protocol, users = tea([1, 2, 3] * 20, clip=None, epsilon=3.0)
+    secure = lambda i: SecureNoise()  # noqa: E731
+    refused = Session(protocol, secure)
+    assert refused.query is None
+    assert refused.estimate.status == "refused"
+    assert "discrete" in refused.estimate.reason
+    estimate = run(replace(protocol, discrete=True), users, noise=secure)
+    assert estimate.status == "ok"
+    gaussian = replace(protocol, discrete=True, delta=1e-6, clip=4)
+    assert run(gaussian, users, noise=secure).status == "ok"
+
+
+# -- the choice of C -------------------------------------------------------------------------------
+
+
+def test_edges_are_integers_up_to_clip_max():
+    for most in (1, 2, 7, 64, 1000, 1024):
+        protocol = PoissonCounts(TEA, 1.0, n_users=5, clip_max=most)
+        edges = protocol.edges
+        assert edges[0] == 1
+        assert edges[-1] == most
+        assert all(float(e).is_integer() for e in edges)
+        assert all(b > a for a, b in itertools.pairwise(edges))
+        ratios = np.divide(edges[1:], edges[:-1])
+        assert (np.log2(ratios[np.array(edges[:-1]) > 16]) < 0.3).all()
+
+
+def test_the_choice_follows_its_law():
+    """800 choices against the exact probabilities; chi-square below its 1 - 1e-6 quantile."""
+    rng = np.random.default_rng(4)
+    how = {"clip": None, "epsilon": 1.04, "epsilon_choice": 0.04, "clip_max": 256}
+    protocol, users = tea(rng.geometric(1 / 30, 900), **how)
+    table = users.counts.count.astype(float)[:, None]
+    expected = dict(protocol._thresholds(table))
+    above = [(table > c).sum() for c in protocol.edges]
+    assert protocol.rank == pytest.approx(1.0 + 50 * math.log(len(protocol.edges) / 0.02))
+    # the distance of the rank from the users above the threshold ... at it or above
+    spans = list(zip([*above[:-1], 0], [math.inf, *above[:-1]], strict=True))
+    away = [max(low - protocol.rank, protocol.rank - high, 0.0) for low, high in spans]
+    assert min(away) == 0
+    raw = np.exp(-0.02 * np.array(away))
+    np.testing.assert_allclose(list(expected.values()), raw / raw.sum(), rtol=1e-9)
+    found = Counter(int(run(protocol, users, seed=s).public["clip"]) for s in range(800))
+    order = sorted(expected, key=expected.get, reverse=True)
+    most = [c for c in order if 800 * expected[c] >= 10]
+    cells = [[c] for c in most[:-1]] + [order[len(most) - 1 :]]  # the last holds all rare ones
+    seen = np.array([sum(found[c] for c in cell) for cell in cells])
+    mean = 800 * np.array([sum(expected[c] for c in cell) for cell in cells])
+    assert len(cells) > 5
+    assert ((seen - mean) ** 2 / mean).sum() < chi2.ppf(1 - 1e-6, len(cells) - 1)
+
+
+def test_the_choice_stays_out_of_the_empty_tail():
+    """The paper's rank 1 / epsilon would put C far beyond all counts; ours does not.
+
+    Nor does the distance to the users above C alone, of which ties make a lottery: 380 users have
+    more than 3 and 73 more than 4, so that no threshold is near rank 153. An empty threshold has
+    probability at most 0.02: over 200 seeds more than 15 of them have probability 1e-5.
+    """
+    rng = np.random.default_rng(9)
+    protocol, users = tea(rng.poisson(1.0, 20_000), clip=None, epsilon=1.1)
+    clips = np.array([run(protocol, users, seed=s).public["clip"] for s in range(200)])
+    assert (clips > 8).sum() <= 15
+    assert (clips == 4).sum() > 150
+    above = np.array([(users.counts.count > c).sum() for c in protocol.edges])
+    for rank, least in ((1.0, 0.7), (protocol.rank, 0.3)):
+        p = np.exp(-0.05 * np.abs(above - rank))
+        assert p[above == 0].sum() / p.sum() > least
+
+
+def test_few_users_are_warned_of_and_ends_are_named():
+    protocol, users = tea([3] * 40, clip=None, epsilon=1.1)
+    assert any("too few" in w for w in run(protocol, users).warnings)
+    protocol, users = tea([50] * 4000, clip=None, epsilon=11.0, clip_max=8)
+    warnings = run(protocol, users).warnings
+    assert any("raise clip_max" in w for w in warnings)
+
+
+def test_the_choice_asks_for_the_counts_of_the_item_alone():
+    protocol, _ = tea([1, 2], clip=None)
+    session = Session(protocol, lambda i: SimulatedNoise(1, i))
+    assert session.query == NormHistogram(TEA, protocol.edges, 1)
+    assert protocol.max_rounds == 2
+    assert replace(protocol, epsilon=math.inf).max_rounds == 1
+
+
+# -- the predicted error ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"clip": 3},
+        {"clip": 2, "discrete": True, "epsilon": 0.3},
+        {"clip": 2, "delta": 1e-5},
+        {"clip": 2, "debias": False},
+        {"clip": None, "epsilon": 2.0, "clip_max": 32},
+        {"clip": None, "epsilon": 2.0, "clip_max": 32, "debias": False},
+    ],
+)
+def test_the_predicted_error_is_the_mean_loss(more):
+    """500 runs; the mean loss is within 4.5 standard errors: false alarms below 1e-5 per case."""
+    rng = np.random.default_rng(12)
+    protocol, users = tea(rng.poisson(rng.gamma(2.0, 0.8, 400)), **more)
+    bound = protocol.error(users)
+    assert bound.exact
+    losses = np.array([protocol.loss_of(run(protocol, users, seed=s), users) for s in range(500)])
+    error = losses.std(ddof=1) / math.sqrt(len(losses))
+    assert abs(losses.mean() - bound.expected) <= 4.5 * error
+
+
+def test_the_error_of_several_items_adds_up():
+    table = np.random.default_rng(2).poisson([0.5, 2.0], (300, 2))
+    keys = Keys.of(["a", "b"])
+    users = users_of(table, keys)
+    both = PoissonCounts(keys, 1.0, n_users=300, clip=2)
+    halves = [
+        PoissonCounts(Keys.of([k]), 0.5, n_users=300, clip=2).error(users).expected for k in keys
+    ]
+    assert both.error(users).expected == pytest.approx(sum(halves), rel=1e-12)
+
+
+def test_debiasing_pays_on_poisson_data_and_can_lose_on_others():
+    alike, users = tea(np.random.default_rng(1).poisson(2.0, 20_000), clip=2)
+    plain = replace(alike, debias=False)
+    assert alike.error(users).expected < 0.02 * plain.error(users).expected
+    # one user in ten has everything: the model is wrong, and what is added is too little
+    few, users = tea([20, *[0] * 9] * 500, clip=4)
+    gain = replace(few, debias=False).error(users).expected - few.error(users).expected
+    assert 0 < gain < 0.01 * few.truth(users)[0]
+    # counts that clipping does not touch, but less varied than Poisson's: it adds what never was
+    even, users = tea([3] * 5000, clip=4)
+    assert replace(even, debias=False).error(users).expected < even.error(users).expected / 20
+
+
+# -- what is refused -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("more", "match"),
+    [
+        ({"adjacency": ADD}, "private"),
+        ({"adjacency": "nothing"}, "nothing"),
+        ({"clip": 0}, "clip must be an integer .* got 0"),
+        ({"clip": 2.5}, "got 2.5"),
+        ({"clip": True}, "got True"),
+        ({"clip": 2**31}, "got 2147483648"),
+        ({"clip": None, "clip_max": 0}, "clip_max"),
+        ({"n_users": 0}, "n_users"),
+        ({"n_users": 10.0}, "n_users"),
+        ({"epsilon_choice": 0.1}, "clip is given"),
+        ({"clip": None, "epsilon_choice": 1.0}, "below epsilon"),
+        ({"clip": None, "epsilon_choice": 0.0}, "positive"),
+        ({"clip": None, "epsilon_choice": math.nan}, "positive"),
+        ({"delta": 1.0}, "delta"),
+        ({"domain": Keys.of(["a", "b"]), "clip": None}, "one item only, got 2"),
+        ({"domain": Keys.of([])}, "domain"),
+        ({"domain": ["tea"]}, "domain"),
+    ],
+)
+def test_bad_parameters_are_refused(more, match):
+    given = {"domain": TEA, "epsilon": 1.0, "n_users": 10, "clip": 4, **more}
+    with pytest.raises(ValueError, match=match):
+        PoissonCounts(**given)
+
+
+def test_resolve_fills_what_is_public():
+    loaded = population("paper-poisson", n_users=50).load()
+    p, not_private = PoissonCounts.resolve({"epsilon": 1.0}, loaded.users, loaded.domain)
+    protocol = PoissonCounts(**p)
+    assert (protocol.n_users, list(protocol.domain)) == (50, ["item-1"])
+    assert not not_private
+    p, _ = PoissonCounts.resolve({"domain": ["x"], "n_users": 7}, loaded.users, loaded.domain)
+    assert (p["n_users"], list(p["domain"])) == (7, ["x"])

@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedhist
+from fedhist.model.protocol import Estimate
+from fedhist.protocols.means.sparse.sparse_mean import SparseMean
+from fedhist.users.batch import Users
+
+
+def population(
+    n: int, d: int, T: int, theta: dict[int, float], seed: int = 1, ids: int = 0
+) -> tuple[np.ndarray, Users]:
+    """Users with T samples in {-1, 1} each, kept as one row: their mean."""
+    rng = np.random.default_rng(seed)
+    truth = np.zeros(d)
+    truth[list(theta)] = list(theta.values())
+    means = rng.binomial(T, (1 + truth) / 2, (n, d)) * (2 / T) - 1
+    numbers = np.arange(ids, ids + n, dtype=np.uint64)
+    return truth, Users.from_samples(numbers, np.arange(n + 1), means)
+
+
+def signals(k: int, amplitude: float, step: int = 7) -> dict[int, float]:
+    return {step * i: amplitude * (-1) ** i for i in range(k)}
+
+
+def sse(estimate: Estimate, truth: np.ndarray) -> float:
+    assert estimate.value is not None
+    return float(((estimate.value - truth) ** 2).sum())
+
+
+def settings(n: int, d: int, T: int, s: int, **more: Any) -> SparseMean:
+    return SparseMean(epsilon=1.0, n_users=n, dimension=d, samples_per_user=T, sparsity=s, **more)
+
+
+# -- the specification's figures ------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def wide() -> tuple[np.ndarray, Users]:
+    return population(8000, 1000, 200, signals(4, 0.5, 211))
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"hash": "hadamard"}, {"vote": "laplace", "epsilon": 2.0}], ids=str
+)
+def test_selection_where_dimension_is_above_what_folds_reach(
+    wide: tuple[np.ndarray, Users], changes: dict[str, Any]
+) -> None:
+    """SSE below 2e-3 at n = 8000, d = 1000, T = 200, s = 4 and amplitude 1/2.
+
+    8 users a fold cannot do that: the predicted error of thresholding is that of 0. Scores lead by
+    10 deviations or more; the SSE has mean 5e-4 and spread 3e-4. False alarm below 1e-3. Sums with
+    Laplace noise get budget 2: at 1 they lead by 5.5 and miss a signal in one run of ten.
+    """
+    truth, users = wide
+    protocol = replace(settings(8000, 1000, 200, 4), **changes)
+    assert protocol.law.lead(4000) > 10
+    assert protocol.procedure == "select"
+    assert protocol.predicted.threshold == 4.0
+    for seed in (1, 2):
+        estimate = fedhist.run(protocol, users, seed=seed)
+        assert sse(estimate, truth) < 2e-3
+        assert set(np.flatnonzero(estimate.value)) == set(np.flatnonzero(truth))
+        assert np.array_equal(estimate.stderr > 0, truth != 0)
+
+
+def test_which_procedure_wins_depends_on_the_signals() -> None:
+    """n = 64,000, d = 64, T = 10: thresholding wins at amplitude .2, selection at .5.
+
+    Four runs each. Specification: .2: 7.3e-2 and 1.8e-2; .5: 5.6e-4 and 7.7e-3.
+    """
+    found = {}
+    for amplitude in (0.2, 0.5):
+        truth, users = population(64_000, 64, 10, signals(4, amplitude))
+        for method in ("select", "threshold"):
+            protocol = settings(64_000, 64, 10, 4, method=method)
+            runs = [sse(fedhist.run(protocol, users, seed=k), truth) for k in range(4)]
+            found[amplitude, method] = float(np.mean(runs))
+    assert 0.03 < found[0.2, "select"] < 0.16
+    assert 0.003 < found[0.2, "threshold"] < 0.03
+    assert found[0.5, "select"] < 3e-3
+    assert 2e-3 < found[0.5, "threshold"] < 0.02
+    assert settings(64_000, 64, 10, 4).procedure == "threshold"
+    assert settings(64_000, 64, 10, 4, min_signal=0.9).procedure == "select"
+
+
+@pytest.mark.parametrize(
+    ("n", "d", "T", "amplitude", "changes", "low", "high"),
+    [
+        (4000, 200, 100, 0.5, {}, 0.2, 1.3),
+        (1200, 200, 400, 0.3, {}, 0.05, 1.6),
+        (4000, 200, 100, 0.12, {}, 0.7, 1.3),
+        (32_000, 32, 64, 0.3, {"method": "threshold"}, 0.2, 1.3),
+    ],
+)
+def test_predicted_error(
+    n: int, d: int, T: int, amplitude: float, changes: dict[str, Any], low: float, high: float
+) -> None:
+    """Ten runs over their prediction; plans are conservative, lost energy is not."""
+    truth, users = population(n, d, T, signals(4, amplitude))
+    protocol = settings(n, d, T, 4, **changes)
+    runs = [sse(fedhist.run(replace(protocol, salt=k), users, seed=k), truth) for k in range(10)]
+    assert low < np.mean(runs) / protocol.error(users).expected < high
+
+
+# -- edges ----------------------------------------------------------------------------
+
+
+def test_nothing_to_select_gives_zero_with_a_warning() -> None:
+    _, users = population(3000, 100, 50, {})
+    estimates = [fedhist.run(settings(3000, 100, 50, 2), users, seed=k) for k in range(8)]
+    empty = [e for e in estimates if not e.value.any()]
+    assert len(empty) >= 4  # 100 scores of no signal, each above 3 deviations once in 740
+    for estimate in empty:
+        assert estimate.status == "ok"
+        assert any("no coordinate was selected" in w for w in estimate.warnings)
+        assert estimate.public["selected"] == 0
+        assert not estimate.stderr.any()
+        assert estimate.ledger.spent(0.0).epsilon == pytest.approx(1.0)
+
+
+def test_fewer_signals_than_s_do_no_harm() -> None:
+    truth, users = population(6000, 100, 200, signals(1, 0.5))
+    assert sse(fedhist.run(settings(6000, 100, 200, 3), users, seed=3), truth) < 3e-3
+
+
+def test_more_signals_than_s_lose_the_smaller_ones() -> None:
+    theta = {0: 0.8, 5: -0.7, 9: 0.3}
+    truth, users = population(8000, 50, 400, theta)
+    estimate = fedhist.run(settings(8000, 50, 400, 2), users, seed=3)
+    assert np.flatnonzero(estimate.value).tolist() == [0, 5]
+    assert sse(estimate, truth) == pytest.approx(0.09, abs=0.01)
+
+
+def test_with_s_of_d_all_users_estimate_all_coordinates() -> None:
+    truth, users = population(4000, 3, 100, {0: 0.5, 1: -0.2, 2: 0.7})
+    for s in (3, 9):
+        protocol = settings(4000, 3, 100, s)
+        assert (protocol.procedure, protocol.max_rounds) == ("select", 2)
+        estimate = fedhist.run(protocol, users, seed=1)
+        assert "n_select" not in estimate.public
+        assert sse(estimate, truth) < 0.01
+        assert protocol.error(users).expected < 0.02
+    assert fedhist.run(settings(3, 3, 1, 3), users, seed=1).status == "refused"
+
+
+def test_refuses_where_zero_is_better() -> None:
+    users = population(100, 50, 5, {})[1]
+    for changes in ({}, {"method": "select"}, {"method": "threshold"}):
+        estimate = fedhist.run(settings(100, 50, 5, 2, **changes), users, seed=1)
+        assert estimate.status == "refused"
+        assert "100 users" in estimate.reason
+        assert estimate.ledger.spent(0.0).epsilon == 0
+
+
+def test_cohorts_are_disjoint_and_signs_have_a_salt_of_their_own() -> None:
+    protocol = SparseMean.example()
+    vote = protocol.vote_query
+    assert vote.cohort is not None
+    assert (vote.cohort.lo, vote.cohort.hi) == (0.0, 0.5)
+    assert vote.hash_salt != protocol.salt
+    assert replace(protocol, salt=2).vote_query.hash_salt != vote.hash_salt
+
+
+def test_automatic_choices() -> None:
+    assert settings(9000, 1 << 14, 500, 2).vote_query.hash == "hadamard"
+    assert settings(9000, 1000, 500, 2).vote_query.hash == "rademacher"
+    vote = settings(9000, 1000, 500, 9).vote_query
+    assert (vote.vote, vote.max_votes, vote.max_items) == ("sign", 9, 0)
+    assert vote.threshold == pytest.approx(0.5 * math.sqrt(2 * math.log(4000 / 9) / 500))
+
+
+def test_mode_paper() -> None:
+    """(39)-(42): no cap on the votes, first T* samples, sums of signs with Laplace noise."""
+    protocol = settings(40_000, 40, 200, 2, mode="paper", method="select")
+    vote = protocol.vote_query
+    assert (vote.vote, vote.hash, vote.max_votes) == ("laplace", "rademacher", 40)
+    assert vote.reach == pytest.approx(2 * math.sqrt(2))
+    assert (vote.max_items, vote.threshold) == (
+        200,
+        pytest.approx(math.sqrt(2 * math.log(80) / 200)),
+    )
+    truth, users = population(40_000, 40, 200, signals(2, 0.7))
+    assert sse(fedhist.run(protocol, users, seed=1), truth) < 0.05
+    assert settings(400, 400, 200, 2, mode="paper").procedure == "select"
+    assert settings(40_000, 40, 200, 2, mode="paper").procedure == "threshold"
+
+
+def test_radius_scales_everything() -> None:
+    truth, users = population(6000, 40, 100, signals(2, 0.6))
+    scaled = Users.from_samples(users.ids, users.reals.indptr, 8 * users.reals.values)
+    one = settings(6000, 40, 100, 2)
+    eight = replace(one, radius=8.0)
+    assert eight.predicted.select == pytest.approx(64 * one.predicted.select)
+    assert eight.vote_query.threshold == pytest.approx(8 * one.vote_query.threshold)
+    assert sse(fedhist.run(one, users, seed=1), truth) < 0.01
+    assert sse(fedhist.run(eight, scaled, seed=1), 8 * truth) < 0.64
+
+
+def test_mean_scale_for_users_whose_own_means_differ() -> None:
+    """A wider scale is a wider vote threshold and a wider interval: no clipping bias."""
+    rng = np.random.default_rng(4)
+    truth = np.zeros(40)
+    truth[[0, 7]] = 0.5, -0.5
+    means = truth + np.where(truth != 0, 0.2, 0.02) * rng.normal(size=(8000, 40))
+    users = Users.from_samples(np.arange(8000, dtype=np.uint64), np.arange(8001), means)
+    protocol = settings(8000, 40, 2500, 2, mean_scale=0.2, method="select")
+    narrow = replace(protocol, mean_scale=None)
+    assert protocol.vote_query.threshold == pytest.approx(10 * narrow.vote_query.threshold)
+    estimate = fedhist.run(protocol, users, seed=1)
+    assert sse(estimate, truth) < 0.01
+    assert estimate.public["half_width"] > 0.2
+
+
+def test_unusable_records_only_cost_accuracy() -> None:
+    truth, users = population(6000, 40, 100, signals(2, 0.6))
+    values = users.reals.values.copy()
+    values[::20, 3] = np.nan
+    broken = Users.from_samples(users.ids, users.reals.indptr, values)
+    protocol = settings(6000, 40, 100, 2)
+    estimate = fedhist.run(protocol, broken, seed=1)
+    assert np.flatnonzero(estimate.value).tolist() == [0, 7]
+    assert sse(estimate, truth) < 0.02
+    assert protocol.diagnostics(broken) == {"unusable records": 300}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sparsity": 0}, "sparsity must be positive, got 0"),
+        ({"dimension": 0}, "dimension must be positive, got 0"),
+        ({"radius": 0.0}, "radius.*got 0"),
+        ({"min_signal": 2.0}, "min_signal must lie in .*got 2"),
+        ({"min_signal": math.nan}, "min_signal must lie in .*got nan"),
+        ({"mean_scale": 0.0}, "mean_scale must be positive and finite, got 0"),
+        ({"method": "both"}, "method.*'both'"),
+        ({"vote": "count"}, "vote.*'count'"),
+        ({"hash": "sha"}, "hash.*'sha'"),
+        ({"mode": "paper", "vote": "sign"}, "'sign'"),
+        ({"samples_per_user": 0.5}, "samples_per_user must be at least 1"),
+    ],
+)
+def test_bad_fields(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(SparseMean.example(), **changes)
