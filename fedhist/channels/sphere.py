@@ -43,8 +43,8 @@ class SphereChannel:
 
     Privacy
     -------
-    See :func:`clients.sphere.duchi_l2`: one bit by randomized response, epsilon-LDP as drawn. The
-    zero vector, which stands for a record that cannot be used, gives the uniform law.
+    See :func:`clients.randomizers.sphere.duchi_l2`: one bit by randomized response, epsilon-LDP as
+    drawn. The zero vector, which stands for a record that cannot be used, gives the uniform law.
 
     Examples
     --------

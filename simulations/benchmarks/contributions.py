@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clients.curves import size_curves
+from clients.bounding.size_curves import size_curves
 from simulations.benchmarks.measuring import Result, Row, Spread, in_turns, ratio, scaled, seconds
 from simulations.benchmarks.memory import watch_private
 from simulations.experiments.catalogue import experiment

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.randomizers import randomize
+from clients.randomizers.scalars import randomize
 from fedhist.channels.catalogue import OneBitChannel
 from fedhist.channels.hadamard import hadamard_entry
 from fedhist.channels.sign_hashes import HadamardSigns, RademacherSigns, SignHash

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.contribution import clipped_counts
-from clients.randomizers import randomize, unary_votes
+from clients.bounding.contribution import clipped_counts
+from clients.randomizers.scalars import randomize, unary_votes
 from fedhist.channels.bits import count_bits
 from fedhist.channels.catalogue import LaplaceChannel, UnaryChannel
 from fedhist.channels.hadamard import fwht

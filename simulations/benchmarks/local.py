@@ -10,9 +10,9 @@ import numpy as np
 from numba import njit, uint64
 from numpy.typing import NDArray
 
-from clients.functionals import Rotated
-from clients.randomizers import randomize, unary_votes
-from clients.vote_kernels import add_votes
+from clients.randomizers.scalars import randomize, unary_votes
+from clients.randomizers.vote_kernels import add_votes
+from clients.records.functionals import Rotated
 from fedhist.base.hashing import _mix
 from fedhist.channels.bits import BitTally
 from fedhist.channels.catalogue import CHANNELS, UnaryChannel, scalar_channel

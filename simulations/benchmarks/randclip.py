@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.sampling import random_clip
+from clients.bounding.sampling import random_clip
 from fedhist.model.query import CHUNK
 from fedhist.users.batch import Items, Users
 from fedhist.users.keys import Keys

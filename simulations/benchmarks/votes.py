@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from clients.functionals import Coordinates
 from clients.node import fold_node
+from clients.records.functionals import Coordinates
 from fedhist.model.query import Array
 from fedhist.protocols.localize.queries import BinVotes
 from fedhist.session.codec import query_digest

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from clients.functionals import Coordinates, Fourier, HadamardRows
+from clients.records.functionals import Coordinates, Fourier, HadamardRows
 from fedhist.base.hashing import Words, digest64
 from fedhist.channels.hadamard import fwht, next_power_of_two
 from fedhist.model.protocol import Estimate, Protocol

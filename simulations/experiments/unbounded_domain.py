@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.curves import SHARE, size_curves
+from clients.bounding.size_curves import SHARE, size_curves
 from fedhist.base.checks import check_integer
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols.clip_choice.bound_scores import bound_scores, lost_weight, release_levels

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clients.user_rows import user_points
+from clients.records.user_rows import user_points
 from fedhist.model.losses import L1, L2, SQUARED_L2, l1, l2, squared_l2
 from fedhist.model.protocol import Protocol
 from fedhist.model.query import Array

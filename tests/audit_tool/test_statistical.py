@@ -244,7 +244,7 @@ def test_a_channel_that_is_honest_passes_with_its_own_epsilon() -> None:
 
     class Lattice(Answering):
         def answer(self, users, rng):  # type: ignore[no-untyped-def]
-            from clients.randomizers import randomize
+            from clients.randomizers.scalars import randomize
             from tests.audit_tool.mechanisms import clipped
 
             return Report(users.ids, {"z": randomize(2 * clipped(users) - 1, channel, rng)})

@@ -15,8 +15,8 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.functionals import Coordinates
-from clients.randomizers import randomize
+from clients.randomizers.scalars import randomize
+from clients.records.functionals import Coordinates
 from fedhist import (
     Adjacency,
     Bounds,

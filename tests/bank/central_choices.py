@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from bank_frame import CentralBank, CentralRows, Neighbours, dense, item_users, sample_users
 
-from clients.user_rows import coordinate_points
+from clients.records.user_rows import coordinate_points
 from fedhist import Adjacency, Estimate, Keys, Users, register_protocol, register_query
 from fedhist.model.query import Array, Keyed
 from fedhist.privacy.guarantee import approximate

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from bank_frame import CentralBank, CentralRows, Neighbours, dense, item_users, sample_users
 
-from clients.functionals import Coordinates
+from clients.records.functionals import Coordinates
 from fedhist import Adjacency, Estimate, Keys, Users, register_protocol, register_query
 from fedhist.model.query import Array
 from fedhist.session.curator import Curator

@@ -10,7 +10,7 @@ import numpy as np
 from bank_frame import LocalBank, LocalReport, means
 from numpy.typing import NDArray
 
-from clients.randomizers import bin_indices, neighbours, unary_votes
+from clients.randomizers.scalars import bin_indices, neighbours, unary_votes
 from fedhist import Streams, Users, register_query
 from fedhist.channels.catalogue import UnaryChannel, flip_probability
 from fedhist.channels.finite import FiniteChannel, unary_law

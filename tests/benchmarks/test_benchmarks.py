@@ -16,8 +16,8 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from clients.randomizers import unary_votes
-from clients.sampling import random_clip
+from clients.bounding.sampling import random_clip
+from clients.randomizers.scalars import unary_votes
 from fedhist.channels.catalogue import UnaryChannel
 from fedhist.model.query import CHUNK, Summary
 from fedhist.protocols.histograms.bounded_histogram import ClippedCounts

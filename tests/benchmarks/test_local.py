@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from clients.vote_kernels import add_votes
+from clients.randomizers.vote_kernels import add_votes
 from fedhist.channels.bits import BitTally
 from fedhist.channels.catalogue import UnaryChannel
 from fedhist.users.streams import SeededStreams

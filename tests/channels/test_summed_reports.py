@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fedhist
-from clients.functionals import Coordinates
+from clients.records.functionals import Coordinates
 from fedhist.base.errors import FedhistError
 from fedhist.channels.summed_reports import vote_totals
 from fedhist.model.query import Query, Report

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from flwr.app import RecordDict
 
-from clients.functionals import Coordinates
 from clients.guard import SIMULATED_OWNER, SIMULATION, Answered, Guard, Policy, Refusal
 from clients.node import Node, policy_of
+from clients.records.functionals import Coordinates
 from clients.store import ContextStore, FolderStore, Store
 from fedhist.base.errors import WireError
 from fedhist.flower.host import NodeSetup

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from clients.functionals import Fourier, HadamardRows
-from clients.hashed_votes import vote_sets
+from clients.randomizers.hashed_votes import vote_sets
+from clients.records.functionals import Fourier, HadamardRows
 from fedhist.protocols.localize.queries import BinVotes
 from fedhist.protocols.means.mean_linf import MeanLinf
 from fedhist.protocols.means.sparse.queries import HashedVotes

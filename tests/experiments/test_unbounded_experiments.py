@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare, hypergeom
 
-from clients.sampling import random_clip
+from clients.bounding.sampling import random_clip
 from fedhist.protocols.clip_choice.unbounded import bound_probabilities
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clients.functionals import Coordinates
 from clients.node import streams
+from clients.records.functionals import Coordinates
 from fedhist.channels.bits import count_bits
 from fedhist.channels.catalogue import UnaryChannel, scalar_channel
 from fedhist.model.query import Report, Summary

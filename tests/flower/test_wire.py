@@ -18,7 +18,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clients.functionals import Coordinates
+from clients.records.functionals import Coordinates
 from fedhist.base.errors import WireError
 from fedhist.flower.wire import (
     ARRAYS,

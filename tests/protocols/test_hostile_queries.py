@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
-from clients.functionals import Coordinates, Fourier, Rotated, samples_of
+from clients.records.functionals import Coordinates, Fourier, Rotated, samples_of
 from fedhist.base.errors import PopulationError
 from fedhist.base.search import MOST_USERS
 from fedhist.channels.covers import BoxGrid

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 
-from clients.functionals import Coordinates
+from clients.records.functionals import Coordinates
 from fedhist.base.errors import MissingReplies, PopulationError
 from fedhist.flower.wire import HEAD, encode_answer, encode_question
 from fedhist.model.query import Report, Summary

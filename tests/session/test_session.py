@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clients.functionals import Coordinates
+from clients.records.functionals import Coordinates
 from fedhist.base.errors import BudgetExceeded, FedhistError, WireError
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Summary

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from clients.functionals import Fourier
-from clients.item_records import each_alone
+from clients.records.functionals import Fourier
+from clients.records.item_records import each_alone
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.query import Array
 from fedhist.model.registry import register_protocol

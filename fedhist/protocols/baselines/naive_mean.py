@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self, get_args
 
 import numpy as np
 
-from clients.functionals import Coordinates, samples_of
-from clients.item_records import each_alone
-from clients.sphere import ball_means
-from clients.user_rows import coordinate_points, user_points
+from clients.randomizers.sphere import ball_means
+from clients.records.functionals import Coordinates, samples_of
+from clients.records.item_records import each_alone
+from clients.records.user_rows import coordinate_points, user_points
 from fedhist.base.checks import check_choice
 from fedhist.channels.sphere import SphereChannel
 from fedhist.model.losses import SQUARED_L2

@@ -13,8 +13,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.item_records import ItemStreams, draw_one, each_alone
-from clients.randomizers import randomize
+from clients.randomizers.scalars import randomize
+from clients.records.item_records import ItemStreams, draw_one, each_alone
 from fedhist.base.errors import WireError
 from fedhist.model.query import Array, Bounds, Query, Report, Summary
 from fedhist.model.registry import register_query

@@ -9,9 +9,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.functionals import samples_of
-from clients.item_records import ItemStreams, draw_one
-from clients.sphere import ball_means, duchi_l2, duchi_sums
+from clients.randomizers.sphere import ball_means, duchi_l2, duchi_sums
+from clients.records.functionals import samples_of
+from clients.records.item_records import ItemStreams, draw_one
 from fedhist.base.errors import WireError
 from fedhist.channels.finite import FiniteChannel, sphere_law
 from fedhist.channels.sphere import SphereChannel
@@ -77,7 +77,7 @@ class SphereReports(_Sphere):
 
     Privacy
     -------
-    epsilon-LDP for a user's whole record, see :func:`clients.sphere.duchi_l2`.
+    epsilon-LDP for a user's whole record, see :func:`clients.randomizers.sphere.duchi_l2`.
     """
 
     wire_name: ClassVar[str] = "sphere-reports"

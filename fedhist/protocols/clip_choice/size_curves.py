@@ -18,7 +18,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from clients.curves import SHARE, size_curves
+from clients.bounding.size_curves import SHARE, size_curves
 from fedhist.base.errors import WireError
 from fedhist.model.query import Bounds, Keyed, Query, Report, Summary
 from fedhist.model.registry import register_query

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.curves import SHARE
+from clients.bounding.size_curves import SHARE
 from fedhist.base.checks import check_integer
 from fedhist.privacy.guarantee import Adjacency, check_budget
 from fedhist.protocols.clip_choice import bound_scores as scores

@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from clients.functionals import Fourier
+from clients.records.functionals import Fourier
 from fedhist.model.protocol import ErrorBound, Estimate, Mode, Script
 from fedhist.model.registry import register_protocol
 from fedhist.protocols.densities.density_target import DensityTarget

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from clients.functionals import samples_of
+from clients.records.functionals import samples_of
 from fedhist.base.checks import check_scale
 from fedhist.base.errors import PopulationError
 from fedhist.model.protocol import Estimate, Protocol

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Self, get_args
 
 import numpy as np
 
-from clients.sampling import MOST_CLIP
+from clients.bounding.sampling import MOST_CLIP
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.base.errors import PopulationError, nearest
 from fedhist.model.losses import L1, l1

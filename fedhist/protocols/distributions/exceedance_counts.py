@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.threshold_counts import add_threshold_counts, cell_table, threshold_rows
+from clients.bounding.exceedances import add_threshold_counts, cell_table, threshold_rows
 from fedhist.base.checks import check_integer
 from fedhist.base.errors import WireError
 from fedhist.model.query import Array, Bounds, Query, Report, Summary

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erf
 
-from clients.functionals import HadamardRows
+from clients.records.functionals import HadamardRows
 from fedhist.channels.hadamard import fwht, next_power_of_two
 from fedhist.model.losses import L1, l1
 from fedhist.model.protocol import ErrorBound, Estimate, Script

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from clients.contribution import domain_lookup
-from clients.user_rows import share_rows
+from clients.bounding.contribution import domain_lookup
+from clients.records.user_rows import share_rows
 from fedhist.base.errors import PopulationError
 from fedhist.model.losses import L1, l1
 from fedhist.model.protocol import ErrorBound

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from clients.functionals import samples_of
-from clients.user_rows import user_points
+from clients.records.functionals import samples_of
+from clients.records.user_rows import user_points
 from fedhist.model.losses import L2, l2
 from fedhist.model.protocol import ErrorBound, Estimate, Mode, Protocol, Script
 from fedhist.model.query import Array, Query

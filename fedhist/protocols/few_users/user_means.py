@@ -11,9 +11,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.contribution import domain_lookup
-from clients.functionals import samples_of
-from clients.user_rows import mean_rows, share_rows
+from clients.bounding.contribution import domain_lookup
+from clients.records.functionals import samples_of
+from clients.records.user_rows import mean_rows, share_rows
 from fedhist.base.errors import WireError
 from fedhist.model.query import Bounds, Query, Report, Summary
 from fedhist.model.registry import register_query

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from clients.vote_reports import hadamard_response
+from clients.randomizers.vote_reports import hadamard_response
 from fedhist.base.errors import WireError
 from fedhist.channels.finite import FiniteChannel, hadamard_law
 from fedhist.channels.votes import HadamardChannel

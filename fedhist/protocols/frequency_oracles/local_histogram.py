@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 
-from clients.vote_reports import padded_symbols
+from clients.randomizers.vote_reports import padded_symbols
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.base.hashing import Words
 from fedhist.model.losses import L1

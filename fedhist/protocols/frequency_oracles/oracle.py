@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from clients.encodings import in_domain
-from clients.vote_reports import drawn_symbols
+from clients.bounding.item_encodings import in_domain
+from clients.randomizers.vote_reports import drawn_symbols
 from fedhist.base.errors import PopulationError
 from fedhist.base.hashing import Words
 from fedhist.model.losses import SQUARED_L2, squared_l2

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from clients.vote_reports import optimal_unary
+from clients.randomizers.vote_reports import optimal_unary
 from fedhist.channels.bits import check_bits, count_bits
 from fedhist.channels.finite import FiniteChannel, optimal_unary_law
 from fedhist.channels.summed_reports import vote_totals

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from clients.contribution import clip_rows, clipped_counts, domain_lookup, grid_limit
+from clients.bounding.contribution import clip_rows, clipped_counts, domain_lookup, grid_limit
 from fedhist.base.errors import WireError
 from fedhist.model.losses import L1
 from fedhist.model.protocol import ErrorBound, Estimate, Script

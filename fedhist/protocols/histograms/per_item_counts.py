@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from clients.contribution import domain_lookup
+from clients.bounding.contribution import domain_lookup
 from fedhist.base.errors import WireError
 from fedhist.model.query import Array, Bounds, Query, Report, Summary
 from fedhist.model.registry import register_query

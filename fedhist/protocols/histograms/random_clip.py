@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from clients.sampling import MOST_CLIP, add_random_clip, random_clip
+from clients.bounding.sampling import MOST_CLIP, add_random_clip, random_clip
 from fedhist.base.checks import check_integer
 from fedhist.base.errors import WireError
 from fedhist.base.hashing import Words

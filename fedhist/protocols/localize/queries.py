@@ -19,8 +19,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.randomizers import bin_indices, neighbours, randomize, unary_votes
-from clients.vote_kernels import add_votes
+from clients.randomizers.scalars import bin_indices, neighbours, randomize, unary_votes
+from clients.randomizers.vote_kernels import add_votes
 from fedhist.base.errors import WireError
 from fedhist.base.hashing import Words
 from fedhist.channels.bits import BitTally, check_bits, count_bits_by

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from clients.functionals import samples_of
-from clients.user_rows import user_points
+from clients.records.functionals import samples_of
+from clients.records.user_rows import user_points
 from fedhist.channels.catalogue import UnaryChannel
 from fedhist.channels.covers import BoxGrid, Cover
 from fedhist.channels.lattice_covers import BallLattice, SobolevLattice, SparseLattice

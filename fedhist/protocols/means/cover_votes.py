@@ -15,10 +15,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.functionals import samples_of
-from clients.randomizers import unary_votes
-from clients.user_rows import user_points
-from clients.vote_kernels import add_votes
+from clients.randomizers.scalars import unary_votes
+from clients.randomizers.vote_kernels import add_votes
+from clients.records.functionals import samples_of
+from clients.records.user_rows import user_points
 from fedhist.channels.bits import BitTally, check_bits, count_bits
 from fedhist.channels.catalogue import UnaryChannel
 from fedhist.channels.covers import Cover

@@ -18,9 +18,9 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from clients.functionals import Rotated, samples_of
-from clients.sphere import ball_means
-from clients.user_rows import user_points
+from clients.randomizers.sphere import ball_means
+from clients.records.functionals import Rotated, samples_of
+from clients.records.user_rows import user_points
 from fedhist.base.hashing import digest64
 from fedhist.channels.hadamard import fwht, next_power_of_two
 from fedhist.model.losses import SQUARED_L2

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from clients.functionals import Coordinates, samples_of
-from clients.user_rows import coordinate_points
+from clients.records.functionals import Coordinates, samples_of
+from clients.records.user_rows import coordinate_points
 from fedhist.base.search import MOST_USERS, first_true
 from fedhist.model.losses import SQUARED_L2
 from fedhist.model.part import Functional

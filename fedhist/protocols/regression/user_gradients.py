@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.gradients import MODELS, user_gradients
+from clients.records.gradients import MODELS, user_gradients
 from fedhist.base.checks import check_scale
 from fedhist.base.errors import WireError
 from fedhist.model.query import Array, Bounds, Query, Report, Summary
@@ -41,7 +41,7 @@ class UserGradients(Query):
     Parameters
     ----------
     model : {"least-squares", "logistic"}
-        See :func:`clients.gradients.user_gradients`.
+        See :func:`clients.records.gradients.user_gradients`.
     theta : (d,) float64
         Where the gradients are taken: a released value.
     centre : (d,) float64

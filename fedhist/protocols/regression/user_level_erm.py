@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from clients.gradients import MODELS, Model
+from clients.records.gradients import MODELS, Model
 from fedhist.model.protocol import ErrorBound, Estimate, Protocol, Script
 from fedhist.model.query import Array
 from fedhist.model.registry import register_protocol

@@ -19,8 +19,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.contribution import domain_lookup
-from clients.kernels import Lookup, norm_bins, sum_norm_bins, user_norms
+from clients.bounding.contribution import domain_lookup
+from clients.bounding.kernels import Lookup, norm_bins, sum_norm_bins, user_norms
 from fedhist.base.errors import WireError
 from fedhist.model.query import Array, Bounds, Query, Report, Summary
 from fedhist.model.registry import register_query

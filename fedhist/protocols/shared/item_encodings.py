@@ -18,8 +18,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from clients.encodings import add_cut, add_presence, cut_rows
-from clients.sampling import MOST_CLIP
+from clients.bounding.item_encodings import add_cut, add_presence, cut_rows
+from clients.bounding.sampling import MOST_CLIP
 from fedhist.base.checks import check_integer
 from fedhist.base.errors import WireError
 from fedhist.base.hashing import Words

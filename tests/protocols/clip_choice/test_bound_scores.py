@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from clients.curves import SHARE, size_curves
+from clients.bounding.size_curves import SHARE, size_curves
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols.clip_choice.bound_scores import (
     SCORES,

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from clients.curves import SHARE
+from clients.bounding.size_curves import SHARE
 from fedhist.base.errors import WireError
 from fedhist.model.query import Keyed, Report, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust

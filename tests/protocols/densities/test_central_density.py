@@ -11,7 +11,7 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution
 from numpy.typing import NDArray
 
-from clients.fourier_rows import fourier_rows
+from clients.records.fourier_rows import fourier_rows
 from fedhist.base.errors import PopulationError, WireError
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import Report, Summary

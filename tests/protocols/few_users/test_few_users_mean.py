@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from clients.user_rows import mean_rows, share_rows, shorten
+from clients.records.user_rows import mean_rows, share_rows, shorten
 from fedhist.base.errors import PopulationError, WireError
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import Report, Summary

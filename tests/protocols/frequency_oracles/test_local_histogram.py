@@ -13,7 +13,7 @@ import pytest
 from scipy import integrate, stats
 
 from clients.guard import Guard, Policy
-from clients.vote_reports import padded_symbols
+from clients.randomizers.vote_reports import padded_symbols
 from fedhist.channels.finite import FiniteChannel
 from fedhist.flower.wire import Question
 from fedhist.model.protocol import Estimate

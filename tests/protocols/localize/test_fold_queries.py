@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from clients.functionals import Coordinates
+from clients.records.functionals import Coordinates
 from fedhist.base.errors import PopulationError, WireError
 from fedhist.channels.bits import count_bits
 from fedhist.model.query import Query, Report, Summary

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.linalg import hadamard
 
-from clients.functionals import Rotated
+from clients.records.functionals import Rotated
 from fedhist.channels.catalogue import UnaryChannel, scalar_channel
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clients.encodings import add_presence, cut_rows, exceeds, in_domain
+from clients.bounding.item_encodings import add_presence, cut_rows, exceeds, in_domain
 from clients.node import streams
 from fedhist.base.errors import WireError
 from fedhist.model.query import Query, Report, Summary

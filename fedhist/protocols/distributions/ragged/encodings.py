@@ -25,8 +25,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.encodings import in_domain
-from clients.sampling import MOST_CLIP, random_clip
+from clients.bounding.item_encodings import in_domain
+from clients.bounding.sampling import MOST_CLIP, random_clip
 from fedhist.base.errors import WireError
 from fedhist.model.query import Bounds, Query, Report, Summary
 from fedhist.model.registry import register_query

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.functionals import Coordinates
+from clients.records.functionals import Coordinates
 from fedhist.base.checks import check_scale
 from fedhist.base.hashing import digest64
 from fedhist.channels.sign_hashes import HASHES

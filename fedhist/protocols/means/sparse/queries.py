@@ -16,9 +16,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.functionals import samples_of
-from clients.hashed_votes import vote_sets
-from clients.randomizers import randomize
+from clients.randomizers.hashed_votes import vote_sets
+from clients.randomizers.scalars import randomize
+from clients.records.functionals import samples_of
 from fedhist.base.checks import check_scale
 from fedhist.channels.catalogue import ScalarChannel, scalar_channel
 from fedhist.channels.finite import FiniteChannel, scalar_law

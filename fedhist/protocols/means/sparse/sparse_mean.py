@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.functionals import samples_of
-from clients.hashed_votes import vote_sets
-from clients.user_rows import coordinate_points
+from clients.randomizers.hashed_votes import vote_sets
+from clients.records.functionals import samples_of
+from clients.records.user_rows import coordinate_points
 from fedhist.model.losses import SQUARED_L2
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.query import Array, Query, Summary

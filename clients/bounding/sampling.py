@@ -4,9 +4,9 @@ A histogram is read as a bag of tokens, one per count. Of m tokens min(m, C) are
 of that size being equally likely (multivariate hypergeometric counts). A user whose tokens all fit
 is left as it is and draws nothing.
 
-Every user has one private 64-bit word, which the loops expand (:mod:`clients.drawing`). So what a
-user keeps depends on its own record and word alone, memory does not grow with the number of tokens,
-and draws can be rejected: ranks are integers without bias, given ideal words.
+Every user has one private 64-bit word, which the loops expand (:mod:`clients.bounding.drawing`). So
+what a user keeps depends on its own record and word alone, memory does not grow with the number of
+tokens, and draws can be rejected: ranks are integers without bias, given ideal words.
 
 References
 ----------
@@ -22,7 +22,7 @@ import numpy as np
 from numba import njit, uint64
 from numpy.typing import NDArray
 
-from clients.drawing import Scratch, draw, draw_set, scratch_for, size_of
+from clients.bounding.drawing import Scratch, draw, draw_set, scratch_for, size_of
 from fedhist.base.hashing import MASK64, Words
 from fedhist.users.batch import Items
 

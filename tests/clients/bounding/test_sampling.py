@@ -8,9 +8,9 @@ import pytest
 from numba import njit, uint64
 from scipy.stats import chi2, hypergeom
 
-from clients import drawing
-from clients.drawing import MANY, scratch_for
-from clients.sampling import add_random_clip, random_clip
+from clients.bounding import drawing
+from clients.bounding.drawing import MANY, scratch_for
+from clients.bounding.sampling import add_random_clip, random_clip
 from fedhist.users.batch import Items, Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams, SystemStreams

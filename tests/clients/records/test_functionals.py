@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy.linalg import hadamard
 
-from clients.functionals import Coordinates, Fourier, HadamardRows, Rotated
+from clients.records.functionals import Coordinates, Fourier, HadamardRows, Rotated
 from fedhist.base.errors import PopulationError
 from fedhist.model.part import Functional, Part
 from fedhist.model.registry import part_class

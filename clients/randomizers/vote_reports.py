@@ -7,8 +7,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.encodings import cut_rows, in_domain
-from clients.kernels import user_norms
+from clients.bounding.item_encodings import cut_rows, in_domain
+from clients.bounding.kernels import user_norms
 from fedhist.base.hashing import Words
 from fedhist.channels.votes import HadamardChannel, OptimalUnaryChannel
 from fedhist.users.batch import Items

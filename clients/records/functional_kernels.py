@@ -1,4 +1,5 @@
-"""Compiled loops of :mod:`clients.functionals`: one walk over the users each, O(own record).
+"""Compiled loops of :mod:`clients.records.functionals`: one walk over the users each, O(own
+record).
 
 NaN marks a record without usable data. Comparisons are written so that a NaN passes them.
 """
@@ -12,7 +13,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from clients.kernels import Lookup
+from clients.bounding.kernels import Lookup
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -1,7 +1,7 @@
 """Unary votes added up as they are drawn, without a report per user.
 
 What a node that folds its own users' answers does: the sums are, bit for bit, those of the
-reports of :func:`clients.randomizers.unary_votes`.
+reports of :func:`clients.randomizers.scalars.unary_votes`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from clients.kernels import flip_at
-from clients.randomizers import unary_votes
+from clients.bounding.kernels import flip_at
+from clients.randomizers.scalars import unary_votes
 from fedhist.base.hashing import Words, bernoulli_bits_kernel
 from fedhist.channels.bits import BitTally, add_rows, n_words
 from fedhist.channels.catalogue import UnaryChannel
@@ -36,7 +36,7 @@ def add_votes(
     ----------
     tally : BitTally
     positions : (n,) or (n, k) int64
-        As for :func:`clients.randomizers.unary_votes`.
+        As for :func:`clients.randomizers.scalars.unary_votes`.
     channel : UnaryChannel
     fold : (n,) int64
         In [0, n_folds), in any order.

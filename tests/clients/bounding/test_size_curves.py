@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from clients.curves import SHARE, size_curves
+from clients.bounding.size_curves import SHARE, size_curves
 from fedhist.users.batch import Items, Users
 from fedhist.users.keys import Keys
 

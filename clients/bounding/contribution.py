@@ -1,8 +1,8 @@
 """Contribution bounding: what one user adds to a histogram is clipped where the data are.
 
 Two forms of the same vectors: rows (one ragged row per user, for a report) and their sum over a
-node (fused, without keeping the rows). Both run the loops of :mod:`clients.kernels`, and the sum
-equals folding the rows, bit for bit.
+node (fused, without keeping the rows). Both run the loops of :mod:`clients.bounding.kernels`, and
+the sum equals folding the rows, bit for bit.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.kernels import Lookup, clip_grid_values, clip_values, sum_clipped, sum_grid
+from clients.bounding.kernels import Lookup, clip_grid_values, clip_values, sum_clipped, sum_grid
 from fedhist.users.batch import Items
 from fedhist.users.keys import Keys
 

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import chisquare
 from vote_laws import unary_law
 
-from clients.randomizers import (
+from clients.randomizers.scalars import (
     bin_indices,
     neighbours,
     onebit,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from clients.contribution import clip_rows, clipped_counts, domain_lookup, grid_limit
+from clients.bounding.contribution import clip_rows, clipped_counts, domain_lookup, grid_limit
 from fedhist.model.query import CHUNK
 from fedhist.users.batch import Items, Users
 from fedhist.users.keys import Keys

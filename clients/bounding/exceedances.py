@@ -13,8 +13,8 @@ import numpy as np
 from numba import njit, uint64
 from numpy.typing import NDArray
 
-from clients.contribution import domain_lookup
-from clients.encodings import cut_rows, in_domain
+from clients.bounding.contribution import domain_lookup
+from clients.bounding.item_encodings import cut_rows, in_domain
 from fedhist.base.hashing import Words
 from fedhist.users.batch import Items
 from fedhist.users.keys import Keys

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from clients.vote_reports import drawn_symbols, hadamard_response, optimal_unary
+from clients.randomizers.vote_reports import drawn_symbols, hadamard_response, optimal_unary
 from fedhist.channels.bits import n_words
 from fedhist.channels.hadamard import hadamard_entry
 from fedhist.channels.votes import HadamardChannel, OptimalUnaryChannel

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.kernels import flip_at
+from clients.bounding.kernels import flip_at
 from fedhist.base.hashing import Words
 from fedhist.channels.catalogue import OneBitChannel, ScalarChannel, UnaryChannel
 from fedhist.channels.lattice import LatticeChannel

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from clients.gradients import MARGIN, user_gradients
+from clients.records.gradients import MARGIN, user_gradients
 from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Samples
 

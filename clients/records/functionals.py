@@ -16,8 +16,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.contribution import domain_lookup
-from clients.functional_kernels import (
+from clients.bounding.contribution import domain_lookup
+from clients.records.functional_kernels import (
     coordinates_kernel,
     fourier_kernel,
     hadamard_kernel,

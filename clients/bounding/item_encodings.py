@@ -17,8 +17,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from clients.contribution import domain_lookup
-from clients.sampling import add_random_clip, random_clip
+from clients.bounding.contribution import domain_lookup
+from clients.bounding.sampling import add_random_clip, random_clip
 from fedhist.base.hashing import Words
 from fedhist.users.batch import Items
 from fedhist.users.keys import Keys

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from clients.sphere import ball_means, duchi_l2, duchi_sums
+from clients.randomizers.sphere import ball_means, duchi_l2, duchi_sums
 from fedhist.channels.sphere import SphereChannel
 from fedhist.users.batch import Samples
 from fedhist.users.streams import SeededStreams, SystemStreams

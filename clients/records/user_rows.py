@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from clients.kernels import Lookup
+from clients.bounding.kernels import Lookup
 from fedhist.users.batch import Items, Samples
 
 Floats = NDArray[np.float64]

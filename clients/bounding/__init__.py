@@ -1,0 +1,1 @@
+"""Contribution bounding: clip, sample, count, before anything leaves the user."""

@@ -1,0 +1,1 @@
+"""Local randomizers, vectorised over users."""
