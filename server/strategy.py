@@ -15,7 +15,7 @@ from fedhist.base.errors import MissingReplies
 from fedhist.flower.wire import MESSAGE_TYPE, encode_question
 from fedhist.session.codec import query_digest
 from fedhist.session.session import Session
-from server.collect import collect
+from server.intake import collect
 
 NODE_POLL_SECONDS = 0.2
 
@@ -37,7 +37,7 @@ class SessionStrategy(Strategy):
         Fewest nodes that must answer; default: all.
     on_bad_reply : {"drop", "stop"}
         What becomes of a node's reply with some users' reports that fail their checks, see
-        :func:`server.collect.collect`.
+        :func:`server.intake.collect`.
     node_timeout : float
         Seconds to wait for the nodes to connect.
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedhist.protocols import FewUsersMean
 from fedhist.users.batch import Users
-from server.few_users_plan import Method
+from server.few_users.plan import Method
 from simulations.run import Options, execute
 from simulations.validation import Setting
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from server.few_users import BallSampler, bucket_params
-from server.few_users_plan import Wishes, choose_branch
+from server.few_users.plan import Wishes, choose_branch
+from server.few_users.sampler import BallSampler, bucket_params
 from simulations.benchmarks.measuring import Result, Row, Task, in_turns, scaled
 
 RADIUS = 0.1

@@ -9,10 +9,10 @@ from fedhist.protocols.distributions.exceedance_counts import ThresholdCounts
 from fedhist.protocols.distributions.selection_theory import epsilon_per_symbol
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
-from server.binomial_grid import pick_eta
-from server.ks_plan import KSPlan
+from server.distributions.binomial_grid import pick_eta
+from server.distributions.ks_scores import KSPlan
+from server.distributions.phs_scores import PHSPlan
 from server.noise import SimulatedNoise
-from server.phs_plan import PHSPlan
 from simulations.benchmarks.measuring import Result, Row, Spread, in_turns, ratio, scaled, seconds
 from simulations.benchmarks.memory import watch_private
 from simulations.benchmarks.populations import shoppers

@@ -29,7 +29,7 @@ from fedhist.session.session import Session
 from fedhist.users.batch import Items, Users
 from fedhist.users.folds import fold_of
 from fedhist.users.keys import Keys
-from server.density import TrigonometricDensity, midpoints
+from server.densities.series import TrigonometricDensity, midpoints
 from simulations.experiments.local_populations import fresh_ids
 from simulations.inline import InlinePopulation
 from simulations.run import noise_source

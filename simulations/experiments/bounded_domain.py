@@ -24,7 +24,7 @@ from fedhist.protocols.histograms.adaptive_histogram import AdaptiveHistogram
 from fedhist.protocols.shared.noise_error import NoiseLaw, clipped_curve, expected_l1, totals
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from server.thresholds import c_star_gaussian
+from server.histograms.sensitivity import c_star_gaussian
 from simulations.experiments.base import Request, mean_and_error
 from simulations.experiments.norm_index import NormIndex, noise_of
 from simulations.experiments.printed_output import printed_output

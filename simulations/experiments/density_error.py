@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fedhist.base.hashing import digest64
 from fedhist.protocols.densities.density import Density
 from fedhist.users.batch import Users
-from server.density import GRID, midpoints, tail_energy
+from server.densities.series import GRID, midpoints, tail_energy
 from simulations.experiments.asked_users import SeriesUsers, deviations
 from simulations.experiments.base import Check, Curve, Request, Result, mean_and_error, power_law
 from simulations.experiments.bounded_figures import line

@@ -23,7 +23,7 @@ from fedhist.base.hashing import digest64
 from fedhist.model.protocol import Estimate
 from fedhist.protocols.few_users.few_users_mean import FewUsersMean
 from fedhist.users.batch import Users
-from server.few_users_plan import FewUsersPlan
+from server.few_users.plan import FewUsersPlan
 from simulations.experiments.base import Check, Curve, Request, Result, power_law
 from simulations.experiments.bounded_figures import line
 from simulations.run import Options, execute

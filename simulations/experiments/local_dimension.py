@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from fedhist.protocols import MeanL2, MeanLinf, NaiveMean
 from fedhist.protocols.shared.one_report_error import naive_mse
 from fedhist.users.batch import Users
-from server.localize import plan_univariate
+from server.means.localize import plan_univariate
 from simulations.experiments.base import Check, Curve, Request, Result
 from simulations.experiments.bounded_figures import line
 from simulations.experiments.local_populations import ball_means, box_means

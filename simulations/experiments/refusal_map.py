@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from fedhist.base.search import MOST_USERS, first_true
 from fedhist.users.batch import Users
-from server.few_users_plan import FewUsersPlan
+from server.few_users.plan import FewUsersPlan
 from simulations.experiments.base import Check, Curve, Request, Result, power_law
 from simulations.experiments.bounded_figures import line
 from simulations.experiments.few_users_error import Task

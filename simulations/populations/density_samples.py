@@ -16,7 +16,7 @@ from scipy.special import gammaln
 from fedhist.base.checks import check_integer
 from fedhist.base.errors import nearest
 from fedhist.users.batch import Samples, Users
-from server.density import TrigonometricDensity
+from server.densities.series import TrigonometricDensity
 from simulations.populations.base import (
     Loaded,
     PopulationSpec,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import load_builtin, load_plugin
 from fedhist.protocols.shared.mean_target import PlannedMean
-from server.localize import Plan as Localisation
+from server.means.localize import Plan as Localisation
 from simulations.config import Config
 from simulations.studies.measures import foreseen_bytes
 from simulations.studies.plan_population import (

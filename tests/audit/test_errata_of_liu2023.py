@@ -22,7 +22,7 @@ from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
 from fedhist.protocols.shared.contributions import safe_rank
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from server.thresholds import c_star_gaussian, c_star_laplace
+from server.histograms.sensitivity import c_star_gaussian, c_star_laplace
 from simulations.inline import InlinePopulation
 from simulations.populations.paper_non_iid import PaperNonIid
 

@@ -15,7 +15,7 @@ from fedhist.model.query import Array, Keyed
 from fedhist.privacy.guarantee import approximate
 from fedhist.session.curator import Curator
 from fedhist.session.unknown_keys import key_threshold
-from server.few_users import BallSampler, Buckets, bucket_params
+from server.few_users.sampler import BallSampler, Buckets, bucket_params
 
 # -- the exponential mechanism
 

@@ -19,7 +19,7 @@ from fedhist.protocols.means.mean_linf import MeanLinf
 from fedhist.protocols.means.sparse.queries import HashedVotes
 from fedhist.users.cohort import Cohort
 from fedhist.users.folds import fold_of
-from server.density import shrink
+from server.densities.series import shrink
 from simulations.config import load_config, prepare
 from simulations.experiments import asked_users as asked
 from simulations.experiments import density_error as density

@@ -18,7 +18,7 @@ from fedhist.protocols.means.mean import Mean
 from fedhist.session.codec import query_digest
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
-from server.collect import collect
+from server.intake import collect
 from server.strategy import SessionStrategy
 from simulations.adversaries import KINDS, Adversary, Assigned, HostileGrid, of_messages
 from simulations.run import Options, execute, noise_source

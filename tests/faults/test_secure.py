@@ -20,8 +20,8 @@ from fedhist.privacy.guarantee import Trust
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams, Streams, SystemStreams
 from server import noise
-from server.interpolation import Rotation
-from server.large_n import MedianBins
+from server.few_users.interpolation import Rotation
+from server.few_users.large_n import MedianBins
 from server.noise import SecureNoise, SimulatedNoise
 from simulations import cli
 from simulations.run import Options, execute

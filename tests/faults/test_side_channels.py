@@ -18,7 +18,7 @@ from fedhist.privacy.guarantee import Trust
 from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
-from server.few_users import BallSampler
+from server.few_users.sampler import BallSampler
 from simulations.audit.finding import Settings
 from simulations.audit.inputs import space_of
 from simulations.audit.neighbours import Changes, families
@@ -150,7 +150,7 @@ def test_an_early_exit_works_less_on_some_data(monkeypatch: pytest.MonkeyPatch) 
     apart = Users.from_samples(users.ids, users.reals.indptr, far)
     work = []
     for population in (alike, apart):
-        monkeypatch.setattr("server.few_users.BATCH_NUMBERS", 1)
+        monkeypatch.setattr("server.few_users.sampler.BATCH_NUMBERS", 1)
         work.append(work_of(quick, population, monkeypatch))
     assert sum(work[0]) < sum(work[1])
 

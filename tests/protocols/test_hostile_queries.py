@@ -31,7 +31,7 @@ from fedhist.protocols.means.sparse.queries import HashedVotes
 from fedhist.protocols.means.sparse.sparse_mean import SparseMean
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams, SystemStreams
-from server.localize import least_users, plan_paper
+from server.means.localize import least_users, plan_paper
 
 LEAST, MOST = 5e-324, 1e308
 IDS = np.arange(6, dtype=np.uint64) * np.uint64(7919)

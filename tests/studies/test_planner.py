@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from fedhist.model.registry import load_builtin, own_protocols
 from fedhist.protocols import Mean
-from server.localize import least_users
+from server.means.localize import least_users
 from simulations import cli, terminal
 from simulations.config import Config, RunTable, load_config
 from simulations.populations import population

@@ -30,7 +30,7 @@ from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.folds import fold_of, salt_of_folds
 from fedhist.users.keys import Keys, user_ids
-from server.density import GRID, best_level
+from server.densities.series import GRID, best_level
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator

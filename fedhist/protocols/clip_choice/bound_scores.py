@@ -51,7 +51,7 @@ from numpy.typing import NDArray
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.session.unknown_keys import key_threshold, printed_key_threshold
 from fedhist.users.batch import Users
-from server.thresholds import sensitivity_multipliers
+from server.histograms.sensitivity import sensitivity_multipliers
 
 Floats = NDArray[np.float64]
 Int64s = NDArray[np.int64]

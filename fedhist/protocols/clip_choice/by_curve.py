@@ -38,14 +38,14 @@ from fedhist.protocols.clip_choice.rule import (
 from fedhist.protocols.shared.contributions import NormHistogram
 from fedhist.protocols.shared.noise_error import noise_per_sensitivity
 from fedhist.session.curator import Curator
-from server.threshold_search import (
+from server.histograms.clip_search import (
     MOST_LEVEL,
     first_below,
     prefix_factor,
     regularized_minimum,
     squared_change,
 )
-from server.thresholds import sqrt_up
+from server.histograms.sensitivity import sqrt_up
 
 FINE_BINS = 4096
 """Bins of the histogram behind a minimiser; over ten octaves a bin is 0.17 % wide."""

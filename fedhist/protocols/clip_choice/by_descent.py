@@ -32,7 +32,7 @@ from fedhist.protocols.clip_choice.rule import (
 )
 from fedhist.protocols.shared.contributions import NormHistogram
 from fedhist.session.curator import Curator
-from server.threshold_search import log_step, proof_step
+from server.histograms.clip_search import log_step, proof_step
 
 Move = Callable[[float, int, float], float]
 

@@ -36,7 +36,7 @@ from fedhist.protocols.shared.sample_sizes import PlannedSizes
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.streams import Streams
-from server.density import GRID
+from server.densities.series import GRID
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator

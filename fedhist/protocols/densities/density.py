@@ -22,8 +22,8 @@ from fedhist.model.registry import register_protocol
 from fedhist.protocols.densities.density_target import DensityTarget
 from fedhist.protocols.localize.protocol import FoldProtocol
 from fedhist.users.batch import Users
-from server.density import GRID, GridDensity, coefficient_scale, density_level, paper_level
-from server.localize import Plan, plan_paper, plan_univariate
+from server.densities.series import GRID, GridDensity, coefficient_scale, density_level, paper_level
+from server.means.localize import Plan, plan_paper, plan_univariate
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
@@ -51,8 +51,8 @@ class Density(DensityTarget, FoldProtocol):
         chosen for [1, eq. (19)].
     level : int, optional
         Terms J of the series, the known one included; by default
-        :func:`~server.density.density_level`, from public numbers. With 1, which is chosen where
-        the users are too few for anything better, nobody is asked.
+        :func:`~server.densities.series.density_level`, from public numbers. With 1, which is chosen
+        where the users are too few for anything better, nobody is asked.
     mean_scale : float, optional
         Standard deviation of a user's mean of phi_j / sqrt(2) around the common one; by default
         1 / sqrt(2 T), which holds on average over the two coefficients of a frequency. Enlarge it

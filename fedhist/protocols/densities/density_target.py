@@ -15,7 +15,7 @@ from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Array
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
-from server.density import (
+from server.densities.series import (
     TrigonometricDensity,
     coefficients_of,
     project_density,

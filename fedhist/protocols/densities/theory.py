@@ -14,7 +14,7 @@ import numpy as np
 
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols.shared.noise_error import noise_per_sensitivity
-from server.density import GRID, best_level
+from server.densities.series import GRID, best_level
 
 _CELLS = 512
 

@@ -38,7 +38,7 @@ from fedhist.protocols.shared.noise_error import in_domain
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
-from server.distribution import project_simplex
+from server.distributions.simplex import project_simplex
 
 MECHANISMS: Mapping[tuple[str, str], Mechanism] = MappingProxyType(
     {

@@ -28,7 +28,7 @@ from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
 from fedhist.users.streams import Streams
-from server.binomial_grid import MOST_CELLS
+from server.distributions.binomial_grid import MOST_CELLS
 
 MOST_M = 1 << 24
 

@@ -40,8 +40,8 @@ from fedhist.protocols.shared.noise_error import user_norms
 from fedhist.protocols.shared.sample_sizes import resolve_sizes
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
-from server.distribution import project_simplex
-from server.localize import Plan, plan_univariate
+from server.distributions.simplex import project_simplex
+from server.means.localize import Plan, plan_univariate
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator

@@ -28,7 +28,7 @@ from fedhist.protocols.shared.noise_error import NoiseLaw
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from server.distribution import CMAX, presence_to_probability
+from server.distributions.simplex import CMAX, presence_to_probability
 
 Floats = NDArray[np.float64]
 

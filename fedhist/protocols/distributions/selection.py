@@ -1,9 +1,9 @@
 """Mechanisms that select a binomial hypothesis for every symbol by the exponential mechanism [1]_.
 
 The number of times that a user holds symbol i is Bin(m, p_i). From how many users hold it at most
-t times, public hypotheses Bin(m, p) are scored (:mod:`server.ks_plan`, :mod:`server.phs_plan`), and
-one is drawn with probability ~ exp(epsilon score / 2). What privacy costs then falls with m like
-the sampling error does, which noise on counts does not.
+t times, public hypotheses Bin(m, p) are scored (:mod:`server.distributions.ks_scores`,
+:mod:`server.distributions.phs_scores`), and one is drawn with probability ~ exp(epsilon score / 2).
+What privacy costs then falls with m like the sampling error does, which noise on counts does not.
 
 One user changes the scores of at most q = min(k, 2m) symbols, by at most 1 each. A selection has
 bounded range, epsilon^2 / 8 in zCDP, so each symbol gets sqrt(8 rho / q). Corrected against the
@@ -40,10 +40,16 @@ from fedhist.protocols.distributions.selection_theory import KS_HEIGHT, PHS_HEIG
 from fedhist.protocols.shared.item_encodings import Presence
 from fedhist.protocols.shared.noise_error import NoiseLaw
 from fedhist.session.curator import Curator
-from server.binomial_grid import MOST_CELLS, MOST_HYPOTHESES, SENSITIVITY, SMALL, pick_eta
-from server.distribution import CMAX, presence_to_probability
-from server.ks_plan import KSPlan, oversized
-from server.phs_plan import PHSPlan
+from server.distributions.binomial_grid import (
+    MOST_CELLS,
+    MOST_HYPOTHESES,
+    SENSITIVITY,
+    SMALL,
+    pick_eta,
+)
+from server.distributions.ks_scores import KSPlan, oversized
+from server.distributions.phs_scores import PHSPlan
+from server.distributions.simplex import CMAX, presence_to_probability
 
 Plan = KSPlan | PHSPlan
 Build = Callable[[int, float], Plan]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln, xlog1py, xlogy
 
 from fedhist.privacy.guarantee import Release, zcdp_epsilon
-from server.binomial_grid import pick_eta
+from server.distributions.binomial_grid import pick_eta
 
 Floats = NDArray[np.float64]
 

@@ -27,7 +27,7 @@ from fedhist.protocols.few_users.user_means import UserShares
 from fedhist.protocols.shared.domains import check_domain, with_domain
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from server.distribution import project_simplex
+from server.distributions.simplex import project_simplex
 
 
 @register_protocol

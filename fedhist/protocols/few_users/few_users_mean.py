@@ -32,10 +32,10 @@ from fedhist.protocols.shared.mean_target import MeanTarget
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams
-from server.few_users import paper_params
-from server.few_users_plan import FewUsersPlan, Method, Wishes, choose_branch, large_n_noise
-from server.interpolation import Released, release_draws
-from server.large_n import clip_shift, release_large_n
+from server.few_users.interpolation import Released, release_draws
+from server.few_users.large_n import clip_shift, release_large_n
+from server.few_users.plan import FewUsersPlan, Method, Wishes, choose_branch, large_n_noise
+from server.few_users.sampler import paper_params
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
@@ -259,9 +259,10 @@ class FewUsersMean(MeanTarget, FewUsers):
     Privacy
     -------
     (epsilon, delta)-DP under replacement of one user, for every data set: see
-    :class:`~server.few_users.BallSampler`, :func:`~server.interpolation.release_draws` and
-    :func:`~server.large_n.release_large_n`. Radius, box and corrupted share matter for the error
-    only. A garbage bucket is status "failed": the budget is spent, and there is no value.
+    :class:`~server.few_users.sampler.BallSampler`,
+    :func:`~server.few_users.interpolation.release_draws` and
+    :func:`~server.few_users.large_n.release_large_n`. Radius, box and corrupted share matter for
+    the error only. A garbage bucket is status "failed": the budget is spent, and there is no value.
 
     Error
     -----

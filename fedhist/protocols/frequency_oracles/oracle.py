@@ -23,7 +23,7 @@ from fedhist.protocols.shared.one_report_error import one_vote_mse, one_vote_std
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from fedhist.users.streams import Streams
-from server.distribution import project_simplex
+from server.distributions.simplex import project_simplex
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator

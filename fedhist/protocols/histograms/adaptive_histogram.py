@@ -39,7 +39,7 @@ from fedhist.protocols.shared.histogram_target import DomainHistogram
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from server.thresholds import c_star_gaussian, c_star_laplace, sensitivity_multipliers
+from server.histograms.sensitivity import c_star_gaussian, c_star_laplace, sensitivity_multipliers
 
 
 @register_protocol

@@ -34,7 +34,7 @@ from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
 from fedhist.users.streams import Streams
-from server.thresholds import reference_clip, sensitivity_multipliers, sqrt_up
+from server.histograms.sensitivity import reference_clip, sensitivity_multipliers, sqrt_up
 
 ROUNDING = 1 + 1e-9
 """Room for the rounding of doubles when a real-valued message is checked."""

@@ -42,7 +42,7 @@ from fedhist.session.curator import Curator
 from fedhist.session.unknown_keys import key_threshold, laplace_key_threshold, printed_key_threshold
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from server.thresholds import sensitivity_multipliers
+from server.histograms.sensitivity import sensitivity_multipliers
 
 CHOICE_SHARE = 11
 """By default the choice of C gets epsilon / 11: a tenth of what the release gets, as in [1]."""

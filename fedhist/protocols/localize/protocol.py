@@ -16,7 +16,7 @@ from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocols.localize.script import FoldEstimates, localize_and_refine
 from fedhist.protocols.shared.sample_sizes import PlannedSizes
 from fedhist.users.cohort import Cohort
-from server.localize import Plan, least_users
+from server.means.localize import Plan, least_users
 
 
 class FoldProtocol(PlannedSizes):

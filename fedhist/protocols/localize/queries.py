@@ -35,7 +35,7 @@ from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.folds import MAX_FOLDS, fold_of, fold_sizes
 from fedhist.users.streams import Streams
-from server.localize import MAX_BINS
+from server.means.localize import MAX_BINS
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

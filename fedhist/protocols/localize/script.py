@@ -23,7 +23,7 @@ from fedhist.model.query import Query, Summary
 from fedhist.protocols.localize.queries import BinVotes, ClippedMean
 from fedhist.users.cohort import Cohort
 from fedhist.users.folds import salt_of_folds
-from server.localize import (
+from server.means.localize import (
     LEAST_MASS,
     MOST_FAILURE,
     Plan,

@@ -34,7 +34,7 @@ from fedhist.protocols.shared.mean_target import MeanTarget
 from fedhist.protocols.shared.one_report import OneReport
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
-from server.localize import LEAST_MASS, MOST_FAILURE
+from server.means.localize import LEAST_MASS, MOST_FAILURE
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator

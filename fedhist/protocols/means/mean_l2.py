@@ -32,7 +32,7 @@ from fedhist.protocols.means.mean_linf import FoldMean
 from fedhist.protocols.shared.mean_target import PlannedMean
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
-from server.localize import Plan, plan_paper, plan_univariate
+from server.means.localize import Plan, plan_paper, plan_univariate
 
 SIGN_FAILURE = 0.05
 """Chance, over the signs, that a rotated mean on the sphere has a coordinate beyond the range."""

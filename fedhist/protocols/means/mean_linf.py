@@ -32,7 +32,7 @@ from fedhist.protocols.localize.script import FoldEstimates
 from fedhist.protocols.shared.mean_target import MeanTarget, PlannedMean, clipped
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
-from server.localize import Plan, plan_paper, plan_univariate
+from server.means.localize import Plan, plan_paper, plan_univariate
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from fedhist.model.query import Query, Summary
 from fedhist.protocols.regression.user_gradients import NAME, UserGradients
 from fedhist.session.curator import Curator
-from server.few_users import POINT, BallSampler, bucket_params
-from server.gradient_plan import BallPlan, GradientPlan
-from server.oracles import gradient_std
+from server.few_users.sampler import POINT, BallSampler, bucket_params
+from server.regression.descent import gradient_std
+from server.regression.plan import BallPlan, GradientPlan
 
 Floats = NDArray[np.float64]
 Asking = Generator[Query, Summary, Floats | None]

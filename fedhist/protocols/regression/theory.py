@@ -22,7 +22,7 @@ from scipy.special import expit
 
 from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Users
-from server.oracles import project
+from server.regression.descent import project
 
 Floats = NDArray[np.float64]
 

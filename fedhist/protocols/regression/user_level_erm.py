@@ -28,8 +28,8 @@ from fedhist.protocols.regression.theory import EmpiricalRisk, predicted_excess
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
-from server.gradient_plan import GradientPlan
-from server.oracles import Tracking, project, step_size
+from server.regression.descent import Tracking, project, step_size
+from server.regression.plan import GradientPlan
 
 
 @register_protocol

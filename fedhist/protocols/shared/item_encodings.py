@@ -31,7 +31,7 @@ from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
 from fedhist.users.streams import Streams
-from server.thresholds import sqrt_up
+from server.histograms.sensitivity import sqrt_up
 
 
 @register_query

@@ -19,7 +19,7 @@ from fedhist.protocols.densities.density import Density
 from fedhist.protocols.localize.queries import ClippedMean
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
-from server.density import tail_energy
+from server.densities.series import tail_energy
 from server.noise import SimulatedNoise
 from simulations.inline import InlinePopulation
 from simulations.populations.density_samples import DensitySamples

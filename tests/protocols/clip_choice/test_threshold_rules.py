@@ -19,9 +19,9 @@ from fedhist.session.curator import Curator, NoiseSource
 from fedhist.session.journal import Journal
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
+from server.histograms.clip_search import prefix_factor, squared_change
+from server.histograms.sensitivity import c_star_gaussian, c_star_laplace
 from server.noise import SecureNoise, SimulatedNoise
-from server.threshold_search import prefix_factor, squared_change
-from server.thresholds import c_star_gaussian, c_star_laplace
 from simulations.inline import InlinePopulation
 
 ZERO, REPLACE = Adjacency.ZERO_OUT_USER, Adjacency.REPLACE_USER

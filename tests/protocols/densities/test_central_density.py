@@ -22,7 +22,7 @@ from fedhist.session.curator import NoiseSource, Shape
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
-from server.density import TrigonometricDensity
+from server.densities.series import TrigonometricDensity
 from server.noise import SecureNoise, SimulatedNoise
 from simulations.inline import InlinePopulation
 from simulations.populations.density_samples import DensitySamples

@@ -23,7 +23,7 @@ from fedhist.protocols.localize.queries import BinVotes, ClippedMean
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
-from server.density import project_density, shrink
+from server.densities.series import project_density, shrink
 from server.noise import SimulatedNoise
 from simulations.inline import InlinePopulation
 from simulations.populations.density_samples import DensitySamples

@@ -15,7 +15,7 @@ from fedhist.protocols.densities.theory import (
     curve_diameter,
     row_sensitivity,
 )
-from server.density import best_level, tail_energy
+from server.densities.series import best_level, tail_energy
 
 Floats = NDArray[np.float64]
 REPLACE, ZERO = Adjacency.REPLACE_USER, Adjacency.ZERO_OUT_USER

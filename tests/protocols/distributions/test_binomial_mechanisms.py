@@ -26,7 +26,7 @@ from fedhist.session.curator import NoiseSource
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
-from server.ks_plan import KSPlan
+from server.distributions.ks_scores import KSPlan
 from server.noise import SecureNoise, SimulatedNoise
 from simulations.inline import InlinePopulation
 

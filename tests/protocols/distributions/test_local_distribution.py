@@ -25,7 +25,7 @@ from fedhist.protocols.localize.queries import BinVotes, ClippedMean
 from fedhist.session.session import Session
 from fedhist.users.batch import Items, Users
 from fedhist.users.keys import Keys, user_ids
-from server.distribution import project_simplex
+from server.distributions.simplex import project_simplex
 from server.noise import SimulatedNoise
 from simulations.inline import InlinePopulation
 from simulations.populations.synthetic import numbered_items, synthetic_ids

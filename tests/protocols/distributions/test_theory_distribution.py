@@ -12,7 +12,7 @@ from fedhist.protocols.distributions import theory
 from fedhist.protocols.shared.noise_error import NoiseLaw
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from server.distribution import CMAX, presence_to_probability, project_simplex
+from server.distributions.simplex import CMAX, presence_to_probability, project_simplex
 
 # -- post-processing -------------------------------------------------------------------------------
 

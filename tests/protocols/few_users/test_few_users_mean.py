@@ -20,7 +20,7 @@ from fedhist.protocols.few_users.user_means import UserMeans, UserShares
 from fedhist.users.batch import Samples, Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams
-from server.few_users_plan import large_n_noise
+from server.few_users.plan import large_n_noise
 from simulations.run import Options, execute
 
 

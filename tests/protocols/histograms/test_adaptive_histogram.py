@@ -19,8 +19,8 @@ from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams
+from server.histograms.sensitivity import best_clip
 from server.noise import SecureNoise, SimulatedNoise
-from server.thresholds import best_clip
 
 ZERO, REPLACE, ADD = "zero-out-user", "replace-user", "add-remove-user"
 INF = math.inf

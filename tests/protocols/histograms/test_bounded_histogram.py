@@ -20,8 +20,8 @@ from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams
+from server.histograms.sensitivity import sensitivity_multipliers
 from server.noise import SecureNoise, SimulatedNoise
-from server.thresholds import sensitivity_multipliers
 
 ZERO, REPLACE, ADD = "zero-out-user", "replace-user", "add-remove-user"
 INF = math.inf

@@ -24,7 +24,7 @@ from fedhist.session.journal import Journal
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
-from server.few_users import bucket_params
+from server.few_users.sampler import bucket_params
 from server.noise import SimulatedNoise
 from simulations.inline import InlinePopulation
 from simulations.populations import population

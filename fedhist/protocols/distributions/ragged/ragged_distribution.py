@@ -55,7 +55,7 @@ from fedhist.protocols.shared.item_encodings import ItemCounts
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from server.distribution import CMAX, project_simplex
+from server.distributions.simplex import CMAX, project_simplex
 
 MECHANISMS = ("auto", "presence", "ks", "phs")
 MEDIAN_SHARE = 0.1

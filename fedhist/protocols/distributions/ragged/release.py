@@ -28,11 +28,11 @@ from fedhist.protocols.distributions.selection_theory import KS_HEIGHT, PHS_HEIG
 from fedhist.protocols.shared.noise_error import NoiseLaw
 from fedhist.session.curator import Curator
 from fedhist.users.keys import Keys
-from server.binomial_grid import MOST_CELLS, SENSITIVITY, SMALL, pick_eta
-from server.distribution import presence_to_probability
-from server.ks_plan import KSPlan
-from server.phs_plan import PHSPlan
-from server.thresholds import sqrt_up
+from server.distributions.binomial_grid import MOST_CELLS, SENSITIVITY, SMALL, pick_eta
+from server.distributions.ks_scores import KSPlan
+from server.distributions.phs_scores import PHSPlan
+from server.distributions.simplex import presence_to_probability
+from server.histograms.sensitivity import sqrt_up
 
 Floats = NDArray[np.float64]
 

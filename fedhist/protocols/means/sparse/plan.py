@@ -17,8 +17,8 @@ from fedhist.channels.sign_hashes import HASHES
 from fedhist.protocols.means.mean_linf import FoldMean
 from fedhist.protocols.means.sparse.queries import VOTES, HashedVotes, vote_channel
 from fedhist.users.cohort import Cohort
-from server.localize import Plan, plan_paper, plan_univariate
-from server.support import (
+from server.means.localize import Plan, plan_paper, plan_univariate
+from server.means.support import (
     REACH,
     SparseRisk,
     VoteLaw,

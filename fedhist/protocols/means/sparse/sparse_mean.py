@@ -32,7 +32,7 @@ from fedhist.protocols.means.sparse.plan import VOTE_SHARE, SparsePlan
 from fedhist.protocols.means.sparse.queries import HashedVotes
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
-from server.support import (
+from server.means.support import (
     Z_MIN,
     keep_largest,
     pick_support,

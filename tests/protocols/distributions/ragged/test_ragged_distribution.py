@@ -22,7 +22,7 @@ from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams
-from server.binomial_grid import SENSITIVITY
+from server.distributions.binomial_grid import SENSITIVITY
 from server.noise import SecureNoise, SimulatedNoise
 from simulations.inline import InlinePopulation
 

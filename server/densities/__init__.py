@@ -1,0 +1,1 @@
+"""Series estimators of densities."""

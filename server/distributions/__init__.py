@@ -1,0 +1,1 @@
+"""Hypothesis selection for binomials and projections to the simplex."""

@@ -1,0 +1,1 @@
+"""The few-users mean: plans, the exact ball sampler, interpolation, many users."""

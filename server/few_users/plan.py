@@ -1,0 +1,307 @@
+"""The branch for a mean from few users, and its constants, chosen from public numbers only [1]_.
+
+References
+----------
+.. [1] Narayanan, Mirrokni & Esfandiari, "Tight and robust private mean estimation with few users",
+   ICML 2022, Theorems 4, 6 and 7, Corollaries 5 and 8.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from scipy.special import ndtri
+
+from fedhist.base.checks import check_choice, check_scale
+from fedhist.channels.hadamard import next_power_of_two
+from fedhist.model.protocol import Mode
+from fedhist.privacy.guarantee import check_budget, zcdp_rho
+from server.few_users.limits import (
+    CLIP_RADII,
+    MEDIAN_SHARE,
+    clip_bias,
+    few_n_min,
+    finite_volume,
+    large_epsilon,
+    large_n_min,
+    n_bins,
+    part_budget,
+    rounds_needed,
+)
+from server.few_users.sampler import paper_params
+
+Method = Literal["auto", "ball", "blocks", "boosted", "large-n"]
+METHODS = get_args(Method)
+
+LEAST_VOLUME = 1e-9
+"""Share of proposals in a crowd below which a draw would take 10^9 rounds and more."""
+
+SMALL_BLOCK = 16
+"""Below this dimension the radius is not shrunk: distances do not concentrate yet."""
+
+MOST_BINS = 1 << 20
+MOST_SCORES = 1 << 24  # of all coordinates' bins together, where noise is secure
+
+
+@dataclass(frozen=True)
+class FewUsersPlan:
+    """A branch and its public numbers; without noise (epsilon = inf) only ``method`` matters.
+
+    Attributes
+    ----------
+    method : {"ball", "blocks", "boosted", "large-n"}
+    n_users, dimension : int
+    radius : float
+        r: typical distance of a user's mean from the common mean.
+    box : float
+        Public bound on the norm of a user's mean.
+    epsilon, delta : float
+        The whole budget.
+    n_parts : int
+        Draws: 1, blocks K, or runs; 0 for the large-n branch.
+    part_epsilon, part_delta : float
+        Budget of each draw; of each median (a pure epsilon) in the large-n branch.
+    part_radius : float
+        R of the balls of a draw; the width of a bin in the large-n branch.
+    kappa : float
+        Share of the users whose balls must meet.
+    n_rounds : int
+        N of a draw.
+    least_users : int
+        Fewest users with which the branch succeeds with probability 1 - failure.
+    error : float
+        Predicted l2 distance.
+    mode : {"default", "paper"}
+    """
+
+    method: str
+    n_users: int
+    dimension: int
+    radius: float
+    box: float
+    epsilon: float
+    delta: float
+    n_parts: int
+    part_epsilon: float
+    part_delta: float
+    part_radius: float
+    kappa: float
+    n_rounds: int
+    least_users: int
+    error: float
+    mode: Mode = "default"
+
+    @property
+    def feasible(self) -> bool:
+        """Whether there are enough users."""
+        return self.n_users >= self.least_users
+
+    @property
+    def padded(self) -> int:
+        """D, the smallest power of two that is at least d."""
+        return next_power_of_two(self.dimension)
+
+    @property
+    def secure(self) -> bool:
+        """Whether secure noise can serve it: nothing real is drawn, all scores fit in memory."""
+        if self.method != "large-n" or math.isinf(self.epsilon):
+            return math.isinf(self.epsilon)
+        return n_bins(self.radius, self.box, self.padded) * self.padded <= MOST_SCORES
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a caller may fix; None leaves it to the plan.
+
+    Attributes
+    ----------
+    method : {"auto", "ball", "blocks", "boosted", "large-n"}
+    n_blocks : int or None
+        K, a power of two.
+    n_runs : int
+        Draws of the boosted branch.
+    kappa : float or None
+        Default .6, or .51 where more than 35% may be corrupted.
+    lam : float or None
+        R = lam r sqrt(d). Default .5 from dimension 16 on, else 1; 1 with kappa = .51.
+    n_rounds : int or None
+        Default 2 / (failure (kappa / 2) v).
+    corrupted : float
+        Share of users whose rows may be anything, below 1/2.
+    failure : float
+        Probability of no value, or of a wrong one, that the plan accepts.
+    mode : {"default", "paper"}
+    """
+
+    method: Method = "auto"
+    n_blocks: int | None = None
+    n_runs: int = 5
+    kappa: float | None = None
+    lam: float | None = None
+    n_rounds: int | None = None
+    corrupted: float = 0.0
+    failure: float = 0.01
+    mode: Mode = "default"
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise ValueError(f"method must be one of {', '.join(METHODS)}, got {self.method!r}")
+        check_choice("mode", self.mode, get_args(Mode))
+        if self.mode == "paper" and self.method not in ("auto", "ball"):
+            raise ValueError(f'mode "paper" is Algorithm 1: one ball, got method {self.method!r}')
+        k = self.n_blocks
+        if k is not None and (k < 1 or k & (k - 1)):
+            raise ValueError(f"n_blocks must be a power of two, got {k}")
+        if self.n_runs < 1:
+            raise ValueError(f"n_runs must be positive, got {self.n_runs}")
+        if self.kappa is not None and not 0.5 < self.kappa < 1:
+            raise ValueError(f"kappa must lie in (1/2, 1), got {self.kappa}")
+        if self.lam is not None and not 0 < self.lam < math.inf:
+            raise ValueError(f"lam must be positive and finite, got {self.lam}")
+        if self.n_rounds is not None and self.n_rounds < 1:
+            raise ValueError(f"n_rounds must be positive, got {self.n_rounds}")
+        if not 0 <= self.corrupted < 0.5:
+            raise ValueError(f"corrupted must lie in [0, 1/2), got {self.corrupted}")
+        if not 0 < self.failure < 1:
+            raise ValueError(f"failure must lie in (0, 1), got {self.failure}")
+        if self.share + self.corrupted > 1 + 1e-12:
+            raise ValueError(
+                f"kappa = {self.share:g} is more than the {1 - self.corrupted:g} of the users that "
+                "are not corrupted"
+            )
+
+    @property
+    def share(self) -> float:
+        """The kappa in use."""
+        if self.mode == "paper":
+            return 2 / 3
+        return self.kappa or (0.6 if self.corrupted <= 0.35 else 0.51)
+
+    def size(self, dimension: int) -> float:
+        """Return the lam in use for balls of a dimension."""
+        if self.lam is not None:
+            return self.lam
+        if self.mode == "paper" or dimension < SMALL_BLOCK or self.share < 0.55:
+            return 1.0
+        return 0.5
+
+
+def large_n_noise(plan: FewUsersPlan) -> float:
+    """Std of the noise on each coordinate of the large-n mean, 2 (1.6 r) / (n sqrt(1.4 rho))."""
+    rho = (1 - MEDIAN_SHARE) * zcdp_rho(plan.epsilon, plan.delta)
+    return 2 * CLIP_RADII * plan.radius / plan.n_users / math.sqrt(2 * rho)
+
+
+def choose_branch(
+    n_users: int,
+    dimension: int,
+    radius: float,
+    box: float | None,
+    epsilon: float,
+    delta: float,
+    wishes: Wishes | None = None,
+) -> FewUsersPlan:
+    """Take the feasible branch of least predicted error, from public numbers only.
+
+    Where none is feasible, return the one that needs the fewest users; its ``least_users`` says
+    how many would do. Without a ``box`` the large-n branch is out.
+    """
+    w = wishes or Wishes()
+    check_budget(epsilon, delta)
+    if n_users < 1:
+        raise ValueError(f"n_users must be positive, got {n_users}")
+    if dimension < 1:
+        raise ValueError(f"the dimension must be positive, got {dimension}")
+    check_scale("the radius", radius)
+    if box is not None:
+        check_scale("the box", box)
+    if not delta > 0:
+        raise ValueError(f"delta must be positive: a garbage bucket needs it, got {delta}")
+    base = FewUsersPlan(
+        w.method, n_users, dimension, radius, math.inf if box is None else box, epsilon, delta,
+        1, epsilon, delta, radius, w.share, 1, 1, 0.0, w.mode,
+    )  # fmt: skip
+    if math.isinf(epsilon):
+        return base
+    plans = list(_branches(base, w, boxed=box is not None))
+    if not plans:
+        raise ValueError(f"method {w.method!r} needs a box, and fewer than {MOST_BINS} bins")
+    good = [p for p in plans if p.feasible]
+    return min(good, key=lambda p: p.error) if good else min(plans, key=lambda p: p.least_users)
+
+
+def _branches(base: FewUsersPlan, w: Wishes, *, boxed: bool) -> Iterator[FewUsersPlan]:
+    d, r, padded = base.dimension, base.radius, base.padded
+    if w.method in ("auto", "ball"):
+        yield _draws(base, w, "ball", 1, d, r)
+    if w.method == "boosted":
+        yield _draws(base, w, "boosted", w.n_runs, d, r)
+    if w.method in ("auto", "blocks") and w.mode == "default":
+        every = [2**j for j in range(1, padded.bit_length())]
+        some = every if w.method == "blocks" else [k for k in every if padded // k >= SMALL_BLOCK]
+        wanted = some if w.n_blocks is None else [w.n_blocks]
+        if w.n_blocks is not None and w.n_blocks > padded:
+            raise ValueError(f"n_blocks must be at most {padded}, got {w.n_blocks}")
+        for k in wanted:
+            yield _draws(base, w, "blocks", k, padded // k, r / math.sqrt(k))
+    large = w.method in ("auto", "large-n") and boxed and w.mode == "default"
+    if large and n_bins(r, base.box, padded) <= MOST_BINS:
+        yield _large(base, w)
+
+
+def _draws(
+    base: FewUsersPlan, w: Wishes, method: str, parts: int, block: int, radius: float
+) -> FewUsersPlan:
+    """Plan one draw, or several that share the budget."""
+    kappa, lam, n = w.share, w.size(block), base.n_users
+    failure = w.failure / parts
+    if finite_volume(lam, kappa, w.corrupted, n) < LEAST_VOLUME:
+        raise ValueError(f"lam = {lam:g} is too small: balls of that radius hardly ever meet")
+    eps, delta = part_budget(base.epsilon, base.delta, parts)
+    if w.mode == "paper":
+        paper_params(n, eps, delta)  # raises where the printed procedure is not one
+        double = 2 * eps, 2 * delta * math.exp(-eps)  # G = e^eps0 / delta is then 4 / delta, nearly
+        least = few_n_min(*double, kappa=kappa, lam=lam, corrupted=w.corrupted, failure=failure)
+    else:
+        least = few_n_min(eps, delta, kappa=kappa, lam=lam, corrupted=w.corrupted, failure=failure)
+    v = finite_volume(lam, kappa, w.corrupted, max(n, least))
+    size = lam * radius * math.sqrt(block)
+    return replace(
+        base,
+        method=method,
+        n_parts=parts,
+        part_epsilon=eps,
+        part_delta=delta,
+        part_radius=size,
+        kappa=kappa,
+        n_rounds=w.n_rounds or rounds_needed(v, kappa, failure),
+        least_users=least,
+        # of the error in D coordinates a share d / D stays when the padding is cut off
+        error=size * math.sqrt(parts * base.dimension / base.padded)
+        if method == "blocks"
+        else size,
+    )
+
+
+def _large(base: FewUsersPlan, w: Wishes) -> FewUsersPlan:
+    d, r = base.dimension, base.radius
+    plan = replace(
+        base,
+        method="large-n",
+        n_parts=0,
+        part_epsilon=large_epsilon(base.epsilon, base.delta, base.padded),
+        part_delta=0.0,
+        part_radius=2 * r / math.sqrt(base.padded),
+        least_users=large_n_min(
+            base.epsilon, base.delta, d, r, base.box, corrupted=w.corrupted, failure=w.failure
+        ),
+    )
+    noise = large_n_noise(plan) * math.sqrt(d)
+    spread, bias = r / math.sqrt(base.n_users), clip_bias(base.padded) * r
+    # corrupted users move every median to this quantile of the others, and pull from the clip
+    away = float(ndtri(0.5 / (1 - w.corrupted))) if w.corrupted else 0.0
+    pull = w.corrupted * (CLIP_RADII + away) * r
+    return replace(plan, error=math.hypot(noise, spread, bias) + pull)

@@ -1,0 +1,289 @@
+"""DP-Estimate-1: a private point near most of a few users' points, in any dimension [1]_.
+
+Every user's point is the centre of a ball of radius R. A point p is drawn with density
+proportional to w(f(p)), where f(p) counts the balls that hold p; two "garbage buckets" take what is
+left. Rejection sampling draws from that law without ever computing a volume.
+
+References
+----------
+.. [1] Narayanan, Mirrokni & Esfandiari, "Tight and robust private mean estimation with few users",
+   ICML 2022, Algorithm 1, Lemma 18, Propositions 14 to 17.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhist.base.checks import check_scale
+from fedhist.privacy.guarantee import Release, check_budget
+from fedhist.privacy.samplers import Sampler
+from server.few_users.ball_counting import balls_around, reduce_dimension
+
+Floats = NDArray[np.float64]
+
+POINT, FIRST_BUCKET, LAST_BUCKET = 0, 1, 2
+"""What a draw is: a point, G1 (chosen in a round) or G2 (no round accepted)."""
+
+BATCH_NUMBERS = 1 << 22
+"""Random numbers held at a time."""
+
+GRID_BITS = 24
+"""A drawn point is rounded to about R / sqrt(d) times 2^-24 in every coordinate."""
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """The constants of the law; all public.
+
+    Attributes
+    ----------
+    n_users : int
+    epsilon0 : float
+        Exponent per user of the weight w(f) = exp(epsilon0 min(f, F)).
+    ceiling : float
+        F: from here on more users add no weight.
+    log_garbage : float
+        Logarithm of G, the weight of the first bucket in units of a ball's volume.
+    acceptance : float
+        c: scale of the acceptance probabilities; none exceeds 1/2.
+    release : Release
+        What one draw costs.
+    """
+
+    n_users: int
+    epsilon0: float
+    ceiling: float
+    log_garbage: float
+    acceptance: float
+    release: Release
+
+    @property
+    def garbage_share(self) -> float:
+        """Probability G / (E + G) that a round proposes the bucket, E = exp(epsilon0 F)."""
+        return float(
+            1 / (1 + math.exp(min(700.0, self.epsilon0 * self.ceiling - self.log_garbage)))
+        )
+
+    def accept(self, f: NDArray[np.int64]) -> Floats:
+        """Probability c (n / f) exp(epsilon0 (min(f, F) - F)) of keeping a point, f >= 1."""
+        x = np.asarray(f, dtype=np.float64)
+        weight = np.exp(self.epsilon0 * (np.minimum(x, self.ceiling) - self.ceiling))
+        return np.asarray(self.acceptance * self.n_users / x * weight)
+
+
+def bucket_params(n_users: int, epsilon: float, delta: float, kappa: float) -> Buckets:
+    """Set the constants for (epsilon, delta)-DP of one draw.
+
+    epsilon0 = epsilon / 2, F = ceil(kappa n), G = max(e^epsilon0 / delta, e^epsilon0 /
+    (e^epsilon0 - 1)), c = half the smallest (f / n) exp(epsilon0 (F - min(f, F))).
+
+    Corrected against the paper: Proposition 15 forgets that the normalizer moves by e^epsilon too
+    (epsilon0 = epsilon gives 2 epsilon), and for small epsilon n the printed acceptance
+    probability (n / (3 f)) exp(...) can exceed 1.
+
+    Examples
+    --------
+    >>> b = bucket_params(100, 1.0, 1e-6, 0.6)
+    >>> b.ceiling, round(b.acceptance, 3), round(b.log_garbage, 3)
+    (60.0, 0.3, 14.316)
+    """
+    check_shape(n_users, kappa)
+    check_budget(epsilon, delta)
+    if not delta > 0 or math.isinf(epsilon):
+        raise ValueError(f"need delta > 0 and a finite epsilon, got {delta} and {epsilon}")
+    half = epsilon / 2
+    ceiling = float(least_inside(n_users, kappa))
+    # e^half / delta, or e^half / (e^half - 1) = 1 / (1 - e^-half) where that is more
+    garbage = max(half - math.log(delta), -math.log(-math.expm1(-half)))
+    cost = Release(epsilon, delta, epsilon * epsilon / 8, delta)
+    return Buckets(n_users, half, ceiling, garbage, _half_of_least(n_users, half, ceiling), cost)
+
+
+def paper_params(n_users: int, epsilon: float, delta: float) -> Buckets:
+    """Set the constants as printed in Algorithm 1: epsilon0 = epsilon, F = 2n/3, G = 4/delta, 1/3.
+
+    NOT what it claims: the draw is (2 epsilon, e^epsilon delta / 4)-DP, and that is what it costs.
+    The proof needs acceptance probabilities of at most 1/2 and G >= e^epsilon / (e^epsilon - 1).
+
+    Raises
+    ------
+    ValueError
+        Where the printed constants break those two conditions.
+    """
+    check_shape(n_users, 2 / 3)
+    check_budget(epsilon, delta)
+    if not delta > 0 or math.isinf(epsilon):
+        raise ValueError(f"need delta > 0 and a finite epsilon, got {delta} and {epsilon}")
+    ceiling = 2 * n_users / 3
+    if 2 * _half_of_least(n_users, epsilon, ceiling) * (1 + 1e-12) < 2 / 3:
+        raise ValueError(
+            f"with epsilon = {epsilon:g} and {n_users} users the printed procedure accepts with "
+            "probabilities above 1/2; its proof does not hold"
+        )
+    if math.log(4 / delta) < -math.log(-math.expm1(-epsilon)):
+        raise ValueError(f"the printed bucket 4 / delta is too small at epsilon = {epsilon:g}")
+    slack = math.exp(min(epsilon, 700.0)) * delta / 4
+    if slack >= 1:
+        raise ValueError(f"at epsilon = {epsilon:g} the printed procedure guarantees nothing")
+    cost = Release(2 * epsilon, slack, epsilon * epsilon / 2, slack)
+    return Buckets(n_users, epsilon, ceiling, math.log(4 / delta), 1 / 3, cost)
+
+
+def least_inside(n_users: int, kappa: float) -> int:
+    """F = ceil(kappa n), where kappa n is a whole number up to rounding."""
+    return math.ceil(kappa * n_users * (1 - 1e-12))
+
+
+def check_shape(n_users: int, kappa: float) -> None:
+    """Raise ValueError unless there are users and kappa lies in (1/2, 1)."""
+    if n_users < 1:
+        raise ValueError(f"n_users must be positive, got {n_users}")
+    if not 0.5 < kappa < 1:
+        raise ValueError(f"kappa must lie in (1/2, 1), got {kappa}")
+
+
+def _half_of_least(n_users: int, epsilon0: float, ceiling: float) -> float:
+    """Half the smallest (f / n) exp(epsilon0 (F - min(f, F))), f = 1, ..., n."""
+    f = np.arange(1, n_users + 1, dtype=np.float64)
+    logs = np.log(f / n_users) + epsilon0 * (ceiling - np.minimum(f, ceiling))
+    return float(np.exp(logs.min()) / 2)
+
+
+@dataclass(frozen=True)
+class BallSampler(Sampler):
+    """One draw of DP-Estimate-1.
+
+    Parameters
+    ----------
+    rows : (n, d) float64
+        The users' points; every user has one. NOT PRIVATE.
+    radius : float
+        R, positive.
+    buckets : Buckets
+    n_rounds : int
+        N: the number of rounds X is geometric with mean N. No part of privacy.
+    early_exit : bool
+        Stop at the first accepted round. UNSAFE AGAINST TIMING: how long a draw takes then depends
+        on the data. Otherwise all X rounds are executed; X does not depend on the data.
+
+    Privacy
+    -------
+    (epsilon, delta)-DP under replacement of one user for all data, every n and every N, and
+    delta-approximate epsilon^2/8-zCDP. Let a ball have volume 1, M be the integral of w(f), q =
+    c (M + G) / (E + G) the probability that a round accepts, T = (N - 1) q + 1. The law has density
+    (c N / (E + G)) w(f(p)) / T, P(G1) = c N G / ((E + G) T), P(G2) = (1 - q) / T. Replacing a user
+    changes f by at most 1, so that w changes by e^epsilon0 at most wherever f, f' >= 1; where f
+    becomes positive it adds at most e^epsilon0 to M, which G >= e^epsilon0 / (e^epsilon0 - 1)
+    absorbs: M' + G <= e^epsilon0 (M + G), and so T'/T <= e^epsilon0. With u = q'/q > 1 and
+    q' <= 1/2, (1 - q) / (1 - q') <= 2 - 1/u <= u. All log-ratios thus lie within epsilon0 of log
+    T'/T, so in a range of 2 epsilon0 = epsilon and within epsilon of 0, except on {f = 1, f' = 0},
+    whose probability is at most e^epsilon0 / (M + G) <= delta.
+
+    Cost
+    ----
+    O(n^2 d) once if d > n (a rotation into the span of the points), then O(X n min(n, d)).
+    """
+
+    rows: Floats
+    radius: float
+    buckets: Buckets
+    n_rounds: int
+    early_exit: bool = False
+
+    def __post_init__(self) -> None:
+        if self.rows.ndim != 2 or not self.rows.shape[1]:
+            raise ValueError(f"rows must be (n, d) with d > 0, got shape {self.rows.shape}")
+        if len(self.rows) != self.buckets.n_users:
+            raise ValueError(f"{len(self.rows)} rows for {self.buckets.n_users} users")
+        check_scale("radius", self.radius, 2.0**480)
+        if self.n_rounds < 1:
+            raise ValueError(f"n_rounds must be positive, got {self.n_rounds}")
+
+    @property
+    def release(self) -> Release:
+        """What the constants cost."""
+        return self.buckets.release
+
+    def draw(self, rng: np.random.Generator) -> Floats:
+        """Draw: (d + 1,) float64, the kind (0 point, 1 G1, 2 G2), then the point or zeros."""
+        n, d = self.rows.shape
+        basis, small = reduce_dimension(self.rows)
+        left = int(rng.geometric(1 / self.n_rounds))
+        share, size = self.buckets.garbage_share, max(64, BATCH_NUMBERS // small.shape[1])
+        # what the first accepted round proposed: (is a bucket, owner, scale, direction, tail)
+        found: tuple[bool, int, float, Floats, float] | None = None
+        spare: tuple[bool, int, float, Floats, float] | None = None
+        while left > 0:
+            k = min(size, left)
+            left -= k
+            bucket = rng.random(k) < share
+            owner = rng.integers(0, n, k)
+            g = rng.standard_normal((k, small.shape[1]))
+            tail = rng.chisquare(d - small.shape[1], k) if basis is not None else np.zeros(k)
+            # a uniform point of the ball: a random direction at distance R U^(1/d)
+            length = np.sqrt(np.einsum("ij,ij->i", g, g) + tail)
+            scale = self.radius * rng.random(k) ** (1 / d) / length
+            f = self._count(small, np.where(bucket, n, owner), scale, g, tail)
+            chance = np.where(bucket, self.buckets.acceptance, self.buckets.accept(f))
+            kept = rng.random(k) < chance
+            b = int(np.argmax(kept))
+            mine = (bool(bucket[b]), int(owner[b]), float(scale[b]), g[b].copy(), float(tail[b]))
+            spare = mine
+            if kept[b] and found is None:
+                found = mine
+                if self.early_exit:
+                    break
+        # the point is made in every case, so that a bucket takes as long as a point
+        chosen = found or spare
+        out = np.zeros(d + 1)
+        if chosen is None:  # X >= 1, so this cannot be
+            raise RuntimeError("no round was executed")
+        point = self._point(rng, basis, *chosen[1:])
+        if found is None:
+            out[0] = LAST_BUCKET
+        elif found[0]:
+            out[0] = FIRST_BUCKET
+        else:
+            out[1:] = point
+        return out
+
+    def _count(
+        self, points: Floats, owner: NDArray[np.int64], scale: Floats, g: Floats, tail: Floats
+    ) -> NDArray[np.int64]:
+        """Count the balls that hold each proposal: (B,) int64; 1 for owner n, a bucket."""
+        n = len(points)
+        order = np.argsort(owner, kind="stable")
+        start = np.searchsorted(owner[order], np.arange(n + 1))
+        order = order[: start[-1]]
+        s, f = scale[order], np.ones(len(owner), dtype=np.int64)
+        outside = s**2 * tail[order]
+        f[order] = balls_around(points, start, s, g[order], outside, self.radius**2)
+        return f
+
+    def _point(
+        self,
+        rng: np.random.Generator,
+        basis: Floats | None,
+        owner: int,
+        scale: float,
+        g: Floats,
+        tail: float,
+    ) -> Floats:
+        """Make the proposed point in all d coordinates, on a public grid."""
+        if basis is None:
+            p = self.rows[owner] + scale * g
+        else:
+            # the part outside the span has a uniform direction there; twice is enough [Kahan]
+            h = rng.standard_normal(len(basis))
+            for _ in range(2):
+                h -= basis @ (basis.T @ h)
+            h *= math.sqrt(tail) / math.sqrt(float(h @ h))
+            p = self.rows[owner] + scale * (basis @ g + h)
+        step = 2.0 ** (
+            math.floor(math.log2(self.radius / math.sqrt(self.rows.shape[1]))) - GRID_BITS
+        )
+        return np.asarray(np.rint(p / step) * step)

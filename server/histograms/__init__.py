@@ -1,0 +1,1 @@
+"""Sensitivities of clipped histograms and the search for a clip."""

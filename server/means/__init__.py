@@ -1,0 +1,1 @@
+"""From votes to windows and supports."""

@@ -1,0 +1,1 @@
+"""Private gradient descent: plans and steps."""

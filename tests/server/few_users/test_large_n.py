@@ -1,0 +1,164 @@
+"""The large-n branch: medians by their exact law, the clip, the composition, the error."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, zcdp_rho
+from fedhist.privacy.ledger import Ledger
+from fedhist.session.curator import Curator
+from fedhist.session.journal import Journal
+from server.few_users.large_n import MedianBins, clip_to_grid, median_bins, release_large_n
+from server.few_users.limits import large_n_min, n_bins
+from server.few_users.plan import FewUsersPlan, Wishes, choose_branch, large_n_noise
+from server.noise import SecureNoise, SimulatedNoise
+
+
+def weights(row: NDArray[np.int32], count: int, epsilon: float) -> NDArray[np.float64]:
+    """exp(epsilon S / 2) over bins, from the definition, normalized."""
+    s = np.array([-max((row < b).sum(), (row > b).sum()) for b in range(count)])
+    w = np.exp(epsilon * (s - s.max()) / 2)
+    return np.asarray(w / w.sum())
+
+
+def test_medians_have_the_exact_law() -> None:
+    """By inverting the distribution function on a fine grid of uniforms: no chance involved."""
+    rng = np.random.default_rng(1)
+    row = rng.integers(0, 7, 9).astype(np.int32)
+    u = (np.arange(20_000) + 0.5) / 20_000
+    out = np.empty(len(u), dtype=np.int64)
+    median_bins(np.tile(row, (len(u), 1)), 7, 0.4, u, out)
+    share = np.bincount(out, minlength=7) / len(u)
+    np.testing.assert_allclose(share, weights(row, 7, 0.8), atol=1.1 / 20_000)
+    assert (np.diff(out) >= 0).all()
+
+
+def test_medians_are_epsilon_bounded_range_for_every_replacement() -> None:
+    """All rows of three users over four bins, each user replaced by each bin: exact."""
+    epsilon, worst = 0.9, 0.0
+    for code in range(4**3):
+        row = np.array([code // 4**i % 4 for i in range(3)], dtype=np.int32)
+        p = weights(row, 4, epsilon)
+        for to in range(4):
+            other = row.copy()
+            other[0] = to
+            worst = max(worst, float(np.ptp(np.log(p / weights(other, 4, epsilon)))))
+    assert worst <= epsilon + 1e-12
+    assert worst > 0.99 * epsilon
+
+
+def test_median_bins_cost_every_coordinate() -> None:
+    cost = MedianBins(np.zeros((5, 3), dtype=np.int32), 4, 0.2).release
+    assert cost.epsilon == pytest.approx(1.0)
+    assert cost.rho == pytest.approx(5 * 0.2**2 / 8)
+    assert cost.delta == cost.slack == 0
+    with pytest.raises(ValueError, match=r"bins must lie in \[0, 4\), got 4"):
+        MedianBins(np.full((5, 3), 4, dtype=np.int32), 4, 0.2)
+
+
+def test_the_clip_bounds_every_row_on_the_grid() -> None:
+    rng = np.random.default_rng(2)
+    rows = rng.standard_normal((50, 16)) * 10.0 ** rng.integers(-3, 5, (50, 1))
+    whole, step = clip_to_grid(rows, 2.0)
+    assert whole.dtype == np.int64
+    exact = [math.isqrt(sum(int(v) ** 2 for v in row)) for row in whole]
+    assert max(exact) <= 2.0 / step * (1 + 1e-9)
+    inside = np.linalg.norm(rows, axis=1) <= 2.0
+    assert inside.any()
+    np.testing.assert_allclose(whole[inside] * step, rows[inside], atol=step)
+    long = ~inside
+    np.testing.assert_allclose(np.linalg.norm(whole[long] * step, axis=1), 2.0, rtol=1e-5)
+
+
+def planned(n: int, d: int, corrupted: float = 0.0) -> FewUsersPlan:
+    wishes = Wishes(method="large-n", corrupted=corrupted)
+    return choose_branch(n, d, 0.1, 0.4, 1.0, 1e-6, wishes)
+
+
+def rows_of(n: int, d: int, seed: int) -> NDArray[np.float64]:
+    rng = np.random.default_rng(seed)
+    return 0.2 / math.sqrt(d) + rng.standard_normal((n, d)) * 0.1 / math.sqrt(d)
+
+
+def server(seed: int) -> Curator:
+    limit = Guarantee(1.0, 1e-6, Trust.CENTRAL, Adjacency.REPLACE_USER)
+    return Curator(Ledger(limit), lambda i: SimulatedNoise(seed, i), Journal())
+
+
+def test_printed_numbers_of_users() -> None:
+    for d, n in ((64, 1619), (256, 3788), (1024, 8677), (10_000, 43_514)):
+        assert large_n_min(1.0, 1e-6, d, 0.1, 0.4) == n
+    assert n_bins(0.1, 0.4, 64) == 32
+    assert planned(1618, 64).feasible is False
+    assert planned(1619, 64).feasible is True
+
+
+@pytest.mark.parametrize("d", [64, 50])
+def test_the_error_is_the_noise(d: int) -> None:
+    """20 runs around the average of the rows: chi with 20 d degrees, so within 8% (7 deviations).
+
+    The clip touches hardly anyone: it adds less than that.
+    """
+    n, squares = 2000, []
+    rows = rows_of(n, d, 3)
+    plan = planned(n, d)
+    for seed in range(20):
+        curator = server(seed)
+        released = release_large_n(curator, rows, plan)
+        assert released.value is not None
+        squares.append(float(((released.value - rows.mean(axis=0)) ** 2).sum()))
+    expected = large_n_noise(plan) * math.sqrt(d)
+    assert math.sqrt(np.mean(squares)) == pytest.approx(expected, rel=0.08)
+    rho = zcdp_rho(1.0, 1e-6)
+    spread = 0.1 * math.sqrt(1 / n + 3.2**2 * d / (1.4 * rho * n**2))
+    assert plan.error == pytest.approx(spread)
+    total = curator.ledger.spent()
+    assert 0.999 < total.epsilon <= 1 + 1e-9
+    assert total.rho == pytest.approx(rho)
+    labels = Counter(e.label for e in curator.ledger.entries)
+    assert labels == {"large-n: medians": 1, "large-n: mean": 1}
+
+
+def test_corrupted_users_shift_it_by_a_few_radii_at_most() -> None:
+    """40% of the rows lie on one far point: the error is within (1.6 + z) eta r + noise."""
+    plan = planned(9000, 64, corrupted=0.4)
+    assert plan.feasible
+    rows = rows_of(9000, 64, 4)
+    rows[:3600] = -0.05
+    released = release_large_n(server(1), rows, plan)
+    assert released.value is not None
+    assert np.linalg.norm(released.value - 0.2 / 8) < plan.error
+
+
+def test_secure_noise_releases_grid_points() -> None:
+    """The medians are integers and the mean has discrete noise: nothing real-valued is drawn."""
+    limit = Guarantee(1.0, 1e-6, Trust.CENTRAL, Adjacency.REPLACE_USER)
+    curator = Curator(Ledger(limit), lambda _: SecureNoise(), Journal())
+    rows = rows_of(1700, 16, 5)
+    released = release_large_n(curator, rows, planned(1700, 16))
+    assert released.value is not None
+    assert np.linalg.norm(released.value - rows.mean(axis=0)) < 0.1
+
+
+@pytest.mark.parametrize("radius", [2.0**-400, 1e-160 * 1e40, 1.0, 2.0**400])
+def test_rows_of_any_size_are_clipped(radius: float) -> None:
+    """Squares of extreme rows over- or underflow; the clip must not notice."""
+    rows = radius * np.array([[1e12, -1e12, 0.0], [3.0, 4.0, 0.0], [0.1, 0.0, 0.2]])
+    whole, step = clip_to_grid(rows.copy(), radius)
+    size = np.linalg.norm(whole * (step / radius), axis=1)
+    assert (size <= 1 + 1e-9).all()
+    np.testing.assert_allclose(size, [1.0, 1.0, math.hypot(0.1, 0.2)], rtol=1e-6)
+
+
+@pytest.mark.parametrize("radius", [0.0, 1e-170, 5e-324, 1e308, math.nan])
+def test_lengths_whose_squares_are_no_doubles_are_refused(radius: float) -> None:
+    """Distances would read as 0, and every user would lie in every ball."""
+    with pytest.raises(ValueError, match="radius must be positive and lie in"):
+        choose_branch(100, 2, radius, None, 1.0, 1e-6)
+    with pytest.raises(ValueError, match=r"lam = 0\.02 is too small"):
+        choose_branch(100, 64, 1.0, None, 1.0, 1e-6, Wishes(lam=0.02))
