@@ -52,7 +52,7 @@ docs-check: $(TESTED)
 	$(BIN)/python -m pytest -m readme tests/test_readme.py
 
 docs: $(READY)
-	$(BIN)/python -m simulations.studies.protocol_pages
+	$(BIN)/python -m simulations.studies.report.protocol_pages
 
 validate: $(READY)
 	$(BIN)/fedhist validate

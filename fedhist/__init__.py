@@ -32,7 +32,7 @@ from fedhist.users.keys import Keys
 from fedhist.users.streams import Streams
 
 if TYPE_CHECKING:
-    from simulations.run import run
+    from simulations.runs.run import run
 
 __version__ = "0.1.0"
 
@@ -60,7 +60,7 @@ _check_siblings()
 def __getattr__(name: str) -> Any:
     # fedhist.run lives above the protocols and the runtimes; import it on first use
     if name == "run":
-        return importlib.import_module("simulations.run").run
+        return importlib.import_module("simulations.runs.run").run
     raise AttributeError(f"module 'fedhist' has no attribute {name!r}")
 
 

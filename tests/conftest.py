@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 from fedhist.model.registry import load_builtin, load_plugin, protocols
-from simulations.flower_internals import act_as_server
+from simulations.runtimes.flower_internals import act_as_server
 
 THROWAWAY = Path(__file__).resolve().with_name("throwaway.py")
 # helpers are no tests; collecting a plugin would register it twice, under another module's name

@@ -11,7 +11,7 @@ from flwr.serverapp import Grid
 from clients.node import Node
 from clients.store import ContextStore
 from fedhist.flower.host import NodeSetup
-from simulations.flower_internals import FIRST_NODE_ID, act_as_server
+from simulations.runtimes.flower_internals import FIRST_NODE_ID, act_as_server
 
 
 class NodeGrid(Grid):

@@ -118,7 +118,7 @@ def test_all_names_resolve(file: Path) -> None:
 
 
 def test_the_package_s_names() -> None:
-    assert fedhist.run.__module__ == "simulations.run"
+    assert fedhist.run.__module__ == "simulations.runs.run"
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = fedhist.nothing
 

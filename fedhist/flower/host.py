@@ -19,7 +19,7 @@ from fedhist.users.batch import Users
 
 Config = Mapping[str, Any]
 Publish = Callable[[Estimate, list[dict[str, float]]], None]
-DEFAULT_HOST = "simulations.hosting"
+DEFAULT_HOST = "simulations.runs.flower_host"
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from simulations.adversaries.grid import HostileGrid, of_messages
 from simulations.adversaries.hostile import Assigned, HostilePopulation, UncheckedSession
+from simulations.adversaries.hostile_grid import HostileGrid, of_messages
 from simulations.adversaries.malformed import FORMS
 from simulations.adversaries.table import (
     KINDS,

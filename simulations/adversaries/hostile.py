@@ -16,11 +16,11 @@ from fedhist.session.codec import query_digest
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from server.sift import OTHER_QUERY, gather, take_rows, without_numbers
+from simulations.adversaries.corrupted_records import default_target, emptied, poisoned
 from simulations.adversaries.gain import best_messages
 from simulations.adversaries.malformed import FORMS, malform_report, malform_summary
-from simulations.adversaries.records import default_target, emptied, poisoned
 from simulations.adversaries.table import Adversary, assign
-from simulations.inline import InlinePopulation, Progress
+from simulations.runtimes.inline import InlinePopulation, Progress
 
 SILENT = {"dropout": "no answer", "straggler": "an answer after the timeout"}
 NODE_TWICE = "the node has answered already"

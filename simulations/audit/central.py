@@ -39,8 +39,8 @@ from simulations.audit.search import SEARCH_Z, kept_features
 from simulations.audit.statistical import certify
 from simulations.audit.tipping import tips
 from simulations.audit.transcript import asked_of, checked
-from simulations.inline import InlinePopulation
-from simulations.run import NoiseFactory
+from simulations.runs.run import NoiseFactory
+from simulations.runtimes.inline import InlinePopulation
 
 RUNS = 1 << 13
 """Certifying runs of each population where the claim is nearly reached."""

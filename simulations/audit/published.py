@@ -35,7 +35,7 @@ from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams, Streams
 from simulations.audit.drawing import Client
 from simulations.audit.features import Answer
-from simulations.run import NoiseFactory
+from simulations.runs.run import NoiseFactory
 
 VIEWS = ("estimate", "choices", "status", "support")
 STATUSES = ("ok", "refused", "failed", "broken off")

@@ -17,8 +17,8 @@ from rich.table import Table
 from fedhist.base.files import whole_file
 from simulations.audit.bounds import claimed_delta
 from simulations.audit.finding import Finding
-from simulations.figures import BLUE, ORANGE
-from simulations.json_files import write_json
+from simulations.reporting.figures import BLUE, ORANGE
+from simulations.reporting.json_files import write_json
 
 COLUMNS = 3
 FILES = ("findings.json", "curves.png")

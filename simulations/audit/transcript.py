@@ -27,8 +27,8 @@ from simulations.audit.features import Answer
 from simulations.audit.finding import Finding, Settings
 from simulations.audit.inputs import space_of
 from simulations.audit.statistical import audit_client
-from simulations.inline import InlinePopulation
-from simulations.run import noise_source
+from simulations.runs.run import noise_source
+from simulations.runtimes.inline import InlinePopulation
 
 TRANSCRIPT_DRAWS = 1 << 17
 """Transcripts of each record in each half; single answers have been audited with more."""

@@ -21,11 +21,11 @@ from server.app import app as server_app
 from simulations.benchmarks.measuring import Result, Row, Spread, ratio, scaled
 from simulations.benchmarks.populations import shoppers
 from simulations.benchmarks.repeated import RepeatedCounts
-from simulations.flower_internals import FIRST_NODE_ID, act_as_server, simulate
 from simulations.populations import population
-from simulations.ray_run import DriverHost
-from simulations.run import Options, execute, noise_source
-from simulations.workers import BlockHost, Part
+from simulations.runs.run import Options, execute, noise_source
+from simulations.runtimes.flower_internals import FIRST_NODE_ID, act_as_server, simulate
+from simulations.runtimes.ray import DriverHost
+from simulations.runtimes.ray_worker import BlockHost, Part
 
 WORKERS = 2
 D = 1000

@@ -18,8 +18,8 @@ from simulations.benchmarks import memory
 from simulations.benchmarks.measuring import Result, Row, Spread, in_turns, ratio, scaled
 from simulations.benchmarks.populations import shoppers
 from simulations.benchmarks.repeated import RepeatedCounts
-from simulations.grid import RayGrid, ray_session
-from simulations.run import noise_source
+from simulations.runs.run import noise_source
+from simulations.runtimes.ray_grid import RayGrid, ray_session
 
 D = 1000
 DRAWS = 100

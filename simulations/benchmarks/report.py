@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from simulations.benchmarks.measuring import Result, Row
-from simulations.json_files import write_json
+from simulations.reporting.json_files import write_json
 
 
 def print_report(console: Console, result: Result, machine: dict[str, Any]) -> None:

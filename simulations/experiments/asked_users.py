@@ -31,8 +31,8 @@ from fedhist.users.folds import fold_of
 from fedhist.users.keys import Keys
 from server.densities.series import TrigonometricDensity, midpoints
 from simulations.experiments.local_populations import fresh_ids
-from simulations.inline import InlinePopulation
-from simulations.run import noise_source
+from simulations.runs.run import noise_source
+from simulations.runtimes.inline import InlinePopulation
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -67,7 +67,7 @@ class AskedUsers(ABC):
     def run(self, protocol: Protocol, seed: int, clients: str = "aggregate") -> Estimate:
         """Run a protocol in which each user answers at most once, under fresh ids.
 
-        ``clients`` is "aggregate" or "per-user", as in :class:`~simulations.run.Options`.
+        ``clients`` is "aggregate" or "per-user", as in :class:`~simulations.runs.run.Options`.
         """
         session = Session(protocol, noise_source("simulated", seed, protocol))
         if session.query is None:  # refused before anybody was asked

@@ -29,7 +29,7 @@ from simulations.experiments.base import Request, mean_and_error
 from simulations.experiments.norm_index import NormIndex, noise_of
 from simulations.experiments.printed_output import printed_output
 from simulations.experiments.settings import positive, whole
-from simulations.run import Options, execute, noise_source
+from simulations.runs.run import Options, execute, noise_source
 
 Floats = NDArray[np.float64]
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from fedhist.base.errors import nearest
-from simulations.builtin import key_value
+from simulations.config.named_files import key_value
 from simulations.experiments.base import Expected, Request, Run
 from simulations.populations import KINDS
 

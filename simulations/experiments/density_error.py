@@ -25,7 +25,7 @@ from simulations.experiments.local_populations import fresh_ids
 from simulations.experiments.local_runs import largest_ratio
 from simulations.experiments.settings import positive, whole, wholes
 from simulations.populations.density_samples import DensitySamples
-from simulations.run import Options, execute
+from simulations.runs.run import Options, execute
 
 Floats = NDArray[np.float64]
 RATE, PLATEAU, SHRINKING, PATHS = "rate in T", "plateau", "James-Stein", "two paths"

@@ -26,7 +26,7 @@ from fedhist.users.batch import Users
 from server.few_users.plan import FewUsersPlan
 from simulations.experiments.base import Check, Curve, Request, Result, power_law
 from simulations.experiments.bounded_figures import line
-from simulations.run import Options, execute
+from simulations.runs.run import Options, execute
 
 Floats = NDArray[np.float64]
 AGAINST_D, AGAINST_N, CORRUPTED = "against d: one ball", "against n: automatic", "corrupted users"

@@ -33,7 +33,7 @@ from simulations.experiments.bounded_figures import line
 from simulations.experiments.local_populations import items_of
 from simulations.experiments.local_runs import largest_ratio
 from simulations.experiments.settings import positive, whole, wholes
-from simulations.run import Options, execute
+from simulations.runs.run import Options, execute
 
 Floats = NDArray[np.float64]
 RATE, HEADLINE, ONE_ITEM, CENTRAL = "against T", "headline", "one item a user", "local and central"

@@ -16,7 +16,7 @@ from fedhist.model.protocol import Protocol
 from fedhist.users.batch import Users
 from simulations.experiments.base import Request
 from simulations.experiments.settings import positive
-from simulations.run import Options, execute
+from simulations.runs.run import Options, execute
 
 Floats = NDArray[np.float64]
 Population = Callable[[np.random.Generator], tuple[Users, Floats]]

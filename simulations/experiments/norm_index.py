@@ -28,7 +28,7 @@ from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.noise import SimulatedNoise
-from simulations.run import noise_source
+from simulations.runs.run import noise_source
 
 Floats = NDArray[np.float64]
 Rule = Callable[[ThresholdTask, Curator], Search]

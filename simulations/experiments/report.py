@@ -20,9 +20,9 @@ from rich.text import Text
 import fedhist
 from simulations.experiments.base import FAIL, PASS, Check, Request, Result
 from simulations.experiments.catalogue import Experiment, experiment, names
-from simulations.json_files import write_json
-from simulations.output import check_target, git_revision, whole_folder
-from simulations.sheets import Sheet
+from simulations.reporting.json_files import write_json
+from simulations.reporting.sheets import Sheet
+from simulations.runs.results import check_target, git_revision, whole_folder
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#e69f00", "#56b4e9", "#7f7f7f")
 """Okabe and Ito's colours, which colour-blind readers can tell apart."""

@@ -14,8 +14,8 @@ from fedhist.base.errors import FedhistError, PopulationError
 from simulations.experiments.base import FAIL, Check, Request, Result
 from simulations.experiments.catalogue import Experiment, experiment, names
 from simulations.experiments.report import allowed, causes, measured, number, write_result
-from simulations.json_files import write_json
-from simulations.output import check_target, git_revision, whole_folder
+from simulations.reporting.json_files import write_json
+from simulations.runs.results import check_target, git_revision, whole_folder
 
 PAGE = "reproduction.md"
 Report = Callable[[str], None]

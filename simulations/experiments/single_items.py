@@ -23,8 +23,8 @@ from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from simulations.experiments.base import Request
 from simulations.experiments.settings import positive, whole, wholes
-from simulations.inline import InlinePopulation
-from simulations.run import NoiseFactory
+from simulations.runs.run import NoiseFactory
+from simulations.runtimes.inline import InlinePopulation
 
 Floats = NDArray[np.float64]
 HOW = (

@@ -28,7 +28,7 @@ from simulations.experiments.bounded_figures import line
 from simulations.experiments.local_populations import users_of
 from simulations.experiments.local_runs import largest_ratio
 from simulations.experiments.settings import positive, whole, wholes
-from simulations.run import Options, execute
+from simulations.runs.run import Options, execute
 
 Floats = NDArray[np.float64]
 AGAINST_D, SUCCESS, HASHES = "against d", "selection", "Hadamard hashes"

@@ -29,7 +29,7 @@ from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from simulations.experiments.base import Check, Curve, Request, Result, power_law
 from simulations.experiments.bounded_figures import line
-from simulations.run import Options, execute
+from simulations.runs.run import Options, execute
 
 Floats = NDArray[np.float64]
 LAPLACE, SELECTION = "laplace", "ks"

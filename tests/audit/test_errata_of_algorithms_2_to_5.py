@@ -24,7 +24,7 @@ from fedhist.protocols.histograms.random_clip import RandomClip
 from fedhist.protocols.histograms.unbounded_theory import alg3_expected
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from simulations.inline import InlinePopulation
+from simulations.runtimes.inline import InlinePopulation
 
 ZERO, REPLACE = Adjacency.ZERO_OUT_USER, Adjacency.REPLACE_USER
 

@@ -23,8 +23,8 @@ from fedhist.protocols.shared.contributions import safe_rank
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.histograms.sensitivity import c_star_gaussian, c_star_laplace
-from simulations.inline import InlinePopulation
 from simulations.populations.paper_non_iid import PaperNonIid
+from simulations.runtimes.inline import InlinePopulation
 
 DOMAIN = Keys.of(["tea", "rye", "maté"])
 N_SENTIMENT = 600_000

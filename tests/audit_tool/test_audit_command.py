@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from simulations.audit.finding import Finding, Settings, Witness, exit_status
 from simulations.audit.report import print_findings, witness_lines, write_findings
-from simulations.cli import cli
+from simulations.cli.main import cli
 
 BROKEN = '''
 """Half the noise."""

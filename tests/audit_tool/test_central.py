@@ -27,8 +27,8 @@ from simulations.audit.neighbours import Changes, Family, are_neighbours, famili
 from simulations.audit.published import VIEWS, Layout, Runs
 from simulations.audit.tipping import tips
 from simulations.audit.transcript import asked_of
-from simulations.inline import InlinePopulation
-from simulations.run import NoiseFactory
+from simulations.runs.run import NoiseFactory
+from simulations.runtimes.inline import InlinePopulation
 from tests.audit_tool.mechanisms import Rounds
 
 load_builtin()

@@ -37,8 +37,8 @@ from simulations.benchmarks.measuring import Result, Row, Spread, in_turns, rati
 from simulations.benchmarks.populations import samplers, shoppers
 from simulations.benchmarks.repeated import RepeatedCounts
 from simulations.benchmarks.report import print_report, save_results
-from simulations.cli import cli
-from simulations.run import noise_source
+from simulations.cli.main import cli
+from simulations.runs.run import noise_source
 
 ANONYMOUS = getattr(mmap, "MAP_ANONYMOUS", 0)
 MACHINE = {"cpus": 2, "cpu": "x", "versions": {"a": "1"}, "load_before": 0.5, "load_after": 1.0}

@@ -17,9 +17,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from simulations.studies.cells import Record
-from simulations.studies.report import write_report
-from simulations.studies.store import Store
+from simulations.studies.records.cells import Record
+from simulations.studies.records.store import Store
+from simulations.studies.report.assemble import write_report
 
 pytestmark = pytest.mark.browser
 

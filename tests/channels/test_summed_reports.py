@@ -22,7 +22,7 @@ from fedhist.protocols.localize.queries import BinVotes, ClippedMean
 from fedhist.protocols.means.sparse.queries import HashedVotes
 from fedhist.users.batch import Samples, Users
 from fedhist.users.streams import SeededStreams, integer_threshold
-from simulations.run import Options, execute
+from simulations.runs.run import Options, execute
 
 DRAWS = 6000
 

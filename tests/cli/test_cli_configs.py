@@ -10,7 +10,13 @@ import pytest
 from commands import Command
 
 from fedhist.model.registry import load_builtin, own_protocols
-from simulations.config import builtin_configs, load_config, missing_keys, population_spec, prepare
+from simulations.config.run_config import (
+    builtin_configs,
+    load_config,
+    missing_keys,
+    population_spec,
+    prepare,
+)
 
 DATA = os.environ.get("FEDHIST_DATA", "")
 real_data = pytest.mark.skipif(not DATA, reason="FEDHIST_DATA names no folder of real data")

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from commands import Command
 
-import simulations.output as output
+import simulations.runs.results as output
 from fedhist.base.errors import MissingReplies
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -41,7 +41,7 @@ def test_a_run_that_breaks_off_is_status_1(run: Command, monkeypatch: pytest.Mon
     def missing(*arguments: object) -> None:
         raise MissingReplies(3, 1, {"TimeoutError": 2})
 
-    monkeypatch.setattr("simulations.job.drive", missing)
+    monkeypatch.setattr("simulations.runs.job.drive", missing)
     answer = run("--out", "out")
     assert answer.status == 1
     assert answer.err.startswith("error: MissingReplies: 2 of 3 replies are missing (1 came)")

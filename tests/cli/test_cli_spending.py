@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 from commands import Command
 
-from simulations.spending import DataLedger
+from simulations.runs.data_ledger import DataLedger
 
 RACER = """
 import sys, time
 from pathlib import Path
 from fedhist.base.errors import BudgetExceeded
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
-from simulations.spending import DataLedger
+from simulations.runs.data_ledger import DataLedger
 
 guarantee = Guarantee(1.0, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER)
 book = DataLedger("book.json")

@@ -11,7 +11,7 @@ import pytest
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.registry import load_builtin, own_protocols
 from fedhist.users.keys import Keys
-from simulations.figures import draw_estimate, estimate_figure
+from simulations.reporting.figures import draw_estimate, estimate_figure
 
 load_builtin()
 

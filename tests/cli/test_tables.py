@@ -15,23 +15,28 @@ from rich.console import Console
 
 from fedhist.model.registry import load_builtin
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
-from simulations.config import Config, RunTable
+from simulations.cli.compare import print_comparisons
+from simulations.cli.sweep import print_sweeps
+from simulations.config.run_config import Config, RunTable
 from simulations.experiments.base import Check, Result
 from simulations.experiments.report import print_experiments, print_result
-from simulations.sheets import Sheet, wrap
-from simulations.spending import DataLedger
-from simulations.studies.cells import Record
-from simulations.studies.cli_compare import print_comparisons
-from simulations.studies.cli_sweep import print_sweeps
-from simulations.studies.compare import run_comparison
-from simulations.studies.compare_config import load_comparison
-from simulations.studies.compare_setup import set_up
-from simulations.studies.compare_tables import print_comparison
-from simulations.studies.plan_tables import print_plans, print_verified
-from simulations.studies.plan_verify import Verified
-from simulations.studies.planner import Answer
-from simulations.studies.summary import print_summary
-from simulations.tables import print_configs, print_ledger, print_protocol, print_protocols
+from simulations.reporting.sheets import Sheet, wrap
+from simulations.reporting.tables import (
+    print_configs,
+    print_ledger,
+    print_protocol,
+    print_protocols,
+)
+from simulations.runs.data_ledger import DataLedger
+from simulations.studies.compare.config import load_comparison
+from simulations.studies.compare.run import run_comparison
+from simulations.studies.compare.setup import set_up
+from simulations.studies.compare.tables import print_comparison
+from simulations.studies.plan.planner import Answer
+from simulations.studies.plan.tables import print_plans, print_verified
+from simulations.studies.plan.verify import Verified
+from simulations.studies.records.cells import Record
+from simulations.studies.records.summary import print_summary
 
 Show = Callable[[Console], object]
 LONGEST = "few-users-distribution"

@@ -43,7 +43,7 @@ from fedhist.users.batch import Users, join
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams
 from server.noise import SimulatedNoise
-from simulations.inline import InlinePopulation
+from simulations.runtimes.inline import InlinePopulation
 
 SEED = 20
 

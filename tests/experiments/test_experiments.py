@@ -30,7 +30,7 @@ from simulations.experiments.figure1 import rank_points
 from simulations.experiments.norm_index import NormIndex
 from simulations.experiments.printed_output import printed_output
 from simulations.populations import population
-from simulations.run import Options, execute
+from simulations.runs.run import Options, execute
 
 HEAD = """
 [experiment]

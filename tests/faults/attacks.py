@@ -17,8 +17,8 @@ from fedhist.users.keys import Keys, user_ids
 from fedhist.users.streams import SeededStreams
 from simulations.adversaries import Adversary
 from simulations.adversaries.table import assign
-from simulations.inline import InlinePopulation
-from simulations.run import Options, Outcome, execute, noise_source
+from simulations.runs.run import Options, Outcome, execute, noise_source
+from simulations.runtimes.inline import InlinePopulation
 
 SEED = 6
 COUNTS = Keys.of(["a", "b", "c"])

@@ -38,8 +38,8 @@ from fedhist.session.journal import Journal
 from fedhist.session.session import Session
 from fedhist.session.session import journal as module
 from fedhist.users.batch import Users
-from simulations.inline import InlinePopulation
-from simulations.run import GRADES, noise_source
+from simulations.runs.run import GRADES, noise_source
+from simulations.runtimes.inline import InlinePopulation
 
 SEED = 31
 Ask = Callable[[Query, int], Summary]

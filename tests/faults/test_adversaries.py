@@ -18,9 +18,9 @@ from fedhist.base.errors import MissingReplies
 from fedhist.users.keys import Keys, user_ids
 from simulations.adversaries import Adversary, read_adversaries
 from simulations.adversaries.table import assign
-from simulations.config import Config, load_config, prepare
-from simulations.job import run_job
-from simulations.run import Options
+from simulations.config.run_config import Config, load_config, prepare
+from simulations.runs.job import run_job
+from simulations.runs.run import Options
 from tests.faults.attacks import (
     CASES,
     HISTOGRAM,

@@ -21,7 +21,7 @@ from fedhist.users.batch import Users
 from server.intake import collect
 from server.strategy import SessionStrategy
 from simulations.adversaries import KINDS, Adversary, Assigned, HostileGrid, of_messages
-from simulations.run import Options, execute, noise_source
+from simulations.runs.run import Options, execute, noise_source
 from tests.node_grid import NodeGrid
 
 SEED = 3

@@ -24,7 +24,7 @@ from fedhist.privacy.guarantee import Trust
 from fedhist.session.journal import Journal
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
-from simulations.run import noise_source
+from simulations.runs.run import noise_source
 
 POINTS = [
     *("before a journal line", "in the middle of a journal line", "after a journal line"),

@@ -18,10 +18,10 @@ from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from server.sift import gather, sift, take_rows, without_numbers
 from simulations.adversaries import FORMS, KINDS, Adversary
+from simulations.adversaries.corrupted_records import emptied
 from simulations.adversaries.malformed import malform_report, malform_summary
-from simulations.adversaries.records import emptied
-from simulations.inline import InlinePopulation
-from simulations.run import noise_source
+from simulations.runs.run import noise_source
+from simulations.runtimes.inline import InlinePopulation
 from tests.faults.attacks import (
     CASES,
     COUNTS,

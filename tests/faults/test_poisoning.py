@@ -24,8 +24,8 @@ from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.sift import sift, take_rows
 from simulations.adversaries import Adversary, HostilePopulation
+from simulations.adversaries.corrupted_records import poisoned
 from simulations.adversaries.gain import best_messages
-from simulations.adversaries.records import poisoned
 from tests.faults.attacks import (
     CASES,
     COUNTS,

@@ -23,8 +23,8 @@ from server import noise
 from server.few_users.interpolation import Rotation
 from server.few_users.large_n import MedianBins
 from server.noise import SecureNoise, SimulatedNoise
-from simulations import cli
-from simulations.run import Options, execute
+from simulations.cli.main import main as cli
+from simulations.runs.run import Options, execute
 
 load_builtin()
 SECURE_OPTIONS = Options(seed=1, noise="secure", nodes=2)
@@ -167,7 +167,7 @@ def test_a_seed_changes_nothing(
         return made[-1]
 
     monkeypatch.setattr(node, "streams", noted)
-    monkeypatch.setattr("simulations.inline.streams", noted)
+    monkeypatch.setattr("simulations.runtimes.inline.streams", noted)
     values = []
     for _ in range(2):
         options = Options(seed=7, noise="secure", **runtime)

@@ -45,9 +45,9 @@ from fedhist.flower.host import NodeSetup
 from fedhist.flower.wire import decode_answer, encode_question
 from fedhist.model.registry import load_builtin, own_protocols
 from fedhist.session.codec import protocol_digest, query_digest
-from simulations.cli import main
-from simulations.run import Options, execute
-from simulations.spending import Cap, CapExceeded, DataLedger
+from simulations.cli.main import main
+from simulations.runs.data_ledger import Cap, CapExceeded, DataLedger
+from simulations.runs.run import Options, execute
 
 HERE = Path(__file__).resolve().parent
 FILES, ESTIMATES = HERE / "files", HERE / "estimates.json"

@@ -17,7 +17,7 @@ import pytest
 import record
 
 from fedhist.model.registry import load_builtin, own_protocols
-from simulations.spending import DataLedger
+from simulations.runs.data_ledger import DataLedger
 
 RECORD = json.loads(record.ESTIMATES.read_text(encoding="utf-8"))
 EXACT = RECORD["fingerprint"] == record.fingerprint()

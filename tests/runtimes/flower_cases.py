@@ -12,11 +12,11 @@ import polars as pl
 import fedhist
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
-from simulations.builtin import toml_value
-from simulations.config import load_config, prepare
-from simulations.inline import InlinePopulation
+from simulations.config.named_files import toml_value
+from simulations.config.run_config import load_config, prepare
 from simulations.populations import population
-from simulations.run import noise_source
+from simulations.runs.run import noise_source
+from simulations.runtimes.inline import InlinePopulation
 
 APP = Path(fedhist.__file__).resolve().parent.parent
 DOMAIN = ["chai", "maté", "rooibos", "tea", "お茶"]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from flower_cases import APP, DOMAIN, inline_estimate, load_events, read_estimate, write_config
 
-from simulations.deployment import FlowerRun, Loopback, marked_processes
+from simulations.runtimes.deployment import FlowerRun, Loopback, marked_processes
 
 pytestmark = pytest.mark.deploy
 

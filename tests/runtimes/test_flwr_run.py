@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from flower_cases import APP, read_estimate, write_config
 
-from simulations.config import load_config, prepare
-from simulations.deployment import Loopback, marked_processes
-from simulations.run import execute
+from simulations.config.run_config import load_config, prepare
+from simulations.runs.run import execute
+from simulations.runtimes.deployment import Loopback, marked_processes
 
 NODES = 20
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from flower_cases import write_config
 
-from simulations.deployment import MARKER, marked_processes
+from simulations.runtimes.deployment import MARKER, marked_processes
 
 SLOW = Path(__file__).with_name("slow.py")
 
@@ -33,7 +33,7 @@ def test_interrupt_leaves_nothing_behind(tmp_path: Path, send: Callable[[int, in
     token, answering, out = uuid.uuid4().hex, tmp_path / "answering", tmp_path / "runs" / "one"
     env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
     process = subprocess.Popen(
-        [sys.executable, "-m", "simulations.cli", "run", str(config), "--out", str(out)],
+        [sys.executable, "-m", "simulations.cli.main", "run", str(config), "--out", str(out)],
         env=env | {MARKER: token, "FEDHIST_TEST_ANSWERING": str(answering)},
         cwd=tmp_path,
         stdout=subprocess.DEVNULL,

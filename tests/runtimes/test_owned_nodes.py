@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from fedhist.base.errors import PopulationError, WireError
-from simulations import hosting
-from simulations.hosting import HOST
 from simulations.populations import population
+from simulations.runs import flower_host as hosting
+from simulations.runs.flower_host import HOST
 
 
 @pytest.fixture

@@ -28,8 +28,8 @@ from fedhist.protocols import (
 )
 from fedhist.session.session import Session
 from server.strategy import SessionStrategy
-from simulations.grid import RayGrid, ray_session
-from simulations.run import Options, execute, noise_source
+from simulations.runs.run import Options, execute, noise_source
+from simulations.runtimes.ray_grid import RayGrid, ray_session
 
 pytestmark = pytest.mark.ray
 PLUGIN = str(Path(__file__).with_name("faulty.py"))

@@ -13,8 +13,8 @@ from flwr.app import Context, RecordDict
 import server.strategy
 from fedhist.base.errors import MissingReplies
 from server.app import app
-from simulations.hosting import HOST
-from simulations.run import Options
+from simulations.runs.flower_host import HOST
+from simulations.runs.run import Options
 
 NODES = 4
 MEAN = {

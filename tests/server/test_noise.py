@@ -14,7 +14,7 @@ from scipy import stats
 from fedhist.protocols import BoundedHistogram
 from fedhist.session.curator import NoiseSource
 from server.noise import SecureNoise, SimulatedNoise
-from simulations.run import noise_source
+from simulations.runs.run import noise_source
 
 ALARM = 1e-9
 GRADES = {"simulated": lambda: SimulatedNoise(11, 3), "secure": SecureNoise}

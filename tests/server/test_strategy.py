@@ -18,13 +18,13 @@ from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from server import strategy as module
 from server.strategy import SessionStrategy, wait_for_nodes
-from simulations.flower_internals import (
+from simulations.runs.run import noise_source
+from simulations.runtimes.flower_internals import (
     FIRST_NODE_ID,
     SERVER_NODE_ID,
     act_as_server,
     set_message_id,
 )
-from simulations.run import noise_source
 from tests.node_grid import NodeGrid
 
 SEED, NODES = 4, 8
@@ -170,7 +170,7 @@ def test_bad_arguments(bad: dict[str, int]) -> None:
 
 
 def test_the_internals_of_flower_are_what_the_adapter_thinks() -> None:
-    """Fails when an upgrade moves or renames what simulations/flower_internals.py uses."""
+    """Fails when an upgrade moves or renames what simulations/runtimes/flower_internals.py uses."""
     from flwr.supercore.task_identity import TaskIdentity
 
     before = vars(TaskIdentity).copy()

@@ -16,7 +16,7 @@ from fedhist.model.protocol import EXIT_CODES
 from fedhist.privacy.guarantee import zcdp_epsilon, zcdp_rho
 from fedhist.session.unknown_keys import key_threshold
 from fedhist.users.batch import Users
-from simulations.run import Options, execute
+from simulations.runs.run import Options, execute
 
 PLUGIN = str(Path(__file__).resolve().parents[1] / "throwaway.py")
 
@@ -24,7 +24,7 @@ PLUGIN = str(Path(__file__).resolve().parents[1] / "throwaway.py")
 @pytest.fixture(scope="module")
 def one_ray() -> Iterator[None]:
     """One Ray for the tests of this file."""
-    from simulations.grid import ray_session
+    from simulations.runtimes.ray_grid import ray_session
 
     with ray_session(2):
         yield

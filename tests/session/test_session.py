@@ -25,7 +25,7 @@ from fedhist.session.journal import Journal
 from fedhist.session.session import Session
 from fedhist.users.keys import Keys
 from server.noise import SimulatedNoise
-from simulations.inline import InlinePopulation
+from simulations.runtimes.inline import InlinePopulation
 
 COUNTS = ClippedCounts(Keys.of(["a", "b"]), 2.0, 1)
 VOTES = BinVotes(Coordinates(1), 4, 2.0)

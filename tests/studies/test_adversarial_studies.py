@@ -17,24 +17,25 @@ import pytest
 from rich.console import Console
 
 from fedhist.protocols.means.mean import Mean
-from simulations import cli, terminal
 from simulations.adversaries import Adversary
 from simulations.adversaries.table import assign
+from simulations.cli.main import main as cli
+from simulations.cli.main import terminal
 from simulations.populations.gaussian import Gaussian
-from simulations.run import NOT_SAFE, Options, execute
-from simulations.studies.cells import Cell, Record, run_cell
-from simulations.studies.compare import run_comparison
-from simulations.studies.compare_config import load_comparison
-from simulations.studies.compare_output import read_comparison
-from simulations.studies.compare_setup import set_up
-from simulations.studies.plain import canonical
-from simulations.studies.report import page_of
-from simulations.studies.report_adversaries import attack_blocks
-from simulations.studies.report_maps import winner
-from simulations.studies.report_study import view_of
-from simulations.studies.store import Store, frame_of
-from simulations.studies.sweep import run_cells
-from simulations.studies.sweep_config import load_sweep
+from simulations.reporting.plain_data import canonical
+from simulations.runs.run import NOT_SAFE, Options, execute
+from simulations.studies.compare.config import load_comparison
+from simulations.studies.compare.output import read_comparison
+from simulations.studies.compare.run import run_comparison
+from simulations.studies.compare.setup import set_up
+from simulations.studies.records.cells import Cell, Record, run_cell
+from simulations.studies.records.store import Store, frame_of
+from simulations.studies.report.adversaries import attack_blocks
+from simulations.studies.report.assemble import page_of
+from simulations.studies.report.maps import winner
+from simulations.studies.report.study import view_of
+from simulations.studies.sweep.config import load_sweep
+from simulations.studies.sweep.run import run_cells
 from tests.studies.test_report import Reader
 
 GAUSSIAN: dict[str, Any] = {

@@ -20,18 +20,19 @@ from scipy import optimize, stats
 from fedhist.model import registry
 from fedhist.model.registry import load_builtin
 from fedhist.users.keys import Keys
-from simulations import cli, terminal
+from simulations.cli.main import main as cli
+from simulations.cli.main import terminal
 from simulations.populations.uniform import Uniform
 from simulations.populations.zipf import Zipf
-from simulations.studies import compare_tables
-from simulations.studies.cells import Record, run_cell
-from simulations.studies.compare import Compared, Row, in_loss, ranked, run_comparison
-from simulations.studies.compare_config import builtin_comparisons, load_comparison
-from simulations.studies.compare_figure import draw_comparison
-from simulations.studies.compare_output import read_comparison, summary_of, write_comparison
-from simulations.studies.compare_setup import set_up
-from simulations.studies.compare_tables import absent_kinds, print_comparison
-from simulations.studies.compare_truth import Truth, sampling_error
+from simulations.studies.compare.config import builtin_comparisons, load_comparison
+from simulations.studies.compare.figure import draw_comparison
+from simulations.studies.compare.output import read_comparison, summary_of, write_comparison
+from simulations.studies.compare.run import Compared, Row, in_loss, ranked, run_comparison
+from simulations.studies.compare.run import tables as compare_tables
+from simulations.studies.compare.setup import set_up
+from simulations.studies.compare.tables import absent_kinds, print_comparison
+from simulations.studies.compare.truth import Truth, sampling_error
+from simulations.studies.records.cells import Record, run_cell
 
 PLUGIN = Path(__file__).with_name("histograms.py")
 HEAD = f"""

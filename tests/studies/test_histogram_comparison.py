@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fedhist.privacy.guarantee import Trust
-from simulations.studies.compare_config import load_comparison
-from simulations.studies.compare_setup import set_up
+from simulations.studies.compare.config import load_comparison
+from simulations.studies.compare.setup import set_up
 
 
 def test_it_has_every_kind() -> None:

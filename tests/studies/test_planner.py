@@ -15,16 +15,18 @@ from typer.testing import CliRunner
 from fedhist.model.registry import load_builtin, own_protocols
 from fedhist.protocols import Mean
 from server.means.localize import least_users
-from simulations import cli, terminal
-from simulations.config import Config, RunTable, load_config
+from simulations.cli.main import main as cli
+from simulations.cli.main import terminal
+from simulations.config.run_config import Config, RunTable, load_config
 from simulations.populations import population
-from simulations.studies import plan_accuracy, planner
-from simulations.studies.plan_accuracy import GOALS, page, settings, template_of
-from simulations.studies.plan_population import LazyUsers, Template, TooLarge, for_protocol
-from simulations.studies.plan_search import Oracle, Point, local_slope, refine, walk
-from simulations.studies.plan_tables import number, print_plans, print_verified, remarks
-from simulations.studies.plan_verify import Verified, verify
-from simulations.studies.planner import Answer, plan, plans
+from simulations.studies.plan import accuracy as plan_accuracy
+from simulations.studies.plan import planner
+from simulations.studies.plan.accuracy import GOALS, page, settings, template_of
+from simulations.studies.plan.planner import Answer, plan, plans
+from simulations.studies.plan.population import LazyUsers, Template, TooLarge, for_protocol
+from simulations.studies.plan.search import Oracle, Point, local_slope, refine, walk
+from simulations.studies.plan.tables import number, print_plans, print_verified, remarks
+from simulations.studies.plan.verify import Verified, verify
 
 MEAN = {"name": "mean", "epsilon": 1.0, "samples_per_user": 64, "low": -1.0, "high": 1.0}
 GAUSSIAN = {"kind": "gaussian", "n_users": 500, "samples_per_user": 64, "mean": 0.2, "seed": 3}

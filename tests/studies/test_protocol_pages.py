@@ -8,7 +8,7 @@ import pytest
 
 from fedhist.model.registry import own_protocols
 from fedhist.protocols import Mean
-from simulations.studies.protocol_pages import page_of, pages, parameters_of
+from simulations.studies.report.protocol_pages import page_of, pages, parameters_of
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "protocols"
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from simulations.studies.cells import Record
-from simulations.studies.store import COLUMNS, SCHEMA, Store, frame_of
+from simulations.studies.records.cells import Record
+from simulations.studies.records.store import COLUMNS, SCHEMA, Store, frame_of
 
 ROOT = Path(__file__).resolve().parents[2]
 ONE = Record(
@@ -189,8 +189,8 @@ def test_the_table() -> None:
 
 WRITER = """
 import sys
-from simulations.studies.cells import Record
-from simulations.studies.store import Store
+from simulations.studies.records.cells import Record
+from simulations.studies.records.store import Store
 with Store(sys.argv[1]) as store:
     for i in range(60):
         store.put(Record(f"{sys.argv[2]}{i}", status="ok", loss=float(i)))

@@ -17,17 +17,17 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from simulations.cli import cli
+from simulations.cli.main import cli
 from simulations.experiments.base import Check, Curve, Result
 from simulations.experiments.report import axes_of, curve_frame, table_frame
-from simulations.studies.cells import Record
-from simulations.studies.page import Page, Plot, Section, Table, Text, as_json, in_plot
-from simulations.studies.report import page_of, write_report
-from simulations.studies.report_data import in_one_loss, thin
-from simulations.studies.report_maps import TIE_COLOUR, Winner, winner, winner_maps, winners
-from simulations.studies.report_plots import COLOURS, MARKERS, error_plot, look, scale
-from simulations.studies.report_study import unit_of, view_of
-from simulations.studies.store import Store
+from simulations.reporting.page import Page, Plot, Section, Table, Text, as_json, in_plot
+from simulations.studies.records.cells import Record
+from simulations.studies.records.store import Store
+from simulations.studies.report.assemble import page_of, write_report
+from simulations.studies.report.data import in_one_loss, thin
+from simulations.studies.report.maps import TIE_COLOUR, Winner, winner, winner_maps, winners
+from simulations.studies.report.plots import COLOURS, MARKERS, error_plot, look, scale
+from simulations.studies.report.study import unit_of, view_of
 
 EVIL = "<script>alert('x')</script><img src=http://e.vil/a.png onerror=alert(1)>"
 VOID = {"meta", "link", "img", "br", "hr", "input"}

@@ -22,12 +22,13 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from simulations import cli, terminal
-from simulations.studies.cells import Cell, Record, run_cell
-from simulations.studies.store import Store, frame_of
-from simulations.studies.summary import axes, groups, print_summary, select
-from simulations.studies.sweep import run_cells, writing
-from simulations.studies.sweep_config import builtin_sweeps, load_sweep
+from simulations.cli.main import main as cli
+from simulations.cli.main import terminal
+from simulations.studies.records.cells import Cell, Record, run_cell
+from simulations.studies.records.store import Store, frame_of
+from simulations.studies.records.summary import axes, groups, print_summary, select
+from simulations.studies.sweep.config import builtin_sweeps, load_sweep
+from simulations.studies.sweep.run import run_cells, writing
 
 ROOT = Path(__file__).resolve().parents[2]
 PLUGIN = Path(__file__).with_name("noted.py")
@@ -282,7 +283,7 @@ def test_killed_at_any_moment(cells: list[Cell], tmp_path: Path) -> None:
     run_cells(cells, peace, workers=0)
     before = runs(cells)
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["fedhist.protocols", "simulations.studies.sweep"])
+    context.set_forkserver_preload(["fedhist.protocols", "simulations.studies.sweep.run"])
     kills = (0, 5, 14)
     for most in kills:
         child = context.Process(target=run_cells, args=(cells, path), kwargs={"workers": 0})
@@ -317,7 +318,7 @@ def test_one_study_writes_at_a_time(cells: list[Cell], tmp_path: Path) -> None:
 def test_a_file_that_another_program_locks(
     cells: list[Cell], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simulations.studies.store.WAIT", 0.05)
+    monkeypatch.setattr("simulations.studies.records.store.WAIT", 0.05)
     path = tmp_path / "a.sqlite"
     run_cells(cells[:2], path, workers=0)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
@@ -343,7 +344,7 @@ def test_interrupted_while_others_read(
     config = write('[sweep]\n"protocol.pause" = [0.05]\nseeds = 400\n')
     path = tmp_path / "a.sqlite"
     process = subprocess.Popen(
-        [sys.executable, "-m", "simulations.cli", "sweep", config, "--out", path],
+        [sys.executable, "-m", "simulations.cli.main", "sweep", config, "--out", path],
         cwd=ROOT,
         stderr=subprocess.PIPE,
         text=True,

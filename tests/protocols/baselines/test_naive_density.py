@@ -21,10 +21,10 @@ from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from server.densities.series import tail_energy
 from server.noise import SimulatedNoise
-from simulations.inline import InlinePopulation
 from simulations.populations.density_samples import DensitySamples
-from simulations.studies.compare_config import load_comparison
-from simulations.studies.compare_setup import set_up
+from simulations.runtimes.inline import InlinePopulation
+from simulations.studies.compare.config import load_comparison
+from simulations.studies.compare.setup import set_up
 
 METHODS = ("user-mean", "one-item", "item-level")
 

@@ -18,8 +18,8 @@ from fedhist.protocols.shared.one_report_error import naive_mse, sphere_length
 from fedhist.users.batch import Users
 from fedhist.users.folds import fold_of, salt_of_folds
 from fedhist.users.streams import SeededStreams
-from simulations.run import run
-from simulations.spending import CapExceeded, DataLedger
+from simulations.runs.data_ledger import CapExceeded, DataLedger
+from simulations.runs.run import run
 
 BASE = NaiveMean(epsilon=1.0, n_users=40, samples_per_user=3)
 CONFIGURATIONS: list[dict[str, Any]] = [

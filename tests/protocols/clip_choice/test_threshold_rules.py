@@ -22,7 +22,7 @@ from fedhist.users.keys import Keys
 from server.histograms.clip_search import prefix_factor, squared_change
 from server.histograms.sensitivity import c_star_gaussian, c_star_laplace
 from server.noise import SecureNoise, SimulatedNoise
-from simulations.inline import InlinePopulation
+from simulations.runtimes.inline import InlinePopulation
 
 ZERO, REPLACE = Adjacency.ZERO_OUT_USER, Adjacency.REPLACE_USER
 RULES = {rule.name: rule for rule in (*threshold_descent.RULES, *threshold_curve.RULES)}

@@ -29,8 +29,8 @@ from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams
 from server.noise import SimulatedNoise
-from simulations.inline import InlinePopulation
 from simulations.populations.paper_non_iid import PaperNonIid
+from simulations.runtimes.inline import InlinePopulation
 
 ZERO, REPLACE, ADD = Adjacency.ZERO_OUT_USER, Adjacency.REPLACE_USER, Adjacency.ADD_REMOVE_USER
 INF = math.inf

@@ -24,8 +24,8 @@ from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
 from server.densities.series import TrigonometricDensity
 from server.noise import SecureNoise, SimulatedNoise
-from simulations.inline import InlinePopulation
 from simulations.populations.density_samples import DensitySamples
+from simulations.runtimes.inline import InlinePopulation
 
 Floats = NDArray[np.float64]
 

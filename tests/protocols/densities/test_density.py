@@ -25,8 +25,8 @@ from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.densities.series import project_density, shrink
 from server.noise import SimulatedNoise
-from simulations.inline import InlinePopulation
 from simulations.populations.density_samples import DensitySamples
+from simulations.runtimes.inline import InlinePopulation
 
 Floats = NDArray[np.float64]
 

@@ -28,7 +28,7 @@ from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.distributions.ks_scores import KSPlan
 from server.noise import SecureNoise, SimulatedNoise
-from simulations.inline import InlinePopulation
+from simulations.runtimes.inline import InlinePopulation
 
 NAMES = [(m.name, m.mode) for m in MECHANISMS]
 each_mechanism = pytest.mark.parametrize(("name", "mode"), NAMES)

@@ -27,8 +27,8 @@ from fedhist.users.batch import Items, Users
 from fedhist.users.keys import Keys, user_ids
 from server.distributions.simplex import project_simplex
 from server.noise import SimulatedNoise
-from simulations.inline import InlinePopulation
 from simulations.populations.synthetic import numbered_items, synthetic_ids
+from simulations.runtimes.inline import InlinePopulation
 
 Floats = NDArray[np.float64]
 

@@ -21,7 +21,7 @@ from fedhist.users.batch import Samples, Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams
 from server.few_users.plan import large_n_noise
-from simulations.run import Options, execute
+from simulations.runs.run import Options, execute
 
 
 def users_of(rows: NDArray[np.float64]) -> Users:

@@ -21,7 +21,7 @@ from fedhist.protocols.shared.one_report_error import hadamard_noise, unary_nois
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams
-from simulations.run import run
+from simulations.runs.run import run
 
 DOMAIN = Keys.of([f"w{j}" for j in range(9)])
 BOTH = [UnaryEncoding, HadamardResponse]

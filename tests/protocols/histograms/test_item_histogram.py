@@ -13,7 +13,7 @@ from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.protocols.histograms.item_histogram import SENSITIVITY, ItemHistogram
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from simulations.run import run
+from simulations.runs.run import run
 
 DOMAIN = Keys.of(["a", "b"])
 

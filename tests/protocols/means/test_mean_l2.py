@@ -24,7 +24,7 @@ from fedhist.users.batch import Users
 from fedhist.users.keys import public_signs
 from fedhist.users.streams import SeededStreams
 from server.noise import SimulatedNoise
-from simulations.inline import InlinePopulation
+from simulations.runtimes.inline import InlinePopulation
 
 
 def run(

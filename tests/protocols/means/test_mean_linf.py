@@ -18,7 +18,7 @@ from fedhist.protocols.means.theory import exact_two_stage_mse
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from server.noise import SimulatedNoise
-from simulations.inline import InlinePopulation
+from simulations.runtimes.inline import InlinePopulation
 
 
 def run(

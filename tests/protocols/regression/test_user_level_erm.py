@@ -26,8 +26,8 @@ from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
 from server.few_users.sampler import bucket_params
 from server.noise import SimulatedNoise
-from simulations.inline import InlinePopulation
 from simulations.populations import population
+from simulations.runtimes.inline import InlinePopulation
 
 EXTREMES = (-1e9, -3.0, -0.2, 0.0, 0.7, 5.0, 1e9, math.nan, math.inf)
 

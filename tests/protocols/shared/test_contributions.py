@@ -25,7 +25,7 @@ from fedhist.session.journal import Journal
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.noise import SimulatedNoise
-from simulations.inline import InlinePopulation
+from simulations.runtimes.inline import InlinePopulation
 
 NAMES = ["お茶", "tea", "rye", "maté"]
 

@@ -24,7 +24,7 @@ from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams
 from server.distributions.binomial_grid import SENSITIVITY
 from server.noise import SecureNoise, SimulatedNoise
-from simulations.inline import InlinePopulation
+from simulations.runtimes.inline import InlinePopulation
 
 REPLACE, ADD = Adjacency.REPLACE_USER, Adjacency.ADD_REMOVE_USER
 ADD_REMOVE: dict[str, Any] = {"adjacency": ADD.value, "n_users": None}

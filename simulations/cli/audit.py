@@ -1,0 +1,93 @@
+"""``fedhist audit``: whether protocols keep their claims."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from fedhist.base.errors import FedhistError
+from simulations.config.named_files import key_value
+
+if TYPE_CHECKING:
+    from simulations.audit.finding import Finding
+
+
+def audit(
+    protocol: Annotated[
+        str | None, typer.Argument(help="A protocol, or all; none: the plugin's.")
+    ] = None,
+    plugin: Annotated[list[Path] | None, typer.Option(help="File with your protocol.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Budget to configure and claim.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="parameter=VALUE; may be repeated.")
+    ] = None,
+    inputs: Annotated[
+        Path | None, typer.Option(help="JSON list of the two records to compare.")
+    ] = None,
+    effort: Annotated[float, typer.Option(help="Multiplies the number of draws.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Makes the audit reproducible.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder for the JSON and the figure.")] = None,
+) -> None:
+    """Test whether PROTOCOL, all of them, or those of a plugin keep their privacy claims.
+
+    Every line says how it was found: exact (the law was enumerated), statistical (a bound certified
+    on millions of answers), composition (on one user's whole transcript), end to end (whole runs).
+
+    Exit status: 0 consistent with the claim, 1 a violation is proved, 2 wrong usage.
+    """
+    # imported here: they take a second, and the other commands need none of them
+    from simulations.audit.bounds import ALPHA
+    from simulations.audit.checks import audit_protocol, chosen_protocols
+    from simulations.audit.finding import Settings, exit_status
+    from simulations.audit.report import print_findings, write_findings
+
+    console = Console(highlight=False)
+    changes: dict[str, Any] = {} if epsilon is None else {"epsilon": epsilon}
+    for pair in set_ or []:
+        key, value = key_value(pair, "parameter=VALUE")
+        changes[key] = value
+    records = two_records(inputs) if inputs is not None else ()
+    settings = Settings(effort=effort, seed=seed, alpha=ALPHA, records=records)
+    findings: list[Finding] = []
+    started = time.perf_counter()
+    for p in chosen_protocols(protocol, plugin or [], changes):
+        if not p.guarantee.private:
+            raise ValueError(f"{p.name} promises nothing here: {p.guarantee}")
+        console.print(f"{p.name}: {p.guarantee}", markup=False, soft_wrap=True)
+        if p.claimed != p.guarantee:
+            console.print(f"  the paper claims {p.claimed}", markup=False, soft_wrap=True)
+        try:
+            findings += audit_protocol(p, settings)
+        except FedhistError as error:  # status 1 is kept for proved violations
+            raise ValueError(f"the audit of {p.name} broke off: {error}") from error
+    if not findings:
+        raise ValueError("no check applies to what was named")
+    print_findings(console, findings, settings.alpha)
+    if out is not None:
+        write_findings(out, findings, settings.alpha)
+        console.print(f"written to {out}", soft_wrap=True, markup=False)
+    console.print(f"{time.perf_counter() - started:.0f} s", markup=False)
+    raise typer.Exit(exit_status(findings))
+
+
+def two_records(path: Path) -> tuple[Any, ...]:
+    """Read the two records of ``--inputs``.
+
+    Raises
+    ------
+    ValueError
+        If the file is no JSON list of two.
+    """
+    form = 'two records, such as [{"tea": 2}, {"rye": 1}], or of samples [[0.5, 1.0], [-1.0]]'
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as e:
+        raise ValueError(f"{path} is not JSON ({e}): it holds {form}") from None
+    if not isinstance(found, list) or len(found) != 2:
+        raise ValueError(f"{path} must hold a list of {form}")
+    return tuple(found)

@@ -1,0 +1,96 @@
+"""The command ``fedhist compare``."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from simulations.cli.main import terminal
+from simulations.reporting.sheets import Sheet
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the command to the command line."""
+    cli.command()(compare)
+
+
+def compare(
+    config: Annotated[
+        str | None, typer.Argument(help="A .toml file or a built-in comparison; none lists these.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="table.key=VALUE; may be repeated.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Runs of every protocol.")] = None,
+    fractions: Annotated[
+        str | None, typer.Option(help='Shares of misbehaving users to compare at: "0,0.1,0.49".')
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=0, help="Ray workers; 0 runs in this process.")
+    ] = None,
+    ray_address: Annotated[str | None, typer.Option(help="Join this Ray cluster.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the results.")] = None,
+    show: Annotated[bool, typer.Option("--show", help="Show the file and run nothing.")] = False,
+) -> None:
+    """Rank protocols of one target on the same users, at one budget and one adjacency.
+
+    Nothing here is private: errors are measured against the truth.
+
+    Exit status: 0 it ran (a protocol may have refused or failed), 2 wrong usage.
+    """
+    from simulations.runs.results import check_target
+    from simulations.studies.compare.config import comparison_text, load_comparison
+    from simulations.studies.compare.output import write_comparison
+    from simulations.studies.compare.run import run_comparison
+    from simulations.studies.compare.setup import set_up
+    from simulations.studies.compare.tables import print_comparison
+
+    if config is None:
+        print_comparisons(terminal.console)
+        return
+    if show:
+        terminal.console.out(comparison_text(config)[0], end="")
+        return
+    overrides = [*(set_ or ()), *([] if seeds is None else [f"compare.seeds={seeds}"])]
+    if fractions is not None:
+        overrides.append(f"compare.fractions=[{fractions}]")
+    comparison = load_comparison(config, overrides)
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    target = (out or Path("results") / f"compare-{comparison.name}-{stamp}").absolute()
+    check_target(target)  # before anything is computed
+    if workers is None:
+        table = comparison.run
+        workers = 0 if table.runtime == "inline" else table.workers or None
+    ready = set_up(comparison)
+    with terminal.progress_bar() as bar:
+        task = bar.add_task("runs", total=len(ready.cells))
+        found = run_comparison(
+            ready,
+            workers=workers,
+            address=ray_address or comparison.run.ray_address or None,
+            progress=lambda: bar.advance(task),
+        )
+    print_comparison(terminal.console, found)
+    write_comparison(found, target)
+    terminal.console.print(f"written to {target} (NOT PRIVATE)", soft_wrap=True)
+
+
+def print_comparisons(console: Console) -> None:
+    """List the built-in comparisons."""
+    from simulations.studies.compare.config import builtin_comparisons, load_comparison
+
+    table = Sheet()
+    for column in ("comparison", "target", "population", "budget", "seeds"):
+        table.add_column(column, right=column == "seeds", keep=column == "comparison")
+    for name in builtin_comparisons():
+        c = load_comparison(name)
+        budget = f"{c.epsilon:g}" if not c.delta else f"({c.epsilon:g}, {c.delta:g})"
+        table.add_row(name, c.target, str(c.population["kind"]), budget, f"{len(c.seeds)}")
+    console.print(table)
+    console.print("fedhist compare NAME runs one; fedhist compare NAME --show shows its file.")

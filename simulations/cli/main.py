@@ -1,0 +1,318 @@
+"""The command line: ``fedhist run``, ``protocols``, ``ledger``, ``reproduce``, ``bench`` ..."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import fedhist
+from fedhist.base.errors import FedhistError, PopulationError
+from fedhist.model.protocol import EXIT_CODES
+from simulations.cli.audit import audit
+from simulations.cli.main import compare as cli_compare
+from simulations.cli.main import plan as cli_plan
+from simulations.cli.main import report as cli_report
+from simulations.cli.main import sweep as cli_sweep
+from simulations.cli.main import terminal
+from simulations.cli.options import data_overrides, dotted
+from simulations.config.named_files import toml_value
+
+cli = typer.Typer(
+    name="fedhist",
+    help="Federated analytics under user-level differential privacy.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+ANY_OPTION = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+@cli.callback(invoke_without_command=True)
+def top(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Run federated estimators on simulated clients."""
+    if version:
+        terminal.console.print(f"fedhist {fedhist.__version__}")
+        raise typer.Exit
+
+
+@cli.command(context_settings=ANY_OPTION)
+def run(
+    ctx: typer.Context,
+    config: Annotated[str, typer.Argument(help="A .toml file or a built-in configuration.")],
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="table.key=VALUE; may be repeated.")
+    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Budget of every user.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Budget of every user.")] = None,
+    runtime: Annotated[str | None, typer.Option(help="inline or ray.")] = None,
+    nodes: Annotated[int | None, typer.Option(help="Flower nodes.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Ray workers.")] = None,
+    ray_address: Annotated[str | None, typer.Option(help="Join this Ray cluster.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Makes the run reproducible; -1 draws one.")
+    ] = None,
+    noise: Annotated[str | None, typer.Option(help="simulated or secure.")] = None,
+    repeats: Annotated[int | None, typer.Option(help="Runs with different seeds.")] = None,
+    out: Annotated[str | None, typer.Option(help="Folder for the results.")] = None,
+    ledger: Annotated[str | None, typer.Option(help="Ledger file of the data set.")] = None,
+    plugin: Annotated[list[Path] | None, typer.Option(help="File with your protocol.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Your CSV, TSV or Parquet file.")] = None,
+    user: Annotated[
+        str | None, typer.Option(help="Its column of users: name, or number from 0.")
+    ] = None,
+    item: Annotated[str | None, typer.Option(help="Its column of items.")] = None,
+    count: Annotated[str | None, typer.Option(help="Its column of counts, if any.")] = None,
+    value: Annotated[
+        str | None, typer.Option(help="Its column of real samples (no --item).")
+    ] = None,
+    top: Annotated[
+        int | None, typer.Option(help="Domain: its most frequent items (not private).")
+    ] = None,
+) -> None:
+    """Run CONFIG, a .toml file or a built-in configuration (see fedhist configs).
+
+    Any key of it can be set: --set table.key=VALUE, or --table.key VALUE.
+
+    Exit status: 0 ok, 3 refused, 4 failed, 2 wrong usage, 1 the run broke off.
+    """
+    from simulations.config.run_config import load_config, prepare
+    from simulations.reporting.tables import print_job
+    from simulations.runs.job import run_job
+    from simulations.runs.results import check_target
+
+    overrides = data_overrides(data, user, item, count, value, top)
+    plain = {
+        "protocol.epsilon": epsilon,
+        "protocol.delta": delta,
+        "run.runtime": runtime,
+        "run.nodes": nodes,
+        "run.workers": workers,
+        "run.ray_address": ray_address,
+        "run.seed": seed,
+        "run.noise": noise,
+        "run.repeats": repeats,
+        "run.out": out,
+        "run.ledger": ledger,
+    }
+    overrides += [f"{k}={toml_value(v)}" for k, v in plain.items() if v is not None]
+    if plugin:
+        overrides.append(f"run.plugins={toml_value([str(p.resolve()) for p in plugin])}")
+    overrides += [*dotted(ctx.args), *(set_ or [])]
+    quiet_flower()
+    loaded = load_config(config, overrides)
+    if loaded.run.out:
+        check_target(Path(loaded.run.out))  # before anything is asked and spent
+    prepared = prepare(loaded)
+    with terminal.progress_bar() as bar:
+        tasks: dict[int, Any] = {}
+
+        def progress(round_index: int, replies: int, expected: int) -> None:
+            if round_index not in tasks:
+                tasks[round_index] = bar.add_task(f"round {round_index + 1}", total=expected)
+            bar.update(tasks[round_index], completed=replies, total=expected)
+
+        finished = run_job(prepared, progress)
+    print_job(terminal.console, finished)
+    raise typer.Exit(EXIT_CODES[finished.outcomes[0].estimate.status])
+
+
+@cli.command()
+def protocols(
+    name: Annotated[str | None, typer.Argument(help="Show one protocol whole.")] = None,
+    plugin: Annotated[list[Path] | None, typer.Option(help="File with your protocol.")] = None,
+) -> None:
+    """List the protocols, or show protocol NAME whole: parameters and guarantee."""
+    from fedhist.model.registry import load_builtin, load_plugin
+    from simulations.reporting.tables import print_protocol, print_protocols
+
+    load_builtin()
+    for file in plugin or []:
+        load_plugin(file)
+    if name is None:
+        print_protocols(terminal.console)
+    else:
+        print_protocol(terminal.console, name)
+
+
+@cli.command()
+def configs(
+    name: Annotated[str | None, typer.Argument(help="Show one file.")] = None,
+) -> None:
+    """List the built-in configurations, or show the file of NAME: a start for your own."""
+    from simulations.config.run_config import config_text
+    from simulations.reporting.tables import print_configs
+
+    if name is None:
+        print_configs(terminal.console)
+    else:
+        terminal.console.out(config_text(name), end="")
+
+
+@cli.command()
+def ledger(
+    path: Annotated[Path, typer.Argument(help="Ledger file of a data set.")],
+    cap_epsilon: Annotated[float | None, typer.Option(help="Set the cap.")] = None,
+    cap_delta: Annotated[float | None, typer.Option(help="Set the cap.")] = None,
+) -> None:
+    """Show PATH, the ledger of what was released from a data set; set its cap."""
+    from simulations.reporting.tables import print_ledger
+    from simulations.runs.data_ledger import Cap, DataLedger
+
+    book = DataLedger(path)
+    if cap_epsilon is not None or cap_delta is not None:
+        old, _ = book.read()
+        book.set_cap(
+            Cap(
+                old.epsilon if cap_epsilon is None else cap_epsilon,
+                old.delta if cap_delta is None else cap_delta,
+            )
+        )
+    elif not path.exists():
+        raise ValueError(f"no such ledger: {path} (--cap-epsilon makes one)")
+    print_ledger(terminal.console, book)
+
+
+@cli.command()
+def validate(
+    protocol: Annotated[str | None, typer.Argument(help="Only this protocol.")] = None,
+    effort: Annotated[float, typer.Option(help="Multiplies the number of runs.")] = 1.0,
+) -> None:
+    """Print the results rows: what theory predicts and what is measured."""
+    from simulations.reporting.tables import print_rows
+    from simulations.validation.rows import measure, settings
+
+    if not print_rows(terminal.console, (measure(s, effort) for s in settings(protocol))):
+        raise typer.Exit(terminal.RUN_ERROR)
+
+
+@cli.command()
+def reproduce(
+    name: Annotated[
+        str | None, typer.Argument(help="A table or figure, or all; none lists them.")
+    ] = None,
+    population: Annotated[
+        str | None, typer.Option(help="What to run it on; default: the first of its list.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="The population's file, if it has one.")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="setting=VALUE or population.key=VALUE; may be repeated."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Makes the run reproducible.")] = 0,
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: does it work?")] = False,
+    out: Annotated[str | None, typer.Option(help="Folder for the results.")] = None,
+) -> None:
+    """Measure a paper's table or figure again and say whether it is reproduced.
+
+    Nothing here is private: it compares with the truth.
+
+    Exit status: 0 every verdict is PASS, 5 some verdict is FAIL, 2 wrong usage or an unreadable
+    file, 1 it broke off.
+    """
+    from simulations.experiments.catalogue import experiment
+    from simulations.experiments.report import (
+        check_folder,
+        print_experiments,
+        print_result,
+        write_result,
+    )
+    from simulations.experiments.reproduction import print_all
+
+    if name is None:
+        print_experiments(terminal.console)
+        return
+    if name == "all":
+        if population or data or set_:
+            raise ValueError(
+                "all runs every experiment as it stands; give only --quick, --seed, --out"
+            )
+        quiet_flower()
+        failed, broken = print_all(terminal.console, out or "", quick=quick, seed=seed)
+        raise typer.Exit(terminal.RUN_ERROR if broken else terminal.NOT_REPRODUCED if failed else 0)
+    found = experiment(name)
+    request = found.request(
+        population=population, data=data, overrides=set_ or (), seed=seed, quick=quick
+    )
+    folder = check_folder(found, request, out)  # before anything is computed
+    quiet_flower()
+    result = found.run(request)
+    if quick:
+        result = result.unjudged()
+    print_result(terminal.console, result)
+    try:
+        write_result(found, request, result, folder)
+    except OSError as e:  # the place could be written to before: not a mistake of the user's
+        terminal.errors.print(f"error: {folder} was not written: {e}", markup=False, soft_wrap=True)
+        raise typer.Exit(terminal.RUN_ERROR) from None
+    terminal.console.print(f"written to {folder}", soft_wrap=True)
+    if result.failures:
+        raise typer.Exit(terminal.NOT_REPRODUCED)
+
+
+cli.command()(audit)
+
+
+@cli.command()
+def bench(
+    names: Annotated[list[str] | None, typer.Argument(help="Benchmarks; all by default.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: does it work?")] = False,
+    json_: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
+    rivals: Annotated[str, typer.Option(help="Folder of the other libraries.")] = ".venv-bench",
+) -> None:
+    """Measure speed and memory as ratios: messages, million-users, votes, scaling, and more."""
+    from simulations.benchmarks import print_report, run_benchmarks, save_results
+
+    done = []
+    for result, machine in run_benchmarks(names or (), quick=quick, rivals=rivals):
+        print_report(terminal.console, result, machine)
+        done.append((result, machine))
+        if json_ is not None:
+            save_results(json_, done)
+
+
+cli_sweep.register(cli)
+cli_compare.register(cli)
+cli_plan.register(cli)
+cli_report.register(cli)
+for _registered in cli.registered_commands:
+    _registered.cls = terminal.Command
+
+
+def quiet_flower() -> None:
+    """Keep Flower's own log lines out of the tables."""
+    logging.getLogger("flwr").setLevel(logging.WARNING)
+
+
+def main() -> None:
+    """Entry point of the ``fedhist`` command."""
+    try:
+        cli()
+    except (ValueError, FedhistError, OSError) as e:
+        from simulations.runs.data_ledger import CapExceeded
+
+        if isinstance(e, CapExceeded):
+            terminal.errors.print(f"[bold red]refused:[/] {e}", soft_wrap=True)
+            sys.exit(EXIT_CODES["refused"])
+        usage = isinstance(e, ValueError | OSError | PopulationError)
+        terminal.errors.print("[bold red]error:[/] ", end="")
+        what = str(e) if usage else f"{type(e).__name__}: {e}"
+        terminal.errors.print(what, markup=False, soft_wrap=True)
+        sys.exit(terminal.USAGE_ERROR if usage else terminal.RUN_ERROR)
+    except MemoryError as e:
+        what = str(e) or "out of memory"
+        terminal.errors.print(f"error: too large for this machine: {what}", markup=False)
+        sys.exit(terminal.RUN_ERROR)
+    except SystemExit as e:
+        if e.code == terminal.INTERRUPTED and type(e) is SystemExit:  # Typer's answer to Ctrl-C
+            terminal.errors.print("interrupted; nothing was written")
+        raise
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""The command ``fedhist plan``."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedhist.base.files import whole_file
+from fedhist.model.protocol import EXIT_CODES
+from simulations.cli.main import terminal
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the command to the command line."""
+    cli.command()(plan)
+
+
+def plan(
+    config: Annotated[
+        str | None,
+        typer.Argument(
+            help="A .toml file, a built-in configuration, or a protocol; none lists these."
+        ),
+    ] = None,
+    error: Annotated[float | None, typer.Option(help="Target, in the protocol's loss.")] = None,
+    solve: Annotated[str, typer.Option(help="n_users, samples_per_user or epsilon.")] = "n_users",
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="table.key=VALUE; may be repeated.")
+    ] = None,
+    protocols: Annotated[
+        str | None, typer.Option(help="Protocols to plan instead, with commas between.")
+    ] = None,
+    relative: Annotated[
+        bool, typer.Option("--relative", help="The target is a share of an all-zero estimate's.")
+    ] = False,
+    most: Annotated[
+        float | None, typer.Option(help="Largest value to look at, however long it takes.")
+    ] = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Simulate the answer.")] = False,
+    seeds: Annotated[int, typer.Option(min=2, help="Simulated runs.")] = 20,
+    accuracy: Annotated[
+        bool, typer.Option("--accuracy", help="Measure the planner itself on its settings.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Where --accuracy writes its page.")] = None,
+) -> None:
+    """Say how many users, samples or how much epsilon a target error takes, by theory.
+
+    The population of CONFIG is the template that is brought to other sizes.
+
+    Exit status: 0 there is an answer, 3 no protocol reaches the target, 2 wrong usage.
+    """
+    from simulations.studies.plan.accuracy import template_of
+    from simulations.studies.plan.planner import plans
+    from simulations.studies.plan.population import UNKNOWNS
+    from simulations.studies.plan.tables import print_plans, print_templates, print_verified
+    from simulations.studies.plan.verify import verify as simulate
+
+    if accuracy:
+        measure_accuracy(seeds, out)
+        return
+    if config is None and error is None:
+        print_templates(terminal.console)
+        return
+    if config is None or error is None:
+        raise ValueError("give a configuration or a protocol, and a target: --error X")
+    unknown = next((u for u in UNKNOWNS if u == solve), None)
+    if unknown is None:
+        raise ValueError(f"--solve must be one of {', '.join(UNKNOWNS)}, got {solve!r}")
+    template = template_of(config, set_ or ())
+    names = (
+        [n.strip() for n in protocols.split(",")] if protocols else [str(template.protocol["name"])]
+    )
+    answers = plans(template, names, error, unknown, relative=relative, most=most)
+    print_plans(terminal.console, answers)
+    if verify:
+        found = []
+        with terminal.progress_bar() as bar:
+            for a in answers:
+                task = bar.add_task(a.label, total=seeds)
+                measured = simulate(a, seeds, most=most, progress=partial(bar.advance, task))
+                bar.remove_task(task)
+                if measured is not None:
+                    found.append(measured)
+                elif a.x is not None:
+                    terminal.errors.print(
+                        f"{a.label}: too large to simulate; --most lifts the limit"
+                    )
+        if found:
+            print_verified(terminal.console, found)
+    if all(a.x is None for a in answers):
+        raise typer.Exit(EXIT_CODES["refused"])
+
+
+def measure_accuracy(seeds: int, out: Path | None) -> None:
+    """Plan and simulate the settings of the documentation's page; print it or write it."""
+    from simulations.studies.plan.accuracy import accuracy, page, settings
+
+    found = []
+    with terminal.progress_bar() as bar:
+        task = bar.add_task("settings", total=len(settings()))
+        for verified in accuracy(seeds):
+            found.append(verified)
+            bar.advance(task)
+    text = page(found, seeds)
+    if out is None:
+        terminal.console.out(text, end="", highlight=False)
+        return
+    out.parent.mkdir(parents=True, exist_ok=True)
+    whole_file(out, text)
+    terminal.console.print(f"written to {out}", soft_wrap=True)

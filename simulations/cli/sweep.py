@@ -1,0 +1,189 @@
+"""The commands ``fedhist sweep`` and ``fedhist results``; the other studies' are beside them."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from fedhist.base.errors import nearest
+from fedhist.base.files import whole_file
+from simulations.cli.main import terminal
+from simulations.reporting.sheets import Sheet
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from simulations.studies.records.cells import Cell, Record
+
+FORMATS = (".parquet", ".csv")
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the commands of the studies to the command line."""
+    cli.command()(sweep)
+    cli.command()(results)
+
+
+def sweep(
+    config: Annotated[
+        str | None, typer.Argument(help="A .toml file or a built-in sweep; none lists these.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="table.key=VALUE; may be repeated.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="File of the results; default: results/NAME.sqlite.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=0, help="Ray workers; 0 runs in this process.")
+    ] = None,
+    ray_address: Annotated[str | None, typer.Option(help="Join this Ray cluster.")] = None,
+    retry: Annotated[
+        bool, typer.Option("--retry", help="Run cells that were errors again.")
+    ] = False,
+    show: Annotated[bool, typer.Option("--show", help="Show the file and run nothing.")] = False,
+) -> None:
+    """Run all combinations of a grid and keep them in one file.
+
+    Started again, it runs what the file has not got: it may be killed at any moment.
+
+    Exit status: 0 all cells ended, 1 some are errors, 2 wrong usage.
+    """
+    from simulations.studies.records.summary import print_summary
+    from simulations.studies.sweep.config import load_sweep, sweep_text
+    from simulations.studies.sweep.run import run_cells
+
+    if config is None:
+        print_sweeps(terminal.console)
+        return
+    if show:
+        terminal.console.out(sweep_text(config)[0], end="")
+        return
+    loaded = load_sweep(config, set_ or ())
+    target = out or Path("results") / f"{loaded.name}.sqlite"
+    if workers is None:
+        workers = 0 if loaded.run.runtime == "inline" else loaded.run.workers or None
+    with terminal.progress_bar() as bar:
+        task = bar.add_task("cells", total=len(loaded.cells))
+
+        def progress(done: int, _: int) -> None:
+            bar.update(task, completed=done)
+
+        try:
+            ended = run_cells(
+                loaded.cells,
+                target,
+                workers=workers,
+                address=ray_address or loaded.run.ray_address or None,
+                retry=retry,
+                progress=progress,
+            )
+        except KeyboardInterrupt:
+            bar.stop()
+            done = len(_records_of(loaded.cells, target))
+            terminal.errors.print(
+                f"interrupted; {done:,} of {len(loaded.cells):,} cells are in {target}, and the "
+                "same command runs the others",
+                soft_wrap=True,
+            )
+            raise terminal.Stopped(terminal.INTERRUPTED) from None
+    print_summary(terminal.console, _records_of(loaded.cells, target))
+    terminal.console.print(f"{_counts(ended)}; written to {target}", soft_wrap=True)
+    if ended["error"]:
+        terminal.errors.print("--retry runs the cells again that were errors")
+        raise typer.Exit(terminal.RUN_ERROR)
+
+
+def _records_of(cells: Sequence[Cell], path: Path) -> list[Record]:
+    """Return the records that a file has of some cells."""
+    from simulations.studies.records.store import Store
+
+    keys = {c.key for c in cells}
+    with Store(path, create=False) as store:
+        return [r for r in store.records() if r.key in keys]
+
+
+def results(
+    file: Annotated[Path, typer.Argument(help="A file that a study wrote.")],
+    where: Annotated[
+        list[str] | None,
+        typer.Option(help='"epsilon = 1", "n_users >= 1000"; all of several must hold.'),
+    ] = None,
+    protocol: Annotated[str | None, typer.Option(help="Only this protocol.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the records to this .parquet or .csv file.")
+    ] = None,
+    columns: Annotated[
+        bool, typer.Option("--columns", help="List the columns that --where knows.")
+    ] = False,
+) -> None:
+    """Show what FILE holds, a line per setting; filter and export it.
+
+    A study may be writing to FILE at the same time.
+    """
+    from simulations.studies.records.store import Store, frame_of
+    from simulations.studies.records.summary import print_summary, select
+
+    if out is not None and out.suffix not in FORMATS:
+        raise ValueError(f"--out must end in {' or '.join(FORMATS)}, got {out}")
+    with Store(file, create=False) as store:
+        records = store.records()
+    frame = frame_of(records)
+    if columns:
+        terminal.console.print("\n".join(frame.columns), markup=False)
+        return
+    if protocol is not None:
+        known = sorted({r.protocol for r in records})
+        if protocol not in known:
+            raise ValueError(f"no protocol {protocol!r} in {file}{nearest(protocol, known)}")
+        frame = frame.filter(frame["protocol"] == protocol)
+    if records:
+        frame = select(frame, where or ())
+    kept = set(frame["key"].to_list()) if records else set()
+    records = [r for r in records if r.key in kept]
+    print_summary(terminal.console, records)
+    terminal.console.print(
+        f"{_counts(Counter(r.status for r in records))} in {file}", soft_wrap=True
+    )
+    if out is not None:
+        export(frame, out)
+        terminal.console.print(f"written to {out} (NOT PRIVATE)", soft_wrap=True)
+
+
+def export(frame: pl.DataFrame, path: Path) -> None:
+    """Write a table as Parquet or CSV, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    body = io.BytesIO()
+    if path.suffix == ".csv":
+        frame.write_csv(body)
+    else:
+        frame.write_parquet(body)
+    whole_file(path, body.getvalue())
+
+
+def print_sweeps(console: Console) -> None:
+    """List the built-in sweeps."""
+    from simulations.studies.sweep.config import builtin_sweeps, load_sweep
+
+    table = Sheet()
+    for column in ("sweep", "protocols", "population", "cells"):
+        table.add_column(column, right=column == "cells", keep=column == "sweep")
+    for name in builtin_sweeps():
+        cells = load_sweep(name).cells
+        names = ", ".join(sorted({str(c.protocol["name"]) for c in cells}))
+        kinds = ", ".join(sorted({str(c.population["kind"]) for c in cells}))
+        table.add_row(name, names, kinds, f"{len(cells):,}")
+    console.print(table)
+    console.print("fedhist sweep NAME runs one; fedhist sweep NAME --show shows its file.")
+
+
+def _counts(statuses: Counter[str]) -> str:
+    total = sum(statuses.values())
+    parts = [f"{n:,} {status}" for status, n in sorted(statuses.items())]
+    return f"{total:,} cells" + (f": {', '.join(parts)}" if parts else "")

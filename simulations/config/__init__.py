@@ -1,0 +1,1 @@
+"""Configurations: run files, their values and the files that come with fedhist."""

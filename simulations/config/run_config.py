@@ -1,0 +1,342 @@
+"""Run configurations: a TOML file with the tables [run], [protocol], [population], [[adversary]].
+
+The keys of [protocol] are the fields of the protocol, those of [population] the fields of the
+population's kind, and those of [run] the fields of :class:`RunTable`. An unknown key is an error
+that names the nearest known one.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fedhist.model.protocol import Protocol
+from fedhist.model.registry import load_builtin, load_plugin, parameters, protocol_class
+from simulations.adversaries import Adversary, as_tables, override_adversary, read_adversaries
+from simulations.config.casting import cast, check_keys, required
+from simulations.config.named_files import builtin_names, key_value, settings_text
+from simulations.populations import KINDS, Loaded, PopulationSpec, population
+from simulations.runs.run import Options
+
+CHOICE = {"protocol": "name", "population": "kind"}
+"""The key of a table that decides which other keys it has."""
+
+FOLDS = ("node", "server")
+REMOTE = "remote"
+"""Kind of a population whose data only the nodes have; the protocol must be fully configured."""
+
+
+@dataclass(frozen=True)
+class RunTable:
+    """The table [run].
+
+    Parameters
+    ----------
+    runtime : {"inline", "ray"}
+    nodes : int
+        Flower nodes; 0 takes the runtime's default.
+    workers : int
+        Ray actors; 0 takes all cores.
+    seed : int
+        The simulation's seed; -1 draws one.
+    noise : {"simulated", "secure"}
+    fold : {"node", "server"}
+        Where the reports of a node's users are added up.
+    clients : {"per-user", "aggregate"}
+        How local reports are simulated: one by one, as clients do, or as sums drawn from their
+        exact law (inline only).
+    min_replies : int
+        Fewest nodes that must answer; 0 asks for all.
+    timeout : float
+        Seconds to wait for the nodes of a round.
+    repeats : int
+        Runs with seeds seed, seed + 1, ...; errors are reported with their standard error.
+    ray_address : str
+        Ray cluster to join; empty starts one in this machine.
+    plugins : tuple of str
+        Python files whose protocols may be used.
+    ledger : str
+        File that keeps what has been released from this data set; empty keeps none.
+    on_bad_reply : {"drop", "null", "stop"}
+        What becomes of a user whose message fails its check: it is left out, the null record takes
+        its place, or the run ends.
+    checks : bool
+        False: the server believes what it is told (inline only). NOT SAFE: for evaluation.
+    journal : str
+        Folder that makes the run survive a restart; empty keeps none.
+    out : str
+        Folder for the results; empty names one after the protocol and the time.
+    """
+
+    runtime: str = "ray"
+    nodes: int = 0
+    workers: int = 0
+    seed: int = -1
+    noise: str = "simulated"
+    fold: str = "node"
+    clients: str = "per-user"
+    min_replies: int = 0
+    timeout: float = 3600.0
+    repeats: int = 1
+    ray_address: str = ""
+    plugins: tuple[str, ...] = ()
+    ledger: str = ""
+    on_bad_reply: str = "drop"
+    checks: bool = True
+    journal: str = ""
+    out: str = ""
+
+    def __post_init__(self) -> None:
+        if self.fold not in FOLDS:
+            raise ValueError(f"run.fold must be one of {', '.join(FOLDS)}, got {self.fold!r}")
+        if self.seed < -1:
+            raise ValueError(f"run.seed must be non-negative, or -1 to draw one, got {self.seed}")
+        for name in ("nodes", "workers", "min_replies"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"run.{name} must be non-negative, got {getattr(self, name)}")
+        if self.repeats < 1:
+            raise ValueError(f"run.repeats must be positive, got {self.repeats}")
+        if self.repeats > 1 and self.journal:
+            raise ValueError("a journal belongs to one run; run.repeats must be 1")
+        try:
+            self.options()
+        except ValueError as e:
+            raise ValueError(f"run.{e}") from None
+
+    def options(self, **more: Any) -> Options:
+        """Translate to the options of :func:`simulations.runs.run.execute`."""
+        given: dict[str, Any] = {
+            "seed": self.seed if self.seed >= 0 else None,
+            "runtime": self.runtime,
+            "nodes": self.nodes or None,
+            "workers": self.workers or None,
+            "ray_address": self.ray_address or None,
+            "noise": self.noise,
+            "fold": self.fold == "node",
+            "clients": self.clients,
+            "min_replies": self.min_replies or None,
+            "timeout": self.timeout,
+            "journal": self.journal or None,
+            "plugins": self.plugins,
+            "on_bad_reply": self.on_bad_reply,
+            "checks": self.checks,
+        }
+        return Options(**(given | more))
+
+
+@dataclass(frozen=True)
+class Config:
+    """A configuration as written, before its population is loaded.
+
+    Attributes
+    ----------
+    name : str
+        Built-in name or file name, for titles and folders.
+    run : RunTable
+    protocol : mapping
+        "name" and the protocol's parameters.
+    population : mapping
+        "kind" and the population's parameters.
+    adversaries : tuple of Adversary
+        The tables [[adversary]]: who misbehaves.
+    """
+
+    name: str
+    run: RunTable
+    protocol: Mapping[str, Any]
+    population: Mapping[str, Any]
+    adversaries: tuple[Adversary, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the tables as plain data."""
+        run = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self.run).items()}
+        tables: dict[str, Any] = {
+            "run": run,
+            "protocol": dict(self.protocol),
+            "population": dict(self.population),
+        }
+        if self.adversaries:
+            tables["adversary"] = as_tables(self.adversaries)
+        return tables
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A configuration with its population loaded and its protocol built.
+
+    Attributes
+    ----------
+    config : Config
+    loaded : Loaded or None
+        None for the population "remote": the users' data are elsewhere (a deployment).
+    protocol : Protocol
+    not_private : tuple of str
+        What was chosen by looking at private data, in words.
+    """
+
+    config: Config
+    loaded: Loaded | None
+    protocol: Protocol
+    not_private: tuple[str, ...] = field(default=())
+
+    @cached_property
+    def diagnostics(self) -> Mapping[str, float]:
+        """What a run may not say of the population; empty where it is elsewhere. NOT PRIVATE."""
+        return {} if self.loaded is None else self.protocol.diagnostics(self.loaded.users)
+
+
+def builtin_configs() -> list[str]:
+    """Return the names of the configurations that come with fedhist."""
+    return builtin_names()
+
+
+def config_text(name: str) -> str:
+    """Return the file of a built-in configuration; ValueError if there is none of that name."""
+    return settings_text(name, "configuration")[0]
+
+
+def load_config(source: str | Path, overrides: Iterable[str] = ()) -> Config:
+    """Read a configuration file, or a built-in configuration by name.
+
+    Parameters
+    ----------
+    source : path or str
+        A .toml file, or a name from :func:`builtin_configs`.
+    overrides : iterable of str
+        "protocol.epsilon=0.5": values are TOML; a bare word is a string.
+
+    Raises
+    ------
+    ValueError
+        For a missing file, malformed TOML, unknown tables and keys.
+    """
+    text, name = settings_text(source, "configuration")
+    tables = parse_tables(text, source, overrides)
+    return config_of(tables, source, name)
+
+
+def parse_tables(text: str, source: str | Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
+    """Read TOML and set the overridden keys; ``source`` names it in errors (ValueError)."""
+    try:
+        tables: dict[str, Any] = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as e:
+        raise ValueError(f"{source} is not TOML: {e}") from None
+    for override in sorted(overrides, key=_chooses, reverse=True):
+        _override(tables, override)  # another kind first: it clears the keys of the old one
+    return tables
+
+
+def config_of(tables: Mapping[str, Any], source: str | Path, name: str) -> Config:
+    """Check the tables [run], [protocol] and [population]; plugins are relative to the source."""
+    path = Path(source)
+    check_keys(tables, ("run", "protocol", "population", "adversary"), "table")
+    for table, key in CHOICE.items():
+        if not isinstance(tables.get(table), dict) or key not in tables[table]:
+            raise ValueError(f"{source} needs a table [{table}] with the key {key!r}")
+    run = tables.get("run", {})
+    check_keys(run, [f.name for f in fields(RunTable)], "key of [run]")
+    if "plugins" in run:
+        plugins = (
+            str(path.parent / p) if path.suffix == ".toml" and not Path(p).is_absolute() else p
+            for p in run["plugins"]
+        )
+        run = {**run, "plugins": tuple(plugins)}
+    settings = RunTable(**cast(RunTable, run))
+    adversaries = read_adversaries(tables.get("adversary", []))
+    return Config(name, settings, tables["protocol"], tables["population"], adversaries)
+
+
+def prepare(config: Config, load: Callable[[PopulationSpec], Loaded] | None = None) -> Prepared:
+    """Load the population and build the protocol.
+
+    Parameters
+    ----------
+    config : Config
+    load : callable, optional
+        Loads the population; default: anew, from its specification.
+
+    Raises
+    ------
+    ValueError, PopulationError
+        With the offending key or value.
+    """
+    load_builtin()
+    for plugin in config.run.plugins:
+        load_plugin(plugin)
+    try:
+        cls = protocol_class(str(config.protocol["name"]))
+    except ValueError as e:
+        raise ValueError(f"{e} (--plugin FILE loads a protocol of your own)") from None
+    given = {k: v for k, v in config.protocol.items() if k != "name"}
+    if config.population["kind"] == REMOTE:
+        loaded = None
+        resolved, notes = given, list[str]()
+    else:
+        spec = population_spec(config)
+        loaded = spec.load() if load is None else load(spec)
+        if "domain" in required(cls) - given.keys() and loaded.domain is None:
+            raise ValueError(
+                f"{cls.name} needs a public domain: give population.domain=FILE (one item per "
+                "line), or --top D for the D most frequent items, which is not private"
+            )
+        resolved, notes = cls.resolve(given, loaded.users, loaded.domain)
+    check_keys(resolved, parameters(cls), f"parameter of {cls.name}")
+    missing = sorted(required(cls) - resolved.keys())
+    if missing:
+        raise ValueError(
+            f"{cls.name} needs {', '.join(missing)}: give --set protocol.{missing[0]}=... "
+            f"(fedhist protocols {cls.name} says what it is)"
+        )
+    try:
+        protocol = cls(**cast(cls, resolved))
+    except TypeError as e:
+        raise ValueError(f"{cls.name}: {e}") from None
+    seen = loaded.not_private if loaded is not None else ()
+    return Prepared(config, loaded, protocol, (*seen, *notes))
+
+
+def population_spec(config: Config) -> PopulationSpec:
+    """Build the population's specification without loading it."""
+    kind = str(config.population["kind"])
+    given = {k: v for k, v in config.population.items() if k != "kind"}
+    missing = missing_keys(config)
+    if missing and given.keys() <= {f.name for f in fields(KINDS[kind])}:
+        how = f"--set population.{missing[0]}=..."
+        if "path" in missing:
+            how = "--set population.path=FILE, or --data FILE with the names of its columns"
+        raise ValueError(f"population {kind!r} needs {', '.join(missing)}: give {how}")
+    try:
+        return population(kind, **given)
+    except TypeError as e:
+        raise ValueError(str(e)) from None
+
+
+def missing_keys(config: Config) -> list[str]:
+    """Return the keys of [population] that the configuration leaves to whoever runs it."""
+    spec = KINDS.get(str(config.population["kind"]))
+    return sorted(required(spec) - config.population.keys()) if spec is not None else []
+
+
+def _chooses(override: str) -> bool:
+    """Say whether an override names another protocol, or another kind of population."""
+    table, _, name = override.partition("=")[0].strip().partition(".")
+    return CHOICE.get(table) == name
+
+
+def _override(tables: dict[str, Any], text: str) -> None:
+    key, parsed = key_value(text, "table.key=value")
+    table, dot, name = key.partition(".")
+    if not (dot and name):
+        raise ValueError(f"--set reads table.key=value, got {text!r}")
+    if table == "adversary":
+        override_adversary(tables, name, parsed)
+        return
+    if not isinstance(tables.setdefault(table, {}), dict):
+        raise ValueError(f"{table!r} is not a table")
+    if CHOICE.get(table) == name and tables[table].get(name) != parsed:
+        tables[table] = {}  # another kind has other keys; the old ones mean nothing to it
+    tables[table][name] = parsed

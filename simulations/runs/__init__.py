@@ -1,0 +1,1 @@
+"""One run: options, session, data ledger, results folder."""

@@ -1,0 +1,216 @@
+"""Spending across runs: a ledger file that belongs to a data set.
+
+A run reserves its whole guarantee in the file before it asks anybody, and settles to what it
+spent when it ends, or to nothing if it breaks off before it asks; a run that dies keeps its
+reservation, and finds it again when it goes on from its journal. Every write replaces the file at
+once, under a lock, so that two runs cannot both take the last of a budget.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedhist.base.errors import BudgetExceeded
+from fedhist.base.files import locked, write_private
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Release, approximate, pure
+from fedhist.privacy.ledger import SLACK, Entry, Ledger, spent, whole
+from simulations.reporting.json_files import plain
+
+FORMAT = 1
+
+
+class CapExceeded(BudgetExceeded):
+    """A run would pass the cap of its data set; nobody was asked and nothing is written."""
+
+
+@dataclass(frozen=True)
+class Spending:
+    """One run's line in the ledger of a data set."""
+
+    when: str
+    what: str
+    trust: str
+    adjacency: str
+    epsilon: float
+    delta: float
+    rho: float
+    slack: float
+    state: str
+    run: str = ""
+    """Of a run with a journal: the journal's name."""
+
+    @property
+    def release(self) -> Release:
+        """The run as one release."""
+        return Release(self.epsilon, self.delta, self.rho, self.slack)
+
+
+@dataclass(frozen=True)
+class Cap:
+    """The most that may ever be released from a data set."""
+
+    epsilon: float = math.inf
+    delta: float = 1e-5
+
+    def check(self) -> None:
+        """Raise ValueError unless epsilon > 0 and 0 <= delta < 1."""
+        if not self.epsilon > 0 or not 0 <= self.delta < 1:
+            raise ValueError(f"a cap needs epsilon > 0 and delta in [0, 1), got {self}")
+
+
+class DataLedger:
+    """The ledger file of one data set.
+
+    Parameters
+    ----------
+    path : path
+        Made by :meth:`create` or by the first run; JSON.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.name = str(path)
+        self.path = Path(path).resolve()  # one lock, whatever the link is called
+
+    def read(self) -> tuple[Cap, list[Spending]]:
+        """Return the cap and the spendings, oldest first.
+
+        Raises
+        ------
+        ValueError
+            If the file exists and is not a ledger.
+        """
+        if not self.path.exists():
+            return Cap(), []
+        try:
+            body = json.loads(self.path.read_text(encoding="utf-8"))
+            if body["format"] != FORMAT:
+                raise ValueError(f"format {body['format']}, this version reads {FORMAT}")
+            cap = Cap(**{k: float(v) for k, v in body["cap"].items()})
+            cap.check()
+            lines = [Spending(**_numbers(s)) for s in body["spendings"]]
+        except (ValueError, KeyError, TypeError, AttributeError) as e:
+            raise ValueError(f"{self.path} is not a ledger: {e}") from None
+        return cap, lines
+
+    def set_cap(self, cap: Cap) -> None:
+        """Set the cap; what is spent stays."""
+        cap.check()
+        with self._locked():
+            self._write(cap, self.read()[1])
+
+    def total(self) -> tuple[float, float]:
+        """Return (epsilon, delta) of everything released, at the cap's delta."""
+        cap, lines = self.read()
+        return _total(lines, cap.delta), cap.delta
+
+    def reserve(
+        self, what: str, guarantee: Guarantee, run: str = "", *, ended: bool = False
+    ) -> int:
+        """Write a run's whole guarantee down before it starts; returns its line number.
+
+        Parameters
+        ----------
+        what : str
+            The configuration's name.
+        guarantee : Guarantee
+        run : str
+            :attr:`fedhist.session.journal.Journal.name` of a run with a journal. A run that goes on
+            from its journal repeats what it released, so it finds its line again and keeps it.
+        ended : bool
+            Whether that journal says that the run has ended. A line that is settled while the
+            journal has not ended is that of a later state: an older copy was put back, whose run
+            draws anew, and gets a line of its own.
+
+        Raises
+        ------
+        CapExceeded
+            If the run would pass the cap, or promises nothing per user; nothing is written.
+        """
+        if guarantee.unit != "user":
+            raise CapExceeded(f"{self.name}: spending is counted per user, this run is {guarantee}")
+        epsilon, delta = guarantee.epsilon, guarantee.delta
+        cost = approximate(epsilon, delta) if delta else pure(epsilon)
+        line = Spending(
+            time.strftime("%Y-%m-%d %H:%M:%S"),
+            what,
+            guarantee.trust.value,
+            guarantee.adjacency.value,
+            cost.epsilon,
+            cost.delta,
+            cost.rho,
+            cost.slack,
+            "reserved",
+            run,
+        )
+        with self._locked():
+            cap, lines = self.read()
+            of_run = [i for i, s in enumerate(lines) if run and s.run == run]
+            if of_run and (ended or lines[of_run[-1]].state == "reserved"):
+                return of_run[-1]
+            after = _total([*lines, line], cap.delta)
+            if after > cap.epsilon * SLACK:
+                raise CapExceeded(
+                    f"{self.name}: this run would bring what is released to epsilon = {after:g} "
+                    f"at delta = {cap.delta:g}; the cap is {cap.epsilon:g} and "
+                    f"{_total(lines, cap.delta):g} is spent"
+                )
+            self._write(cap, [*lines, line])
+            return len(lines)
+
+    def settle(self, number: int, ledger: Ledger | None) -> None:
+        """Replace a reservation by what the run spent (nothing, for one that was refused)."""
+        cost = whole(ledger.entries if ledger is not None else ())
+        with self._locked():
+            cap, lines = self.read()
+            lines[number] = replace(
+                lines[number],
+                epsilon=cost.epsilon,
+                delta=cost.delta,
+                rho=cost.rho,
+                slack=cost.slack,
+                state="spent" if ledger is not None and ledger.entries else "refused",
+            )
+            self._write(cap, lines)
+
+    def _write(self, cap: Cap, lines: list[Spending]) -> None:
+        body = {
+            "format": FORMAT,
+            "cap": asdict(cap),
+            "spendings": [asdict(s) for s in lines],
+        }
+        write_private(self.path, json.dumps(plain(body), indent=1, ensure_ascii=False).encode())
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with locked(self.path.with_name(self.path.name + ".lock")):
+            yield
+
+
+def _total(lines: list[Spending], delta: float) -> float:
+    """Epsilon of all lines; under replacement where any line is, then a removal counts twice."""
+    replace_user = Adjacency.REPLACE_USER.value
+    mixed = any(s.adjacency == replace_user for s in lines)
+    entries = [
+        Entry(s.what, _twice(s.release) if mixed and s.adjacency != replace_user else s.release)
+        for s in lines
+    ]
+    return spent(entries, delta).epsilon
+
+
+def _twice(r: Release) -> Release:
+    """Group privacy: replacing a user is removing one and adding another."""
+    delta = r.delta * (1 + math.exp(min(r.epsilon, 700.0))) if r.delta else 0.0
+    return Release(2 * r.epsilon, delta, math.inf if r.slack else 4 * r.rho)
+
+
+def _numbers(body: dict[str, Any]) -> dict[str, Any]:
+    floats = ("epsilon", "delta", "rho", "slack")
+    return {k: float(v) if k in floats else v for k, v in body.items()}

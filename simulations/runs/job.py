@@ -1,0 +1,135 @@
+"""A job: a prepared configuration, run as often as it says, within the data set's ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedhist.base.errors import BudgetExceeded
+from fedhist.session.journal import Journal
+from fedhist.session.session import Session, claim
+from simulations.config.run_config import Prepared
+from simulations.runs.data_ledger import DataLedger
+from simulations.runs.results import Evaluation, evaluate, write_results
+from simulations.runs.run import Outcome, drive, open_session
+
+Progress = Callable[[int, int, int], None]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished job: its runs, how far off they were, and where they were written."""
+
+    prepared: Prepared
+    outcomes: list[Outcome]
+    evaluation: Evaluation | None
+    folder: Path
+
+
+def run_job(prepared: Prepared, progress: Progress | None = None) -> Finished:
+    """Run a prepared configuration and write its results.
+
+    Raises
+    ------
+    CapExceeded
+        If the data set's ledger does not allow the run; nothing has been asked then.
+    """
+    table, adversaries = prepared.config.run, prepared.config.adversaries
+    if prepared.loaded is None:
+        raise ValueError(
+            "the population is remote: its users are asked by a deployment (flwr run), not here"
+        )
+    users = prepared.loaded.users
+    # options that exclude each other, or the population, are refused before anything is reserved
+    table.options(adversaries=adversaries).n_nodes(len(users))
+    # every repeat is a release of its own; all are reserved before anybody is asked
+    book = Reservations(prepared, table.repeats)
+    outcomes = []
+    try:
+        with _runtime(table.runtime, table.workers, table.ray_address):
+            for repeat in range(table.repeats):
+                seed = {"seed": table.seed + repeat} if table.seed >= 0 else {}
+                options = table.options(progress=progress, adversaries=adversaries, **seed)
+                session, drawn = open_session(prepared.protocol, options)
+                book.opened(session)
+                outcomes.append(drive(session, drawn, users, options))
+                book.settle()
+    except BaseException:
+        book.give_back()
+        raise
+    evaluation = evaluate(prepared, outcomes)
+    folder = write_results(prepared, outcomes, evaluation, table.out)
+    return Finished(prepared, outcomes, evaluation, folder)
+
+
+class Reservations:
+    """A job's lines in the ledger of its data set: one for every repeat, or none at all.
+
+    Parameters
+    ----------
+    prepared : Prepared
+    repeats : int
+
+    Raises
+    ------
+    CapExceeded
+        If the ledger does not allow all of them; none is reserved then.
+    FedhistError
+        If the journal is another run's, or another process goes on from it.
+    """
+
+    def __init__(self, prepared: Prepared, repeats: int = 1) -> None:
+        run, guarantee = prepared.config.run, prepared.protocol.guarantee
+        self._ledger = DataLedger(run.ledger) if run.ledger else None
+        self._journalled = bool(run.journal)
+        self._lines: list[int] = []
+        self._session: Session | None = None
+        if self._ledger is None:
+            return
+        name, ended = "", False
+        if run.journal:
+            with closing(Journal(run.journal)) as journal:
+                claim(journal, prepared.protocol, run.noise)
+                name, ended = journal.name, journal.ended
+        try:
+            while len(self._lines) < repeats:
+                line = self._ledger.reserve(prepared.config.name, guarantee, name, ended=ended)
+                self._lines.append(line)
+        except BudgetExceeded:
+            for line in self._lines:
+                self._ledger.settle(line, None)
+            raise
+
+    def opened(self, session: Session) -> None:
+        """Say which session the next line is for."""
+        self._session = session
+
+    def settle(self) -> None:
+        """Replace the reservation by what its session, which has ended, has spent."""
+        if self._ledger is not None and self._session is not None:
+            self._ledger.settle(self._lines.pop(0), self._session.ledger)
+        self._session = None
+
+    def give_back(self) -> None:
+        """Settle what is still reserved to nothing, apart from a session that may have asked.
+
+        The line of a run with a journal stays: another process may go on from the journal, under
+        the same line, and a restart finds it again.
+        """
+        if self._ledger is None or self._journalled:
+            return
+        asked = self._session is not None and self._session.asked
+        for line in self._lines[int(asked) :]:
+            self._ledger.settle(line, None)
+        self._lines = []
+
+
+def _runtime(name: str, workers: int, address: str) -> AbstractContextManager[object]:
+    """Keep one Ray for all repeats."""
+    if name != "ray":
+        return nullcontext()
+    from simulations.runtimes.ray_grid import ray_session
+
+    return ray_session(workers or None, address or None)

@@ -1,0 +1,308 @@
+"""What a run leaves behind: one folder, written whole or not at all."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+import fedhist
+from fedhist.model.protocol import ErrorBound, Protocol
+from fedhist.model.query import Array
+from fedhist.privacy.guarantee import Trust
+from fedhist.privacy.ledger import Ledger
+from fedhist.users.keys import Keys
+from simulations.config.run_config import Prepared
+from simulations.reporting.figures import draw_estimate
+from simulations.reporting.json_files import write_json
+from simulations.runs.run import NOT_SAFE, Outcome
+
+NOT_PRIVATE = "NOT PRIVATE"
+VERSIONS = ("flwr", "ray", "numpy", "numba", "scipy", "polars", "opendp")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How far the estimates are from the truth. NOT PRIVATE: it is computed from the data.
+
+    Attributes
+    ----------
+    truth : array
+    support : Keys or None
+        What the entries of the truth stand for, where the protocol's domain is unbounded.
+    losses : (repeats,) float
+    bound : ErrorBound
+        What theory predicts, in the same loss.
+    """
+
+    truth: Array
+    support: Keys | None
+    losses: Array
+    bound: ErrorBound
+
+    @property
+    def mean(self) -> float:
+        """Mean loss over the repeats."""
+        return float(self.losses.mean())
+
+    @property
+    def standard_error(self) -> float:
+        """Standard error of the mean loss; NaN for a single run."""
+        n = len(self.losses)
+        return float(self.losses.std(ddof=1) / math.sqrt(n)) if n > 1 else math.nan
+
+
+def evaluate(prepared: Prepared, outcomes: Sequence[Outcome]) -> Evaluation | None:
+    """Compare the estimates with the truth, where the data are here and an estimate is ok."""
+    found = [o.estimate for o in outcomes if o.estimate.value is not None]
+    if prepared.loaded is None or not found:
+        return None
+    protocol, users = prepared.protocol, prepared.loaded.users
+    truth = protocol.truth(users)
+    losses = np.array([protocol.loss_of(e, users, truth) for e in found])
+    return Evaluation(truth, protocol.support(users), losses, protocol.error(users))
+
+
+@contextmanager
+def whole_folder(target: Path) -> Iterator[Path]:
+    """Let a folder of results appear whole or not at all.
+
+    Yields a folder to write into. An existing folder of results is replaced, and is lost only when
+    the new one has its place.
+
+    Raises
+    ------
+    ValueError
+        If ``target`` exists and does not look like a folder of results.
+    """
+    check_target(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    aside = part.with_name(f"{part.name}-old")
+    try:
+        yield part
+        part.chmod(0o755)
+        if target.exists():
+            os.rename(target, aside)
+        os.replace(part, target)
+        shutil.rmtree(aside, ignore_errors=True)
+    except BaseException:
+        if aside.exists() and not target.exists():
+            os.rename(aside, target)
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+
+
+def write_results(
+    prepared: Prepared,
+    outcomes: Sequence[Outcome],
+    evaluation: Evaluation | None,
+    out: str = "",
+) -> Path:
+    """Write a run's folder: configuration, estimate, metrics, ledger and figure.
+
+    Parameters
+    ----------
+    prepared : Prepared
+    outcomes : sequence of Outcome
+        One per repeat; the estimate written and drawn is the first one's.
+    evaluation : Evaluation or None
+        From :func:`evaluate`.
+    out : str
+        Folder; empty makes one under results/ named after configuration and time.
+
+    Returns
+    -------
+    Path
+        The folder. It appears whole or not at all; an existing one is replaced.
+
+    Raises
+    ------
+    ValueError
+        If ``out`` exists and does not look like a run's folder.
+    """
+    first = outcomes[0]
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    target = Path(out or Path("results") / f"{prepared.config.name}-{stamp}").absolute()
+    with whole_folder(target) as part:
+        write_json(part / "config.json", describe(prepared, [o.seed for o in outcomes]))
+        write_json(part / "metrics.json", metrics(prepared, outcomes, evaluation))
+        write_json(part / "ledger.json", ledger_in_words(prepared, first.estimate.ledger))
+        frame = estimate_frame(first)
+        if frame is not None:
+            frame.write_csv(part / "estimate.csv")
+            frame.write_parquet(part / "estimate.parquet")
+            shown, truth = first.estimate, None
+            if evaluation is not None:
+                truth = evaluation.truth
+                if evaluation.support is not None:
+                    shown = shown.over(evaluation.support)
+            draw_estimate(
+                shown,
+                truth,
+                prepared.protocol,
+                part / "figure.png",
+                not_private=prepared.not_private,
+            )
+    return target
+
+
+def check_target(target: Path) -> None:
+    """Raise ValueError if a path is taken by something else than a run's folder."""
+    taken = target.exists() and not target.is_dir()
+    if target.is_dir() and not (target / "config.json").exists():
+        taken = any(target.iterdir())
+    if taken:
+        raise ValueError(f"{target} exists and is not a folder of results; it is left alone")
+
+
+def estimate_frame(outcome: Outcome) -> pl.DataFrame | None:
+    """Return the released estimate as a table: key, estimate, stderr."""
+    estimate = outcome.estimate
+    if estimate.value is None:
+        return None
+    value = np.atleast_1d(estimate.value)
+    names = list(estimate.keys) if estimate.keys is not None else list(map(str, range(len(value))))
+    columns: dict[str, Any] = {"key": names, "estimate": value}
+    if estimate.stderr is not None:
+        columns["stderr"] = np.broadcast_to(estimate.stderr, value.shape)
+    return pl.DataFrame(columns)
+
+
+def describe(prepared: Prepared, seeds: Sequence[int]) -> dict[str, Any]:
+    """Return the configuration as resolved, with versions, seeds and revision."""
+    tables = prepared.config.to_dict()
+    tables["run"].pop("seed")  # stands below, apart from what may be published
+    return {
+        **tables,
+        "resolved": {"protocol": protocol_fields(prepared.protocol)},
+        "versions": {"fedhist": fedhist.__version__, "python": platform.python_version()}
+        | {v: version(v) for v in VERSIONS},
+        "revision": git_revision(),
+        NOT_PRIVATE: {
+            "why": "who knows a seed knows the noise; choices made by looking at private data",
+            # a deployment's seed was drawn to be forgotten
+            "seeds": list(seeds) if prepared.loaded is not None else [],
+            "choices": list(prepared.not_private),
+        },
+    }
+
+
+def protocol_fields(protocol: Protocol) -> dict[str, Any]:
+    """Return a protocol's fields as plain data; long ones are named by their size."""
+    out: dict[str, Any] = {"name": protocol.name}
+    for key, value in vars(protocol).items():
+        if isinstance(value, bool | int | float | str) or value is None:
+            out[key] = value
+        elif isinstance(value, fedhist.Keys):
+            out[key] = f"{len(value)} keys, digest {value.digest:016x}"
+        else:
+            out[key] = repr(value)
+    return out
+
+
+def metrics(
+    prepared: Prepared, outcomes: Sequence[Outcome], evaluation: Evaluation | None
+) -> dict[str, Any]:
+    """Return what was measured, the public part apart from the part that is not private."""
+    first = outcomes[0]
+    body: dict[str, Any] = {
+        "status": first.estimate.status,
+        "reason": first.estimate.reason,
+        "warnings": list(first.estimate.warnings),
+        "public": dict(first.estimate.public),
+        "noise": _noise(prepared, prepared.config.run.noise),
+        "clients": prepared.config.run.clients,
+    }
+    if not prepared.config.run.checks:
+        body["NOT SAFE"] = NOT_SAFE
+    # times, sizes and numbers of messages depend on the data
+    secret: dict[str, Any] = {
+        "seconds": first.seconds,
+        "rounds": [_with_rates(r) for r in first.rounds],
+        "choices": list(prepared.not_private),
+    }
+    if prepared.loaded is not None and prepared.loaded.dropped:
+        secret["rows dropped by the loader"] = dict(prepared.loaded.dropped)
+    if prepared.loaded is not None:
+        secret["diagnostics"] = dict(prepared.diagnostics)
+    if first.adversaries:
+        secret["adversaries"] = {k: dict(v) for k, v in first.adversaries.items()}
+    if evaluation is not None:
+        secret |= {
+            "loss": evaluation.bound.loss,
+            "measured": evaluation.mean,
+            "standard error": evaluation.standard_error if len(evaluation.losses) > 1 else None,
+            "repeats": len(evaluation.losses),
+            "predicted": evaluation.bound.expected,
+            "prediction is exact": evaluation.bound.exact,
+            "prediction": evaluation.bound.source,
+        }
+    why = "computed from the users' data for evaluation; do not publish"
+    return body | {NOT_PRIVATE: {"why": why} | secret}
+
+
+def _with_rates(statistics: Mapping[str, float]) -> dict[str, float]:
+    out = dict(statistics)
+    if statistics.get("replies") and "bytes_received" in statistics:
+        out["bytes_per_client"] = statistics["bytes_received"] / statistics["replies"]
+    return out
+
+
+def _noise(prepared: Prepared, grade: str) -> str:
+    """Name the grade of the noise; the clients of a deployment draw their own."""
+    by_clients = prepared.protocol.guarantee.trust is Trust.LOCAL and prepared.loaded is None
+    return "drawn by each client" if by_clients else grade
+
+
+def ledger_in_words(prepared: Prepared, ledger: Ledger | None) -> dict[str, Any]:
+    """Return what was spent, on what, what it guarantees and what it leaves out, in words."""
+    guarantee, claimed = prepared.protocol.guarantee, prepared.protocol.claimed
+    body: dict[str, Any] = {
+        "guarantee": str(guarantee),
+        "unit": guarantee.unit,
+        "trust": guarantee.trust.value,
+        "adjacency": f"{guarantee.adjacency.value}: {guarantee.adjacency.in_words}",
+    }
+    if claimed != guarantee:
+        body["the paper claims"] = str(claimed)
+    if prepared.not_private:
+        body[f"{NOT_PRIVATE}, outside the guarantee"] = list(prepared.not_private)
+    if ledger is not None:
+        body["noise"] = _noise(prepared, ledger.noise)
+        total = ledger.spent()
+        body |= {"spent epsilon": total.epsilon, "at delta": total.delta, "composed by": total.how}
+        body["charges"] = [
+            {
+                "label": e.label,
+                "epsilon": e.release.epsilon,
+                "delta": e.release.delta,
+                "rho": e.release.rho,
+                "cohort": None if e.cohort is None else vars(e.cohort),
+            }
+            for e in ledger.entries
+        ]
+    return body
+
+
+def git_revision() -> str | None:
+    """Return the git revision of the source tree, or None outside a checkout."""
+    home = Path(fedhist.__file__).resolve().parent.parent
+    if not (home / ".git").exists():
+        return None
+    command = ["git", "-C", str(home), "describe", "--always", "--dirty", "--abbrev=40"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    return found.stdout.strip() or None

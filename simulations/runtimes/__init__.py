@@ -1,0 +1,1 @@
+"""Who answers: this process, Ray, Flower's simulation, SuperNodes on loopback."""

@@ -1,0 +1,368 @@
+"""Flower's Grid on Ray: actors that each host many nodes and take messages in batches.
+
+ServerApp, Strategy, ClientApp and Message are Flower's own, unchanged; only the transport is
+ours. A killed worker is replaced and its unanswered messages are sent again; the guard's memory
+is held here, so a spent budget stays spent and a repeated query gets the same answer.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count, pairwise
+from typing import Any
+
+import numpy as np
+import ray
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
+from clients.guard import SIMULATED_OWNER
+from fedhist.base.errors import FedhistError, MissingReplies, PopulationError
+from fedhist.flower.host import Config
+from fedhist.users.batch import Users
+from simulations.runtimes.flower_internals import FIRST_NODE_ID, act_as_server, set_message_id
+from simulations.runtimes.ray_worker import GuardLines, Part, Worker
+
+BATCH = 256
+"""Most messages per call of a worker."""
+
+PART_BYTES = 32 << 20
+"""Users travel to their worker in parts of about this size."""
+
+MOST_RESTARTS = 100
+"""Replaced workers after which a run gives up: something kills them for a reason."""
+
+WORKER_OPTIONS = {
+    "num_cpus": 1,
+    "max_restarts": 0,  # this grid replaces dead workers itself
+    "runtime_env": {
+        "env_vars": {v: "1" for v in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+    },
+}
+
+
+@dataclass
+class _Block:
+    """One worker's nodes, and the worker that hosts them now."""
+
+    first: int
+    parts: list[Part]
+    actor: Any = None
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Messages under way to one block."""
+
+    block: int
+    messages: tuple[Message, ...]
+
+
+class RayGrid(Grid):
+    """A Flower Grid over simulated nodes on Ray.
+
+    Parameters
+    ----------
+    users : Users
+    n_nodes : int
+        Flower nodes; users are split evenly, down to one user per node.
+    seed : int or None
+        The simulation's seed: users' coins are a function of it; None takes system entropy.
+    workers : int, optional
+        Actors; default: the CPUs that Ray has.
+    address : str, optional
+        Join this running Ray cluster instead of starting one in this machine.
+    owner : mapping, optional
+        Guard policy of every simulated node (keys as in a node's configuration).
+    plugins : sequence of str
+        Plugin files that the workers load.
+    progress : callable, optional
+        Called with (replies so far, messages sent) while a round runs.
+    """
+
+    def __init__(
+        self,
+        users: Users,
+        n_nodes: int,
+        seed: int | None,
+        *,
+        workers: int | None = None,
+        address: str | None = None,
+        owner: Config | None = None,
+        plugins: Sequence[str] = (),
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self.n_nodes, self.progress = n_nodes, progress
+        self._seed, self._owner = seed, dict(owner or SIMULATED_OWNER)
+        self._plugins = [os.path.abspath(p) for p in plugins]
+        self._run: Any = None
+        self._ids = count(1)
+        self._guard: dict[int, GuardLines] = {}
+        self._under_way: dict[Any, _Batch] = {}
+        self._replies: dict[str, Message] = {}
+        self._restarts = 0
+        nodes = users.split(n_nodes)
+        self._started_ray = start_ray(workers, address)
+        try:
+            n_workers = workers or int(ray.cluster_resources().get("CPU", 1))
+            self._blocks = _blocks(users, nodes, max(1, min(n_workers, n_nodes)))
+            for block in self._blocks:  # all processes start at once, then each gets its users
+                block.actor = self._new_actor()
+            for block in self._blocks:
+                self._fill(block)
+        except BaseException:
+            self.close()
+            raise
+        act_as_server(run_id=1)
+
+    # -- workers -------------------------------------------------------------------------------
+
+    def _new_actor(self) -> Any:
+        actor = ray.remote(Worker).options(**WORKER_OPTIONS)
+        return actor.remote(self._seed, self._owner, self._plugins)
+
+    def _fill(self, block: _Block) -> None:
+        """Hand a worker its users part by part, so that no process maps a second copy of all."""
+        while True:
+            try:
+                for part in block.parts:
+                    ray.get(block.actor.take.remote(part))
+                return
+            except ray.exceptions.RayActorError:
+                self._count_restart()
+                block.actor = self._new_actor()
+
+    def worker_pids(self) -> list[int]:
+        """Return the process ids of the live workers."""
+        return list(ray.get([b.actor.pid.remote() for b in self._blocks]))
+
+    def guard_lines(self, index: int) -> GuardLines:
+        """Return what the guard of a node remembers."""
+        return self._guard.get(index, ())
+
+    def close(self) -> None:
+        """Stop the workers, and Ray if this grid started it."""
+        for block in getattr(self, "_blocks", []):
+            if block.actor is not None:
+                ray.kill(block.actor)
+                block.actor = None
+        self._under_way.clear()
+        if self._started_ray:
+            ray.shutdown()
+
+    def __enter__(self) -> RayGrid:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    # -- Flower's Grid -------------------------------------------------------------------------
+
+    def set_run(self, run: Any) -> None:
+        """Set the run that this grid operates in."""
+        self._run = run
+
+    @property
+    def run(self) -> Any:
+        """The run that was set, if any."""
+        return self._run
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """Create a message to a node."""
+        return Message(content, dst_node_id, message_type, group_id=group_id, ttl=ttl)
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Return the ids of all nodes."""
+        return range(FIRST_NODE_ID, FIRST_NODE_ID + self.n_nodes)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Send messages to their nodes in batches; return their ids."""
+        ids = []
+        by_block: dict[int, list[Message]] = {}
+        firsts = [b.first for b in self._blocks]
+        for message in messages:
+            index = message.metadata.dst_node_id - FIRST_NODE_ID
+            if not 0 <= index < self.n_nodes:
+                raise PopulationError(f"there is no node {message.metadata.dst_node_id}")
+            message_id = f"{next(self._ids)}"
+            set_message_id(message, message_id)
+            ids.append(message_id)
+            block = bisect_right(firsts, index) - 1
+            by_block.setdefault(block, []).append(message)
+        # interleave the blocks, so that no worker waits for another one's batches
+        queues = {
+            b: [tuple(found[i : i + BATCH]) for i in range(0, len(found), BATCH)]
+            for b, found in by_block.items()
+        }
+        for turn in range(max(map(len, queues.values()), default=0)):
+            for b, batches in queues.items():
+                if turn < len(batches):
+                    self._send(_Batch(b, batches[turn]))
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Return the replies that have come to the given messages; each is returned once."""
+        self._receive(timeout=0.0)
+        found = ((i, self._replies.pop(i, None)) for i in message_ids)
+        return [m for _, m in found if m is not None]
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Send messages; the replies can be iterated over once, for at most ``timeout`` seconds."""
+        ids = list(self.push_messages(messages))
+        end = None if timeout is None else time.monotonic() + timeout
+        return self._replies_as_they_come(ids, end)
+
+    def _replies_as_they_come(self, ids: list[str], end: float | None) -> Iterator[Message]:
+        """Yield replies in the order of arrival: the caller reads some while workers make others.
+
+        Replies that come after the time are dropped; their guard entries are not.
+        """
+        expected, collecting = set(ids), gc.isenabled()
+        gc.disable()  # thousands of small messages, no cycles: walking them all helps nobody
+        try:
+            while expected and self._under_way:
+                left = 1.0 if end is None else min(1.0, max(0.0, end - time.monotonic()))
+                if not self._receive(timeout=left):
+                    if left == 0.0:
+                        break
+                    continue
+                come = [i for i in self._replies if i in expected]
+                expected.difference_update(come)
+                if self.progress is not None:
+                    self.progress(len(ids) - len(expected), len(ids))
+                for i in come:
+                    yield self._replies.pop(i)
+        finally:
+            self._replies.clear()
+            if collecting:
+                gc.enable()
+
+    def _send(self, batch: _Batch) -> None:
+        block = self._blocks[batch.block]
+        indices = (m.metadata.dst_node_id - FIRST_NODE_ID for m in batch.messages)
+        items = [
+            (i, m, self._guard.get(i, ())) for i, m in zip(indices, batch.messages, strict=True)
+        ]
+        try:
+            ref = block.actor.answer.remote(items)
+        except ray.exceptions.RayActorError:
+            self._replace(block, block.actor)
+            ref = block.actor.answer.remote(items)
+        self._under_way[ref] = batch
+
+    def _receive(self, timeout: float) -> bool:
+        """Take in what has come; send again what a dead worker had. Says whether any came."""
+        if not self._under_way:
+            return False
+        refs = list(self._under_way)
+        done, _ = ray.wait(refs, num_returns=len(refs), timeout=0)
+        if not done:
+            done, _ = ray.wait(refs, num_returns=1, timeout=timeout)
+        for ref in done:
+            batch = self._under_way.pop(ref)
+            try:
+                answers = ray.get(ref)
+            except ray.exceptions.RayActorError:
+                block = self._blocks[batch.block]
+                self._replace(block, block.actor)
+                self._send(batch)
+                continue
+            for sent, (reply, lines) in zip(batch.messages, answers, strict=True):
+                self._guard[sent.metadata.dst_node_id - FIRST_NODE_ID] = lines
+                self._replies[sent.metadata.message_id] = reply
+        return bool(done)
+
+    def _replace(self, block: _Block, dead: Any) -> None:
+        """Start a new worker for a block unless that has been done already."""
+        if block.actor is dead and not _alive(dead):
+            self._count_restart()
+            block.actor = self._new_actor()
+            self._fill(block)
+
+    def _count_restart(self) -> None:
+        self._restarts += 1
+        if self._restarts > MOST_RESTARTS:
+            raise MissingReplies(
+                self.n_nodes,
+                len(self._replies),
+                {f"workers died {self._restarts} times: is there enough memory?": 1},
+            )
+
+
+def _alive(actor: Any) -> bool:
+    try:
+        ray.get(actor.pid.remote())
+    except ray.exceptions.RayActorError:
+        return False
+    return True
+
+
+def _blocks(users: Users, nodes: Sequence[Users], n_workers: int) -> list[_Block]:
+    """Cut the nodes into one contiguous block per worker, each in parts of some megabytes."""
+    starts = np.concatenate(([0], np.cumsum([len(n) for n in nodes])))
+    cuts = np.arange(n_workers + 1) * len(nodes) // n_workers
+    blocks = []
+    for a, b in pairwise(cuts.tolist()):
+        size = np.cumsum([0, *(n.nbytes for n in nodes[a:b])]) // PART_BYTES
+        firsts = [a, *(a + 1 + np.flatnonzero(np.diff(size[:-1]))).tolist(), b]
+        parts = [
+            Part(
+                first,
+                (starts[first : stop + 1] - starts[first]).tolist(),
+                users.slice(int(starts[first]), int(starts[stop])),
+            )
+            for first, stop in pairwise(firsts)
+        ]
+        blocks.append(_Block(a, parts))
+    return blocks
+
+
+def start_ray(workers: int | None, address: str | None) -> bool:
+    """Start Ray in this machine, or join a cluster; says whether this process started it.
+
+    Raises
+    ------
+    FedhistError
+        If the cluster cannot be joined.
+    """
+    if ray.is_initialized():
+        return False
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # give a part's memory back at once, not once a second: the next part then takes its place
+    os.environ.setdefault("RAY_free_objects_period_milliseconds", "10")
+    quiet = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
+    if address:
+        try:
+            ray.init(address=address, **quiet)
+        except (ConnectionError, ValueError, RuntimeError) as e:
+            raise FedhistError(f"no Ray cluster answers at {address!r}: {e}") from e
+        return True
+    ray.init(num_cpus=workers, include_dashboard=False, **quiet)
+    return True
+
+
+@contextmanager
+def ray_session(workers: int | None = None, address: str | None = None) -> Iterator[None]:
+    """Keep Ray up for several grids, and stop it afterwards if this started it."""
+    started = start_ray(workers, address)
+    try:
+        yield
+    finally:
+        if started:
+            ray.shutdown()

@@ -1,0 +1,1 @@
+"""`fedhist compare`: protocols ranked on the same users."""

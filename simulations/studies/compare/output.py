@@ -1,0 +1,109 @@
+"""The folder of a comparison: table, figure, records, and one JSON file that says it all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from simulations.reporting.json_files import write_json
+from simulations.reporting.plain_data import numbers, versions
+from simulations.runs.results import NOT_PRIVATE, git_revision, whole_folder
+from simulations.studies.compare.figure import draw_comparison
+from simulations.studies.compare.run import LEVEL, Compared, Row
+from simulations.studies.compare.tables import print_comparison
+from simulations.studies.records.cells import Record
+from simulations.studies.records.store import frame_of
+
+FILE = "comparison.json"
+SCHEMA = 1
+WIDTH = 80
+WHY = "losses, predictions and times are computed from the users' data; who knows a seed knows "
+WHY += "the noise"
+
+
+def write_comparison(found: Compared, target: Path) -> None:
+    """Write a comparison's folder, whole or not at all; an older one is replaced.
+
+    It holds config.json, comparison.json, records.parquet (in the common loss), table.txt and
+    figure.png.
+
+    Raises
+    ------
+    ValueError
+        If ``target`` exists and is not a folder of results.
+    """
+    with whole_folder(target) as part:
+        write_json(part / "config.json", found.ready.comparison.to_dict())
+        write_json(part / FILE, summary_of(found))
+        frame_of(found.records).write_parquet(part / "records.parquet")
+        with (part / "table.txt").open("w", encoding="utf-8") as f:
+            print_comparison(Console(file=f, width=WIDTH, highlight=False), found)
+        draw_comparison(found, part / "figure.png")
+
+
+def summary_of(found: Compared) -> dict[str, Any]:
+    """Return a comparison as plain data: settings, rows in order, who is left out, records."""
+    ready = found.ready
+    return {
+        "schema": SCHEMA,
+        "kind": "comparison",
+        "name": ready.comparison.name,
+        "config": ready.comparison.to_dict(),
+        "population": ready.title,
+        "n_users": ready.n_users,
+        "loss": ready.loss,
+        "level": LEVEL,
+        "reference": {"loss": 0.0, "sampling_error": ready.sampling},
+        "rows": [_row(row) for row in found.rows],
+        "left_out": [vars(x) for x in ready.left_out],
+        "versions": versions(),
+        "revision": git_revision(),
+        NOT_PRIVATE: {"why": WHY},
+        "records": [json.loads(r.to_json()) for r in found.records],
+    }
+
+
+def _row(row: Row) -> dict[str, Any]:
+    first = row.records[0]
+    return {
+        "rank": row.rank,
+        "label": row.label,
+        **({} if row.fraction is None else {"fraction": row.fraction}),
+        "protocol": row.protocol,
+        "flags": list(row.flags),
+        "loss": row.mean,
+        "half_width": row.half_width,
+        **({} if row.bias is None else {"bias": row.bias}),
+        "predicted": row.predicted,
+        "ratio": row.ratio,
+        "rounds": row.rounds,
+        "bytes_per_user": row.bytes_per_user,
+        "seconds": row.seconds,
+        "runs": len(row.records),
+        "missing": dict(row.missing),
+        "guarantee": first.guarantee,
+        "claimed": first.claimed,
+        "adversaries": list(first.adversaries),
+        "not_private": sorted({note for r in row.records for note in r.not_private}),
+    }
+
+
+def read_comparison(folder: str | Path) -> tuple[dict[str, Any], list[Record]]:
+    """Read what :func:`write_comparison` wrote: its summary, and the records in the common loss.
+
+    Raises
+    ------
+    ValueError
+        If the folder has no comparison, or one of a newer fedhist.
+    """
+    path = Path(folder) / FILE
+    if not path.is_file():
+        raise ValueError(f"{folder} is not a folder of fedhist compare: it has no {FILE}")
+    body: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if body.get("schema", 0) > SCHEMA:
+        raise ValueError(f"{path} was written by a newer fedhist; this one reads {SCHEMA}")
+    records = [Record.from_json(json.dumps(r)) for r in body.pop("records")]
+    return numbers(body), records

@@ -1,0 +1,215 @@
+"""Compare protocols of one target on the same users, at one total budget and one adjacency.
+
+Every protocol is run with every seed; rows are ranked by their mean error in the common loss.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedhist.model.losses import L1, SQUARED_L2
+from simulations.reporting.statistics import half_width
+from simulations.studies.compare.setup import ROUNDING, Ready
+from simulations.studies.records.cells import Record
+from simulations.studies.sweep.run import run_all
+
+LEVEL = 0.95
+"""Of the intervals around the mean errors."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One protocol's runs together.
+
+    Attributes
+    ----------
+    rank : int or None
+        From 1; None where nothing was released, or where flags forbid a rank.
+    label, protocol : str
+    flags : tuple of str
+    records : tuple of Record
+        In the order of the seeds, in the common loss.
+    fraction : float or None
+        Share of misbehaving users, where several are compared: a rank is among the rows of one.
+    """
+
+    rank: int | None
+    label: str
+    protocol: str
+    flags: tuple[str, ...]
+    records: tuple[Record, ...]
+    fraction: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Label, with the share of misbehaving users."""
+        return self.label if self.fraction is None else f"{self.label} at {self.fraction:g}"
+
+    @property
+    def bias(self) -> float | None:
+        """Mean signed error of a mean, over the runs that are ok."""
+        found = [r.bias for r in self.records if r.bias is not None]
+        return float(np.mean(found)) if found else None
+
+    @property
+    def losses(self) -> list[float]:
+        """Losses of the runs that are ok."""
+        return [r.loss for r in self.records if r.loss is not None]
+
+    @property
+    def missing(self) -> Counter[str]:
+        """How many runs ended otherwise, and how."""
+        return Counter(r.status for r in self.records if r.loss is None)
+
+    @property
+    def mean(self) -> float | None:
+        """Mean loss of the runs that are ok."""
+        return float(np.mean(self.losses)) if self.losses else None
+
+    @property
+    def half_width(self) -> float | None:
+        """Half of Student's interval around the mean loss; None for a single run.
+
+        None too where a loss is not finite. It speaks of other seeds on the same users.
+        """
+        return half_width(self.losses, LEVEL)
+
+    @property
+    def predicted(self) -> float | None:
+        """Theory's loss, where it is known in the common one."""
+        return next((r.predicted for r in self.records if r.predicted is not None), None)
+
+    @property
+    def ratio(self) -> float | None:
+        """Measured over predicted."""
+        return self.mean / self.predicted if self.mean is not None and self.predicted else None
+
+    @property
+    def rounds(self) -> int:
+        """Most rounds of any run."""
+        return max(r.rounds for r in self.records)
+
+    @property
+    def bytes_per_user(self) -> float | None:
+        """Bytes that a user sends, averaged over the runs that asked."""
+        found = [r.bytes_per_user for r in self.records if r.bytes_per_user is not None]
+        return float(np.mean(found)) if found else None
+
+    @property
+    def seconds(self) -> float:
+        """Mean wall time of a run."""
+        return float(np.mean([r.seconds for r in self.records]))
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A finished comparison; rows are in the order of the table."""
+
+    ready: Ready
+    rows: tuple[Row, ...]
+
+    @property
+    def records(self) -> list[Record]:
+        """All records, row by row."""
+        return [r for row in self.rows for r in row.records]
+
+
+def run_comparison(
+    ready: Ready,
+    *,
+    workers: int | None = 0,
+    address: str | None = None,
+    progress: Callable[[], None] | None = None,
+) -> Compared:
+    """Run every protocol with every fraction and every seed, and rank those of one fraction.
+
+    Parameters
+    ----------
+    ready : Ready
+    workers : int, optional
+        Processes on Ray; 0 runs in this process; None takes all cores.
+    address : str, optional
+        Join this Ray cluster.
+    progress : callable, optional
+        Called after every run.
+    """
+    found: dict[tuple[str, float | None, int | None], Record] = {}
+    for record in run_all(ready.cells, workers, address):
+        place = record.label, _share(ready, record), record.seed
+        found[place] = in_loss(record, ready.loss, ready.entries)
+        if progress is not None:
+            progress()
+    rows: list[Row] = []
+    for fraction in ready.fractions:
+        part = []
+        for c in ready.contenders:
+            records = tuple(found[c.label, fraction, s] for s in ready.comparison.seeds)
+            part.append(Row(None, c.label, c.protocol.name, c.flags, records, fraction))
+        rows += ranked(part)
+    return Compared(ready, tuple(rows))
+
+
+def _share(ready: Ready, record: Record) -> float | None:
+    """Return a record's share of misbehaving users where several are compared."""
+    return float(record.cell["adversary"][0]["fraction"]) if ready.comparison.fractions else None
+
+
+def in_loss(record: Record, loss: str, entries: int = 0) -> Record:
+    """State a record in another loss; what it said in its own goes to ``more``.
+
+    Theory's prediction goes along where the protocol's own loss is the same number, or its root:
+    then the square of an expected distance stands for the expected square. From the squared l2
+    distance of a distribution, the noise of whose ``entries`` is taken as normal and alike, l1
+    follows by E|X| = sigma sqrt(2 / pi). Otherwise it is dropped.
+    """
+    if record.loss is None or record.loss_name == loss:
+        return record
+    if loss not in record.losses:
+        reason = f"its loss, {record.loss_name}, cannot be stated as {loss}"
+        return replace(record, status="error", reason=reason, loss=None, predicted=None)
+    value, predicted, exact = record.losses[loss], record.predicted, record.predicted_exact
+    if predicted is not None and not math.isclose(record.loss, value, rel_tol=ROUNDING):
+        rooted = math.isclose(record.loss**2, value, rel_tol=ROUNDING)
+        normal = (record.target, record.loss_name, loss) == ("distribution", SQUARED_L2, L1)
+        exact = False
+        if normal and entries:
+            predicted = math.sqrt(2 / math.pi * entries * predicted)
+        else:
+            predicted = predicted**2 if rooted else None
+    own = {
+        "own_loss_name": record.loss_name,
+        "own_loss": record.loss,
+        "own_predicted": record.predicted,
+    }
+    return replace(
+        record,
+        loss=value,
+        loss_name=loss,
+        predicted=predicted,
+        predicted_exact=exact,
+        more={**record.more, **own},
+    )
+
+
+def ranked(rows: Sequence[Row]) -> list[Row]:
+    """Put rows in order and number them.
+
+    By mean error; after those that always answered come those that sometimes did not, whose mean
+    is over their good runs, and then those that never answered. Rows with flags follow, without
+    a rank.
+    """
+
+    def order(row: Row) -> tuple[bool, bool, bool, float]:
+        mean = math.inf if row.mean is None or math.isnan(row.mean) else row.mean
+        return bool(row.flags), row.mean is None, bool(row.missing), mean
+
+    out: list[Row] = []
+    for row in sorted(rows, key=order):
+        rank = None if row.flags or row.mean is None else len(out) + 1
+        out.append(replace(row, rank=rank))
+    return out

@@ -1,0 +1,274 @@
+"""Who takes part in a comparison: settled before anything is run.
+
+A protocol is left out, with the reason, if it cannot be configured, passes the common budget, or
+estimates another truth. One that can only be had under another adjacency, for another unit than
+the user, or with settings that read the data, is run and not ranked; so is one whose truth is no
+farther from the others' than these users are from the population they are a sample of.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fedhist.base.errors import FedhistError, nearest
+from fedhist.model.protocol import Protocol
+from fedhist.model.registry import parameters, protocol_class
+from fedhist.privacy.guarantee import Adjacency, Guarantee
+from fedhist.users.batch import Users
+from simulations.config.run_config import Config, Prepared, population_spec
+from simulations.populations import Loaded
+from simulations.runs.results import NOT_PRIVATE
+from simulations.studies.compare.config import Comparison, Entry
+from simulations.studies.compare.truth import Truth, sampling_error
+from simulations.studies.records.cells import Cell, load_once, prepare_cell
+
+READS = "its settings read the data: a reference"
+
+ROUNDING = 1e-9
+REFUSALS = (ValueError, TypeError, KeyError, FedhistError)
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A protocol that is run.
+
+    Attributes
+    ----------
+    label : str
+    table : mapping
+        The complete table [protocol] of its cells.
+    protocol : Protocol
+    flags : tuple of str
+        Why it cannot be ranked with the others; empty if it can.
+    """
+
+    label: str
+    table: Mapping[str, Any]
+    protocol: Protocol
+    flags: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A protocol that is not run, and why."""
+
+    label: str
+    protocol: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A comparison whose rows are settled.
+
+    Attributes
+    ----------
+    comparison : Comparison
+    title : str
+        The population in words.
+    n_users : int
+    contenders : tuple of Contender
+    left_out : tuple of LeftOut
+    loss : str
+        The common loss.
+    sampling : float or None
+        The truth's own error about the population behind the users; NOT PRIVATE.
+    entries : int
+        Of the truth.
+    """
+
+    comparison: Comparison
+    title: str
+    n_users: int
+    contenders: tuple[Contender, ...]
+    left_out: tuple[LeftOut, ...]
+    loss: str
+    sampling: float | None
+    entries: int = 0
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """Every protocol with every fraction and every seed."""
+        c = self.comparison
+        return tuple(
+            replace(_cell(c, p.table, p.label, s), adversary=c.attack(f))
+            for f in self.fractions
+            for p in self.contenders
+            for s in c.seeds
+        )
+
+    @property
+    def fractions(self) -> tuple[float | None, ...]:
+        """Shares of misbehaving users that are compared; None for what the tables say."""
+        return self.comparison.fractions or (None,)
+
+
+def set_up(comparison: Comparison) -> Ready:
+    """Load the population and settle who takes part.
+
+    Raises
+    ------
+    ValueError, PopulationError
+        If the population or a protocol that the file names cannot be configured, or if a common
+        setting is no protocol's.
+    """
+    config = Config(comparison.name, comparison.run, {"name": ""}, comparison.population)
+    loaded = load_once(comparison.population, population_spec(config))
+    found: list[tuple[Contender, Truth]] = []
+    out = [
+        LeftOut(name, name, "left out by the configuration (compare.without)")
+        for name in comparison.without
+    ]
+    taken: set[str] = set()
+    for entry in comparison.entries:
+        try:
+            contender = _contender(comparison, entry, loaded, taken)
+            truth = Truth.of(contender.protocol, loaded.users)
+        except REFUSALS as e:
+            if entry.named:
+                raise ValueError(f"{entry.label}: {e}") from None
+            out.append(LeftOut(entry.label, str(entry.table["name"]), str(e)))
+            continue
+        excess = _excess(comparison, contender.protocol.guarantee, entry)
+        if excess:
+            out.append(LeftOut(entry.label, contender.protocol.name, excess))
+        else:
+            found.append((contender, truth))
+    for key in comparison.common.keys() - taken:
+        known = {k for e in comparison.entries for k in parameters(protocol_class(e.table["name"]))}
+        raise ValueError(f"no protocol here has the parameter {key!r}{nearest(key, known)}")
+    if not found:
+        reasons = "; ".join(f"{x.label}: {x.reason}" for x in out)
+        raise ValueError(f"nothing can be compared: {reasons}")
+    common = found[_common_truth([t for _, t in found])]
+    alike = [c for c, t in found if t.same(common[1])]
+    loss = comparison.loss or _own_loss(alike, loaded.users)
+    sampling = sampling_error(common[1], loaded.users, loss)
+    kept = []
+    for contender, truth in found:
+        off = 0.0 if truth.same(common[1]) else truth.distance(common[1], loss)
+        if off == 0.0:
+            kept.append(contender)
+        elif sampling is not None and off <= sampling:
+            flag = f"another average of these users, {off:.2g} from that of the others"
+            kept.append(replace(contender, flags=(*contender.flags, flag)))
+        else:
+            out.append(_other_truth(contender, truth, common))
+    size = len(loaded.users)
+    entries = common[1].value.size
+    return Ready(comparison, loaded.title, size, tuple(kept), tuple(out), loss, sampling, entries)
+
+
+def _contender(comparison: Comparison, entry: Entry, loaded: Loaded, taken: set[str]) -> Contender:
+    """Build a row's protocol; under its own adjacency if the common one cannot be had."""
+    cls = protocol_class(str(entry.table["name"]))
+    common = _settings_of(cls, comparison.common, entry, loaded)
+    taken.update(common)
+    budget = {
+        "epsilon": comparison.epsilon,
+        "delta": comparison.delta,
+        "adjacency": comparison.adjacency.value,
+    }
+    first = {k: v for k, v in (budget | _public(loaded)).items() if k in parameters(cls)}
+    table: dict[str, Any] = {**first, **common, **entry.table}
+    table, prepared = _build(comparison, table, entry)
+    flags = _flags(comparison.adjacency, prepared.protocol.guarantee)
+    if flags != (NOT_PRIVATE,) and set(prepared.not_private) - set(loaded.not_private):
+        flags += (READS,)
+    return Contender(entry.label, table, prepared.protocol, flags)
+
+
+def _build(
+    comparison: Comparison, table: dict[str, Any], entry: Entry
+) -> tuple[dict[str, Any], Prepared]:
+    """Build a protocol; without the common adjacency if it refuses that."""
+    try:
+        return table, prepare_cell(_cell(comparison, table, entry.label, 0))
+    except REFUSALS:
+        if "adjacency" not in table or "adjacency" in entry.table:
+            raise
+        own = {k: v for k, v in table.items() if k != "adjacency"}
+        try:
+            return own, prepare_cell(_cell(comparison, own, entry.label, 0))
+        except REFUSALS:
+            pass  # the adjacency was not the reason
+        raise
+
+
+def _public(loaded: Loaded) -> dict[str, Any]:
+    """Return what a population makes public and protocols may be told."""
+    out: dict[str, Any] = {}
+    if loaded.value_range is not None:
+        out["low"], out["high"] = loaded.value_range
+    if loaded.users.samples is not None:
+        out["dimension"] = loaded.users.samples.values.shape[1]
+    return out
+
+
+def _settings_of(
+    cls: type[Protocol], common: Mapping[str, Any], entry: Entry, loaded: Loaded
+) -> dict[str, Any]:
+    """Return the common settings that a protocol has, and those that its ``resolve`` replaces."""
+    own = {k: v for k, v in common.items() if k in parameters(cls)}
+    for key in common.keys() - own.keys():
+        given = {k: v for k, v in entry.table.items() if k != "name"}
+        try:
+            resolved, _ = cls.resolve({**given, key: common[key]}, loaded.users, loaded.domain)
+        except REFUSALS:
+            continue
+        if key not in resolved:
+            own[key] = common[key]
+    return own
+
+
+def _cell(comparison: Comparison, table: Mapping[str, Any], label: str, seed: int) -> Cell:
+    return Cell(table, comparison.population, {**asdict(comparison.run), "seed": seed}, label)
+
+
+def _flags(common: Adjacency, g: Guarantee) -> tuple[str, ...]:
+    """Say why a guarantee is not of the common kind."""
+    if not g.private:
+        return (NOT_PRIVATE,)
+    if g.unit != "user":
+        return (f"{g.unit}-level: does not protect a user",)
+    # a user's empty record is one that replacement allows
+    implied = g.adjacency is Adjacency.REPLACE_USER and common is Adjacency.ZERO_OUT_USER
+    if g.adjacency is common or implied:
+        return ()
+    return (f"other adjacency: {g.adjacency.value}",)
+
+
+def _excess(comparison: Comparison, g: Guarantee, entry: Entry) -> str:
+    """Say by how much a guarantee passes the common budget; empty if it does not."""
+    asked = entry.table.get("epsilon")
+    if not g.private and asked in (math.inf, "inf"):
+        return ""  # a reference, which says so
+    within = g.epsilon <= comparison.epsilon * (1 + ROUNDING)
+    if within and g.delta <= comparison.delta * (1 + ROUNDING):
+        return ""
+    return f"passes the common budget ({comparison.epsilon:g}, {comparison.delta:g}): {g}"
+
+
+def _common_truth(truths: Sequence[Truth]) -> int:
+    """Return the position of the truth that most protocols share; of several, the first."""
+    if not truths:
+        return 0
+    return int(np.argmax([sum(t.same(other) for other in truths) for t in truths]))
+
+
+def _other_truth(contender: Contender, truth: Truth, common: tuple[Contender, Truth]) -> LeftOut:
+    gap = truth.gap(common[1])
+    by = f"by up to {gap:.3g} an entry" if math.isfinite(gap) else "and has other entries"
+    reason = f"estimates another truth than {common[0].label}: it differs {by} on these users"
+    return LeftOut(contender.label, contender.protocol.name, reason)
+
+
+def _own_loss(contenders: Sequence[Contender], users: Users) -> str:
+    """Return the loss that the protocols themselves have in common, or "l2"."""
+    names = {c.protocol.error(users).loss for c in contenders}
+    return names.pop() if len(names) == 1 else "l2"

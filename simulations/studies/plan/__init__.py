@@ -1,0 +1,1 @@
+"""`fedhist plan`: users, samples or epsilon for a target error."""

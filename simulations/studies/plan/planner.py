@@ -1,0 +1,313 @@
+"""How many users, samples per user, or how much epsilon a target error takes, by theory.
+
+The prediction :meth:`Protocol.error` is the oracle. A coarse walk over the range finds where it is
+below the target for good, and a search inside the last step refines that: a prediction that falls
+and rises again is not taken for one that falls. A script that refuses a size before it asks has an
+infinite error there. NOT PRIVATE: the population is a template, made up or drawn from a file.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from fedhist.model.protocol import Protocol
+from fedhist.model.registry import load_builtin, load_plugin
+from fedhist.protocols.shared.mean_target import PlannedMean
+from server.means.localize import Plan as Localisation
+from simulations.config.run_config import Config
+from simulations.studies.plan.population import (
+    MOST_ENTRIES,
+    Setting,
+    Template,
+    TooLarge,
+    Unknown,
+    for_protocol,
+)
+from simulations.studies.plan.search import (
+    REASONS,
+    Oracle,
+    Point,
+    first_asked,
+    local_slope,
+    refine,
+    walk,
+)
+from simulations.studies.records.measures import foreseen_bytes
+
+RANGE: dict[Unknown, tuple[float, float]] = {
+    "n_users": (1, 1e9),
+    "samples_per_user": (1, 1e9),
+    "epsilon": (0.01, 64.0),
+}
+"""Where to search if every value is cheap."""
+
+
+MOST_LOG = math.log(1e15)
+"""Logarithm of the largest value that an extrapolation names."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a plan found for one protocol.
+
+    Attributes
+    ----------
+    config : Config
+        The template.
+    label : str
+    unknown : {"n_users", "samples_per_user", "epsilon"}
+    target : float
+    relative : bool
+        Whether errors are shares of the error of an estimate that is 0 everywhere.
+    x : float or None
+        The least value from which on the prediction stays below the target, up to ``searched``.
+    predicted : float
+        The prediction there; NaN without an answer.
+    loss, source : str
+    exact : bool
+        Whether the prediction is an exact formula for the template's users.
+    limit : str
+        What the error there mostly comes from, with its share.
+    rounds : int
+    bytes_per_user : float
+        In all rounds; ``bytes_of`` of them where what comes after is not known beforehand.
+    bytes_of : int
+    refused_below : float or None
+        Least value at which the script asks anybody, if there are some at which it does not.
+    reason : str
+        Why it does not, at the largest value at which it does not.
+    searched : float
+        Largest value that was looked at.
+    best : Point or None
+        Least predicted error of all that were looked at.
+    beyond : float or None
+        Without an answer: where the last slope of the prediction would reach the target.
+    slope : float
+        d log error / d log x around the answer, or at the end of the search.
+    read : bool
+        Whether theory looked at the users of the template, not at public numbers only.
+    notes : tuple of str
+    """
+
+    config: Config
+    label: str
+    unknown: Unknown
+    target: float
+    relative: bool
+    x: float | None = None
+    predicted: float = math.nan
+    loss: str = ""
+    source: str = ""
+    exact: bool = False
+    limit: str = ""
+    rounds: int = 0
+    bytes_per_user: float = math.nan
+    bytes_of: int = 0
+    refused_below: float | None = None
+    reason: str = ""
+    searched: float = math.nan
+    best: Point | None = None
+    beyond: float | None = None
+    slope: float = math.nan
+    read: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def plan(
+    config: Config,
+    error: float,
+    unknown: Unknown = "n_users",
+    *,
+    relative: bool = False,
+    most: float | None = None,
+) -> Answer:
+    """Find the least value of the unknown for a target error.
+
+    Parameters
+    ----------
+    config : Config
+        The population is the template; its value of the unknown does not matter.
+    error : float
+        Target, in the protocol's loss; must be positive.
+    unknown : {"n_users", "samples_per_user", "epsilon"}
+    relative : bool
+        Whether ``error`` is a share of the error of an estimate that is 0 everywhere.
+    most : float, optional
+        Largest value to look at, whatever it costs. Default: all that is quick.
+
+    Returns
+    -------
+    Answer
+
+    Raises
+    ------
+    ValueError
+        If the target, the unknown or the population cannot be meant, or if the protocol cannot be
+        configured at any value.
+    """
+    if not 0 < error < math.inf:
+        raise ValueError(f"the target error must be positive and finite, got {error}")
+    load_builtin()
+    for plugin in config.run.plugins:
+        load_plugin(plugin)
+    template = Template(config, unknown, MOST_ENTRIES if most is None else math.inf)
+    low, high = RANGE[unknown]
+    if most is not None and not most >= low:
+        raise ValueError(f"the largest {unknown} to look at must be at least {low:g}, got {most}")
+    oracle = Oracle(template, relative=relative)
+    walked = walk(oracle, error, low, high if most is None else most, whole=unknown != "epsilon")
+    if not walked:
+        raise ValueError("the smallest population is too large to plan with: give --most")
+    reasons = [p for p in walked if p.reason]
+    refused = first_asked(oracle, walked)
+    if len(reasons) == len(walked) and _broken(oracle):
+        raise ValueError(reasons[-1].reason)
+    found = Answer(
+        config,
+        str(config.protocol["name"]),
+        unknown,
+        error,
+        relative,
+        searched=walked[-1].x,
+        refused_below=refused,
+        reason=reasons[-1].reason if reasons else "",
+        best=min(walked, key=lambda p: (p.error, p.x)),
+        read=oracle.read,
+    )
+    above = [i for i, p in enumerate(walked) if p.error > error]
+    if above and above[-1] == len(walked) - 1:
+        return _unreached(oracle, found, walked)
+    if above:
+        i = above[-1]
+        best = refine(oracle, error, walked[i], walked[i + 1], whole=unknown != "epsilon")
+    else:
+        best = walked[0]
+    notes = (_dip(walked[: above[-1]], error),) if above else ()
+    found = replace(found, x=best.x, predicted=best.error, notes=tuple(n for n in notes if n))
+    return describe(oracle, replace(found, slope=local_slope(oracle.points, best.x)))
+
+
+def plans(
+    config: Config,
+    names: list[str],
+    error: float,
+    unknown: Unknown = "n_users",
+    *,
+    relative: bool = False,
+    most: float | None = None,
+) -> list[Answer]:
+    """Plan several protocols on one template; what cannot be configured says why.
+
+    Each takes of [protocol] the parameters that it has.
+    """
+    out = []
+    for name in names:
+        own = for_protocol(config, name)
+        try:
+            out.append(plan(own, error, unknown, relative=relative, most=most))
+        except REASONS as e:
+            if len(names) == 1:
+                raise
+            out.append(Answer(own, name, unknown, error, relative, reason=str(e)))
+    return out
+
+
+def _broken(oracle: Oracle) -> bool:
+    """Say whether the protocol cannot even be built as configured."""
+    try:
+        oracle.prepared(oracle.template.at(oracle.template.current))
+    except REASONS:
+        return True
+    except TooLarge:
+        return False
+    return False
+
+
+def _dip(walked: list[Point], target: float) -> str:
+    """Say where a prediction is below the target that rises above it again."""
+    below = [p.x for p in walked if p.error <= target]
+    if not below:
+        return ""
+    return (
+        f"not monotone: the prediction is below the target from about {below[0]:,.4g} to "
+        f"{below[-1]:,.4g} already, and above it again later"
+    )
+
+
+def _unreached(oracle: Oracle, found: Answer, walked: list[Point]) -> Answer:
+    """Say how near the error comes to a target that is not reached, and what would do."""
+    finite = [p for p in walked if math.isfinite(p.error)]
+    notes = [n for n in (_dip(walked, found.target),) if n]
+    if len(finite) > 1:
+        a, b = finite[-2:]
+        slope = math.log(b.error / a.error) / math.log(b.x / a.x) if a.error and b.error else 0.0
+        beyond = None
+        if slope < -0.1 and b.x < RANGE[found.unknown][1]:
+            log_beyond = math.log(b.x) + math.log(found.target / b.error) / slope
+            beyond = math.exp(log_beyond) if log_beyond < MOST_LOG else None
+        elif abs(slope) <= 0.1:
+            notes.append(f"the prediction hardly falls any more: {b.error:.4g} at {b.x:,.4g}")
+        elif slope > 0.1:
+            notes.append("the prediction rises at the end of the range")
+            if found.unknown == "n_users" and not found.relative:
+                notes.append("an error in counts grows with the users: --relative divides by them")
+        found = replace(found, slope=slope, beyond=beyond)
+    if found.unknown == "samples_per_user":
+        base = oracle.template.config
+        try:
+            other = plan(base, found.target, "n_users", relative=found.relative)
+        except REASONS:
+            other = found
+        if other is not found and other.x is not None:
+            notes.append(f"with the samples as configured, {other.x:,.0f} users would reach it")
+    found = replace(found, notes=tuple(notes))
+    best = found.best
+    if best is None or not math.isfinite(best.error):
+        return found
+    at_best = describe(oracle, replace(found, x=best.x, predicted=best.error))
+    return replace(at_best, x=None, predicted=math.nan)
+
+
+def describe(oracle: Oracle, found: Answer) -> Answer:
+    """Add to an answer what its error comes from and what a run costs."""
+    x = found.x if found.x is not None else found.searched
+    setting, bound = oracle.template.at(x), oracle.bounds[x]
+    prepared = oracle.prepared(setting)
+    protocol = prepared.protocol
+    sent, asked = foreseen_bytes(protocol, oracle.template.sample(setting).users)
+    return replace(
+        found,
+        loss=f"relative {bound.loss}" if found.relative else bound.loss,
+        source=bound.source,
+        exact=bound.exact,
+        limit=limit(oracle, setting, protocol, found.predicted),
+        rounds=protocol.max_rounds,
+        bytes_per_user=sent,
+        bytes_of=asked,
+        notes=(*found.notes, *(f"NOT PRIVATE: {note}" for note in prepared.not_private)),
+    )
+
+
+def limit(oracle: Oracle, setting: Setting, protocol: Protocol, error: float) -> str:
+    """Say what an error mostly comes from: the same prediction without noise tells."""
+    free = replace(setting, config=_without_noise(setting.config))
+    try:
+        left = oracle.predict(free, oracle.prepared(free).protocol)[0] / error if error else 0.0
+    except REASONS:
+        left = math.nan
+    if left >= 0.5:
+        clips = any("clip" in name for name in vars(protocol)) or (
+            isinstance(protocol, PlannedMean) and oracle.clipping(protocol) >= 0.5 * error
+        )
+        return f"{'clipping' if clips else 'sampling'} {min(left, 1.0):.0%}"
+    found = getattr(protocol, "plan", None)
+    if isinstance(found, Localisation) and found.n_bins > 1 and found.risk > 0:
+        # voters do not report, and a wrong window costs: a known window would need neither
+        lost = 1 - found.variance * (1 - found.vote_share) / found.risk
+        return f"localisation {lost:.0%}" if lost > 0.5 else f"noise {1 - lost:.0%}"
+    return "noise" if math.isnan(left) else f"noise {1 - left:.0%}"
+
+
+def _without_noise(config: Config) -> Config:
+    return replace(config, protocol={**config.protocol, "epsilon": math.inf})

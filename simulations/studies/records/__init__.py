@@ -1,0 +1,1 @@
+"""What a study keeps of each run, and its summary."""

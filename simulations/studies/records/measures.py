@@ -1,0 +1,153 @@
+"""What is measured of a run: its loss, distances in the usual norms, bias, and bytes sent."""
+
+from __future__ import annotations
+
+import math
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from clients.node import streams
+from fedhist.base.errors import FedhistError
+from fedhist.flower.wire import answer_bytes, encode_answer
+from fedhist.model.protocol import Estimate, Protocol
+from fedhist.model.query import Array, Query
+from fedhist.session.codec import query_digest
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from simulations.config.run_config import Prepared
+from simulations.populations.synthetic import synthetic_ids
+from simulations.runs.results import evaluate
+from simulations.runs.run import NOT_SAFE, Options, execute
+
+COPIES = 64
+"""Users of the run that shows what a protocol asks: enough for every cohort to have some."""
+
+
+def measure(prepared: Prepared, users: Users) -> dict[str, Any]:
+    """Run a cell's protocol on its users, and compare with the truth and with theory.
+
+    Returns
+    -------
+    dict
+        The fields of a :class:`~simulations.studies.records.cells.Record` that a run settles.
+    """
+    queries: list[Query] = []
+    run, hostile = prepared.config.run, prepared.config.adversaries
+    options = run.options(watch=queries.append, adversaries=hostile)
+    with np.errstate(over="ignore", invalid="ignore") if not run.checks else nullcontext():
+        outcome = execute(prepared.protocol, users, options)
+        estimate, measured = outcome.estimate, evaluate(prepared, [outcome])
+        off = {} if measured is None else distances(estimate, measured.truth, measured.support)
+    out: dict[str, Any] = {
+        "status": estimate.status,
+        "reason": estimate.reason,
+        "rounds": len(queries),
+        "bytes_per_user": bytes_per_user(queries, users) if queries else None,
+        "seconds": outcome.seconds.get("run", 0.0),
+        "warnings": tuple(
+            dict.fromkeys((*estimate.warnings, *(() if run.checks else (NOT_SAFE,))))
+        ),
+        "diagnostics": {
+            f"{what}: {why}": n
+            for what, counts in outcome.adversaries.items()
+            for why, n in counts.items()
+        },
+        "public": {k: float(v) for k, v in estimate.public.items()},
+    }
+    if estimate.ledger is not None:
+        spent = estimate.ledger.spent()
+        out |= {"spent_epsilon": spent.epsilon, "spent_delta": spent.delta}
+        out["composed"] = spent.how
+        out["charges"] = tuple(
+            f"{e.label}: epsilon = {e.release.epsilon:.6g}, delta = {e.release.delta:.3g}, "
+            + ("all users" if e.cohort is None else f"{e.cohort.share:.3g} of the users")
+            for e in estimate.ledger.entries
+        )
+    if measured is not None:
+        out |= {
+            "loss": measured.mean,
+            "losses": off,
+            "bias": _bias(prepared.protocol, estimate, measured.truth),
+            "loss_name": measured.bound.loss,
+            "predicted": float(measured.bound.expected),
+            "predicted_exact": measured.bound.exact,
+            "predicted_source": measured.bound.source,
+        }
+    return out
+
+
+def _bias(protocol: Protocol, estimate: Estimate, truth: Array) -> float | None:
+    """Average the signed errors of a mean's coordinates."""
+    value = estimate.value
+    if protocol.target != "mean" or value is None or value.shape != np.shape(truth):
+        return None
+    with np.errstate(all="ignore"):
+        return float(np.mean(np.asarray(value, dtype=np.float64) - truth))
+
+
+def distances(estimate: Estimate, truth: Array, support: Keys | None) -> dict[str, float]:
+    """Measure an estimate's distance from the truth entry by entry, in the usual norms."""
+    value = (estimate if support is None else estimate.over(support)).value
+    if value is None or np.shape(value) != np.shape(truth):
+        return {}
+    gap = np.abs(np.asarray(value, dtype=np.float64) - truth).ravel()
+    square = float(np.square(gap).sum())  # in one order, whatever the threads of BLAS
+    return {
+        "l1": float(gap.sum()),
+        "l2": math.sqrt(square),
+        "squared l2": square,
+        "linf": float(gap.max(initial=0.0)),
+    }
+
+
+def bytes_per_user(queries: list[Query], users: Users) -> float:
+    """Measure what one user sends in all rounds, weighted by the share that each round asks.
+
+    A report is encoded as it travels. Where its length depends on the user's record, the folded
+    summary of a node that holds that one user is taken instead.
+
+    Parameters
+    ----------
+    queries : list of Query
+    users : Users
+        The first of them is asked.
+    """
+    one, total = users.slice(0, 1), 0.0
+    for index, query in enumerate(queries):
+        digest = query_digest(query, index)
+        report = query.answer(one, streams(one, 0, digest))
+        body = report if report.indptr is None else query.fold(report)
+        share = 1.0 if query.cohort is None else query.cohort.share
+        total += share * answer_bytes(encode_answer(body, 0, digest))
+    return total
+
+
+def foreseen_bytes(protocol: Protocol, one: Users) -> tuple[float, int]:
+    """Say what one user will send in all rounds, from a run on copies of one user.
+
+    Returns
+    -------
+    bytes : float
+        As :func:`bytes_per_user`. Cohorts that so small a run does not come to are taken to
+        report as those before them.
+    rounds : int
+        How many rounds it speaks of: the run may end before the others.
+    """
+    copies = one.take(np.zeros(COPIES, dtype=np.int64))
+    queries: list[Query] = []
+    ended = ""
+    with suppress(ValueError, FedhistError):
+        options = Options(seed=0, watch=queries.append)
+        users = replace(copies, ids=synthetic_ids(COPIES))
+        ended = execute(protocol, users, options).estimate.status
+    cohorts = [q for q in queries if q.cohort is not None]
+    if ended == "ok" or not cohorts:
+        whole = ended == "ok" or len(queries) == protocol.max_rounds
+        return bytes_per_user(queries, one), len(queries) if not whole else protocol.max_rounds
+    others = [q for q in queries if q.cohort is None]
+    asked = math.fsum(q.cohort.share for q in cohorts if q.cohort is not None)
+    sent = bytes_per_user(others, one) + bytes_per_user(cohorts, one) / min(asked, 1.0)
+    return sent, protocol.max_rounds

@@ -1,0 +1,336 @@
+"""Records of a study by setting: means over the seeds, and the filters of ``fedhist results``."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from rich.console import Console
+
+from fedhist.base.errors import nearest
+from simulations.reporting.plain_data import canonical, flat
+from simulations.reporting.sheets import Sheet
+from simulations.studies.records.cells import Record
+
+SEEDS = ("run.seed", "population.seed")
+"""Keys by which the runs of one setting differ."""
+
+MOST_AXES = 3
+"""Axes that have columns of their own in a terminal of 80 columns."""
+
+MISSING = "-"
+
+
+@dataclass(frozen=True)
+class Group:
+    """The records of one setting: all that differ by their seeds alone.
+
+    Attributes
+    ----------
+    label : str
+    setting : mapping
+        The cell's keys by "table.key", without seeds.
+    records : tuple of Record
+    """
+
+    label: str
+    setting: Mapping[str, Any]
+    records: tuple[Record, ...]
+
+    @property
+    def statuses(self) -> Counter[str]:
+        """How many records have each status."""
+        return Counter(r.status for r in self.records)
+
+    @property
+    def loss_name(self) -> str:
+        """Which loss; empty if no record has any."""
+        return next((r.loss_name for r in self.records if r.loss_name), "")
+
+    @property
+    def mean(self) -> float | None:
+        """Mean loss of the records that are ok."""
+        losses = [r.loss for r in self.records if r.loss is not None]
+        return float(np.mean(losses)) if losses else None
+
+    @property
+    def bias(self) -> float | None:
+        """Mean signed error of the records that have one."""
+        found = [r.bias for r in self.records if r.bias is not None]
+        return float(np.mean(found)) if found else None
+
+    @property
+    def standard_error(self) -> float | None:
+        """Standard error of the mean; None for a single run, and where a loss is not finite.
+
+        Runs on the same users are not independent of each other where several populations were
+        drawn: the populations' means are averaged then.
+        """
+        by_population: dict[Any, list[float]] = {}
+        for r in self.records:
+            if r.loss is not None:
+                seed = r.cell.get("population", {}).get("seed")
+                by_population.setdefault(seed, []).append(r.loss)
+        found = list(by_population.values()) or [[]]
+        values = [float(np.mean(v)) for v in found] if len(found) > 1 else found[0]
+        if len(values) < 2 or not all(map(math.isfinite, values)):
+            return None
+        with np.errstate(all="ignore"):  # of losses that are not finite there is none
+            return float(np.std(values, ddof=1) / math.sqrt(len(values)))
+
+    @property
+    def predicted(self) -> float | None:
+        """Theory's loss, averaged over the populations."""
+        found = [r.predicted for r in self.records if r.predicted is not None]
+        return float(np.mean(found)) if found else None
+
+    @property
+    def ratio(self) -> float | None:
+        """Measured over predicted."""
+        if self.mean is None or not self.predicted:
+            return None
+        return self.mean / self.predicted
+
+
+def groups(records: Iterable[Record]) -> list[Group]:
+    """Gather records by label and setting, in the order of labels and settings."""
+    found: dict[str, list[Record]] = {}
+    settings: dict[str, dict[str, Any]] = {}
+    for r in records:
+        setting = setting_of(r)
+        name = canonical([r.label, setting])
+        settings[name] = setting
+        found.setdefault(name, []).append(r)
+    made = [Group(rs[0].label, settings[name], tuple(rs)) for name, rs in found.items()]
+    names = axes(made)
+    return sorted(made, key=lambda g: (g.label, [_order(g.setting.get(n)) for n in names]))
+
+
+def setting_of(record: Record) -> dict[str, Any]:
+    """Return a record's cell by "table.key", without its seeds."""
+    return {k: v for k, v in flat(record.cell).items() if k not in SEEDS}
+
+
+def axes(found: Sequence[Group]) -> list[str]:
+    """Name the keys that tell a label's settings apart; of keys that vary together, the first."""
+    keys = dict.fromkeys(k for g in found for k in g.setting)
+    names, seen = [], {canonical([g.label for g in found])}
+    for key in sorted(keys, key=lambda k: (k.startswith("run."), k.startswith("protocol."))):
+        column = canonical([g.setting.get(key) for g in found])
+        values = {(g.label, canonical(g.setting.get(key))) for g in found}
+        varies = len(values) > len({g.label for g in found})
+        if varies and column not in seen:
+            names.append(key)
+        seen.add(column)
+    return names
+
+
+def _order(value: Any) -> tuple[int, float, str]:
+    """Order numbers by size and put them before what is none."""
+    if isinstance(value, int | float):
+        return 0, float(value), ""
+    return 1, 0.0, "" if value is None else str(value)
+
+
+# -- filters ---------------------------------------------------------------------------------------
+
+OPERATORS = {
+    "=": operator.eq,
+    "==": operator.eq,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_SIGN = "==|!=|<=|>=|=|<|>"
+_TEST = re.compile(rf"\s*([\w.\- ]*[\w.\-])\s*({_SIGN})\s*(.*?)\s*")
+_AND = re.compile(rf"\s+and\s+(?=[\w.\-]+(?: [\w.\-]+)?\s*(?:{_SIGN}))", re.IGNORECASE)
+"""What joins two tests; the word may also stand within a value."""
+
+
+def select(frame: pl.DataFrame, tests: Iterable[str]) -> pl.DataFrame:
+    """Keep the rows that pass all tests.
+
+    Parameters
+    ----------
+    frame : polars.DataFrame
+        From :func:`simulations.studies.records.store.frame_of`.
+    tests : iterable of str
+        "epsilon = 1", "n_users >= 1000", "population.kind != zipf"; several are joined by "and".
+        A column may be named without its table where no other has the same name.
+
+    Raises
+    ------
+    ValueError
+        For what is not a test, unknown columns, and text where a column holds numbers.
+
+    Notes
+    -----
+    A column of numbers and words ("protocol.clip" where one is "best") is compared with a number
+    as numbers: a word is neither equal to it nor larger nor smaller. "!=" keeps what "=" does not,
+    also the rows that have no value.
+    """
+    for test in tests:
+        for part in _AND.split(test.strip()):
+            frame = frame.filter(_expression(frame, part))
+    return frame
+
+
+def _expression(frame: pl.DataFrame, test: str) -> pl.Expr:
+    found = _TEST.fullmatch(test)
+    if found is None or not found[3]:
+        raise ValueError(f'a test reads "column = value", got {test!r}')
+    name, sign, text = found.groups()
+    column = pl.col(_column(frame, name))
+    kind = frame.schema[_column(frame, name)]
+    value: Any = text.strip("\"'")
+    if kind.is_numeric():
+        try:
+            value = float(value)
+        except ValueError:
+            raise ValueError(f"{name} holds numbers, got {text!r}") from None
+    elif kind == pl.Boolean:
+        if value not in ("true", "false"):
+            raise ValueError(f"{name} is true or false, got {text!r}")
+        value = value == "true"
+    elif _is_number(text):
+        # as text, "320" comes before "80" and "80.0" is not "80"
+        column, value = column.cast(pl.Float64, strict=False), float(text)
+    if sign == "!=":
+        return ~(column == pl.lit(value)).fill_null(False)
+    result: pl.Expr = OPERATORS[sign](column, pl.lit(value))
+    return result
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _column(frame: pl.DataFrame, name: str) -> str:
+    if name in frame.columns:
+        return name
+    ends = [c for c in frame.columns if c.partition(".")[2] == name]
+    if len(ends) == 1:
+        return ends[0]
+    if ends:
+        raise ValueError(f"{name!r} may be {' or '.join(ends)}")
+    raise ValueError(f"no column {name!r}{nearest(name, frame.columns)} (--columns lists them)")
+
+
+# -- the table in the terminal ---------------------------------------------------------------------
+
+
+def print_summary(console: Console, records: Sequence[Record]) -> None:
+    """Print a line per setting: mean loss over the seeds, theory's, and their ratio."""
+    if not records:
+        console.print("no records")
+        return
+    found = groups(records)
+    names, losses = axes(found), {g.loss_name for g in found if g.loss_name}
+    table = Sheet(dense=True)
+    if len({g.label for g in found}) > 1:
+        table.add_column("protocol")
+    else:
+        console.print(found[0].label, markup=False)
+    own = names if len(names) <= MOST_AXES else []
+    for name in own:
+        table.add_column(_short(name, names).replace("_", " "), right=True)
+    if names and not own:
+        table.add_column("setting")
+    of = f" ({losses.pop()})" if len(losses) == 1 else ""
+    for column in (f"mean{of}", "± s.e.", "theory", "ratio", "runs"):
+        table.add_column(column, right=True)
+    for g in found:
+        cells = [g.label] if len({g.label for g in found}) > 1 else []
+        cells += [shown(g.setting.get(name)) for name in own]
+        if names and not own:
+            pairs = [f"{_short(n, names)}={shown(g.setting[n])}" for n in names if n in g.setting]
+            cells.append(" ".join(pairs))
+        name = f" {g.loss_name}" if losses else ""
+        mean = shown(g.mean) + (name if g.mean is not None else "")
+        cells += [mean, shown(g.standard_error), shown(g.predicted), shown(g.ratio, 3)]
+        table.add_row(*cells, _runs(g))
+    console.print(table)
+    reasons = Counter(f"{r.status}: {r.reason}" for r in records if r.reason)
+    for reason, count in reasons.most_common(3):
+        console.print(f"{count} x {reason}", markup=False, soft_wrap=True)
+    for line in promises(records):
+        console.print(line, markup=False)
+
+
+def promises(records: Sequence[Record]) -> list[str]:
+    """State what runs guarantee, how it was spent, and what was not private: a line for each."""
+    of: dict[str, list[Record]] = {}
+    for r in records:
+        if r.guarantee:
+            level = "" if r.unit == "user" else " (NOT user-level)"
+            kind = f"per {r.unit}{level}, {r.trust} trust, {r.adjacency}"
+            of.setdefault(kind + (f", {r.composed}" if r.composed else ""), []).append(r)
+    lines = []
+    for kind, own in of.items():
+        labels = ", ".join(dict.fromkeys(r.label for r in own))
+        epsilon = span([r.epsilon for r in own])
+        lines.append(
+            f"{labels}: epsilon = {epsilon}, delta = {span([r.delta for r in own])} {kind}"
+        )
+    if of:
+        runs = [r for r in records if r.guarantee]
+        noise, clients = (
+            ", ".join(sorted({getattr(r, name) for r in runs})) for name in ("noise", "clients")
+        )
+        lines.append(f"noise: {noise}; clients: {clients}")
+        seen = dict.fromkeys(note for r in runs for note in r.not_private)
+        lines.append("NOT PRIVATE: losses, predictions and times" + _more_of(list(seen)))
+    return lines
+
+
+def _more_of(notes: Sequence[str]) -> str:
+    told = "".join(f"; {note}" for note in notes[:3])
+    return told + (f"; and {len(notes) - 3} more" if len(notes) > 3 else "")
+
+
+def span(values: Sequence[float | None]) -> str:
+    """Write a few numbers, or the ends of many.
+
+    >>> span([2.0, 0.5, 1.0, 0.5]), span([1, 2, 3, 4, 5]), span([None])
+    ('0.5, 1, 2', '1 to 5', '-')
+    """
+    found = sorted({v for v in values if v is not None})
+    if not found:
+        return MISSING
+    if len(found) <= 4:
+        return ", ".join(f"{v:.4g}" for v in found)
+    return f"{found[0]:.4g} to {found[-1]:.4g}"
+
+
+def _short(name: str, names: Sequence[str]) -> str:
+    """Drop the table of a key where no other key has the same name."""
+    last = name.partition(".")[2]
+    return last if [n.partition(".")[2] for n in names].count(last) == 1 else name
+
+
+def shown(value: Any, digits: int = 4) -> str:
+    """Write a value for a table; what is missing is a dash."""
+    if value is None:
+        return MISSING
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
+
+
+def _runs(group: Group) -> str:
+    """Count the runs, and those that did not end well."""
+    total, ok = len(group.records), group.statuses["ok"]
+    others = [f"{n} {status}" for status, n in sorted(group.statuses.items()) if status != "ok"]
+    return ", ".join([str(ok) if ok or not others else "", *others]).strip(", ") or str(total)

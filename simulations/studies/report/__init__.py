@@ -1,0 +1,1 @@
+"""`fedhist report`: one HTML page."""

@@ -1,0 +1,188 @@
+"""The page of a run, an experiment, a sweep or a comparison: which sections, in which order."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from fedhist.base.files import whole_file
+from simulations.reporting.page import Block, Facts, Items, Page, Picture, Section, Table, Text
+from simulations.reporting.plain_data import flat
+from simulations.runs.results import NOT_PRIVATE
+from simulations.studies.records.summary import shown
+from simulations.studies.report.curves import curve_plots, estimate_plot
+from simulations.studies.report.data import ExperimentFolder, RunFolder, Study, read_results
+from simulations.studies.report.sweep import MOST_ROWS, footer, study_page
+from simulations.studies.report.words import EVALUATION, facts, ledger_blocks, not_private_of_run
+
+TOP = 20
+"""Entries of an estimate in its table."""
+
+RELEASE = "The estimate may be published under its guarantee; the evaluation beside it may not."
+UNITS_OF_TARGETS = {
+    "histogram": "count (all users)",
+    "distribution": "probability",
+    "mean": "mean (units of the samples)",
+}
+
+
+def page_of(path: Path) -> Page:
+    """Make the page of whatever results a path holds.
+
+    Raises
+    ------
+    ValueError
+        If it holds none.
+    """
+    found = read_results(path)
+    match found:
+        case RunFolder():
+            return _run(found)
+        case ExperimentFolder():
+            return _experiment(found)
+        case Study():
+            return study_page(found)
+
+
+# -- runs ------------------------------------------------------------------------------------------
+
+
+def _run(found: RunFolder) -> Page:
+    config, metrics = found.config, found.metrics
+    noise = str(metrics.get("noise", config.get("run", {}).get("noise", "")))
+    name = str(config["protocol"]["name"])
+    status = str(metrics["status"]) + (f": {metrics['reason']}" if metrics.get("reason") else "")
+    sections = (
+        Section("Result", _result(found, name, status)),
+        Section("Privacy ledger", ledger_blocks(found.ledger, noise)),
+        Section("What was not private", not_private_of_run(config, metrics)),
+        Section("Configuration", _configuration(config)),
+    )
+    title = f"{name} on {config['population'].get('kind', 'users')}"
+    subtitle = f"Run {found.name}: {status}"
+    return Page(title, subtitle, f"{EVALUATION} {RELEASE}", sections, footer(config))
+
+
+def _result(found: RunFolder, name: str, status: str) -> tuple[Block, ...]:
+    secret = found.metrics.get(NOT_PRIVATE, {})
+    rows = [("Status", status)]
+    if "measured" in secret:
+        error, runs = secret.get("standard error"), secret["repeats"]
+        measured = shown(secret["measured"]) + ("" if error is None else f" ± {error:.2g}")
+        rows.append((f"Error ({secret['loss']}), NOT PRIVATE", f"{measured} in {runs} run(s)"))
+        exact = "exact formula" if secret["prediction is exact"] else "a rate or an approximation"
+        rows.append(("Theory predicts", f"{shown(secret['predicted'])} ({exact})"))
+        if secret["predicted"]:
+            ratio = secret["measured"] / secret["predicted"]
+            rows.append(("Measured over predicted", f"{ratio:.3g}"))
+        rows.append(("Theory's source", str(secret["prediction"])))
+    rows += [(f"Public: {k}", shown(v, 6)) for k, v in found.metrics.get("public", {}).items()]
+    blocks: list[Block] = [Facts(tuple(rows))]
+    warnings = tuple(map(str, found.metrics.get("warnings", [])))
+    if warnings:
+        blocks.append(Items(warnings))
+    if found.estimate is not None and len(found.estimate):
+        unit = UNITS_OF_TARGETS.get(_target(name), "estimate")
+        blocks.append(estimate_plot(found.estimate, unit, "The released estimate"))
+        blocks.append(_estimate_table(found.estimate))
+    if found.figure:
+        blocks.append(Picture(found.figure, "Static figure, with the truth (NOT PRIVATE)"))
+    return tuple(blocks)
+
+
+def _target(protocol: str) -> str:
+    """Return what a registered protocol estimates; a plugin's is not known here."""
+    from fedhist.model.registry import load_builtin, protocol_class, protocols
+
+    load_builtin()
+    return protocol_class(protocol).target if protocol in protocols() else ""
+
+
+def _estimate_table(frame: pl.DataFrame) -> Table:
+    top = frame.sort("estimate", descending=True, maintain_order=True).head(TOP)
+    header = tuple(c for c in ("key", "estimate", "stderr") if c in top.columns)
+    rows = tuple(
+        (str(row["key"]), *(shown(row[c], 6) for c in header[1:]))
+        for row in top.iter_rows(named=True)
+    )
+    caption = f"The {len(rows)} largest of {len(frame):,}." if len(frame) > len(rows) else ""
+    return Table(header, rows, frozenset(header[1:]), caption)
+
+
+def _configuration(config: Mapping[str, Any]) -> tuple[Block, ...]:
+    resolved = config.get("resolved", {}).get("protocol", config.get("protocol", {}))
+    rows = (
+        *facts(resolved, "protocol."),
+        *facts(config.get("population", {}), "population."),
+        *facts(config.get("run", {}), "run."),
+        *facts(flat({"adversary": config.get("adversary", ())})),
+        *facts(config.get("versions", {}), "version of "),
+    )
+    revision = config.get("revision")
+    return (Facts((*rows, *((("revision", str(revision)),) if revision else ()))),)
+
+
+# -- experiments -----------------------------------------------------------------------------------
+
+
+def _experiment(found: ExperimentFolder) -> Page:
+    config = found.config
+    table = found.table
+    verdicts = Counter(v for v in table["verdict"].to_list() if v) if len(table) else Counter()
+    told = ", ".join(f"{n} {v}" for v, n in sorted(verdicts.items())) or "nothing is judged"
+    blocks: list[Block] = [Text(f"Verdicts: {told}.")]
+    if len(table):
+        blocks.append(_checks(table))
+    plots: list[Block] = []
+    if found.curves is not None:
+        plots += curve_plots(found.curves, config.get("figure", {}))
+    if found.figure:
+        plots.append(Picture(found.figure, "Static figure"))
+    notes = tuple(Section(k, (Items(v),)) for k, v in found.notes.items())
+    settings = {k: v for k, v in config.items() if k not in ("fedhist", "revision", "figure")}
+    revision = (("revision", str(config["revision"])),) if config.get("revision") else ()
+    setting = Section("Configuration", (Facts((*facts(settings), *revision)),))
+    warning = EVALUATION + " An experiment compares with the truth and is not private as a whole."
+    return Page(
+        found.title,
+        found.population or str(config.get("paper", "")),
+        warning,
+        (Section("Verdicts", tuple(blocks)), Section("Figures", tuple(plots)), *notes, setting),
+        footer({"versions": {"fedhist": config.get("fedhist", "")}}),
+    )
+
+
+def _checks(table: pl.DataFrame) -> Table:
+    numeric = ("paper", "ours", "stderr", "difference", "low", "high")
+    names = [c for c in table.columns if any(_cell(v) for v in table[c].to_list())]
+    rows = tuple(
+        tuple(_cell(row[c]) for c in names) for row in table.head(MOST_ROWS).iter_rows(named=True)
+    )
+    return Table(tuple(names), rows, frozenset(numeric) & frozenset(names))
+
+
+def _cell(value: Any) -> str:
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return ""
+    return shown(value)
+
+
+def write_report(path: Path, out: Path) -> int:
+    """Write the page of some results, whole or not at all; return its size in bytes.
+
+    Raises
+    ------
+    ValueError
+        If there are no results, or the place is a folder.
+    """
+    if out.is_dir():
+        raise ValueError(f"--out must name a file, {out} is a folder")
+    text = page_of(path).to_html()
+    out.parent.mkdir(parents=True, exist_ok=True)
+    whole_file(out, text)
+    return len(text.encode())

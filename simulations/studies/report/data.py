@@ -1,0 +1,233 @@
+"""What a report is made from: the folder of a run, experiment or comparison, or a study's file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from simulations.reporting.plain_data import numbers
+from simulations.studies.records.cells import Record
+from simulations.studies.records.store import Store
+
+COMPARISON = "comparison.json"
+NORMS = ("l1", "squared l2", "l2", "linf")
+SAME = 1e-9
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """What ``fedhist run --out`` wrote.
+
+    Attributes
+    ----------
+    name : str
+    config, metrics, ledger : mapping
+        The JSON files.
+    estimate : polars.DataFrame or None
+        Columns key, estimate, and stderr where it is known.
+    figure : bytes
+        The PNG; empty if there is none.
+    """
+
+    name: str
+    config: Mapping[str, Any]
+    metrics: Mapping[str, Any]
+    ledger: Mapping[str, Any]
+    estimate: pl.DataFrame | None
+    figure: bytes
+
+
+@dataclass(frozen=True)
+class ExperimentFolder:
+    """What ``fedhist reproduce`` wrote.
+
+    Attributes
+    ----------
+    title : str
+    config : mapping
+    population : str
+    table : polars.DataFrame
+        The checks.
+    curves : polars.DataFrame or None
+        Columns panel, label, x, y, stderr.
+    notes : mapping of str to tuple of str
+        The report's lists by their headings.
+    figure : bytes
+    """
+
+    title: str
+    config: Mapping[str, Any]
+    population: str
+    table: pl.DataFrame
+    curves: pl.DataFrame | None
+    notes: Mapping[str, tuple[str, ...]]
+    figure: bytes
+
+
+@dataclass(frozen=True)
+class Study:
+    """Records of a sweep or of a comparison.
+
+    Attributes
+    ----------
+    name : str
+    records : tuple of Record
+        Losses and predictions in one loss; see :func:`in_one_loss`.
+    loss : str
+        Its name; empty if the records have no loss in common.
+    comparison : mapping or None
+        A comparison's summary, without its records.
+    notes : tuple of str
+        What was changed to make losses comparable.
+    figure : bytes
+    """
+
+    name: str
+    records: tuple[Record, ...]
+    loss: str
+    comparison: Mapping[str, Any] | None = None
+    notes: tuple[str, ...] = ()
+    figure: bytes = b""
+
+
+Found = RunFolder | ExperimentFolder | Study
+
+
+def read_results(path: Path) -> Found:
+    """Read whatever kind of results a path holds.
+
+    Raises
+    ------
+    ValueError
+        If it holds none, or they cannot be read.
+    """
+    if path.is_file():
+        with Store(path, create=False) as store:
+            records = store.records()
+        if not records:
+            raise ValueError(f"{path} holds no records yet: nothing to report")
+        return study_of(path.stem, records)
+    if not path.is_dir():
+        raise ValueError(f"no such folder or file of results: {path}")
+    if (path / COMPARISON).is_file():
+        from simulations.studies.compare.output import read_comparison  # it draws, too
+
+        summary, records = read_comparison(path)
+        made = study_of(str(summary["name"]), records, str(summary["loss"]))
+        return replace(made, comparison=summary, figure=_bytes(path / "figure.png"))
+    if not (path / "config.json").is_file():
+        raise ValueError(f"{path} is not a folder of fedhist results: it has no config.json")
+    config = _json(path / "config.json")
+    if "experiment" in config:
+        return _experiment(path, config)
+    if not (path / "ledger.json").is_file():
+        raise ValueError(f"{path} is not a folder that fedhist run, reproduce or compare wrote")
+    estimate = path / "estimate.parquet"
+    return RunFolder(
+        path.resolve().name,
+        config,
+        _json(path / "metrics.json"),
+        _json(path / "ledger.json"),
+        pl.read_parquet(estimate) if estimate.is_file() else None,
+        _bytes(path / "figure.png"),
+    )
+
+
+def study_of(name: str, records: Sequence[Record], asked: str = "") -> Study:
+    """Gather records whose losses are comparable."""
+    found, loss, notes = in_one_loss(records, asked)
+    return Study(name, tuple(found), loss, notes=tuple(notes))
+
+
+def in_one_loss(records: Sequence[Record], asked: str = "") -> tuple[list[Record], str, list[str]]:
+    """Express all losses in one, where they are not already.
+
+    A prediction is kept only where the record's own loss is the common one.
+
+    Parameters
+    ----------
+    records : sequence of Record
+    asked : str
+        A loss that the records are known to be in.
+
+    Returns
+    -------
+    records, loss, notes
+        The loss is "" where there is none in common; the records are then left as they are.
+    """
+    done = [r for r in records if r.loss is not None]
+    own = sorted({r.loss_name for r in done})
+    if asked or len(own) <= 1:
+        return list(records), asked or (own[0] if own else ""), []
+    common = next((n for n in NORMS if all(n in r.losses for r in done)), "")
+    if not common:
+        return list(records), "", [f"the runs have different losses: {', '.join(own)}"]
+    changed = [_in(r, common) for r in records]
+    note = f"losses of different protocols ({', '.join(own)}) are all given in {common}; theory's "
+    return changed, common, [note + "is left out where it speaks of another loss"]
+
+
+def _in(record: Record, loss: str) -> Record:
+    if record.loss is None:
+        return record
+    value = record.losses[loss]
+    same = abs(value - record.loss) <= SAME * abs(value)
+    predicted = record.predicted if same else None
+    return replace(record, loss=value, loss_name=loss, predicted=predicted)
+
+
+def _experiment(path: Path, config: Mapping[str, Any]) -> ExperimentFolder:
+    lines = (path / "report.md").read_text(encoding="utf-8").splitlines()
+    title = next((x.removeprefix("# ") for x in lines if x.startswith("# ")), path.name)
+    people = next((x for x in lines if x.startswith("Population: ")), "")
+    notes: dict[str, list[str]] = {}
+    heading = ""
+    for line in lines:
+        if line.startswith("## "):
+            heading = line.removeprefix("## ")
+        elif line.startswith("- ") and heading:
+            notes.setdefault(heading, []).append(line.removeprefix("- "))
+    curves = path / "curves.csv"
+    return ExperimentFolder(
+        title,
+        config,
+        people.removeprefix("Population: "),
+        pl.read_csv(path / "table.csv", infer_schema_length=None),
+        pl.read_csv(curves, infer_schema_length=None) if curves.is_file() else None,
+        {k: tuple(v) for k, v in notes.items()},
+        _bytes(path / "figure.png"),
+    )
+
+
+def thin(n: int, most: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Choose at most ``most`` of n points: the first ones, and ever fewer of the others.
+
+    >>> thin(5, 9).tolist()
+    [0, 1, 2, 3, 4]
+    >>> thin(10**6, 4).tolist()
+    [0, 1, 2, 999999]
+    """
+    if n <= most:
+        return np.arange(n)
+    head = np.arange(most // 2)
+    spread = np.geomspace(len(head) + 1, n, most - len(head)).astype(np.int64) - 1
+    chosen: np.ndarray[Any, np.dtype[np.int64]] = np.unique(np.concatenate([head, spread, [n - 1]]))
+    return chosen[-most:] if len(chosen) > most else chosen
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        body: dict[str, Any] = numbers(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, json.JSONDecodeError) as e:
+        raise ValueError(f"{path} cannot be read: {e}") from None
+    return body
+
+
+def _bytes(path: Path) -> bytes:
+    return path.read_bytes() if path.is_file() else b""

@@ -1,0 +1,150 @@
+"""A page of documentation per protocol, made from the registry, the docstrings and the example."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+from fedhist.base.files import whole_file
+from fedhist.model.protocol import Protocol
+from fedhist.model.query import Query
+from fedhist.model.registry import load_builtin, own_protocols
+from fedhist.privacy.guarantee import Trust
+from simulations.config.run_config import builtin_configs, load_config
+from simulations.runs.run import Options, execute
+from simulations.studies.records.measures import bytes_per_user
+
+SEED = 1
+HEADING = re.compile(r"^(?P<title>\S.*)\n(?P<line>-{3,})$", re.MULTILINE)
+TRUST = {
+    Trust.CENTRAL: "central: the users trust the server with exact, bounded contributions",
+    Trust.LOCAL: "local: every message is private before it leaves its user",
+}
+
+
+def plain(text: str) -> str:
+    """Turn the few marks of a docstring that are not Markdown into Markdown.
+
+    >>> plain(":class:`~fedhist.protocols.means.mean.Mean` with ``T``")
+    '`Mean` with `T`'
+    """
+    text = re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"`\1`", text)
+    return text.replace("``", "`")
+
+
+def sections(text: str) -> dict[str, str]:
+    r"""Split a numpydoc docstring: "" for what comes first, then by the title of each section.
+
+    >>> sections("One line.\n\nPrivacy\n-------\nAll of it.")
+    {'': 'One line.', 'Privacy': 'All of it.'}
+    """
+    found = list(HEADING.finditer(text))
+    ends = [m.start() for m in found[1:]] + [len(text)]
+    out = {"": text[: found[0].start() if found else len(text)].strip()}
+    for m, end in zip(found, ends, strict=True):
+        out[m["title"]] = text[m.end() : end].strip("\n")
+    return out
+
+
+def parameters_of(text: str) -> dict[str, str]:
+    """Read the section "Parameters": the description of every name, in one line."""
+    out: dict[str, str] = {}
+    names: list[str] = []
+    for line in text.split("\n"):
+        if line and not line[0].isspace():
+            names = [n.strip() for n in line.partition(" : ")[0].split(",")]
+            out |= dict.fromkeys(names, "")
+        else:
+            for n in names:
+                out[n] = f"{out[n]} {line.strip()}".strip()
+    return out
+
+
+def page_of(cls: type[Protocol]) -> str:
+    """Write the page of one protocol: Markdown."""
+    parts = sections(plain(inspect.getdoc(cls) or ""))
+    lead, _, rest = parts[""].partition("\n\n")
+    lines = [f"# `{cls.name}`", "", lead.replace("\n", " "), ""]
+    lines += [rest, ""] if rest else []
+    lines += [f"Reference: {cls.paper}.", ""]
+    lines += ["| | |", "|---|---|", *facts(cls), ""]
+    for title in ("Privacy", "Error", "Notes"):
+        if title in parts:
+            lines += [f"## {title}", "", parts[title], ""]
+    lines += ["## Parameters", "", "| Parameter | Default | Meaning |", "|---|---|---|"]
+    meaning = parameters_of(parts.get("Parameters", ""))
+    for f in fields(cls):  # type: ignore[arg-type]
+        lines.append(f"| `{f.name}` | {_default(f)} | {_cell(meaning.get(f.name, ''))} |")
+    lines += ["", *_configurations(cls)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def facts(cls: type[Protocol]) -> Iterator[str]:
+    """Say what the example promises and costs, as rows of a table."""
+    example, users = cls.example(), cls.example_users()
+    queries: list[Query] = []
+    outcome = execute(example, users, Options(seed=SEED, watch=queries.append))
+    promise = example.guarantee
+    rounds = len(outcome.rounds)
+    names = ", ".join(f"`{q.wire_name}`" for q in queries)
+    bound = example.error(users)
+    yield f"| Estimates | {cls.target} |"
+    yield f"| Trust | {TRUST[promise.trust]} |"
+    yield f"| Guarantee of its example | {promise} |"
+    yield f"| Neighbouring data | {promise.adjacency.in_words} |"
+    yield f"| Rounds of its example | {rounds}: {names} |"
+    yield f"| Bytes per user of its example | {bytes_per_user(queries, users):,.0f} |"
+    yield f"| Error that is predicted | {bound.loss}; {_cell(bound.source)} |"
+
+
+def write_pages(folder: Path) -> list[Path]:
+    """Write the page of every registered protocol of fedhist, and the page that lists them."""
+    load_builtin()
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for path, text in pages():
+        whole_file(folder / path, text)
+        written.append(folder / path)
+    return written
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    """Return name and text of every page; "README.md" lists the others."""
+    ours = own_protocols()
+    lines = ["# Protocols", "", "Written by `make docs` from the code.", ""]
+    lines += ["| Protocol | Estimates | Trust | What it does |", "|---|---|---|---|"]
+    for name, cls in ours.items():
+        trust = cls.example().guarantee.trust.value
+        lead = (
+            sections(plain(inspect.getdoc(cls) or ""))[""].partition("\n\n")[0].replace("\n", " ")
+        )
+        lines.append(f"| [`{name}`]({name}.md) | {cls.target} | {trust} | {_cell(lead)} |")
+    yield "README.md", "\n".join(lines) + "\n"
+    for name, cls in ours.items():
+        yield f"{name}.md", page_of(cls)
+
+
+def _configurations(cls: type[Protocol]) -> list[str]:
+    found = [n for n in builtin_configs() if load_config(n).protocol["name"] == cls.name]
+    if not found:
+        return []
+    names = ", ".join(f"`{n}`" for n in found)
+    return ["## Configurations", "", f"Built in: {names}; `fedhist configs NAME` shows one.", ""]
+
+
+def _default(f: Any) -> str:
+    if f.default is MISSING:
+        return "required"
+    return f"`{f.default!r}`".replace("|", "\\|")
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    write_pages(Path("docs") / "protocols")

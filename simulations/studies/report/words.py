@@ -1,0 +1,244 @@
+"""What a report says in words: guarantees, how budgets were spent, and what was not private."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedhist.privacy.guarantee import Adjacency, Trust
+from simulations.reporting.page import Block, Facts, Items, Table, Text
+from simulations.runs.results import NOT_PRIVATE
+from simulations.studies.records.cells import Record
+from simulations.studies.records.summary import shown, span
+
+TRUST: Mapping[str, str] = {
+    Trust.CENTRAL.value: (
+        "central: the server sees exact answers and is trusted with them; what it releases is "
+        "private"
+    ),
+    Trust.LOCAL.value: (
+        "local: nobody is trusted; every message is randomized by its user before it leaves"
+    ),
+}
+NOISE: Mapping[str, str] = {
+    "simulated": (
+        "simulated: seeded NumPy generators, for evaluation only; whoever knows the seed knows "
+        "the noise, and floating-point samplers leak in their low bits"
+    ),
+    "secure": "secure: exact integer samplers with system entropy on the server; no seed",
+}
+UNIT = "one {}: everything that a {} holds, in all rounds together"
+MOST_SEEDS = 20
+EVALUATION = (
+    "The errors on this page are computed from the users' data. Do not publish it as it is."
+)
+BOTH = (
+    "In words: an attacker who knows everything else about the data and sees all that is released "
+    "can hardly tell which of two adjacent populations it came from: no odds change by more than "
+    "exp(epsilon), except with probability about delta."
+)
+
+
+def adjacency_in_words(value: str) -> str:
+    """Explain an adjacency by its name; a name that this version does not know stands alone."""
+    known = {a.value: a.in_words for a in Adjacency}
+    return f"{value}: {known[value]}" if value in known else value
+
+
+def budget(epsilon: float | None, delta: float | None) -> str:
+    """Write an epsilon and a delta.
+
+    >>> budget(1.0, 1e-6), budget(2.0, 0.0), budget(None, None)
+    ('epsilon = 1, delta = 1e-06', 'epsilon = 2, delta = 0', 'unknown')
+    """
+    if epsilon is None:
+        return "unknown"
+    if not math.isfinite(epsilon):
+        return "no finite epsilon: NOT PRIVATE"
+    return f"epsilon = {epsilon:.6g}, delta = {0.0 if delta is None else delta:.3g}"
+
+
+def ledger_blocks(ledger: Mapping[str, Any], noise: str) -> tuple[Block, ...]:
+    """Tell a run's ledger: the promise, the total, and the share of each release."""
+    unit = str(ledger.get("unit", "user"))
+    rows = [
+        ("Guarantee", str(ledger["guarantee"])),
+        ("Unit of privacy", UNIT.format(unit, unit)),
+        ("Adjacency", str(ledger.get("adjacency", ""))),
+        ("Trust", TRUST.get(str(ledger.get("trust")), str(ledger.get("trust", "")))),
+        ("Grade of the noise", NOISE.get(noise, noise)),
+    ]
+    if "the paper claims" in ledger:
+        rows.insert(1, ("The paper claims", str(ledger["the paper claims"])))
+    if "spent epsilon" in ledger:
+        rows.append(("Spent in all", budget(ledger["spent epsilon"], ledger.get("at delta"))))
+        rows.append(("Composed by", str(ledger.get("composed by", ""))))
+    blocks: list[Block] = [Facts(tuple(rows)), Text(BOTH)]
+    charges = ledger.get("charges", [])
+    if charges:
+        blocks.append(_charges(charges, float(ledger["spent epsilon"])))
+    return tuple(blocks)
+
+
+def _charges(charges: Sequence[Mapping[str, Any]], total: float) -> Table:
+    rows = []
+    for c in charges:
+        epsilon = float(c["epsilon"])
+        share = f"{100 * epsilon / total:.3g} %" if 0 < total < math.inf else ""
+        cohort = c.get("cohort")
+        who = "all users" if cohort is None else _cohort(cohort)
+        rho = c.get("rho")
+        known = rho is not None and math.isfinite(float(rho))
+        rows.append(
+            (
+                str(c["label"]),
+                who,
+                f"{epsilon:.6g}",
+                f"{float(c['delta']):.3g}",
+                f"{float(rho):.4g}" if known and rho is not None else "",
+                share,
+            )
+        )
+    header = ("release", "asked of", "epsilon", "delta", "rho (zCDP)", "of the total epsilon")
+    return Table(
+        header,
+        tuple(rows),
+        frozenset(header[2:]),
+        "How the budget is split over the releases. Over disjoint cohorts the largest counts, "
+        "within a cohort the sum.",
+    )
+
+
+def _cohort(cohort: Mapping[str, Any]) -> str:
+    told = ", ".join(
+        f"{k} {v:g}" if isinstance(v, float) else f"{k} {v}" for k, v in cohort.items()
+    )
+    return f"a cohort ({told})"
+
+
+def guarantee_table(records: Sequence[Record]) -> tuple[Block, ...]:
+    """Tell the guarantees of a study: a row for each that differs, and the words below."""
+    found: dict[tuple[str, ...], list[Record]] = {}
+    for r in records:
+        key = (r.label, r.trust, r.adjacency, r.unit, r.composed, r.noise, r.claimed)
+        found.setdefault(key, []).append(r)
+    rows: list[tuple[str, ...]] = []
+    for (label, trust, adjacency, unit, composed, noise, claimed), own in sorted(found.items()):
+        if not own[0].guarantee:
+            continue
+        row = (
+            label,
+            span([r.epsilon for r in own]),
+            span([r.delta for r in own]),
+            unit,
+            trust,
+            adjacency,
+            span([r.spent_epsilon for r in own]),
+            composed or "nothing was spent",
+            noise,
+            claimed,
+        )
+        rows.append(row)
+    header: tuple[str, ...] = (
+        *("mechanism", "epsilon", "delta", "unit", "trust", "adjacency", "spent epsilon"),
+        *("composed by", "noise", "the paper claims"),
+    )
+    if not any(row[-1] for row in rows):
+        header, rows = header[:-1], [row[:-1] for row in rows]
+    lines = [
+        f"adjacency: {adjacency_in_words(a)}"
+        for a in sorted({r.adjacency for r in records if r.adjacency})
+    ]
+    lines += [f"trust: {TRUST.get(t, t)}" for t in sorted({r.trust for r in records if r.trust})]
+    lines += [f"noise: {NOISE.get(n, n)}" for n in sorted({r.noise for r in records if r.noise})]
+    units = sorted({r.unit for r in records if r.unit})
+    lines += ["unit: " + UNIT.format(u, u) for u in units]
+    return (
+        Table(tuple(header), tuple(rows), frozenset({"epsilon", "delta", "spent epsilon"})),
+        Items(tuple(lines)),
+        Text(BOTH),
+        *split_table(records),
+    )
+
+
+def split_table(records: Sequence[Record]) -> tuple[Block, ...]:
+    """Tell how each mechanism's budget is split: its releases, and the fields that say so."""
+    rows: dict[tuple[str, str, str], None] = {}
+    for r in records:
+        for charge in getattr(r, "charges", ()):
+            rows.setdefault((r.label, budget(r.epsilon, r.delta), str(charge)), None)
+    if not rows:
+        return ()
+    return (
+        Table(
+            ("mechanism", "total", "releases"),
+            tuple(rows),
+            folded="How each budget is split over the releases",
+        ),
+    )
+
+
+def not_private_of_run(config: Mapping[str, Any], metrics: Mapping[str, Any]) -> tuple[Block, ...]:
+    """List what of a run and its evaluation is outside the guarantee."""
+    secret, seeds = metrics.get(NOT_PRIVATE, {}), config.get(NOT_PRIVATE, {}).get("seeds", [])
+    lines = [str(c) for c in config.get(NOT_PRIVATE, {}).get("choices", [])]
+    if "measured" in secret:
+        lines.append(KNOWN_TRUTH)
+        lines.append("theory's prediction may use the users' data, such as what a clip cuts off")
+    lines.append("times, sizes and numbers of messages: they depend on the data")
+    if secret.get("diagnostics"):
+        told = ", ".join(f"{k} = {shown(v)}" for k, v in secret["diagnostics"].items())
+        lines.append(f"diagnostics: {told}")
+    for what, counts in secret.get("adversaries", {}).items():
+        lines += [f"messages {what}: {n:,} × {why}" for why, n in counts.items()]
+    for reason, count in secret.get("rows dropped by the loader", {}).items():
+        lines.append(f"rows dropped by the loader: {reason}: {count}")
+    return (Items((*lines, *_seeds(seeds))),)
+
+
+KNOWN_TRUTH = "the errors: they compare with the truth, which only an evaluation knows"
+
+
+def not_private_of_study(records: Sequence[Record]) -> tuple[Block, ...]:
+    """List what of a study is outside the guarantees."""
+    lines = [KNOWN_TRUTH, "which mechanism wins, and every choice made by looking at these errors"]
+    lines.append("theory's predictions where they use the users' data, and the times")
+    choices: dict[str, list[str]] = {}
+    for r in records:
+        for choice in r.not_private:
+            told = choices.setdefault(choice, [])
+            if r.label not in told:
+                told.append(r.label)
+    lines += [f"{choice} ({', '.join(labels)})" for choice, labels in choices.items()]
+    open_ = sorted(
+        {r.label for r in records if r.epsilon is not None and not math.isfinite(r.epsilon)}
+    )
+    if open_:
+        lines.append(f"references without privacy: {', '.join(open_)}")
+    return (Items((*lines, *_seeds(sorted({r.seed for r in records if r.seed is not None})))),)
+
+
+def _seeds(seeds: Sequence[int]) -> tuple[str, ...]:
+    if not seeds:
+        return ("no seed is kept",)
+    told = ", ".join(map(str, seeds[:MOST_SEEDS]))
+    more = f" and {len(seeds) - MOST_SEEDS:,} more" if len(seeds) > MOST_SEEDS else ""
+    return (f"seeds {told}{more}: who knows a seed knows the noise of its run",)
+
+
+def facts(body: Mapping[str, Any], prefix: str = "") -> tuple[tuple[str, str], ...]:
+    """Flatten a configuration; what is empty is left out."""
+    rows: list[tuple[str, str]] = []
+    for key, value in body.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            rows += facts(value, f"{name}.")
+        elif isinstance(value, list | tuple):
+            if value:
+                told = ", ".join(map(shown, value[:MOST_SEEDS]))
+                more = len(value) - MOST_SEEDS
+                rows.append((name, told + (f" and {more:,} more" if more > 0 else "")))
+        elif value is not None and value != "":
+            rows.append((name, shown(value, 6)))
+    return tuple(rows)

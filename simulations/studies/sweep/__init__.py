@@ -1,0 +1,1 @@
+"""`fedhist sweep`: grids of runs in one file."""

@@ -1,0 +1,287 @@
+"""Sweep files: a run configuration with the table [sweep], and the cells they stand for.
+
+[sweep] holds
+
+- axes: ``"protocol.epsilon" = [0.5, 1, 2]``, any key of [protocol], [population] or [run] that
+  results depend on, ``"adversary.fraction" = [0, 0.1]`` of the only table [[adversary]] or
+  ``"adversary.1.fraction"`` of the second; the sweep runs all their combinations;
+- ``[[sweep.zip]]``: axes of equal length that go together, such as "population.samples_per_user"
+  and "protocol.samples_per_user";
+- ``protocols = [{ name = "mean" }, { name = "mean", mode = "paper", label = "as printed" }]``: each
+  entry completes the table [protocol], which then needs no name;
+- ``seeds = 10``: every combination is run with run.seed, run.seed + 1, ...; or a list of seeds.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+from fedhist.base.errors import FedhistError, nearest
+from fedhist.model.registry import load_builtin, load_plugin, parameters, protocol_class
+from simulations.adversaries import Adversary, override_adversary
+from simulations.config.casting import cast, check_keys, required
+from simulations.config.named_files import builtin_names, settings_text
+from simulations.config.run_config import RunTable, config_of, parse_tables, population_spec
+from simulations.populations import KINDS
+from simulations.reporting.plain_data import canonical
+from simulations.studies.records.cells import NOT_OF_A_CELL, Cell, prepare_cell
+from simulations.studies.records.entries import labelled, seeds_of
+
+FOLDER = "sweeps"
+TABLES = ("protocol", "population", "run", "adversary")
+OWN = ("seeds", "protocols", "zip")
+NOT_HERE = ("repeats", "ledger", "journal", "out")
+"""Keys of [run] that a sweep has no use for."""
+
+MOST_CELLS = 1_000_000
+
+REFUSALS = (ValueError, TypeError, KeyError, FedhistError)
+
+Setting = Mapping[str, Any]
+"""Values by "table.key"."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep as read.
+
+    Attributes
+    ----------
+    name : str
+        Built-in name or file name.
+    run : RunTable
+        Where to run; its keys that results depend on are in the cells.
+    cells : tuple of Cell
+        In the order of their populations, each key once.
+    """
+
+    name: str
+    run: RunTable
+    cells: tuple[Cell, ...]
+
+
+def builtin_sweeps() -> list[str]:
+    """Return the names of the sweeps that come with fedhist."""
+    return builtin_names(FOLDER)
+
+
+def sweep_text(source: str | Path) -> tuple[str, str]:
+    """Return the text and the name of a sweep file, or of a built-in sweep; else ValueError."""
+    return settings_text(source, "sweep", FOLDER)
+
+
+def load_sweep(source: str | Path, overrides: Iterable[str] = ()) -> Sweep:
+    """Read a sweep and list its cells.
+
+    Parameters
+    ----------
+    source : path or str
+        A .toml file, or a name from :func:`builtin_sweeps`.
+    overrides : iterable of str
+        "population.n_users=500", "sweep.seeds=2".
+
+    Raises
+    ------
+    ValueError
+        For a missing file, malformed TOML, and keys and values that cannot be meant.
+    PopulationError
+        If a file that a cell names does not exist.
+    """
+    text, name = sweep_text(source)
+    tables = parse_tables(text, source, overrides)
+    check_keys(tables, ("sweep", *TABLES), "table")
+    table = tables.pop("sweep", None)
+    if not isinstance(table, dict):
+        raise ValueError(f"{source} needs a table [sweep]; fedhist run runs a single setting")
+    load_builtin()
+    variants = _variants(table, tables)
+    adversary = {k: tables.pop(k) for k in ("adversary",) if k in tables}  # axes may complete it
+    base = config_of(tables | {"protocol": variants[0][1]}, source, name)
+    for key in NOT_HERE:
+        if key in tables.get("run", {}):
+            hint = "; sweep.seeds repeats runs" if key == "repeats" else ""
+            raise ValueError(f"run.{key} has no meaning in a sweep{hint}")
+    for plugin in base.run.plugins:
+        load_plugin(plugin)
+    settings = _settings(table, base.run.seed)
+    if len(variants) * len(settings) > MOST_CELLS:
+        raise ValueError(f"{len(variants) * len(settings):,} cells are more than {MOST_CELLS:,}")
+    run = base.to_dict()["run"]
+    cells: dict[str, Cell] = {}
+    for (label, protocol), setting in itertools.product(variants, settings):
+        found = {"protocol": protocol, "population": tables["population"], "run": run, **adversary}
+        named = str(setting.get("protocol.name", label))
+        cell = Cell(**with_values(found, setting), label=named)
+        if cells.setdefault(cell.key, cell).label != named:
+            raise ValueError(f"{cells[cell.key].label!r} and {named!r} are the same cells")
+    _check_populations(cells.values())
+    _check_protocols(cells.values(), [k for k in settings[0] if k.startswith("protocol.")])
+    return Sweep(name, base.run, _by_population(cells.values()))
+
+
+def _variants(table: Mapping[str, Any], tables: Mapping[str, Any]) -> list[tuple[str, Setting]]:
+    """List the protocols: label and table of each."""
+    common = tables.get("protocol", {})
+    listed = table.get("protocols")
+    if not isinstance(common, dict):
+        raise ValueError(f"[protocol] must be a table, got {common!r}")
+    if listed is None:
+        return [(str(common.get("name", "")), common)]
+    if not isinstance(listed, list) or not listed or not all(isinstance(p, dict) for p in listed):
+        raise ValueError(f"sweep.protocols must be a list of tables, got {listed!r}")
+    named = [p.get("name", common.get("name")) for p in listed]
+    if None in named:
+        raise ValueError(f"sweep.protocols: {listed[named.index(None)]!r} needs a name")
+    rows = labelled(listed, common.get("name"), "sweep.protocols")
+    return [(label, common | dict(entry)) for label, entry in rows]
+
+
+def _settings(table: Mapping[str, Any], seed: int) -> list[Setting]:
+    """List all combinations of the axes and the seeds."""
+    zipped = table.get("zip", [])
+    if not isinstance(zipped, list) or not all(isinstance(z, dict) for z in zipped):
+        raise ValueError("zipped axes are tables of their own: [[sweep.zip]]")
+    axes: list[list[Setting]] = []
+    for key, values in _flat({k: v for k, v in table.items() if k not in OWN}).items():
+        axes.append([{key: v} for v in _axis(key, values)])
+    for group in map(_flat, zipped):
+        columns = {key: _axis(key, values) for key, values in group.items()}
+        lengths = {key: len(values) for key, values in columns.items()}
+        if len(set(lengths.values())) != 1:
+            found = ", ".join(f"{key} has {n}" for key, n in lengths.items())
+            raise ValueError(f"zipped axes need equally many values: {found or 'there are none'}")
+        rows = zip(*columns.values(), strict=True)
+        axes.append([dict(zip(columns, row, strict=True)) for row in rows])
+    names = [key for axis in axes for key in axis[0]]
+    for key in names:
+        if names.count(key) > 1:
+            raise ValueError(f"{key} is on two axes of the sweep")
+    if "run.seed" not in names:
+        seeds = seeds_of(table.get("seeds", 1), max(seed, 0), "sweep.seeds")
+        axes.append([{"run.seed": s} for s in seeds])
+    elif "seeds" in table:
+        raise ValueError("run.seed is an axis of the sweep; seeds has no meaning beside it")
+    if math.prod(map(len, axes)) > MOST_CELLS:
+        raise ValueError(f"{math.prod(map(len, axes)):,} cells are more than {MOST_CELLS:,}")
+    return [{k: v for part in parts for k, v in part.items()} for parts in itertools.product(*axes)]
+
+
+def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Read protocol.epsilon = [...] without quotation marks too: TOML makes it a table."""
+    out: dict[str, Any] = {}
+    for key, value in table.items():
+        if key.partition(".")[0] in TABLES and isinstance(value, dict):
+            out |= _flat({f"{key}.{name}": v for name, v in value.items()})
+        else:
+            out[key] = value
+    return out
+
+
+def _axis(key: str, values: Any) -> list[Any]:
+    """Check an axis: a known key, and a list of values that is not empty."""
+    table, dot, name = key.partition(".")
+    if not dot or table not in TABLES:
+        known = [*OWN, *(f"{t}.{name or '...'}" for t in TABLES)]
+        raise ValueError(
+            f"unknown key of [sweep] {key!r}{nearest(key, known)} (an axis is named table.key)"
+        )
+    if table == "run":
+        cell_keys = [f.name for f in fields(RunTable) if f.name not in NOT_OF_A_CELL]
+        if name not in cell_keys:
+            raise ValueError(f"run.{name} cannot be swept{nearest(name, cell_keys)}")
+    if table == "adversary":
+        last = name.rpartition(".")[2]
+        known = [f.name for f in fields(Adversary)]
+        if last not in known:
+            raise ValueError(f"unknown key of [[adversary]] {last!r}{nearest(last, known)}")
+    if not isinstance(values, list) or not values:
+        raise ValueError(f"the axis {key} needs a list of values, got {values!r}")
+    return values
+
+
+def with_values(tables: Mapping[str, Any], setting: Setting) -> dict[str, Any]:
+    """Set the keys of one combination; files are named by absolute paths, for other machines."""
+    out = copy.deepcopy(dict(tables))
+    for key, value in setting.items():
+        table, _, name = key.partition(".")
+        if table == "adversary":
+            override_adversary(out, name, value)
+        else:
+            out[table][name] = value
+    if isinstance(out.get("adversary"), dict):  # [adversary], or none but on axes
+        out["adversary"] = [out["adversary"]]
+    kind = KINDS.get(str(out["population"]["kind"]))
+    hints = get_type_hints(kind) if kind is not None else {}
+    for key, value in out["population"].items():
+        if isinstance(value, str) and Path in get_args(hints.get(key)):
+            out["population"][key] = str(Path(value).absolute())
+    out["run"]["plugins"] = [str(Path(p).absolute()) for p in out["run"].get("plugins", ())]
+    return out
+
+
+def _check_populations(cells: Iterable[Cell]) -> None:
+    """Refuse parameters that no population takes, before anything is run."""
+    seen = set()
+    for cell in cells:
+        text = canonical(cell.population)
+        if text not in seen:
+            seen.add(text)
+            population_spec(cell.config)
+
+
+def _check_protocols(cells: Iterable[Cell], axes: Sequence[str]) -> None:
+    """Refuse keys that a protocol does not know or misses, and values that it never takes.
+
+    Each table is built once, on its protocol's own example. What fails there and, in the same
+    words, on the first of its own populations is refused before anything is run; what only a
+    population can say is left to the cells.
+    """
+    first: dict[str, Cell] = {}
+    for cell in cells:
+        first.setdefault(canonical(cell.protocol), cell)
+    for cell in first.values():
+        reason = _refusal(cell.protocol)
+        if not reason:
+            continue
+        try:
+            prepare_cell(cell)
+        except REFUSALS as e:
+            if str(e) == reason:
+                named = [k for k in axes if k.partition(".")[2] in reason] or axes
+                at = [f"{k} = {cell.protocol[k.partition('.')[2]]!r}" for k in named]
+                raise ValueError(f"{', '.join(at) or cell.label}: {reason}") from None
+
+
+def _refusal(table: Setting) -> str:
+    """Say why a protocol cannot be built on its own example; empty if it can."""
+    cls = protocol_class(str(table["name"]))
+    given = {k: v for k, v in table.items() if k != "name"}
+    users = cls.example_users()
+    domain = users.vocabulary if "domain" in parameters(cls) else None
+    try:
+        resolved, _ = cls.resolve(given, users, domain)
+    except REFUSALS as e:
+        return str(e)
+    # keys that resolve replaces are no parameters
+    check_keys(given.keys() & resolved.keys(), parameters(cls), f"parameter of {cls.name}")
+    for key in sorted(required(cls) - resolved.keys()):
+        raise ValueError(f"{cls.name} needs {key}: give protocol.{key} or an axis of it")
+    try:
+        cls(**cast(cls, resolved))
+    except REFUSALS as e:
+        return str(e)
+    return ""
+
+
+def _by_population(cells: Iterable[Cell]) -> tuple[Cell, ...]:
+    """Put the cells of a population beside each other, so that a worker loads it once."""
+    order: dict[str, list[Cell]] = {}
+    for cell in cells:
+        order.setdefault(canonical(cell.population), []).append(cell)
+    return tuple(itertools.chain.from_iterable(order.values()))

@@ -1,0 +1,1 @@
+"""Predicted against measured, row by row."""
