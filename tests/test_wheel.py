@@ -93,7 +93,7 @@ def test_what_the_wheel_holds(wheel: Path) -> None:
     assert "fedhist/py.typed" in names
     folder = ROOT / "simulations" / "configs"
     configs = {p.relative_to(ROOT).as_posix() for p in folder.rglob("*.toml")}
-    held = {name for name in names if name.startswith("simulations/configs/")}
+    held = {name for name in names if name.startswith("simulations/config/builtin/")}
     assert configs == {name for name in held if name.endswith(".toml")}
     modules = {
         p.relative_to(ROOT).as_posix() for name in SOURCES for p in (ROOT / name).rglob("*.py")

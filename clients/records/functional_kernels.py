@@ -1,5 +1,4 @@
-"""Compiled loops of :mod:`clients.records.functionals`: one walk over the users each, O(own
-record).
+"""Compiled loops of :mod:`clients.records.functionals`: one walk over the users each.
 
 NaN marks a record without usable data. Comparisons are written so that a NaN passes them.
 """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simulations.cli.main import terminal
+from simulations.cli import terminal
 from simulations.reporting.sheets import Sheet
 
 if TYPE_CHECKING:

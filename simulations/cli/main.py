@@ -12,12 +12,12 @@ import typer
 import fedhist
 from fedhist.base.errors import FedhistError, PopulationError
 from fedhist.model.protocol import EXIT_CODES
+from simulations.cli import compare as cli_compare
+from simulations.cli import plan as cli_plan
+from simulations.cli import report as cli_report
+from simulations.cli import sweep as cli_sweep
+from simulations.cli import terminal
 from simulations.cli.audit import audit
-from simulations.cli.main import compare as cli_compare
-from simulations.cli.main import plan as cli_plan
-from simulations.cli.main import report as cli_report
-from simulations.cli.main import sweep as cli_sweep
-from simulations.cli.main import terminal
 from simulations.cli.options import data_overrides, dotted
 from simulations.config.named_files import toml_value
 

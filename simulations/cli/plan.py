@@ -10,7 +10,7 @@ import typer
 
 from fedhist.base.files import whole_file
 from fedhist.model.protocol import EXIT_CODES
-from simulations.cli.main import terminal
+from simulations.cli import terminal
 
 
 def register(cli: typer.Typer) -> None:

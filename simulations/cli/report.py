@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from simulations.cli.main import terminal
+from simulations.cli import terminal
 
 
 def register(cli: typer.Typer) -> None:

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from fedhist.base.errors import nearest
 from fedhist.base.files import whole_file
-from simulations.cli.main import terminal
+from simulations.cli import terminal
 from simulations.reporting.sheets import Sheet
 
 if TYPE_CHECKING:

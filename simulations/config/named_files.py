@@ -11,7 +11,7 @@ from typing import Any
 
 from fedhist.base.errors import nearest
 
-PACKAGE = "simulations.configs"
+PACKAGE = "simulations.config.builtin"
 
 
 def builtin_names(folder: str = "") -> list[str]:

@@ -17,7 +17,7 @@ from importlib import resources
 from string import Template
 from typing import Any
 
-ASSETS = "simulations.studies"
+ASSETS = "simulations.reporting"
 LONG = 30
 """Rows above which a table scrolls under its header."""
 

@@ -33,7 +33,8 @@ def pin(folder: str | Path) -> Path:
     home.mkdir(parents=True, exist_ok=True)
     for command in commands:
         what = "run_installed" if command == CLIENT_COMMAND else "refuse"
-        text = f"#!{sys.executable} -P\nfrom simulations.runtimes.pinned_supernodes import {what}\n\n{what}()\n"
+        source = f"from {__name__} import {what}\n\n{what}()\n"
+        text = f"#!{sys.executable} -P\n{source}"
         whole_file(home / command, text, mode=0o777)
     return home
 

@@ -19,8 +19,8 @@ from rich.console import Console
 from fedhist.protocols.means.mean import Mean
 from simulations.adversaries import Adversary
 from simulations.adversaries.table import assign
+from simulations.cli import terminal
 from simulations.cli.main import main as cli
-from simulations.cli.main import terminal
 from simulations.populations.gaussian import Gaussian
 from simulations.reporting.plain_data import canonical
 from simulations.runs.run import NOT_SAFE, Options, execute

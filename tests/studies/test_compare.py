@@ -20,8 +20,8 @@ from scipy import optimize, stats
 from fedhist.model import registry
 from fedhist.model.registry import load_builtin
 from fedhist.users.keys import Keys
+from simulations.cli import terminal
 from simulations.cli.main import main as cli
-from simulations.cli.main import terminal
 from simulations.populations.uniform import Uniform
 from simulations.populations.zipf import Zipf
 from simulations.studies.compare.config import builtin_comparisons, load_comparison

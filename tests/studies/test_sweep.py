@@ -22,8 +22,8 @@ import polars as pl
 import pytest
 from rich.console import Console
 
+from simulations.cli import terminal
 from simulations.cli.main import main as cli
-from simulations.cli.main import terminal
 from simulations.studies.records.cells import Cell, Record, run_cell
 from simulations.studies.records.store import Store, frame_of
 from simulations.studies.records.summary import axes, groups, print_summary, select

@@ -129,7 +129,7 @@ def test_the_error_by_the_enumerated_law(changes: dict[str, Any]) -> None:
 def test_the_aggregate_path_has_the_law_of_the_reports(changes: dict[str, Any]) -> None:
     """Means of the summed reports within 5 standard errors (5e-5 for all cases).
 
-    Variances are compared in tests/core/test_aggregate.py.
+    Variances are compared in tests/channels/test_summed_reports.py.
     """
     protocol = replace(BASE, **changes)
     query, users = protocol.query, ragged_users(protocol.dimension)

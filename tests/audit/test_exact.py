@@ -24,7 +24,7 @@ from fedhist.model.registry import load_builtin, own_protocols, protocols
 from fedhist.privacy.guarantee import Trust
 from simulations.audit.exact import audit_exact, epsilon_at, exceeds, judge_channel
 from simulations.audit.transcript import asked_of
-from tests.audit_tool.mechanisms import Warner
+from tests.audit.mechanisms import Warner
 
 load_builtin()
 LOCAL = [n for n, c in own_protocols().items() if c.example().guarantee.trust is Trust.LOCAL]

@@ -20,7 +20,7 @@ from simulations.audit.features import Bit, Entry, JointBits, LowBit, MessageHas
 from simulations.audit.finding import Settings
 from simulations.audit.learning import propose
 from simulations.audit.statistical import audit_query, certify
-from tests.audit_tool.mechanisms import (
+from tests.audit.mechanisms import (
     Answering,
     Doubles,
     FailsOnEmpty,
@@ -245,7 +245,7 @@ def test_a_channel_that_is_honest_passes_with_its_own_epsilon() -> None:
     class Lattice(Answering):
         def answer(self, users, rng):  # type: ignore[no-untyped-def]
             from clients.randomizers.scalars import randomize
-            from tests.audit_tool.mechanisms import clipped
+            from tests.audit.mechanisms import clipped
 
             return Report(users.ids, {"z": randomize(2 * clipped(users) - 1, channel, rng)})
 

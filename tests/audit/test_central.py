@@ -29,7 +29,7 @@ from simulations.audit.tipping import tips
 from simulations.audit.transcript import asked_of
 from simulations.runs.run import NoiseFactory
 from simulations.runtimes.inline import InlinePopulation
-from tests.audit_tool.mechanisms import Rounds
+from tests.audit.mechanisms import Rounds
 
 load_builtin()
 CENTRAL = [

@@ -17,7 +17,7 @@ from fedhist.users.streams import Streams
 from simulations.audit.finding import Settings
 from simulations.audit.structural import audit_structure
 from simulations.audit.transcript import Asked, asked_of, audit_transcripts, rounds_of
-from tests.audit_tool.mechanisms import Rounds, Warner, people
+from tests.audit.mechanisms import Rounds, Warner, people
 
 LITTLE = Settings(effort=1 / 16)  # of transcripts: 2^13 of each record in each half
 LOG3 = math.log(3)

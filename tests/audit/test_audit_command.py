@@ -21,7 +21,7 @@ from typing import ClassVar
 import numpy as np
 import fedhist as fh
 from fedhist.privacy.guarantee import pure
-from tests.audit_tool.mechanisms import Rounds, Warner
+from tests.audit.mechanisms import Rounds, Warner
 
 
 @fh.register_query
