@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.base.hashing import Words
+from fedhist.base.arrays import Words
 from fedhist.privacy.guarantee import Trust
 from fedhist.privacy.ledger import SLACK
 from fedhist.users.cohort import Cohort

@@ -15,6 +15,7 @@ import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedhist.base.arrays import Bounds
 from fedhist.base.errors import (
     BudgetExceeded,
     FedhistError,
@@ -23,7 +24,7 @@ from fedhist.base.errors import (
     WireError,
 )
 from fedhist.model.protocol import ErrorBound, Estimate, Protocol
-from fedhist.model.query import Bounds, Keyed, LocalQuery, Query, Report, Summary
+from fedhist.model.query import Keyed, LocalQuery, Query, Report, Summary
 from fedhist.model.registry import register_protocol, register_query
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Release, Trust
 from fedhist.users.batch import Users

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from flwr.app import Message
 
+from fedhist.base.arrays import Words
 from fedhist.base.errors import MissingReplies, PopulationError, WireError
-from fedhist.base.hashing import Words
 from fedhist.flower.wire import answer_bytes, decode_answer
 from fedhist.model.query import Query, Report, Summary
 from server.sift import sift, take_rows

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhist.base.arrays import Words
 from fedhist.base.errors import WireError
-from fedhist.base.hashing import Words
 from fedhist.model.query import Query, Report, Summary
 
 OTHER_QUERY = "an answer to another query"

@@ -34,8 +34,8 @@ from fedhist import (
     register_protocol,
     register_query,
 )
+from fedhist.base.arrays import Array
 from fedhist.model.protocol import Script
-from fedhist.model.query import Array
 from fedhist.privacy.guarantee import check_budget, zcdp_rho
 from fedhist.session.curator import Curator
 

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 from numba import njit, uint64
 
-from fedhist.base.hashing import GOLDEN, Words
+from fedhist.base.arrays import Words
+from fedhist.base.hashing import GOLDEN
 
 Scratch = tuple[Words, Words, Words, Words, Words]
 

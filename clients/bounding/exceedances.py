@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from clients.bounding.contribution import domain_lookup
 from clients.bounding.item_encodings import cut_rows, in_domain
-from fedhist.base.hashing import Words
+from fedhist.base.arrays import Words
 from fedhist.users.batch import Items
 from fedhist.users.keys import Keys
 

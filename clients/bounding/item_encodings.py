@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from clients.bounding.contribution import domain_lookup
 from clients.bounding.sampling import add_random_clip, random_clip
-from fedhist.base.hashing import Words
+from fedhist.base.arrays import Words
 from fedhist.users.batch import Items
 from fedhist.users.keys import Keys
 

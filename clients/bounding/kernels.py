@@ -14,7 +14,8 @@ import numpy as np
 from numba import njit, uint64
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from fedhist.base.arrays import Floats
+
 Lookup = NDArray[np.int32] | None
 Unsigned = NDArray[np.unsignedinteger[Any]]
 

@@ -23,7 +23,8 @@ from numba import njit, uint64
 from numpy.typing import NDArray
 
 from clients.bounding.drawing import Scratch, draw, draw_set, scratch_for, size_of
-from fedhist.base.hashing import MASK64, Words
+from fedhist.base.arrays import Words
+from fedhist.base.hashing import MASK64
 from fedhist.users.batch import Items
 
 Int64s = NDArray[np.int64]

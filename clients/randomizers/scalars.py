@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.bounding.kernels import flip_at
-from fedhist.base.hashing import Words
+from fedhist.base.arrays import Floats, Words
 from fedhist.channels.catalogue import OneBitChannel, ScalarChannel, UnaryChannel
 from fedhist.channels.lattice import LatticeChannel
 from fedhist.channels.scalar import into_unit
 from fedhist.users.streams import Streams
 
-Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 

@@ -15,10 +15,10 @@ import numpy as np
 from numba import njit, uint64
 from numpy.typing import NDArray
 
-from fedhist.base.hashing import Words
+from fedhist.base.arrays import Floats, Words
 from fedhist.channels.sphere import SphereChannel
 from fedhist.users.batch import Samples
-from fedhist.users.streams import Floats, Streams
+from fedhist.users.streams import Streams
 
 Integers = NDArray[np.int64]
 

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from clients.bounding.kernels import flip_at
 from clients.randomizers.scalars import unary_votes
-from fedhist.base.hashing import Words, bernoulli_bits_kernel
+from fedhist.base.arrays import Words
+from fedhist.base.hashing import bernoulli_bits_kernel
 from fedhist.channels.bits import BitTally, add_rows, n_words
 from fedhist.channels.catalogue import UnaryChannel
 from fedhist.users.streams import SeededStreams, Streams, integer_threshold

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from clients.bounding.item_encodings import cut_rows, in_domain
 from clients.bounding.kernels import user_norms
-from fedhist.base.hashing import Words
+from fedhist.base.arrays import Words
 from fedhist.channels.votes import HadamardChannel, OptimalUnaryChannel
 from fedhist.users.batch import Items
 from fedhist.users.keys import Keys

@@ -8,9 +8,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from fedhist.base.arrays import Floats
 from fedhist.users.batch import Samples
 
-Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 

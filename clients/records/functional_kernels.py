@@ -13,8 +13,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from clients.bounding.kernels import Lookup
+from fedhist.base.arrays import Floats
 
-Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 

@@ -23,6 +23,7 @@ from clients.records.functional_kernels import (
     hadamard_kernel,
     rotated_kernel,
 )
+from fedhist.base.arrays import Floats
 from fedhist.base.errors import PopulationError
 from fedhist.channels.hadamard import next_power_of_two
 from fedhist.model.part import Functional
@@ -31,7 +32,6 @@ from fedhist.users.batch import Samples, Users
 from fedhist.users.folds import MAX_FOLDS
 from fedhist.users.keys import Keys, public_signs
 
-Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 

@@ -15,10 +15,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from fedhist.base.arrays import Floats
 from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Samples
 
-Floats = NDArray[np.float64]
 Model = Literal["least-squares", "logistic"]
 MODELS = get_args(Model)
 _IS_LOGISTIC: Mapping[str, bool] = MappingProxyType({"least-squares": False, "logistic": True})

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.base.hashing import Words
+from fedhist.base.arrays import Words
 from fedhist.users.batch import Samples, Users
 from fedhist.users.streams import LANES, Streams, clear_tail, integer_threshold
 

@@ -11,12 +11,10 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from clients.bounding.kernels import Lookup
+from fedhist.base.arrays import Floats
 from fedhist.users.batch import Items, Samples
-
-Floats = NDArray[np.float64]
 
 
 def user_points(samples: Samples) -> Floats:

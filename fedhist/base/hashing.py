@@ -19,7 +19,7 @@ import numpy as np
 from numba import njit, uint64
 from numpy.typing import NDArray
 
-Words = NDArray[np.uint64]
+from fedhist.base.arrays import Words
 
 GOLDEN = 0x9E3779B97F4A7C15
 MASK64 = (1 << 64) - 1

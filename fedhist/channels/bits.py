@@ -11,9 +11,9 @@ import numpy as np
 from numba import njit, uint64
 from numpy.typing import NDArray
 
+from fedhist.base.arrays import Bounds, Words
 from fedhist.base.errors import WireError
-from fedhist.base.hashing import Words
-from fedhist.model.query import Bounds, Report, only_array
+from fedhist.model.query import Report, only_array
 
 LANES = 64
 

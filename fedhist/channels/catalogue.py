@@ -21,6 +21,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhist.base.arrays import Floats
 from fedhist.channels.laplace import LaplaceChannel
 from fedhist.channels.piecewise import PiecewiseChannel
 from fedhist.channels.scalar import OneBitChannel, ScalarChannel, flip_probability
@@ -40,8 +41,6 @@ __all__ = [
     "planned_v",
     "scalar_channel",
 ]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhist.base.arrays import Floats
 from fedhist.base.checks import check_scale
 from fedhist.model.part import Part
 from fedhist.model.registry import register_part
 
-Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 MAX_CELLS = 65536

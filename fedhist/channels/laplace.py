@@ -19,9 +19,8 @@ import numpy as np
 from numba import njit, uint64
 from numpy.typing import ArrayLike, NDArray
 
-from fedhist.base.hashing import Words
+from fedhist.base.arrays import Floats, Words
 from fedhist.channels.lattice import STEPS, LatticeChannel, round_at_random
-from fedhist.channels.scalar import Floats
 
 _LONGEST_SCALE = 2**10
 """The lattice becomes coarser where the scale of the noise would be longer, in steps."""

@@ -21,10 +21,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhist.base.arrays import Floats
 from fedhist.channels.covers import MAX_CELLS, Cover
 from fedhist.model.registry import register_part
 
-Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 _ROUNDING = 1e-9

@@ -21,13 +21,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedhist.base.arrays import Array, Bounds, Floats, Words
 from fedhist.base.errors import WireError
-from fedhist.base.hashing import Words
-from fedhist.model.query import Array, Bounds
 from fedhist.privacy.guarantee import check_budget
 from fedhist.users.streams import integer_threshold
 
-Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 

@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from fedhist.base.arrays import Floats
 from fedhist.base.checks import check_scale
 from fedhist.channels.catalogue import flip_probability
 from fedhist.privacy.guarantee import check_budget
 from fedhist.users.streams import integer_threshold
-
-Floats = NDArray[np.float64]
 
 MAX_DIMENSION = 1 << 20
 _MOST_LENGTH = 2.0**480

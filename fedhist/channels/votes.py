@@ -20,12 +20,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedhist.base.arrays import Floats
 from fedhist.channels.catalogue import flip_probability
 from fedhist.channels.hadamard import fwht, hadamard_entry, next_power_of_two
 from fedhist.privacy.guarantee import check_budget
 from fedhist.users.streams import integer_threshold
 
-Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 MAX_BITS = 1 << 16

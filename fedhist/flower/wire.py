@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
+from fedhist.base.arrays import Array as NDArray
 from fedhist.base.errors import WireError
-from fedhist.model.query import Array as NDArray
 from fedhist.model.query import Query, Report, Summary
 from fedhist.session.codec import (
     DTYPES,

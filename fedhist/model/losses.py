@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from fedhist.base.arrays import Array
 
 L1, L2, SQUARED_L2 = "l1", "l2", "squared l2"
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from fedhist.model.query import Array, Query, Summary
+from fedhist.base.arrays import Array
+from fedhist.model.query import Query, Summary
 from fedhist.privacy.guarantee import Guarantee
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys

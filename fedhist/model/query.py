@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhist.base.arrays import Array, Bounds, Words
 from fedhist.base.errors import FedhistError, WireError
-from fedhist.base.hashing import Words
 from fedhist.privacy.guarantee import EXACT, Release, Trust, pure
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
@@ -26,7 +26,6 @@ from fedhist.users.streams import SeededStreams, Streams
 if TYPE_CHECKING:
     from fedhist.channels.finite import FiniteChannel
 
-Array = NDArray[Any]
 CHUNK = 4096
 """Users per batch when a node is walked; fixed, because real-valued sums depend on it."""
 
@@ -196,46 +195,6 @@ def _check_alike(what: str, a: Array, shape: tuple[int, ...], dtype: np.dtype[An
     """Raise WireError unless the entries of ``a`` can be added to others of a shape and dtype."""
     if a.shape[1:] != shape or a.dtype != dtype:
         raise WireError(f"{what} disagree: {a.dtype}{a.shape[1:]} and {dtype}{shape}")
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """What one array of an honest message can be: shape, kind and range.
-
-    Parameters
-    ----------
-    shape : tuple of int or None
-        None stands for any length.
-    kind : str
-        NumPy dtype kinds allowed, such as "iu" or "f".
-    low, high : float
-        Inclusive.
-    part : {"sums", "keyed", "rows"}
-        Which part of a summary this describes.
-    """
-
-    shape: tuple[int | None, ...]
-    kind: str
-    low: float = -np.inf
-    high: float = np.inf
-    part: str = "sums"
-
-    def check(self, name: str, a: Array) -> None:
-        """Raise WireError, with the offending value, unless the array fits."""
-        fits = len(a.shape) == len(self.shape) and all(
-            want is None or got == want for got, want in zip(a.shape, self.shape, strict=True)
-        )
-        if not fits:
-            raise WireError(f"{name!r} has shape {a.shape}, expected {self.shape}")
-        if a.dtype.kind not in self.kind:
-            raise WireError(f"{name!r} has dtype {a.dtype}, expected kind {self.kind!r}")
-        if a.dtype.kind == "f" and not np.isfinite(a).all():
-            raise WireError(f"{name!r} holds {a[~np.isfinite(a)][0]}")
-        if a.size:
-            low, high = a.min(), a.max()
-            if low < self.low or high > self.high:
-                bad = low if low < self.low else high
-                raise WireError(f"{name!r} holds {bad}, outside [{self.low:g}, {self.high:g}]")
 
 
 class Query(ABC):

@@ -17,10 +17,11 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from fedhist.base.arrays import Array
 from fedhist.base.errors import WireError
 from fedhist.model.part import Part
 from fedhist.model.protocol import Protocol
-from fedhist.model.query import Array, Keyed, Query, Summary
+from fedhist.model.query import Keyed, Query, Summary
 from fedhist.model.registry import part_class, query_class
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys

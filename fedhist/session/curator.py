@@ -15,8 +15,9 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedhist.base.arrays import Array
 from fedhist.base.errors import BudgetExceeded
-from fedhist.model.query import Array, Keyed
+from fedhist.model.query import Keyed
 from fedhist.privacy.guarantee import (
     Release,
     approximate,

@@ -14,9 +14,10 @@ from typing import IO, Any
 
 import numpy as np
 
+from fedhist.base.arrays import Array
 from fedhist.base.errors import FedhistError
 from fedhist.base.files import locked, sync_folder, write_private
-from fedhist.model.query import Array, Summary
+from fedhist.model.query import Summary
 from fedhist.session.codec import array_from_json, array_to_json, summary_arrays, summary_of_arrays
 
 Line = dict[str, Any]

@@ -28,7 +28,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.model.query import Array, Keyed
+from fedhist.base.arrays import Array
+from fedhist.model.query import Keyed
 from fedhist.privacy.guarantee import check_budget
 from fedhist.users.keys import Keys
 

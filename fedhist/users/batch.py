@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedhist.base.arrays import Words
 from fedhist.base.errors import PopulationError
-from fedhist.base.hashing import Words
 from fedhist.users.keys import Keys, user_ids
 
 if TYPE_CHECKING:

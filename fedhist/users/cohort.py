@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.base.hashing import Words
+from fedhist.base.arrays import Words
 from fedhist.users.keys import keyed_hash
 
 MAX_SALT = 1 << 63

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.base.hashing import Words, digest64
+from fedhist.base.arrays import Words
+from fedhist.base.hashing import digest64
 from fedhist.users.keys import keyed_hash
 
 MAX_FOLDS = 1 << 24

@@ -15,8 +15,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from fedhist.base.arrays import Words
 from fedhist.base.errors import PopulationError, nearest
-from fedhist.base.hashing import Words
 from fedhist.users.batch import Items, Samples
 from fedhist.users.keys import Keys, user_ids_of_bytes
 

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhist.base.arrays import Words
 from fedhist.base.errors import PopulationError
-from fedhist.base.hashing import Words, digest64, hash_bytes_kernel, mix64
+from fedhist.base.hashing import digest64, hash_bytes_kernel, mix64
 
 USER_ID_KEY = digest64("fedhist.user-id")
 

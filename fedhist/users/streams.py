@@ -18,9 +18,9 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from numpy.typing import NDArray
 
+from fedhist.base.arrays import Floats, Words
 from fedhist.base.hashing import (
     GOLDEN,
-    Words,
     bernoulli_bits_kernel,
     counter_words_kernel,
     digest64,
@@ -28,7 +28,6 @@ from fedhist.base.hashing import (
     user_keys_kernel,
 )
 
-Floats = NDArray[np.float64]
 LANES = 64
 
 

@@ -18,10 +18,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedhist.base.arrays import Floats
 from server.distributions.simplex import project_simplex
 from server.means.localize import plan_univariate
-
-Floats = NDArray[np.float64]
 
 GRID = 1024
 """Cells on which a density is published."""

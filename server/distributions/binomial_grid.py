@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc
 
-Floats = NDArray[np.float64]
+from fedhist.base.arrays import Floats
+
 Int64s = NDArray[np.int64]
 
 TIE = 1e-9

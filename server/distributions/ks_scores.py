@@ -21,7 +21,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from server.distributions.binomial_grid import BinomialGrid, Floats, dyadic, threshold_table
+from fedhist.base.arrays import Floats
+from server.distributions.binomial_grid import BinomialGrid, dyadic, threshold_table
 
 EXTREMES = 16
 """Thresholds kept one by one at both ends, where the arcsine scale jumps over integers."""

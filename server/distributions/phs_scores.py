@@ -33,7 +33,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from server.distributions.binomial_grid import BinomialGrid, Floats, Int64s, dyadic, threshold_table
+from fedhist.base.arrays import Floats
+from server.distributions.binomial_grid import BinomialGrid, Int64s, dyadic, threshold_table
 
 DEFAULT_C = 0.4
 

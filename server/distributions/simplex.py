@@ -13,9 +13,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Floats = NDArray[np.float64]
+from fedhist.base.arrays import Floats
 
 CMAX = 4.0
 """Largest m p that presence is read as: few users then lack the symbol, and noise drowns them."""

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from fedhist.base.arrays import Floats
 
 
 def reduce_dimension(rows: Floats) -> tuple[Floats | None, Floats]:

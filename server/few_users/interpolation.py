@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
 from fedhist.channels.hadamard import fwht, next_power_of_two
 from server.few_users.plan import FewUsersPlan
@@ -23,7 +23,6 @@ from server.few_users.sampler import FIRST_BUCKET, POINT, BallSampler, bucket_pa
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
 
-Floats = NDArray[np.float64]
 
 MEDIAN_QUORUM = 3 / 5
 """Share of the runs that must have returned points for their median to count."""

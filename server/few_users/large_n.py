@@ -17,6 +17,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from fedhist.base.arrays import Floats
 from fedhist.privacy.guarantee import Release, zcdp_rho
 from fedhist.privacy.samplers import Sampler
 from server.few_users.interpolation import Released, Rotation
@@ -26,7 +27,6 @@ from server.few_users.plan import FewUsersPlan
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
 
-Floats = NDArray[np.float64]
 
 GRID_BITS = 20
 """A clipped row is sent as whole multiples of about its radius / sqrt(D) times 2^-20."""

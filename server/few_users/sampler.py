@@ -18,12 +18,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhist.base.arrays import Floats
 from fedhist.base.checks import check_scale
 from fedhist.privacy.guarantee import Release, check_budget
 from fedhist.privacy.samplers import Sampler
 from server.few_users.ball_counting import balls_around, reduce_dimension
-
-Floats = NDArray[np.float64]
 
 POINT, FIRST_BUCKET, LAST_BUCKET = 0, 1, 2
 """What a draw is: a point, G1 (chosen in a round) or G2 (no round accepted)."""

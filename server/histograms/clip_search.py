@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular, toeplitz
 from scipy.optimize import isotonic_regression
 
+from fedhist.base.arrays import Floats
 from fedhist.privacy.guarantee import Adjacency
 
-Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 FACTOR_BITS = 12

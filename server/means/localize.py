@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from fedhist.base.arrays import Floats
 from fedhist.base.search import MOST_USERS, first_true
 from fedhist.channels.catalogue import UnaryChannel, planned_v, scalar_channel
 
-Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 MAX_BINS = 65536

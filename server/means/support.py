@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 from scipy.stats import binom
 
+from fedhist.base.arrays import Floats
 from fedhist.channels.catalogue import ScalarChannel
 from server.means.localize import Plan, plan_univariate
 
-Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 Z_MIN = 3.0

@@ -16,11 +16,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedhist.base.arrays import Floats
 from fedhist.base.checks import check_scale
-
-Floats = NDArray[np.float64]
 
 
 def project(theta: Floats, radius: float) -> Floats:

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.node import streams
+from fedhist.base.arrays import Words
 from fedhist.base.errors import MissingReplies, WireError
-from fedhist.base.hashing import Words
 from fedhist.model.query import Query, Report, Summary
 from fedhist.session.codec import query_digest
 from fedhist.session.session import Session

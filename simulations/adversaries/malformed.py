@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fedhist.model.query import Array, Keyed, Report, Summary
+from fedhist.base.arrays import Array
+from fedhist.model.query import Keyed, Report, Summary
 
 FORMS = ("nan", "inf", "shape", "type", "range", "negative", "huge", "names")
 OUT_OF_RANGE, HUGE = 1e30, 1e300

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedhist.base.arrays import Words
 from fedhist.base.errors import nearest
-from fedhist.base.hashing import Words, digest64
+from fedhist.base.hashing import digest64
 from fedhist.users.keys import keyed_hash
 from simulations.adversaries.malformed import FORMS
 

@@ -20,10 +20,10 @@ References
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import betainccinv, betaincinv
 
-Floats = NDArray[np.float64]
+from fedhist.base.arrays import Floats
 
 TOTAL_ALPHA = 1e-6
 """Most probability that any finding of a whole audit, or of the bank of tests, is a false alarm."""

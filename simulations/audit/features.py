@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhist.base.arrays import Floats
 from fedhist.base.hashing import GOLDEN, mix64
 from fedhist.model.query import Report
 
 Answer = Sequence[Report]
 """What one batch of users sent, a report for each round they were asked in."""
 Codes = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 Term = tuple[str, float, float, float]
 """A number of an answer in words, its weight, and the two ends that it is clipped to before."""

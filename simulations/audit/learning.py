@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhist.base.arrays import Floats
 from simulations.audit.features import (
     Answer,
     Binned,
@@ -27,7 +28,6 @@ from simulations.audit.features import (
     binned,
 )
 
-Floats = NDArray[np.float64]
 Counts = tuple[Floats, Floats]
 MOST_ENTRIES, MOST_BITS = 512, 1 << 13
 TOP_ENTRIES, TOP_BITS, TOP_FLOATS, SCORED_BITS = 12, 10, 4, 64

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.base.hashing import Words
+from fedhist.base.arrays import Array, Words
 from fedhist.model.protocol import Estimate, Protocol
-from fedhist.model.query import Array, Keyed, Query, Report, Summary
+from fedhist.model.query import Keyed, Query, Report, Summary
 from fedhist.privacy.ledger import Ledger
 from fedhist.session.codec import query_digest
 from fedhist.session.curator import Curator

@@ -17,8 +17,8 @@ from typing import Any, get_args
 
 import numpy as np
 
+from fedhist.base.arrays import Words
 from fedhist.base.errors import BudgetExceeded
-from fedhist.base.hashing import Words
 from fedhist.flower.wire import answer_bytes, encode_answer
 from fedhist.model.protocol import Estimate, Protocol, Status
 from fedhist.model.query import Query, Report

@@ -18,7 +18,7 @@ from itertools import combinations
 
 import numpy as np
 
-from fedhist.base.hashing import Words
+from fedhist.base.arrays import Words
 from fedhist.model.protocol import Protocol
 from fedhist.users.batch import Users, join
 from simulations.audit.inputs import Record

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from clients.node import fold_node
 from clients.records.functionals import Coordinates
-from fedhist.model.query import Array
+from fedhist.base.arrays import Array
 from fedhist.protocols.localize.queries import BinVotes
 from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users

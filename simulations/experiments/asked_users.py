@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from clients.records.functionals import Coordinates, Fourier, HadamardRows
-from fedhist.base.hashing import Words, digest64
+from fedhist.base.arrays import Floats, Words
+from fedhist.base.hashing import digest64
 from fedhist.channels.hadamard import fwht, next_power_of_two
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary
@@ -34,7 +35,6 @@ from simulations.experiments.local_populations import fresh_ids
 from simulations.runs.run import noise_source
 from simulations.runtimes.inline import InlinePopulation
 
-Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 F = TypeVar("F", Coordinates, Fourier, HadamardRows)
 BLOCK = 1 << 25

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedhist.base.arrays import Floats
 from simulations.populations import KINDS, Loaded, population
 
-Floats = NDArray[np.float64]
 PASS, FAIL = "PASS", "FAIL"
 
 FILES: Mapping[str, str] = {

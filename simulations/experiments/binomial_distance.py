@@ -9,14 +9,13 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.stats import binom
 
+from fedhist.base.arrays import Floats
 from simulations.experiments.base import Check, Curve, Request, Result, power_law
 from simulations.experiments.bounded_figures import line
 
-Floats = NDArray[np.float64]
 SMALL, LARGE = "(a) small m", "(b) larger m"
 THEOREM = "Theorem 5"
 

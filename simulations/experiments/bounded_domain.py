@@ -13,25 +13,24 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
 from fedhist.privacy.guarantee import gaussian_multiplier
+from fedhist.privacy.noise_law import NoiseLaw, expected_l1
 from fedhist.protocols.clip_choice.by_exponential import AIMS
 from fedhist.protocols.clip_choice.catalogue import threshold_rule
 from fedhist.protocols.clip_choice.theory import NEGLIGIBLE, em_probabilities, tails_of
 from fedhist.protocols.histograms.adaptive_histogram import AdaptiveHistogram
-from fedhist.protocols.shared.noise_error import NoiseLaw, clipped_curve, expected_l1, totals
+from fedhist.protocols.histograms.reference_clips import c_star_gaussian
+from fedhist.protocols.shared.clipped_totals import clipped_curve, totals
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from server.histograms.sensitivity import c_star_gaussian
 from simulations.experiments.base import Request, mean_and_error
 from simulations.experiments.norm_index import NormIndex, noise_of
 from simulations.experiments.printed_output import printed_output
 from simulations.experiments.settings import positive, whole
 from simulations.runs.run import Options, execute, noise_source
-
-Floats = NDArray[np.float64]
 
 C_STAR, BEST, M_QUANTILE = "C* (not private)", "best C (not private)", "M-quantile (not private)"
 DP_QUANTILE, DP_SGD, DP_SGD_D = "DP-M-quantile", "DP-SGD, s = 0.1 d", "DP-SGD, s = d"

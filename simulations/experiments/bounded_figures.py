@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from fedhist.base.arrays import Floats
 from simulations.experiments.base import Check, Curve, Request, Result, mean_and_error
 from simulations.experiments.bounded_domain import (
     BEST,
@@ -22,7 +23,6 @@ from simulations.experiments.bounded_domain import (
     OUTPUT_FIXED,
     OUTPUT_OURS,
     RULES,
-    Floats,
     Losses,
     Setting,
 )

@@ -12,8 +12,8 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
 from fedhist.protocols.densities.density import Density
 from fedhist.users.batch import Users
@@ -27,7 +27,6 @@ from simulations.experiments.settings import positive, whole, wholes
 from simulations.populations.density_samples import DensitySamples
 from simulations.runs.run import Options, execute
 
-Floats = NDArray[np.float64]
 RATE, PLATEAU, SHRINKING, PATHS = "rate in T", "plateau", "James-Stein", "two paths"
 
 

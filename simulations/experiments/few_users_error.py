@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
 from fedhist.model.protocol import Estimate
 from fedhist.protocols.few_users.few_users_mean import FewUsersMean
@@ -28,7 +28,6 @@ from simulations.experiments.base import Check, Curve, Request, Result, power_la
 from simulations.experiments.bounded_figures import line
 from simulations.runs.run import Options, execute
 
-Floats = NDArray[np.float64]
 AGAINST_D, AGAINST_N, CORRUPTED = "against d: one ball", "against n: automatic", "corrupted users"
 
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
 from simulations.experiments.base import Check, Curve, Request, Result, mean_and_error
 from simulations.experiments.unbounded_domain import (
     Case,
-    Floats,
     Release,
     Sampled,
     check_settings,

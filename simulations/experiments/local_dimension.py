@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedhist.base.arrays import Floats
 from fedhist.protocols import MeanL2, MeanLinf, NaiveMean
 from fedhist.protocols.shared.one_report_error import naive_mse
 from fedhist.users.batch import Users
@@ -38,7 +38,6 @@ from simulations.experiments.local_runs import (
 )
 from simulations.experiments.settings import whole, wholes
 
-Floats = NDArray[np.float64]
 Geometry = Literal["linf", "l2"]
 FoldMean = MeanLinf | MeanL2
 

@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
 from fedhist.channels.hadamard import next_power_of_two
 from fedhist.model.protocol import Estimate, Protocol
@@ -35,7 +35,6 @@ from simulations.experiments.local_runs import largest_ratio
 from simulations.experiments.settings import positive, whole, wholes
 from simulations.runs.run import Options, execute
 
-Floats = NDArray[np.float64]
 RATE, HEADLINE, ONE_ITEM, CENTRAL = "against T", "headline", "one item a user", "local and central"
 PATHS = "two paths"
 GAUSSIAN = math.sqrt(2 / math.pi)

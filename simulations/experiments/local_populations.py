@@ -11,10 +11,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedhist.base.arrays import Floats
 from fedhist.users.batch import Items, Users
 from fedhist.users.keys import Keys
-
-Floats = NDArray[np.float64]
 
 
 def coin_means(n: int, T: int, theta: float, rng: np.random.Generator) -> Users:

@@ -9,8 +9,9 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
 from fedhist.model.protocol import Protocol
 from fedhist.users.batch import Users
@@ -18,7 +19,6 @@ from simulations.experiments.base import Request
 from simulations.experiments.settings import positive
 from simulations.runs.run import Options, execute
 
-Floats = NDArray[np.float64]
 Population = Callable[[np.random.Generator], tuple[Users, Floats]]
 """Draws users, and the parameter that the error is measured from: (d,)."""
 Clients = Literal["per-user", "aggregate"]

@@ -13,6 +13,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
 from fedhist.model.protocol import Protocol
 from fedhist.model.query import Summary
@@ -20,8 +21,8 @@ from fedhist.privacy.guarantee import Guarantee, Trust
 from fedhist.privacy.ledger import Ledger
 from fedhist.protocols.clip_choice.rule import Choice, Search, ThresholdTask
 from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
+from fedhist.protocols.shared.clipped_totals import user_norms
 from fedhist.protocols.shared.contributions import STEPS, NormHistogram
-from fedhist.protocols.shared.noise_error import user_norms
 from fedhist.session.curator import Curator, Noise
 from fedhist.session.journal import Journal
 from fedhist.session.session import Session
@@ -30,7 +31,6 @@ from fedhist.users.keys import Keys
 from server.noise import SimulatedNoise
 from simulations.runs.run import noise_source
 
-Floats = NDArray[np.float64]
 Rule = Callable[[ThresholdTask, Curator], Search]
 
 

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedhist.base.arrays import Floats
 from fedhist.channels.catalogue import UnaryChannel, scalar_channel
 from fedhist.model.protocol import Mode
 from fedhist.protocols import Mean, NaiveMean
@@ -38,7 +38,6 @@ from simulations.experiments.local_runs import (
 )
 from simulations.experiments.settings import whole, wholes
 
-Floats = NDArray[np.float64]
 Points = Sequence[tuple[Mean | NaiveMean, int]]
 """Protocols, and the samples of each user."""
 

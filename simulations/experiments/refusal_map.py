@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedhist.base.search import MOST_USERS, first_true
 from fedhist.users.batch import Users
@@ -26,7 +25,6 @@ from simulations.experiments.base import Check, Curve, Request, Result, power_la
 from simulations.experiments.bounded_figures import line
 from simulations.experiments.few_users_error import Task
 
-Floats = NDArray[np.float64]
 REFUSED, BALL, BLOCKS, LARGE = "refused", "one ball", "blocks", "large n (medians and clip)"
 NAMES = {"ball": BALL, "blocks": BLOCKS, "large-n": LARGE}
 MARKS = {REFUSED: "x", BALL: "s", BLOCKS: "D", LARGE: "o"}

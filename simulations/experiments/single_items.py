@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
 from fedhist.protocols import PoissonCounts
 from fedhist.session.codec import protocol_digest
@@ -26,7 +26,6 @@ from simulations.experiments.settings import positive, whole, wholes
 from simulations.runs.run import NoiseFactory
 from simulations.runtimes.inline import InlinePopulation
 
-Floats = NDArray[np.float64]
 HOW = (
     "relative error |estimate - N| / N of one item's total N; C is chosen privately, so that about "
     "as many users exceed it as the mechanism can tell from none",

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
 from fedhist.channels.sign_hashes import HadamardSigns
 from fedhist.model.protocol import Protocol
@@ -30,7 +30,6 @@ from simulations.experiments.local_runs import largest_ratio
 from simulations.experiments.settings import positive, whole, wholes
 from simulations.runs.run import Options, execute
 
-Floats = NDArray[np.float64]
 AGAINST_D, SUCCESS, HASHES = "against d", "selection", "Hadamard hashes"
 SIGN, LAPLACE = "sign", "laplace"
 LEVEL = 0.9

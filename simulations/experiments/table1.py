@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
 from simulations.experiments.base import Check, Curve, Request, Result, mean_and_error
 from simulations.experiments.settings import positive
@@ -17,7 +18,6 @@ from simulations.experiments.unbounded_domain import (
     AS_PRINTED,
     Case,
     Counts,
-    Floats,
     Release,
     Sampled,
     check_settings,

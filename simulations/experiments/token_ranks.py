@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit, uint64
 from numpy.typing import NDArray
 
-from fedhist.base.hashing import Words
+from fedhist.base.arrays import Words
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
 

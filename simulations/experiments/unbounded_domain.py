@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.bounding.size_curves import SHARE, size_curves
+from fedhist.base.arrays import Floats
 from fedhist.base.checks import check_integer
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols.clip_choice.bound_scores import bound_scores, lost_weight, release_levels
@@ -35,7 +36,6 @@ from simulations.experiments.token_ranks import kept_totals, margins
 from simulations.populations import Loaded
 from simulations.populations.base import most_frequent
 
-Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 ADJACENCY = Adjacency.ZERO_OUT_USER

@@ -18,8 +18,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedhist.base.arrays import Floats
 from fedhist.base.errors import nearest
 from fedhist.base.hashing import digest64
 from fedhist.base.search import first_true
@@ -31,7 +31,6 @@ from simulations.experiments.base import Check, Curve, Request, Result, power_la
 from simulations.experiments.bounded_figures import line
 from simulations.runs.run import Options, execute
 
-Floats = NDArray[np.float64]
 LAPLACE, SELECTION = "laplace", "ks"
 FACTORS = (0.6, 1.0, 1.6)
 """Measured at these multiples of the predicted number of users, then interpolated."""

@@ -10,9 +10,9 @@ from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import gammaln
 
+from fedhist.base.arrays import Floats
 from fedhist.base.checks import check_integer
 from fedhist.base.errors import nearest
 from fedhist.users.batch import Samples, Users
@@ -23,8 +23,6 @@ from simulations.populations.base import (
     finite,
 )
 from simulations.populations.synthetic import check_sizes, draw_sizes, synthetic_ids
-
-Floats = NDArray[np.float64]
 
 BUMPS: Mapping[str, tuple[tuple[float, float, int], ...]] = MappingProxyType(
     {

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhist.base.arrays import Words
 from fedhist.base.checks import check_integer
-from fedhist.base.hashing import Words
 from fedhist.users.batch import Items, Samples, Users
 from fedhist.users.keys import Keys, user_ids_of_bytes
 from simulations.populations.base import (

@@ -12,8 +12,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from fedhist.base.arrays import Array
 from fedhist.model.protocol import Estimate, Protocol
-from fedhist.model.query import Array
 
 WIDTH = 1.96
 MOST_LABELS = 40

@@ -20,8 +20,8 @@ import numpy as np
 import polars as pl
 
 import fedhist
+from fedhist.base.arrays import Array
 from fedhist.model.protocol import ErrorBound, Protocol
-from fedhist.model.query import Array
 from fedhist.privacy.guarantee import Trust
 from fedhist.privacy.ledger import Ledger
 from fedhist.users.keys import Keys

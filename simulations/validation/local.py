@@ -20,9 +20,9 @@ from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import hadamard
 
+from fedhist.base.arrays import Floats
 from fedhist.channels.catalogue import UnaryChannel, scalar_channel
 from fedhist.model.losses import L1, SQUARED_L2
 from fedhist.model.protocol import Protocol
@@ -56,7 +56,6 @@ from simulations.populations import population
 from simulations.runs.run import Options, execute
 from simulations.validation.rows import Setting
 
-Floats = NDArray[np.float64]
 Band = tuple[float, float]
 LOSSES: Mapping[str, str] = MappingProxyType(
     {

@@ -8,9 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from fedhist.base.arrays import Array, Bounds
 from fedhist.channels.finite import FiniteChannel
 from fedhist.model.protocol import ErrorBound, Estimate, Protocol, Script
-from fedhist.model.query import Array, Bounds, Query, Report, Summary
+from fedhist.model.query import Query, Report, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Release, Trust, pure
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort

@@ -9,10 +9,11 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from fedhist.base.arrays import Bounds
 from fedhist.base.errors import WireError
 from fedhist.model import registry
 from fedhist.model.protocol import Estimate, Protocol, Script
-from fedhist.model.query import Bounds, Query, Report, Summary
+from fedhist.model.query import Query, Report, Summary
 from fedhist.model.registry import load_builtin, own_protocols, protocol_class
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from fedhist.session.curator import Curator

@@ -35,13 +35,11 @@ from fedhist import (
     WireError,
     register_protocol,
 )
+from fedhist.base.arrays import Array, Floats
 from fedhist.channels.catalogue import scalar_channel
 from fedhist.model.protocol import Script
-from fedhist.model.query import Array
 from fedhist.privacy.guarantee import Release, pure
 from fedhist.session.curator import Curator
-
-Floats = NDArray[np.float64]
 
 
 class BankProtocol(Protocol):

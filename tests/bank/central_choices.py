@@ -11,7 +11,8 @@ from bank_frame import CentralBank, CentralRows, Neighbours, dense, item_users, 
 
 from clients.records.user_rows import coordinate_points
 from fedhist import Adjacency, Estimate, Keys, Users, register_protocol, register_query
-from fedhist.model.query import Array, Keyed
+from fedhist.base.arrays import Array
+from fedhist.model.query import Keyed
 from fedhist.privacy.guarantee import approximate
 from fedhist.session.curator import Curator
 from fedhist.session.unknown_keys import key_threshold

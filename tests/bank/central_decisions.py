@@ -12,8 +12,8 @@ import numpy as np
 from bank_frame import BankProtocol, CentralRows, dense, item_users, sample_users
 
 from fedhist import Adjacency, Estimate, Keys, Trust, Users, register_protocol, register_query
+from fedhist.base.arrays import Array
 from fedhist.model.protocol import Script
-from fedhist.model.query import Array
 from fedhist.session.curator import Curator
 
 # -- how far to clip

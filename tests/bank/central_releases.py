@@ -10,7 +10,7 @@ from bank_frame import CentralBank, CentralRows, Neighbours, dense, item_users, 
 
 from clients.records.functionals import Coordinates
 from fedhist import Adjacency, Estimate, Keys, Users, register_protocol, register_query
-from fedhist.model.query import Array
+from fedhist.base.arrays import Array
 from fedhist.session.curator import Curator
 
 ZERO, REPLACE = Adjacency.ZERO_OUT_USER, Adjacency.REPLACE_USER

@@ -9,8 +9,8 @@ import numpy as np
 from bank_frame import LocalBank, LocalReport, means, noisy
 
 from fedhist import Estimate, Report, Streams, Users, register_protocol, register_query
+from fedhist.base.arrays import Array
 from fedhist.model.protocol import Script
-from fedhist.model.query import Array
 from fedhist.session.curator import Curator
 
 

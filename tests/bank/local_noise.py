@@ -11,10 +11,10 @@ import numpy as np
 from bank_frame import LocalBank, LocalReport, means, noisy
 
 from fedhist import Cohort, Estimate, Report, Streams, Users, register_protocol, register_query
+from fedhist.base.arrays import Array
 from fedhist.channels.catalogue import scalar_channel
 from fedhist.channels.finite import FiniteChannel, scalar_law
 from fedhist.model.protocol import Script
-from fedhist.model.query import Array
 from fedhist.privacy.guarantee import Release, pure
 from fedhist.session.curator import Curator
 from fedhist.users.streams import SeededStreams, unit_interval

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from clients.randomizers.scalars import bin_indices, neighbours, unary_votes
 from fedhist import Streams, Users, register_query
+from fedhist.base.arrays import Array
 from fedhist.channels.catalogue import UnaryChannel, flip_probability
 from fedhist.channels.finite import FiniteChannel, unary_law
-from fedhist.model.query import Array
 from fedhist.users.streams import integer_threshold
 
 N_BINS = 8

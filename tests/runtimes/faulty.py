@@ -29,8 +29,8 @@ from fedhist import (
     register_protocol,
     register_query,
 )
+from fedhist.base.arrays import Array
 from fedhist.model.protocol import Script
-from fedhist.model.query import Array
 from fedhist.privacy.guarantee import pure
 from fedhist.session.curator import Curator
 

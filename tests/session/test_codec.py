@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from fedhist.base.arrays import Bounds
 from fedhist.base.errors import WireError
-from fedhist.model.query import Bounds, Keyed, Query, Report, Summary
+from fedhist.model.query import Keyed, Query, Report, Summary
 from fedhist.session.codec import (
     DTYPES,
     array_from_json,

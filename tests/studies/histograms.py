@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from fedhist import Estimate, Guarantee, register_protocol
+from fedhist.base.arrays import Array
 from fedhist.model.protocol import Script
-from fedhist.model.query import Array
 from fedhist.protocols import BoundedHistogram
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users

@@ -19,8 +19,8 @@ import numpy as np
 
 from clients.records.functionals import Fourier
 from clients.records.item_records import each_alone
+from fedhist.base.arrays import Array
 from fedhist.model.protocol import ErrorBound, Estimate, Script
-from fedhist.model.query import Array
 from fedhist.model.registry import register_protocol
 from fedhist.protocols.baselines.protocol import SCALAR_QUERIES, Method, NaiveReport
 from fedhist.protocols.densities.density_target import DensityTarget, smooth_quantiles

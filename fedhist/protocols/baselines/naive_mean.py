@@ -23,11 +23,12 @@ from clients.randomizers.sphere import ball_means
 from clients.records.functionals import Coordinates, samples_of
 from clients.records.item_records import each_alone
 from clients.records.user_rows import coordinate_points, user_points
+from fedhist.base.arrays import Array
 from fedhist.base.checks import check_choice
 from fedhist.channels.sphere import SphereChannel
 from fedhist.model.losses import SQUARED_L2
 from fedhist.model.protocol import ErrorBound, Estimate, Script
-from fedhist.model.query import Array, Summary
+from fedhist.model.query import Summary
 from fedhist.model.registry import register_protocol
 from fedhist.protocols.baselines.protocol import SCALAR_QUERIES, Method, NaiveReport
 from fedhist.protocols.baselines.sphere_reports import ItemSpheres, SphereReports

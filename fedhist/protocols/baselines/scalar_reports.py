@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from clients.randomizers.scalars import randomize
 from clients.records.item_records import ItemStreams, draw_one, each_alone
+from fedhist.base.arrays import Array, Bounds
 from fedhist.base.errors import WireError
-from fedhist.model.query import Array, Bounds, Query, Report, Summary
+from fedhist.model.query import Query, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.protocols.localize.queries import ClippedMean
 from fedhist.users.batch import Users

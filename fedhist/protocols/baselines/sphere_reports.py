@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from clients.randomizers.sphere import ball_means, duchi_l2, duchi_sums
 from clients.records.functionals import samples_of
 from clients.records.item_records import ItemStreams, draw_one
+from fedhist.base.arrays import Array, Bounds
 from fedhist.base.errors import WireError
 from fedhist.channels.finite import FiniteChannel, sphere_law
 from fedhist.channels.sphere import SphereChannel
-from fedhist.model.query import Array, Bounds, LocalQuery, Report, Summary
+from fedhist.model.query import LocalQuery, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.protocols.baselines.scalar_reports import MOST_ITEMS, ItemLevel
 from fedhist.users.batch import Samples, Users

@@ -48,12 +48,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhist.base.arrays import Floats
 from fedhist.privacy.guarantee import Adjacency
+from fedhist.privacy.sensitivity import sensitivity_multipliers
 from fedhist.session.unknown_keys import key_threshold, printed_key_threshold
 from fedhist.users.batch import Users
-from server.histograms.sensitivity import sensitivity_multipliers
 
-Floats = NDArray[np.float64]
 Int64s = NDArray[np.int64]
 Grid = tuple[int, ...]
 

@@ -19,6 +19,8 @@ from collections.abc import Generator
 import numpy as np
 
 from fedhist.model.query import Query, Summary
+from fedhist.privacy.noise_law import noise_per_sensitivity
+from fedhist.privacy.sensitivity import sqrt_up
 from fedhist.protocols.clip_choice.by_descent import (
     Series,
     drowned,
@@ -36,7 +38,6 @@ from fedhist.protocols.clip_choice.rule import (
     at_the_ends,
 )
 from fedhist.protocols.shared.contributions import NormHistogram
-from fedhist.protocols.shared.noise_error import noise_per_sensitivity
 from fedhist.session.curator import Curator
 from server.histograms.clip_search import (
     MOST_LEVEL,
@@ -45,7 +46,6 @@ from server.histograms.clip_search import (
     regularized_minimum,
     squared_change,
 )
-from server.histograms.sensitivity import sqrt_up
 
 FINE_BINS = 4096
 """Bins of the histogram behind a minimiser; over ten octaves a bin is 0.17 % wide."""

@@ -22,14 +22,12 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedhist.base.arrays import Floats
 from fedhist.model.query import Query, Summary
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.session.curator import Curator
 from fedhist.users.keys import Keys
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

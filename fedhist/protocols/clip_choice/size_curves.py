@@ -19,8 +19,9 @@ from typing import ClassVar
 import numpy as np
 
 from clients.bounding.size_curves import SHARE, size_curves
+from fedhist.base.arrays import Bounds
 from fedhist.base.errors import WireError
-from fedhist.model.query import Bounds, Keyed, Query, Report, Summary
+from fedhist.model.query import Keyed, Query, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Trust
 from fedhist.protocols.shared.item_rows import intern_records, pack_records, parse_records

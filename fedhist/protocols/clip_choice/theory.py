@@ -1,7 +1,7 @@
 """What theory predicts where the clipping threshold is itself chosen by the exponential mechanism.
 
 The law of the choice is known exactly, and so is the expected error at every threshold of its grid
-(:mod:`fedhist.protocols.shared.noise_error`); the expected error of a whole run is their mixture.
+(:mod:`fedhist.privacy.noise_law`); the expected error of a whole run is their mixture.
 Nothing here is shared with the estimators: norms come from an obvious NumPy path of their own. All
 of it reads private data and is for evaluation only.
 
@@ -18,21 +18,18 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import softmax
 
-from fedhist.protocols.shared.noise_error import (
-    NoiseLaw,
+from fedhist.base.arrays import Floats
+from fedhist.privacy.noise_law import NoiseLaw, expected_l1
+from fedhist.protocols.shared.clipped_totals import (
     clipped_curve,
     clipped_totals,
-    expected_l1,
     totals,
     user_norms,
 )
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-
-Floats = NDArray[np.float64]
 
 STEPS = 2.0**20
 """Slopes are rounded down to so many steps per radius before they are added up."""

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.bounding.size_curves import SHARE
+from fedhist.base.arrays import Floats
 from fedhist.base.checks import check_integer
 from fedhist.privacy.guarantee import Adjacency, check_budget
 from fedhist.protocols.clip_choice import bound_scores as scores
@@ -27,8 +28,6 @@ from fedhist.protocols.clip_choice.size_curves import SizeCurves, check_grid
 from fedhist.protocols.shared.contributions import NormHistogram, tail_scores
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
-
-Floats = NDArray[np.float64]
 
 PAPER_GRID = tuple(range(10, 1501, 10))
 """The thresholds of the paper's experiments."""

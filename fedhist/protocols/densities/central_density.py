@@ -23,15 +23,16 @@ from numpy.typing import NDArray
 
 from clients.records.fourier_rows import fourier_rows
 from clients.records.functionals import samples_of
+from fedhist.base.arrays import Array, Bounds
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.base.errors import WireError
 from fedhist.model.protocol import ErrorBound, Estimate, Script
-from fedhist.model.query import Array, Bounds, Query, Report, Summary
+from fedhist.model.query import Query, Report, Summary
 from fedhist.model.registry import register_protocol, register_query
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
+from fedhist.privacy.noise_law import noise_per_sensitivity
 from fedhist.protocols.densities.density_target import DensityTarget
 from fedhist.protocols.densities.theory import central_level, central_variance, row_sensitivity
-from fedhist.protocols.shared.noise_error import noise_per_sensitivity
 from fedhist.protocols.shared.sample_sizes import PlannedSizes
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort

@@ -9,10 +9,10 @@ from typing import ClassVar
 import numpy as np
 
 from clients.records.functionals import samples_of
+from fedhist.base.arrays import Array
 from fedhist.base.checks import check_scale
 from fedhist.base.errors import PopulationError
 from fedhist.model.protocol import Estimate, Protocol
-from fedhist.model.query import Array
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.densities.series import (

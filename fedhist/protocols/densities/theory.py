@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from fedhist.privacy.guarantee import Adjacency
-from fedhist.protocols.shared.noise_error import noise_per_sensitivity
+from fedhist.privacy.noise_law import noise_per_sensitivity
 from server.densities.series import GRID, best_level
 
 _CELLS = 512

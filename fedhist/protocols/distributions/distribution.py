@@ -22,19 +22,20 @@ from typing import Any, ClassVar, Self, get_args
 import numpy as np
 
 from clients.bounding.sampling import MOST_CLIP
+from fedhist.base.arrays import Array
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.base.errors import PopulationError, nearest
 from fedhist.model.losses import L1, l1
 from fedhist.model.protocol import ErrorBound, Estimate, Mode, Protocol, Script
-from fedhist.model.query import Array, Query, Summary
+from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget, zcdp_rho
 from fedhist.protocols.distributions import mechanisms as distribution_mechanisms
 from fedhist.protocols.distributions import selection as binomial_mechanisms
 from fedhist.protocols.distributions import theory
 from fedhist.protocols.distributions.mechanisms import DistributionTask, Learned, Mechanism, Search
+from fedhist.protocols.shared.clipped_totals import in_domain
 from fedhist.protocols.shared.domains import check_domain, with_domain
-from fedhist.protocols.shared.noise_error import in_domain
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids

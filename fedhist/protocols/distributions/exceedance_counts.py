@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.bounding.exceedances import add_threshold_counts, cell_table, threshold_rows
+from fedhist.base.arrays import Array, Bounds
 from fedhist.base.checks import check_integer
 from fedhist.base.errors import WireError
-from fedhist.model.query import Array, Bounds, Query, Report, Summary
+from fedhist.model.query import Query, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Trust
 from fedhist.protocols.shared.domains import check_domain

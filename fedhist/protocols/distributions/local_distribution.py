@@ -25,18 +25,18 @@ from numpy.typing import NDArray
 from scipy.special import erf
 
 from clients.records.functionals import HadamardRows
+from fedhist.base.arrays import Array
 from fedhist.channels.hadamard import fwht, next_power_of_two
 from fedhist.model.losses import L1, l1
 from fedhist.model.protocol import ErrorBound, Estimate, Script
-from fedhist.model.query import Array
 from fedhist.model.registry import register_protocol
 from fedhist.protocols.distributions.theory import average_distribution
 from fedhist.protocols.localize.protocol import FoldProtocol
 from fedhist.protocols.localize.script import (
     FoldEstimates,
 )
+from fedhist.protocols.shared.clipped_totals import user_norms
 from fedhist.protocols.shared.domains import with_domain
-from fedhist.protocols.shared.noise_error import user_norms
 from fedhist.protocols.shared.sample_sizes import resolve_sizes
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids

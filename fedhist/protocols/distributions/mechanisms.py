@@ -18,19 +18,17 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedhist.base.arrays import Array, Floats
 from fedhist.model.protocol import Mode
-from fedhist.model.query import Array, Query, Summary
+from fedhist.model.query import Query, Summary
+from fedhist.privacy.noise_law import NoiseLaw
 from fedhist.protocols.distributions import theory
 from fedhist.protocols.shared.item_encodings import ItemCounts, OneItem, Presence
-from fedhist.protocols.shared.noise_error import NoiseLaw
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.distributions.simplex import CMAX, presence_to_probability
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -24,21 +24,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedhist.model.query import Array, Query, Summary
+from fedhist.base.arrays import Array, Floats
+from fedhist.model.query import Query, Summary
 from fedhist.privacy.guarantee import Release, pure
+from fedhist.privacy.noise_law import NoiseLaw
 from fedhist.protocols.distributions import selection_theory as theory_selection
 from fedhist.protocols.distributions import theory as theory_distribution
 from fedhist.protocols.distributions.exceedance_counts import MOST_M, ThresholdCounts
-from fedhist.protocols.distributions.mechanisms import (
-    DistributionTask,
-    Floats,
-    Learned,
-    Mechanism,
-    Search,
-)
+from fedhist.protocols.distributions.mechanisms import DistributionTask, Learned, Mechanism, Search
 from fedhist.protocols.distributions.selection_theory import KS_HEIGHT, PHS_HEIGHT
 from fedhist.protocols.shared.item_encodings import Presence
-from fedhist.protocols.shared.noise_error import NoiseLaw
 from fedhist.session.curator import Curator
 from server.distributions.binomial_grid import (
     MOST_CELLS,

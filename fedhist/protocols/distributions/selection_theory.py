@@ -16,13 +16,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import gammaln, xlog1py, xlogy
 
+from fedhist.base.arrays import Floats
 from fedhist.privacy.guarantee import Release, zcdp_epsilon
 from server.distributions.binomial_grid import pick_eta
-
-Floats = NDArray[np.float64]
 
 SAMPLING = 0.8
 """E|N(0, 1)|, and nearly what a selection without noise makes of u / sqrt(s)."""

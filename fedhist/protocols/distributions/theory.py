@@ -17,17 +17,15 @@ import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import gammaln, ndtri
 
+from fedhist.base.arrays import Floats, Ints
 from fedhist.base.search import MOST_USERS, first_true
 from fedhist.privacy.guarantee import zcdp_epsilon
-from fedhist.protocols.shared.noise_error import NoiseLaw, excess, in_domain, noise_per_sensitivity
+from fedhist.privacy.noise_law import NoiseLaw, excess, noise_per_sensitivity
+from fedhist.protocols.shared.clipped_totals import in_domain
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(64)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()

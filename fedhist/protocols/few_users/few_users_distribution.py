@@ -17,10 +17,10 @@ import numpy as np
 
 from clients.bounding.contribution import domain_lookup
 from clients.records.user_rows import share_rows
+from fedhist.base.arrays import Array
 from fedhist.base.errors import PopulationError
 from fedhist.model.losses import L1, l1
 from fedhist.model.protocol import ErrorBound
-from fedhist.model.query import Array
 from fedhist.model.registry import register_protocol
 from fedhist.protocols.few_users.few_users_mean import FewUsers
 from fedhist.protocols.few_users.user_means import UserShares

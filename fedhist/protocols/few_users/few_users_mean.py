@@ -22,9 +22,10 @@ import numpy as np
 
 from clients.records.functionals import samples_of
 from clients.records.user_rows import user_points
+from fedhist.base.arrays import Array
 from fedhist.model.losses import L2, l2
 from fedhist.model.protocol import ErrorBound, Estimate, Mode, Protocol, Script
-from fedhist.model.query import Array, Query
+from fedhist.model.query import Query
 from fedhist.model.registry import register_protocol
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocols.few_users.user_means import UserMeans

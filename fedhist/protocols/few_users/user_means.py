@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from clients.bounding.contribution import domain_lookup
 from clients.records.functionals import samples_of
 from clients.records.user_rows import mean_rows, share_rows
+from fedhist.base.arrays import Bounds
 from fedhist.base.errors import WireError
-from fedhist.model.query import Bounds, Query, Report, Summary
+from fedhist.model.query import Query, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Trust
 from fedhist.protocols.shared.domains import check_domain

@@ -15,10 +15,11 @@ from typing import ClassVar
 import numpy as np
 
 from clients.randomizers.vote_reports import hadamard_response
+from fedhist.base.arrays import Array, Bounds
 from fedhist.base.errors import WireError
 from fedhist.channels.finite import FiniteChannel, hadamard_law
 from fedhist.channels.votes import HadamardChannel
-from fedhist.model.query import CHUNK, Array, Bounds, Report, Summary, only_array
+from fedhist.model.query import CHUNK, Report, Summary, only_array
 from fedhist.model.registry import register_protocol, register_query
 from fedhist.protocols.frequency_oracles.oracle import OneVote, OneVoteQuery
 from fedhist.protocols.shared.one_report_error import hadamard_noise

@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 import numpy as np
 
 from clients.randomizers.vote_reports import padded_symbols
+from fedhist.base.arrays import Array, Words
 from fedhist.base.checks import check_choice, check_integer
-from fedhist.base.hashing import Words
 from fedhist.model.losses import L1
 from fedhist.model.protocol import ErrorBound, Estimate, Script
-from fedhist.model.query import Array
 from fedhist.model.registry import register_protocol, register_query
 from fedhist.privacy.guarantee import check_budget
 from fedhist.protocols.frequency_oracles.hadamard_response import HadamardIndices

@@ -11,11 +11,11 @@ import numpy as np
 
 from clients.bounding.item_encodings import in_domain
 from clients.randomizers.vote_reports import drawn_symbols
+from fedhist.base.arrays import Array, Words
 from fedhist.base.errors import PopulationError
-from fedhist.base.hashing import Words
 from fedhist.model.losses import SQUARED_L2, squared_l2
 from fedhist.model.protocol import ErrorBound, Estimate, Script
-from fedhist.model.query import Array, LocalQuery, Summary
+from fedhist.model.query import LocalQuery, Summary
 from fedhist.privacy.guarantee import check_budget
 from fedhist.protocols.shared.domains import check_domain, with_domain
 from fedhist.protocols.shared.one_report import OneReport

@@ -15,11 +15,12 @@ from typing import ClassVar
 import numpy as np
 
 from clients.randomizers.vote_reports import optimal_unary
+from fedhist.base.arrays import Array, Bounds
 from fedhist.channels.bits import check_bits, count_bits
 from fedhist.channels.finite import FiniteChannel, optimal_unary_law
 from fedhist.channels.summed_reports import vote_totals
 from fedhist.channels.votes import OptimalUnaryChannel
-from fedhist.model.query import Array, Bounds, Report, Summary
+from fedhist.model.query import Report, Summary
 from fedhist.model.registry import register_protocol, register_query
 from fedhist.protocols.frequency_oracles.oracle import OneVote, OneVoteQuery
 from fedhist.protocols.shared.one_report_error import unary_noise

@@ -25,6 +25,7 @@ from fedhist.model.losses import L1
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
+from fedhist.privacy.sensitivity import sensitivity_multipliers
 from fedhist.protocols.clip_choice import theory as theory_thresholds
 from fedhist.protocols.clip_choice.budget import Shares, split_budget
 from fedhist.protocols.clip_choice.by_exponential import AIMS
@@ -32,14 +33,14 @@ from fedhist.protocols.clip_choice.catalogue import threshold_rule
 from fedhist.protocols.clip_choice.ratio_debiasing import ROUNDS, SMALLER_CLIP, private_total, ratio
 from fedhist.protocols.clip_choice.rule import ThresholdRule, ThresholdTask
 from fedhist.protocols.histograms.bounded_histogram import GRID_STEPS, BoundedHistogram
-from fedhist.protocols.shared import noise_error as theory
+from fedhist.protocols.histograms.reference_clips import c_star_gaussian, c_star_laplace
+from fedhist.protocols.shared import clipped_totals
 from fedhist.protocols.shared.contributions import MOST_CAP
 from fedhist.protocols.shared.domains import with_domain
 from fedhist.protocols.shared.histogram_target import DomainHistogram
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from server.histograms.sensitivity import c_star_gaussian, c_star_laplace, sensitivity_multipliers
 
 
 @register_protocol
@@ -312,7 +313,7 @@ class AdaptiveHistogram(DomainHistogram):
 
     def _c_star(self, users: Users, task: ThresholdTask) -> float:
         """Minimise the bound on the expected error within the search's range. NOT PRIVATE."""
-        l1, l2 = theory.user_norms(users, self.domain)
+        l1, l2 = clipped_totals.user_norms(users, self.domain)
         if self.norm == 2:
             best = c_star_gaussian(l1, l2, task.mass)
         else:

@@ -20,13 +20,17 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from clients.bounding.contribution import clip_rows, clipped_counts, domain_lookup, grid_limit
+from fedhist.base.arrays import Array, Bounds
 from fedhist.base.errors import WireError
 from fedhist.model.losses import L1
 from fedhist.model.protocol import ErrorBound, Estimate, Script
-from fedhist.model.query import CHUNK, Array, Bounds, Query, Report, Summary
+from fedhist.model.query import CHUNK, Query, Report, Summary
 from fedhist.model.registry import register_protocol, register_query
+from fedhist.privacy import noise_law
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
-from fedhist.protocols.shared import noise_error as theory
+from fedhist.privacy.sensitivity import sensitivity_multipliers, sqrt_up
+from fedhist.protocols.histograms.reference_clips import reference_clip
+from fedhist.protocols.shared import clipped_totals
 from fedhist.protocols.shared.domains import check_domain, with_domain
 from fedhist.protocols.shared.histogram_target import DomainHistogram
 from fedhist.session.curator import Curator
@@ -34,7 +38,6 @@ from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
 from fedhist.users.streams import Streams
-from server.histograms.sensitivity import reference_clip, sensitivity_multipliers, sqrt_up
 
 ROUNDING = 1 + 1e-9
 """Room for the rounding of doubles when a real-valued message is checked."""
@@ -248,12 +251,12 @@ class BoundedHistogram(DomainHistogram):
         return ClippedCounts(self.domain, float(self.clip), self.norm, float(self.grid or 0.0))
 
     @property
-    def noise(self) -> theory.NoiseLaw:
+    def noise(self) -> noise_law.NoiseLaw:
         """Law of the noise on every entry."""
         sensitivity = self.query.sensitivity(Adjacency(self.adjacency))
         step = self.grid or 1.0
-        unit = theory.noise_per_sensitivity(self.epsilon, self.delta, discrete=bool(self.grid))
-        return theory.NoiseLaw(unit.kind, unit.scale * sensitivity, step)
+        unit = noise_law.noise_per_sensitivity(self.epsilon, self.delta, discrete=bool(self.grid))
+        return noise_law.NoiseLaw(unit.kind, unit.scale * sensitivity, step)
 
     def rounds(self, server: Curator) -> Script:
         """Ask once, then release the totals with noise."""
@@ -291,9 +294,11 @@ class BoundedHistogram(DomainHistogram):
 
     def error(self, users: Users) -> ErrorBound:
         """Compute the exact expected l1 error on a known population. NOT PRIVATE."""
-        kept = theory.clipped_totals(users, self.domain, self.clip, self.norm, self.grid or 0.0)
+        kept = clipped_totals.clipped_totals(
+            users, self.domain, self.clip, self.norm, self.grid or 0.0
+        )
         bias = np.maximum(self.truth(users) - kept, 0.0)
-        expected = theory.expected_l1(self.noise, bias, kept if self.nonneg else None)
+        expected = noise_law.expected_l1(self.noise, bias, kept if self.nonneg else None)
         return ErrorBound(L1, expected, True, "sum of E|Z - b|; Liu et al. 2023, Section 4.1")
 
     @classmethod

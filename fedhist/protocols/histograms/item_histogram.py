@@ -11,10 +11,11 @@ import numpy as np
 from fedhist.model.losses import L1
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
+from fedhist.privacy import noise_law
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocols.histograms.bounded_histogram import BoundedHistogram
 from fedhist.protocols.histograms.per_item_counts import MOST_CLIP, PerItemClip
-from fedhist.protocols.shared import noise_error as theory
+from fedhist.protocols.shared import clipped_totals
 from fedhist.protocols.shared.domains import check_domain, with_domain
 from fedhist.protocols.shared.histogram_target import DomainHistogram
 from fedhist.session.curator import Curator
@@ -86,9 +87,9 @@ class ItemHistogram(DomainHistogram):
         return PerItemClip(self.domain, MOST_CLIP)
 
     @property
-    def noise(self) -> theory.NoiseLaw:
+    def noise(self) -> noise_law.NoiseLaw:
         """Law of the noise on every entry."""
-        return theory.NoiseLaw("discrete-laplace", SENSITIVITY / self.epsilon)
+        return noise_law.NoiseLaw("discrete-laplace", SENSITIVITY / self.epsilon)
 
     def rounds(self, server: Curator) -> Script:
         """Ask once, then release the totals with noise."""
@@ -109,9 +110,9 @@ class ItemHistogram(DomainHistogram):
 
     def error(self, users: Users) -> ErrorBound:
         """Compute the exact expected l1 error on a known population. NOT PRIVATE."""
-        cut = theory.totals(users, self.domain, MOST_CLIP)
+        cut = clipped_totals.totals(users, self.domain, MOST_CLIP)
         lost = self.truth(users) - cut
-        expected = theory.expected_l1(self.noise, lost, cut if self.nonneg else None)
+        expected = noise_law.expected_l1(self.noise, lost, cut if self.nonneg else None)
         return ErrorBound(L1, expected, exact=True, source="sum of E|Z| and of what is cut")
 
     @classmethod

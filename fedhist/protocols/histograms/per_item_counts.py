@@ -9,16 +9,17 @@ from typing import ClassVar
 import numpy as np
 
 from clients.bounding.contribution import domain_lookup
+from fedhist.base.arrays import Array, Bounds
 from fedhist.base.errors import WireError
-from fedhist.model.query import Array, Bounds, Query, Report, Summary
+from fedhist.model.query import Query, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Trust
+from fedhist.privacy.sensitivity import sqrt_up
 from fedhist.protocols.shared.domains import check_domain
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
 from fedhist.users.streams import Streams
-from server.histograms.sensitivity import sqrt_up
 
 MOST_CLIP = 1 << 30
 

@@ -24,17 +24,19 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from fedhist.base.arrays import Array
 from fedhist.base.checks import check_integer
 from fedhist.model.losses import L1
 from fedhist.model.protocol import ErrorBound, Estimate, Script
-from fedhist.model.query import Array, Query, Summary
+from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
+from fedhist.privacy import noise_law
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocols.clip_choice.budget import CHOICE_SHARE
 from fedhist.protocols.clip_choice.theory import em_probabilities, tails_of
 from fedhist.protocols.histograms import poisson_debiasing as debias
 from fedhist.protocols.histograms.per_item_counts import MOST_CLIP, PerItemClip
-from fedhist.protocols.shared import noise_error as theory
+from fedhist.protocols.shared import clipped_totals
 from fedhist.protocols.shared.contributions import NormHistogram, safe_rank, tail_scores
 from fedhist.protocols.shared.domains import check_domain, with_domain
 from fedhist.protocols.shared.histogram_target import DomainHistogram
@@ -173,15 +175,15 @@ class PoissonCounts(DomainHistogram):
     def rank(self) -> float:
         """How many users should exceed C: the mean absolute noise per unit of C, made safe."""
         choice, release = self.budgets
-        unit = theory.noise_per_sensitivity(release, self.delta, discrete=False)
+        unit = noise_law.noise_per_sensitivity(release, self.delta, discrete=False)
         return safe_rank(unit.mean_absolute, len(self.edges), choice)
 
-    def law(self, clip: int) -> theory.NoiseLaw:
+    def law(self, clip: int) -> noise_law.NoiseLaw:
         """Law of the noise on each total of counts clipped at ``clip``."""
         query = PerItemClip(self.domain, clip)
-        unit = theory.noise_per_sensitivity(self.budgets[1], self.delta, self.discrete)
+        unit = noise_law.noise_per_sensitivity(self.budgets[1], self.delta, self.discrete)
         size = query.l2_sensitivity if self.delta else query.l1_sensitivity
-        return theory.NoiseLaw(unit.kind, unit.scale * size)
+        return noise_law.NoiseLaw(unit.kind, unit.scale * size)
 
     # -- the script ------------------------------------------------------------------------------
 
@@ -285,7 +287,7 @@ class PoissonCounts(DomainHistogram):
         kept, truth = np.minimum(counts, clip).sum(axis=0), counts.sum(axis=0)
         law = self.law(clip)
         if not self.debias:
-            return theory.expected_l1(law, truth - kept, kept)
+            return noise_law.expected_l1(law, truth - kept, kept)
         pairs = zip(kept, truth, strict=True)
         return sum(debias.expected_error(law, k, t, self.n_users, clip) for k, t in pairs)
 
@@ -316,5 +318,8 @@ class PoissonCounts(DomainHistogram):
 def _count_table(users: Users, domain: Keys) -> Array:
     """Every user's count of every item, (n, d) float64. NOT PRIVATE."""
     d = len(domain)
-    parts = [np.bincount(f, c, n * d).reshape(n, d) for n, f, c in theory.in_domain(users, domain)]
+    parts = [
+        np.bincount(f, c, n * d).reshape(n, d)
+        for n, f, c in clipped_totals.in_domain(users, domain)
+    ]
     return np.concatenate([np.zeros((0, d)), *parts])

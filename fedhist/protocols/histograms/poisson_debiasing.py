@@ -15,12 +15,11 @@ import math
 
 import numpy as np
 from numpy.polynomial.legendre import leggauss
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import gammainc, gammaincc, ndtr
 
-from fedhist.protocols.shared.noise_error import NoiseLaw
-
-Floats = NDArray[np.float64]
+from fedhist.base.arrays import Floats
+from fedhist.privacy.noise_law import NoiseLaw
 
 MOST_STEPS = 200
 TOLERANCE = 2.0**-51

@@ -15,10 +15,10 @@ from typing import ClassVar
 import numpy as np
 
 from clients.bounding.sampling import MOST_CLIP, add_random_clip, random_clip
+from fedhist.base.arrays import Bounds, Words
 from fedhist.base.checks import check_integer
 from fedhist.base.errors import WireError
-from fedhist.base.hashing import Words
-from fedhist.model.query import CHUNK, Bounds, Keyed, Query, Report, Summary
+from fedhist.model.query import CHUNK, Keyed, Query, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Trust
 from fedhist.protocols.shared.item_rows import intern_records, pack_records, parse_records

@@ -23,12 +23,13 @@ from typing import ClassVar, Self, get_args
 
 import numpy as np
 
+from fedhist.base.arrays import Array
 from fedhist.base.checks import check_choice
 from fedhist.model.losses import L1, l1
 from fedhist.model.protocol import ErrorBound, Estimate, Mode, Protocol, Script
-from fedhist.model.query import Array
 from fedhist.model.registry import register_protocol
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
+from fedhist.privacy.sensitivity import sensitivity_multipliers
 from fedhist.protocols.clip_choice.rule import Choice
 from fedhist.protocols.clip_choice.unbounded import (
     PAPER_GRID,
@@ -42,7 +43,6 @@ from fedhist.session.curator import Curator
 from fedhist.session.unknown_keys import key_threshold, laplace_key_threshold, printed_key_threshold
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from server.histograms.sensitivity import sensitivity_multipliers
 
 CHOICE_SHARE = 11
 """By default the choice of C gets epsilon / 11: a tenth of what the release gets, as in [1]."""

@@ -15,12 +15,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedhist.base.arrays import Floats
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 
-Floats = NDArray[np.float64]
 BATCH = 1 << 15
 NODES = np.linspace(-6.0, 6.0, 49), np.linspace(-6.0, 6.0, 13)
 """Standard scores at which a normal law is evaluated, where it is wide and where it is narrow

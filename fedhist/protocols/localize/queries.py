@@ -21,14 +21,14 @@ from numpy.typing import NDArray
 
 from clients.randomizers.scalars import bin_indices, neighbours, randomize, unary_votes
 from clients.randomizers.vote_kernels import add_votes
+from fedhist.base.arrays import Bounds, Floats, Words
 from fedhist.base.errors import WireError
-from fedhist.base.hashing import Words
 from fedhist.channels.bits import BitTally, check_bits, count_bits_by
 from fedhist.channels.catalogue import CHANNELS, ScalarChannel, UnaryChannel, scalar_channel
 from fedhist.channels.finite import FiniteChannel, scalar_law, unary_law
 from fedhist.channels.summed_reports import vote_totals
 from fedhist.model.part import Functional
-from fedhist.model.query import CHUNK, Bounds, LocalQuery, Report, Summary, only_array
+from fedhist.model.query import CHUNK, LocalQuery, Report, Summary, only_array
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import check_budget
 from fedhist.users.batch import Users
@@ -37,7 +37,6 @@ from fedhist.users.folds import MAX_FOLDS, fold_of, fold_sizes
 from fedhist.users.streams import Streams
 from server.means.localize import MAX_BINS
 
-Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 MAX_CELLS = 1 << 27

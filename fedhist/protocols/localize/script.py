@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhist.base.arrays import Floats
 from fedhist.model.part import Functional
 from fedhist.model.protocol import Estimate, Mode
 from fedhist.model.query import Query, Summary
@@ -32,8 +33,6 @@ from server.means.localize import (
     keep_inside,
     window_mass,
 )
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

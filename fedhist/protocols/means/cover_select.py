@@ -20,12 +20,12 @@ import numpy as np
 
 from clients.records.functionals import samples_of
 from clients.records.user_rows import user_points
+from fedhist.base.arrays import Array
 from fedhist.channels.catalogue import UnaryChannel
 from fedhist.channels.covers import BoxGrid, Cover
 from fedhist.channels.lattice_covers import BallLattice, SobolevLattice, SparseLattice
 from fedhist.model.losses import SQUARED_L2
 from fedhist.model.protocol import ErrorBound, Estimate, Script
-from fedhist.model.query import Array
 from fedhist.model.registry import register_protocol
 from fedhist.privacy.guarantee import check_budget
 from fedhist.protocols.means.cover_theory import CoverPlan, expected_loss, least_users, plan_cover

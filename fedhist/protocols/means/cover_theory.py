@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from scipy.special import log_ndtr
 from scipy.stats import binom
 
+from fedhist.base.arrays import Floats
 from fedhist.base.search import MOST_USERS, first_true
 from fedhist.channels.catalogue import UnaryChannel
 from fedhist.channels.covers import Cover
 
-Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 _REACH = 10.0

@@ -19,19 +19,19 @@ from clients.randomizers.scalars import unary_votes
 from clients.randomizers.vote_kernels import add_votes
 from clients.records.functionals import samples_of
 from clients.records.user_rows import user_points
+from fedhist.base.arrays import Bounds, Floats
 from fedhist.channels.bits import BitTally, check_bits, count_bits
 from fedhist.channels.catalogue import UnaryChannel
 from fedhist.channels.covers import Cover
 from fedhist.channels.finite import FiniteChannel, unary_law
 from fedhist.channels.summed_reports import vote_totals
-from fedhist.model.query import CHUNK, Bounds, LocalQuery, Report, Summary
+from fedhist.model.query import CHUNK, LocalQuery, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import check_budget
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.streams import Streams
 
-Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 

@@ -20,9 +20,9 @@ import numpy as np
 
 from clients.records.functionals import Coordinates, samples_of
 from clients.records.user_rows import coordinate_points
+from fedhist.base.arrays import Array
 from fedhist.model.losses import SQUARED_L2
 from fedhist.model.protocol import ErrorBound, Estimate, Mode, Script
-from fedhist.model.query import Array
 from fedhist.model.registry import register_protocol
 from fedhist.protocols.localize.protocol import FoldProtocol
 from fedhist.protocols.localize.queries import check_range

@@ -21,11 +21,11 @@ import numpy as np
 from clients.randomizers.sphere import ball_means
 from clients.records.functionals import Rotated, samples_of
 from clients.records.user_rows import user_points
+from fedhist.base.arrays import Array
 from fedhist.base.hashing import digest64
 from fedhist.channels.hadamard import fwht, next_power_of_two
 from fedhist.model.losses import SQUARED_L2
 from fedhist.model.protocol import ErrorBound
-from fedhist.model.query import Array
 from fedhist.model.registry import register_protocol
 from fedhist.protocols.localize.script import FoldEstimates
 from fedhist.protocols.means.mean_linf import FoldMean

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 from scipy.stats import qmc
 
+from fedhist.base.arrays import Floats
 from fedhist.channels.catalogue import ScalarChannel, UnaryChannel
-
-Floats = NDArray[np.float64]
 
 _REACH = 5.5
 """Bins within so many mean scales of the mean are near it."""

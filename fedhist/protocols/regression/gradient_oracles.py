@@ -13,8 +13,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedhist.base.arrays import Floats
 from fedhist.model.query import Query, Summary
 from fedhist.protocols.regression.user_gradients import NAME, UserGradients
 from fedhist.session.curator import Curator
@@ -22,7 +22,6 @@ from server.few_users.sampler import POINT, BallSampler, bucket_params
 from server.regression.descent import gradient_std
 from server.regression.plan import BallPlan, GradientPlan
 
-Floats = NDArray[np.float64]
 Asking = Generator[Query, Summary, Floats | None]
 
 

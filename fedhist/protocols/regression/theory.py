@@ -16,15 +16,13 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import expit
 
+from fedhist.base.arrays import Floats
 from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Users
 from server.regression.descent import project
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

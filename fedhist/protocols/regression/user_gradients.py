@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.records.gradients import MODELS, user_gradients
+from fedhist.base.arrays import Array, Bounds
 from fedhist.base.checks import check_scale
 from fedhist.base.errors import WireError
-from fedhist.model.query import Array, Bounds, Query, Report, Summary
+from fedhist.model.query import Query, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Trust
 from fedhist.users.batch import Users

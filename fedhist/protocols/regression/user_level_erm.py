@@ -19,8 +19,8 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from clients.records.gradients import MODELS, Model
+from fedhist.base.arrays import Array
 from fedhist.model.protocol import ErrorBound, Estimate, Protocol, Script
-from fedhist.model.query import Array
 from fedhist.model.registry import register_protocol
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocols.regression.gradient_oracles import mean_gradient

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from clients.bounding.contribution import domain_lookup
 from clients.bounding.kernels import Lookup, norm_bins, sum_norm_bins, user_norms
+from fedhist.base.arrays import Array, Bounds
 from fedhist.base.errors import WireError
-from fedhist.model.query import Array, Bounds, Query, Report, Summary
+from fedhist.model.query import Query, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Trust, check_budget
 from fedhist.protocols.shared.domains import check_domain

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from fedhist.base.arrays import Array
 from fedhist.model.losses import l1
 from fedhist.model.protocol import Protocol
-from fedhist.model.query import Array
-from fedhist.protocols.shared import noise_error as theory_histogram
+from fedhist.protocols.shared import clipped_totals
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 
@@ -20,7 +20,7 @@ class DomainHistogram(Protocol):
 
     def truth(self, users: Users) -> Array:
         """Compute the total count of every item, (d,). NOT PRIVATE."""
-        return theory_histogram.totals(users, self.domain)
+        return clipped_totals.totals(users, self.domain)
 
     def loss(self, value: Array, truth: Array) -> float:
         """Return the l1 distance, in counts."""

@@ -20,18 +20,18 @@ import numpy as np
 
 from clients.bounding.item_encodings import add_cut, add_presence, cut_rows
 from clients.bounding.sampling import MOST_CLIP
+from fedhist.base.arrays import Array, Bounds, Words
 from fedhist.base.checks import check_integer
 from fedhist.base.errors import WireError
-from fedhist.base.hashing import Words
-from fedhist.model.query import CHUNK, Array, Bounds, Query, Report, Summary
+from fedhist.model.query import CHUNK, Query, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Trust
+from fedhist.privacy.sensitivity import sqrt_up
 from fedhist.protocols.shared.domains import check_domain
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
 from fedhist.users.streams import Streams
-from server.histograms.sensitivity import sqrt_up
 
 
 @register_query

@@ -9,10 +9,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from fedhist.base.arrays import Array
 from fedhist.base.errors import PopulationError
 from fedhist.model.losses import squared_l2
 from fedhist.model.protocol import ErrorBound, Protocol
-from fedhist.model.query import CHUNK, Array
+from fedhist.model.query import CHUNK
 from fedhist.users.batch import Samples, Users
 
 

@@ -20,11 +20,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln
 
-from fedhist.protocols.shared.noise_error import NoiseLaw, excess, in_domain
+from fedhist.base.arrays import Floats
+from fedhist.privacy.noise_law import NoiseLaw, excess
+from fedhist.protocols.shared.clipped_totals import in_domain
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 
-Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from clients.records.user_rows import user_points
+from fedhist.base.arrays import Array
 from fedhist.model.losses import L1, L2, SQUARED_L2, l1, l2, squared_l2
 from fedhist.model.protocol import Protocol
-from fedhist.model.query import Array
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 

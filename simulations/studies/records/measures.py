@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from clients.node import streams
+from fedhist.base.arrays import Array
 from fedhist.base.errors import FedhistError
 from fedhist.flower.wire import answer_bytes, encode_answer
 from fedhist.model.protocol import Estimate, Protocol
-from fedhist.model.query import Array, Query
+from fedhist.model.query import Query
 from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys

@@ -14,13 +14,13 @@ from fedhist.protocols.clip_choice import by_curve as threshold_curve
 from fedhist.protocols.clip_choice import by_descent as threshold_descent
 from fedhist.protocols.clip_choice.by_descent import Series
 from fedhist.protocols.clip_choice.rule import ThresholdTask
-from fedhist.protocols.shared.noise_error import user_norms
+from fedhist.protocols.histograms.reference_clips import c_star_gaussian, c_star_laplace
+from fedhist.protocols.shared.clipped_totals import user_norms
 from fedhist.session.curator import Curator, NoiseSource
 from fedhist.session.journal import Journal
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.histograms.clip_search import prefix_factor, squared_change
-from server.histograms.sensitivity import c_star_gaussian, c_star_laplace
 from server.noise import SecureNoise, SimulatedNoise
 from simulations.runtimes.inline import InlinePopulation
 

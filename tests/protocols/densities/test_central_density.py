@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution
-from numpy.typing import NDArray
 
 from clients.records.fourier_rows import fourier_rows
+from fedhist.base.arrays import Floats
 from fedhist.base.errors import PopulationError, WireError
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import Report, Summary
@@ -26,8 +26,6 @@ from server.densities.series import TrigonometricDensity
 from server.noise import SecureNoise, SimulatedNoise
 from simulations.populations.density_samples import DensitySamples
 from simulations.runtimes.inline import InlinePopulation
-
-Floats = NDArray[np.float64]
 
 
 def run(protocol: CentralDensity | Density, users: Users, seed: int = 0) -> Estimate:

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from fedhist.base.arrays import Floats
 from fedhist.base.errors import PopulationError
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query, Summary
@@ -27,8 +27,6 @@ from server.densities.series import project_density, shrink
 from server.noise import SimulatedNoise
 from simulations.populations.density_samples import DensitySamples
 from simulations.runtimes.inline import InlinePopulation
-
-Floats = NDArray[np.float64]
 
 
 def run(

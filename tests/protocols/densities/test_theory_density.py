@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 import pytest
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from fedhist.base.arrays import Floats
 from fedhist.privacy.guarantee import Adjacency, gaussian_multiplier
 from fedhist.protocols.densities.theory import (
     central_level,
@@ -17,7 +18,6 @@ from fedhist.protocols.densities.theory import (
 )
 from server.densities.series import best_level, tail_energy
 
-Floats = NDArray[np.float64]
 REPLACE, ZERO = Adjacency.REPLACE_USER, Adjacency.ZERO_OUT_USER
 
 

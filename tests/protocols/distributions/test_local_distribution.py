@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.stats
-from numpy.typing import NDArray
 from scipy.linalg import hadamard
 
+from fedhist.base.arrays import Floats
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
@@ -29,8 +29,6 @@ from server.distributions.simplex import project_simplex
 from server.noise import SimulatedNoise
 from simulations.populations.synthetic import numbered_items, synthetic_ids
 from simulations.runtimes.inline import InlinePopulation
-
-Floats = NDArray[np.float64]
 
 
 def run(

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fedhist.privacy.guarantee import gaussian_multiplier
+from fedhist.privacy.noise_law import NoiseLaw
 from fedhist.protocols.distributions import theory
-from fedhist.protocols.shared.noise_error import NoiseLaw
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.distributions.simplex import CMAX, presence_to_probability, project_simplex

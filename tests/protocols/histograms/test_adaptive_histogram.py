@@ -7,19 +7,19 @@ import numpy as np
 import pytest
 
 from fedhist.privacy.guarantee import Adjacency, Trust, gaussian_multiplier
+from fedhist.privacy.noise_law import expected_l1
 from fedhist.protocols.clip_choice.by_exponential import AIMS
 from fedhist.protocols.clip_choice.catalogue import RULES
 from fedhist.protocols.clip_choice.ratio_debiasing import ratio
 from fedhist.protocols.clip_choice.theory import em_probabilities, mixture_l1, tail_sums
 from fedhist.protocols.histograms.adaptive_histogram import AdaptiveHistogram
 from fedhist.protocols.histograms.bounded_histogram import BoundedHistogram
+from fedhist.protocols.histograms.reference_clips import best_clip
 from fedhist.protocols.shared.contributions import TotalContribution
-from fedhist.protocols.shared.noise_error import expected_l1
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams
-from server.histograms.sensitivity import best_clip
 from server.noise import SecureNoise, SimulatedNoise
 
 ZERO, REPLACE, ADD = "zero-out-user", "replace-user", "add-remove-user"

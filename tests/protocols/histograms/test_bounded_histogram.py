@@ -14,13 +14,13 @@ from scipy.special import ndtr
 from fedhist.base.errors import WireError
 from fedhist.model.query import Query, Report, Summary
 from fedhist.privacy.guarantee import Adjacency, Trust
+from fedhist.privacy.sensitivity import sensitivity_multipliers
 from fedhist.protocols.histograms.bounded_histogram import BoundedHistogram, ClippedCounts
 from fedhist.session.codec import decode_query, encode_fields
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams
-from server.histograms.sensitivity import sensitivity_multipliers
 from server.noise import SecureNoise, SimulatedNoise
 
 ZERO, REPLACE, ADD = "zero-out-user", "replace-user", "add-remove-user"

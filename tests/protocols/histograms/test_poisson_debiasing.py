@@ -10,6 +10,7 @@ from scipy.integrate import quad
 from scipy.optimize import brentq
 from scipy.stats import poisson
 
+from fedhist.privacy.noise_law import NoiseLaw
 from fedhist.protocols.histograms.poisson_debiasing import (
     SUMMED_STD,
     clipped_mean,
@@ -21,7 +22,6 @@ from fedhist.protocols.histograms.poisson_debiasing import (
     most_rate,
     rate_of_mean,
 )
-from fedhist.protocols.shared.noise_error import NoiseLaw
 
 CLIPS = [1, 2, 3, 7, 30]
 RATES = np.array([0.0, 1e-6, 0.03, 0.5, 1.0, 2.7, 8.0, 40.0, 90.0])

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy.integrate import quad
 from scipy.optimize import brentq
 
+from fedhist.base.arrays import Floats
 from server.densities.series import (
     GridDensity,
     TrigonometricDensity,
@@ -23,8 +23,6 @@ from server.densities.series import (
     tail_energy,
 )
 from server.means.localize import plan_univariate
-
-Floats = NDArray[np.float64]
 
 
 def phi(j: int, x: Floats) -> Floats:

@@ -10,8 +10,8 @@ import pytest
 from scipy.special import log_softmax
 from scipy.stats import binom
 
+from fedhist.base.arrays import Floats
 from fedhist.protocols.distributions.selection_theory import ks_error
-from server.distributions.binomial_grid import Floats
 from server.distributions.ks_scores import KSPlan, arcsine_thresholds, oversized
 
 

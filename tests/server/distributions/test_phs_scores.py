@@ -9,7 +9,8 @@ import pytest
 from scipy.special import log_softmax
 from scipy.stats import binom
 
-from server.distributions.binomial_grid import BinomialGrid, Floats
+from fedhist.base.arrays import Floats
+from server.distributions.binomial_grid import BinomialGrid
 from server.distributions.phs_scores import PHSPlan
 
 

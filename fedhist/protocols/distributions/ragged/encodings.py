@@ -27,8 +27,9 @@ from numpy.typing import NDArray
 
 from clients.bounding.item_encodings import in_domain
 from clients.bounding.sampling import MOST_CLIP, random_clip
+from fedhist.base.arrays import Bounds
 from fedhist.base.errors import WireError
-from fedhist.model.query import Bounds, Query, Report, Summary
+from fedhist.model.query import Query, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.protocols.shared.contributions import NormHistogram

@@ -25,10 +25,10 @@ from typing import Any, ClassVar, Self, get_args
 
 import numpy as np
 
+from fedhist.base.arrays import Array
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.model.losses import L1, l1
 from fedhist.model.protocol import ErrorBound, Estimate, Mode, Protocol, Script
-from fedhist.model.query import Array
 from fedhist.model.registry import register_protocol
 from fedhist.privacy.guarantee import (
     Adjacency,
@@ -49,7 +49,7 @@ from fedhist.protocols.distributions.ragged.median_size import (
     median_probabilities,
 )
 from fedhist.protocols.distributions.ragged.release import MOST_SELECTED, RaggedTask, release
-from fedhist.protocols.shared import noise_error as theory
+from fedhist.protocols.shared import clipped_totals
 from fedhist.protocols.shared.domains import check_domain, with_domain
 from fedhist.protocols.shared.item_encodings import ItemCounts
 from fedhist.session.curator import Curator
@@ -284,7 +284,7 @@ class RaggedDistribution(Protocol):
         """
         if math.isinf(self.epsilon):
             return ErrorBound(L1, 0.0, True, "pooled frequencies, no noise")
-        p, pooled = self.truth(users), float(theory.totals(users, self.domain).sum())
+        p, pooled = self.truth(users), float(clipped_totals.totals(users, self.domain).sum())
         total = weight = 0.0
         for size, kept, chance in self._sizes(users):
             task = self.release_task(size)
@@ -301,7 +301,7 @@ class RaggedDistribution(Protocol):
 
     def _sizes(self, users: Users) -> Iterator[tuple[int, float, float]]:
         """Walk the possible m-hat, how many users have as many samples, and its probability."""
-        task, norms = self.median_task, theory.user_norms(users, self.domain)[0]
+        task, norms = self.median_task, clipped_totals.user_norms(users, self.domain)[0]
         edges = [0.0, *(2.0**j for j in range(task.classes - 1)), math.inf]
         counts = np.histogram(norms, edges)[0].astype(np.int64)
         if self.median == "dyadic":
@@ -317,7 +317,7 @@ class RaggedDistribution(Protocol):
 
     def truth(self, users: Users) -> Array:
         """Compute the pooled empirical distribution of all samples, (k,). NOT PRIVATE."""
-        totals = theory.totals(users, self.domain)
+        totals = clipped_totals.totals(users, self.domain)
         return np.asarray(totals / max(1.0, totals.sum()))
 
     def loss(self, value: Array, truth: Array) -> float:

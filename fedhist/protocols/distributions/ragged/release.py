@@ -20,21 +20,20 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.model.query import Array, Query, Summary
+from fedhist.base.arrays import Array, Floats
+from fedhist.model.query import Query, Summary
 from fedhist.privacy.guarantee import Adjacency, Release, bounded_range, pure
+from fedhist.privacy.noise_law import NoiseLaw
+from fedhist.privacy.sensitivity import sqrt_up
 from fedhist.protocols.distributions.ragged import theory
 from fedhist.protocols.distributions.ragged.encodings import RaggedCounts
 from fedhist.protocols.distributions.selection_theory import KS_HEIGHT, PHS_HEIGHT, users_needed
-from fedhist.protocols.shared.noise_error import NoiseLaw
 from fedhist.session.curator import Curator
 from fedhist.users.keys import Keys
 from server.distributions.binomial_grid import MOST_CELLS, SENSITIVITY, SMALL, pick_eta
 from server.distributions.ks_scores import KSPlan
 from server.distributions.phs_scores import PHSPlan
 from server.distributions.simplex import presence_to_probability
-from server.histograms.sensitivity import sqrt_up
-
-Floats = NDArray[np.float64]
 
 MOST_SELECTED = 1 << 20
 """Largest m-hat for a selection among binomials; the automatic choice stops at a sixteenth."""

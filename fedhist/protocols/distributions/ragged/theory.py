@@ -20,8 +20,9 @@ import math
 
 import numpy as np
 
-from fedhist.protocols.distributions.theory import MEAN_ABSOLUTE, Floats, presence_absolute
-from fedhist.protocols.shared.noise_error import NoiseLaw
+from fedhist.base.arrays import Floats
+from fedhist.privacy.noise_law import NoiseLaw
+from fedhist.protocols.distributions.theory import MEAN_ABSOLUTE, presence_absolute
 
 
 def ragged_presence_error(

@@ -19,18 +19,17 @@ from numpy.typing import NDArray
 from clients.randomizers.hashed_votes import vote_sets
 from clients.randomizers.scalars import randomize
 from clients.records.functionals import samples_of
+from fedhist.base.arrays import Bounds, Floats
 from fedhist.base.checks import check_scale
 from fedhist.channels.catalogue import ScalarChannel, scalar_channel
 from fedhist.channels.finite import FiniteChannel, scalar_law
 from fedhist.channels.sign_hashes import SignHash, sign_hash
-from fedhist.model.query import Bounds, LocalQuery, Report, Summary, only_array
+from fedhist.model.query import LocalQuery, Report, Summary, only_array
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import check_budget
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.streams import SeededStreams, Streams
-
-Floats = NDArray[np.float64]
 
 MAX_DIMENSION = 1 << 24
 VOTES = ("sign", "laplace")

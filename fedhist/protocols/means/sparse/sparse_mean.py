@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 from clients.randomizers.hashed_votes import vote_sets
 from clients.records.functionals import samples_of
 from clients.records.user_rows import coordinate_points
+from fedhist.base.arrays import Array
 from fedhist.model.losses import SQUARED_L2
 from fedhist.model.protocol import ErrorBound, Estimate, Script
-from fedhist.model.query import Array, Query, Summary
+from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
 from fedhist.protocols.localize.script import FoldEstimates
 from fedhist.protocols.means.sparse.plan import VOTE_SHARE, SparsePlan

@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedhist.privacy import noise_law
 from fedhist.privacy.guarantee import Adjacency
-from fedhist.protocols.shared import noise_error as theory
-from fedhist.protocols.shared.noise_error import NoiseLaw, expected_l1
-from fedhist.users.batch import Users
-from fedhist.users.keys import Keys
-from server.histograms.sensitivity import (
+from fedhist.privacy.noise_law import NoiseLaw, expected_l1
+from fedhist.privacy.sensitivity import sensitivity_multipliers, sqrt_up
+from fedhist.protocols.histograms.reference_clips import (
     best_clip,
     c_star_gaussian,
     c_star_laplace,
     reference_clip,
-    sensitivity_multipliers,
-    sqrt_up,
 )
+from fedhist.protocols.shared import clipped_totals
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 from server.noise import SimulatedNoise
 
 LAWS = [
@@ -63,7 +63,7 @@ def test_discrete_excess_against_the_plain_sum(law):
     p = p / p.sum()
     level = np.array([0.0, 0.25, 1.0, 1.999, 5.0, 30.5])
     want = [(np.maximum(k - a, 0) * p).sum() for a in level]
-    np.testing.assert_allclose(theory.excess(law, level), want, rtol=1e-10, atol=1e-300)
+    np.testing.assert_allclose(noise_law.excess(law, level), want, rtol=1e-10, atol=1e-300)
     std = law.step * math.sqrt((k**2 * p).sum())
     if "laplace" in law.kind:
         assert law.std == pytest.approx(std, rel=1e-12)
@@ -74,14 +74,14 @@ def test_discrete_excess_against_the_plain_sum(law):
 def test_wide_discrete_laws_approach_the_continuous_ones():
     level = np.array([0.0, 1e4, 3.3e5, 1e7])
     for kind in ("laplace", "gaussian"):
-        plain = theory.excess(NoiseLaw(kind, 9e4), level)
-        discrete = theory.excess(NoiseLaw(f"discrete-{kind}", 9e4), level)
+        plain = noise_law.excess(NoiseLaw(kind, 9e4), level)
+        discrete = noise_law.excess(NoiseLaw(f"discrete-{kind}", 9e4), level)
         np.testing.assert_allclose(discrete, plain, rtol=1e-6, atol=1e-12)
 
 
 def test_far_levels_and_no_noise():
     for law in LAWS:
-        far = theory.excess(law, np.array([1e3, 1e6, 1e12]))
+        far = noise_law.excess(law, np.array([1e3, 1e6, 1e12]))
         assert (far >= 0).all()
         assert (far < 1e-6).all()
         none = NoiseLaw(law.kind, 0.0, law.step)
@@ -101,18 +101,18 @@ def test_clipped_totals_against_loops():
                 size = np.linalg.norm(x, norm)
                 x = x * (clip / size) if size > clip else x
                 want += grid * np.floor(x / grid + 1e-9) if grid else x
-            got = theory.clipped_totals(users, domain, clip, norm, grid)
+            got = clipped_totals.clipped_totals(users, domain, clip, norm, grid)
             np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12)
 
 
 def test_clipped_curve_is_clipped_totals_at_every_threshold():
     users, domain = zipf_users()
     for norm in (1, 2):
-        at_norms = np.unique(theory.user_norms(users, domain)[norm - 1][:10])
+        at_norms = np.unique(clipped_totals.user_norms(users, domain)[norm - 1][:10])
         clips = np.unique(np.concatenate((at_norms[at_norms > 0], [0.3, 2.0, 9.7, 1e4])))
-        curve = theory.clipped_curve(users, domain, clips, norm)
+        curve = clipped_totals.clipped_curve(users, domain, clips, norm)
         for clip, kept in zip(clips, curve, strict=True):
-            want = theory.clipped_totals(users, domain, clip, norm)
+            want = clipped_totals.clipped_totals(users, domain, clip, norm)
             np.testing.assert_allclose(kept, want, rtol=1e-11, atol=1e-9)
 
 
@@ -160,9 +160,9 @@ def test_laplace_c_star_minimises_the_bound(m, d, epsilon, k1):
 @pytest.mark.parametrize("norm", [1, 2])
 def test_error_lies_between_half_the_bound_and_the_bound(norm):
     users, domain = zipf_users()
-    truth = theory.totals(users, domain)
+    truth = clipped_totals.totals(users, domain)
     for clip in (0.5, 3.0, 20.0, 200.0):
-        kept = theory.clipped_totals(users, domain, clip, norm)
+        kept = clipped_totals.clipped_totals(users, domain, clip, norm)
         for kind in ("laplace", "gaussian"):
             law = NoiseLaw(kind, 4.262 * clip)
             top = (truth - kept).sum() + len(truth) * law.mean_absolute  # [1, eq. (3)]
@@ -172,18 +172,18 @@ def test_error_lies_between_half_the_bound_and_the_bound(norm):
 @pytest.mark.parametrize("norm", [1, 2])
 def test_best_clip_beats_every_other_and_c_star_is_within_two(norm):
     users, domain = zipf_users()
-    truth = theory.totals(users, domain)
+    truth = clipped_totals.totals(users, domain)
     unit = NoiseLaw("gaussian" if norm == 2 else "laplace", 2.0)
 
     def cost(clip):
-        kept = theory.clipped_totals(users, domain, clip, norm)
+        kept = clipped_totals.clipped_totals(users, domain, clip, norm)
         return expected_l1(NoiseLaw(unit.kind, 2.0 * clip), truth - kept)
 
     clip, error = best_clip(users, domain, norm, unit, nonneg=False)
     assert error == pytest.approx(cost(clip))
     others = [cost(c) for c in np.geomspace(0.1, 200, 60)]
     assert error <= 1.01 * min(others)  # the grid has steps of 9 %
-    l1, l2 = theory.user_norms(users, domain)
+    l1, l2 = clipped_totals.user_norms(users, domain)
     if norm == 2:
         star = c_star_gaussian(l1, l2, 30 * unit.mean_absolute)
     else:

@@ -1,4 +1,4 @@
-"""Clipping thresholds: the sensitivity they give, and reference choices that are NOT PRIVATE.
+"""Reference choices of a clipping threshold, computed from the private data: NOT PRIVATE.
 
 Each rule minimises (a bound on) the expected l1 error of a clipped histogram with noise in
 proportion to the threshold C, computed WITH the private data. They say how good a threshold could
@@ -13,46 +13,14 @@ References
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedhist.privacy.guarantee import Adjacency
-from fedhist.protocols.shared.noise_error import (
-    NoiseLaw,
-    clipped_curve,
-    expected_l1,
-    noise_per_sensitivity,
-    totals,
-    user_norms,
-)
+from fedhist.base.arrays import Floats
+from fedhist.privacy.noise_law import NoiseLaw, expected_l1, noise_per_sensitivity
+from fedhist.protocols.shared.clipped_totals import clipped_curve, totals, user_norms
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-
-Floats = NDArray[np.float64]
-
-
-def sensitivity_multipliers(adjacency: Adjacency, d: int) -> tuple[float, float]:
-    """l1 and l2 sensitivity of a sum of non-negative vectors, per unit of their norm bound.
-
-    (1, 1) where a user is added, removed or zeroed out. Under replacement (2, sqrt 2) for d >= 2,
-    by disjoint supports: ||a - b||_1 <= ||a||_1 + ||b||_1, and ||a - b||_2^2 <= ||a||_2^2 +
-    ||b||_2^2 because a . b >= 0; and (1, 1) for d = 1, where both values lie in [0, C]. All are
-    attained.
-
-    >>> sensitivity_multipliers(Adjacency.ZERO_OUT_USER, 5)
-    (1.0, 1.0)
-    """
-    if adjacency is Adjacency.REPLACE_USER and d > 1:
-        return 2.0, math.sqrt(2.0)
-    return 1.0, 1.0
-
-
-def sqrt_up(n: int) -> float:
-    """Square root of an integer, rounded up: a sensitivity is never understated."""
-    root = math.sqrt(n)
-    return root if Fraction(root) ** 2 >= n else math.nextafter(root, math.inf)
 
 
 def c_star_laplace(l1_norms: Floats, d: int, epsilon: float, k1: float = 1.0) -> float:

@@ -1,0 +1,56 @@
+"""Names of arrays, and :class:`Bounds`: what one array of an honest message can be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhist.base.errors import WireError
+
+Array = NDArray[Any]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Words = NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What one array of an honest message can be: shape, kind and range.
+
+    Parameters
+    ----------
+    shape : tuple of int or None
+        None stands for any length.
+    kind : str
+        NumPy dtype kinds allowed, such as "iu" or "f".
+    low, high : float
+        Inclusive.
+    part : {"sums", "keyed", "rows"}
+        Which part of a summary this describes.
+    """
+
+    shape: tuple[int | None, ...]
+    kind: str
+    low: float = -np.inf
+    high: float = np.inf
+    part: str = "sums"
+
+    def check(self, name: str, a: Array) -> None:
+        """Raise WireError, with the offending value, unless the array fits."""
+        fits = len(a.shape) == len(self.shape) and all(
+            want is None or got == want for got, want in zip(a.shape, self.shape, strict=True)
+        )
+        if not fits:
+            raise WireError(f"{name!r} has shape {a.shape}, expected {self.shape}")
+        if a.dtype.kind not in self.kind:
+            raise WireError(f"{name!r} has dtype {a.dtype}, expected kind {self.kind!r}")
+        if a.dtype.kind == "f" and not np.isfinite(a).all():
+            raise WireError(f"{name!r} holds {a[~np.isfinite(a)][0]}")
+        if a.size:
+            low, high = a.min(), a.max()
+            if low < self.low or high > self.high:
+                bad = low if low < self.low else high
+                raise WireError(f"{name!r} holds {bad}, outside [{self.low:g}, {self.high:g}]")
