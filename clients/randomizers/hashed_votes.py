@@ -15,12 +15,9 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-from fedhist.base.arrays import Floats
+from fedhist.base.arrays import Floats, Integers
 from fedhist.users.batch import Samples
-
-Integers = NDArray[np.int64]
 
 
 def vote_sets(

@@ -14,13 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.bounding.kernels import flip_at
-from fedhist.base.arrays import Floats, Words
+from fedhist.base.arrays import Floats, Integers, Words
 from fedhist.channels.catalogue import OneBitChannel, ScalarChannel, UnaryChannel
 from fedhist.channels.lattice import LatticeChannel
 from fedhist.channels.scalar import into_unit
 from fedhist.users.streams import Streams
-
-Integers = NDArray[np.int64]
 
 
 def bin_indices(x: Floats, low: float, high: float, n_bins: int) -> Integers:

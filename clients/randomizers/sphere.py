@@ -13,14 +13,11 @@ from typing import Any
 
 import numpy as np
 from numba import njit, uint64
-from numpy.typing import NDArray
 
-from fedhist.base.arrays import Floats, Words
+from fedhist.base.arrays import Floats, Integers, Words
 from fedhist.channels.sphere import SphereChannel
 from fedhist.users.batch import Samples
 from fedhist.users.streams import Streams
-
-Integers = NDArray[np.int64]
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 

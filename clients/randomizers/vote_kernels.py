@@ -10,17 +10,14 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from clients.bounding.kernels import flip_at
 from clients.randomizers.scalars import unary_votes
-from fedhist.base.arrays import Words
+from fedhist.base.arrays import Integers, Words
 from fedhist.base.hashing import bernoulli_bits_kernel
 from fedhist.channels.bits import BitTally, add_rows, n_words
 from fedhist.channels.catalogue import UnaryChannel
 from fedhist.users.streams import SeededStreams, Streams, integer_threshold
-
-Integers = NDArray[np.int64]
 
 BATCH = 4096
 """Users whose votes exist at a time in the fused loop: they stay in the cache."""

@@ -8,10 +8,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from fedhist.base.arrays import Floats
+from fedhist.base.arrays import Floats, Integers
 from fedhist.users.batch import Samples
-
-Integers = NDArray[np.int64]
 
 
 def fourier_rows(samples: Samples, n_frequencies: int, steps: int) -> NDArray[np.int32]:

@@ -10,12 +10,9 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from clients.bounding.kernels import Lookup
-from fedhist.base.arrays import Floats
-
-Integers = NDArray[np.int64]
+from fedhist.base.arrays import Floats, Integers
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]

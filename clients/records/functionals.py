@@ -14,7 +14,6 @@ from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from clients.bounding.contribution import domain_lookup
 from clients.records.functional_kernels import (
@@ -23,7 +22,7 @@ from clients.records.functional_kernels import (
     hadamard_kernel,
     rotated_kernel,
 )
-from fedhist.base.arrays import Floats
+from fedhist.base.arrays import Floats, Integers
 from fedhist.base.errors import PopulationError
 from fedhist.channels.hadamard import next_power_of_two
 from fedhist.model.part import Functional
@@ -31,8 +30,6 @@ from fedhist.model.registry import register_part
 from fedhist.users.batch import Samples, Users
 from fedhist.users.folds import MAX_FOLDS
 from fedhist.users.keys import Keys, public_signs
-
-Integers = NDArray[np.int64]
 
 
 @register_part

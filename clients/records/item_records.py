@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedhist.base.arrays import Words
+from fedhist.base.arrays import Integers, Words
 from fedhist.users.batch import Samples, Users
 from fedhist.users.streams import LANES, Streams, clear_tail, integer_threshold
-
-Integers = NDArray[np.int64]
 
 
 def draw_one(users: Users, words: Words) -> Users:

@@ -12,7 +12,7 @@ from fedhist.base.errors import WireError
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+Integers = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
 

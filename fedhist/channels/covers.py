@@ -19,14 +19,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedhist.base.arrays import Floats
+from fedhist.base.arrays import Floats, Integers
 from fedhist.base.checks import check_scale
 from fedhist.model.part import Part
 from fedhist.model.registry import register_part
-
-Integers = NDArray[np.int64]
 
 MAX_CELLS = 65536
 """Most cells of a cover: bits of one vote message."""

@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedhist.base.arrays import Array
+
 if TYPE_CHECKING:
     from fedhist.channels.catalogue import ScalarChannel, UnaryChannel
     from fedhist.channels.sphere import SphereChannel
     from fedhist.channels.votes import HadamardChannel, OptimalUnaryChannel
 
-Integers = NDArray[Any]
 _BLOCK = 1 << 22
 """Entries of the weights that are held at once."""
 _ALL_PAIRS = 1 << 22
@@ -83,7 +84,7 @@ class FiniteChannel:
     """
 
     labels: Sequence[str]
-    weights: Callable[[NDArray[np.int64]], Integers]
+    weights: Callable[[NDArray[np.int64]], Array]
     total: int
     scope: str = ""
 
@@ -102,7 +103,7 @@ class FiniteChannel:
         ValueError
             If a row does not add up to ``total``: then it is no law.
         """
-        best: tuple[Integers, Integers, Integers, Integers] | None = None
+        best: tuple[Array, Array, Array, Array] | None = None
         for rows, block in self._blocks():
             top, bottom = block.argmax(axis=0), block.argmin(axis=0)
             column = np.arange(block.shape[1])
@@ -149,7 +150,7 @@ class FiniteChannel:
         curves = [self.delta(i, j, epsilon) for i in chosen for j in chosen if i != j]
         return np.max(curves, axis=0) if curves else np.zeros(len(epsilon)), every
 
-    def _blocks(self) -> Iterator[tuple[NDArray[np.int64], Integers]]:
+    def _blocks(self) -> Iterator[tuple[NDArray[np.int64], Array]]:
         k, m = len(self.labels), self.weights(np.array([0])).shape[1]
         step = max(1, _BLOCK // m)
         for start in range(0, k, step):
@@ -161,7 +162,7 @@ class FiniteChannel:
             yield rows, block
 
 
-def _totals(block: Integers) -> list[int]:
+def _totals(block: Array) -> list[int]:
     """Add up rows without wrapping."""
     if block.dtype == object:
         return [int(t) for t in block.sum(axis=1)]
@@ -171,7 +172,7 @@ def _totals(block: Integers) -> list[int]:
     return [(int(h) << 32) + int(x) for h, x in zip(high, low, strict=True)]
 
 
-def _largest_ratio(high: Integers, low: Integers) -> int:
+def _largest_ratio(high: Array, low: Array) -> int:
     """Find the column of the largest quotient, exactly; one without a denominator wins."""
     impossible = np.flatnonzero((low == 0) & (high > 0))
     if len(impossible):

@@ -16,8 +16,8 @@ import numpy as np
 from numba import njit, uint64
 from numpy.typing import ArrayLike, NDArray
 
-from fedhist.base.arrays import Floats, Words
-from fedhist.channels.scalar import Integers, ScalarChannel, into_unit
+from fedhist.base.arrays import Floats, Integers, Words
+from fedhist.channels.scalar import ScalarChannel, into_unit
 
 STEPS = 512
 """G: a lattice step is 1 / 2^10 of the interval's width."""

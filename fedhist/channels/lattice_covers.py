@@ -19,13 +19,10 @@ from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedhist.base.arrays import Floats
+from fedhist.base.arrays import Floats, Integers
 from fedhist.channels.covers import MAX_CELLS, Cover
 from fedhist.model.registry import register_part
-
-Integers = NDArray[np.int64]
 
 _ROUNDING = 1e-9
 _NEWTON_STEPS = 20

@@ -21,12 +21,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedhist.base.arrays import Array, Bounds, Floats, Words
+from fedhist.base.arrays import Array, Bounds, Floats, Integers, Words
 from fedhist.base.errors import WireError
 from fedhist.privacy.guarantee import check_budget
 from fedhist.users.streams import integer_threshold
-
-Integers = NDArray[np.int64]
 
 
 def flip_probability(x: float) -> float:

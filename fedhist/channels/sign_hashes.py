@@ -21,13 +21,11 @@ import numpy as np
 from numba import njit, uint64
 from numpy.typing import NDArray
 
-from fedhist.base.arrays import Words
+from fedhist.base.arrays import Integers, Words
 from fedhist.base.hashing import _mix, counter_words, digest64
 from fedhist.channels.bits import LANES, n_words
 from fedhist.channels.hadamard import fwht, hadamard_entry, next_power_of_two
 from fedhist.users.keys import keyed_hash
-
-Integers = NDArray[np.int64]
 
 N_PERMUTATIONS = 16
 """Of the Hadamard signs. With one, the XOR of an odd number of voted columns is a column too, and

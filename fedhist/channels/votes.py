@@ -26,8 +26,6 @@ from fedhist.channels.hadamard import fwht, hadamard_entry, next_power_of_two
 from fedhist.privacy.guarantee import check_budget
 from fedhist.users.streams import integer_threshold
 
-Integers = NDArray[np.int64]
-
 MAX_BITS = 1 << 16
 MAX_SYMBOLS = (1 << 24) - 1
 

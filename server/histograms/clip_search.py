@@ -17,14 +17,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import solve_triangular, toeplitz
 from scipy.optimize import isotonic_regression
 
-from fedhist.base.arrays import Floats
+from fedhist.base.arrays import Floats, Integers
 from fedhist.privacy.guarantee import Adjacency
-
-Integers = NDArray[np.int64]
 
 FACTOR_BITS = 12
 """Bits of the integer square root of the prefix sums; with 2^20 steps per user, sums over 2^30

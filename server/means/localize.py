@@ -16,14 +16,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from fedhist.base.arrays import Floats
+from fedhist.base.arrays import Floats, Integers
 from fedhist.base.search import MOST_USERS, first_true
 from fedhist.channels.catalogue import UnaryChannel, planned_v, scalar_channel
-
-Integers = NDArray[np.int64]
 
 MAX_BINS = 65536
 """Bits of one vote message; a user mean over 2^32 samples would need more."""

@@ -16,15 +16,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr
 from scipy.stats import binom
 
-from fedhist.base.arrays import Floats
+from fedhist.base.arrays import Floats, Integers
 from fedhist.channels.catalogue import ScalarChannel
 from server.means.localize import Plan, plan_univariate
-
-Integers = NDArray[np.int64]
 
 Z_MIN = 3.0
 """A score below so many standard deviations is no evidence."""

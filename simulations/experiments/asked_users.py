@@ -15,11 +15,10 @@ from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import binom
 
 from clients.records.functionals import Coordinates, Fourier, HadamardRows
-from fedhist.base.arrays import Floats, Words
+from fedhist.base.arrays import Floats, Integers, Words
 from fedhist.base.hashing import digest64
 from fedhist.channels.hadamard import fwht, next_power_of_two
 from fedhist.model.protocol import Estimate, Protocol
@@ -35,7 +34,6 @@ from simulations.experiments.local_populations import fresh_ids
 from simulations.runs.run import noise_source
 from simulations.runtimes.inline import InlinePopulation
 
-Integers = NDArray[np.int64]
 F = TypeVar("F", Coordinates, Fourier, HadamardRows)
 BLOCK = 1 << 25
 """Numbers of a dense block of records."""

@@ -18,7 +18,7 @@ RACER = """
 import sys, time
 from pathlib import Path
 from fedhist.base.errors import BudgetExceeded
-from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
+from fedhist.privacy.guarantee import (Adjacency, Guarantee, Trust)
 from simulations.runs.data_ledger import DataLedger
 
 guarantee = Guarantee(1.0, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from scipy.special import gammaln, ndtri
 
-from fedhist.base.arrays import Floats, Ints
+from fedhist.base.arrays import Floats, Integers
 from fedhist.base.search import MOST_USERS, first_true
 from fedhist.privacy.guarantee import zcdp_epsilon
 from fedhist.privacy.noise_law import NoiseLaw, excess, noise_per_sensitivity
@@ -225,7 +225,7 @@ def presence_moments(users: Users, domain: Keys, m: int) -> tuple[Floats, Floats
     return mean, variance
 
 
-def _shares(users: Users, domain: Keys) -> Iterator[tuple[Floats, Floats, Ints, Ints]]:
+def _shares(users: Users, domain: Keys) -> Iterator[tuple[Floats, Floats, Integers, Integers]]:
     """Walk batches: each entry's share of its user, users' sizes, entries' users and symbols."""
     k = len(domain)
     for n, flat, count in in_domain(users, domain):

@@ -17,11 +17,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from clients.randomizers.scalars import bin_indices, neighbours, randomize, unary_votes
 from clients.randomizers.vote_kernels import add_votes
-from fedhist.base.arrays import Bounds, Floats, Words
+from fedhist.base.arrays import Bounds, Floats, Integers, Words
 from fedhist.base.errors import WireError
 from fedhist.channels.bits import BitTally, check_bits, count_bits_by
 from fedhist.channels.catalogue import CHANNELS, ScalarChannel, UnaryChannel, scalar_channel
@@ -36,8 +35,6 @@ from fedhist.users.cohort import Cohort
 from fedhist.users.folds import MAX_FOLDS, fold_of, fold_sizes
 from fedhist.users.streams import Streams
 from server.means.localize import MAX_BINS
-
-Integers = NDArray[np.int64]
 
 MAX_CELLS = 1 << 27
 """Folds times bins of one summary: a gigabyte of counts."""

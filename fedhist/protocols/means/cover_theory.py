@@ -17,16 +17,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import log_ndtr
 from scipy.stats import binom
 
-from fedhist.base.arrays import Floats
+from fedhist.base.arrays import Floats, Integers
 from fedhist.base.search import MOST_USERS, first_true
 from fedhist.channels.catalogue import UnaryChannel
 from fedhist.channels.covers import Cover
-
-Integers = NDArray[np.int64]
 
 _REACH = 10.0
 """Deviations beyond which a normal tail (1e-23) is nothing."""

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from clients.randomizers.scalars import unary_votes
 from clients.randomizers.vote_kernels import add_votes
 from clients.records.functionals import samples_of
 from clients.records.user_rows import user_points
-from fedhist.base.arrays import Bounds, Floats
+from fedhist.base.arrays import Bounds, Floats, Integers
 from fedhist.channels.bits import BitTally, check_bits, count_bits
 from fedhist.channels.catalogue import UnaryChannel
 from fedhist.channels.covers import Cover
@@ -31,8 +30,6 @@ from fedhist.privacy.guarantee import check_budget
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.streams import Streams
-
-Integers = NDArray[np.int64]
 
 
 @register_query

@@ -17,17 +17,14 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import gammaln
 
-from fedhist.base.arrays import Floats
+from fedhist.base.arrays import Floats, Integers
 from fedhist.privacy.noise_law import NoiseLaw, excess
 from fedhist.protocols.shared.clipped_totals import in_domain
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-
-Integers = NDArray[np.int64]
-
 
 # -- means -----------------------------------------------------------------------------------------
 

@@ -10,13 +10,7 @@ import pytest
 from scipy.stats import chisquare
 from vote_laws import unary_law
 
-from clients.randomizers.scalars import (
-    bin_indices,
-    neighbours,
-    onebit,
-    randomize,
-    unary_votes,
-)
+from clients.randomizers.scalars import bin_indices, neighbours, onebit, randomize, unary_votes
 from fedhist.channels.catalogue import (
     LaplaceChannel,
     OneBitChannel,
