@@ -11,8 +11,6 @@ PACKAGES = ("fedhist", "clients", "server", "simulations")
 STILL = {
     ("fedhist.users.batch", "fedhist.users.frames"),
     ("simulations.runs.run", "simulations.runtimes.ray"),
-    ("simulations.validation.rows", "simulations.validation.few_users"),
-    ("simulations.validation.rows", "simulations.validation.local"),
 }
 """Lazy imports that still close a circle."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from fedhist.base.arrays import Array
 from fedhist.model.query import Query, Summary
+from fedhist.model.results import ResultsRow
 from fedhist.privacy.guarantee import Guarantee
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -223,6 +224,11 @@ class Protocol(ABC):
     @abstractmethod
     def example_users(cls) -> Users:
         """Make a small population that the example can be run on."""
+
+    @classmethod
+    def results(cls) -> Sequence[ResultsRow]:
+        """Declare the settings at which ``fedhist validate`` holds the prediction against runs."""
+        return ()
 
     @classmethod
     def resolve(

@@ -52,10 +52,10 @@ def plan(
 
     Exit status: 0 there is an answer, 3 no protocol reaches the target, 2 wrong usage.
     """
-    from simulations.studies.plan.accuracy import template_of
     from simulations.studies.plan.planner import plans
     from simulations.studies.plan.population import UNKNOWNS
     from simulations.studies.plan.tables import print_plans, print_templates, print_verified
+    from simulations.studies.plan.template import template_of
     from simulations.studies.plan.verify import verify as simulate
 
     if accuracy:
@@ -96,7 +96,7 @@ def plan(
 
 def measure_accuracy(seeds: int, out: Path | None) -> None:
     """Plan and simulate the settings of the documentation's page; print it or write it."""
-    from simulations.studies.plan.accuracy import accuracy, page, settings
+    from simulations.experiments.predicted.planner import accuracy, page, settings
 
     found = []
     with terminal.progress_bar() as bar:

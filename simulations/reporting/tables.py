@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import math
 import textwrap
-from collections.abc import Iterable
 from dataclasses import MISSING, fields
 from typing import Any
 
@@ -23,7 +22,6 @@ from simulations.reporting.sheets import Sheet
 from simulations.runs.data_ledger import DataLedger
 from simulations.runs.job import Finished
 from simulations.runs.results import Evaluation
-from simulations.validation.rows import Row
 
 MOST_ROWS = 10
 MOST_ROUNDS = 4
@@ -270,24 +268,6 @@ def print_configs(console: Console) -> None:
         table.add_row(name, config.protocol["name"], source, config.run.runtime)
     console.print(table)
     console.print("fedhist run NAME runs one; fedhist configs NAME shows its file.")
-
-
-def print_rows(console: Console, rows: Iterable[Row]) -> bool:
-    """Print results rows as they come; says whether all pass."""
-    console.print("predicted against measured; a row passes if the 99% interval of the ratio")
-    console.print("meets its band, which was fixed before anything was measured")
-    passed = True
-    for row in rows:
-        s = row.setting
-        verdict = row.verdict if row.passes else "[bold red]FAIL[/]"
-        console.print(f"[bold]{s.protocol}[/]  {s.label}  ({row.repeats:,} runs)")
-        console.print(
-            f"  {s.loss:<4} predicted {row.predicted:<11.5g} measured {row.measured:<11.5g} "
-            f"ratio {row.ratio[0]:.3f}..{row.ratio[1]:.3f}  {verdict}"
-        )
-        console.print(f"       band {s.band[0]:g}..{s.band[1]:g}")
-        passed &= row.passes
-    return passed
 
 
 def print_ledger(console: Console, ledger: DataLedger) -> None:

@@ -19,7 +19,7 @@ from simulations.experiments.base import Request, Result
 from simulations.experiments.catalogue import experiment
 from simulations.experiments.local_dimension import Dimensions
 from simulations.experiments.phase_transition import Phases
-from simulations.validation.rows import settings
+from simulations.experiments.predicted.rows import settings
 
 NAMES = ("phase-transition", "local-dimension")
 LOCAL = (

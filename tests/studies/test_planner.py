@@ -18,14 +18,14 @@ from server.means.localize import least_users
 from simulations.cli import terminal
 from simulations.cli.main import main as cli
 from simulations.config.run_config import Config, RunTable, load_config
+from simulations.experiments.predicted.planner import GOALS, page, settings
 from simulations.populations import population
-from simulations.studies.plan import accuracy as plan_accuracy
-from simulations.studies.plan import planner
-from simulations.studies.plan.accuracy import GOALS, page, settings, template_of
+from simulations.studies.plan import planner, template
 from simulations.studies.plan.planner import Answer, plan, plans
 from simulations.studies.plan.population import LazyUsers, Template, TooLarge, for_protocol
 from simulations.studies.plan.search import Oracle, Point, local_slope, refine, walk
 from simulations.studies.plan.tables import number, print_plans, print_verified, remarks
+from simulations.studies.plan.template import template_of
 from simulations.studies.plan.verify import Verified, verify
 
 MEAN = {"name": "mean", "epsilon": 1.0, "samples_per_user": 64, "low": -1.0, "high": 1.0}
@@ -317,7 +317,7 @@ def test_a_protocol_is_a_template(monkeypatch: pytest.MonkeyPatch) -> None:
     assert template_of("mean").name == load_config("mean").name
     with pytest.raises(ValueError, match="unknown configuration"):
         template_of("nothing")
-    monkeypatch.setattr(plan_accuracy, "builtin_configs", list)
+    monkeypatch.setattr(template, "builtin_configs", list)
     with pytest.raises(ValueError, match="--protocols poisson-counts"):
         template_of("poisson-counts")
 

@@ -8,8 +8,8 @@ that is written here, before anything is measured. NOT PRIVATE: populations are 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,75 +31,14 @@ from fedhist.protocols import (
 from fedhist.protocols.means.theory import exact_two_stage_mse, one_stage_mse
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
+from simulations.experiments.predicted.few_users import few_users
+from simulations.experiments.predicted.local import local
+from simulations.experiments.predicted.setting import Setting
 from simulations.populations import population
 from simulations.runs.run import Options, execute
 
-Z99 = 2.5758
 THETA = 0.237
 """Common mean of the made-up samples."""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One setting of a results row.
-
-    Attributes
-    ----------
-    protocol : str
-    label : str
-        The settings in words; the edge of feasibility is marked.
-    loss : str
-    repeats : int
-    band : (float, float)
-        Where measured / predicted must be.
-    predict : callable
-        Returns the expected loss.
-    measure : callable of int to float
-        Runs the protocol once with a seed and returns its loss.
-    """
-
-    protocol: str
-    label: str
-    loss: str
-    repeats: int
-    band: tuple[float, float]
-    predict: Callable[[], float]
-    measure: Callable[[int], float]
-
-
-@dataclass(frozen=True)
-class Row:
-    """A measured setting.
-
-    Attributes
-    ----------
-    setting : Setting
-    repeats : int
-        Runs that were made.
-    predicted, measured : float
-    ratio : (float, float)
-        99% interval of measured / predicted (normal approximation over the repeats).
-    """
-
-    setting: Setting
-    repeats: int
-    predicted: float
-    measured: float
-    ratio: tuple[float, float]
-
-    @property
-    def passes(self) -> bool:
-        """Whether the interval meets the band."""
-        low, high = self.setting.band
-        return self.ratio[1] >= low and self.ratio[0] <= high
-
-    @property
-    def verdict(self) -> str:
-        """PASS, FAIL, or "too few runs" where the interval is over twice as wide as the band."""
-        low, high = self.setting.band
-        if not self.passes:
-            return "FAIL"
-        return "PASS" if self.ratio[1] - self.ratio[0] <= 2 * (high - low) else "too few runs"
 
 
 def settings(protocol: str | None = None) -> list[Setting]:
@@ -110,9 +49,6 @@ def settings(protocol: str | None = None) -> list[Setting]:
     ValueError
         If there is none for a protocol of that name.
     """
-    from simulations.validation.few_users import few_users  # they need this module's Setting
-    from simulations.validation.local import local
-
     every = [
         *_histograms(),
         *_adaptive(),
@@ -130,23 +66,6 @@ def settings(protocol: str | None = None) -> list[Setting]:
         names = ", ".join(dict.fromkeys(s.protocol for s in every))
         raise ValueError(f"no results rows for {protocol!r}; there are some for {names}")
     return found
-
-
-def measure(setting: Setting, effort: float = 1.0) -> Row:
-    """Run a setting as often as it says, times ``effort``, seeds 0, 1, ..."""
-    if not effort > 0:
-        raise ValueError(f"effort must be positive, got {effort}")
-    repeats = max(20, round(setting.repeats * effort))
-    losses = np.array([setting.measure(seed) for seed in range(repeats)])
-    predicted = setting.predict()
-    mean, half = losses.mean(), Z99 * losses.std(ddof=1) / math.sqrt(repeats)
-    return Row(
-        setting,
-        repeats,
-        predicted,
-        float(mean),
-        (float((mean - half) / predicted), float((mean + half) / predicted)),
-    )
 
 
 def _histograms() -> Iterator[Setting]:

@@ -52,9 +52,9 @@ from simulations.experiments.local_populations import (
     sparse_means,
     users_of,
 )
+from simulations.experiments.predicted.setting import Setting
 from simulations.populations import population
 from simulations.runs.run import Options, execute
-from simulations.validation.rows import Setting
 
 Band = tuple[float, float]
 LOSSES: Mapping[str, str] = MappingProxyType(

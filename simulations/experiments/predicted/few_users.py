@@ -10,8 +10,8 @@ import numpy as np
 from fedhist.protocols import FewUsersMean
 from fedhist.users.batch import Users
 from server.few_users.plan import Method
+from simulations.experiments.predicted.setting import Setting
 from simulations.runs.run import Options, execute
-from simulations.validation.rows import Setting
 
 RADIUS, BOX = 0.1, 0.4
 RHO = 0.0243560

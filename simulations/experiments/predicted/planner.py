@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from fedhist.model.registry import load_builtin, protocols
-from simulations.config.run_config import (
-    Config,
-    builtin_configs,
-    config_of,
-    load_config,
-    missing_keys,
-    parse_tables,
-)
+from simulations.config.run_config import Config, builtin_configs
 from simulations.reporting.plain_data import versions
 from simulations.studies.plan.planner import plan
 from simulations.studies.plan.population import Unknown
 from simulations.studies.plan.tables import markdown
+from simulations.studies.plan.template import template_of
 from simulations.studies.plan.verify import Verified, verify
 
 FIRST_SEED = 1
@@ -171,38 +164,6 @@ def settings() -> list[Goal]:
     return [g for g in GOALS if g.source in protocols() or g.source in builtin_configs()]
 
 
-def template_of(source: str, overrides: Iterable[str] = ()) -> Config:
-    """Read a template: a configuration, or a protocol's first built-in one.
-
-    Parameters
-    ----------
-    source : str
-        A .toml file, a built-in configuration, or a registered protocol.
-    overrides : iterable of str
-        "table.key=VALUE". A protocol without a configuration takes all its tables from them.
-
-    Raises
-    ------
-    ValueError
-        For a name that is neither, and as :func:`simulations.config.run_config.load_config` does.
-    """
-    load_builtin()
-    if Path(source).suffix == ".toml" or source in builtin_configs() or source not in protocols():
-        return load_config(source, overrides)
-    for name in builtin_configs():
-        config = load_config(name)
-        if config.protocol["name"] == source and not missing_keys(config):
-            return load_config(name, overrides)
-    tables = parse_tables("", source, [f"protocol.name={source}", *overrides])
-    if "population" not in tables:
-        raise ValueError(
-            f"no built-in configuration has {source}: give its population and parameters, "
-            "--set population.kind=... and so on, or another configuration and "
-            f"--protocols {source}"
-        )
-    return config_of(tables, source, source)
-
-
 def accuracy(
     seeds: int = ACCURACY_SEEDS, goals: Sequence[Goal] | None = None
 ) -> Iterator[Verified]:
@@ -243,7 +204,7 @@ step of the prediction, which jumps over the target.
 Measured {time.strftime("%Y-%m-%d")}, seeds {FIRST_SEED} to {FIRST_SEED + seeds - 1}, inline, noise
 simulated; {used}.
 
-Settings are in `simulations/studies/plan/accuracy.py`; the table is written by
+Settings are in `simulations/experiments/predicted/planner.py`; the table is written by
 
 <!-- slow -->
 ```sh
