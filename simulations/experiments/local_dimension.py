@@ -20,7 +20,7 @@ import numpy as np
 
 from fedhist.base.arrays import Floats
 from fedhist.protocols import MeanL2, MeanLinf, NaiveMean
-from fedhist.protocols.shared.one_report_error import naive_mse
+from fedhist.protocols.shared.noninteractive_error import naive_mse
 from fedhist.users.batch import Users
 from server.means.localize import plan_univariate
 from simulations.experiments.base import Check, Curve, Request, Result

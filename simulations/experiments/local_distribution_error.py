@@ -26,7 +26,7 @@ from fedhist.protocols.distributions.distribution import Distribution
 from fedhist.protocols.distributions.local_distribution import LocalDistribution
 from fedhist.protocols.frequency_oracles.hadamard_response import HadamardResponse
 from fedhist.protocols.frequency_oracles.unary_encoding import UnaryEncoding
-from fedhist.protocols.shared.one_report_error import hadamard_noise, unary_noise
+from fedhist.protocols.shared.noninteractive_error import hadamard_noise, unary_noise
 from simulations.experiments.asked_users import RowUsers, deviations
 from simulations.experiments.base import Check, Curve, Request, Result, mean_and_error, power_law
 from simulations.experiments.bounded_figures import line

@@ -21,7 +21,7 @@ from fedhist.channels.catalogue import UnaryChannel, scalar_channel
 from fedhist.model.protocol import Mode
 from fedhist.protocols import Mean, NaiveMean
 from fedhist.protocols.means.theory import exact_two_stage_mse
-from fedhist.protocols.shared.one_report_error import naive_mse, scalar_noise
+from fedhist.protocols.shared.noninteractive_error import naive_mse, scalar_noise
 from fedhist.users.batch import Users
 from simulations.experiments.base import Check, Curve, Request, Result
 from simulations.experiments.bounded_figures import line

@@ -21,7 +21,7 @@ from fedhist.model.protocol import Protocol
 from fedhist.protocols.means.mean_linf import MeanLinf
 from fedhist.protocols.means.sparse.plan import VOTE_SHARE
 from fedhist.protocols.means.sparse.sparse_mean import SparseMean
-from fedhist.protocols.shared.one_report_error import naive_mse
+from fedhist.protocols.shared.noninteractive_error import naive_mse
 from simulations.experiments.asked_users import Asked, SparseCoins, deviations
 from simulations.experiments.base import Check, Curve, Request, Result, mean_and_error, power_law
 from simulations.experiments.bounded_figures import line

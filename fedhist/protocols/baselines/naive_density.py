@@ -25,7 +25,7 @@ from fedhist.model.registry import register_protocol
 from fedhist.protocols.baselines.protocol import SCALAR_QUERIES, Method, NaiveReport
 from fedhist.protocols.densities.density_target import DensityTarget, smooth_quantiles
 from fedhist.protocols.localize.queries import ClippedMean
-from fedhist.protocols.shared.one_report_error import scalar_noise
+from fedhist.protocols.shared.noninteractive_error import scalar_noise
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.folds import fold_of, salt_of_folds

@@ -34,7 +34,7 @@ from fedhist.protocols.baselines.protocol import SCALAR_QUERIES, Method, NaiveRe
 from fedhist.protocols.baselines.sphere_reports import ItemSpheres, SphereReports
 from fedhist.protocols.localize.queries import ClippedMean, check_range
 from fedhist.protocols.shared.mean_target import MeanTarget
-from fedhist.protocols.shared.one_report_error import fold_mse, naive_mse, sphere_mse
+from fedhist.protocols.shared.noninteractive_error import fold_mse, naive_mse, sphere_mse
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.folds import fold_of, salt_of_folds

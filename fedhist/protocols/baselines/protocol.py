@@ -11,7 +11,7 @@ from fedhist.model.query import Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocols.baselines.scalar_reports import ItemScalars, SampledScalar
 from fedhist.protocols.localize.queries import ClippedMean
-from fedhist.protocols.shared.one_report import OneReport
+from fedhist.protocols.shared.noninteractive import NonInteractive
 from fedhist.protocols.shared.sample_sizes import PlannedSizes
 
 Method = Literal["user-mean", "one-item", "item-level"]
@@ -24,7 +24,7 @@ SCALAR_QUERIES = {
 }
 
 
-class NaiveReport(OneReport, PlannedSizes):
+class NaiveReport(NonInteractive, PlannedSizes):
     """A local protocol of one round without localization; subclasses have these fields."""
 
     n_users: int

@@ -21,44 +21,32 @@ from fedhist.channels.finite import FiniteChannel, hadamard_law
 from fedhist.channels.votes import HadamardChannel
 from fedhist.model.query import CHUNK, Report, Summary, only_array
 from fedhist.model.registry import register_protocol, register_query
-from fedhist.protocols.frequency_oracles.oracle import OneVote, OneVoteQuery
-from fedhist.protocols.shared.one_report_error import hadamard_noise
+from fedhist.protocols.frequency_oracles.oracle import FrequencyOracle, OracleQuery
+from fedhist.protocols.shared.noninteractive_error import hadamard_noise
 from fedhist.users.batch import Users
-from fedhist.users.cohort import Cohort
-from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams, Streams
 
 
 @register_query
 @dataclass(frozen=True)
-class HadamardIndices(OneVoteQuery):
+class HadamardIndices(OracleQuery):
     """Each user reports one of its items as one index.
 
-    Parameters
-    ----------
-    domain : Keys
-        The k public symbols; other items are dropped first.
-    epsilon : float
-    cohort : Cohort, optional
-
-    Privacy
-    -------
-    epsilon-LDP for a user's whole record, see
-    :class:`~fedhist.channels.votes.HadamardChannel`: the report is a function of the one item.
+    Its channel is :class:`~fedhist.channels.votes.HadamardChannel`; see the base class.
     """
 
     wire_name: ClassVar[str] = "hadamard-response"
-    domain: Keys
-    epsilon: float
-    cohort: Cohort | None = None
-
-    def __post_init__(self) -> None:
-        _ = self.channel
+    part: ClassVar[str] = "index"
 
     @property
     def channel(self) -> HadamardChannel:
         """What happens to an item."""
         return HadamardChannel(self.epsilon, len(self.domain))
+
+    @property
+    def noise(self) -> tuple[float, float]:
+        """(coth^2(epsilon / 2), 0)."""
+        return hadamard_noise(self.epsilon)
 
     def finite_channel(self) -> FiniteChannel | None:
         """Return the law of a report for every input of its channel."""
@@ -116,14 +104,10 @@ class HadamardIndices(OneVoteQuery):
         if total != summary.n_users:
             raise WireError(f"'index' adds up to {total}, expected {summary.n_users}")
 
-    def shares(self, summary: Summary) -> Array:
-        """Transform the counts."""
-        return self.channel.debias(summary.sums["index"], summary.n_users)
-
 
 @register_protocol
 @dataclass(frozen=True)
-class HadamardResponse(OneVote):
+class HadamardResponse(FrequencyOracle):
     """Distribution of one item per user, by Hadamard response: local privacy, log2 K bits.
 
     Each user draws one of its items and reports an index below K, the power of two above k, that
@@ -158,13 +142,4 @@ class HadamardResponse(OneVote):
 
     name: ClassVar[str] = "hadamard-response"
     paper: ClassVar[str] = "Acharya, Sun & Zhang, AISTATS 2019, Section 4"
-
-    @property
-    def query(self) -> HadamardIndices:
-        """The one question."""
-        return HadamardIndices(self.domain, float(self.epsilon))
-
-    @property
-    def noise(self) -> tuple[float, float]:
-        """(coth^2(epsilon / 2), 0)."""
-        return hadamard_noise(self.epsilon)
+    asks: ClassVar[type[OracleQuery]] = HadamardIndices

@@ -24,26 +24,20 @@ from clients.randomizers.vote_reports import padded_symbols
 from fedhist.base.arrays import Array, Words
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.model.losses import L1
-from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.protocol import ErrorBound, Estimate
 from fedhist.model.registry import register_protocol, register_query
 from fedhist.privacy.guarantee import check_budget
 from fedhist.protocols.frequency_oracles.hadamard_response import HadamardIndices
-from fedhist.protocols.frequency_oracles.oracle import OneVoteQuery
+from fedhist.protocols.frequency_oracles.oracle import OneVote, OracleQuery
 from fedhist.protocols.frequency_oracles.unary_encoding import UnaryVotes
 from fedhist.protocols.shared.domains import check_domain, with_domain
 from fedhist.protocols.shared.histogram_target import DomainHistogram
-from fedhist.protocols.shared.one_report import OneReport
-from fedhist.protocols.shared.one_report_error import (
-    hadamard_noise,
-    one_vote_stderr,
-    slot_l1,
-    unary_noise,
-)
+from fedhist.protocols.shared.noninteractive_error import slot_l1
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 
 if TYPE_CHECKING:
-    from fedhist.session.curator import Curator
+    pass
 
 Oracle = Literal["unary", "hadamard"]
 
@@ -51,7 +45,7 @@ MOST_SLOTS = 1 << 30
 
 
 @dataclass(frozen=True)
-class SlotQuery(OneVoteQuery):
+class SlotQuery(OracleQuery):
     """A local query about one of ``padding`` slots of each user.
 
     Parameters
@@ -70,7 +64,7 @@ class SlotQuery(OneVoteQuery):
     padding: int = 1
 
     def __post_init__(self) -> None:
-        super().__post_init__()  # type: ignore[misc]  # the oracle's
+        super().__post_init__()
         check_integer("padding", self.padding, MOST_SLOTS)
 
     def drawn(self, users: Users, words: Words) -> Array:
@@ -81,16 +75,7 @@ class SlotQuery(OneVoteQuery):
 @register_query
 @dataclass(frozen=True)
 class UnarySlots(SlotQuery, UnaryVotes):
-    """Each user reports one of its slots as k noisy bits.
-
-    Parameters
-    ----------
-    domain : Keys
-        The k public items; others are dropped first.
-    epsilon : float
-    cohort : Cohort, optional
-    padding : int
-    """
+    """Each user reports one of its slots as k noisy bits."""
 
     wire_name: ClassVar[str] = "unary-slots"
 
@@ -98,23 +83,14 @@ class UnarySlots(SlotQuery, UnaryVotes):
 @register_query
 @dataclass(frozen=True)
 class HadamardSlots(SlotQuery, HadamardIndices):
-    """Each user reports one of its slots as one index.
-
-    Parameters
-    ----------
-    domain : Keys
-        The k public items; others are dropped first.
-    epsilon : float
-    cohort : Cohort, optional
-    padding : int
-    """
+    """Each user reports one of its slots as one index."""
 
     wire_name: ClassVar[str] = "hadamard-slots"
 
 
 @register_protocol
 @dataclass(frozen=True)
-class LocalHistogram(DomainHistogram, OneReport):
+class LocalHistogram(DomainHistogram, OneVote):
     """Total count of every item of a public domain, under local privacy, by padding and sampling.
 
     Each user puts its items into ``clip`` slots, one each; of more items it takes a uniform subset.
@@ -175,24 +151,14 @@ class LocalHistogram(DomainHistogram, OneReport):
         make = UnarySlots if self.oracle == "unary" else HadamardSlots
         return make(self.domain, float(self.epsilon), padding=self.clip)
 
-    @property
-    def noise(self) -> tuple[float, float]:
-        """(a, b): the variance of a debiased report is a + b p - p^2."""
-        return (unary_noise if self.oracle == "unary" else hadamard_noise)(self.epsilon)
-
-    def rounds(self, server: Curator) -> Script:
-        """Ask, debias, scale up."""
-        query = self.query
-        summary = yield query
-        n = summary.n_users
-        if n == 0:
-            return Estimate.failed("nobody answered")
-        shares, slots = query.shares(summary), float(n * self.clip)
+    def conclude(self, shares: Array, stderr: Array, n_users: int) -> Estimate:
+        """Scale up by the slots of all users."""
+        slots = float(n_users * self.clip)
         return Estimate.ok(
             slots * (np.maximum(shares, 0.0) if self.nonneg else shares),
-            stderr=slots * one_vote_stderr(self.noise, n, shares),
+            stderr=slots * stderr,
             keys=self.domain,
-            public={"clip": float(self.clip), "n_report": float(n)},
+            public={"clip": float(self.clip), "n_report": float(n_users)},
         )
 
     def error(self, users: Users) -> ErrorBound:
@@ -200,7 +166,7 @@ class LocalHistogram(DomainHistogram, OneReport):
 
         Mean and variance of every total are exact, and its law is taken as normal.
         """
-        expected = slot_l1(self.noise, users, self.domain, self.clip, self.nonneg)
+        expected = slot_l1(self.query.noise, users, self.domain, self.clip, self.nonneg)
         source = f"{self.paper}; exact means and variances, normal approximation"
         return ErrorBound(L1, expected, exact=False, source=source)
 

@@ -13,14 +13,16 @@ from clients.bounding.item_encodings import in_domain
 from clients.randomizers.vote_reports import drawn_symbols
 from fedhist.base.arrays import Array, Words
 from fedhist.base.errors import PopulationError
+from fedhist.channels.votes import HadamardChannel, OptimalUnaryChannel
 from fedhist.model.losses import SQUARED_L2, squared_l2
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.query import LocalQuery, Summary
 from fedhist.privacy.guarantee import check_budget
 from fedhist.protocols.shared.domains import check_domain, with_domain
-from fedhist.protocols.shared.one_report import OneReport
-from fedhist.protocols.shared.one_report_error import one_vote_mse, one_vote_stderr
+from fedhist.protocols.shared.noninteractive import NonInteractive
+from fedhist.protocols.shared.noninteractive_error import oracle_mse, oracle_stderr
 from fedhist.users.batch import Users
+from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys, user_ids
 from fedhist.users.streams import Streams
 from server.distributions.simplex import project_simplex
@@ -29,26 +31,57 @@ if TYPE_CHECKING:
     from fedhist.session.curator import Curator
 
 
-class OneVoteQuery(LocalQuery):
+@dataclass(frozen=True)
+class OracleQuery(LocalQuery):
     """A local query about one item of each user.
 
     Class attributes
     ----------------
     n_words : int
         Private words of a user from which its item is drawn.
+    part : str
+        The one array of a report, and of a summary.
+
+    Parameters
+    ----------
+    domain : Keys
+        The k public symbols; other items are dropped first.
+    epsilon : float
+    cohort : Cohort, optional
+
+    Privacy
+    -------
+    epsilon-LDP for a user's whole record, see the oracle's channel: the report is a function of
+    the one item.
     """
 
     n_words: ClassVar[int] = 1
+    part: ClassVar[str]
     domain: Keys
+    epsilon: float
+    cohort: Cohort | None = None
+
+    def __post_init__(self) -> None:
+        _ = self.channel
+
+    @property
+    @abstractmethod
+    def channel(self) -> OptimalUnaryChannel | HadamardChannel:
+        """What happens to an item."""
+
+    @property
+    @abstractmethod
+    def noise(self) -> tuple[float, float]:
+        """(a, b): the variance of a debiased report is a + b p - p^2."""
 
     @property
     def exact(self) -> bool:
         """Reports are drawn with integer thresholds and bits."""
         return True
 
-    @abstractmethod
     def shares(self, summary: Summary) -> Array:
         """Return the unbiased share of the users that drew each symbol: (k,)."""
+        return self.channel.debias(summary.sums[self.part], summary.n_users)
 
     def drawn(self, users: Users, words: Words) -> Array:
         """Draw every user's symbol, (n,) int64, -1 for none, from its (n, n_words) words."""
@@ -65,14 +98,44 @@ class OneVoteQuery(LocalQuery):
         return votes.astype(np.int64)
 
 
+class OneVote(NonInteractive):
+    """A protocol of one query about one item of each user."""
+
+    domain: Keys
+
+    @property
+    @abstractmethod
+    def query(self) -> OracleQuery:
+        """The one question."""
+
+    @abstractmethod
+    def conclude(self, shares: Array, stderr: Array, n_users: int) -> Estimate:
+        """Make an estimate of the shares of the votes and their standard errors: (k,) each."""
+
+    def rounds(self, server: Curator) -> Script:
+        """Ask, debias, conclude."""
+        query = self.query
+        summary = yield query
+        n = summary.n_users
+        if n == 0:
+            return Estimate.failed("nobody answered")
+        shares = query.shares(summary)
+        return self.conclude(shares, oracle_stderr(query.noise, n, shares), n)
+
+
 @dataclass(frozen=True)
-class OneVote(OneReport):
+class FrequencyOracle(OneVote):
     """A distribution over a public domain from one item of each user.
 
     Subclasses are the frequency oracles; they say which query asks for the item.
+
+    Class attributes
+    ----------------
+    asks : type of OracleQuery
     """
 
     target: ClassVar[str] = "distribution"
+    asks: ClassVar[type[OracleQuery]]
 
     epsilon: float
     domain: Keys
@@ -86,29 +149,15 @@ class OneVote(OneReport):
         _ = self.query
 
     @property
-    @abstractmethod
-    def query(self) -> OneVoteQuery:
+    def query(self) -> OracleQuery:
         """The one question."""
+        return self.asks(self.domain, float(self.epsilon))
 
-    @property
-    @abstractmethod
-    def noise(self) -> tuple[float, float]:
-        """(a, b): the variance of a debiased report is a + b p - p^2."""
-
-    def rounds(self, server: Curator) -> Script:
-        """Ask, debias, project if that is wanted."""
-        query = self.query
-        summary = yield query
-        n = summary.n_users
-        if n == 0:
-            return Estimate.failed("nobody answered")
-        shares = query.shares(summary)
-        return Estimate.ok(
-            project_simplex(shares) if self.project else shares,
-            stderr=one_vote_stderr(self.noise, n, shares),
-            keys=self.domain,
-            public={"n_report": float(n)},
-        )
+    def conclude(self, shares: Array, stderr: Array, n_users: int) -> Estimate:
+        """Project if that is wanted."""
+        value = project_simplex(shares) if self.project else shares
+        public = {"n_report": float(n_users)}
+        return Estimate.ok(value, stderr=stderr, keys=self.domain, public=public)
 
     def error(self, users: Users) -> ErrorBound:
         """Predict the squared l2 distance: exact, or an upper bound after a projection.
@@ -118,7 +167,7 @@ class OneVote(OneReport):
         """
         _, _, share = self._shares(users)
         p1, p2 = float(share.sum()), float(np.square(share).sum())
-        mse = one_vote_mse(self.noise, len(users), len(self.domain), p1, p2)
+        mse = oracle_mse(self.query.noise, len(users), len(self.domain), p1, p2)
         source = f"{self.paper}; the variance of one report a user, summed over users and symbols"
         return ErrorBound(SQUARED_L2, mse, exact=not self.project, source=source)
 
@@ -155,9 +204,7 @@ class OneVote(OneReport):
         cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
     ) -> tuple[dict[str, Any], list[str]]:
         """Fill the domain."""
-        out = dict(parameters)
-        out = with_domain(out, domain)
-        return out, []
+        return with_domain(parameters, domain), []
 
     @classmethod
     def example(cls) -> Self:

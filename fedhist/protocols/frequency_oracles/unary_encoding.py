@@ -15,51 +15,39 @@ from typing import ClassVar
 import numpy as np
 
 from clients.randomizers.vote_reports import optimal_unary
-from fedhist.base.arrays import Array, Bounds
+from fedhist.base.arrays import Bounds
 from fedhist.channels.bits import check_bits, count_bits
 from fedhist.channels.finite import FiniteChannel, optimal_unary_law
 from fedhist.channels.summed_reports import vote_totals
 from fedhist.channels.votes import OptimalUnaryChannel
 from fedhist.model.query import Report, Summary
 from fedhist.model.registry import register_protocol, register_query
-from fedhist.protocols.frequency_oracles.oracle import OneVote, OneVoteQuery
-from fedhist.protocols.shared.one_report_error import unary_noise
+from fedhist.protocols.frequency_oracles.oracle import FrequencyOracle, OracleQuery
+from fedhist.protocols.shared.noninteractive_error import unary_noise
 from fedhist.users.batch import Users
-from fedhist.users.cohort import Cohort
-from fedhist.users.keys import Keys
 from fedhist.users.streams import Streams
 
 
 @register_query
 @dataclass(frozen=True)
-class UnaryVotes(OneVoteQuery):
+class UnaryVotes(OracleQuery):
     """Each user reports one of its items as k noisy bits.
 
-    Parameters
-    ----------
-    domain : Keys
-        The k public symbols; other items are dropped first.
-    epsilon : float
-    cohort : Cohort, optional
-
-    Privacy
-    -------
-    epsilon-LDP for a user's whole record, see
-    :class:`~fedhist.channels.votes.OptimalUnaryChannel`: the report is a function of the one item.
+    Its channel is :class:`~fedhist.channels.votes.OptimalUnaryChannel`; see the base class.
     """
 
     wire_name: ClassVar[str] = "unary-encoding"
-    domain: Keys
-    epsilon: float
-    cohort: Cohort | None = None
-
-    def __post_init__(self) -> None:
-        _ = self.channel
+    part: ClassVar[str] = "bits"
 
     @property
     def channel(self) -> OptimalUnaryChannel:
         """What happens to an item."""
         return OptimalUnaryChannel(self.epsilon, len(self.domain))
+
+    @property
+    def noise(self) -> tuple[float, float]:
+        """(1 / sinh^2(epsilon / 2), 2)."""
+        return unary_noise(self.epsilon)
 
     def finite_channel(self) -> FiniteChannel | None:
         """Return the law of a report for every input of its channel."""
@@ -95,14 +83,10 @@ class UnaryVotes(OneVoteQuery):
         """Between nobody and everybody for each symbol."""
         return {"bits": Bounds((len(self.domain),), "i", 0, n_users)}
 
-    def shares(self, summary: Summary) -> Array:
-        """Debias the counts of ones."""
-        return self.channel.debias(summary.sums["bits"], summary.n_users)
-
 
 @register_protocol
 @dataclass(frozen=True)
-class UnaryEncoding(OneVote):
+class UnaryEncoding(FrequencyOracle):
     """Distribution of one item per user, by optimized unary encoding: local privacy, k bits.
 
     Each user draws one of its items and reports k bits, where its own symbol's bit is a fair coin
@@ -136,13 +120,4 @@ class UnaryEncoding(OneVote):
 
     name: ClassVar[str] = "unary-encoding"
     paper: ClassVar[str] = "Wang, Blocki, Li & Jha, USENIX Security 2017, Section 4.3"
-
-    @property
-    def query(self) -> UnaryVotes:
-        """The one question."""
-        return UnaryVotes(self.domain, float(self.epsilon))
-
-    @property
-    def noise(self) -> tuple[float, float]:
-        """(1 / sinh^2(epsilon / 2), 2)."""
-        return unary_noise(self.epsilon)
+    asks: ClassVar[type[OracleQuery]] = UnaryVotes

@@ -31,7 +31,7 @@ from fedhist.privacy.guarantee import check_budget
 from fedhist.protocols.means.cover_theory import CoverPlan, expected_loss, least_users, plan_cover
 from fedhist.protocols.means.cover_votes import CellVotes, count_cells
 from fedhist.protocols.shared.mean_target import MeanTarget
-from fedhist.protocols.shared.one_report import OneReport
+from fedhist.protocols.shared.noninteractive import NonInteractive
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.means.localize import LEAST_MASS, MOST_FAILURE
@@ -44,7 +44,7 @@ GEOMETRIES = ("linf-ball", "l2-ball", "sparse", "sobolev")
 
 @register_protocol
 @dataclass(frozen=True)
-class CoverSelect(MeanTarget, OneReport):
+class CoverSelect(MeanTarget, NonInteractive):
     """A vector that every user knows, by one private vote over the cells of a cover.
 
     In the model each user knows the parameter exactly; here it knows the mean of its samples, so

@@ -14,7 +14,7 @@ from fedhist.flower.wire import Question
 from fedhist.model.query import Query, Report, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
 from fedhist.protocols.baselines.naive_mean import NaiveMean
-from fedhist.protocols.shared.one_report_error import naive_mse, sphere_length
+from fedhist.protocols.shared.noninteractive_error import naive_mse, sphere_length
 from fedhist.users.batch import Users
 from fedhist.users.folds import fold_of, salt_of_folds
 from fedhist.users.streams import SeededStreams

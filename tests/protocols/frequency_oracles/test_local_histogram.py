@@ -21,7 +21,7 @@ from fedhist.model.query import Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
 from fedhist.protocols.frequency_oracles.local_histogram import LocalHistogram, Oracle
 from fedhist.protocols.shared.clipped_totals import clipped_totals
-from fedhist.protocols.shared.one_report_error import slot_l1
+from fedhist.protocols.shared.noninteractive_error import slot_l1
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams

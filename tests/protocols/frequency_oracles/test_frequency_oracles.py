@@ -15,9 +15,9 @@ from fedhist.flower.wire import Question
 from fedhist.model.query import Report, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
 from fedhist.protocols.frequency_oracles.hadamard_response import HadamardResponse
-from fedhist.protocols.frequency_oracles.oracle import OneVote
+from fedhist.protocols.frequency_oracles.oracle import FrequencyOracle
 from fedhist.protocols.frequency_oracles.unary_encoding import UnaryEncoding
-from fedhist.protocols.shared.one_report_error import hadamard_noise, unary_noise
+from fedhist.protocols.shared.noninteractive_error import hadamard_noise, unary_noise
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams
@@ -53,7 +53,7 @@ def slow_shares(users: Users) -> np.ndarray:
 
 
 @each
-def test_the_error_by_the_enumerated_law(cls: type[OneVote]) -> None:
+def test_the_error_by_the_enumerated_law(cls: type[FrequencyOracle]) -> None:
     """The exact law of every user's report gives the mean and the variance of the estimate."""
     users = mixed_users()
     protocol = cls(1.3, DOMAIN)
@@ -75,14 +75,14 @@ def test_the_error_by_the_enumerated_law(cls: type[OneVote]) -> None:
 
 
 @each
-def test_the_error_without_noise_is_that_of_the_draw(cls: type[OneVote]) -> None:
+def test_the_error_without_noise_is_that_of_the_draw(cls: type[FrequencyOracle]) -> None:
     users = mixed_users()
     p = slow_shares(users)
     expected = (p - p**2).sum() / len(users) ** 2
     assert cls(math.inf, DOMAIN).error(users).expected == pytest.approx(expected, rel=1e-12)
 
 
-def counts_of(cls: type[OneVote], output: int, k: int) -> np.ndarray:
+def counts_of(cls: type[FrequencyOracle], output: int, k: int) -> np.ndarray:
     """The counts that one output adds to a summary."""
     if cls is UnaryEncoding:
         return (output >> np.arange(k)) & 1
@@ -90,7 +90,7 @@ def counts_of(cls: type[OneVote], output: int, k: int) -> np.ndarray:
 
 
 @each
-def test_the_aggregate_path_has_the_law_of_the_reports(cls: type[OneVote]) -> None:
+def test_the_aggregate_path_has_the_law_of_the_reports(cls: type[FrequencyOracle]) -> None:
     """Means of the estimates equal the truth, and the mean losses agree, each within 5 sigma.
 
     False alarm below 1e-4 for all cases.
@@ -130,7 +130,7 @@ def test_noise_coefficients(epsilon: float) -> None:
 
 
 @each
-def test_the_error_does_not_fall_with_the_number_of_items(cls: type[OneVote]) -> None:
+def test_the_error_does_not_fall_with_the_number_of_items(cls: type[FrequencyOracle]) -> None:
     rng = np.random.default_rng(4)
     found = []
     for T in (1, 1000):
@@ -143,7 +143,7 @@ def test_the_error_does_not_fall_with_the_number_of_items(cls: type[OneVote]) ->
 
 
 @each
-def test_projection_helps(cls: type[OneVote]) -> None:
+def test_projection_helps(cls: type[FrequencyOracle]) -> None:
     """With an item for everybody the projected loss is never the larger one."""
     users, raw = cls.example_users(), replace(cls.example(), epsilon=0.5)
     projected = replace(raw, project=True)
@@ -161,11 +161,11 @@ def test_projection_helps(cls: type[OneVote]) -> None:
 
 
 @each
-def test_standard_errors_cover(cls: type[OneVote]) -> None:
+def test_standard_errors_cover(cls: type[FrequencyOracle]) -> None:
     """Of 300 runs over 9 symbols at least 98% lie within 2.6 of them (99% expected)."""
     users, protocol = mixed_users(400), cls(1.0, DOMAIN)
     query, rng, truth = protocol.query, np.random.default_rng(9), protocol.truth(users)
-    noise = protocol.noise
+    noise = protocol.query.noise
     inside = []
     for _ in range(300):
         shares = query.shares(query.draw_summary(users, rng))
@@ -180,7 +180,7 @@ def test_standard_errors_cover(cls: type[OneVote]) -> None:
 
 
 @each
-def test_promise(cls: type[OneVote]) -> None:
+def test_promise(cls: type[FrequencyOracle]) -> None:
     protocol = cls(1.0, DOMAIN)
     assert protocol.guarantee == Guarantee(1.0, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER)
     assert protocol.query.release == pure(1.0)
@@ -191,7 +191,7 @@ def test_promise(cls: type[OneVote]) -> None:
 
 
 @each
-def test_counts_without_data(cls: type[OneVote]) -> None:
+def test_counts_without_data(cls: type[FrequencyOracle]) -> None:
     users = mixed_users()
     protocol = cls(1.0, DOMAIN)
     empty = float((slow_shares(users).sum(axis=1) == 0).sum())
@@ -234,13 +234,13 @@ def test_messages_are_checked() -> None:
 @pytest.mark.parametrize(
     "bad", [{"epsilon": 0.0}, {"domain": ["a"]}, {"domain": Keys.of([])}, {"project": 1}], ids=str
 )
-def test_bad_parameters(cls: type[OneVote], bad: dict[str, Any]) -> None:
+def test_bad_parameters(cls: type[FrequencyOracle], bad: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="got"):
         cls(**{"epsilon": 1.0, "domain": DOMAIN} | bad)
 
 
 @each
-def test_resolve_takes_the_public_domain(cls: type[OneVote]) -> None:
+def test_resolve_takes_the_public_domain(cls: type[FrequencyOracle]) -> None:
     users = mixed_users()
     assert cls.resolve({"epsilon": 1.0}, users, DOMAIN) == ({"epsilon": 1.0, "domain": DOMAIN}, [])
     with pytest.raises(ValueError, match="domain"):

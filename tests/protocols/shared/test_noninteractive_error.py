@@ -7,10 +7,10 @@ import pytest
 
 from fedhist.channels.catalogue import scalar_channel
 from fedhist.channels.sphere import SphereChannel
-from fedhist.protocols.shared.one_report_error import (
+from fedhist.protocols.shared.noninteractive_error import (
     fold_mse,
     naive_mse,
-    one_vote_stderr,
+    oracle_stderr,
     scalar_noise,
     sphere_length,
     sphere_mse,
@@ -73,6 +73,6 @@ def test_sphere_mse_by_enumeration() -> None:
 
 def test_stderr_of_shares() -> None:
     """Shares outside [0, 1] count as its ends."""
-    found = one_vote_stderr((0.5, 2.0), 100, [-0.2, 0.0, 0.5, 1.0, 1.4])
+    found = oracle_stderr((0.5, 2.0), 100, [-0.2, 0.0, 0.5, 1.0, 1.4])
     expected = np.sqrt(np.array([0.5, 0.5, 1.25, 1.5, 1.5]) / 100)
     assert found == pytest.approx(expected)

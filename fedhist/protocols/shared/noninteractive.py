@@ -6,7 +6,7 @@ from fedhist.model.protocol import Protocol
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 
 
-class OneReport(Protocol):
+class NonInteractive(Protocol):
     """A local protocol in which each user answers one query, at the field epsilon."""
 
     epsilon: float

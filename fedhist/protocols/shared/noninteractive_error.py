@@ -152,7 +152,7 @@ def hadamard_noise(epsilon: float) -> tuple[float, float]:
     return (0.0, 1.0) if math.isinf(epsilon) else (1 / math.tanh(epsilon / 2) ** 2, 0.0)
 
 
-def one_vote_mse(noise: tuple[float, float], n_users: int, k: int, p1: float, p2: float) -> float:
+def oracle_mse(noise: tuple[float, float], n_users: int, k: int, p1: float, p2: float) -> float:
     """Exact expected squared l2 distance from the average of the users' shares.
 
     Parameters
@@ -166,7 +166,7 @@ def one_vote_mse(noise: tuple[float, float], n_users: int, k: int, p1: float, p2
     return (n_users * k * a + b * p1 - p2) / n_users**2
 
 
-def one_vote_stderr(noise: tuple[float, float], n_users: int, share: ArrayLike) -> Floats:
+def oracle_stderr(noise: tuple[float, float], n_users: int, share: ArrayLike) -> Floats:
     """Bound the standard error of each entry, from the share itself.
 
     The average of p^2 over users is at least the square of the average of p.
