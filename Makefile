@@ -1,6 +1,7 @@
 # make run    sets everything up and runs the main job
 # make test   sets everything up; lint, format check, strict types, import contracts, pytest
 # make test-bank  sets everything up; the bank of broken mechanisms at full effort
+# make docs-site  sets everything up and builds the documentation into site/
 # make bench  sets everything up and prints the benchmarks
 # make test-browser  gets a browser if there is none, and looks at the report in it
 
@@ -9,10 +10,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 TESTED := $(VENV)/.ready-test
+DOCUMENTED := $(VENV)/.ready-docs
 export RAY_USAGE_STATS_ENABLED := 0
 export FLWR_TELEMETRY_ENABLED := 0
 
-.PHONY: run test check pytest bench validate docs docs-check test-slow test-browser clean reproduce reproduce-quick test-bank test-kills
+.PHONY: run test check pytest bench validate docs docs-site docs-check test-slow test-browser clean reproduce reproduce-quick test-bank test-kills
 
 run: $(READY)
 	$(BIN)/fedhist run quickstart --out results/quickstart
@@ -54,6 +56,11 @@ docs-check: $(TESTED)
 docs: $(READY)
 	$(BIN)/python -m simulations.studies.report.protocol_pages
 
+# Built without a network; a warning is an error.
+docs-site: $(DOCUMENTED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "documentation in site/index.html"
+
 validate: $(READY)
 	$(BIN)/fedhist validate
 
@@ -77,5 +84,9 @@ $(TESTED): $(READY)
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
 	touch $(TESTED)
 
+$(DOCUMENTED): $(READY)
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	touch $(DOCUMENTED)
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build site dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

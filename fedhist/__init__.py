@@ -35,7 +35,7 @@ from fedhist.users.streams import Streams
 if TYPE_CHECKING:
     from simulations.runs.run import run
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _SIBLINGS = ("clients", "server", "simulations")
 

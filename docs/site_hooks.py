@@ -1,0 +1,86 @@
+"""Hooks of the documentation site: pages made from the root's files and from the packages.
+
+README, CONTRIBUTING and CHANGELOG are pages of the site as they stand; every package has a page of
+its docstrings. Nothing of it is written to disk: there is one source of each text.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import griffe
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parent.parent
+TEXTS = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+}
+PACKAGES = ("fedhist", "clients", "server", "simulations")
+ROLE = re.compile(r":\w+:`([^`]+)`")
+DOCTEST = re.compile(r"^>>> .*(?:\n(?!$).*)*", re.MULTILINE)
+SHORT = re.compile(r"^~(?:[\w.]+\.)?(?=\w+$)")
+EXAMPLES = "\nExamples\n---"
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """List the pages of a folder where the navigation names the folder."""
+    made = dict(reference())
+
+    def pages(folder: str) -> list[str]:
+        names = {f"{folder}{f.name}" for f in (ROOT / "docs" / folder).glob("*.md")}
+        names |= {name for name in made if name.startswith(folder)}
+        return sorted(names, key=lambda name: (Path(name).stem not in ("README", "index"), name))
+
+    def listed(entry: Any) -> Any:
+        if isinstance(entry, list):
+            return [listed(e) for e in entry]
+        if isinstance(entry, dict):
+            return {k: pages(v) if str(v).endswith("/") else listed(v) for k, v in entry.items()}
+        return entry
+
+    config.nav = listed(config.nav)
+    return config
+
+
+def on_files(files: Files, *, config: MkDocsConfig) -> Files:
+    """Add the pages that are made."""
+    for source, target in TEXTS.items():
+        text = (ROOT / source).read_text(encoding="utf-8").replace("](docs/", "](")
+        for other, page in TEXTS.items():
+            text = text.replace(f"]({other})", f"]({page})")
+        files.append(File.generated(config, target, content=text))
+    for name, text in reference():
+        files.append(File.generated(config, name, content=text))
+    return files
+
+
+def reference() -> list[tuple[str, str]]:
+    """Return a page for every package: its modules in the order of their names."""
+    found = []
+    for top in PACKAGES:
+        for init in sorted((ROOT / top).rglob("__init__.py")):
+            folder = init.parent
+            package = ".".join(folder.relative_to(ROOT).parts)
+            modules = sorted(f.stem for f in folder.glob("*.py") if not f.stem.startswith("_"))
+            blocks = [f"# {package}", f"::: {package}\n    options: {{members: false}}"]
+            blocks += [f"::: {package}.{m}" for m in modules]
+            found.append((f"reference/{package}.md", "\n\n".join(blocks) + "\n"))
+    lines = [f"- [`{Path(name).stem}`]({Path(name).name})" for name, _ in found]
+    return [("reference/index.md", "# Reference\n\n" + "\n".join(lines) + "\n"), *found]
+
+
+class Docstrings(griffe.Extension):
+    """Turns what a docstring has of reST into Markdown: roles into code, doctests into blocks."""
+
+    def on_instance(self, *, obj: griffe.Object | griffe.Alias, **_: Any) -> None:
+        """Rewrite the docstring of one object."""
+        if obj.is_alias or obj.docstring is None:
+            return
+        text = ROLE.sub(lambda found: f"`{SHORT.sub(r'', found[1])}`", obj.docstring.value)
+        before, title, examples = text.partition(EXAMPLES)  # that section is shown as code anyway
+        obj.docstring.value = DOCTEST.sub(r"```pycon\n\g<0>\n```", before) + title + examples
