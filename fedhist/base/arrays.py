@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.errors import WireError
 
@@ -14,6 +14,15 @@ Array = NDArray[Any]
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Words = NDArray[np.uint64]
+
+
+def offsets(sizes: ArrayLike) -> Integers:
+    """Return where rows of these sizes start in one array, and where the last ends: (n + 1,) int64.
+
+    >>> offsets([2, 0, 3])
+    array([0, 2, 2, 5])
+    """
+    return np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""Populations: where simulated users' data come from, one file per kind.
+"""Populations: where simulated users' data come from.
 
 A population is named by its ``kind`` and configured by the fields of its dataclass, which are the
-keys of the ``[population]`` table of a run's configuration. A new kind is one new file and one
+keys of the ``[population]`` table of a run's configuration. A new kind is one new class and one
 more entry in the tuple below.
 """
 
@@ -16,16 +16,14 @@ from fedhist.base.errors import nearest
 from simulations.populations.base import Loaded, PopulationSpec
 from simulations.populations.density_samples import DensitySamples
 from simulations.populations.events import Events
-from simulations.populations.gaussian import Gaussian
 from simulations.populations.paper_iid import PaperIid
 from simulations.populations.paper_non_iid import PaperNonIid
 from simulations.populations.paper_poisson import PaperPoisson
 from simulations.populations.regression import Regression
 from simulations.populations.samples import SampleFile
 from simulations.populations.sentiment140 import Sentiment140
+from simulations.populations.shared_mean import Gaussian, TwoPoint, Uniform
 from simulations.populations.snap import Snap
-from simulations.populations.two_point import TwoPoint
-from simulations.populations.uniform import Uniform
 from simulations.populations.zipf import Zipf
 
 KINDS: Mapping[str, type[PopulationSpec]] = MappingProxyType(

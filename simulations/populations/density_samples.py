@@ -15,14 +15,9 @@ from scipy.special import gammaln
 from fedhist.base.arrays import Floats
 from fedhist.base.checks import check_integer
 from fedhist.base.errors import nearest
-from fedhist.users.batch import Samples, Users
 from server.densities.series import TrigonometricDensity
-from simulations.populations.base import (
-    Loaded,
-    PopulationSpec,
-    finite,
-)
-from simulations.populations.synthetic import check_sizes, draw_sizes, synthetic_ids
+from simulations.populations.base import Loaded, PopulationSpec, finite
+from simulations.populations.synthetic import Sizes, check_sizes, draw_sizes, sampled_users
 
 BUMPS: Mapping[str, tuple[tuple[float, float, int], ...]] = MappingProxyType(
     {
@@ -55,7 +50,7 @@ class DensitySamples(PopulationSpec):
     kind: ClassVar[str] = "density"
 
     n_users: int
-    samples_per_user: int | list[int] | tuple[int, int]
+    samples_per_user: Sizes
     density: str | list[float] | tuple[float, ...] = "two-bumps"
     seed: int = 0
 
@@ -90,17 +85,13 @@ class DensitySamples(PopulationSpec):
         """Generate the users."""
         rng = np.random.default_rng(self.seed)
         sizes = draw_sizes(rng, self.n_users, self.samples_per_user)
-        indptr = np.zeros(self.n_users + 1, dtype=np.int64)
-        np.cumsum(sizes, out=indptr[1:])
         edges = np.arange(CELLS + 1) / CELLS
         # rounding may let it fall by 1e-17 where the density is zero
         below = np.maximum.accumulate(_antiderivative(self.exact.coefficients, edges))
-        values = np.interp(rng.random(int(indptr[-1])), below, edges)
+        values = np.interp(rng.random(int(sizes.sum())), below, edges)
         name = self.density if isinstance(self.density, str) else "trigonometric"
-        size = f"{sizes[0]}" if sizes.min() == sizes.max() else f"{sizes.min()} to {sizes.max()}"
-        title = f"samples of a {name} density: {self.n_users:,} users, {size} samples each"
-        users = Users(synthetic_ids(self.n_users), samples=Samples(indptr, values[:, None]))
-        return Loaded(users, title, value_range=(0.0, 1.0))
+        users, told = sampled_users(sizes, values[:, None])
+        return Loaded(users, f"samples of a {name} density: {told}", value_range=(0.0, 1.0))
 
 
 def bump(centre: float, power: int) -> Floats:

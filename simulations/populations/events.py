@@ -6,16 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from fedhist.users.batch import Users
-from fedhist.users.frames import items_of_rows
 from simulations.populations.base import ItemDomain, Loaded
-from simulations.populations.tables import (
-    Column,
-    TableFormat,
-    check_columns,
-    scan_table,
-    told_of,
-)
+from simulations.populations.tables import Column, TableFormat, check_columns, read_items
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +42,11 @@ class Events(ItemDomain, TableFormat):
     def __post_init__(self) -> None:
         ItemDomain.__post_init__(self)
         TableFormat.__post_init__(self)
-        check_columns([self.user, self.item, *([] if self.count is None else [self.count])])
+        check_columns(self._columns)
+
+    @property
+    def _columns(self) -> list[Column]:
+        return [self.user, self.item, *([] if self.count is None else [self.count])]
 
     def load(self) -> Loaded:
         """Read the file.
@@ -61,15 +57,5 @@ class Events(ItemDomain, TableFormat):
             For a missing file or column and for bad rows; names the file, the row and the value.
         """
         path = Path(self.path)
-        columns = [self.user, self.item, *([] if self.count is None else [self.count])]
-        table = scan_table(path, columns, self)
-        with told_of(path):
-            ids, items, dropped = items_of_rows(
-                table.rows,
-                user=table.names[0],
-                item=table.names[1],
-                count=table.names[2] if self.count is not None else None,
-                overflow=table.overflow,
-                skip_bad_rows=self.skip_bad_rows,
-            )
-        return self.bounded(Users(ids, items=items), f"events of {path.name}", dropped)
+        users, dropped = read_items(path, self._columns, self, skip_bad_rows=self.skip_bad_rows)
+        return self.bounded(users, f"events of {path.name}", dropped)

@@ -6,17 +6,18 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedhist.base.checks import check_integer
-from fedhist.users.batch import Samples, Users
-from simulations.populations.base import (
-    Loaded,
-    PopulationSpec,
-    finite,
-    positive,
+from fedhist.base.arrays import Floats
+from fedhist.base.checks import check_choice, check_integer
+from simulations.populations.base import Loaded, PopulationSpec, finite, positive
+from simulations.populations.synthetic import (
+    Sizes,
+    check_leading,
+    check_sizes,
+    draw_sizes,
+    leading,
+    sampled_users,
 )
-from simulations.populations.synthetic import synthetic_ids
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +50,7 @@ class Regression(PopulationSpec):
     kind: ClassVar[str] = "regression"
 
     n_users: int
-    samples_per_user: int | list[int] | tuple[int, int]
+    samples_per_user: Sizes
     dimension: int
     model: str = "least-squares"
     theta: float | list[float] | tuple[float, ...] = 0.5
@@ -62,20 +63,9 @@ class Regression(PopulationSpec):
         check_integer("n_users", self.n_users)
         check_integer("dimension", self.dimension)
         check_integer("seed", self.seed, least=0)
-        if self.model not in ("least-squares", "logistic"):
-            raise ValueError(f'model must be "least-squares" or "logistic", got {self.model!r}')
-        pair = self._range
-        for size in pair:
-            check_integer("samples_per_user", size)
-        if len(pair) != 2 or pair[0] > pair[1]:
-            raise ValueError(
-                f"samples_per_user must be a number or [lo, hi], got {self.samples_per_user!r}"
-            )
-        values = self.theta if isinstance(self.theta, list | tuple) else [self.theta]
-        if not 1 <= len(values) <= self.dimension:
-            raise ValueError(f"theta has {len(values)} values for {self.dimension} features")
-        for value in values:
-            finite("theta", value)
+        check_choice("model", self.model, ("least-squares", "logistic"))
+        check_sizes(self.samples_per_user)
+        check_leading("theta", self.theta, self.dimension, "features")
         for name in ("noise", "user_spread"):
             finite(name, getattr(self, name))
             if getattr(self, name) < 0:
@@ -85,21 +75,12 @@ class Regression(PopulationSpec):
             raise ValueError(f"condition must be at least 1, got {self.condition!r}")
 
     @property
-    def _range(self) -> list[int]:
-        sizes = self.samples_per_user
-        return list(sizes) if isinstance(sizes, list | tuple) else [sizes, sizes]
-
-    @property
-    def parameters(self) -> NDArray[np.float64]:
+    def parameters(self) -> Floats:
         """The common parameters: (dimension,) float64."""
-        if not isinstance(self.theta, list | tuple):
-            return np.full(self.dimension, float(self.theta))
-        out = np.zeros(self.dimension)
-        out[: len(self.theta)] = self.theta
-        return out
+        return leading(self.theta, self.dimension)
 
     @property
-    def variances(self) -> NDArray[np.float64]:
+    def variances(self) -> Floats:
         """Variances of the features: (dimension,) float64, falling."""
         exponent = np.arange(self.dimension) / max(1, self.dimension - 1)
         return np.asarray(self.condition**-exponent, dtype=np.float64)
@@ -107,12 +88,10 @@ class Regression(PopulationSpec):
     def load(self) -> Loaded:
         """Generate the users."""
         rng = np.random.default_rng(self.seed)
-        lo, hi = self._range
-        u = rng.random(self.n_users)
-        sizes = np.clip(np.floor(lo * ((hi + 1) / lo) ** u), lo, hi).astype(np.int64)
-        indptr = np.zeros(self.n_users + 1, dtype=np.int64)
-        np.cumsum(sizes, out=indptr[1:])
-        values = np.empty((indptr[-1], self.dimension + 1))
+        each = self.samples_per_user
+        pair = (each, each) if isinstance(each, int) else each  # a size is drawn in either case
+        sizes = draw_sizes(rng, self.n_users, pair)
+        values = np.empty((int(sizes.sum()), self.dimension + 1))
         x = values[:, :-1]
         x[:] = rng.standard_normal(x.shape) * np.sqrt(self.variances)
         z = x @ self.parameters
@@ -123,11 +102,6 @@ class Regression(PopulationSpec):
             values[:, -1] = np.where(rng.random(len(z)) * (1 + np.exp(-z)) < 1, 1.0, -1.0)
         else:
             values[:, -1] = z + self.noise * rng.standard_normal(len(z))
-        users = Users(synthetic_ids(self.n_users), samples=Samples(indptr, values))
-        size = f"{lo}" if lo == hi else f"{sizes.min()} to {sizes.max()}"
+        users, told = sampled_users(sizes, values)
         what = "linear" if self.model == "least-squares" else "logistic"
-        title = (
-            f"{what} regression on {self.dimension} features: {self.n_users:,} users, "
-            f"{size} samples each"
-        )
-        return Loaded(users, title)
+        return Loaded(users, f"{what} regression on {self.dimension} features: {told}")

@@ -10,13 +10,7 @@ from fedhist.base.checks import check_integer
 from fedhist.users.batch import Users
 from fedhist.users.frames import samples_of_rows
 from simulations.populations.base import Loaded, PopulationSpec
-from simulations.populations.tables import (
-    Column,
-    TableFormat,
-    check_columns,
-    scan_table,
-    told_of,
-)
+from simulations.populations.tables import Column, TableFormat, check_columns, scan_table, told_of
 
 
 @dataclass(frozen=True, kw_only=True)

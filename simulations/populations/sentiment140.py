@@ -19,13 +19,7 @@ from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Users
 from fedhist.users.frames import items_of_rows
 from simulations.populations.base import ItemDomain, Loaded, existing
-from simulations.populations.tables import (
-    Table,
-    TableFormat,
-    first_row,
-    scan_table,
-    told_of,
-)
+from simulations.populations.tables import Table, TableFormat, first_row, scan_table, told_of
 
 POLARITY, USER, TEXT, WIDTH = 0, 4, 5, 6
 URL = r"\w+://\S+|www\.\S+"

@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from fedhist.users.batch import Users
-from fedhist.users.frames import items_of_rows
 from simulations.populations.base import ItemDomain, Loaded
-from simulations.populations.tables import TableFormat, scan_table, told_of
+from simulations.populations.tables import TableFormat, read_items
 
 USER, LOCATION, WIDTH = 0, 4, 5
 LAYOUT = TableFormat(separator="\t", header=False, quote="")
@@ -48,13 +46,6 @@ class Snap(ItemDomain):
             For a missing file and for bad rows; names the file, the row and the value.
         """
         path = Path(self.path)
-        table = scan_table(path, [USER, LOCATION], LAYOUT)
-        with told_of(path):
-            ids, items, dropped = items_of_rows(
-                table.rows,
-                user=table.names[0],
-                item=table.names[1],
-                overflow=table.overflow,
-                skip_bad_rows=self.skip_bad_rows,
-            )
-        return self.bounded(Users(ids, items=items), f"check-ins of {path.name}", dropped)
+        columns = [USER, LOCATION]
+        users, dropped = read_items(path, columns, LAYOUT, skip_bad_rows=self.skip_bad_rows)
+        return self.bounded(users, f"check-ins of {path.name}", dropped)

@@ -6,24 +6,19 @@ in the order of their ids, so nothing needs sorting afterwards.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedhist.base.arrays import Words
+from fedhist.base.arrays import Floats, Integers, Words, offsets
 from fedhist.base.checks import check_integer
 from fedhist.users.batch import Items, Samples, Users
 from fedhist.users.keys import Keys, user_ids_of_bytes
-from simulations.populations.base import (
-    Loaded,
-    PopulationSpec,
-    finite,
-    positive,
-)
+from simulations.populations.base import finite
 
 CHUNK = 1 << 22  # draws at a time
+Sizes = int | list[int] | tuple[int, int]
+"""Samples per user: one number, or [lo, hi] for ragged users."""
 
 
 def synthetic_ids(n_users: int) -> Words:
@@ -48,9 +43,7 @@ def numbered_items(d: int) -> Keys:
     return Keys.of(f"item-{j:0{width}d}" for j in range(1, d + 1))
 
 
-def categorical_users(
-    rng: np.random.Generator, sizes: NDArray[np.int64], weights: NDArray[np.float64]
-) -> Users:
+def categorical_users(rng: np.random.Generator, sizes: Integers, weights: Floats) -> Users:
     """Draw ``sizes[u]`` independent items for each user and count them.
 
     Parameters
@@ -67,8 +60,7 @@ def categorical_users(
         Over ``numbered_items(d)``.
     """
     n, d = len(sizes), len(weights)
-    ptr = np.zeros(n + 1, dtype=np.int64)
-    np.cumsum(sizes, out=ptr[1:])
+    ptr = offsets(sizes)
     item = np.empty(ptr[-1], dtype=np.uint32)
     count = np.empty(ptr[-1], dtype=np.uint32)
     distinct = np.zeros(n, dtype=np.int64)
@@ -86,14 +78,10 @@ def categorical_users(
         filled, start = filled + len(first), stop
     item.resize(filled, refcheck=False)
     count.resize(filled, refcheck=False)
-    indptr = np.zeros(n + 1, dtype=np.int64)
-    np.cumsum(distinct, out=indptr[1:])
-    return Users(synthetic_ids(n), items=Items(numbered_items(d), indptr, item, count))
+    return Users(synthetic_ids(n), items=Items(numbered_items(d), offsets(distinct), item, count))
 
 
-def categorical(
-    rng: np.random.Generator, weights: NDArray[np.float64], n_draws: int
-) -> NDArray[np.int64]:
+def categorical(rng: np.random.Generator, weights: Floats, n_draws: int) -> Integers:
     """Draw positions with probability proportional to the weights: (n_draws,) int64."""
     upper = np.cumsum(weights)
     upper /= upper[-1]
@@ -109,9 +97,7 @@ def check_sizes(sizes: Any) -> None:
         raise ValueError(f"samples_per_user must be a number or [lo, hi], got {sizes!r}")
 
 
-def draw_sizes(
-    rng: np.random.Generator, n_users: int, sizes: int | list[int] | tuple[int, int]
-) -> NDArray[np.int64]:
+def draw_sizes(rng: np.random.Generator, n_users: int, sizes: Sizes) -> Integers:
     """Return each user's number of samples, (n_users,); log-uniform on lo, ..., hi for a pair."""
     if not isinstance(sizes, list | tuple):
         return np.full(n_users, sizes, dtype=np.int64)
@@ -121,86 +107,27 @@ def draw_sizes(
     return np.clip(grown, lo, hi)
 
 
-@dataclass(frozen=True, kw_only=True)
-class SharedMean(PopulationSpec):
-    """Real samples in a public range; all users' samples have one and the same mean.
+def sampled_users(sizes: Integers, values: Floats) -> tuple[Users, str]:
+    """Hand rows of samples to the synthetic users, and say how many there are of both."""
+    users = Users(synthetic_ids(len(sizes)), samples=Samples(offsets(sizes), values))
+    low, high = int(sizes.min()), int(sizes.max())
+    each = f"{low}" if low == high else f"{low} to {high}"
+    return users, f"{len(sizes):,} users, {each} samples each"
 
-    Parameters
-    ----------
-    n_users : int
-    samples_per_user : int or [lo, hi]
-        A pair gives ragged users: the number of samples is log-uniform on lo, ..., hi.
-    mean : float or list of float
-        One value for all dimensions, or the leading ones of ``dimension`` values; the others
-        are zero (a sparse mean).
-    spread : float
-        Scale of one sample around the mean; see the kind.
-    low, high : float
-        Public range of every coordinate.
-    dimension : int, default 1
-    seed : int
-    """
 
-    n_users: int
-    samples_per_user: int | list[int] | tuple[int, int]
-    mean: float | list[float] | tuple[float, ...] = 0.0
-    spread: float = 0.25
-    low: float = -1.0
-    high: float = 1.0
-    dimension: int = 1
-    seed: int = 0
+def leading(value: float | list[float] | tuple[float, ...], dimension: int) -> Floats:
+    """Repeat one value, or take the leading ones and zeros after them: (dimension,) float64."""
+    if not isinstance(value, list | tuple):
+        return np.full(dimension, float(value))
+    out = np.zeros(dimension)
+    out[: len(value)] = value
+    return out
 
-    def __post_init__(self) -> None:
-        check_integer("n_users", self.n_users)
-        check_integer("dimension", self.dimension)
-        check_integer("seed", self.seed, least=0)
-        positive("spread", self.spread)
-        finite("low", self.low)
-        finite("high", self.high)
-        if not self.low < self.high:
-            raise ValueError(f"need low < high, got [{self.low}, {self.high}]")
-        check_sizes(self.samples_per_user)
-        means = self.mean if isinstance(self.mean, list | tuple) else [self.mean]
-        if not 1 <= len(means) <= self.dimension:
-            raise ValueError(f"mean has {len(means)} values for {self.dimension} dimensions")
-        for value in means:
-            finite("mean", value)
-        outside = [float(c) for c in self.centre if not self.low <= c <= self.high]
-        if outside:
-            raise ValueError(f"mean {outside[0]} lies outside [{self.low}, {self.high}]")
 
-    @property
-    def centre(self) -> NDArray[np.float64]:
-        """The mean that all users share: (dimension,) float64."""
-        if not isinstance(self.mean, list | tuple):
-            return np.full(self.dimension, float(self.mean))
-        centre = np.zeros(self.dimension)
-        centre[: len(self.mean)] = self.mean
-        return centre
-
-    def _fits(self) -> None:
-        """Refuse a spread that leads out of the range."""
-        lo, hi = self.centre.min() - self.spread, self.centre.max() + self.spread
-        if lo < self.low or hi > self.high:
-            raise ValueError(
-                f"mean and spread reach from {lo} to {hi}, outside [{self.low}, {self.high}]"
-            )
-
-    def _sizes(self, rng: np.random.Generator) -> NDArray[np.int64]:
-        return draw_sizes(rng, self.n_users, self.samples_per_user)
-
-    def _loaded(
-        self,
-        sizes: NDArray[np.int64],
-        values: NDArray[np.float64],
-        what: str,
-        **more: Any,
-    ) -> Loaded:
-        indptr = np.zeros(self.n_users + 1, dtype=np.int64)
-        np.cumsum(sizes, out=indptr[1:])
-        users = Users(synthetic_ids(self.n_users), samples=Samples(indptr, values))
-        size = (
-            f"{int(sizes[0])}" if sizes.min() == sizes.max() else f"{sizes.min()} to {sizes.max()}"
-        )
-        title = f"{what}: {self.n_users:,} users, {size} samples each"
-        return Loaded(users, title, value_range=(float(self.low), float(self.high)), **more)
+def check_leading(name: str, value: Any, dimension: int, what: str) -> None:
+    """Refuse what :func:`leading` cannot take."""
+    values = value if isinstance(value, list | tuple) else [value]
+    if not 1 <= len(values) <= dimension:
+        raise ValueError(f"{name} has {len(values)} values for {dimension} {what}")
+    for x in values:
+        finite(name, x)

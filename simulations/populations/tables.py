@@ -11,7 +11,7 @@ import codecs
 import csv
 import gzip
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,8 @@ from typing import BinaryIO, cast
 import polars as pl
 
 from fedhist.base.errors import PopulationError, nearest
+from fedhist.users.batch import Users
+from fedhist.users.frames import items_of_rows
 from simulations.populations.base import existing
 
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".txt": "\t"}
@@ -170,6 +172,31 @@ def first_row(path: Path, separator: str, form: TableFormat) -> list[str]:
     if not row:
         raise PopulationError(f"{path}: no rows: the file or its first line is empty")
     return row
+
+
+def read_items(
+    path: Path, columns: Sequence[Column], form: TableFormat, *, skip_bad_rows: bool
+) -> tuple[Users, Mapping[str, int]]:
+    """Read users' item counts: columns of the user, the item and, if there is one, the count.
+
+    Returns
+    -------
+    users : Users
+    dropped : mapping of str to int
+        Rows left out, and why.
+
+    Raises
+    ------
+    PopulationError
+        For a missing file or column and for bad rows; names the file, the row and the value.
+    """
+    table = scan_table(path, columns, form)
+    names = dict(zip(("user", "item", "count"), table.names, strict=False))
+    with told_of(path):
+        ids, items, dropped = items_of_rows(
+            table.rows, **names, overflow=table.overflow, skip_bad_rows=skip_bad_rows
+        )
+    return Users(ids, items=items), dropped
 
 
 @contextmanager

@@ -8,12 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedhist.base.checks import check_integer
-from simulations.populations.base import (
-    Loaded,
-    PopulationSpec,
-    finite,
-    positive,
-)
+from simulations.populations.base import Loaded, PopulationSpec, finite, positive
 from simulations.populations.synthetic import categorical_users
 
 

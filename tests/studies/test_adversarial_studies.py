@@ -21,7 +21,7 @@ from simulations.adversaries import Adversary
 from simulations.adversaries.table import assign
 from simulations.cli import terminal
 from simulations.cli.main import main as cli
-from simulations.populations.gaussian import Gaussian
+from simulations.populations.shared_mean import Gaussian
 from simulations.reporting.plain_data import canonical
 from simulations.runs.run import NOT_SAFE, Options, execute
 from simulations.studies.compare.config import load_comparison

@@ -22,7 +22,7 @@ from fedhist.model.registry import load_builtin
 from fedhist.users.keys import Keys
 from simulations.cli import terminal
 from simulations.cli.main import main as cli
-from simulations.populations.uniform import Uniform
+from simulations.populations.shared_mean import Uniform
 from simulations.populations.zipf import Zipf
 from simulations.studies.compare.config import builtin_comparisons, load_comparison
 from simulations.studies.compare.figure import draw_comparison
