@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.base.arrays import Words
+from fedhist.base.arrays import Words, offsets
 from fedhist.base.errors import WireError
 from fedhist.model.query import Query, Report, Summary
 
@@ -49,7 +49,7 @@ def take_rows(report: Report, rows: NDArray[np.integer] | NDArray[np.bool_]) -> 
     if report.indptr is None:
         return Report(report.ids[at], dense)
     sizes = np.diff(report.indptr)[at]
-    indptr = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
+    indptr = offsets(sizes)
     flat = np.arange(indptr[-1]) + np.repeat(report.indptr[:-1][at] - indptr[:-1], sizes)
     return Report(report.ids[at], dense, {n: a[flat] for n, a in report.ragged.items()}, indptr)
 

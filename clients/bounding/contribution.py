@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.bounding.kernels import Lookup, clip_grid_values, clip_values, sum_clipped, sum_grid
+from fedhist.base.arrays import offsets
 from fedhist.users.batch import Items
 from fedhist.users.keys import Keys
 
@@ -117,7 +118,7 @@ def clip_rows(
         return items.indptr, items.item.astype(np.uint32, copy=False), value
     position = lookup[items.item]
     inside = position >= 0
-    before = np.concatenate(([0], np.cumsum(inside)))
+    before = offsets(inside)
     return before[items.indptr], position[inside].astype(np.uint32), value[inside]
 
 

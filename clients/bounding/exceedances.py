@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from clients.bounding.contribution import domain_lookup
 from clients.bounding.item_encodings import cut_rows, in_domain
-from fedhist.base.arrays import Words
+from fedhist.base.arrays import Words, offsets
 from fedhist.users.batch import Items
 from fedhist.users.keys import Keys
 
@@ -58,7 +58,7 @@ def threshold_rows(
     indptr, item, count = cut_rows(items, domain, m, words)
     cell = table[count.astype(np.int64)]
     sent = cell > 0
-    before = np.concatenate((np.zeros(1, np.int64), np.cumsum(sent)))
+    before = offsets(sent)
     where = item[sent].astype(np.int64) * width + cell[sent] - 1
     return np.asarray(before[indptr], dtype=np.int64), where.astype(np.uint32)
 
@@ -93,7 +93,7 @@ def add_threshold_counts(
 def _take(items: Items, rows: Int64s) -> Items:
     """Copy some users' records."""
     sizes = np.diff(items.indptr)[rows]
-    indptr = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
+    indptr = offsets(sizes)
     at = np.arange(indptr[-1]) + np.repeat(items.indptr[:-1][rows] - indptr[:-1], sizes)
     return Items(items.vocabulary, indptr, items.item[at], items.count[at])
 

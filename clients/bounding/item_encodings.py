@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from clients.bounding.contribution import domain_lookup
 from clients.bounding.sampling import add_random_clip, random_clip
-from fedhist.base.arrays import Words
+from fedhist.base.arrays import Words, offsets
 from fedhist.users.batch import Items
 from fedhist.users.keys import Keys
 
@@ -42,7 +42,7 @@ def in_domain(items: Items, domain: Keys) -> Items:
         return items
     position = lookup[items.item]
     inside = position >= 0
-    before = np.concatenate((np.zeros(1, np.int64), np.cumsum(inside)))
+    before = offsets(inside)
     item = position[inside].astype(np.uint32)
     return Items(domain, before[items.indptr], item, items.count[inside])
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedhist.base.arrays import Integers, Words
+from fedhist.base.arrays import Integers, Words, offsets
 from fedhist.users.batch import Samples, Users
 from fedhist.users.streams import LANES, Streams, clear_tail, integer_threshold
 
@@ -34,7 +34,7 @@ def draw_one(users: Users, words: Words) -> Users:
     index = (words >> np.uint64(32)) * sizes.astype(np.uint64) >> np.uint64(32)
     held = sizes > 0
     rows = (samples.indptr[:-1] + index.astype(np.int64))[held]
-    indptr = np.concatenate((np.zeros(1, np.int64), np.cumsum(held, dtype=np.int64)))
+    indptr = offsets(held)
     return replace(users, samples=Samples(indptr, samples.values[rows]))
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedhist.base.arrays import Words
+from fedhist.base.arrays import Words, offsets
 from fedhist.base.errors import PopulationError
 from fedhist.users.keys import Keys, user_ids
 
@@ -156,8 +156,7 @@ class Users:
                         f"a user's total of one item must be below 2^62, got {size.max():g}"
                     )
                 u, j, c = u[starts], j[starts], np.add.reduceat(c, starts)
-        indptr = np.zeros(len(ids) + 1, dtype=np.int64)
-        np.cumsum(np.bincount(u, minlength=len(ids)), out=indptr[1:])
+        indptr = offsets(np.bincount(u, minlength=len(ids)))
         return cls(ids, items=Items(vocabulary, indptr, j.astype(np.uint32), _narrow(c)))
 
     @classmethod
@@ -276,7 +275,7 @@ class Users:
     def n_unusable(self) -> int:
         """Count users without samples, or with one that is not finite. NOT PRIVATE."""
         p, x = self.reals.indptr, self.reals.values
-        bad = np.concatenate(([0], np.cumsum(~np.isfinite(x).all(axis=1))))
+        bad = offsets(~np.isfinite(x).all(axis=1))
         return int(((bad[p[1:]] > bad[p[:-1]]) | (p[1:] == p[:-1])).sum())
 
     def n_items(self) -> NDArray[np.int64]:
@@ -299,8 +298,7 @@ class Users:
     def take(self, rows: NDArray[np.integer[Any]]) -> Users:
         """Return the users at the given row numbers, in that order (copies)."""
         starts, sizes = self._indptr[:-1][rows], np.diff(self._indptr)[rows]
-        indptr = np.zeros(len(rows) + 1, dtype=np.int64)
-        np.cumsum(sizes, out=indptr[1:])
+        indptr = offsets(sizes)
         flat = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], sizes)
         return self._rebuild(self.ids[rows], indptr, flat)
 
@@ -354,7 +352,7 @@ def join(nodes: Iterable[Users]) -> Users:
         raise PopulationError("no nodes to join")
     ids = np.concatenate([p.ids for p in parts])
     order, _ = _sorted_ids(ids, where=" on two nodes")
-    ptr = np.concatenate(([0], np.cumsum(np.concatenate([p.n_items() for p in parts]))))
+    ptr = offsets(np.concatenate([p.n_items() for p in parts]))
     if parts[0].samples is not None:
         values = np.concatenate([p.reals.values for p in parts])
         return Users(ids, samples=Samples(ptr, values)).take(order)

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from fedhist.base.arrays import Words
+from fedhist.base.arrays import Words, offsets
 from fedhist.base.errors import PopulationError, nearest
 from fedhist.users.batch import Items, Samples
 from fedhist.users.keys import Keys, user_ids_of_bytes
@@ -317,8 +317,7 @@ def _renumber(column: pl.Series, distinct: pl.Series, order: NDArray[Any]) -> ND
 
 
 def _indptr(u: NDArray[np.int64], n_users: int) -> NDArray[np.int64]:
-    indptr = np.zeros(n_users + 1, dtype=np.int64)
-    np.cumsum(np.bincount(u, minlength=n_users), out=indptr[1:])
+    indptr = offsets(np.bincount(u, minlength=n_users))
     return indptr
 
 
