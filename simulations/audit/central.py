@@ -29,9 +29,9 @@ from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams
 from simulations.audit.bounds import epsilon_low
-from simulations.audit.drawing import Drawer, Meter, Pair
+from simulations.audit.drawing import Drawer, Pair
 from simulations.audit.features import Answer
-from simulations.audit.finding import Finding, Settings, Witness
+from simulations.audit.finding import Check, Finding, Settings, Witness
 from simulations.audit.learning import best_event, propose, separation, tally
 from simulations.audit.neighbours import Changes, Family, families, named
 from simulations.audit.published import QUESTIONS, VIEWS, Layout, Runs, Views, difference
@@ -93,14 +93,14 @@ def audit_central(protocol: Protocol, settings: Settings) -> Iterator[Finding]:
     drawn: set[Place] = set()
     for view in VIEWS:
         at = _furthest(screened, view, drawn)
-        subject = f"{protocol.name}: {view}"
+        check = Check(f"{protocol.name}: {view}", claim, settings, "end to end")
+        check.started -= screening  # which is paid for by the first view
+        screening = 0.0
         if at is None:
-            yield _unchanging(subject, screened, claim, settings, screening)
+            yield _unchanging(check, screened)
         else:
             drawn.add(at)
-            client = layout, view, screened[at[0]]
-            yield _audit_view(subject, client, at, claim, settings, n, screening)
-        screening = 0.0
+            yield _audit_view(check, layout, view, screened[at[0]], at, n)
 
 
 def _populations(
@@ -159,67 +159,29 @@ def _screen(protocol: Protocol, family: Family, layout: Layout, n: int, seed: in
     return _Screened(family, runs, tuple(tables))
 
 
-def _unchanging(
-    subject: str,
-    screened: Sequence[_Screened],
-    claim: tuple[float, float],
-    settings: Settings,
-    seconds: float,
-) -> Finding:
+def _unchanging(check: Check, screened: Sequence[_Screened]) -> Finding:
     """Say that a view was the same in all runs."""
-    total = sum(_rows(t) for s in screened for t in s.few)
+    check.draws = sum(_rows(t) for s in screened for t in s.few)
     n = sum(len(s.runs) for s in screened)
-    note = f"the same in all {total} runs on {n} populations"
-    return Finding.judge(
-        subject,
-        "end to end",
-        claim,
-        0.0,
-        1.0 - settings.alpha,
-        seconds=seconds,
-        draws=total,
-        note=note,
-    )
+    check.note = f"the same in all {check.draws} runs on {n} populations"
+    return check.found(0.0, 1.0 - check.settings.alpha)
 
 
 def _audit_view(
-    subject: str,
-    what: tuple[Layout, str, _Screened],
-    at: Place,
-    claim: tuple[float, float],
-    settings: Settings,
-    n: int,
-    screening: float,
+    check: Check, layout: Layout, view: str, best: _Screened, at: Place, n: int
 ) -> Finding:
     """Certify what two populations' runs show in one view."""
-    started = time.perf_counter() - screening
-    layout, view, best = what
-    meter = Meter()
-    pair: Pair = tuple(  # type: ignore[assignment]
-        Drawer(
-            best.runs[i].client(layout, view),
-            _NOBODY,
-            best.family.members[i].words,
-            settings.seed,
-            meter,
-        )
-        for i in at[1:]
-    )
+
+    def drawer(i: int) -> Drawer:
+        client, words = best.runs[i].client(layout, view), best.family.members[i].words
+        return Drawer(client, _NOBODY, words, check.settings.seed, check)
+
+    pair = drawer(at[1]), drawer(at[2])
     quiet = max(n // QUIET, 256)
-    if not _suspicious(pair, claim, quiet):
+    if not _suspicious(pair, check.claim, quiet):
         n = quiet
-    note = "values are looked at on a grid of 2^-20"
-    found = certify(
-        pair,
-        claim,
-        subject,
-        settings,
-        n,
-        kind="end to end",
-        note=note,
-        started=started,
-        meter=meter,
-    )
+    check.note = "values are looked at on a grid of 2^-20"
+    found = certify(pair, check, n)
     if found.witness is None:
         return found
     event = found.witness.event.replace(" of message 1", "")  # there is no message: it is a run

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhist.base.arrays import Words
 from fedhist.users.batch import Items, Samples, Users
 from fedhist.users.streams import SeededStreams, Streams
 from simulations.audit.features import Answer, Feature
+from simulations.audit.finding import Check
 from simulations.audit.learning import tally
 
 Client = Callable[[Users, Streams], Answer]
@@ -25,9 +27,9 @@ BATCH = 1 << 14
 MOST_BYTES = 1 << 26
 
 
-def copies_of(user: Users, n: int) -> Users:
-    """Make a batch of n copies of the one user of a batch, id included."""
-    ids, size = np.repeat(user.ids, n), int(user.n_items()[0])
+def copies_of(user: Users, ids: Words) -> Users:
+    """Give the record of the one user of a batch to each of these ids."""
+    n, size = len(ids), int(user.n_items()[0])
     indptr = np.arange(n + 1, dtype=np.int64) * size
     if user.items is None:
         return Users(ids, samples=Samples(indptr, np.tile(user.reals.values, (n, 1))))
@@ -36,13 +38,30 @@ def copies_of(user: Users, n: int) -> Users:
     return Users(ids, items=items)
 
 
-@dataclass
-class Meter:
-    """What drawing cost: whole seconds, those inside the client half, and answers."""
+class Watched(Streams):
+    """Streams that note every draw in ``seen``: the words, or nothing for bits, which are sent."""
 
-    drawing: float = 0.0
-    kernel: float = 0.0
-    draws: int = 0
+    def __init__(self, inner: Streams, seen: list[Words]) -> None:
+        self.inner, self.seen, self.n_users = inner, seen, inner.n_users
+
+    def substream(self, purpose: str) -> Streams:
+        """Watched too."""
+        return Watched(self.inner.substream(purpose), self.seen)
+
+    def words(self, n_draws: int) -> Words:
+        """Draw, and note the words."""
+        self.seen.append(self.inner.words(n_draws).ravel())
+        return self.seen[-1].reshape(-1, n_draws).copy()
+
+    def ragged_words(self, indptr: NDArray[np.int64]) -> Words:
+        """Draw, and note the words."""
+        self.seen.append(self.inner.ragged_words(indptr))
+        return self.seen[-1].copy()
+
+    def bernoulli_bits(self, n_bits: int, probability: float) -> Words:
+        """Draw, and note that bits were drawn."""
+        self.seen.append(np.zeros(0, dtype=np.uint64))
+        return self.inner.bernoulli_bits(n_bits, probability)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,20 +76,21 @@ class Drawer:
     words : str
         The record, for a witness.
     seed : int
-    meter : Meter
+    check : Check
+        Whose time and draws it counts.
     """
 
     client: Client
     user: Users
     words: str
     seed: int
-    meter: Meter
+    check: Check
 
     def draw(self, n: int, purpose: str) -> Iterator[Answer]:
         """Draw n answers, in batches; another purpose gives independent ones."""
         started = time.perf_counter()
         size = max(1, min(n, BATCH, MOST_BYTES // max(self.user.nbytes, 1)))
-        copies = copies_of(self.user, size)
+        copies = copies_of(self.user, np.repeat(self.user.ids, size))
         context = f"fedhist.audit {purpose} {self.words}"
         for start in range(0, n, size):
             k = min(size, n - start)
@@ -83,9 +103,9 @@ class Drawer:
             for report in answer:
                 if report.n_users != k:
                     raise ValueError(f"{k} users were asked, {report.n_users} answered")
-            self.meter.kernel += ended - called
-            self.meter.drawing += ended - started
-            self.meter.draws += k
+            self.check.kernel += ended - called
+            self.check.drawing += ended - started
+            self.check.draws += k
             yield answer
             started = time.perf_counter()
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from fedhist.model.protocol import Protocol
@@ -166,6 +167,58 @@ class Settings:
             raise ValueError(f"alpha must lie in (0, 1), got {self.alpha}")
         if len(self.records) not in (0, 2):
             raise ValueError(f"two records are compared, got {len(self.records)}")
+
+
+@dataclass
+class Check:
+    """A check while it is made: what is claimed, how it is tested, and what that has cost so far.
+
+    Attributes
+    ----------
+    subject, kind, claim, note
+        As a :class:`Finding` has them; the claim is (epsilon, delta).
+    settings : Settings
+    started : float
+        When, by ``time.perf_counter``.
+    drawing, kernel : float
+        Seconds spent on drawing, and those of them inside the client half.
+    draws : int
+    """
+
+    subject: str
+    claim: tuple[float, float]
+    settings: Settings = field(default_factory=Settings)
+    kind: Kind = "statistical"
+    note: str = ""
+    started: float = field(default_factory=time.perf_counter)
+    drawing: float = 0.0
+    kernel: float = 0.0
+    draws: int = 0
+
+    def found(
+        self,
+        certified: float,
+        confidence: float,
+        witness: Witness | None = None,
+        *,
+        kind: Kind | None = None,
+        curve: tuple[tuple[float, float], ...] = (),
+    ) -> Finding:
+        """Judge what was certified, see :meth:`Finding.judge`."""
+        return Finding.judge(
+            self.subject,
+            kind or self.kind,
+            self.claim,
+            certified,
+            confidence,
+            witness,
+            curve=curve,
+            seconds=time.perf_counter() - self.started,
+            drawing_seconds=self.drawing,
+            kernel_seconds=self.kernel,
+            draws=self.draws,
+            note=self.note,
+        )
 
 
 Auditor = Callable[[Protocol, Settings], Iterator[Finding]]

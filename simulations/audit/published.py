@@ -33,7 +33,7 @@ from fedhist.session.session import in_key_order
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams, Streams
-from simulations.audit.drawing import Client
+from simulations.audit.drawing import Client, Watched
 from simulations.audit.features import Answer
 from simulations.runs.run import NoiseFactory
 
@@ -219,14 +219,14 @@ class Runs:
         """Answer for the whole population, from memory where the answer is no random one."""
         kept = self._answers.get(digest)
         if kept is None:
-            watched: list[bool] = []
+            drawn: list[Words] = []
 
             def streams(batch: Users) -> Streams:
                 key = self.seed ^ seed  # fresh in every run
-                return _Watched(SeededStreams(batch.ids, key, digest), watched)
+                return Watched(SeededStreams(batch.ids, key, digest), drawn)
 
             kept = query.answer_folded(self.users.select(query.cohort), streams)
-            if watched or len(self._answers) >= MOST_KEPT:
+            if drawn or len(self._answers) >= MOST_KEPT:
                 return kept
             self._answers[digest] = kept
         return _copy(kept)
@@ -245,32 +245,6 @@ class Runs:
             return (Report(batch.ids, self.views(layout, rng.words(1)[:, 0])[view]),)
 
         return answer
-
-
-class _Watched(Streams):
-    """Streams that take note when somebody draws from them."""
-
-    def __init__(self, inner: Streams, drawn: list[bool]) -> None:
-        self.inner, self.drawn, self.n_users = inner, drawn, inner.n_users
-
-    def substream(self, purpose: str) -> Streams:
-        """Watched too."""
-        return _Watched(self.inner.substream(purpose), self.drawn)
-
-    def words(self, n_draws: int) -> Words:
-        """Draw."""
-        self.drawn.append(True)
-        return self.inner.words(n_draws)
-
-    def ragged_words(self, indptr: NDArray[np.int64]) -> Words:
-        """Draw."""
-        self.drawn.append(True)
-        return self.inner.ragged_words(indptr)
-
-    def bernoulli_bits(self, n_bits: int, probability: float) -> Words:
-        """Draw."""
-        self.drawn.append(True)
-        return self.inner.bernoulli_bits(n_bits, probability)
 
 
 def _columns(what: str, names: Iterable[str], table: Array) -> dict[str, Array]:

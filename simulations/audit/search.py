@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from simulations.audit.drawing import Client, Drawer, Meter, Pair
+from simulations.audit.drawing import Client, Drawer, Pair
 from simulations.audit.features import Answer, Feature, Length, LowBit, MessageHash
-from simulations.audit.finding import Settings
+from simulations.audit.finding import Check
 from simulations.audit.inputs import Record, Space
 from simulations.audit.learning import best_event, propose, separation, signature, tally
 
@@ -48,9 +48,7 @@ def find_pair(
     client: Client,
     space: Space,
     ids: Sequence[int],
-    claim: tuple[float, float],
-    settings: Settings,
-    meter: Meter,
+    check: Check,
     training: int,
 ) -> Pair:
     """Build the two records that were given, or search for two; see :func:`audit_client`.
@@ -58,10 +56,11 @@ def find_pair(
     Pairs are screened on few answers, the best are looked at more closely, and the best of these
     is improved step by step: a mutant of one of its records stays if it promises more.
     """
+    settings, delta = check.settings, check.claim[1]
 
     def drawer(record: Record, user_id: int) -> Drawer:
         words = f"user {user_id}: {space.words(record)}"
-        return Drawer(client, space.user(record, user_id), words, settings.seed, meter)
+        return Drawer(client, space.user(record, user_id), words, settings.seed, check)
 
     if settings.records:
         first, second = (drawer(space.parse(r), ids[0]) for r in settings.records)
@@ -76,7 +75,7 @@ def find_pair(
     best: tuple[float, int, int] = (-math.inf, 0, 0)
     for at in np.argsort(-score, axis=None)[:PAIRS_REFINED].tolist():
         a, b = divmod(at, len(drawers))
-        best = max(best, (_bound((drawers[a], drawers[b]), claim[1], training), a, b))
+        best = max(best, (_bound((drawers[a], drawers[b]), delta, training), a, b))
     bound, a, b = best
     held, pair = [tried[a][0], tried[b][0]], [drawers[a], drawers[b]]
     for step in range(MUTANTS):
@@ -84,7 +83,7 @@ def find_pair(
         mutant = space.mutate(held[side], rng)
         new = drawer(mutant, tried[a][1])
         trial = (new, pair[1]) if side == 0 else (pair[0], new)
-        there = _bound(trial, claim[1], training)
+        there = _bound(trial, delta, training)
         if there > bound:
             bound, held[side], pair[side] = there, mutant, new
     return pair[0], pair[1]

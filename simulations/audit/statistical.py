@@ -7,7 +7,6 @@ event is chosen, and on fresh ones it is certified.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,10 +16,10 @@ from fedhist.model.query import Query
 from fedhist.users.batch import Users
 from fedhist.users.streams import Streams
 from simulations.audit.bounds import delta_low, epsilon_low
-from simulations.audit.drawing import Client, Meter, Pair
+from simulations.audit.drawing import Client, Pair
 from simulations.audit.exact import curve_grid
 from simulations.audit.features import Answer
-from simulations.audit.finding import Finding, Kind, Settings, Witness
+from simulations.audit.finding import Check, Finding, Settings, Witness
 from simulations.audit.inputs import Space, space_of
 from simulations.audit.learning import Event, best_event
 from simulations.audit.search import TRAINING, Leak, find_pair, kept_features
@@ -54,21 +53,16 @@ def audit_query(
     if not len(asked):
         ids = np.arange(1 << 16, dtype=np.uint64)
         asked = ids if query.cohort is None else ids[query.cohort.contains(ids)]
-    claim = (query.release.epsilon, query.release.delta)
-    return audit_client(client, space, asked[:IDS].tolist(), claim, subject, settings)
+    check = Check(subject, (query.release.epsilon, query.release.delta), settings)
+    return audit_client(client, space, asked[:IDS].tolist(), check)
 
 
 def audit_client(
     client: Client,
     space: Space,
     ids: Sequence[int],
-    claim: tuple[float, float],
-    subject: str,
-    settings: Settings,
-    *,
-    kind: Kind = "statistical",
+    check: Check,
     draws: int = DRAWS,
-    note: str = "",
 ) -> Finding:
     """Find two records and an event that tell them apart, and certify what they prove.
 
@@ -79,10 +73,8 @@ def audit_client(
         The records a user may hold.
     ids : sequence of int
         Public ids to try; all of the client's cohort.
-    claim : (float, float)
-        Epsilon, finite, and delta.
-    subject, settings, kind, note
-        For the finding.
+    check : Check
+        Its claimed epsilon is finite.
     draws : int
         Answers of each record in each half, times ``settings.effort``.
 
@@ -91,29 +83,15 @@ def audit_client(
     ValueError
         If the claim is infinite: then there is nothing to refute.
     """
-    if not math.isfinite(claim[0]):
-        raise ValueError(f"{subject}: epsilon = {claim[0]} promises nothing that could be audited")
-    started, meter = time.perf_counter(), Meter()
-    n = max(int(draws * settings.effort), 256)
+    epsilon = check.claim[0]
+    if not math.isfinite(epsilon):
+        why = "promises nothing that could be audited"
+        raise ValueError(f"{check.subject}: epsilon = {epsilon} {why}")
+    n = max(int(draws * check.settings.effort), 256)
     try:
-        pair = find_pair(client, space, ids, claim, settings, meter, training(n))
-        return certify(
-            pair, claim, subject, settings, n, kind=kind, note=note, started=started, meter=meter
-        )
+        return certify(find_pair(client, space, ids, check, training(n)), check, n)
     except Leak as leak:
-        return Finding.judge(
-            subject,
-            "structural",
-            claim,
-            math.inf,
-            1.0,
-            Witness(leak.inputs, leak.event),
-            seconds=time.perf_counter() - started,
-            drawing_seconds=meter.drawing,
-            kernel_seconds=meter.kernel,
-            draws=meter.draws,
-            note=note,
-        )
+        return check.found(math.inf, 1.0, Witness(leak.inputs, leak.event), kind="structural")
 
 
 def training(n: int) -> int:
@@ -121,28 +99,15 @@ def training(n: int) -> int:
     return min(TRAINING, max(n // 4, 128))
 
 
-def certify(
-    pair: Pair,
-    claim: tuple[float, float],
-    subject: str,
-    settings: Settings,
-    n: int,
-    *,
-    kind: Kind = "statistical",
-    note: str = "",
-    started: float | None = None,
-    meter: Meter | None = None,
-) -> Finding:
+def certify(pair: Pair, check: Check, n: int) -> Finding:
     """Choose events on n answers of each record and certify them on n fresh ones."""
-    started = time.perf_counter() if started is None else started
-    meter = pair[0].meter if meter is None else meter
-    epsilon, delta = claim
-    z = -float(ndtri(settings.alpha / 4))
+    epsilon, delta = check.claim
+    z = -float(ndtri(check.settings.alpha / 4))
     features = kept_features(pair, training(n), delta)
     ranking, chosen = (
         [d.count(features, n // 2, purpose) for d in pair] for purpose in ("ranking", "choosing")
     )
-    events: list[Event] = []
+    distinct: dict[tuple[object, ...], Event] = {}
     for target in (-1.0, 0.0, epsilon / 2, epsilon):
         best = max(
             (
@@ -151,14 +116,9 @@ def certify(
             ),
             key=lambda e: e.bound,
         )
-        if not any(
-            e.feature is best.feature
-            and e.first == best.first
-            and np.array_equal(e.chosen, best.chosen)
-            for e in events
-        ):
-            events.append(best)
-    alpha = settings.alpha / len(events)
+        distinct.setdefault((id(best.feature), best.first, best.chosen.tobytes()), best)
+    events = list(distinct.values())
+    alpha = check.settings.alpha / len(events)
     looked = list(dict.fromkeys(e.feature for e in events))
     fresh = [dict(zip(looked, d.count(looked, n, "certifying"), strict=True)) for d in pair]
     grid = curve_grid(epsilon)
@@ -173,17 +133,5 @@ def certify(
             inputs = (pair[a].words, pair[b].words)
             said = e.feature.words(e.chosen)
             witness = Witness(inputs, said, (hits[a], hits[b]), (n, n), e.feature.terms)
-    return Finding.judge(
-        subject,
-        kind,
-        claim,
-        certified,
-        1.0 - settings.alpha,
-        witness,
-        curve=tuple(zip(grid, curve.tolist(), strict=True)),
-        seconds=time.perf_counter() - started,
-        drawing_seconds=meter.drawing,
-        kernel_seconds=meter.kernel,
-        draws=meter.draws,
-        note=note,
-    )
+    shown = tuple(zip(grid, curve.tolist(), strict=True))
+    return check.found(certified, 1.0 - check.settings.alpha, witness, curve=shown)

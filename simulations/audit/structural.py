@@ -25,7 +25,8 @@ from fedhist.model.query import Query, Report
 from fedhist.privacy.guarantee import Trust
 from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
-from fedhist.users.streams import SeededStreams, Streams
+from fedhist.users.streams import SeededStreams
+from simulations.audit.drawing import Watched, copies_of
 from simulations.audit.finding import Finding, Kind, Settings, Witness
 from simulations.audit.inputs import Space, space_of
 from simulations.audit.transcript import asked_of
@@ -110,7 +111,7 @@ def _answers(query: Query, users: Users, space: Space, seed: int) -> Iterator[tu
     kinds: set[str] = set()
     for record in space.extremes(rng):
         one = space.user(record, 0)
-        batch = _renamed(one, ids[:COPIES])
+        batch = copies_of(one, ids[:COPIES])
         words = space.words(record)
         try:
             report = query.answer(batch, SeededStreams(batch.ids, seed, digest))
@@ -155,40 +156,7 @@ def _same(a: Report, b: Report) -> bool:
     return all(x.dtype == y.dtype and x.tobytes() == y.tobytes() for x, y in pairs)
 
 
-def _renamed(one: Users, ids: Words) -> Users:
-    """Copy one user's record under several ids."""
-    copies = one.take(np.zeros(len(ids), dtype=np.int64))
-    return Users(ids, items=copies.items, samples=copies.samples)
-
-
 # -- private randomness in a message
-
-
-class _Recorder(Streams):
-    """Streams that remember the whole 64-bit words they gave out."""
-
-    def __init__(self, inner: Streams, seen: list[Words]) -> None:
-        self.inner, self.seen, self.n_users = inner, seen, inner.n_users
-
-    def substream(self, purpose: str) -> Streams:
-        """Return streams that are recorded too."""
-        return _Recorder(self.inner.substream(purpose), self.seen)
-
-    def words(self, n_draws: int) -> Words:
-        """Draw and remember."""
-        drawn = self.inner.words(n_draws)
-        self.seen.append(drawn.reshape(-1).copy())
-        return drawn
-
-    def ragged_words(self, indptr: Any) -> Words:
-        """Draw and remember."""
-        drawn = self.inner.ragged_words(indptr)
-        self.seen.append(drawn.copy())
-        return drawn
-
-    def bernoulli_bits(self, n_bits: int, probability: float) -> Words:
-        """Draw; these bits are meant to be sent."""
-        return self.inner.bernoulli_bits(n_bits, probability)
 
 
 def _echoes(query: Query, users: Users, seed: int, digest: str) -> Iterator[Witness]:
@@ -199,7 +167,7 @@ def _echoes(query: Query, users: Users, seed: int, digest: str) -> Iterator[Witn
     """
     batch = users.select(query.cohort).slice(0, _ECHO_USERS)
     seen: list[Words] = []
-    report = query.answer(batch, _Recorder(SeededStreams(batch.ids, seed, digest), seen))
+    report = query.answer(batch, Watched(SeededStreams(batch.ids, seed, digest), seen))
     drawn = np.unique(np.concatenate(seen)) if seen else np.zeros(0, dtype=np.uint64)
     parts = {**report.arrays, **report.ragged}
     for name, a in parts.items():

@@ -21,7 +21,7 @@ import numpy as np
 from fedhist.base.arrays import Words
 from fedhist.model.protocol import Protocol
 from fedhist.users.batch import Users, join
-from simulations.audit.inputs import Record
+from simulations.audit.drawing import copies_of
 from simulations.audit.neighbours import Changes, Family
 from simulations.audit.published import Run, Runs
 
@@ -82,13 +82,9 @@ def tips(protocol: Protocol, changes: Changes, seed: int) -> Iterator[Family]:
 def mixture(changes: Changes, ids: Words, a: int, b: int, k: int) -> Users:
     """Make a population whose first k users hold record a, and the others record b."""
     camps = ((changes.records[a][0], ids[:k]), (changes.records[b][0], ids[k:]))
-    parts = [_camp(changes, record, members) for record, members in camps if len(members)]
+    user = changes.space.user
+    parts = [copies_of(user(record, 0), members) for record, members in camps if len(members)]
     return join(parts) if parts else changes.users.slice(0, 0)
-
-
-def _camp(changes: Changes, record: Record, ids: Words) -> Users:
-    copies = changes.space.user(record, 0).take(np.zeros(len(ids), dtype=np.int64))
-    return Users(ids, items=copies.items, samples=copies.samples)
 
 
 def _shown(run: Run) -> Shown:

@@ -24,7 +24,7 @@ from fedhist.session.session import Ask, Session
 from fedhist.users.batch import Users
 from fedhist.users.streams import Streams
 from simulations.audit.features import Answer
-from simulations.audit.finding import Finding, Settings
+from simulations.audit.finding import Check, Finding, Settings
 from simulations.audit.inputs import space_of
 from simulations.audit.statistical import audit_client
 from simulations.runs.run import noise_source
@@ -175,19 +175,10 @@ def audit_transcripts(
             return [client_half(queries[r], batch, rng.substream(f"round {r}")) for r in pattern]
 
         shown = ", ".join(str(r + 1) for r in pattern)
-        findings.append(
-            audit_client(
-                client,
-                space,
-                patterns[pattern][:2],
-                claim,
-                subject,
-                settings,
-                kind="composition",
-                draws=TRANSCRIPT_DRAWS,
-                note=f"rounds {shown}; {_proved(queries, pattern)}",
-            )
-        )
+        note = f"rounds {shown}; {_proved(queries, pattern)}"
+        check = Check(subject, claim, settings, "composition", note)
+        found = audit_client(client, space, patterns[pattern][:2], check, TRANSCRIPT_DRAWS)
+        findings.append(found)
     return findings
 
 
