@@ -13,7 +13,7 @@ Expected = Callable[["Protocol", Mapping[str, Any]], float]
 """Predicts the loss of a protocol from the words of its population."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ResultsRow:
     """One setting of ``fedhist validate``: plain data, written before anything is measured.
 
@@ -35,8 +35,8 @@ class ResultsRow:
     expected : float or callable, optional
         The prediction; default: ``error(users).expected``. A function gets the protocol and
         ``population``, and the loss is then taken against the population's ``mean``.
-    clients : {"per-user", "aggregate"}
-        Local reports one by one, or as sums of the same law.
+    clients : {"aggregate", "per-user"}
+        Local reports as sums of the same law, or one by one.
     may_fail : bool
         Whether a run may end without a value: it is then repeated with another seed, and the row
         speaks of the runs that have one.
@@ -49,7 +49,7 @@ class ResultsRow:
     band: tuple[float, float]
     anew: bool = False
     expected: float | Expected | None = None
-    clients: str = "per-user"
+    clients: str = "aggregate"
     may_fail: bool = False
 
     @property

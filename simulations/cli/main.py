@@ -184,8 +184,7 @@ def validate(
     effort: Annotated[float, typer.Option(help="Multiplies the number of runs.")] = 1.0,
 ) -> None:
     """Print the results rows: what theory predicts and what is measured."""
-    from simulations.experiments.predicted.rows import settings
-    from simulations.experiments.predicted.setting import measure, print_rows
+    from simulations.experiments.predicted.rows import measure, print_rows, settings
 
     if not print_rows(terminal.console, (measure(s, effort) for s in settings(protocol))):
         raise typer.Exit(terminal.RUN_ERROR)

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedhist.base.arrays import Floats
 from simulations.populations import KINDS, Loaded, population
 
-PASS, FAIL = "PASS", "FAIL"
+PASS, FAIL, TOO_FEW = "PASS", "FAIL", "too few runs"
 
 FILES: Mapping[str, str] = {
     "sentiment140": (
@@ -53,7 +53,7 @@ class Check:
     setting, quantity : str
         "i.i.d., d = 50" and "best C".
     paper : float or None
-        The printed value; None where the paper prints none and ``claim`` says what is judged.
+        The printed value, or theory's; None where there is none and ``claim`` says what is judged.
     ours : float
         NOT PRIVATE: the loss against the truth.
     low, high : float
@@ -63,6 +63,9 @@ class Check:
         What is known of the cause of a difference; printed with a FAIL.
     stderr : float, optional
         Of ``ours``, over repeats.
+    half : float
+        Half the width of an interval around ``ours``, of which a part must lie within; 0 judges
+        the number itself.
     """
 
     setting: str
@@ -74,6 +77,7 @@ class Check:
     claim: str = ""
     cause: str = ""
     stderr: float | None = None
+    half: float = 0.0
 
     @property
     def difference(self) -> float | None:
@@ -86,9 +90,17 @@ class Check:
         return not (math.isinf(self.low) and math.isinf(self.high))
 
     @property
+    def failed(self) -> bool:
+        """Whether it lies outside of the tolerance; a NaN fails where anything can."""
+        inside = self.low <= self.ours + self.half and self.ours - self.half <= self.high
+        return self.judged and not inside
+
+    @property
     def verdict(self) -> str:
-        """PASS within the tolerance, otherwise FAIL; a NaN fails where anything can."""
-        return PASS if not self.judged or self.low <= self.ours <= self.high else FAIL
+        """PASS within the tolerance, FAIL outside; neither by an interval twice as wide."""
+        if not self.failed and self.half > self.high - self.low:
+            return TOO_FEW
+        return FAIL if self.failed else PASS
 
 
 @dataclass(frozen=True)

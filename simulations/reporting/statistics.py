@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
@@ -28,3 +29,40 @@ def half_width(values: Sequence[float], level: float) -> float | None:
         return None
     with np.errstate(all="ignore"):  # squares of large values may overflow
         return student(n, level) * float(np.std(values, ddof=1)) / math.sqrt(n)
+
+
+LEVEL = 0.99
+"""Of the intervals of measured over predicted."""
+
+
+class Compared(ABC):
+    """Losses of runs against a prediction.
+
+    Attributes
+    ----------
+    losses : tuple of float
+    """
+
+    losses: tuple[float, ...]
+
+    @property
+    @abstractmethod
+    def predicted(self) -> float:
+        """The expected loss."""
+
+    @property
+    def measured(self) -> float:
+        """Mean loss."""
+        return float(np.mean(self.losses)) if len(self.losses) else math.nan
+
+    @property
+    def ratio(self) -> float:
+        """Measured over predicted error."""
+        return self.measured / self.predicted
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Student's 99% interval of the ratio; NaN for one run."""
+        half = half_width(self.losses, LEVEL)
+        half = math.nan if half is None else half / self.predicted
+        return self.ratio - half, self.ratio + half

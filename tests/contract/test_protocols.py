@@ -30,7 +30,7 @@ from fedhist.flower.wire import (
 )
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import CHUNK, Query, Report, Summary
-from fedhist.model.registry import protocol_class, protocols
+from fedhist.model.registry import own_protocols, protocol_class, protocols
 from fedhist.privacy.guarantee import Trust
 from fedhist.protocols import CentralDensity, PoissonCounts, UnboundedHistogram
 from fedhist.protocols.shared.mean_target import MeanTarget
@@ -244,6 +244,17 @@ def test_says_what_it_is(protocol_name: str, example: Protocol) -> None:
         example.epsilon = 1.0  # type: ignore[attr-defined]
     assert math.isfinite(example.guarantee.epsilon)
     assert example.claimed == example.guarantee
+
+
+def test_declares_results_rows(protocol_name: str) -> None:
+    """Each has a setting in words of its own, runs and a band that is one."""
+    if protocol_name not in own_protocols():
+        pytest.skip("a plugin need not be measured")
+    rows = protocol_class(protocol_name).results()
+    assert rows
+    assert len({r.label for r in rows}) == len(rows)
+    assert all(r.repeats >= 20 and 0 < r.band[0] < r.band[1] for r in rows)
+    assert all("kind" in r.population and "epsilon" in r.protocol for r in rows)
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, -math.inf])

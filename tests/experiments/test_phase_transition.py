@@ -19,7 +19,6 @@ from simulations.experiments.base import Request, Result
 from simulations.experiments.catalogue import experiment
 from simulations.experiments.local_dimension import Dimensions
 from simulations.experiments.phase_transition import Phases
-from simulations.experiments.predicted.rows import settings
 
 NAMES = ("phase-transition", "local-dimension")
 LOCAL = (
@@ -278,14 +277,3 @@ def test_the_box_costs_what_its_plan_says() -> None:
     room = 5 * found.stderr
     assert 0.4 * m.risk("linf", 10_240, 4) - room <= found.mean
     assert found.mean <= 1.1 * m.risk("linf", 10_240, 4) + room
-
-
-def test_every_local_protocol_has_results_rows() -> None:
-    """One at the edge, each with a band that holds 1; the edge is run once."""
-    every = settings()
-    for name in LOCAL:
-        rows = [s for s in every if s.protocol == name]
-        assert all(s.band[0] < 1 <= s.band[1] for s in rows)
-        (edge,) = (s for s in rows if s.label.startswith("EDGE"))
-        assert math.isfinite(edge.measure(0))
-        assert 0 < edge.predict() < math.inf

@@ -12,8 +12,9 @@ References
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from clients.records.item_records import each_alone
 from fedhist.base.arrays import Array
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
+from fedhist.model.results import ResultsRow, within
 from fedhist.protocols.baselines.protocol import SCALAR_QUERIES, Method, NaiveReport
 from fedhist.protocols.densities.density_target import DensityTarget, smooth_quantiles
 from fedhist.protocols.localize.queries import ClippedMean
@@ -192,6 +194,30 @@ class NaiveDensity(DensityTarget, NaiveReport):
     def coefficients(self, users: Users) -> Array:
         """Average the users' own coefficients, or those of all samples. NOT PRIVATE."""
         return super().coefficients(each_alone(users)[0] if self.item_level else users)
+
+    @classmethod
+    def results(cls) -> Sequence[ResultsRow]:
+        """Hold the prediction against runs."""
+
+        def row(label: str, n: int, repeats: int, **how: Any) -> ResultsRow:
+            people = {"kind": "density", "n_users": n, "samples_per_user": 20}
+            given = {"epsilon": 1.0, "shrink": False, "project": False, **how}
+            return ResultsRow(label, given, people, repeats, within(0.15), anew=True)
+
+        edge = "EDGE n=400 T=20 eps=1 one-item, 9 terms (noise beyond the density)"
+        sizes = {"user-mean": 8000, "one-item": 8000, "item-level": 800}
+        rows = (
+            row(
+                f"n={n} T=20 eps=1 {method}, not shrunk or projected",
+                n,
+                100,
+                method=method,
+                samples_per_user=20,
+                radius=4.0,
+            )
+            for method, n in sizes.items()
+        )
+        return (*rows, row(edge, 400, 300, level=9, kind="onebit"))
 
     @classmethod
     def example(cls) -> Self:

@@ -14,6 +14,7 @@ References
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, Self, get_args
 
@@ -30,6 +31,7 @@ from fedhist.model.losses import SQUARED_L2
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.query import Summary
 from fedhist.model.registry import register_protocol
+from fedhist.model.results import ResultsRow, within
 from fedhist.protocols.baselines.protocol import SCALAR_QUERIES, Method, NaiveReport
 from fedhist.protocols.baselines.sphere_reports import ItemSpheres, SphereReports
 from fedhist.protocols.localize.queries import ClippedMean, check_range
@@ -252,6 +254,27 @@ class NaiveMean(MeanTarget, NaiveReport):
     def truth(self, users: Users) -> Array:
         """Average the users' own means, or all items for "item-level": (d,). NOT PRIVATE."""
         return super().truth(each_alone(users)[0] if self.item_level else users)
+
+    @classmethod
+    def results(cls) -> Sequence[ResultsRow]:
+        """Hold the prediction against runs."""
+        mean = np.linspace(-0.7, 0.8, 4)
+        shape = {"kind": "gaussian", "samples_per_user": 1, "dimension": 4, "seed": 2033}
+        some = {**shape, "n_users": 2000, "mean": mean.tolist(), "spread": 0.1}
+        half = {**some, "mean": (mean / 2).tolist(), "spread": 0.05}
+        laplace, bit = {"kind": "laplace"}, {"method": "one-item", "kind": "onebit"}
+        edge = "EDGE n=20 d=4 eps=1 one sample, one bit"
+        base = {"epsilon": 1.0, "dimension": 4}
+        rows = (
+            ("n=2000 d=4 eps=1 Laplace on user means", laplace, some, 500),
+            ("n=2000 d=4 eps=1 one sample, one bit", bit, some, 500),
+            ("n=2000 d=4 eps=1 Duchi's ball", {"geometry": "l2"}, half, 500),
+            (edge, bit, {**some, "n_users": 20}, 1000),
+        )
+        return tuple(
+            ResultsRow(label, {**base, **how}, people, repeats, within(0.05))
+            for label, how, people, repeats in rows
+        )
 
     @classmethod
     def example(cls) -> Self:

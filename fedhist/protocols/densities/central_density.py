@@ -14,7 +14,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -29,6 +29,7 @@ from fedhist.base.errors import WireError
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.query import Query, Report, Summary
 from fedhist.model.registry import register_protocol, register_query
+from fedhist.model.results import ResultsRow, within
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.privacy.noise_law import noise_per_sensitivity
 from fedhist.protocols.densities.density_target import DensityTarget
@@ -305,6 +306,21 @@ class CentralDensity(DensityTarget, PlannedSizes):
         exact = not self.shrink and not self.project and not users.n_unusable()
         source = "the noise on the coefficients and the energy left out"
         return ErrorBound("ise", noise + self.left_out(users), exact, source)
+
+    @classmethod
+    def results(cls) -> Sequence[ResultsRow]:
+        """Hold the prediction against runs."""
+        some = {"kind": "density", "n_users": 4000, "samples_per_user": 20}
+        few = {**some, "n_users": 150}
+        base = {"epsilon": 1.0, "samples_per_user": 20, "delta": 1e-6, "radius": 4.0}
+        series = {**base, "shrink": False, "project": False}
+        label = "n=4000 T=20 eps=1 Gaussian, not shrunk or projected"
+        edge = "EDGE n=150 T=20 eps=1 Laplace, not projected"
+        return (
+            ResultsRow(label, series, some, 100, within(0.05)),
+            ResultsRow("n=4000 T=20 eps=1 Gaussian", base, some, 60, (0.25, 1.0), anew=True),
+            ResultsRow(edge, {**series, "delta": 0.0}, few, 1000, within(0.1)),
+        )
 
     @classmethod
     def example(cls) -> Self:

@@ -13,12 +13,14 @@ References
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from clients.records.functionals import Fourier
 from fedhist.model.protocol import ErrorBound, Estimate, Mode, Script
 from fedhist.model.registry import register_protocol
+from fedhist.model.results import ResultsRow
 from fedhist.protocols.densities.density_target import DensityTarget
 from fedhist.protocols.localize.protocol import FoldProtocol
 from fedhist.users.batch import Users
@@ -172,6 +174,19 @@ class Density(DensityTarget, FoldProtocol):
         expected = 2 * k * self.plan.risk + self.left_out(users)
         source = "the plans' risks and the energy left out, for Kent et al., Theorem 9"
         return ErrorBound("ise", expected, exact=False, source=source)
+
+    @classmethod
+    def results(cls) -> Sequence[ResultsRow]:
+        """Hold the prediction against runs."""
+        many = {"kind": "density", "n_users": 20_000, "samples_per_user": 50}
+        few = {**many, "n_users": 2000}
+        base = {"epsilon": 1.0, "samples_per_user": 50}
+        plain, label = {**base, "shrink": False}, "n=20000 T=50 eps=1, not shrunk"
+        return (
+            ResultsRow(label, plain, many, 30, (0.4, 1.1), anew=True),
+            ResultsRow("n=20000 T=50 eps=1", base, many, 30, (0.25, 1.0), anew=True),
+            ResultsRow("EDGE n=2000 T=50 eps=1", base, few, 100, (0.25, 1.1), anew=True),
+        )
 
     @classmethod
     def example(cls) -> Self:

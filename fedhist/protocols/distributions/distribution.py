@@ -13,7 +13,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
@@ -29,6 +29,7 @@ from fedhist.model.losses import L1, l1
 from fedhist.model.protocol import ErrorBound, Estimate, Mode, Protocol, Script
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
+from fedhist.model.results import ResultsRow, within
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget, zcdp_rho
 from fedhist.protocols.distributions import mechanisms as distribution_mechanisms
 from fedhist.protocols.distributions import selection as binomial_mechanisms
@@ -290,6 +291,33 @@ class Distribution(Protocol):
         p["samples_per_user"] = m
         word = "smallest" if asked == "min" else "largest"
         return p, [f"samples_per_user = {m} is the {word} number of items of any user"]
+
+    @classmethod
+    def results(cls) -> Sequence[ResultsRow]:
+        """Hold the prediction against runs."""
+
+        def row(
+            label: str, how: str, size: tuple[int, int, int], times: int, width: float, **more: Any
+        ) -> ResultsRow:
+            k, m, n = size
+            people = {"kind": "items", "n_users": n, "d": k, "items": m, "seed": 2020}
+            given = {"samples_per_user": m, "mechanism": how, "project": how == "ks"}
+            parameters = {"epsilon": 1.0, "delta": 1e-6, **given, **more}
+            people["exponent"] = 1.0 if k == 100 else 0.5
+            return ResultsRow(label, parameters, people, times, within(width))
+
+        some = 100, 10, 2000
+        label = "k=100 m=10 n=2000 eps=4 one item"
+        edge = "EDGE k=50 m=8 n=40 eps=1 presence (noise beyond the users)"
+        near = "k=20 m=300 n=300 eps=1 KS, 1.6 floors"
+        return (
+            row("k=100 m=10 n=2000 eps=1 Laplace", "laplace", some, 300, 0.01),
+            row(label, "one-item", some, 300, 0.01, epsilon=4.0),
+            row("k=400 m=20 n=3000 eps=1 presence", "presence", (400, 20, 3000), 300, 0.02),
+            row("k=20 m=300 n=2000 eps=1 KS scores", "ks", (20, 300, 2000), 100, 0.25),
+            row(near, "ks", (20, 300, 300), 400, 0.3),
+            row(edge, "presence", (50, 8, 40), 600, 0.02),
+        )
 
     @classmethod
     def example(cls) -> Self:

@@ -16,7 +16,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -30,6 +30,7 @@ from fedhist.channels.hadamard import fwht, next_power_of_two
 from fedhist.model.losses import L1, l1
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
+from fedhist.model.results import ResultsRow
 from fedhist.protocols.distributions.theory import average_distribution
 from fedhist.protocols.localize.protocol import FoldProtocol
 from fedhist.protocols.localize.script import (
@@ -205,6 +206,25 @@ class LocalDistribution(FoldProtocol):
         """Fill the domain, n_users, and samples_per_user in the domain where that is asked for."""
         p = with_domain(parameters, domain)
         return resolve_sizes(p, users, lambda some: user_norms(some, p["domain"])[0])
+
+    @classmethod
+    def results(cls) -> Sequence[ResultsRow]:
+        """Hold the prediction against runs."""
+
+        def row(
+            label: str, size: tuple[int, int, int], repeats: int, least: float, project: bool
+        ) -> ResultsRow:
+            n, k, T = size
+            people = {"kind": "items", "n_users": n, "d": k, "items": T}
+            given = {"epsilon": 1.0, "samples_per_user": T, "project": project}
+            return ResultsRow(label, given, people, repeats, (least, 1.1), anew=True)
+
+        projected = "n=32000 k=16 T=1000 eps=1, projected"
+        return (
+            row("n=16000 k=8 T=100 eps=1", (16_000, 8, 100), 60, 0.6, False),
+            row(projected, (32_000, 16, 1000), 30, 0.5, True),
+            row("EDGE n=3500 k=8 T=100 eps=1", (3500, 8, 100), 200, 0.4, True),
+        )
 
     @classmethod
     def example(cls) -> Self:

@@ -9,7 +9,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -22,6 +22,7 @@ from fedhist.base.errors import PopulationError
 from fedhist.model.losses import L1, l1
 from fedhist.model.protocol import ErrorBound
 from fedhist.model.registry import register_protocol
+from fedhist.model.results import ResultsRow
 from fedhist.protocols.few_users.few_users_mean import FewUsers
 from fedhist.protocols.few_users.user_means import UserShares
 from fedhist.protocols.shared.domains import check_domain, with_domain
@@ -126,6 +127,16 @@ class FewUsersDistribution(FewUsers):
         out, not_private = super().resolve(parameters, users, domain)
         out = with_domain(out, domain)
         return out, not_private
+
+    @classmethod
+    def results(cls) -> Sequence[ResultsRow]:
+        """Hold the prediction against runs."""
+        # the prediction is a bound: sqrt(d) times the l2 error of the mean
+        people = {"kind": "items", "n_users": 2000, "d": 50, "items": 300, "exponent": 0.5}
+        given = {"epsilon": 1.0, "samples_per_user": 300}
+        return (
+            ResultsRow("n=2000 d=50 m=300 eps=1", given, people, 30, (0.25, 1.0), may_fail=True),
+        )
 
     @classmethod
     def example(cls) -> Self:

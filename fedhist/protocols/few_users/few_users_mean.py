@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -27,6 +27,7 @@ from fedhist.model.losses import L2, l2
 from fedhist.model.protocol import ErrorBound, Estimate, Mode, Protocol, Script
 from fedhist.model.query import Query
 from fedhist.model.registry import register_protocol
+from fedhist.model.results import ResultsRow, within
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocols.few_users.user_means import UserMeans
 from fedhist.protocols.shared.mean_target import MeanTarget
@@ -336,6 +337,31 @@ class FewUsersMean(MeanTarget, FewUsers):
     def loss(self, value: Array, truth: Array) -> float:
         """L2 distance."""
         return l2(value, truth)
+
+    @classmethod
+    def results(cls) -> Sequence[ResultsRow]:
+        """Hold the prediction against runs."""
+
+        def row(
+            label: str, n: int, d: int, expected: float, width: float, **how: Any
+        ) -> ResultsRow:
+            given = {"epsilon": 1.0, "dimension": d, "radius": 0.1, "box": 0.4, **how}
+            scale = 0.1 / math.sqrt(d)
+            people = {"kind": "gaussian", "n_users": n, "samples_per_user": 1, "dimension": d}
+            people |= {"mean": 2 * scale, "spread": scale}
+            return ResultsRow(
+                label, given, people, 30, within(width), expected=expected, may_fail=True
+            )
+
+        # lam r sqrt(d / K), up to the reciprocal of a block's dimension, or the noise
+        one = 0.5 * 0.1 * math.sqrt(256)
+        rho = 0.0243560  # zCDP budget of (1, 1e-6)
+        noise = 3.2 * 0.1 * math.sqrt(64 / (1.4 * rho)) / 1700
+        return (
+            row("EDGE n=73 d=256 eps=1 ball", 73, 256, one, 0.04, method="ball"),
+            row("n=400 d=256 eps=1 K=4", 400, 256, one / 2, 0.08, method="blocks", n_blocks=4),
+            row("n=1700 d=64 eps=1 large-n", 1700, 64, noise, 0.08, method="large-n"),
+        )
 
     @classmethod
     def example(cls) -> Self:

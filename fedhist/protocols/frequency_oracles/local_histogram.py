@@ -14,7 +14,7 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
@@ -26,6 +26,7 @@ from fedhist.base.checks import check_choice, check_integer
 from fedhist.model.losses import L1
 from fedhist.model.protocol import ErrorBound, Estimate
 from fedhist.model.registry import register_protocol, register_query
+from fedhist.model.results import ResultsRow, within
 from fedhist.privacy.guarantee import check_budget
 from fedhist.protocols.frequency_oracles.hadamard_response import HadamardIndices
 from fedhist.protocols.frequency_oracles.oracle import OneVote, OracleQuery
@@ -179,6 +180,26 @@ class LocalHistogram(DomainHistogram, OneVote):
         if isinstance(clip, float) and clip.is_integer():
             out["clip"] = int(clip)
         return out, []
+
+    @classmethod
+    def results(cls) -> Sequence[ResultsRow]:
+        """Hold the prediction against runs."""
+        # users of 12 items each: slots that stay empty, and slots that overflow
+        rows: tuple[tuple[str, int, int, Oracle], ...] = (
+            ("n=4000 k=16 L=20 eps=1 unary", 4000, 20, "unary"),
+            ("n=4000 k=16 L=6 eps=1 Hadamard", 4000, 6, "hadamard"),
+            ("EDGE n=30 k=16 L=12 eps=1 unary (noise beyond the counts)", 30, 12, "unary"),
+        )
+        return tuple(
+            ResultsRow(
+                label,
+                {"epsilon": 1.0, "clip": slots, "oracle": oracle},
+                {"kind": "items", "n_users": n, "d": 16, "items": 12, "seed": 2035},
+                400,
+                within(0.05),
+            )
+            for label, n, slots, oracle in rows
+        )
 
     @classmethod
     def example(cls) -> Self:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -17,6 +17,7 @@ from fedhist.channels.votes import HadamardChannel, OptimalUnaryChannel
 from fedhist.model.losses import SQUARED_L2, squared_l2
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.query import LocalQuery, Summary
+from fedhist.model.results import ResultsRow, within
 from fedhist.privacy.guarantee import check_budget
 from fedhist.protocols.shared.domains import check_domain, with_domain
 from fedhist.protocols.shared.noninteractive import NonInteractive
@@ -205,6 +206,20 @@ class FrequencyOracle(OneVote):
     ) -> tuple[dict[str, Any], list[str]]:
         """Fill the domain."""
         return with_domain(parameters, domain), []
+
+    @classmethod
+    def results(cls) -> Sequence[ResultsRow]:
+        """Hold the prediction against runs."""
+        rows = (
+            ("n=4000 k=16 eps=1", 4000, 1.0),
+            ("n=4000 k=16 eps=4", 4000, 4.0),
+            ("EDGE n=30 k=16 eps=1 (noise beyond the shares)", 30, 1.0),
+        )
+        people = {"kind": "items", "d": 16, "items": 20, "seed": 2034}
+        return tuple(
+            ResultsRow(label, {"epsilon": eps}, {**people, "n_users": n}, 400, within(0.05))
+            for label, n, eps in rows
+        )
 
     @classmethod
     def example(cls) -> Self:

@@ -14,7 +14,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -24,6 +24,7 @@ from fedhist.base.checks import check_integer
 from fedhist.model.losses import L1
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
+from fedhist.model.results import ResultsRow, within
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.privacy.sensitivity import sensitivity_multipliers
 from fedhist.protocols.clip_choice import theory as theory_thresholds
@@ -32,7 +33,7 @@ from fedhist.protocols.clip_choice.by_exponential import AIMS
 from fedhist.protocols.clip_choice.catalogue import threshold_rule
 from fedhist.protocols.clip_choice.ratio_debiasing import ROUNDS, SMALLER_CLIP, private_total, ratio
 from fedhist.protocols.clip_choice.rule import ThresholdRule, ThresholdTask
-from fedhist.protocols.histograms.bounded_histogram import GRID_STEPS, BoundedHistogram
+from fedhist.protocols.histograms.bounded_histogram import GRID_STEPS, SHOPPERS, BoundedHistogram
 from fedhist.protocols.histograms.reference_clips import c_star_gaussian, c_star_laplace
 from fedhist.protocols.shared import clipped_totals
 from fedhist.protocols.shared.contributions import MOST_CAP
@@ -327,6 +328,22 @@ class AdaptiveHistogram(DomainHistogram):
     ) -> tuple[dict[str, Any], list[str]]:
         """Fill the domain from the population's public one."""
         return with_domain(parameters, domain), []
+
+    @classmethod
+    def results(cls) -> Sequence[ResultsRow]:
+        """Hold the prediction against runs."""
+        base = {"epsilon": 1.1, "delta": 1e-6}
+        laplace = {"epsilon": 1.1, "adjacency": "replace-user", "discrete": True}
+        many = {**SHOPPERS, "n_users": 8000, "d": 500, "seed": 2025}
+        few = {**SHOPPERS, "n_users": 1000, "d": 100}
+        edge = "EDGE n=1000 d=100 eps=1.1 (M below the choice)"
+        return (
+            ResultsRow("n=8000 d=500 eps=1.1 Gaussian", base, many, 600, within(0.02)),
+            ResultsRow(
+                "n=3000 d=200 eps=1.1 replace, discrete", laplace, SHOPPERS, 600, within(0.02)
+            ),
+            ResultsRow(edge, {**base, "clip_max": 64.0}, few, 1000, within(0.02)),
+        )
 
     @classmethod
     def example(cls) -> Self:

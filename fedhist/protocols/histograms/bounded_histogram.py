@@ -13,8 +13,9 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -26,6 +27,7 @@ from fedhist.model.losses import L1
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.query import CHUNK, Query, Report, Summary
 from fedhist.model.registry import register_protocol, register_query
+from fedhist.model.results import ResultsRow, within
 from fedhist.privacy import noise_law
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.privacy.sensitivity import sensitivity_multipliers, sqrt_up
@@ -167,6 +169,12 @@ class ClippedCounts(Query):
         if size > summary.n_users * self.limit * ROUNDING:
             most = f"{summary.n_users} users of {self.limit:g} each"
             raise WireError(f"'counts' has l{self.norm} norm {size:g}, more than {most}")
+
+
+SHOPPERS: Mapping[str, Any] = MappingProxyType(
+    {"kind": "shoppers", "n_users": 3000, "d": 200, "mean_items": 20, "seed": 2023}
+)
+"""Users of the results rows: geometric sizes, Zipf items."""
 
 
 @register_protocol
@@ -328,6 +336,24 @@ class BoundedHistogram(DomainHistogram):
         if grid is not None:
             p["grid"] = grid
         return p, not_private
+
+    @classmethod
+    def results(cls) -> Sequence[ResultsRow]:
+        """Hold the prediction against runs."""
+        base = {"epsilon": 1.0, "delta": 1e-6, "clip": 12.0}
+        laplace = {"epsilon": 1.0, "clip": 30.0, "adjacency": "replace-user", "grid": 0.125}
+        few = {"kind": "shoppers", "n_users": 250, "d": 500, "seed": 1}
+        return (
+            ResultsRow("n=3000 d=200 eps=1 Gaussian C=12", base, SHOPPERS, 400, within(0.01)),
+            ResultsRow("n=3000 d=200 eps=1 replace, grid", laplace, SHOPPERS, 400, within(0.01)),
+            ResultsRow(
+                "EDGE n=250 d=500 eps=0.5 (C* = 0)",
+                {"epsilon": 0.5, "clip": 5.0},
+                few,
+                400,
+                within(0.01),
+            ),
+        )
 
     @classmethod
     def example(cls) -> Self:

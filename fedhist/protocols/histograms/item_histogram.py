@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -11,9 +11,10 @@ import numpy as np
 from fedhist.model.losses import L1
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
+from fedhist.model.results import ResultsRow, within
 from fedhist.privacy import noise_law
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
-from fedhist.protocols.histograms.bounded_histogram import BoundedHistogram
+from fedhist.protocols.histograms.bounded_histogram import SHOPPERS, BoundedHistogram
 from fedhist.protocols.histograms.per_item_counts import MOST_CLIP, PerItemClip
 from fedhist.protocols.shared import clipped_totals
 from fedhist.protocols.shared.domains import check_domain, with_domain
@@ -121,6 +122,12 @@ class ItemHistogram(DomainHistogram):
     ) -> tuple[dict[str, Any], list[str]]:
         """Fill the domain."""
         return with_domain(parameters, domain), []
+
+    @classmethod
+    def results(cls) -> Sequence[ResultsRow]:
+        """Hold the prediction against runs."""
+        label = "n=3000 d=200 eps=1 (hides a record, not a user)"
+        return (ResultsRow(label, {"epsilon": 1.0}, SHOPPERS, 400, within(0.01)),)
 
     @classmethod
     def example(cls) -> Self:

@@ -18,7 +18,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -30,6 +30,7 @@ from fedhist.model.losses import L1
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
+from fedhist.model.results import ResultsRow, within
 from fedhist.privacy import noise_law
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocols.clip_choice.budget import CHOICE_SHARE
@@ -299,6 +300,22 @@ class PoissonCounts(DomainHistogram):
         p = with_domain(parameters, domain)
         p.setdefault("n_users", len(users))
         return p, []
+
+    @classmethod
+    def results(cls) -> Sequence[ResultsRow]:
+        """Hold the prediction against runs."""
+        one = {"kind": "mixed-poisson", "n_users": 5000, "rates": [2.0], "shape": 50.0}
+        five = {**one, "rates": [0.1, 0.3, 1.0, 2.0, 4.0], "shape": 3.0}
+        few = {**one, "n_users": 150, "rates": [0.5], "shape": 2.0}
+        chosen = {"epsilon": 1.1, "clip_max": 32, "discrete": True}
+        given = {"epsilon": 1.0, "clip": 2, "delta": 1e-6}
+        edge = {"epsilon": 1.1, "clip_max": 8}
+        label = "EDGE n=150 d=1 eps=1.1 (too few to choose C)"
+        return (
+            ResultsRow("n=5000 d=1 eps=1.1 C chosen, discrete", chosen, one, 1500, within(0.05)),
+            ResultsRow("n=5000 d=5 eps=1 Gaussian C=2", given, five, 300, within(0.01)),
+            ResultsRow(label, edge, few, 2000, within(0.05)),
+        )
 
     @classmethod
     def example(cls) -> Self:

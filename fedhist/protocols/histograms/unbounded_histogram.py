@@ -18,6 +18,7 @@ References
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self, get_args
 
@@ -28,6 +29,7 @@ from fedhist.base.checks import check_choice
 from fedhist.model.losses import L1, l1
 from fedhist.model.protocol import ErrorBound, Estimate, Mode, Protocol, Script
 from fedhist.model.registry import register_protocol
+from fedhist.model.results import ResultsRow, within
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.privacy.sensitivity import sensitivity_multipliers
 from fedhist.protocols.clip_choice.rule import Choice
@@ -291,6 +293,22 @@ class UnboundedHistogram(Protocol):
     def loss(self, value: Array, truth: Array) -> float:
         """Return the l1 distance, in counts."""
         return l1(value, truth)
+
+    @classmethod
+    def results(cls) -> Sequence[ResultsRow]:
+        """Hold the prediction against runs."""
+        many = {"kind": "shoppers", "n_users": 6000, "d": 300, "mean_items": 30, "seed": 2027}
+        few = {**many, "n_users": 60, "d": 100}
+        base = {"epsilon": 1.0, "delta": 1e-6, "clip": 100}
+        real = {**base, "clip": 12, "discrete": False, "adjacency": "replace-user"}
+        chosen = {"epsilon": 1.1, "delta": 1e-6}
+        edge = "EDGE n=60 eps=2 C=4 (hardly anything appears)"
+        return (
+            ResultsRow("n=6000 eps=1 C=100", base, many, 200, within(0.01)),
+            ResultsRow("n=6000 eps=1 C=12 replace, real noise", real, many, 200, within(0.01)),
+            ResultsRow("n=6000 eps=1.1 C chosen", chosen, many, 400, within(0.02)),
+            ResultsRow(edge, {**base, "clip": 4, "epsilon": 2.0}, few, 1000, within(0.01)),
+        )
 
     @classmethod
     def example(cls) -> Self:

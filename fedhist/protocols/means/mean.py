@@ -13,6 +13,7 @@ References
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -24,8 +25,10 @@ from fedhist.base.arrays import Array
 from fedhist.model.losses import SQUARED_L2
 from fedhist.model.protocol import ErrorBound, Estimate, Mode, Script
 from fedhist.model.registry import register_protocol
+from fedhist.model.results import ResultsRow, within
 from fedhist.protocols.localize.protocol import FoldProtocol
 from fedhist.protocols.localize.queries import check_range
+from fedhist.protocols.means.results import quadrature
 from fedhist.protocols.shared.mean_target import PlannedMean, clipped
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
@@ -141,6 +144,36 @@ class Mean(PlannedMean, FoldProtocol):
         """Average each user's clipped samples: (n, 1). NOT PRIVATE."""
         low, high = float(self.low), float(self.high)
         return coordinate_points(clipped(samples_of(users, 1), low, high), low, high)
+
+    @classmethod
+    def results(cls) -> Sequence[ResultsRow]:
+        """Hold the prediction against runs."""
+
+        def row(
+            label: str, n: int, T: int, how: tuple[float, str], repeats: int, width: float
+        ) -> ResultsRow:
+            epsilon, kind = how
+            given = {"epsilon": epsilon, "samples_per_user": T, "low": -1.0, "high": 1.0}
+            spread = 1 / math.sqrt(T) if T > 1 else 0.3
+            people = {"kind": "gaussian", "n_users": n, "samples_per_user": 1, "mean": 0.237}
+            return ResultsRow(
+                label,
+                {**given, "kind": kind},
+                {**people, "spread": spread},
+                repeats,
+                within(width),
+                anew=True,
+                expected=quadrature,
+                clients="per-user",
+            )
+
+        one, edge = (1.0, "piecewise"), "EDGE n=700 T=1024 eps=1 piecewise"
+        return (
+            row("n=2000 T=1024 eps=1 laplace", 2000, 1024, (1.0, "laplace"), 3000, 0.1),
+            row("n=20000 T=100 eps=0.5 onebit", 20_000, 100, (0.5, "onebit"), 1000, 0.1),
+            row("n=2000 T=1 eps=1 piecewise, one round", 2000, 1, one, 2000, 0.1),
+            row(edge, 700, 1024, one, 6000, 0.15),
+        )
 
     @classmethod
     def example(cls) -> Self:

@@ -13,6 +13,7 @@ References
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -27,8 +28,10 @@ from fedhist.channels.hadamard import fwht, next_power_of_two
 from fedhist.model.losses import SQUARED_L2
 from fedhist.model.protocol import ErrorBound
 from fedhist.model.registry import register_protocol
+from fedhist.model.results import ResultsRow
 from fedhist.protocols.localize.script import FoldEstimates
 from fedhist.protocols.means.mean_linf import FoldMean
+from fedhist.protocols.means.results import fold_row
 from fedhist.protocols.shared.mean_target import PlannedMean
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
@@ -192,6 +195,18 @@ class MeanL2(PlannedMean, FoldMean):
         most = (2 * self.radius) ** 2  # estimate and clipped mean lie in the ball
         risk = min(self.n_folds * self.plan.risk, most)
         return ErrorBound(SQUARED_L2, risk, exact=False, source=source)
+
+    @classmethod
+    def results(cls) -> Sequence[ResultsRow]:
+        """Hold the prediction against runs."""
+        padded = "n=16000 d=5 (8 rows) T=64 eps=2 onebit"
+        some = "n=32000 d=16 T=256 eps=1 piecewise"
+        edge = "EDGE n=5600 d=8 T=1024 eps=1 laplace"
+        return (
+            fold_row(some, (32_000, 16, 256), (1.0, "piecewise"), 100, 0.1, ball=True),
+            fold_row(padded, (16_000, 5, 64), (2.0, "onebit"), 200, 0.1, ball=True),
+            fold_row(edge, (5_600, 8, 1024), (1.0, "laplace"), 800, 0.25, ball=True),
+        )
 
     @classmethod
     def example(cls) -> Self:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -26,9 +27,11 @@ from fedhist.model.losses import SQUARED_L2
 from fedhist.model.part import Functional
 from fedhist.model.protocol import ErrorBound, Estimate, Mode, Script
 from fedhist.model.registry import register_protocol
+from fedhist.model.results import ResultsRow
 from fedhist.protocols.localize.protocol import FoldProtocol
 from fedhist.protocols.localize.queries import check_range
 from fedhist.protocols.localize.script import FoldEstimates
+from fedhist.protocols.means.results import fold_row
 from fedhist.protocols.shared.mean_target import MeanTarget, PlannedMean, clipped
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
@@ -186,6 +189,18 @@ class MeanLinf(PlannedMean, FoldMean):
         """Predict the mean squared l2 error by the plan."""
         source = "d times the plan's risk of n / d users; Kent et al., arXiv 2405.11923, Theorem 6"
         return ErrorBound(SQUARED_L2, self.dimension * self.plan.risk, exact=False, source=source)
+
+    @classmethod
+    def results(cls) -> Sequence[ResultsRow]:
+        """Hold the prediction against runs."""
+        # that a coordinate has n / d users only on average is left out
+        one, edge = (1.0, "onebit"), "EDGE n=2800 d=4 T=1024 eps=1 laplace"
+        many = "n=32000 d=32 T=100 eps=1 piecewise"
+        return (
+            fold_row("n=16000 d=4 T=256 eps=1 onebit", (16_000, 4, 256), one, 300, 0.1),
+            fold_row(many, (32_000, 32, 100), (1.0, "piecewise"), 60, 0.1),
+            fold_row(edge, (2_800, 4, 1024), (1.0, "laplace"), 1500, 0.25),
+        )
 
     @classmethod
     def example(cls) -> Self:

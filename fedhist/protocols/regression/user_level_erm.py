@@ -12,7 +12,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
@@ -22,6 +22,7 @@ from clients.records.gradients import MODELS, Model
 from fedhist.base.arrays import Array
 from fedhist.model.protocol import ErrorBound, Estimate, Protocol, Script
 from fedhist.model.registry import register_protocol
+from fedhist.model.results import ResultsRow, within
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocols.regression.gradient_oracles import mean_gradient
 from fedhist.protocols.regression.theory import EmpiricalRisk, predicted_excess
@@ -276,6 +277,28 @@ class UserLevelErm(Protocol):
         risk = self.risk(users)
         best = risk.minimise(self.radius) if truth is None else truth
         return risk.value(estimate.value) - risk.value(best)
+
+    @classmethod
+    def results(cls) -> Sequence[ResultsRow]:
+        """Hold the prediction against runs."""
+
+        def row(label: str, n: int = 2000, width: float = 0.1, **more: Any) -> ResultsRow:
+            given = {"epsilon": 1.0, "delta": 1e-6, "dimension": 10, "radius": 3.0, "spread": 0.8}
+            given |= {"gradient_bound": 5.0, "smoothness": 1.2, "strong_convexity": 0.8}
+            people = {"kind": "regression", "n_users": n, "samples_per_user": 20, "noise": 0.5}
+            people["dimension"] = 10
+            return ResultsRow(label, {**given, "steps": 10, **more}, people, 400, within(width))
+
+        fixed = "n=2000 d=10 m=20 eps=1 fixed, discrete"
+        average = "n=2000 d=10 m=20 eps=1 tracked, average"
+        edge = "EDGE n=400 d=10 m=20 eps=1 (noise as long as r)"
+        return (
+            row("n=2000 d=10 m=20 eps=1 tracked"),
+            row(fixed, oracle="fixed", discrete=True),
+            row(average, iterate="average", steps=20),
+            # clips follow noisy moves here, of which the prediction knows the mean square only
+            row(edge, 400, 0.25),
+        )
 
     @classmethod
     def example(cls) -> Self:

@@ -9,8 +9,9 @@ from rich.console import Console
 
 from simulations.config.run_config import builtin_configs, load_config, missing_keys
 from simulations.reporting.sheets import Sheet
+from simulations.reporting.statistics import LEVEL
 from simulations.studies.plan.planner import Answer
-from simulations.studies.plan.verify import LEVEL, Verified
+from simulations.studies.plan.verify import Verified
 
 WORDS = {"n_users": "users", "samples_per_user": "samples per user", "epsilon": "epsilon"}
 NONE = "-"

@@ -9,26 +9,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
-
 from fedhist.model.query import Query
 from simulations.config.run_config import prepare
 from simulations.populations import Loaded, PopulationSpec
-from simulations.reporting.statistics import half_width
+from simulations.reporting.statistics import Compared
 from simulations.runs.run import Options, execute
 from simulations.studies.plan.planner import Answer
 from simulations.studies.plan.population import MOST_ENTRIES, Template
 from simulations.studies.plan.search import scale
 from simulations.studies.records.measures import bytes_per_user
 
-LEVEL = 0.99
 USUAL_SEEDS = 20
 STEP = 0.9
 """An answer predicted below this share of the target is at a step: theory jumps over the target."""
 
 
 @dataclass(frozen=True)
-class Verified:
+class Verified(Compared):
     """An answer and what simulations of it gave. NOT PRIVATE: losses come from the truth.
 
     Attributes
@@ -53,23 +50,9 @@ class Verified:
     first_seed: int
 
     @property
-    def measured(self) -> float:
-        """Mean loss."""
-        return float(np.mean(self.losses)) if self.losses else math.nan
-
-    @property
-    def ratio(self) -> float:
-        """Measured over predicted error."""
-        return self.measured / self.answer.predicted
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """Student's 99% interval of the ratio; it speaks of other populations and other seeds."""
-        half = half_width(self.losses, LEVEL)
-        if half is None:
-            return math.nan, math.nan
-        half /= self.answer.predicted
-        return self.ratio - half, self.ratio + half
+    def predicted(self) -> float:
+        """What the plan promises."""
+        return self.answer.predicted
 
     @property
     def needed(self) -> float:

@@ -19,7 +19,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, get_args
 
@@ -30,6 +30,7 @@ from fedhist.base.checks import check_choice, check_integer
 from fedhist.model.losses import L1, l1
 from fedhist.model.protocol import ErrorBound, Estimate, Mode, Protocol, Script
 from fedhist.model.registry import register_protocol
+from fedhist.model.results import ResultsRow, within
 from fedhist.privacy.guarantee import (
     Adjacency,
     Guarantee,
@@ -333,6 +334,24 @@ class RaggedDistribution(Protocol):
         if p.get("adjacency", Adjacency.REPLACE_USER.value) == Adjacency.REPLACE_USER.value:
             p.setdefault("n_users", len(users))
         return p, []
+
+    @classmethod
+    def results(cls) -> Sequence[ResultsRow]:
+        """Hold the prediction against runs."""
+        # predictions take sampling as normal, and leave out that projection raises rare symbols
+        some = {"kind": "shoppers", "n_users": 4000, "d": 50, "mean_items": 12, "exponent": 0.5}
+        many = {**some, "n_users": 20_000, "d": 10, "mean_items": 100}
+        few = {**some, "n_users": 500, "d": 20}
+        base = {"epsilon": 2.0, "delta": 1e-6, "m_max": 128}
+        presence = {**base, "mechanism": "presence"}
+        select = {**base, "m_max": 1000, "mechanism": "ks"}
+        edge = {**base, "adjacency": "add-remove-user"}
+        label = "EDGE n=500 k=20 mean m=12 eps=2, n private"
+        return (
+            ResultsRow("n=4000 k=50 mean m=12 eps=2 presence", presence, some, 100, within(0.1)),
+            ResultsRow("n=20000 k=10 mean m=100 eps=2 ks", select, many, 100, within(0.2)),
+            ResultsRow(label, edge, few, 200, within(0.15)),
+        )
 
     @classmethod
     def example(cls) -> Self:

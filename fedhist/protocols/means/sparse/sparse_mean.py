@@ -13,7 +13,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -28,6 +28,7 @@ from fedhist.model.losses import SQUARED_L2
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
+from fedhist.model.results import ResultsRow
 from fedhist.protocols.localize.script import FoldEstimates
 from fedhist.protocols.means.sparse.plan import VOTE_SHARE, SparsePlan
 from fedhist.protocols.means.sparse.queries import HashedVotes
@@ -204,6 +205,27 @@ class SparseMean(SparsePlan):
         means = np.bincount(columns, weights, self.dimension) / len(users)
         risk = self.plan_of(self.sparsity).risk
         return selection_error(theta, means, self.n_users * VOTE_SHARE, law, self.sparsity, risk)
+
+    @classmethod
+    def results(cls) -> Sequence[ResultsRow]:
+        """Hold the prediction against runs."""
+
+        def row(
+            label: str, n: int, d: int, T: int, repeats: int, band: tuple[float, float]
+        ) -> ResultsRow:
+            method = label.rpartition(" ")[2]
+            given = {"epsilon": 1.0, "dimension": d, "samples_per_user": T, "sparsity": 4}
+            people = {"kind": "gaussian", "n_users": n, "samples_per_user": 1, "dimension": d}
+            people |= {"mean": [0.5, -0.5, 0.5, -0.5], "spread": 1 / math.sqrt(T)}
+            return ResultsRow(label, {**given, "method": method}, people, repeats, band, anew=True)
+
+        threshold = "n=32000 d=16 T=100 s=4 eps=1 threshold"
+        edge = "EDGE n=3500 d=200 T=200 s=4 eps=1 select"
+        return (
+            row("n=8000 d=200 T=200 s=4 eps=1 select", 8000, 200, 200, 30, (0.5, 1.1)),
+            row(threshold, 32_000, 16, 100, 40, (0.4, 1.1)),
+            row(edge, 3500, 200, 200, 60, (0.5, 1.5)),
+        )
 
     @classmethod
     def example(cls) -> Self:
