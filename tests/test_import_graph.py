@@ -10,7 +10,6 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("fedhist", "clients", "server", "simulations")
 STILL = {
     ("fedhist.users.batch", "fedhist.users.frames"),
-    ("simulations.runs.run", "simulations.runtimes.ray"),
 }
 """Lazy imports that still close a circle."""
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from fedhist.model.protocol import Estimate
-from fedhist.session.session import Session
 from fedhist.users.batch import Users
 
+if TYPE_CHECKING:
+    from flwr.serverapp.strategy import Strategy
+
 Config = Mapping[str, Any]
-Publish = Callable[[Estimate, list[dict[str, float]]], None]
 DEFAULT_HOST = "simulations.runs.flower_host"
 
 
@@ -50,30 +50,19 @@ class ServerSetup:
 
     Attributes
     ----------
-    session : Session
-    n_nodes : int
-        Nodes to wait for and to ask.
-    publish : callable
-        Receives the estimate and the rounds' statistics when the run has ended.
-    broken_off : callable
-        Called when the run breaks off without an estimate.
-    fold : bool
-        Whether nodes fold their users' reports before they answer.
-    min_replies : int or None
-        Fewest nodes that must answer; None asks for all of them.
+    strategy : Strategy
+        Runs a session over the grid.
     timeout : float
         Seconds to wait for the nodes of a round.
-    on_bad_reply : {"drop", "stop"}
-        What becomes of a node's reply with some users' reports that fail their checks.
+    publish : callable
+        Called when the run has ended.
+    broken_off : callable
+        Called when the run breaks off without an estimate.
     """
 
-    session: Session
-    n_nodes: int
-    publish: Publish
-    fold: bool = True
-    min_replies: int | None = None
-    timeout: float = 3600.0
-    on_bad_reply: str = "drop"
+    strategy: Strategy
+    timeout: float
+    publish: Callable[[], None]
     broken_off: Callable[[], None] = lambda: None
 
 

@@ -5,26 +5,26 @@ from __future__ import annotations
 import gc
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from flwr.app import Context, Message, RecordDict
 
 from clients import app as client
 from clients.guard import SIMULATED_OWNER
-from fedhist.flower.host import ServerSetup, set_host
+from fedhist.flower.host import Config, NodeSetup, ServerSetup, set_host
 from fedhist.flower.wire import MESSAGE_TYPE, encode_question
-from fedhist.model.protocol import Estimate
 from fedhist.model.registry import load_builtin
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from server.app import app as server_app
+from server.strategy import SessionStrategy
 from simulations.benchmarks.measuring import Result, Row, Spread, ratio, scaled
 from simulations.benchmarks.populations import shoppers
 from simulations.benchmarks.repeated import RepeatedCounts
 from simulations.populations import population
 from simulations.runs.run import Options, execute, noise_source
 from simulations.runtimes.flower_internals import FIRST_NODE_ID, act_as_server, simulate
-from simulations.runtimes.ray import DriverHost
 from simulations.runtimes.ray_worker import BlockHost, Part
 
 WORKERS = 2
@@ -32,6 +32,7 @@ D = 1000
 DRAWS = 100
 SEED = 1
 REPLY_BYTES = 8 * D
+FLOWER_SECONDS = 3600.0
 
 Rounds = list[dict[str, float]]
 
@@ -118,23 +119,32 @@ def flower_population(n_users: int) -> dict[str, float | int]:
 
 def on_flower(users: Users, n_nodes: int, rounds: int) -> Rounds:
     """Run the same apps on Flower's own simulation runtime."""
-    found: list[Rounds] = []
-
-    def publish(estimate: Estimate, statistics: Rounds) -> None:
-        found.append(statistics)
-
     job = protocol(users, rounds)
     session = Session(job, noise_source("simulated", SEED, job))
-    set_host(DriverHost(ServerSetup(session, n_nodes, publish)))
+    strategy = SessionStrategy(session, n_nodes)
+    set_host(_Server(strategy))
     try:
         with tempfile.TemporaryDirectory(prefix="fedhist-bench-") as folder:
             write_app(Path(folder), n_nodes)
             simulate(server_app, client.app, n_nodes, WORKERS, folder)
     finally:
         set_host(None)
-    if not found:
+    if session.estimate is None:
         raise RuntimeError("Flower's simulation runtime published no estimate")
-    return found[0]
+    return strategy.rounds
+
+
+@dataclass(frozen=True)
+class _Server:
+    """Hands a prepared strategy to the ServerApp of this process."""
+
+    strategy: SessionStrategy
+
+    def node(self, run_config: Config, node_config: Config) -> NodeSetup:
+        raise TypeError("this process hosts the server only")
+
+    def server(self, run_config: Config) -> ServerSetup:
+        return ServerSetup(self.strategy, FLOWER_SECONDS, lambda: None)
 
 
 def write_app(folder: Path, n_nodes: int) -> None:

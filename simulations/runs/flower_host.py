@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import math
 import sys
-from dataclasses import replace
 from functools import lru_cache
 from logging import ERROR, INFO, WARNING
 from pathlib import Path
@@ -27,14 +26,15 @@ from clients.guard import SIMULATED_OWNER
 from fedhist.base.errors import PopulationError, WireError, nearest
 from fedhist.flower.host import Config as FlatConfig
 from fedhist.flower.host import NodeSetup, ServerSetup
-from fedhist.model.protocol import Estimate
 from fedhist.model.registry import load_plugin
 from fedhist.users.batch import Users
 from simulations.config.run_config import Config, Prepared, load_config, prepare
 from simulations.populations import population
 from simulations.runs.job import Reservations
+from simulations.runs.options import Outcome, ended
+from simulations.runs.over_grid import strategy_of
 from simulations.runs.results import check_target, evaluate, write_results
-from simulations.runs.run import Outcome, open_session, server_setup
+from simulations.runs.run import open_session
 
 POLICY_KEYS = ("trust", "epsilon", "max-epsilon", "queries", "salts", "guard-folder")
 READER_KEYS = ("user", "item", "count", "value", "separator", "encoding", "header")
@@ -101,16 +101,18 @@ class FlowerHost:
             raise
         book.opened(session)
 
-        def publish(estimate: Estimate, rounds: list[dict[str, float]]) -> None:
+        strategy = strategy_of(session, run.nodes, options)
+
+        def publish() -> None:
             book.settle()
-            outcome = Outcome(estimate, rounds, {}, seed)
+            estimate = ended(session)
+            outcome = Outcome(estimate, strategy.rounds, {}, seed)
             folder = write_results(prepared, [outcome], evaluate(prepared, [outcome]), out)
             level = INFO if estimate.status == "ok" else WARNING
             said = f"{estimate.status}: {estimate.reason}" if estimate.reason else estimate.status
             log(level, "%s; results in %s", said, folder)
 
-        setup = server_setup(session, run.nodes, publish, options)
-        return replace(setup, broken_off=book.give_back)
+        return ServerSetup(strategy, options.timeout, publish, book.give_back)
 
 
 HOST = FlowerHost()

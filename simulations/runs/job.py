@@ -12,8 +12,9 @@ from fedhist.session.journal import Journal
 from fedhist.session.session import Session, claim
 from simulations.config.run_config import Prepared
 from simulations.runs.data_ledger import DataLedger
+from simulations.runs.options import Outcome
 from simulations.runs.results import Evaluation, evaluate, write_results
-from simulations.runs.run import Outcome, drive, open_session
+from simulations.runs.run import drive, open_session
 
 Progress = Callable[[int, int, int], None]
 

@@ -28,7 +28,7 @@ from fedhist.users.keys import Keys
 from simulations.config.run_config import Prepared
 from simulations.reporting.figures import draw_estimate
 from simulations.reporting.json_files import write_json
-from simulations.runs.run import NOT_SAFE, Outcome
+from simulations.runs.options import NOT_SAFE, Outcome
 
 NOT_PRIVATE = "NOT PRIVATE"
 VERSIONS = ("flwr", "ray", "numpy", "numba", "scipy", "polars", "opendp")

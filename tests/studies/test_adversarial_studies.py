@@ -23,7 +23,8 @@ from simulations.cli import terminal
 from simulations.cli.main import main as cli
 from simulations.populations.shared_mean import Gaussian
 from simulations.reporting.plain_data import canonical
-from simulations.runs.run import NOT_SAFE, Options, execute
+from simulations.runs.options import NOT_SAFE, Options
+from simulations.runs.run import execute
 from simulations.studies.compare.config import load_comparison
 from simulations.studies.compare.output import read_comparison
 from simulations.studies.compare.run import run_comparison

@@ -20,8 +20,9 @@ from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from simulations.config.run_config import Prepared
 from simulations.populations.synthetic import synthetic_ids
+from simulations.runs.options import NOT_SAFE, Options
 from simulations.runs.results import evaluate
-from simulations.runs.run import NOT_SAFE, Options, execute
+from simulations.runs.run import execute
 
 COPIES = 64
 """Users of the run that shows what a protocol asks: enough for every cohort to have some."""

@@ -1,0 +1,149 @@
+"""What a run is asked for, and what it gives: the options and the outcome of :mod:`.run`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from fedhist.flower.host import Config
+from fedhist.model.protocol import Estimate
+from fedhist.model.query import Query
+from fedhist.session.session import Session
+from simulations.adversaries import Adversary
+
+Runtime = Literal["inline", "ray"]
+RUNTIMES: tuple[Runtime, ...] = ("inline", "ray")
+DEFAULT_NODES = 2000
+"""Most Flower nodes on Ray where a run names no number."""
+
+GRADES = ("simulated", "secure")
+CLIENTS = ("per-user", "aggregate")
+"""How local reports are simulated: one by one, as clients do, or as sums of the same law."""
+
+ON_BAD_REPLY = ("drop", "null", "stop")
+"""What becomes of a user whose message fails its check: nothing, the null record, or the end."""
+
+NOT_SAFE = "NOT SAFE: the server checked no message (run.checks = false)"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished run.
+
+    Attributes
+    ----------
+    estimate : Estimate
+    rounds : list of dict
+        Statistics of each round (replies, bytes, seconds).
+    seconds : dict of str to float
+        Wall time of each phase.
+    seed : int
+        The simulation's seed, drawn if none was given.
+    adversaries : dict
+        What adversaries did and what became of it, counted ("injected", "dropped", "replaced");
+        empty without adversaries. NOT PRIVATE.
+    """
+
+    estimate: Estimate
+    rounds: list[dict[str, float]]
+    seconds: dict[str, float]
+    seed: int
+    adversaries: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run a protocol; see :func:`simulations.runs.run.run` for what each means.
+
+    ``watch``, if given, is called with every query before it is asked (inline only).
+    """
+
+    seed: int | None = None
+    runtime: str = "inline"
+    nodes: int | None = None
+    workers: int | None = None
+    ray_address: str | None = None
+    noise: str = "simulated"
+    fold: bool = True
+    clients: str = "per-user"
+    min_replies: int | None = None
+    timeout: float = 3600.0
+    journal: str | Path | None = None
+    plugins: Sequence[str] = ()
+    policy: Config | None = None
+    watch: Callable[[Query], None] | None = field(default=None, compare=False)
+    adversaries: Sequence[Adversary] = ()
+    on_bad_reply: str = "drop"
+    checks: bool = True
+    progress: Callable[[int, int, int], None] | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.runtime not in RUNTIMES:
+            raise ValueError(f"runtime must be one of {', '.join(RUNTIMES)}, got {self.runtime!r}")
+        if self.noise not in GRADES:
+            raise ValueError(f"noise must be one of {', '.join(GRADES)}, got {self.noise!r}")
+        if self.clients not in CLIENTS:
+            raise ValueError(f"clients must be one of {', '.join(CLIENTS)}, got {self.clients!r}")
+        if self.clients == "aggregate" and self.runtime != "inline":
+            raise ValueError(
+                f'clients = "aggregate" needs runtime "inline", got {self.runtime!r}: it sends no '
+                'messages; set runtime = "inline" (fedhist run --runtime inline)'
+            )
+        if self.on_bad_reply not in ON_BAD_REPLY:
+            raise ValueError(
+                f"on_bad_reply must be one of {', '.join(ON_BAD_REPLY)}, got {self.on_bad_reply!r}"
+            )
+        if self.noise == "secure" and (self.clients == "aggregate" or self.hostile):
+            raise ValueError(
+                'noise = "secure" has no seed, but clients = "aggregate", adversaries and '
+                'checks = false are simulated with one: set noise = "simulated"'
+            )
+        if self.clients == "aggregate" and self.hostile:
+            raise ValueError('adversaries send messages, but clients = "aggregate" makes none')
+        if self.runtime != "inline" and (self.on_bad_reply == "null" or not self.checks):
+            raise ValueError('on_bad_reply = "null" and checks = false need runtime "inline"')
+        if self.seed is not None and self.seed < 0:
+            raise ValueError(f"seed must be non-negative, got {self.seed}")
+        if self.nodes is not None and self.nodes < 1:
+            raise ValueError(f"nodes must be positive, got {self.nodes}")
+        if self.workers is not None and self.workers < 1:
+            raise ValueError(f"workers must be positive, got {self.workers}")
+        if not self.timeout > 0:
+            raise ValueError(f"timeout must be positive, got {self.timeout}")
+        if self.min_replies is not None and self.min_replies < 1:
+            raise ValueError(f"min_replies must be positive, got {self.min_replies}")
+        if self.nodes is not None:
+            self.n_nodes(self.nodes)
+
+    def n_nodes(self, n_users: int) -> int:
+        """Return the number of nodes that n_users users are split over.
+
+        Raises
+        ------
+        ValueError
+            If more nodes must answer than there are.
+        """
+        count = self.nodes or (1 if self.runtime == "inline" else min(DEFAULT_NODES, n_users))
+        if self.min_replies is not None and self.min_replies > count:
+            raise ValueError(
+                f"min_replies must be at most the number of nodes, {count}, got {self.min_replies}"
+            )
+        return count
+
+    def coins(self, seed: int) -> int | None:
+        """Return the seed of the users' coins; None, system entropy, with secure noise."""
+        return None if self.noise == "secure" else seed
+
+    @property
+    def hostile(self) -> bool:
+        """Whether anybody misbehaves, or the server checks nothing."""
+        return bool(self.adversaries) or not self.checks
+
+
+def ended(session: Session) -> Estimate:
+    """Return the estimate of a session that has ended."""
+    if session.estimate is None:
+        raise RuntimeError("the session has not ended")
+    return session.estimate
