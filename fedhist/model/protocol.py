@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 
 from fedhist.base.arrays import Array
+from fedhist.model.display import Display
 from fedhist.model.query import Query, Summary
 from fedhist.model.results import ResultsRow
 from fedhist.privacy.guarantee import Guarantee
@@ -149,12 +150,15 @@ class Protocol(ABC):
     paper : str
         Reference, one line.
     target : str
-        What is estimated: "histogram", "mean", ...
+        What is estimated: "histogram", "mean", ... or a word of your own.
+    display : Display or None
+        How estimates are shown; None: as those of other protocols of the target, if there are any.
     """
 
     name: ClassVar[str]
     paper: ClassVar[str]
     target: ClassVar[str]
+    display: ClassVar[Display | None] = None
 
     @property
     @abstractmethod
@@ -207,6 +211,25 @@ class Protocol(ABC):
         if value is None:
             raise ValueError(f"{self.name}: {estimate.status}: {estimate.reason}")
         return self.loss(value, self.truth(users) if truth is None else truth)
+
+    def resolution(self, users: Users) -> float:
+        """Bound the loss that is left without noise, beyond rounding. NOT PRIVATE.
+
+        0, the default: at epsilon = inf the truth comes back, on a population that nothing clips. A
+        protocol that draws one item of each user, or answers in bins, says here how far off it
+        may be.
+        """
+        return 0.0
+
+    @property
+    def positions(self) -> Array | None:
+        """Where the entries of an estimate stand on a figure's axis; None: they are numbered."""
+        return None
+
+    @property
+    def n_nonzero(self) -> int:
+        """How many entries of a sparse vector differ from 0, at most; 0: it is not sparse."""
+        return 0
 
     def diagnostics(self, users: Users) -> Mapping[str, float]:
         """Count what a run may not say: records that were replaced by the null record, say.

@@ -20,6 +20,7 @@ from typing import TypeVar
 
 from fedhist.base.errors import nearest
 from fedhist.base.hashing import digest64
+from fedhist.model.display import Display
 from fedhist.model.part import Part
 from fedhist.model.protocol import Protocol
 from fedhist.model.query import Query
@@ -94,6 +95,13 @@ def own_protocols() -> Mapping[str, type[Protocol]]:
     """Return the protocols of this package by name: none of plugins and other packages."""
     ours = {n: c for n, c in sorted(_protocols.items()) if c.__module__.startswith("fedhist.")}
     return MappingProxyType(ours)
+
+
+def display_of(target: str) -> Display:
+    """Return how estimates of a target are shown: as the first protocol says that declares it."""
+    load_builtin()
+    declared = (c.display for c in _protocols.values() if c.target == target and c.display)
+    return next(declared, Display())
 
 
 def queries() -> Mapping[str, type[Query]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from fedhist.base.arrays import Array
+from fedhist.model.display import Display
 from fedhist.model.protocol import Estimate, Protocol
+from fedhist.model.registry import display_of
 
 WIDTH = 1.96
 MOST_LABELS = 40
 INTERVAL = "± 1.96 standard errors"
-NOISE_INTERVAL = "± 1.96 standard errors of the noise (clipping bias apart)"
-POINTWISE = "± 1.96 standard errors at each point (terms left out apart)"
 TRUTH = "truth (NOT PRIVATE)"
 BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#555555"
 """Okabe and Ito's colours, which colour-blind readers can tell apart."""
@@ -43,7 +44,7 @@ def estimate_figure(
     protocol: Protocol,
     not_private: Sequence[str] = (),
 ) -> Figure:
-    """Make the figure of :func:`draw_estimate`; what the axes are depends on the target."""
+    """Make the figure of :func:`draw_estimate`; the protocol's class says what the axes are."""
     if estimate.value is None:
         raise ValueError(f"a {estimate.status} estimate has nothing to draw")
     value = np.atleast_1d(np.asarray(estimate.value, dtype=np.float64))
@@ -51,7 +52,8 @@ def estimate_figure(
     half = None
     if estimate.stderr is not None:
         half = WIDTH * np.broadcast_to(np.asarray(estimate.stderr, dtype=np.float64), value.shape)
-    by_key = protocol.target in ("histogram", "distribution")
+    display = protocol.display or display_of(protocol.target)
+    display = display if display.label else replace(display, label=protocol.target)
     number = len(value) == 1
     figure = Figure(figsize=(8, 2.2 if number else 4.2), layout="constrained")
     axes = figure.subplots()
@@ -59,15 +61,15 @@ def estimate_figure(
         axes.text(0.5, 0.5, "nothing was released", ha="center")
         axes.set_axis_off()
     elif number:
-        _draw_number(axes, value, half, true, protocol)
+        _draw_number(axes, value, half, true, display)
         what = "" if estimate.keys is None else f"{_short(estimate.keys[0])}: "
-        axes.set_xlabel(what + _unit(protocol))
-    elif by_key:
-        _draw_by_key(axes, value, half, true, estimate, protocol)
-    elif protocol.target == "density":
-        _draw_density(axes, value, half, true)
+        axes.set_xlabel(what + display.label)
+    elif display.form == "items":
+        _draw_items(axes, value, half, true, estimate, display)
+    elif display.form == "cells":
+        _draw_cells(axes, value, half, true, display)
     else:
-        _draw_coordinates(axes, value, half, true, protocol)
+        _draw_coordinates(axes, value, half, true, protocol, display)
     title = [f"{protocol.name}: {protocol.guarantee}"]
     title += textwrap.wrap("; ".join(f"NOT PRIVATE: {x}" for x in not_private), 120)
     axes.set_title("\n".join(title), loc="left", fontsize=9)
@@ -76,26 +78,15 @@ def estimate_figure(
     return figure
 
 
-def _unit(protocol: Protocol) -> str:
-    """Say what a number stands for."""
-    units = {
-        "histogram": "count (all users)",
-        "distribution": "share",
-        "mean": "mean (units of the samples)",
-        "parameters": "parameter of the model",
-    }
-    return units.get(protocol.target, protocol.target)
-
-
-def _interval(protocol: Protocol) -> str:
-    """Say what the intervals leave out."""
-    return NOISE_INTERVAL if protocol.target == "histogram" else INTERVAL
+def _interval(display: Display) -> str:
+    """Say what the intervals are, and what they leave out."""
+    return f"{INTERVAL} {display.interval}".rstrip()
 
 
 def _draw_number(
-    axes: Any, value: Array, half: Array | None, truth: Array | None, protocol: Protocol
+    axes: Any, value: Array, half: Array | None, truth: Array | None, display: Display
 ) -> None:
-    label = "estimate" if half is None else f"estimate {_interval(protocol)}"
+    label = "estimate" if half is None else f"estimate {_interval(display)}"
     axes.errorbar(value, [0], xerr=half, fmt="o", color=BLUE, capsize=4, label=label)
     if truth is not None:
         axes.axvline(float(truth[0]), color=ORANGE, linestyle="--", label=TRUTH)
@@ -103,13 +94,13 @@ def _draw_number(
     axes.margins(x=0.4)
 
 
-def _draw_by_key(
+def _draw_items(
     axes: Any,
     value: Array,
     half: Array | None,
     truth: Array | None,
     estimate: Estimate,
-    protocol: Protocol,
+    display: Display,
 ) -> None:
     """Draw counts or shares, the largest first."""
     order = np.argsort(-(value if truth is None else truth), kind="stable")
@@ -120,26 +111,29 @@ def _draw_by_key(
         value[order],
         None if half is None else half[order],
         None if truth is None else truth[order],
-        _interval(protocol),
+        _interval(display),
     )
     _scale(axes, value, half, truth)
-    axes.set_ylabel(_unit(protocol))
+    axes.set_ylabel(display.label)
     if estimate.keys is not None and len(value) <= MOST_LABELS:
         axes.set_xticks(x, [_short(estimate.keys[int(i)]) for i in order], rotation=90)
     else:
-        item, what = ("item", "count") if protocol.target == "histogram" else ("symbol", "share")
         axes.set_xscale("log")
-        axes.set_xlabel(
-            f"{item}, by rank of its " + ("estimate" if truth is None else f"true {what}")
-        )
+        what = "estimate" if truth is None else f"true {display.rank}"
+        axes.set_xlabel(f"{display.entry}, by rank of its {what}")
 
 
 def _draw_coordinates(
-    axes: Any, value: Array, half: Array | None, truth: Array | None, protocol: Protocol
+    axes: Any,
+    value: Array,
+    half: Array | None,
+    truth: Array | None,
+    protocol: Protocol,
+    display: Display,
 ) -> None:
     """Draw a vector over its coordinates, of a sparse one those that count."""
-    at, note = np.arange(len(value)), ""
-    sparsity = getattr(protocol, "sparsity", 0)
+    at, note, places = np.arange(len(value)), "", protocol.positions
+    sparsity = protocol.n_nonzero
     if 0 < sparsity < len(value):
         shown, note = value != 0, ": those of the estimate that are not 0"
         if truth is not None:
@@ -150,15 +144,16 @@ def _draw_coordinates(
         axes.set_xlim(-0.02 * len(value) - 0.5, 1.02 * len(value) - 0.5)
     _draw_series(
         axes,
-        at,
+        at if places is None else places[at],
         value[at],
         None if half is None else half[at],
         None if truth is None else truth[at],
-        INTERVAL,
+        _interval(display),
     )
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_xlabel(f"coordinate{note}")
-    axes.set_ylabel(_unit(protocol))
+    if places is None:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel(f"{display.entry}{note}")
+    axes.set_ylabel(display.label)
 
 
 def _draw_series(
@@ -179,8 +174,10 @@ def _draw_series(
     axes.plot(x, value, ".", color=BLUE, markersize=5, label="estimate", zorder=4)
 
 
-def _draw_density(axes: Any, value: Array, half: Array | None, truth: Array | None) -> None:
-    """Draw a density on equal cells of [0, 1]."""
+def _draw_cells(
+    axes: Any, value: Array, half: Array | None, truth: Array | None, display: Display
+) -> None:
+    """Draw a function on equal cells of [0, 1]."""
     middle = (np.arange(len(value)) + 0.5) / len(value)
     if half is not None:
         axes.fill_between(
@@ -191,14 +188,14 @@ def _draw_density(axes: Any, value: Array, half: Array | None, truth: Array | No
             color=GREY,
             alpha=0.25,
             lw=0,
-            label=POINTWISE,
+            label=_interval(display),
         )
     if truth is not None:
         axes.plot(middle, truth, "--", drawstyle="steps-mid", color=ORANGE, label=TRUTH)
     axes.plot(middle, value, drawstyle="steps-mid", color=BLUE, label="estimate")
     axes.set_xlim(0, 1)
-    axes.set_xlabel("sample")
-    axes.set_ylabel("density")
+    axes.set_xlabel(display.entry)
+    axes.set_ylabel(display.label)
 
 
 def _scale(axes: Any, value: Array, half: Array | None, truth: Array | None) -> None:

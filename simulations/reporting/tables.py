@@ -168,6 +168,8 @@ def _estimate_table(finished: Finished) -> Table:
     )
     order, which = order[:MOST_ROWS], "largest" if estimate.keys is not None else "first"
     title = None if len(value) <= MOST_ROWS else f"the {MOST_ROWS} {which} of {len(value):,}"
+    protocol = finished.prepared.protocol
+    places = protocol.positions
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
     table.add_column("item" if estimate.keys is not None else "", overflow="ellipsis", max_width=30)
     table.add_column("estimate", justify="right")
@@ -181,7 +183,8 @@ def _estimate_table(finished: Finished) -> Table:
         if estimate.keys is not None:
             name = estimate.keys[i]
         else:
-            name = finished.prepared.protocol.target + (f"[{i}]" if len(value) > 1 else "")
+            entry = i if places is None else f"{places[i]:g}"
+            name = protocol.target + (f"[{entry}]" if len(value) > 1 else "")
         row = [name, _number(float(value[i])), half]
         table.add_row(*row, *([_number(float(truth[i]))] if truth is not None else []))
     return table

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedhist.model.display import Display
 from fedhist.model.protocol import Estimate, Protocol
-from fedhist.model.registry import load_builtin, own_protocols
+from fedhist.model.registry import display_of, load_builtin, own_protocols
 from fedhist.users.keys import Keys
 from simulations.reporting.figures import draw_estimate, estimate_figure
 
@@ -31,6 +32,7 @@ def points(axes: Any, label: str) -> tuple[list[float], list[float]]:
     return line.get_xdata().tolist(), line.get_ydata().tolist()
 
 
+PLACES = np.array([0.25, 0.5, 0.75])
 LABELS = {
     "bounded-histogram": ("item, by rank of its true count", "count (all users)", "log"),
     "distribution": ("symbol, by rank of its true share", "share", "log"),
@@ -50,10 +52,22 @@ def test_the_axes_say_what_is_estimated(name: str) -> None:
     assert {"truth (NOT PRIVATE)", "estimate"} < set(axes.get_legend_handles_labels()[1])
 
 
-def test_every_target_is_drawn_as_itself() -> None:
-    """A protocol of a new target would be drawn over coordinates: is that what it is?"""
-    drawn = {"histogram", "distribution", "density", "mean", "parameters"}
-    assert {cls.target for cls in own_protocols().values()} == drawn
+def test_every_protocol_says_how_it_is_drawn_and_those_of_a_target_say_the_same() -> None:
+    """A protocol that says nothing would be drawn over coordinates: is that what it is?"""
+    for name, cls in own_protocols().items():
+        assert cls.display is not None, name
+        assert cls.display == display_of(cls.target), name
+        assert cls.display.label, name
+
+
+def test_a_target_that_nobody_knows_has_a_plain_figure() -> None:
+    assert display_of("number of colours") == Display()
+    cls, own = type(example("mean-linf")), example("mean-linf")
+    stranger = type("Stranger", (cls,), {"target": "hue", "display": None, "positions": PLACES})
+    value = Estimate.ok(np.array([0.1, -0.5, 0.3]))
+    axes = estimate_figure(value, None, stranger(**vars(own))).axes[0]
+    assert points(axes, "estimate") == ([0.25, 0.5, 0.75], [0.1, -0.5, 0.3])
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("coordinate", "hue")
 
 
 def test_a_vector_keeps_the_order_of_its_coordinates() -> None:

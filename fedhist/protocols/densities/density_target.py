@@ -12,6 +12,7 @@ from clients.records.functionals import samples_of
 from fedhist.base.arrays import Array
 from fedhist.base.checks import check_scale
 from fedhist.base.errors import PopulationError
+from fedhist.model.display import Display
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
@@ -34,6 +35,12 @@ class DensityTarget(Protocol):
     """
 
     target: ClassVar[str] = "density"
+    display: ClassVar[Display | None] = Display(
+        form="cells",
+        label="density",
+        entry="sample",
+        interval="at each point (terms left out apart)",
+    )
     epsilon: float
     smoothness: float
     radius: float

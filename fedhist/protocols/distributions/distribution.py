@@ -25,6 +25,7 @@ from clients.bounding.sampling import MOST_CLIP
 from fedhist.base.arrays import Array
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.base.errors import PopulationError, nearest
+from fedhist.model.display import Display
 from fedhist.model.losses import L1, l1
 from fedhist.model.protocol import ErrorBound, Estimate, Mode, Protocol, Script
 from fedhist.model.query import Query, Summary
@@ -36,6 +37,7 @@ from fedhist.protocols.distributions import selection as binomial_mechanisms
 from fedhist.protocols.distributions import theory
 from fedhist.protocols.distributions.mechanisms import DistributionTask, Learned, Mechanism, Search
 from fedhist.protocols.shared.clipped_totals import in_domain
+from fedhist.protocols.shared.displays import DISTRIBUTION
 from fedhist.protocols.shared.domains import check_domain, with_domain
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
@@ -116,6 +118,7 @@ class Distribution(Protocol):
     name: ClassVar[str] = "distribution"
     paper: ClassVar[str] = "Liu, Suresh, Yu, Kumar & Riley, NeurIPS 2020"
     target: ClassVar[str] = "distribution"
+    display: ClassVar[Display | None] = DISTRIBUTION
 
     domain: Keys
     epsilon: float

@@ -27,6 +27,7 @@ from scipy.special import erf
 from clients.records.functionals import HadamardRows
 from fedhist.base.arrays import Array
 from fedhist.channels.hadamard import fwht, next_power_of_two
+from fedhist.model.display import Display
 from fedhist.model.losses import L1, l1
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
@@ -37,6 +38,7 @@ from fedhist.protocols.localize.script import (
     FoldEstimates,
 )
 from fedhist.protocols.shared.clipped_totals import user_norms
+from fedhist.protocols.shared.displays import DISTRIBUTION
 from fedhist.protocols.shared.domains import with_domain
 from fedhist.protocols.shared.sample_sizes import resolve_sizes
 from fedhist.users.batch import Users
@@ -104,6 +106,7 @@ class LocalDistribution(FoldProtocol):
     name: ClassVar[str] = "local-distribution"
     paper: ClassVar[str] = "Kent, Berrett & Yu, arXiv 2405.11923, Section 3.2, on Hadamard rows"
     target: ClassVar[str] = "distribution"
+    display: ClassVar[Display | None] = DISTRIBUTION
     domain: Keys
     epsilon: float
     n_users: int

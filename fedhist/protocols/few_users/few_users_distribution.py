@@ -19,12 +19,14 @@ from clients.bounding.contribution import domain_lookup
 from clients.records.user_rows import share_rows
 from fedhist.base.arrays import Array
 from fedhist.base.errors import PopulationError
+from fedhist.model.display import Display
 from fedhist.model.losses import L1, l1
 from fedhist.model.protocol import ErrorBound
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import ResultsRow
 from fedhist.protocols.few_users.few_users_mean import FewUsers
 from fedhist.protocols.few_users.user_means import UserShares
+from fedhist.protocols.shared.displays import DISTRIBUTION
 from fedhist.protocols.shared.domains import check_domain, with_domain
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -65,6 +67,7 @@ class FewUsersDistribution(FewUsers):
     name: ClassVar[str] = "few-users-distribution"
     paper: ClassVar[str] = "Narayanan, Mirrokni & Esfandiari, ICML 2022, Corollary 8"
     target: ClassVar[str] = "distribution"
+    display: ClassVar[Display | None] = DISTRIBUTION
 
     domain: Keys
     samples_per_user: float

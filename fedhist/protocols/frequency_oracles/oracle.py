@@ -14,11 +14,13 @@ from clients.randomizers.vote_reports import drawn_symbols
 from fedhist.base.arrays import Array, Words
 from fedhist.base.errors import PopulationError
 from fedhist.channels.votes import HadamardChannel, OptimalUnaryChannel
+from fedhist.model.display import Display
 from fedhist.model.losses import SQUARED_L2, squared_l2
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.query import LocalQuery, Summary
 from fedhist.model.results import ResultsRow, within
 from fedhist.privacy.guarantee import check_budget
+from fedhist.protocols.shared.displays import DISTRIBUTION
 from fedhist.protocols.shared.domains import check_domain, with_domain
 from fedhist.protocols.shared.noninteractive import NonInteractive
 from fedhist.protocols.shared.noninteractive_error import oracle_mse, oracle_stderr
@@ -137,6 +139,7 @@ class FrequencyOracle(OneVote):
 
     target: ClassVar[str] = "distribution"
     asks: ClassVar[type[OracleQuery]]
+    display: ClassVar[Display | None] = DISTRIBUTION
 
     epsilon: float
     domain: Keys

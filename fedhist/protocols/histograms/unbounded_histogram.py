@@ -26,6 +26,7 @@ import numpy as np
 
 from fedhist.base.arrays import Array
 from fedhist.base.checks import check_choice
+from fedhist.model.display import Display
 from fedhist.model.losses import L1, l1
 from fedhist.model.protocol import ErrorBound, Estimate, Mode, Protocol, Script
 from fedhist.model.registry import register_protocol
@@ -41,6 +42,7 @@ from fedhist.protocols.clip_choice.unbounded import (
 )
 from fedhist.protocols.histograms import unbounded_theory as theory
 from fedhist.protocols.histograms.random_clip import RandomClip
+from fedhist.protocols.shared.displays import HISTOGRAM
 from fedhist.session.curator import Curator
 from fedhist.session.unknown_keys import key_threshold, laplace_key_threshold, printed_key_threshold
 from fedhist.users.batch import Users
@@ -108,6 +110,7 @@ class UnboundedHistogram(Protocol):
     name: ClassVar[str] = "unbounded-histogram"
     paper: ClassVar[str] = "Liu et al., ICML 2023, Algorithms 3 and 4"
     target: ClassVar[str] = "histogram"
+    display: ClassVar[Display | None] = HISTOGRAM
 
     epsilon: float
     delta: float

@@ -140,6 +140,11 @@ class CoverSelect(MeanTarget, NonInteractive):
         """The cover and what the bound says about it; from public numbers only."""
         return plan_cover(self._cover(), self.n_users, self.epsilon, self.per_axis)
 
+    @property
+    def n_nonzero(self) -> int:
+        """The sparsity."""
+        return self.sparsity
+
     def rounds(self, server: Curator) -> Script:
         """Vote, and take the centre of the cell with most votes."""
         plan = self.plan

@@ -20,6 +20,7 @@ import numpy as np
 
 from clients.records.gradients import MODELS, Model
 from fedhist.base.arrays import Array
+from fedhist.model.display import Display
 from fedhist.model.protocol import ErrorBound, Estimate, Protocol, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import ResultsRow, within
@@ -108,6 +109,7 @@ class UserLevelErm(Protocol):
     name: ClassVar[str] = "user-level-erm"
     paper: ClassVar[str] = "Narayanan, Mirrokni & Esfandiari, ICML 2022, Appendix D"
     target: ClassVar[str] = "parameters"
+    display: ClassVar[Display | None] = Display(label="parameter of the model")
 
     epsilon: float
     delta: float

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 from fedhist.base.arrays import Array
+from fedhist.model.display import Display
 from fedhist.model.losses import l1
 from fedhist.model.protocol import Protocol
 from fedhist.protocols.shared import clipped_totals
+from fedhist.protocols.shared.displays import HISTOGRAM
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 
@@ -16,6 +18,7 @@ class DomainHistogram(Protocol):
     """A protocol whose estimate has one total count for every item of ``domain``."""
 
     target: ClassVar[str] = "histogram"
+    display: ClassVar[Display | None] = HISTOGRAM
     domain: Keys
 
     def truth(self, users: Users) -> Array:

@@ -11,7 +11,8 @@ import numpy as np
 
 from fedhist.base.arrays import Array
 from fedhist.base.errors import PopulationError
-from fedhist.model.losses import squared_l2
+from fedhist.model.display import Display
+from fedhist.model.losses import SQUARED_L2, squared_l2
 from fedhist.model.protocol import ErrorBound, Protocol
 from fedhist.model.query import CHUNK
 from fedhist.users.batch import Samples, Users
@@ -21,6 +22,9 @@ class MeanTarget(Protocol):
     """A protocol whose estimate is the average of the users' own means."""
 
     target: ClassVar[str] = "mean"
+    display: ClassVar[Display | None] = Display(
+        label="mean (units of the samples)", unit="units of the samples", loss=SQUARED_L2
+    )
 
     @abstractmethod
     def own_means(self, users: Users) -> Array:

@@ -10,7 +10,8 @@
 - ``epsilon``, ``delta``: the total budget of every protocol; ``adjacency``, "replace-user" unless
   told otherwise;
 - ``seeds = 20``: every protocol is run with run.seed, run.seed + 1, ...; or a list of seeds;
-- ``loss``: "l1", "l2", "squared l2" or "linf", instead of the target's usual one;
+- ``loss``: "l1", "l2", "squared l2" or "linf", instead of the one that the target's protocols
+  declare, or else of each protocol's own;
 - ``without = ["..."]``: protocols of the target that are left out;
 - ``fractions = [0, 0.1, 0.49]``: every protocol is run with each of these shares of misbehaving
   users, and ranked with the others at the same share. The only table [[adversary]] says what they
@@ -29,7 +30,13 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from fedhist.base.errors import nearest
 from fedhist.model.protocol import Protocol
-from fedhist.model.registry import load_builtin, load_plugin, protocol_class, protocols
+from fedhist.model.registry import (
+    display_of,
+    load_builtin,
+    load_plugin,
+    protocol_class,
+    protocols,
+)
 from fedhist.privacy.guarantee import Adjacency, check_budget
 from simulations.adversaries import as_tables, read_adversaries
 from simulations.config.casting import check_keys
@@ -45,9 +52,6 @@ KEYS = (
     "fractions",
 )
 NORMS = ("l1", "l2", "squared l2", "linf")
-LOSSES = {"histogram": "l1", "distribution": "l1", "mean": "squared l2"}
-"""The common loss of a target; other targets are compared in their protocols' own."""
-
 USUAL_SEEDS = 10
 USUAL_ATTACK = "corrupted"
 """What misbehaving users do where fractions are given and no table [[adversary]]."""
@@ -192,7 +196,7 @@ def load_comparison(source: str | Path, overrides: Iterable[str] = ()) -> Compar
     epsilon, delta = _number(table, "epsilon"), _number(table, "delta", 0.0)
     check_budget(epsilon, delta)
     target, entries, without = _entries(table)
-    loss = str(table.get("loss", LOSSES.get(target, "")))
+    loss = str(table.get("loss", display_of(target).loss))
     if loss and loss not in NORMS:
         raise ValueError(f"compare.loss must be one of {', '.join(NORMS)}, got {loss!r}")
     return Comparison(

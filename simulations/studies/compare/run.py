@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedhist.model.losses import L1, SQUARED_L2
+from fedhist.model.registry import display_of
 from simulations.reporting.statistics import half_width
 from simulations.studies.compare.setup import ROUNDING, Ready
 from simulations.studies.records.cells import Record
@@ -164,8 +165,8 @@ def in_loss(record: Record, loss: str, entries: int = 0) -> Record:
 
     Theory's prediction goes along where the protocol's own loss is the same number, or its root:
     then the square of an expected distance stands for the expected square. From the squared l2
-    distance of a distribution, the noise of whose ``entries`` is taken as normal and alike, l1
-    follows by E|X| = sigma sqrt(2 / pi). Otherwise it is dropped.
+    distance of items, the noise of all ``entries`` being taken as normal and alike, l1 follows by
+    E|X| = sigma sqrt(2 / pi). Otherwise it is dropped.
     """
     if record.loss is None or record.loss_name == loss:
         return record
@@ -175,7 +176,8 @@ def in_loss(record: Record, loss: str, entries: int = 0) -> Record:
     value, predicted, exact = record.losses[loss], record.predicted, record.predicted_exact
     if predicted is not None and not math.isclose(record.loss, value, rel_tol=ROUNDING):
         rooted = math.isclose(record.loss**2, value, rel_tol=ROUNDING)
-        normal = (record.target, record.loss_name, loss) == ("distribution", SQUARED_L2, L1)
+        shares = display_of(record.target).form == "items"
+        normal = shares and (record.loss_name, loss) == (SQUARED_L2, L1)
         exact = False
         if normal and entries:
             predicted = math.sqrt(2 / math.pi * entries * predicted)

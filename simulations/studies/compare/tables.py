@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from fedhist.model.losses import L1
+from fedhist.model.losses import L1, SQUARED_L2
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import protocols
 from fedhist.privacy.guarantee import Trust
@@ -181,10 +181,7 @@ def _legend(found: Compared) -> str:
     normal = [
         row.label
         for row in found.rows
-        if row.predicted is not None
-        and _own_prediction(row)
-        and row.records[0].target == "distribution"
-        and ready.loss == L1
+        if row.predicted is not None and _own_prediction(row) == SQUARED_L2 and ready.loss == L1
     ]
     if normal:
         text.append(

@@ -15,6 +15,7 @@ from fedhist.base.errors import FedhistError
 from fedhist.flower.wire import answer_bytes, encode_answer
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query
+from fedhist.model.registry import display_of
 from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -82,9 +83,9 @@ def measure(prepared: Prepared, users: Users) -> dict[str, Any]:
 
 
 def _bias(protocol: Protocol, estimate: Estimate, truth: Array) -> float | None:
-    """Average the signed errors of a mean's coordinates."""
-    value = estimate.value
-    if protocol.target != "mean" or value is None or value.shape != np.shape(truth):
+    """Average the signed errors of a vector's coordinates."""
+    value, display = estimate.value, protocol.display or display_of(protocol.target)
+    if value is None or value.shape != np.shape(truth) or display.form != "coordinates":
         return None
     with np.errstate(all="ignore"):
         return float(np.mean(np.asarray(value, dtype=np.float64) - truth))

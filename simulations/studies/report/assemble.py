@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 
 from fedhist.base.files import whole_file
+from fedhist.model.registry import display_of, load_builtin, protocol_class, protocols
 from simulations.reporting.page import Block, Facts, Items, Page, Picture, Section, Table, Text
 from simulations.reporting.plain_data import flat
 from simulations.runs.results import NOT_PRIVATE
@@ -24,11 +25,6 @@ TOP = 20
 """Entries of an estimate in its table."""
 
 RELEASE = "The estimate may be published under its guarantee; the evaluation beside it may not."
-UNITS_OF_TARGETS = {
-    "histogram": "count (all users)",
-    "distribution": "probability",
-    "mean": "mean (units of the samples)",
-}
 
 
 def page_of(path: Path) -> Page:
@@ -87,20 +83,20 @@ def _result(found: RunFolder, name: str, status: str) -> tuple[Block, ...]:
     if warnings:
         blocks.append(Items(warnings))
     if found.estimate is not None and len(found.estimate):
-        unit = UNITS_OF_TARGETS.get(_target(name), "estimate")
-        blocks.append(estimate_plot(found.estimate, unit, "The released estimate"))
+        blocks.append(estimate_plot(found.estimate, _label(name), "The released estimate"))
         blocks.append(_estimate_table(found.estimate))
     if found.figure:
         blocks.append(Picture(found.figure, "Static figure, with the truth (NOT PRIVATE)"))
     return tuple(blocks)
 
 
-def _target(protocol: str) -> str:
-    """Return what a registered protocol estimates; a plugin's is not known here."""
-    from fedhist.model.registry import load_builtin, protocol_class, protocols
-
+def _label(protocol: str) -> str:
+    """Say what the values of a registered protocol are; a plugin's is not known here."""
     load_builtin()
-    return protocol_class(protocol).target if protocol in protocols() else ""
+    if protocol not in protocols():
+        return "estimate"
+    cls = protocol_class(protocol)
+    return (cls.display or display_of(cls.target)).label or cls.target
 
 
 def _estimate_table(frame: pl.DataFrame) -> Table:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedhist.model.losses import SQUARED_L2
+from fedhist.model.registry import display_of
 from simulations.reporting.plain_data import canonical
 from simulations.reporting.statistics import student
 from simulations.studies.records.cells import Record
@@ -188,14 +189,11 @@ def unit_of(loss: str, target: str) -> str:
     >>> unit_of("squared l2", "mean"), unit_of("l1", "histogram")
     ('squared l2 (squared units of the samples)', 'l1 error (counts)')
     """
-    if target == "histogram" and loss in ("l1", "l2", "linf"):
-        return f"{loss} error (counts)"
-    if target == "distribution" and loss in ("l1", "l2", "linf"):
-        return f"{loss} error (probability, no unit)"
-    if loss == SQUARED_L2 and "mean" in target:
-        return f"{loss} (squared units of the samples)"
-    if loss == "l2" and "mean" in target:
-        return "l2 error (units of the samples)"
+    unit = display_of(target).unit
+    if unit and loss in ("l1", "l2", "linf"):
+        return f"{loss} error ({unit})"
+    if unit and loss == SQUARED_L2:
+        return f"{loss} (squared {unit.partition(',')[0]})"
     if loss == "ise":
         return "integrated squared error"
     return f"error ({loss})" if loss else "error"

@@ -27,6 +27,7 @@ import numpy as np
 
 from fedhist.base.arrays import Array
 from fedhist.base.checks import check_choice, check_integer
+from fedhist.model.display import Display
 from fedhist.model.losses import L1, l1
 from fedhist.model.protocol import ErrorBound, Estimate, Mode, Protocol, Script
 from fedhist.model.registry import register_protocol
@@ -51,6 +52,7 @@ from fedhist.protocols.distributions.ragged.median_size import (
 )
 from fedhist.protocols.distributions.ragged.release import MOST_SELECTED, RaggedTask, release
 from fedhist.protocols.shared import clipped_totals
+from fedhist.protocols.shared.displays import DISTRIBUTION
 from fedhist.protocols.shared.domains import check_domain, with_domain
 from fedhist.protocols.shared.item_encodings import ItemCounts
 from fedhist.session.curator import Curator
@@ -130,6 +132,7 @@ class RaggedDistribution(Protocol):
     name: ClassVar[str] = "ragged-distribution"
     paper: ClassVar[str] = "Liu et al., NeurIPS 2020, Appendix E"
     target: ClassVar[str] = "distribution"
+    display: ClassVar[Display | None] = DISTRIBUTION
 
     domain: Keys
     epsilon: float

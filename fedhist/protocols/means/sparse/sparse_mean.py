@@ -115,6 +115,11 @@ class SparseMean(SparsePlan):
 
     # -- the script
 
+    @property
+    def n_nonzero(self) -> int:
+        """The sparsity."""
+        return self.sparsity
+
     def rounds(self, server: Curator) -> Script:
         """Select, then estimate; or estimate, then threshold."""
         useless = self.useless()
