@@ -14,7 +14,7 @@ from numba import njit
 
 from clients.bounding.kernels import Lookup
 from fedhist.base.arrays import Floats
-from fedhist.users.batch import Items, Samples
+from fedhist.users.batch import Items, Samples, Users
 
 
 def user_points(samples: Samples) -> Floats:
@@ -58,6 +58,25 @@ def coordinate_points(samples: Samples, low: float, high: float) -> Floats:
         return np.where(np.isinf(x), np.clip(x, low, high), x)
 
     return finite(_means(samples.indptr, finite(samples.values)))
+
+
+def user_means(users: Users, low: float, high: float) -> Floats:
+    """Average each user's samples, every number being clipped to [low, high] first.
+
+    Returns
+    -------
+    (n, d) float64
+        In [low, high]; a row of NaN for a user without samples, or with a NaN among them.
+
+    Examples
+    --------
+    >>> users = Users.from_samples([1, 2], [0, 2, 2], [0.5, np.inf])
+    >>> user_means(users, 0.0, 1.0).tolist()
+    [[0.75], [nan]]
+    """
+    samples = users.reals
+    clipped = np.clip(samples.values, low, high)
+    return np.clip(user_points(Samples(samples.indptr, clipped)), low, high)
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]

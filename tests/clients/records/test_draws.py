@@ -1,0 +1,152 @@
+"""Drawing part of a record: against slow obvious versions, with every user's own stream only.
+
+Statistical tests have fixed seeds; a correct program fails each with probability below 1e-6.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations
+from math import comb
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+from clients.records.draws import draw_item, draw_subset
+from clients.records.user_rows import user_means
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from fedhist.users.streams import SeededStreams
+
+N = 30_000
+RECORD = {"chai": 2, "oat": 1, "rye": 3, "tea": 1}
+RARE = 1e-6
+
+
+def everybody(record: dict[str, int] | list[float]) -> Users:
+    """N users who all hold the same record."""
+    return Users.from_records({f"u{i}": record for i in range(N)})
+
+
+def streams(users: Users, seed: int = 1) -> SeededStreams:
+    return SeededStreams(users.ids, seed, "draws")
+
+
+def assert_law(found: Counter[object], law: dict[object, float]) -> None:
+    """Pearson's test; all expected counts are above 100."""
+    assert found.keys() <= law.keys()
+    expected = {k: p * N for k, p in law.items()}
+    assert min(expected.values()) > 100
+    statistic = sum((found[k] - e) ** 2 / e for k, e in expected.items())
+    assert statistic < chi2.isf(RARE, len(law) - 1)
+
+
+def records(users: Users) -> list[tuple[object, ...]]:
+    """What each user holds: its tokens' items, or its samples, in order."""
+    out: list[tuple[object, ...]] = []
+    for u in range(len(users)):
+        one = users.slice(u, u + 1)
+        if one.samples is not None:
+            out.append(tuple(one.samples.values.ravel().tolist()))
+        else:
+            pairs = zip(one.counts.item.tolist(), one.counts.count.tolist(), strict=True)
+            out.append(tuple(one.vocabulary[i] for i, c in pairs for _ in range(c)))
+    return out
+
+
+def mixed() -> Users:
+    """Users of all sizes, the empty record among them."""
+    rng = np.random.default_rng(3)
+    names = [f"item-{j}" for j in range(90)]
+    return Users.from_records(
+        {
+            f"u{i}": {str(k): int(rng.integers(1, 4)) for k in rng.choice(names, s, replace=False)}
+            for i, s in enumerate([0, 1, 2, 5, 40, 80, 0, 3])
+        }
+    )
+
+
+def test_one_item_is_drawn_by_its_count() -> None:
+    users, domain = everybody(RECORD), Keys.of(["tea", "rye", "gin", "oat"])
+    found = Counter(draw_item(users, domain, streams(users)).tolist())
+    assert_law(found, {0: 1 / 5, 1: 3 / 5, 3: 1 / 5})  # chai is outside
+
+
+def test_nobody_draws_what_it_does_not_hold() -> None:
+    users, domain = mixed(), Keys.of([f"item-{j}" for j in range(0, 90, 7)])
+    drawn = draw_item(users, domain, streams(users))
+    for record, item in zip(records(users), drawn.tolist(), strict=True):
+        inside = {x for x in record if x in list(domain)}
+        assert (domain[item] in inside) if inside else item == -1
+
+
+@pytest.mark.parametrize("k", [1, 3, 5])
+def test_every_subset_of_tokens_is_as_likely(k: int) -> None:
+    tokens = [item for item, count in RECORD.items() for _ in range(count)]
+    every = Counter(tuple(sorted(c)) for c in combinations(tokens, k))
+    law = {kept: times / comb(len(tokens), k) for kept, times in every.items()}
+    users = everybody(RECORD)
+    kept = Counter(
+        tuple(sorted(map(str, r))) for r in records(draw_subset(users, k, streams(users)))
+    )
+    assert_law(kept, law)
+
+
+def test_every_subset_of_distinct_items_is_as_likely_and_keeps_its_counts() -> None:
+    users = everybody(RECORD)
+    kept = Counter(records(draw_subset(users, 2, streams(users), distinct=True)))
+    pairs = combinations(sorted(RECORD), 2)
+    assert_law(kept, {tuple([a] * RECORD[a] + [b] * RECORD[b]): 1 / 6 for a, b in pairs})
+
+
+def test_every_subset_of_samples_is_as_likely_and_keeps_their_order() -> None:
+    users = everybody([4.0, 1.0, 3.0, 0.5, 2.0])
+    kept = Counter(records(draw_subset(users, 3, streams(users))))
+    assert_law(kept, dict.fromkeys(combinations([4.0, 1.0, 3.0, 0.5, 2.0], 3), 1 / 10))
+
+
+@pytest.mark.parametrize("distinct", [False, True])
+def test_who_has_no_more_than_k_keeps_all_of_it(distinct: bool) -> None:
+    users = mixed()
+    before, after = (
+        records(users),
+        records(draw_subset(users, 5, streams(users), distinct=distinct)),
+    )
+    for a, b in zip(before, after, strict=True):
+        size = len(set(b)) if distinct else len(b)
+        assert size == min(5, len(set(a)) if distinct else len(a))
+        assert not Counter(b) - Counter(a)
+        assert size == 5 or a == b
+
+
+def test_a_draw_is_a_users_own() -> None:
+    """Whatever the batch; other substreams and other seeds draw others."""
+    users, domain = mixed(), Keys.of([f"item-{j}" for j in range(90)])
+    whole = draw_item(users, domain, streams(users)), records(draw_subset(users, 2, streams(users)))
+    for u in range(len(users)):
+        one = users.slice(u, u + 1)
+        assert draw_item(one, domain, streams(one)).tolist() == [whole[0][u]]
+        assert records(draw_subset(one, 2, streams(one))) == [whole[1][u]]
+    other = records(draw_subset(users, 2, streams(users).substream("again")))
+    assert other != whole[1] != records(draw_subset(users, 2, streams(users, 2)))
+
+
+def test_k_is_a_positive_integer() -> None:
+    with pytest.raises(ValueError, match=r"k must .*got 0"):
+        draw_subset(mixed(), 0, streams(mixed()))
+
+
+def test_means_in_a_range_are_those_of_clipped_samples() -> None:
+    """One user at a time, in Python's own numbers."""
+    rows = [[0.5, 9.0], [], [-3.0, 1.0, 0.25], [np.nan, 0.0], [np.inf, -np.inf], [0.1] * 7]
+    indptr = np.cumsum([0, *map(len, rows)])
+    users = Users.from_samples(np.arange(6), indptr, [x for row in rows for x in row])
+    found = user_means(users, -1.0, 2.0)[:, 0].tolist()
+    for row, mean in zip(rows, found, strict=True):
+        if not row or any(np.isnan(row)):
+            assert np.isnan(mean)
+        else:
+            slow = sum(min(max(x, -1.0), 2.0) for x in row) / len(row)
+            assert mean == pytest.approx(slow, rel=1e-12)
+    assert user_means(users, 0.1, 0.1)[5, 0] == 0.1  # in the range, whatever rounding does
