@@ -32,11 +32,11 @@ import numpy as np
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import load_builtin, own_protocols, protocol_class
+from fedhist.session import journal as module
 from fedhist.session.codec import summary_arrays
 from fedhist.session.curator import NoiseSource
 from fedhist.session.journal import Journal
 from fedhist.session.session import Session
-from fedhist.session.session import journal as module
 from fedhist.users.batch import Users
 from simulations.runs.run import GRADES, noise_source
 from simulations.runtimes.inline import InlinePopulation

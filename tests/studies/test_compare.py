@@ -24,11 +24,11 @@ from simulations.cli import terminal
 from simulations.cli.main import main as cli
 from simulations.populations.shared_mean import Uniform
 from simulations.populations.zipf import Zipf
+from simulations.studies.compare import tables as compare_tables
 from simulations.studies.compare.config import builtin_comparisons, load_comparison
 from simulations.studies.compare.figure import draw_comparison
 from simulations.studies.compare.output import read_comparison, summary_of, write_comparison
 from simulations.studies.compare.run import Compared, Row, in_loss, ranked, run_comparison
-from simulations.studies.compare.run import tables as compare_tables
 from simulations.studies.compare.setup import set_up
 from simulations.studies.compare.tables import absent_kinds, print_comparison
 from simulations.studies.compare.truth import Truth, sampling_error
