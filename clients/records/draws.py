@@ -80,5 +80,6 @@ def _kept(indptr: Integers, k: int, words: Words) -> tuple[Integers, NDArray[np.
     ones = np.ones(int(indptr[-1]), dtype=np.uint32)
     rows = Items(Keys.of(()), indptr, np.zeros_like(ones), ones)
     kept = random_clip(rows, k, words, keep_zeros=True)[2].astype(np.bool_)
-    before = np.concatenate((np.zeros(1, np.int64), np.cumsum(kept)))
+    before = np.zeros(len(kept) + 1, dtype=np.int64)
+    np.cumsum(kept, out=before[1:])
     return before[indptr], kept
