@@ -2,38 +2,75 @@
 
 The Python way in::
 
-    import fedhist
-    estimate = fedhist.run(protocol, users, seed=1)
+    import fedhist as fh
+    estimate = fh.run(protocol, users, seed=1)
 
-See :func:`fedhist.run`, :class:`fedhist.Users`, and :mod:`fedhist.protocols`.
+Every public name is here, and the protocols are in :mod:`fedhist.protocols`. A name's module is
+imported when the name is first asked for: ``import fedhist`` itself costs next to nothing.
 """
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from fedhist.base.arrays import Bounds
-from fedhist.base.errors import (
-    BudgetExceeded,
-    FedhistError,
-    MissingReplies,
-    PopulationError,
-    WireError,
-)
-from fedhist.model.protocol import ErrorBound, Estimate, Protocol
-from fedhist.model.query import Keyed, LocalQuery, Query, Report, Summary
-from fedhist.model.registry import register_protocol, register_query
-from fedhist.privacy.guarantee import Adjacency, Guarantee, Release, Trust
-from fedhist.users.batch import Users
-from fedhist.users.cohort import Cohort
-from fedhist.users.keys import Keys
-from fedhist.users.streams import Streams
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from simulations.runs.run import run
+    from clients.randomizers.scalars import bin_indices as bin_indices
+    from clients.randomizers.scalars import randomize as randomize
+    from clients.randomizers.scalars import unary_votes as unary_votes
+    from clients.records.functionals import Coordinates as Coordinates
+    from clients.records.user_rows import coordinate_points as coordinate_points
+    from fedhist.base.arrays import Array as Array
+    from fedhist.base.arrays import Bounds as Bounds
+    from fedhist.base.arrays import Floats as Floats
+    from fedhist.base.errors import BudgetExceeded as BudgetExceeded
+    from fedhist.base.errors import FedhistError as FedhistError
+    from fedhist.base.errors import MissingReplies as MissingReplies
+    from fedhist.base.errors import PopulationError as PopulationError
+    from fedhist.base.errors import WireError as WireError
+    from fedhist.channels.catalogue import UnaryChannel as UnaryChannel
+    from fedhist.channels.catalogue import scalar_channel as scalar_channel
+    from fedhist.channels.finite import FiniteChannel as FiniteChannel
+    from fedhist.channels.finite import scalar_law as scalar_law
+    from fedhist.channels.finite import unary_law as unary_law
+    from fedhist.channels.scalar import flip_probability as flip_probability
+    from fedhist.model.protocol import ErrorBound as ErrorBound
+    from fedhist.model.protocol import Estimate as Estimate
+    from fedhist.model.protocol import Protocol as Protocol
+    from fedhist.model.protocol import Script as Script
+    from fedhist.model.query import Keyed as Keyed
+    from fedhist.model.query import LocalQuery as LocalQuery
+    from fedhist.model.query import Query as Query
+    from fedhist.model.query import Report as Report
+    from fedhist.model.query import Summary as Summary
+    from fedhist.model.registry import register_protocol as register_protocol
+    from fedhist.model.registry import register_query as register_query
+    from fedhist.privacy.guarantee import Adjacency as Adjacency
+    from fedhist.privacy.guarantee import Guarantee as Guarantee
+    from fedhist.privacy.guarantee import Release as Release
+    from fedhist.privacy.guarantee import Trust as Trust
+    from fedhist.privacy.guarantee import approximate as approximate
+    from fedhist.privacy.guarantee import check_budget as check_budget
+    from fedhist.privacy.guarantee import pure as pure
+    from fedhist.privacy.guarantee import zcdp_rho as zcdp_rho
+    from fedhist.protocols.densities.density import density_of as density_of
+    from fedhist.session.curator import Curator as Curator
+    from fedhist.session.unknown_keys import key_threshold as key_threshold
+    from fedhist.users.batch import Users as Users
+    from fedhist.users.cohort import Cohort as Cohort
+    from fedhist.users.keys import Keys as Keys
+    from fedhist.users.streams import SeededStreams as SeededStreams
+    from fedhist.users.streams import Streams as Streams
+    from fedhist.users.streams import integer_threshold as integer_threshold
+    from fedhist.users.streams import unit_interval as unit_interval
+    from simulations.runs.run import run as run
+    from simulations.runtimes.deployment import Loopback as Loopback
+else:
+    from fedhist.base.lazy import public_names
+
+    __getattr__, __dir__, __all__ = public_names(__name__, __file__)
+    __all__ = sorted([*__all__, "__version__"])
 
 __version__ = "0.2.0"
 
@@ -56,40 +93,3 @@ def _check_siblings() -> None:
 
 
 _check_siblings()
-
-
-def __getattr__(name: str) -> Any:
-    # fedhist.run lives above the protocols and the runtimes; import it on first use
-    if name == "run":
-        return importlib.import_module("simulations.runs.run").run
-    raise AttributeError(f"module 'fedhist' has no attribute {name!r}")
-
-
-__all__ = [
-    "Adjacency",
-    "Bounds",
-    "BudgetExceeded",
-    "Cohort",
-    "ErrorBound",
-    "Estimate",
-    "FedhistError",
-    "Guarantee",
-    "Keyed",
-    "Keys",
-    "LocalQuery",
-    "MissingReplies",
-    "PopulationError",
-    "Protocol",
-    "Query",
-    "Release",
-    "Report",
-    "Streams",
-    "Summary",
-    "Trust",
-    "Users",
-    "WireError",
-    "__version__",
-    "register_protocol",
-    "register_query",
-    "run",
-]

@@ -8,9 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("fedhist", "clients", "server", "simulations")
-STILL = {
-    ("fedhist.users.batch", "fedhist.users.frames"),
-}
+STILL = {}
 """Lazy imports that still close a circle."""
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from clients.bounding.kernels import Lookup, clip_grid_values, clip_values, sum_clipped, sum_grid
 from fedhist.base.arrays import offsets
-from fedhist.users.batch import Items
+from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
 
 MOST_STEPS = 1 << 31

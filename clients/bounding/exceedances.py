@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from clients.bounding.contribution import domain_lookup
 from clients.bounding.item_encodings import cut_rows, in_domain
 from fedhist.base.arrays import Words, offsets
-from fedhist.users.batch import Items
+from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
 
 Int64s = NDArray[np.int64]

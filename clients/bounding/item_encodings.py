@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from clients.bounding.contribution import domain_lookup
 from clients.bounding.sampling import add_random_clip, random_clip
 from fedhist.base.arrays import Words, offsets
-from fedhist.users.batch import Items
+from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
 
 Int64s = NDArray[np.int64]

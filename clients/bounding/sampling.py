@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from clients.bounding.drawing import Scratch, draw, draw_set, scratch_for, size_of
 from fedhist.base.arrays import Words
 from fedhist.base.hashing import MASK64
-from fedhist.users.batch import Items
+from fedhist.users.columns import Items
 
 Int64s = NDArray[np.int64]
 Unsigned = NDArray[np.unsignedinteger[Any]]

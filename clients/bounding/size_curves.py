@@ -23,7 +23,7 @@ import numpy as np
 from numba import njit, uint64
 from numpy.typing import NDArray
 
-from fedhist.users.batch import Items
+from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
 
 Int64s = NDArray[np.int64]

@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit
 
 from fedhist.base.arrays import Floats, Integers
-from fedhist.users.batch import Samples
+from fedhist.users.columns import Samples
 
 
 def vote_sets(

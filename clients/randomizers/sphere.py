@@ -16,7 +16,7 @@ from numba import njit, uint64
 
 from fedhist.base.arrays import Floats, Integers, Words
 from fedhist.channels.sphere import SphereChannel
-from fedhist.users.batch import Samples
+from fedhist.users.columns import Samples
 from fedhist.users.streams import Streams
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)

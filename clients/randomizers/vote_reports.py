@@ -11,7 +11,7 @@ from clients.bounding.item_encodings import cut_rows, in_domain
 from clients.bounding.kernels import user_norms
 from fedhist.base.arrays import Integers, Words
 from fedhist.channels.votes import HadamardChannel, OptimalUnaryChannel
-from fedhist.users.batch import Items
+from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
 from fedhist.users.streams import Streams, integer_threshold
 

@@ -15,7 +15,8 @@ from clients.bounding.sampling import MOST_CLIP, random_clip
 from clients.randomizers.vote_reports import drawn_symbols
 from fedhist.base.arrays import Integers, Words
 from fedhist.base.checks import check_integer
-from fedhist.users.batch import Items, Samples, Users
+from fedhist.users.batch import Users
+from fedhist.users.columns import Items, Samples
 from fedhist.users.keys import Keys
 from fedhist.users.streams import Streams
 

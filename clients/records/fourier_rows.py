@@ -9,7 +9,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Floats, Integers
-from fedhist.users.batch import Samples
+from fedhist.users.columns import Samples
 
 
 def fourier_rows(samples: Samples, n_frequencies: int, steps: int) -> NDArray[np.int32]:

@@ -27,7 +27,8 @@ from fedhist.base.errors import PopulationError
 from fedhist.channels.hadamard import next_power_of_two
 from fedhist.model.part import Functional
 from fedhist.model.registry import register_part
-from fedhist.users.batch import Samples, Users
+from fedhist.users.batch import Users
+from fedhist.users.columns import Samples
 from fedhist.users.folds import MAX_FOLDS
 from fedhist.users.keys import Keys, public_signs
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedhist.base.arrays import Floats
 from fedhist.base.errors import PopulationError
-from fedhist.users.batch import Samples
+from fedhist.users.columns import Samples
 
 Model = Literal["least-squares", "logistic"]
 MODELS = get_args(Model)

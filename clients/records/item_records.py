@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from fedhist.base.arrays import Integers, Words, offsets
-from fedhist.users.batch import Samples, Users
+from fedhist.users.batch import Users
+from fedhist.users.columns import Samples
 from fedhist.users.streams import LANES, Streams, clear_tail, integer_threshold
 
 

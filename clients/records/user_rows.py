@@ -14,7 +14,8 @@ from numba import njit
 
 from clients.bounding.kernels import Lookup
 from fedhist.base.arrays import Floats
-from fedhist.users.batch import Items, Samples, Users
+from fedhist.users.batch import Users
+from fedhist.users.columns import Items, Samples
 
 
 def user_points(samples: Samples) -> Floats:

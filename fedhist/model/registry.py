@@ -1,8 +1,9 @@
 """The registry: the allow-list of queries and protocols that may be named in a message or a file.
 
-Nothing is imported because a message says so. Protocols come from :mod:`fedhist.protocols`, from
+No module is imported because a message names it. Protocols come from :mod:`fedhist.protocols`, from
 installed packages that declare the entry point group ``fedhist.protocols``, and from files that
-the person who starts the process names (``--plugin my_protocol.py``).
+the person who starts the process names (``--plugin my_protocol.py``). A protocol of ours is
+imported when its name is looked up; a name that is not known by then brings all of them.
 """
 
 from __future__ import annotations
@@ -77,10 +78,13 @@ def part_class(wire_name: str) -> type[Part]:
 
 def protocol_class(name: str) -> type[Protocol]:
     """Look up a protocol by name; ValueError, with the nearest known name, if there is none."""
+    _import_one(name)
     return _find(_protocols, name, "protocol")
 
 
 def _find(table: Mapping[str, type], name: str, what: str) -> type:
+    if name not in table:
+        load_builtin()
     if name not in table:
         raise ValueError(f"unknown {what} {name!r}{nearest(name, sorted(table))}")
     return table[name]
@@ -93,6 +97,7 @@ def protocols() -> Mapping[str, type[Protocol]]:
 
 def own_protocols() -> Mapping[str, type[Protocol]]:
     """Return the protocols of this package by name: none of plugins and other packages."""
+    load_builtin()
     ours = {n: c for n, c in sorted(_protocols.items()) if c.__module__.startswith("fedhist.")}
     return MappingProxyType(ours)
 
@@ -114,10 +119,20 @@ def parameters(cls: type[Protocol]) -> list[str]:
     return [f.name for f in fields(cls) if f.init]  # type: ignore[arg-type]
 
 
+def _import_one(name: str) -> None:
+    """Register the protocol of this package that has a name: "mean-l2" is the class MeanL2."""
+    ours = importlib.import_module("fedhist.protocols")
+    class_name = "".join(word.capitalize() for word in str(name).split("-"))
+    if name not in _protocols and class_name in ours.__all__:
+        getattr(ours, class_name)
+
+
 @cache
 def load_builtin() -> None:
     """Register the protocols of this package and of installed packages that declare some, once."""
-    importlib.import_module("fedhist.protocols")
+    ours = importlib.import_module("fedhist.protocols")
+    for name in ours.__all__:
+        getattr(ours, name)
     for point in entry_points(group=ENTRY_POINTS):
         point.load()
 
@@ -136,6 +151,7 @@ def load_plugin(path: str | Path) -> None:
     name = f"fedhist_plugin_{file.stem}_{digest64(str(file)):016x}"
     if name in sys.modules:
         return
+    load_builtin()  # a name that is ours is taken
     before = len(_protocols) + len(_queries)
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:

@@ -16,53 +16,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.arrays import Words, offsets
 from fedhist.base.errors import PopulationError
+from fedhist.users.columns import Indptr, Items, Samples
 from fedhist.users.keys import Keys, user_ids
 
 if TYPE_CHECKING:
     from fedhist.users.cohort import Cohort
-
-Indptr = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Items:
-    """Item counts of each user in CSR form, each user's items in the byte order of their keys.
-
-    Attributes
-    ----------
-    vocabulary : Keys
-        What the item numbers stand for. Local to the data; never sent as it is.
-    indptr : (n + 1,) int64
-    item : (nnz,) uint32
-        Positions in the vocabulary; distinct within a user.
-    count : (nnz,) uint32 or uint64
-        Positive totals: compiled loops rely on it, so that a zero is refused.
-    """
-
-    vocabulary: Keys
-    indptr: Indptr
-    item: NDArray[np.unsignedinteger[Any]]
-    count: NDArray[np.unsignedinteger[Any]]
-
-    def __post_init__(self) -> None:
-        if not self.count.all():
-            raise PopulationError(f"counts must be positive, got 0 in entry {self.count.argmin()}")
-
-
-@dataclass(frozen=True)
-class Samples:
-    """Real-valued samples of each user, ragged.
-
-    Attributes
-    ----------
-    indptr : (n + 1,) int64
-        User u holds rows ``indptr[u]`` to ``indptr[u + 1]``.
-    values : (total, dimension) float64
-        May hold NaN: a client half maps such a user to the protocol's null record.
-    """
-
-    indptr: Indptr
-    values: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -238,10 +196,11 @@ class Users:
         PopulationError
             For missing columns, missing users or items, or bad counts; names the value.
         """
-        from fedhist.users.frames import users_of_frame
+        from fedhist.users.frames import columns_of_frame
 
         columns = [value] if isinstance(value, str) else list(value or ())
-        return users_of_frame(cls, frame, user=user, item=item, count=count, value=columns)
+        ids, record = columns_of_frame(frame, user=user, item=item, count=count, value=columns)
+        return cls(ids, items=record) if isinstance(record, Items) else cls(ids, samples=record)
 
     # -- views ---------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ the result does not depend on the order of the rows or on the number of threads.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -17,11 +17,8 @@ from numpy.typing import NDArray
 
 from fedhist.base.arrays import Words, offsets
 from fedhist.base.errors import PopulationError, nearest
-from fedhist.users.batch import Items, Samples
+from fedhist.users.columns import Items, Samples
 from fedhist.users.keys import Keys, user_ids_of_bytes
-
-if TYPE_CHECKING:
-    from fedhist.users.batch import Users
 
 TOTAL_LIMIT = float(1 << 53)  # below it a float64 sum of non-negative integers is exact
 
@@ -29,15 +26,14 @@ TOTAL_LIMIT = float(1 << 53)  # below it a float64 sum of non-negative integers 
 FAULTS = ("good", "too many fields", "missing user", "missing item", "bad count", "bad value")
 
 
-def users_of_frame(
-    cls: type[Users],
+def columns_of_frame(
     frame: Any,
     *,
     user: str,
     item: str | None,
     count: str | None,
     value: list[str],
-) -> Users:
+) -> tuple[Words, Items | Samples]:
     """Group a frame's rows by user; see ``Users.from_frame``.
 
     Raises
@@ -55,10 +51,8 @@ def users_of_frame(
     text = [user] if item is None else [user, item]
     rows = _lazy(frame, text, [*value, *([] if count is None else [count])])
     if item is None:
-        ids, samples, _ = samples_of_rows(rows, user=user, value=value)
-        return cls(ids, samples=samples)
-    ids, items, _ = items_of_rows(rows, user=user, item=item, count=count)
-    return cls(ids, items=items)
+        return samples_of_rows(rows, user=user, value=value)[:2]
+    return items_of_rows(rows, user=user, item=item, count=count)[:2]
 
 
 def items_of_rows(

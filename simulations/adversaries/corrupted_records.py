@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.errors import PopulationError, nearest
-from fedhist.users.batch import Items, Samples, Users
+from fedhist.users.batch import Users
+from fedhist.users.columns import Items, Samples
 
 PROMOTION = 1 << 31
 """Count of the promoted item in a made-up record: more than any clip lets through."""

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Words
-from fedhist.users.batch import Items, Samples, Users
+from fedhist.users.batch import Users
+from fedhist.users.columns import Items, Samples
 from fedhist.users.streams import SeededStreams, Streams
 from simulations.audit.features import Answer, Feature
 from simulations.audit.finding import Check

@@ -11,7 +11,7 @@ from fedhist.channels.bits import count_bits
 from fedhist.channels.catalogue import LaplaceChannel, UnaryChannel
 from fedhist.channels.hadamard import fwht
 from fedhist.model.query import CHUNK
-from fedhist.users.batch import Items
+from fedhist.users.columns import Items
 from fedhist.users.streams import SeededStreams
 from simulations.benchmarks.measuring import Result, Row, Task, in_turns, ratio, scaled
 from simulations.benchmarks.populations import shoppers

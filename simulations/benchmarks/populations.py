@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.users.batch import Items, Users
+from fedhist.users.batch import Users
+from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
 
 CHUNK = 8192

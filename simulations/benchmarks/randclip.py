@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from clients.bounding.sampling import random_clip
 from fedhist.model.query import CHUNK
-from fedhist.users.batch import Items, Users
+from fedhist.users.batch import Users
+from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams
 from simulations.benchmarks.measuring import Result, Row, Task, in_turns, ratio, scaled

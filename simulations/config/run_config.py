@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedhist.model.protocol import Protocol
-from fedhist.model.registry import load_builtin, load_plugin, parameters, protocol_class
+from fedhist.model.registry import load_plugin, parameters, protocol_class
 from simulations.adversaries import Adversary, as_tables, override_adversary, read_adversaries
 from simulations.config.casting import cast, check_keys, required
 from simulations.config.named_files import builtin_names, key_value, settings_text
@@ -264,7 +264,6 @@ def prepare(config: Config, load: Callable[[PopulationSpec], Loaded] | None = No
     ValueError, PopulationError
         With the offending key or value.
     """
-    load_builtin()
     for plugin in config.run.plugins:
         load_plugin(plugin)
     try:

@@ -26,7 +26,8 @@ from fedhist.model.query import Query, Summary
 from fedhist.protocols.localize.queries import BinVotes, ClippedMean
 from fedhist.protocols.means.sparse.queries import HashedVotes
 from fedhist.session.session import Session
-from fedhist.users.batch import Items, Users
+from fedhist.users.batch import Users
+from fedhist.users.columns import Items
 from fedhist.users.folds import fold_of
 from fedhist.users.keys import Keys
 from server.densities.series import TrigonometricDensity, midpoints

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.arrays import Floats
-from fedhist.users.batch import Items, Users
+from fedhist.users.batch import Users
+from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
 
 

@@ -28,7 +28,8 @@ from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols.clip_choice.bound_scores import bound_scores, lost_weight, release_levels
 from fedhist.protocols.clip_choice.unbounded import BoundTask, choice_law
 from fedhist.protocols.histograms.unbounded_theory import KeyRelease, alg3_expected
-from fedhist.users.batch import Items, Users
+from fedhist.users.batch import Users
+from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
 from simulations.experiments.base import Request
 from simulations.experiments.settings import positive, whole, wholes

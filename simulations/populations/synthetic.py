@@ -12,7 +12,8 @@ import numpy as np
 
 from fedhist.base.arrays import Floats, Integers, Words, offsets
 from fedhist.base.checks import check_integer
-from fedhist.users.batch import Items, Samples, Users
+from fedhist.users.batch import Users
+from fedhist.users.columns import Items, Samples
 from fedhist.users.keys import Keys, user_ids_of_bytes
 from simulations.populations.base import finite
 

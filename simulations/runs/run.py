@@ -12,7 +12,7 @@ from typing import Literal
 from fedhist.base.hashing import digest64
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary
-from fedhist.model.registry import load_builtin, load_plugin
+from fedhist.model.registry import load_plugin
 from fedhist.session.codec import protocol_digest
 from fedhist.session.curator import Noise, NoiseSource
 from fedhist.session.journal import Journal
@@ -127,7 +127,6 @@ def open_session(protocol: Protocol, options: Options) -> tuple[Session, int]:
     seed : int
         The one of the options, drawn if they have none.
     """
-    load_builtin()
     for plugin in options.plugins:
         load_plugin(plugin)
     seed = options.seed if options.seed is not None else secrets.randbits(62)

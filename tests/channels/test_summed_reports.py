@@ -20,7 +20,8 @@ from fedhist.protocols.baselines.scalar_reports import ItemScalars, SampledScala
 from fedhist.protocols.baselines.sphere_reports import SphereReports
 from fedhist.protocols.localize.queries import BinVotes, ClippedMean
 from fedhist.protocols.means.sparse.queries import HashedVotes
-from fedhist.users.batch import Samples, Users
+from fedhist.users.batch import Users
+from fedhist.users.columns import Samples
 from fedhist.users.streams import SeededStreams, integer_threshold
 from simulations.runs.run import Options, execute
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedhist.users.batch import cohort as module
+from fedhist.users import cohort as module
 from fedhist.users.cohort import Cohort
 
 IDS = np.arange(100_000, dtype=np.uint64)

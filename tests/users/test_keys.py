@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fedhist.base.errors import PopulationError
 from fedhist.base.hashing import GOLDEN, MASK64, digest64
-from fedhist.users.batch import keys as module
+from fedhist.users import keys as module
 from fedhist.users.keys import USER_ID_KEY, Keys, keyed_hash, public_signs, user_ids
 
 SCRIPTS = [

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedhist.base.errors import PopulationError
-from fedhist.users.batch import Items, Users, join
+from fedhist.users.batch import Users, join
 from fedhist.users.cohort import Cohort
+from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
 
 WORDS = ["tea", "äpple", "rye", "日本", ""]

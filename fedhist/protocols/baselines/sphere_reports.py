@@ -19,8 +19,9 @@ from fedhist.channels.sphere import SphereChannel
 from fedhist.model.query import LocalQuery, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.protocols.baselines.scalar_reports import MOST_ITEMS, ItemLevel
-from fedhist.users.batch import Samples, Users
+from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
+from fedhist.users.columns import Samples
 from fedhist.users.streams import SeededStreams, Streams
 
 ROUNDING = 1 + 1e-9

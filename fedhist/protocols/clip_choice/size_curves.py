@@ -25,8 +25,9 @@ from fedhist.model.query import Keyed, Query, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Trust
 from fedhist.protocols.shared.item_rows import intern_records, pack_records, parse_records
-from fedhist.users.batch import Items, Users
+from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
+from fedhist.users.columns import Items
 from fedhist.users.streams import Streams
 
 MOST_POINTS = 4096

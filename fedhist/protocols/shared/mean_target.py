@@ -15,7 +15,8 @@ from fedhist.model.display import Display
 from fedhist.model.losses import SQUARED_L2, squared_l2
 from fedhist.model.protocol import ErrorBound, Protocol
 from fedhist.model.query import CHUNK
-from fedhist.users.batch import Samples, Users
+from fedhist.users.batch import Users
+from fedhist.users.columns import Samples
 
 
 class MeanTarget(Protocol):

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from clients.bounding.contribution import clip_rows, clipped_counts, domain_lookup, grid_limit
 from fedhist.model.query import CHUNK
-from fedhist.users.batch import Items, Users
+from fedhist.users.batch import Users
+from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
 
 

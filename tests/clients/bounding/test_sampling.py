@@ -11,7 +11,8 @@ from scipy.stats import chi2, hypergeom
 from clients.bounding import drawing
 from clients.bounding.drawing import MANY, scratch_for
 from clients.bounding.sampling import add_random_clip, random_clip
-from fedhist.users.batch import Items, Users
+from fedhist.users.batch import Users
+from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams, SystemStreams
 

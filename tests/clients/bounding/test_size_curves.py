@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from clients.bounding.size_curves import SHARE, size_curves
-from fedhist.users.batch import Items, Users
+from fedhist.users.batch import Users
+from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
 
 GRIDS = [(1,), (10,), (1, 2, 3, 4, 7), (5, 8, 40), (1, 100, 10_000), (3, 2**31 - 1)]

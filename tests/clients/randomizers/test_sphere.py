@@ -7,7 +7,7 @@ import pytest
 
 from clients.randomizers.sphere import ball_means, duchi_l2, duchi_sums
 from fedhist.channels.sphere import SphereChannel
-from fedhist.users.batch import Samples
+from fedhist.users.columns import Samples
 from fedhist.users.streams import SeededStreams, SystemStreams
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clients.randomizers.hashed_votes import vote_sets
-from fedhist.users.batch import Samples
+from fedhist.users.columns import Samples
 
 
 def slow(

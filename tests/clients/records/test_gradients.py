@@ -10,7 +10,7 @@ import pytest
 
 from clients.records.gradients import MARGIN, user_gradients
 from fedhist.base.errors import PopulationError
-from fedhist.users.batch import Samples
+from fedhist.users.columns import Samples
 
 
 def ragged(seed: int, d: int, model: str, n: int = 12) -> Samples:

@@ -23,7 +23,8 @@ from fedhist.protocols.distributions.distribution import Distribution
 from fedhist.protocols.distributions.local_distribution import LocalDistribution, mean_absolute
 from fedhist.protocols.localize.queries import BinVotes, ClippedMean
 from fedhist.session.session import Session
-from fedhist.users.batch import Items, Users
+from fedhist.users.batch import Users
+from fedhist.users.columns import Items
 from fedhist.users.keys import Keys, user_ids
 from server.distributions.simplex import project_simplex
 from server.noise import SimulatedNoise

@@ -17,7 +17,8 @@ from fedhist.model.query import Report, Summary
 from fedhist.protocols.few_users.few_users_distribution import FewUsersDistribution
 from fedhist.protocols.few_users.few_users_mean import FewUsersMean
 from fedhist.protocols.few_users.user_means import UserMeans, UserShares
-from fedhist.users.batch import Samples, Users
+from fedhist.users.batch import Users
+from fedhist.users.columns import Samples
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams
 from server.few_users.plan import large_n_noise

@@ -34,8 +34,9 @@ from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.protocols.shared.contributions import NormHistogram
 from fedhist.protocols.shared.domains import check_domain
-from fedhist.users.batch import Items, Users
+from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
+from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
 from fedhist.users.streams import Streams
 
