@@ -13,87 +13,24 @@ import fedhist.protocols
 from fedhist.model.registry import own_protocols, protocol_class
 
 ROOT = Path(__file__).resolve().parents[1]
-NAMES = [
-    "Adjacency",
-    "Array",
-    "Bounds",
-    "BudgetExceeded",
-    "Cohort",
-    "Coordinates",
-    "Curator",
-    "ErrorBound",
-    "Estimate",
-    "FedhistError",
-    "FiniteChannel",
-    "Floats",
-    "Guarantee",
-    "Keyed",
-    "Keys",
-    "LocalQuery",
-    "Loopback",
-    "MissingReplies",
-    "PopulationError",
-    "Protocol",
-    "Query",
-    "Release",
-    "Report",
-    "Script",
-    "SeededStreams",
-    "Streams",
-    "Summary",
-    "Trust",
-    "UnaryChannel",
-    "Users",
-    "WireError",
-    "__version__",
-    "approximate",
-    "bin_indices",
-    "check_budget",
-    "coordinate_points",
-    "density_of",
-    "flip_probability",
-    "integer_threshold",
-    "key_threshold",
-    "pure",
-    "randomize",
-    "register_protocol",
-    "register_query",
-    "run",
-    "scalar_channel",
-    "scalar_law",
-    "unary_law",
-    "unary_votes",
-    "unit_interval",
-    "zcdp_rho",
-]
-PROTOCOLS = [
-    "AdaptiveHistogram",
-    "BoundedHistogram",
-    "CentralDensity",
-    "CoverSelect",
-    "Density",
-    "Distribution",
-    "FewUsersDistribution",
-    "FewUsersMean",
-    "HadamardResponse",
-    "ItemHistogram",
-    "LocalDistribution",
-    "LocalHistogram",
-    "Mean",
-    "MeanL2",
-    "MeanLinf",
-    "NaiveDensity",
-    "NaiveMean",
-    "PoissonCounts",
-    "RaggedDistribution",
-    "SparseMean",
-    "UnaryEncoding",
-    "UnboundedHistogram",
-    "UserLevelErm",
-]
+NAMES = """
+Adjacency Array Bounds BudgetExceeded Cohort Coordinates Curator ErrorBound Estimate FedhistError
+FiniteChannel Floats Guarantee Keyed Keys LocalQuery Loopback MissingReplies PopulationError
+Protocol Query Release Report Script SeededStreams Streams Summary Trust UnaryChannel Users
+WireError __version__ approximate bin_indices check_budget coordinate_points density_of
+flip_probability integer_threshold key_threshold pure randomize register_protocol register_query
+run scalar_channel scalar_law unary_law unary_votes unit_interval zcdp_rho
+"""
+PROTOCOLS = """
+AdaptiveHistogram BoundedHistogram CentralDensity CoverSelect Density Distribution
+FewUsersDistribution FewUsersMean HadamardResponse ItemHistogram LocalDistribution LocalHistogram
+Mean MeanL2 MeanLinf NaiveDensity NaiveMean PoissonCounts RaggedDistribution SparseMean
+UnaryEncoding UnboundedHistogram UserLevelErm
+"""
+PROMISES = [(fh, NAMES.split()), (fedhist.protocols, PROTOCOLS.split())]
 
 
-@pytest.mark.parametrize(("package", "promised"), [(fh, NAMES), (fedhist.protocols, PROTOCOLS)])
+@pytest.mark.parametrize(("package", "promised"), PROMISES)
 def test_promised_names(package: object, promised: list[str]) -> None:
     assert package.__all__ == promised
     assert set(promised) <= set(dir(package))
@@ -103,7 +40,7 @@ def test_promised_names(package: object, promised: list[str]) -> None:
 def test_a_protocol_is_found_by_name_alone() -> None:
     """The class of "mean-l2" is MeanL2: a single run imports that protocol's file only."""
     by_class = {cls.__name__: name for name, cls in own_protocols().items()}
-    assert sorted(by_class) == PROTOCOLS
+    assert sorted(by_class) == PROTOCOLS.split()
     for class_name, name in by_class.items():
         assert "".join(word.capitalize() for word in name.split("-")) == class_name
         assert protocol_class(name) is getattr(fedhist.protocols, class_name)
@@ -112,9 +49,7 @@ def test_a_protocol_is_found_by_name_alone() -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'fedhist' has no attribute 'nothing'"):
         _ = fh.nothing
-    with pytest.raises(
-        AttributeError, match=r"module 'fedhist.protocols' has no attribute 'Median'"
-    ):
+    with pytest.raises(AttributeError, match=r"'fedhist\.protocols' has no attribute 'Median'"):
         _ = fedhist.protocols.Median
 
 
@@ -135,7 +70,7 @@ def test_the_documentation_imports_public_names_only() -> None:
         for node in ast.walk(ast.parse(code)):
             if isinstance(node, ast.ImportFrom) and _is_ours(str(node.module)):
                 promised = {"fedhist": NAMES, "fedhist.protocols": PROTOCOLS}[str(node.module)]
-                assert {alias.name for alias in node.names} <= set(promised), page
+                assert {alias.name for alias in node.names} <= set(promised.split()), page
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                 assert node.value.id not in {"fh", "fedhist"} or node.attr in NAMES, (
                     page,

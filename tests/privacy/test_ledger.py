@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fedhist.base.errors import BudgetExceeded
+from fedhist.privacy import ledger as module
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Release, Trust, pure, zcdp, zcdp_epsilon
-from fedhist.privacy.guarantee import ledger as module
 from fedhist.privacy.ledger import Entry, Ledger, spent, whole
 from fedhist.users.cohort import Cohort
 

@@ -13,9 +13,9 @@ from fedhist.base.errors import BudgetExceeded
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, zcdp_rho
 from fedhist.privacy.ledger import Ledger
 from fedhist.privacy.noise_source import NoiseSource
+from fedhist.session import curator as module
 from fedhist.session.curator import Curator
 from fedhist.session.journal import Journal
-from fedhist.session.session import curator as module
 from server.noise import SecureNoise, SimulatedNoise
 
 
