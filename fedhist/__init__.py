@@ -19,8 +19,11 @@ if TYPE_CHECKING:
     from clients.randomizers.scalars import bin_indices as bin_indices
     from clients.randomizers.scalars import randomize as randomize
     from clients.randomizers.scalars import unary_votes as unary_votes
+    from clients.records.draws import draw_item as draw_item
+    from clients.records.draws import draw_subset as draw_subset
     from clients.records.functionals import Coordinates as Coordinates
     from clients.records.user_rows import coordinate_points as coordinate_points
+    from clients.records.user_rows import user_means as user_means
     from fedhist.base.arrays import Array as Array
     from fedhist.base.arrays import Bounds as Bounds
     from fedhist.base.arrays import Floats as Floats
