@@ -13,20 +13,19 @@ References
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Floats
+from fedhist.channels.flips import RandomizedResponse, flip_probability
 from fedhist.channels.laplace import LaplaceChannel
 from fedhist.channels.piecewise import PiecewiseChannel
-from fedhist.channels.scalar import OneBitChannel, ScalarChannel, flip_probability
+from fedhist.channels.scalar import OneBitChannel, ScalarChannel
 from fedhist.privacy.guarantee import check_budget
-from fedhist.users.streams import integer_threshold
 
 __all__ = [
     "CHANNELS",
@@ -44,7 +43,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class UnaryChannel:
+class UnaryChannel(RandomizedResponse):
     """Bits of which at most ``ones`` are set, each flipped independently.
 
     Parameters
@@ -74,20 +73,10 @@ class UnaryChannel:
         if self.ones < 1:
             raise ValueError(f"ones must be positive, got {self.ones}")
 
-    @cached_property
-    def flip(self) -> float:
-        """Probability of flipping one bit, rounded towards 1/2."""
-        return flip_probability(self.epsilon / (2 * self.ones))
-
     @property
-    def flip_threshold(self) -> int:
-        """The probability that is drawn, times 2^64: an integer."""
-        return int(integer_threshold(self.flip))
-
-    @cached_property
-    def tau(self) -> float:
-        """Keep minus flip: how much one true bit moves the mean of a reported one."""
-        return math.tanh(self.epsilon / (4 * self.ones))
+    def log_odds(self) -> float:
+        """What one bit may cost: epsilon / (2 ones)."""
+        return self.epsilon / (2 * self.ones)
 
     @property
     def bit_variance(self) -> float:

@@ -12,10 +12,8 @@ References
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,21 +21,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.arrays import Array, Bounds, Floats, Integers, Words
 from fedhist.base.errors import WireError
+from fedhist.channels.flips import RandomizedResponse
 from fedhist.privacy.guarantee import check_budget
-from fedhist.users.streams import integer_threshold
-
-
-def flip_probability(x: float) -> float:
-    """Return 1 / (1 + e^x) for x >= 0, rounded towards 1/2.
-
-    The margin covers the rounding of x itself and of every operation here, so that the odds
-    (1 - q) / q are at most e^x in exact arithmetic;
-    :func:`~fedhist.users.streams.integer_threshold` rounds in the same direction.
-    """
-    if math.isinf(x):
-        return 0.0
-    t = math.exp(-x)
-    return min(t / (1.0 + t) * (1.0 + (x + 8.0) * 2.0**-52) + 5e-324, 0.5)
 
 
 def into_unit(u: Floats) -> Floats:
@@ -187,7 +172,7 @@ class ScalarChannel(ABC):
 
 
 @dataclass(frozen=True)
-class OneBitChannel(ScalarChannel):
+class OneBitChannel(RandomizedResponse, ScalarChannel):
     """One bit: +-1 with mean u, then randomized response with a constant probability [1].
 
     P(z = 1) = 1/2 + tanh(epsilon / 2) u / 2. Without noise (epsilon = inf) the bit of mean u
@@ -200,16 +185,6 @@ class OneBitChannel(ScalarChannel):
 
     kind: ClassVar[str] = "onebit"
 
-    @cached_property
-    def flip(self) -> float:
-        """Probability of the randomized response to lie, rounded towards 1/2."""
-        return flip_probability(self.epsilon)
-
-    @property
-    def flip_threshold(self) -> int:
-        """The probability that is drawn, times 2^64: an integer."""
-        return int(integer_threshold(self.flip))
-
     @property
     def steps(self) -> int:
         """The lattice is {-1, 1}."""
@@ -218,7 +193,7 @@ class OneBitChannel(ScalarChannel):
     @property
     def gain(self) -> float:
         """tanh(epsilon / 2)."""
-        return math.tanh(self.epsilon / 2)
+        return self.tau
 
     @property
     def bound(self) -> float:

@@ -17,9 +17,8 @@ from numpy.typing import ArrayLike
 
 from fedhist.base.arrays import Floats
 from fedhist.base.checks import check_scale
-from fedhist.channels.catalogue import flip_probability
+from fedhist.channels.flips import RandomizedResponse
 from fedhist.privacy.guarantee import check_budget
-from fedhist.users.streams import integer_threshold
 
 MAX_DIMENSION = 1 << 20
 _MOST_LENGTH = 2.0**480
@@ -27,7 +26,7 @@ _MOST_LENGTH = 2.0**480
 
 
 @dataclass(frozen=True)
-class SphereChannel:
+class SphereChannel(RandomizedResponse):
     """A vector of norm at most ``radius`` in, a point z of a larger sphere out; E z = x.
 
     x is rounded to one of the two ends of its diameter, without bias; the end's side of the sphere
@@ -65,21 +64,6 @@ class SphereChannel:
             raise ValueError(
                 f"reports would be {self.length:g} long: epsilon is too small, got {self.epsilon}"
             )
-
-    @cached_property
-    def flip(self) -> float:
-        """Probability of the randomized response to lie, rounded towards 1/2."""
-        return flip_probability(self.epsilon)
-
-    @property
-    def flip_threshold(self) -> int:
-        """The probability that is drawn, times 2^64: an integer."""
-        return int(integer_threshold(self.flip))
-
-    @property
-    def tau(self) -> float:
-        """Keep minus flip: tanh(epsilon / 2)."""
-        return math.tanh(self.epsilon / 2)
 
     @cached_property
     def mean_height(self) -> float:

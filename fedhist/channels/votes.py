@@ -15,27 +15,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.arrays import Floats
-from fedhist.channels.catalogue import flip_probability
+from fedhist.channels.flips import RandomizedResponse
 from fedhist.channels.hadamard import fwht, hadamard_entry, next_power_of_two
 from fedhist.privacy.guarantee import check_budget
-from fedhist.users.streams import integer_threshold
 
 MAX_BITS = 1 << 16
 MAX_SYMBOLS = (1 << 24) - 1
 
 
 @dataclass(frozen=True)
-class OptimalUnaryChannel:
+class OptimalUnaryChannel(RandomizedResponse):
     """k bits, one for each symbol: a true 1 stays with probability 1/2, a 0 turns with q [1].
 
-    q = 1 / (e^epsilon + 1). A vote for nothing is the zero vector. Without noise (epsilon = inf)
-    the bits are sent as they are.
+    q, ``flip``, is 1 / (e^epsilon + 1). A vote for nothing is the zero vector. Without noise
+    (epsilon = inf) the bits are sent as they are.
 
     Parameters
     ----------
@@ -65,16 +63,6 @@ class OptimalUnaryChannel:
         if not 1 <= self.n_symbols <= MAX_BITS:
             raise ValueError(f"the symbols must be 1 to {MAX_BITS}, got {self.n_symbols}")
 
-    @cached_property
-    def flip(self) -> float:
-        """q: probability that a zero is reported as one, rounded towards 1/2."""
-        return flip_probability(self.epsilon)
-
-    @property
-    def flip_threshold(self) -> int:
-        """The probability that is drawn, times 2^64: an integer."""
-        return int(integer_threshold(self.flip))
-
     @property
     def keep(self) -> float:
         """Probability that a one is reported as one: 1/2, or 1 without noise."""
@@ -83,7 +71,7 @@ class OptimalUnaryChannel:
     @property
     def gain(self) -> float:
         """Keep minus q: tanh(epsilon / 2) / 2, or 1 without noise."""
-        return 1.0 if math.isinf(self.epsilon) else math.tanh(self.epsilon / 2) / 2
+        return 1.0 if math.isinf(self.epsilon) else self.tau / 2
 
     def debias(self, ones: ArrayLike, n_users: int) -> Floats:
         """Turn counts of reported ones into unbiased shares of the users: (k,)."""
@@ -111,7 +99,7 @@ class OptimalUnaryChannel:
 
 
 @dataclass(frozen=True)
-class HadamardChannel:
+class HadamardChannel(RandomizedResponse):
     """One index y of {0, ..., K - 1}; symbol x prefers the half where H[x + 1, y] = 1 [2].
 
     K is the next power of two above k and H the Hadamard matrix of that order. A user with symbol x
@@ -127,9 +115,9 @@ class HadamardChannel:
 
     Privacy
     -------
-    With the drawn probability f of the complement, an index has the probability 2 (1 - f) / K or
-    2 f / K, of ratio (1 - f) / f <= e^epsilon, or 1 / K, which is their mean. The constants are
-    public, and f = t / 2^64 with an integer t.
+    With the drawn probability f (``flip``) of the complement, an index has the probability
+    2 (1 - f) / K or 2 f / K, of ratio (1 - f) / f <= e^epsilon, or 1 / K, which is their mean. The
+    constants are public, and f = t / 2^64 with an integer t.
     """
 
     epsilon: float
@@ -145,20 +133,10 @@ class HadamardChannel:
         """K: the least power of two above k."""
         return next_power_of_two(self.n_symbols + 1)
 
-    @cached_property
-    def flip(self) -> float:
-        """Probability f of reporting an element of the complement, rounded towards 1/2."""
-        return flip_probability(self.epsilon)
-
-    @property
-    def flip_threshold(self) -> int:
-        """The probability that is drawn, times 2^64: an integer."""
-        return int(integer_threshold(self.flip))
-
     @property
     def gain(self) -> float:
         """E H[x + 1, y] for a vote for x: tanh(epsilon / 2); 0 for every other vote."""
-        return math.tanh(self.epsilon / 2)
+        return self.tau
 
     def debias(self, counts: ArrayLike, n_users: int) -> Floats:
         """Turn counts of the indices, (K,), into unbiased shares of the users: (k,).

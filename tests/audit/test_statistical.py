@@ -157,8 +157,8 @@ def test_draws_are_independent_and_repeatable() -> None:
     one, same, other = (pair[0].sample(4096, p)[0].arrays["yes"] for p in ("a", "a", "b"))
     assert np.array_equal(one, same)
     assert not np.array_equal(one, other)
-    assert pair[0].meter.draws == 3 * 4096
-    assert pair[0].meter.kernel <= pair[0].meter.drawing
+    assert pair[0].check.draws == 3 * 4096
+    assert pair[0].check.kernel <= pair[0].check.drawing
 
 
 def test_copies_are_copies() -> None:
