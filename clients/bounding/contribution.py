@@ -15,7 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.bounding.kernels import Lookup, clip_grid_values, clip_values, sum_clipped, sum_grid
+from clients.bounding.kernels import (
+    Lookup,
+    clip_grid_values,
+    clip_values,
+    columns_of,
+    sum_clipped,
+    sum_grid,
+)
 from fedhist.base.arrays import offsets
 from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
@@ -106,14 +113,14 @@ def clip_rows(
     .. [1] Liu et al., "Algorithms for bounding contribution for histogram estimation under
        user-level privacy", ICML 2023, Algorithm 1, line 2.
     """
-    columns = items.indptr, items.item, items.count, lookup
+    columns = columns_of(items, lookup)
     value: NDArray[Any]
     if grid:
         value = np.empty(len(items.item), dtype=np.int64)
-        clip_grid_values(*columns, clip, grid, norm, grid_limit(clip, grid, norm), value)
+        clip_grid_values(columns, clip, grid, norm, grid_limit(clip, grid, norm), value)
     else:
         value = np.empty(len(items.item), dtype=np.float64)
-        clip_values(*columns, clip, norm, value)
+        clip_values(columns, clip, norm, value)
     if lookup is None:
         return items.indptr, items.item.astype(np.uint32, copy=False), value
     position = lookup[items.item]
@@ -144,11 +151,11 @@ def clipped_counts(
     ----
     O(nnz) time in one walk over the users, 2 d numbers of memory, no copy of the data.
     """
-    columns = items.indptr, items.item, items.count, lookup
+    columns = columns_of(items, lookup)
     if grid:
         steps = np.zeros(d, dtype=np.int64)
-        sum_grid(*columns, clip, grid, norm, grid_limit(clip, grid, norm), steps)
+        sum_grid(columns, clip, grid, norm, grid_limit(clip, grid, norm), steps)
         return steps
     total = np.zeros(d)
-    sum_clipped(*columns, clip, norm, chunk, np.empty(d), total)
+    sum_clipped(columns, clip, norm, chunk, np.empty(d), total)
     return total

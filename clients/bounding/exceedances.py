@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from clients.bounding.contribution import domain_lookup
 from clients.bounding.item_encodings import cut_rows, in_domain
+from clients.bounding.kernels import Columns, columns_of, place
 from fedhist.base.arrays import Words, offsets
 from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
@@ -80,9 +81,8 @@ def add_threshold_counts(
         Private words of the users at these rows. Asked only for users who hold more than m items.
     """
     over = np.zeros(len(items.indptr) - 1, dtype=np.bool_)
-    lookup = domain_lookup(domain, items.vocabulary)
-    columns = items.indptr, items.item, items.count
-    _add_cells(*columns, lookup, uint64(m), width, table, total, over)
+    columns = columns_of(items, domain_lookup(domain, items.vocabulary))
+    _add_cells(columns, uint64(m), width, table, total, over)
     rows = np.flatnonzero(over)
     if len(rows):
         few = in_domain(_take(items, rows), domain)
@@ -100,22 +100,15 @@ def _take(items: Items, rows: Int64s) -> Items:
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _add_cells(
-    indptr: Int64s,
-    item: Any,
-    count: Any,
-    lookup: Any,
-    m: Any,
-    width: int,
-    table: Table,
-    total: Int64s,
-    over: NDArray[np.bool_],
+    columns: Columns, m: Any, width: int, table: Table, total: Int64s, over: NDArray[np.bool_]
 ) -> None:
     """Add the cells of users with at most m in-domain items; mark the others and skip them."""
+    indptr, item, count, lookup = columns
     for u in range(indptr.shape[0] - 1):
         start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
         left = m
         for k in range(start, stop):
-            if lookup is None or lookup[item[k]] >= 0:
+            if place(lookup, item[k]) >= 0:
                 c = uint64(count[k])
                 if c > left:
                     over[u] = True
@@ -124,7 +117,7 @@ def _add_cells(
         if over[u]:
             continue
         for k in range(start, stop):
-            j = np.int64(item[k]) if lookup is None else np.int64(lookup[item[k]])
+            j = place(lookup, item[k])
             if j >= 0:
                 cell = table[count[k]]
                 if cell > 0:

@@ -14,131 +14,119 @@ import numpy as np
 from numba import njit, uint64
 from numpy.typing import NDArray
 
-from fedhist.base.arrays import Floats
+from fedhist.base.arrays import Floats, Integers
+from fedhist.users.batch import Items
 
 Lookup = NDArray[np.int32] | None
 Unsigned = NDArray[np.unsignedinteger[Any]]
+Columns = tuple[Integers, Unsigned, Unsigned, Lookup]
+"""Users' records as they lie in memory, and the places of the vocabulary in a public domain."""
 
 NUDGE = 1.0 + 2.0**-50
 """Lifts a value that rounding left just under a grid point back onto it; norms are then checked."""
 
 
+def columns_of(items: Items, lookup: Lookup) -> Columns:
+    """Return what the loops walk over."""
+    return items.indptr, items.item, items.count, lookup
+
+
 @njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
-def _norm(start: Any, stop: Any, item: Any, count: Any, lookup: Any, norm: Any) -> Any:
+def place(lookup: Any, j: Any) -> Any:
+    """Position of vocabulary item j in the domain; negative if it lies outside."""
+    return np.int64(j) if lookup is None else np.int64(lookup[j])
+
+
+@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+def _norm(start: Any, stop: Any, columns: Any, norm: Any) -> Any:
     """l1 or l2 norm of one user's in-domain counts.
 
     Sums run in 64-bit integers, which vectorise and are exact; a user whose counts could overflow
     them is summed again in doubles. The choice depends on that user's record alone.
     """
+    _, item, count, lookup = columns
     seen, total = uint64(0), uint64(0)
     if norm == 1:
         for k in range(start, stop):
-            c = uint64(count[k])
-            if lookup is not None and lookup[item[k]] < 0:
-                c = uint64(0)
+            c = uint64(count[k]) if place(lookup, item[k]) >= 0 else uint64(0)
             seen |= c
             total += c
         if seen >> uint64(40) == uint64(0) and stop - start < uint64(1 << 24):
             return float(total)
     else:
         for k in range(start, stop):
-            c = uint64(count[k])
-            if lookup is not None and lookup[item[k]] < 0:
-                c = uint64(0)
+            c = uint64(count[k]) if place(lookup, item[k]) >= 0 else uint64(0)
             seen |= c
             total += c * c
         if seen >> uint64(24) == uint64(0) and stop - start < uint64(1 << 16):
             return math.sqrt(float(total))
     large = 0.0
     for k in range(start, stop):
-        x = float(count[k])
-        if lookup is not None and lookup[item[k]] < 0:
-            x = 0.0
+        x = float(count[k]) if place(lookup, item[k]) >= 0 else 0.0
         large += x if norm == 1 else x * x
     return large if norm == 1 else math.sqrt(large)
 
 
+@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+def _weight(start: Any, stop: Any, columns: Any, clip: Any, norm: Any) -> Any:
+    """Scale one user's counts into the ball by this factor, at most 1."""
+    size = _norm(start, stop, columns, norm)
+    return clip / size if size > clip else 1.0
+
+
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def clip_values(
-    indptr: NDArray[np.int64],
-    item: Unsigned,
-    count: Unsigned,
-    lookup: Lookup,
-    clip: float,
-    norm: int,
-    out: Floats,
-) -> None:
+def clip_values(columns: Columns, clip: float, norm: int, out: Floats) -> None:
     """Fill ``out[k]`` with the clipped value of entry k; entries outside the domain get 0."""
+    indptr, item, count, lookup = columns
     for u in range(indptr.shape[0] - 1):
         start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
-        size = _norm(start, stop, item, count, lookup, norm)
-        w = clip / size if size > clip else 1.0
+        w = _weight(start, stop, columns, clip, norm)
         for k in range(start, stop):
-            inside = lookup is None or lookup[item[k]] >= 0
-            out[k] = w * float(count[k]) if inside else 0.0
+            out[k] = w * float(count[k]) if place(lookup, item[k]) >= 0 else 0.0
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def sum_clipped(
-    indptr: NDArray[np.int64],
-    item: Unsigned,
-    count: Unsigned,
-    lookup: Lookup,
-    clip: float,
-    norm: int,
-    chunk: int,
-    part: Floats,
-    out: Floats,
+    columns: Columns, clip: float, norm: int, chunk: int, part: Floats, out: Floats
 ) -> None:
     """Add every user's clipped counts to ``out``; ``part`` (d,) is scratch.
 
     Additions happen in the order of folding the values of :func:`clip_values` chunk by chunk and
     merging the chunks, so that both ways agree to the last bit.
     """
+    indptr, item, count, lookup = columns
     n = indptr.shape[0] - 1
     for first in range(0, n, chunk):
         part[:] = 0.0
         for u in range(first, min(first + chunk, n)):
             start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
-            size = _norm(start, stop, item, count, lookup, norm)
-            w = clip / size if size > clip else 1.0
-            if lookup is None:
-                for k in range(start, stop):
-                    part[item[k]] += w * float(count[k])
-            else:
-                for k in range(start, stop):
-                    j = lookup[item[k]]
-                    if j >= 0:
-                        part[np.uint32(j)] += w * float(count[k])
+            w = _weight(start, stop, columns, clip, norm)
+            for k in range(start, stop):
+                j = place(lookup, item[k])
+                if j >= 0:
+                    part[uint64(j)] += w * float(count[k])
         for j in range(part.shape[0]):
             out[j] += part[j]
 
 
 @njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
 def _grid_weight(
-    start: Any,
-    stop: Any,
-    item: Any,
-    count: Any,
-    lookup: Any,
-    clip: Any,
-    grid: Any,
-    norm: Any,
-    limit: Any,
+    start: Any, stop: Any, columns: Any, clip: Any, grid: Any, norm: Any, limit: Any
 ) -> Any:
     """Weight w such that floor(w count) has an integer norm (l1, or l2 squared) of at most limit.
 
     The norm is added up in integers, hence exact; where rounding has carried it past the limit,
     the weight is shaved by 2^-50, 2^-49, ... until it fits.
     """
-    size = _norm(start, stop, item, count, lookup, norm)
+    _, item, count, lookup = columns
+    size = _norm(start, stop, columns, norm)
     w = (clip / size / grid if size > clip else 1.0 / grid) * NUDGE
     shave = 2.0**-50
     while True:
         used = uint64(0)
         for k in range(start, stop):
             h = uint64(math.floor(w * float(count[k])))
-            if lookup is not None and lookup[item[k]] < 0:
+            if place(lookup, item[k]) < 0:
                 h = uint64(0)
             used += h if norm == 1 else h * h
         if used <= uint64(limit):
@@ -149,130 +137,68 @@ def _grid_weight(
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def clip_grid_values(
-    indptr: NDArray[np.int64],
-    item: Unsigned,
-    count: Unsigned,
-    lookup: Lookup,
-    clip: float,
-    grid: float,
-    norm: int,
-    limit: int,
-    out: NDArray[np.int64],
+    columns: Columns, clip: float, grid: float, norm: int, limit: int, out: Integers
 ) -> None:
     """Fill ``out[k]`` with the clipped value of entry k in whole grid steps, rounded down."""
+    indptr, item, count, lookup = columns
     for u in range(indptr.shape[0] - 1):
         start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
-        w = _grid_weight(start, stop, item, count, lookup, clip, grid, norm, limit)
+        w = _grid_weight(start, stop, columns, clip, grid, norm, limit)
         for k in range(start, stop):
-            inside = lookup is None or lookup[item[k]] >= 0
+            inside = place(lookup, item[k]) >= 0
             out[k] = np.int64(math.floor(w * float(count[k]))) if inside else np.int64(0)
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def sum_grid(
-    indptr: NDArray[np.int64],
-    item: Unsigned,
-    count: Unsigned,
-    lookup: Lookup,
-    clip: float,
-    grid: float,
-    norm: int,
-    limit: int,
-    out: NDArray[np.int64],
+    columns: Columns, clip: float, grid: float, norm: int, limit: int, out: Integers
 ) -> None:
     """Add every user's clipped counts, in whole grid steps, to ``out``; any order is exact."""
+    indptr, item, count, lookup = columns
     for u in range(indptr.shape[0] - 1):
         start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
-        w = _grid_weight(start, stop, item, count, lookup, clip, grid, norm, limit)
+        w = _grid_weight(start, stop, columns, clip, grid, norm, limit)
         for k in range(start, stop):
-            h = np.int64(math.floor(w * float(count[k])))
-            if lookup is None:
-                out[item[k]] += h
-            else:
-                j = lookup[item[k]]
-                if j >= 0:
-                    out[np.uint32(j)] += h
-
-
-@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
-def _bin_and_weight(
-    start: Any,
-    stop: Any,
-    item: Any,
-    count: Any,
-    lookup: Any,
-    edges: Any,
-    norm: Any,
-    radius: Any,
-    steps: Any,
-) -> Any:
-    """Count the edges below one user's norm and weigh it: 1, or its slope in steps of R."""
-    size = _norm(start, stop, item, count, lookup, norm)
-    at = np.searchsorted(edges, size)
-    if radius == 0.0 or at == 0:
-        return at, 1
-    slope = _norm(start, stop, item, count, lookup, 1) / size
-    return at, np.int64(math.floor(min(slope / radius, 1.0) * steps))
+            j = place(lookup, item[k])
+            if j >= 0:
+                out[uint64(j)] += np.int64(math.floor(w * float(count[k])))
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def norm_bins(
-    indptr: NDArray[np.int64],
-    item: Unsigned,
-    count: Unsigned,
-    lookup: Lookup,
+    columns: Columns,
     edges: Floats,
     norm: int,
     radius: float,
     steps: int,
     bins: NDArray[np.int32],
-    weight: NDArray[np.int64],
+    weight: Integers,
 ) -> None:
-    """Fill every user's bin (0: no edge lies below its norm) and weight (0 in bin 0)."""
+    """Fill every user's bin (0: no edge lies below its norm) and weight (0 in bin 0).
+
+    The weight is 1, or where there is a radius the user's slope in steps of it.
+    """
+    indptr = columns[0]
     for u in range(indptr.shape[0] - 1):
         start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
-        at, w = _bin_and_weight(start, stop, item, count, lookup, edges, norm, radius, steps)
-        bins[u] = at
-        weight[u] = w if at > 0 else 0
+        size = _norm(start, stop, columns, norm)
+        bins[u] = np.searchsorted(edges, size)
+        weight[u] = min(bins[u], 1)
+        if radius > 0.0 and bins[u] > 0:
+            slope = _norm(start, stop, columns, 1) / size
+            weight[u] = np.int64(math.floor(min(slope / radius, 1.0) * steps))
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def sum_norm_bins(
-    indptr: NDArray[np.int64],
-    item: Unsigned,
-    count: Unsigned,
-    lookup: Lookup,
-    edges: Floats,
-    norm: int,
-    radius: float,
-    steps: int,
-    out: NDArray[np.int64],
-) -> None:
-    """Add every user's weight to ``out`` (K,), the histogram over bins 1, ..., K."""
-    for u in range(indptr.shape[0] - 1):
-        start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
-        at, w = _bin_and_weight(start, stop, item, count, lookup, edges, norm, radius, steps)
-        if at > 0:
-            out[at - 1] += w
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def user_norms(
-    indptr: NDArray[np.int64],
-    item: Unsigned,
-    count: Unsigned,
-    lookup: Lookup,
-    norm: int,
-    out: Floats,
-) -> None:
+def user_norms(columns: Columns, norm: int, out: Floats) -> None:
     """Fill every user's l1 or l2 norm of its in-domain counts."""
+    indptr = columns[0]
     for u in range(indptr.shape[0] - 1):
-        start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
-        out[u] = _norm(start, stop, item, count, lookup, norm)
+        out[u] = _norm(uint64(indptr[u]), uint64(indptr[u + 1]), columns, norm)
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def flip_at(positions: NDArray[np.int64], n_bits: int, most: int, bits: Any) -> None:
+def flip_at(positions: Integers, n_bits: int, most: int, bits: Any) -> None:
     """Flip the bits of row u of ``bits`` that row u of ``positions`` names, in place.
 
     Entries outside [0, n_bits) and repeated ones stand for none; only the first ``most`` valid

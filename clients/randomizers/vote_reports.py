@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.bounding.item_encodings import cut_rows, in_domain
-from clients.bounding.kernels import user_norms
+from clients.bounding.kernels import columns_of, user_norms
 from fedhist.base.arrays import Integers, Words
 from fedhist.channels.votes import HadamardChannel, OptimalUnaryChannel
 from fedhist.users.columns import Items
@@ -72,7 +72,7 @@ def padded_symbols(items: Items, domain: Keys, padding: int, words: Words) -> In
     """
     inside = in_domain(items, domain)
     size = np.empty(len(words), dtype=np.float64)
-    user_norms(inside.indptr, inside.item, inside.count, None, 1, size)
+    user_norms(columns_of(inside, None), 1, size)
     full = size >= padding
     filled = words[:, 1] < integer_threshold(np.where(full, 0.0, size / padding))
     return np.where(full | filled, drawn_symbols(inside, domain, words[:, 0]), -1)

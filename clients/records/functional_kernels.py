@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from clients.bounding.kernels import Lookup
+from clients.bounding.kernels import Columns, place
 from fedhist.base.arrays import Floats, Integers
 
 
@@ -163,15 +163,14 @@ def fourier_kernel(indptr: Integers, values: Floats, fold: Integers, out: Floats
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def hadamard_kernel(
-    indptr: Integers, item: Any, count: Any, lookup: Lookup, row: Integers, out: Floats
-) -> None:
+def hadamard_kernel(columns: Columns, row: Integers, out: Floats) -> None:
     """Fill every user's shares of the in-domain items, added with the signs of its row."""
+    indptr, item, count, lookup = columns
     # sums run in doubles: exact below 2^53 items, and they never overflow
     for u in range(indptr.shape[0] - 1):
         total, signed = 0.0, 0.0
         for k in range(indptr[u], indptr[u + 1]):
-            x = np.int64(item[k]) if lookup is None else np.int64(lookup[item[k]])
+            x = place(lookup, item[k])
             if x >= 0:
                 c = float(count[k])
                 total += c

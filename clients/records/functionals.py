@@ -16,6 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from clients.bounding.contribution import domain_lookup
+from clients.bounding.kernels import columns_of
 from clients.records.functional_kernels import (
     coordinates_kernel,
     fourier_kernel,
@@ -265,10 +266,9 @@ class HadamardRows(Functional):
     def scalars(self, users: Users, fold: Integers) -> Floats:
         """Add each user's shares with the signs of its row: (n,) float64 in [-1, 1]."""
         items = users.counts
-        lookup = domain_lookup(self.domain, items.vocabulary)
-        row = _checked(fold, users, self.n_folds) + 1
+        columns = columns_of(items, domain_lookup(self.domain, items.vocabulary))
         out = np.empty(len(users))
-        hadamard_kernel(items.indptr, items.item, items.count, lookup, row, out)
+        hadamard_kernel(columns, _checked(fold, users, self.n_folds) + 1, out)
         return out
 
 

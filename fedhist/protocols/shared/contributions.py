@@ -12,7 +12,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.bounding.contribution import domain_lookup
-from clients.bounding.kernels import Lookup, norm_bins, sum_norm_bins, user_norms
-from fedhist.base.arrays import Array, Bounds
+from clients.bounding.kernels import Columns, columns_of, norm_bins, user_norms
+from fedhist.base.arrays import Bounds
 from fedhist.base.errors import WireError
 from fedhist.model.query import Query, Report, Summary
 from fedhist.model.registry import register_query
@@ -104,18 +104,9 @@ class NormHistogram(Query):
     def answer(self, users: Users, rng: Streams) -> Report:
         """Send the bin (0: none) and the weight; uses no randomness."""
         bins, weight = np.empty(len(users), np.int32), np.empty(len(users), np.int64)
-        norm_bins(*_columns(users, self.domain), *self._how, bins, weight)
+        how = np.array(self.edges, dtype=np.float64), self.norm, float(self.radius), STEPS
+        norm_bins(_columns(users, self.domain), *how, bins, weight)
         return Report(users.ids, {"bin": bins, "weight": weight})
-
-    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
-        """Add up in one walk; integers, so bit-identical to folding the answers."""
-        out = np.zeros(len(self.edges), dtype=np.int64)
-        sum_norm_bins(*_columns(users, self.domain), *self._how, out)
-        return Summary(len(users), {"weight": out})
-
-    @property
-    def _how(self) -> tuple[NDArray[np.float64], int, float, int]:
-        return np.array(self.edges, dtype=np.float64), self.norm, float(self.radius), STEPS
 
     # -- server half -----------------------------------------------------------------------------
 
@@ -179,7 +170,7 @@ class TotalContribution(Query):
     def answer(self, users: Users, rng: Streams) -> Report:
         """Send min(m, cap); uses no randomness."""
         size = np.empty(len(users), dtype=np.float64)
-        user_norms(*_columns(users, self.domain), 1, size)
+        user_norms(_columns(users, self.domain), 1, size)
         return Report(users.ids, {"total": np.minimum(size, self.cap).astype(np.int64)})
 
     def fold(self, report: Report) -> Summary:
@@ -273,7 +264,6 @@ def em_quantile(
     return server.exponential(scores, sensitivity=1.0, epsilon=epsilon, label=label)
 
 
-def _columns(users: Users, domain: Keys | None) -> tuple[Array, Array, Array, Lookup]:
+def _columns(users: Users, domain: Keys | None) -> Columns:
     items = users.counts
-    lookup = None if domain is None else domain_lookup(domain, items.vocabulary)
-    return items.indptr, items.item, items.count, lookup
+    return columns_of(items, None if domain is None else domain_lookup(domain, items.vocabulary))
