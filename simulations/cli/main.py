@@ -81,8 +81,8 @@ def run(
 
     Exit status: 0 ok, 3 refused, 4 failed, 2 wrong usage, 1 the run broke off.
     """
-    from simulations.config.run_config import load_config, prepare
     from simulations.reporting.tables import print_job
+    from simulations.runs.config import load_config, prepare
     from simulations.runs.job import run_job
     from simulations.runs.results import check_target
 
@@ -145,8 +145,8 @@ def configs(
     name: Annotated[str | None, typer.Argument(help="Show one file.")] = None,
 ) -> None:
     """List the built-in configurations, or show the file of NAME: a start for your own."""
-    from simulations.config.run_config import config_text
     from simulations.reporting.tables import print_configs
+    from simulations.runs.config import config_text
 
     if name is None:
         print_configs(terminal.console)

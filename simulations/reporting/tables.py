@@ -17,8 +17,8 @@ from rich.table import Table
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import protocol_class, protocols
 from fedhist.privacy.guarantee import Trust
-from simulations.config.run_config import builtin_configs, load_config, missing_keys
 from simulations.reporting.sheets import Sheet
+from simulations.runs.config import builtin_configs, load_config, missing_keys
 from simulations.runs.data_ledger import DataLedger
 from simulations.runs.job import Finished
 from simulations.runs.results import Evaluation

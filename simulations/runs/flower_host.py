@@ -28,8 +28,8 @@ from fedhist.flower.host import Config as FlatConfig
 from fedhist.flower.host import NodeSetup, ServerSetup
 from fedhist.model.registry import load_plugin
 from fedhist.users.batch import Users
-from simulations.config.run_config import Config, Prepared, load_config, prepare
 from simulations.populations import population
+from simulations.runs.config import Config, Prepared, load_config, prepare
 from simulations.runs.job import Reservations
 from simulations.runs.options import Outcome, ended
 from simulations.runs.over_grid import strategy_of

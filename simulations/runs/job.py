@@ -10,7 +10,7 @@ from pathlib import Path
 from fedhist.base.errors import BudgetExceeded
 from fedhist.session.journal import Journal
 from fedhist.session.session import Session, claim
-from simulations.config.run_config import Prepared
+from simulations.runs.config import Prepared
 from simulations.runs.data_ledger import DataLedger
 from simulations.runs.options import Outcome
 from simulations.runs.results import Evaluation, evaluate, write_results

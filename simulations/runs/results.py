@@ -25,9 +25,9 @@ from fedhist.model.protocol import ErrorBound, Protocol
 from fedhist.privacy.guarantee import Trust
 from fedhist.privacy.ledger import Ledger
 from fedhist.users.keys import Keys
-from simulations.config.run_config import Prepared
 from simulations.reporting.figures import draw_estimate
 from simulations.reporting.json_files import write_json
+from simulations.runs.config import Prepared
 from simulations.runs.options import NOT_SAFE, Outcome
 
 NOT_PRIVATE = "NOT PRIVATE"

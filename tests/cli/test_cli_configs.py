@@ -10,7 +10,7 @@ import pytest
 from commands import Command
 
 from fedhist.model.registry import load_builtin, own_protocols
-from simulations.config.run_config import (
+from simulations.runs.config import (
     builtin_configs,
     load_config,
     missing_keys,

@@ -17,7 +17,6 @@ from fedhist.model.registry import load_builtin
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from simulations.cli.compare import print_comparisons
 from simulations.cli.sweep import print_sweeps
-from simulations.config.run_config import Config, RunTable
 from simulations.experiments.base import Check, Result
 from simulations.experiments.report import print_experiments, print_result
 from simulations.reporting.sheets import Sheet, wrap
@@ -27,6 +26,7 @@ from simulations.reporting.tables import (
     print_protocol,
     print_protocols,
 )
+from simulations.runs.config import Config, RunTable
 from simulations.runs.data_ledger import DataLedger
 from simulations.studies.compare.config import load_comparison
 from simulations.studies.compare.run import run_comparison

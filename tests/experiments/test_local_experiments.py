@@ -20,13 +20,13 @@ from fedhist.protocols.means.sparse.queries import HashedVotes
 from fedhist.users.cohort import Cohort
 from fedhist.users.folds import fold_of
 from server.densities.series import shrink
-from simulations.config.run_config import load_config, prepare
 from simulations.experiments import asked_users as asked
 from simulations.experiments import density_error as density
 from simulations.experiments import local_distribution_error as items
 from simulations.experiments import sparse_selection as sparse
 from simulations.experiments.base import Request, Result
 from simulations.experiments.catalogue import experiment
+from simulations.runs.config import load_config, prepare
 from simulations.runs.run import Options, execute
 
 SMALL: dict[str, dict[str, Any]] = {

@@ -18,7 +18,7 @@ from fedhist.base.errors import MissingReplies
 from fedhist.users.keys import Keys, user_ids
 from simulations.adversaries import Adversary, read_adversaries
 from simulations.adversaries.table import assign
-from simulations.config.run_config import Config, load_config, prepare
+from simulations.runs.config import Config, load_config, prepare
 from simulations.runs.job import run_job
 from simulations.runs.run import Options
 from tests.faults.attacks import (

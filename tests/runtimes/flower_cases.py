@@ -13,8 +13,8 @@ import fedhist
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from simulations.config.named_files import toml_value
-from simulations.config.run_config import load_config, prepare
 from simulations.populations import population
+from simulations.runs.config import load_config, prepare
 from simulations.runs.run import noise_source
 from simulations.runtimes.inline import InlinePopulation
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from flower_cases import APP, read_estimate, write_config
 
-from simulations.config.run_config import load_config, prepare
+from simulations.runs.config import load_config, prepare
 from simulations.runs.run import execute
 from simulations.runtimes.deployment import Loopback, marked_processes
 

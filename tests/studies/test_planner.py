@@ -17,9 +17,9 @@ from fedhist.protocols import Mean
 from server.means.localize import least_users
 from simulations.cli import terminal
 from simulations.cli.main import main as cli
-from simulations.config.run_config import Config, RunTable, load_config
 from simulations.experiments.predicted.planner import GOALS, page, settings
 from simulations.populations import population
+from simulations.runs.config import Config, RunTable, load_config
 from simulations.studies.plan import planner, template
 from simulations.studies.plan.planner import Answer, plan, plans
 from simulations.studies.plan.population import LazyUsers, Template, TooLarge, for_protocol

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from fedhist.model.registry import load_builtin, protocols
-from simulations.config.run_config import Config, builtin_configs
 from simulations.reporting.plain_data import versions
+from simulations.runs.config import Config, builtin_configs
 from simulations.studies.plan.planner import plan
 from simulations.studies.plan.population import Unknown
 from simulations.studies.plan.tables import markdown

@@ -41,7 +41,7 @@ from fedhist.privacy.guarantee import Adjacency, check_budget
 from simulations.adversaries import as_tables, read_adversaries
 from simulations.config.casting import check_keys
 from simulations.config.named_files import builtin_names, settings_text
-from simulations.config.run_config import RunTable, config_of, parse_tables, population_spec
+from simulations.runs.config import RunTable, config_of, parse_tables, population_spec
 from simulations.studies.records.entries import check_labels, labelled, seeds_of
 from simulations.studies.sweep.config import NOT_HERE, with_values
 

@@ -20,8 +20,8 @@ from fedhist.model.protocol import Protocol
 from fedhist.model.registry import parameters, protocol_class
 from fedhist.privacy.guarantee import Adjacency, Guarantee
 from fedhist.users.batch import Users
-from simulations.config.run_config import Config, Prepared, population_spec
 from simulations.populations import Loaded
+from simulations.runs.config import Config, Prepared, population_spec
 from simulations.runs.results import NOT_PRIVATE
 from simulations.studies.compare.config import Comparison, Entry
 from simulations.studies.compare.truth import Truth, sampling_error

@@ -15,7 +15,7 @@ from fedhist.model.protocol import Protocol
 from fedhist.model.registry import load_builtin, load_plugin
 from fedhist.protocols.shared.mean_target import PlannedMean
 from server.means.localize import Plan as Localisation
-from simulations.config.run_config import Config
+from simulations.runs.config import Config
 from simulations.studies.plan.population import (
     MOST_ENTRIES,
     Setting,

@@ -12,9 +12,9 @@ import numpy as np
 
 from fedhist.model.registry import parameters, protocol_class
 from fedhist.users.batch import Users
-from simulations.config.run_config import Config, population_spec
 from simulations.populations import KINDS, Loaded
 from simulations.populations.synthetic import synthetic_ids
+from simulations.runs.config import Config, population_spec
 from simulations.studies.records.cells import load_once
 
 Unknown = Literal["n_users", "samples_per_user", "epsilon"]

@@ -12,7 +12,7 @@ from fedhist.model.protocol import ErrorBound, Estimate, Protocol
 from fedhist.protocols.shared.mean_target import PlannedMean
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
-from simulations.config.run_config import Prepared, prepare
+from simulations.runs.config import Prepared, prepare
 from simulations.runs.run import noise_source
 from simulations.studies.plan.population import Setting, Template, TooLarge
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 
-from simulations.config.run_config import builtin_configs, load_config, missing_keys
 from simulations.reporting.sheets import Sheet
 from simulations.reporting.statistics import LEVEL
+from simulations.runs.config import builtin_configs, load_config, missing_keys
 from simulations.studies.plan.planner import Answer
 from simulations.studies.plan.verify import Verified
 

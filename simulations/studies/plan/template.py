@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fedhist.model.registry import load_builtin, protocols
-from simulations.config.run_config import (
+from simulations.runs.config import (
     Config,
     builtin_configs,
     config_of,
@@ -29,7 +29,7 @@ def template_of(source: str, overrides: Iterable[str] = ()) -> Config:
     Raises
     ------
     ValueError
-        For a name that is neither, and as :func:`simulations.config.run_config.load_config` does.
+        For a name that is neither, and as :func:`simulations.runs.config.load_config` does.
     """
     load_builtin()
     if Path(source).suffix == ".toml" or source in builtin_configs() or source not in protocols():

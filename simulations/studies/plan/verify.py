@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from fedhist.model.query import Query
-from simulations.config.run_config import prepare
 from simulations.populations import Loaded, PopulationSpec
 from simulations.reporting.statistics import Compared
+from simulations.runs.config import prepare
 from simulations.runs.run import Options, execute
 from simulations.studies.plan.planner import Answer
 from simulations.studies.plan.population import MOST_ENTRIES, Template

@@ -19,7 +19,6 @@ from threadpoolctl import threadpool_limits
 
 from fedhist.base.errors import nearest
 from simulations.adversaries import Adversary, as_tables, read_adversaries
-from simulations.config.run_config import Config, Prepared, RunTable, prepare
 from simulations.populations import Loaded, PopulationSpec
 from simulations.reporting.plain_data import (
     canonical,
@@ -29,6 +28,7 @@ from simulations.reporting.plain_data import (
     versions,
     whole,
 )
+from simulations.runs.config import Config, Prepared, RunTable, prepare
 from simulations.runs.results import protocol_fields
 from simulations.runs.run import NOT_SAFE
 from simulations.studies.records.measures import measure

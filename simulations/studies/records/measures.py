@@ -19,8 +19,8 @@ from fedhist.model.registry import display_of
 from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from simulations.config.run_config import Prepared
 from simulations.populations.synthetic import synthetic_ids
+from simulations.runs.config import Prepared
 from simulations.runs.options import NOT_SAFE, Options
 from simulations.runs.results import evaluate
 from simulations.runs.run import execute

@@ -14,7 +14,7 @@ from fedhist.model.protocol import Protocol
 from fedhist.model.query import Query
 from fedhist.model.registry import load_builtin, own_protocols
 from fedhist.privacy.guarantee import Trust
-from simulations.config.run_config import builtin_configs, load_config
+from simulations.runs.config import builtin_configs, load_config
 from simulations.runs.run import Options, execute
 from simulations.studies.records.measures import bytes_per_user
 
