@@ -54,8 +54,3 @@ def _node(context: Context) -> Node:
         node = Node(current_host().node(context.run_config, context.node_config))
         _nodes[key] = node
     return node
-
-
-def forget_nodes() -> None:
-    """Drop the nodes of this process (a worker that hosts other nodes now)."""
-    _nodes.clear()

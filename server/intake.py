@@ -1,19 +1,33 @@
-"""From replies to a summary: every reply is decoded, checked and counted; none is skipped."""
+"""From replies to a summary: every reply is decoded, checked and counted; none is skipped.
+
+Whether a message passes depends on that message and the query alone, and every honest message
+passes, whatever the record behind it. So leaving messages out says nothing about honest users.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from flwr.app import Message
+from numpy.typing import NDArray
 
-from fedhist.base.arrays import Words
+from fedhist.base.arrays import Words, offsets
 from fedhist.base.errors import MissingReplies, PopulationError, WireError
-from fedhist.flower.wire import answer_bytes, decode_answer
 from fedhist.model.query import Query, Report, Summary
-from server.sift import sift, take_rows
+
+if TYPE_CHECKING:
+    from flwr.app import Message
+
+OTHER_QUERY = "an answer to another query"
+TWICE = "the user has answered already"
+NUMBER = re.compile(r"[-+]?(?<![\w.])\d+(\.\d+)?(e[-+]?\d+)?")
+
+Nulls = Callable[[Query, str, Words], Report]
+"""Answers to a query of the given digest, for the given users as if they had no data."""
 
 
 @dataclass(frozen=True)
@@ -30,23 +44,23 @@ class Collected:
     dropped : dict of str to int
         Why other replies were not used, and single users' reports ("..., users"). Depends on
         the nodes: NOT for a private report.
+    replaced : int
+        Users in whose place a null record stands.
     """
 
     summary: Summary
     replies: int
     bytes_received: int
     dropped: dict[str, int]
+    replaced: int = 0
 
 
-def collect(
-    query: Query,
-    digest: str,
-    replies: Iterable[Message],
-    expected: int,
-    min_replies: int | None = None,
-    on_bad_reply: str = "drop",
-) -> Collected:
-    """Decode, check, fold and merge the replies of a round, in the order of node indices.
+class Intake:
+    """Takes in the replies of one round, and adds them up in the order of node indices.
+
+    A folded summary, or a message that cannot be read, is refused whole. Of unfolded reports, each
+    user's is checked on its own, and of several that one user sends through its node the first good
+    one counts.
 
     Parameters
     ----------
@@ -54,76 +68,223 @@ def collect(
         What was asked.
     digest : str
         Its digest; a reply to another query is dropped.
-    replies : iterable of Message
-    expected : int
-        Nodes that were asked.
-    min_replies : int, optional
-        Fewest that must answer; all of them by default.
-    on_bad_reply : {"drop", "stop"}
-        "drop" leaves out the users whose unfolded reports fail their checks and keeps the others
-        of their node; "stop" refuses the node's reply. A folded summary that fails, or a reply in
-        which every report does, is refused in either case: the node has not answered.
-
-    Raises
-    ------
-    MissingReplies
-        If too few answered; with the reasons, counted. Also if nobody answered.
-    PopulationError
-        If unfolded reports of one user came from two nodes.
+    on_bad_reply : {"drop", "null", "stop"}
+        What becomes of a user whose report fails its check: "drop" leaves it out, "null" puts the
+        null record in its place, and "stop" refuses all that its node sends. A node none of whose
+        users is left has not answered.
+    nulls : callable, optional
+        Makes null records' answers; "null" needs it.
     """
-    found: dict[int, Summary] = {}
-    seen: list[Words] = []
-    dropped: Counter[str] = Counter()
-    size = n_replies = 0
-    for message in replies:
-        n_replies += 1
+
+    def __init__(
+        self, query: Query, digest: str, on_bad_reply: str = "drop", nulls: Nulls | None = None
+    ) -> None:
+        if on_bad_reply == "null" and nulls is None:
+            raise ValueError('on_bad_reply = "null" needs somebody who answers for null records')
+        self.query, self.digest, self.on_bad_reply = query, digest, on_bad_reply
+        self.dropped: Counter[str] = Counter()
+        self._nulls = nulls
+        self._parts: dict[int, list[Summary]] = {}
+        self._used: dict[int, list[Words]] = {}
+        self._refused: dict[int, list[Words]] = {}
+        self._stopped: set[int] = set()
+        self._came: set[int] = set()
+        self._size = 0
+
+    def collect(
+        self, replies: Iterable[Message], expected: int, min_replies: int | None = None
+    ) -> Collected:
+        """Take in all replies of a round and add them up.
+
+        Parameters
+        ----------
+        replies : iterable of Message
+        expected : int
+            Nodes that were asked.
+        min_replies : int, optional
+            Fewest that must answer; all of them by default.
+
+        Raises
+        ------
+        MissingReplies
+            If too few answered; with the reasons, counted. Also if nobody answered.
+        PopulationError
+            If unfolded reports of one user came from two nodes.
+        """
+        for message in replies:
+            self._take(message)
+        if len(self._came) < expected:
+            self.dropped["no reply"] += expected - len(self._came)
+        return self.total(expected, min_replies)
+
+    def _take(self, message: Message) -> None:
+        # Flower is imported by those who have messages of its kind; an inline run has none
+        from fedhist.flower.wire import answer_bytes, decode_answer
+
+        self._came.add(message.metadata.src_node_id)
         if message.has_error():
-            dropped[f"the client failed: {_last_line(message.error.reason)}"] += 1
-            continue
+            self.dropped[f"the client failed: {_last_line(message.error.reason)}"] += 1
+            return
         try:
             answer = decode_answer(message.content)
             if isinstance(answer.body, str):
                 raise WireError(f"the client refused: {answer.body}")
-            if answer.digest != digest:
-                raise WireError(f"an answer to another query, {answer.digest}")
-            if answer.node in found:
-                raise WireError(f"node {answer.node} answered twice")
-            if isinstance(answer.body, Summary):
-                query.check_summary(answer.body)
-                found[answer.node] = answer.body
-            else:
-                report = _usable(query, answer.body, on_bad_reply, dropped)
-                found[answer.node] = query.fold(report)
-                seen.append(report.ids)
+            used = self.use(answer.node, answer.digest, answer.body)
         except WireError as e:
-            dropped[str(e)] += 1
+            self.dropped[str(e)] += 1
         else:
-            size += answer_bytes(message.content)
-    if n_replies < expected:
-        dropped["no reply"] += expected - n_replies
-    need = expected if min_replies is None else min_replies
-    if len(found) < max(need, 1):
-        raise MissingReplies(expected, len(found), dropped)
-    if seen:
-        _check_distinct(np.sort(np.concatenate(seen)))
-    summary = Summary.merge(found[i] for i in sorted(found))
-    return Collected(summary, len(found), size, dict(dropped))
+            self._size += answer_bytes(message.content) if used else 0
+
+    def use(self, node: int, digest: str, body: Summary | Report) -> bool:
+        """Check what a node answers, and keep what passes; says whether anything does.
+
+        Raises
+        ------
+        WireError
+            If all of it is refused, for one reason.
+        """
+        if isinstance(body, Report):
+            return self._use_report(node, digest, body)
+        if digest != self.digest:
+            raise WireError(f"{OTHER_QUERY}, {digest}")
+        if node in self._parts:
+            raise WireError(f"node {node} answered twice")
+        self.query.check_summary(body)
+        self.add(node, body)
+        return True
+
+    def _use_report(self, node: int, digest: str, report: Report) -> bool:
+        if digest != self.digest:
+            self._leave_out({OTHER_QUERY: report.n_users})
+            return False
+        good, reasons = sift(self.query, report)
+        if reasons and self.on_bad_reply == "stop":
+            self._stopped.add(node)
+            raise WireError(next(iter(reasons)))
+        self._leave_out(reasons)
+        self._refused.setdefault(node, []).append(report.ids[~good])
+        used = self._used.setdefault(node, [])
+        fresh = good & ~np.isin(report.ids, np.concatenate(used)) if used else good
+        self._leave_out({TWICE: int(good.sum() - fresh.sum())})
+        if report.n_users and not fresh.any():
+            return False
+        kept = report if fresh.all() else take_rows(report, fresh)
+        used.append(kept.ids)
+        self.add(node, self.query.fold(kept))
+        return True
+
+    def _leave_out(self, reasons: Mapping[str, int]) -> None:
+        for reason, count in reasons.items():
+            if count:
+                self.dropped[f"{reason}, users"] += count
+
+    def add(self, node: int, summary: Summary) -> None:
+        """Keep a summary that needs no check, or has passed it."""
+        self._parts.setdefault(node, []).append(summary)
+
+    def total(self, expected: int = 0, min_replies: int | None = None) -> Collected:
+        """Add up what was kept; see :meth:`collect`."""
+        replaced = self._replace()
+        found = {node: self._parts[node] for node in sorted(self._parts.keys() - self._stopped)}
+        need = expected if min_replies is None else min_replies
+        if len(found) < max(need, 1):
+            raise MissingReplies(expected, len(found), self.dropped)
+        seen = [ids for node in found for ids in self._used.get(node, ())]
+        if seen:
+            _check_distinct(np.sort(np.concatenate(seen)))
+        summary = self._merged([part for parts in found.values() for part in parts])
+        return Collected(summary, len(found), self._size, dict(self.dropped), replaced)
+
+    def _replace(self) -> int:
+        """Answer for the null record in the place of users who sent no good report."""
+        replaced = 0
+        if self.on_bad_reply != "null" or self._nulls is None:
+            return replaced
+        for node, refused in self._refused.items():
+            used = self._used[node]
+            left = np.setdiff1d(np.concatenate(refused), np.concatenate([*used, refused[0][:0]]))
+            if len(left):
+                report = self._nulls(self.query, self.digest, left)
+                used.append(report.ids)
+                self.add(node, self.query.fold(report))
+                replaced += report.n_users
+        return replaced
+
+    def _merged(self, parts: Sequence[Summary]) -> Summary:
+        return Summary.merge(parts)
 
 
-def _usable(query: Query, report: Report, on_bad_reply: str, dropped: Counter[str]) -> Report:
-    """Return the rows that pass their checks; WireError if none does, or if all of them must."""
+def sift(query: Query, report: Report) -> tuple[NDArray[np.bool_], Counter[str]]:
+    """Check every row of a report.
+
+    Returns
+    -------
+    good : (n,) bool
+        Rows that pass.
+    reasons : Counter of str
+        Why the others do not; where there are several rows numbers are left out, so that like
+        faults count together.
+
+    Notes
+    -----
+    A batch passes exactly if each of its rows does. Where not even its empty part passes, names,
+    types or shapes are wrong, and no row does. Else a batch that fails is halved: the cost is one
+    check where all is well, and some 2 m log(n / m) for m bad rows of n.
+    """
+    n = report.n_users
+    good = np.ones(n, dtype=bool)
+    reasons: Counter[str] = Counter()
+    why = _fault(query, report)
+    if why is None:
+        return good, reasons
+    if n == 1:
+        return ~good, Counter({why: 1})
+    none = _fault(query, take_rows(report, np.arange(0)))
+    if none is not None:
+        return ~good, Counter({without_numbers(none): n})
+    spans = [(0, n)]
+    while spans:
+        a, b = spans.pop()
+        why = _fault(query, take_rows(report, np.arange(a, b)))
+        if why is None:
+            continue
+        if b - a <= 1:
+            good[a:b] = False
+            reasons[without_numbers(why)] += b - a
+        else:
+            spans += [(a, (a + b) // 2), ((a + b) // 2, b)]
+    return good, reasons
+
+
+def take_rows(report: Report, rows: NDArray[np.integer] | NDArray[np.bool_]) -> Report:
+    """Return the given rows of a report, by number or by mask."""
+    at = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+    dense = {name: a[at] for name, a in report.arrays.items()}
+    if report.indptr is None:
+        return Report(report.ids[at], dense)
+    sizes = np.diff(report.indptr)[at]
+    indptr = offsets(sizes)
+    flat = np.arange(indptr[-1]) + np.repeat(report.indptr[:-1][at] - indptr[:-1], sizes)
+    return Report(report.ids[at], dense, {n: a[flat] for n, a in report.ragged.items()}, indptr)
+
+
+def without_numbers(reason: str) -> str:
+    """Return a reason with its numbers left out.
+
+    >>> without_numbers("'votes' holds -3.5e+10, outside [0, 1]")
+    "'votes' holds #, outside [#, #]"
+    """
+    return NUMBER.sub("#", reason)
+
+
+def _fault(query: Query, report: Report) -> str | None:
     try:
         with np.errstate(over="ignore"):  # a square that overflows is larger than any bound
             query.check_cohort(report.ids)
             query.check(report)
-    except WireError:
-        good, reasons = sift(query, report)
-        if on_bad_reply == "stop" or not good.any():
-            raise
-        for reason, count in reasons.items():
-            dropped[f"{reason}, users"] += count
-        return take_rows(report, good)
-    return report
+    except WireError as e:
+        return str(e)
+    return None
 
 
 def _check_distinct(ids: Words) -> None:

@@ -13,11 +13,14 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from fedhist.base.errors import MissingReplies
 from fedhist.flower.wire import MESSAGE_TYPE, encode_question
+from fedhist.model.query import Query
 from fedhist.session.codec import query_digest
 from fedhist.session.session import Session
-from server.intake import collect
+from server.intake import Intake
 
 NODE_POLL_SECONDS = 0.2
+DROPPED, REPLACED = "dropped: ", "replaced by the null record"
+"""Names of a round's statistics; what was dropped is counted by reason."""
 
 
 class SessionStrategy(Strategy):
@@ -35,9 +38,10 @@ class SessionStrategy(Strategy):
         Whether nodes fold their users' reports before they answer.
     min_replies : int, optional
         Fewest nodes that must answer; default: all.
-    on_bad_reply : {"drop", "stop"}
-        What becomes of a node's reply with some users' reports that fail their checks, see
-        :func:`server.intake.collect`.
+    on_bad_reply : {"drop", "null", "stop"}
+        What becomes of a user whose report fails its check, see :class:`server.intake.Intake`.
+    intake : callable
+        Makes a round's intake of the query, its digest and ``on_bad_reply``.
     node_timeout : float
         Seconds to wait for the nodes to connect.
 
@@ -63,6 +67,7 @@ class SessionStrategy(Strategy):
         fold: bool = True,
         min_replies: int | None = None,
         on_bad_reply: str = "drop",
+        intake: Callable[[Query, str, str], Intake] = Intake,
         node_timeout: float = 60.0,
     ) -> None:
         if n_nodes < 1:
@@ -71,7 +76,7 @@ class SessionStrategy(Strategy):
             raise ValueError(f"min_replies must lie in 1..{n_nodes}, got {min_replies}")
         self.session, self.n_nodes, self.fold = session, n_nodes, fold
         self.min_replies, self.node_timeout = min_replies, node_timeout
-        self.on_bad_reply = on_bad_reply
+        self.on_bad_reply, self.intake = on_bad_reply, intake
         self.rounds: list[dict[str, float]] = []
 
     def configure_train(
@@ -101,13 +106,15 @@ class SessionStrategy(Strategy):
         if query is None:
             return None, None
         digest = query_digest(query, self.session.round_index)
-        got = collect(query, digest, replies, self.n_nodes, self.min_replies, self.on_bad_reply)
+        intake = self.intake(query, digest, self.on_bad_reply)
+        got = intake.collect(replies, self.n_nodes, self.min_replies)
         statistics: dict[str, float] = {
             "replies": got.replies,
             "missing": self.n_nodes - got.replies,
             "bytes_received": got.bytes_received,
         }
-        statistics |= {f"dropped: {reason}": n for reason, n in got.dropped.items()}
+        statistics |= {f"{DROPPED}{reason}": n for reason, n in got.dropped.items()}
+        statistics |= {REPLACED: got.replaced} if got.replaced else {}
         self.rounds.append(statistics)
         for reason, count in got.dropped.items():
             log(INFO, "%d x %s", count, reason)

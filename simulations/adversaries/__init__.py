@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simulations.adversaries.hostile import Assigned, HostilePopulation, UncheckedSession
+from simulations.adversaries.assigned import Assigned
 from simulations.adversaries.hostile_grid import HostileGrid, of_messages
 from simulations.adversaries.malformed import FORMS
 from simulations.adversaries.table import (
@@ -12,6 +12,7 @@ from simulations.adversaries.table import (
     override_adversary,
     read_adversaries,
 )
+from simulations.adversaries.unchecked import UncheckedIntake, UncheckedSession
 
 __all__ = [
     "FORMS",
@@ -19,7 +20,7 @@ __all__ = [
     "Adversary",
     "Assigned",
     "HostileGrid",
-    "HostilePopulation",
+    "UncheckedIntake",
     "UncheckedSession",
     "as_tables",
     "of_messages",

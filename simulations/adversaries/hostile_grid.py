@@ -1,4 +1,4 @@
-"""A Flower Grid some of whose nodes misbehave: replies are tampered with on their way."""
+"""A Flower Grid some of whose users and nodes misbehave: replies are tampered with on their way."""
 
 from __future__ import annotations
 
@@ -8,47 +8,59 @@ from copy import copy
 from typing import Any
 
 import numpy as np
-from flwr.app import Message, RecordDict
+from flwr.app import Message
 from flwr.serverapp import Grid
+from numpy.typing import NDArray
 
-from clients.node import streams
-from fedhist.flower.wire import Answer, Question, decode_answer, decode_question, encode_answer
-from fedhist.model.query import Report, Summary
-from server.sift import take_rows
+from clients.node import fold_node, streams
+from fedhist.flower.wire import Question, decode_answer, decode_question, encode_answer
+from fedhist.model.query import Query, Report, Summary
+from fedhist.users.batch import Users
+from server.intake import take_rows
+from simulations.adversaries.assigned import Assigned
 from simulations.adversaries.gain import best_messages
-from simulations.adversaries.hostile import SILENT, Assigned
-from simulations.adversaries.malformed import malform_report, malform_summary
+from simulations.adversaries.malformed import FORMS, malform_report, malform_summary
 from simulations.adversaries.table import Adversary
+
+SILENT = {"dropout": "no answer", "straggler": "an answer after the timeout"}
+Sent = tuple[str, Summary | Report]
+"""The digest of the query that is answered, and the answer."""
 
 
 def of_messages(
     adversaries: Iterable[Adversary], n_users: int, n_nodes: int, fold: bool
 ) -> list[Adversary]:
-    """Say which nodes tamper with messages, where a message is a node's and not a user's.
+    """Say which nodes tamper with messages, where nodes fold what their users answer.
 
     Raises
     ------
     ValueError
-        If a user would have to tamper with what its node sends for several.
+        If a user would have to tamper with what its node adds up for several.
     """
     out = []
     for a in adversaries:
-        if a.level == "user" and not (a.poisons and (a.kind != "output-poisoning" or not fold)):
+        if fold and a.level == "user" and (not a.poisons or a.kind == "output-poisoning"):
             if n_nodes != n_users:
                 raise ValueError(
                     f"{n_users} users on {n_nodes} nodes: a message is a node's, so {a.kind} needs "
-                    'adversary.level = "node", as many nodes as users, or runtime "inline"'
+                    'adversary.level = "node", as many nodes as users, run.fold = "server", or '
+                    'runtime "inline"'
                 )
             if not a.poisons and not a.correlated:
                 a = Adversary(**(vars(a) | {"level": "node"}))
             elif not a.poisons:
-                raise ValueError('adversary.correlated needs runtime "inline"')
+                raise ValueError(
+                    'adversary.correlated needs run.fold = "server" or runtime "inline"'
+                )
         out.append(a)
     return out
 
 
 class HostileGrid(Grid):
     """Passes messages on to a grid, and its replies back as the adversaries want them.
+
+    Where nodes do not fold, a user's message is its row of the node's report: the rows of honest
+    users stay in it, and what others send comes in further messages of the node.
 
     Parameters
     ----------
@@ -60,19 +72,21 @@ class HostileGrid(Grid):
 
     Attributes
     ----------
-    injected : Counter of str
-        What was done. NOT PRIVATE.
+    injected, withheld : Counter of str
+        What was done, and users' messages that the server never sees. NOT PRIVATE.
 
     Notes
     -----
     A straggler's reply is withheld, which is what the server sees of one that comes too late; no
-    time passes.
+    time passes. "replay" sends the answer to the question before, or in the first round an answer
+    to the same question of another run.
     """
 
     def __init__(self, grid: Grid, assigned: Assigned, seed: int) -> None:
         self._grid, self._assigned, self._seed = grid, assigned, seed
-        self._before: dict[int, RecordDict] = {}
+        self._before: tuple[Query, str] | None = None
         self.injected: Counter[str] = Counter()
+        self.withheld: Counter[str] = Counter()
 
     def set_run(self, run: Any) -> None:
         """Set the run that the grid operates in."""
@@ -111,66 +125,89 @@ class HostileGrid(Grid):
 
     def _tampered(self, question: Question, replies: Iterable[Message]) -> Iterator[Message]:
         for reply in replies:
-            if reply.has_error():
+            answer = None if reply.has_error() else decode_answer(reply.content)
+            if answer is None or isinstance(answer.body, str):
                 yield reply
                 continue
-            answer = decode_answer(reply.content)
-            self._poison(question, answer, reply)
-            number = int(self._assigned.node_table[answer.node])
-            kind = self._assigned.adversaries[number].kind if number >= 0 else ""
-            if kind and not isinstance(answer.body, str):
-                self.injected[f"{kind} (node)"] += 1
-                if kind in SILENT:
-                    continue
-                yield from self._by_node(kind, number, answer, reply)
-            else:
-                yield reply
+            for digest, body in self._by_node(question, answer.node, answer.body):
+                message = copy(reply)
+                message.content = encode_answer(body, answer.node, digest)
+                yield message
+        self._before = question.query, question.digest
 
-    def _by_node(self, kind: str, number: int, answer: Answer, reply: Message) -> Iterator[Message]:
-        body, node = answer.body, answer.node
-        if kind == "malformed" and not isinstance(body, str):
+    def _by_node(self, question: Question, node: int, body: Summary | Report) -> Iterable[Sent]:
+        """Return what a node sends in the place of its answer."""
+        number = int(self._assigned.node_table[node])
+        kind = self._assigned.adversaries[number].kind if number >= 0 else ""
+        if kind:
+            self.injected[f"{kind} (node)"] += 1
+        if kind in SILENT:
+            return []
+        sent = list(self._by_users(question, node, body))
+        if kind == "malformed":
             form = self._assigned.form(number, node)
-            bad = malform_summary if isinstance(body, Summary) else malform_report
-            reply.content = encode_answer(bad(body, form), node, answer.digest)  # type: ignore[arg-type]
-        if kind == "replay":
-            again = copy(reply)
-            fresh = encode_answer(body, node, f"{answer.digest}, before")
-            again.content, self._before[node] = self._before.get(node, fresh), reply.content
-            yield reply
-            yield again
-            return
-        yield reply
+            return [(digest, _malformed(answer, form)) for digest, answer in sent]
         if kind == "duplicate":
-            yield reply
+            return [*sent, *sent]
+        if kind == "replay":
+            return [*sent, self._replay(question, self._assigned.nodes[node])]
+        return sent
 
-    def _poison(self, question: Question, answer: Answer, reply: Message) -> None:
-        """Put the messages that gain most in the place of the poisoned users'."""
-        asked = self._assigned.nodes[answer.node].select(question.query.cohort)
-        table = self._assigned.table(asked.ids)
-        for kind in ("input-poisoning", "corrupted", "output-poisoning"):
-            n = int(self._assigned.of_kind(table, kind).sum())
-            if n:
-                self.injected[kind] += n
-        greedy = self._assigned.of_kind(table, "output-poisoning")
-        if not greedy.any() or isinstance(answer.body, str):
+    def _by_users(self, question: Question, node: int, body: Summary | Report) -> Iterator[Sent]:
+        """Send the messages of a node's users, the honest ones first."""
+        at, query, digest = self._assigned, question.query, question.digest
+        users = at.nodes[node].select(query.cohort)
+        table = at.table(users.ids)
+        for number, adversary in enumerate(at.adversaries):
+            n = int((table == number).sum())
+            if n and adversary.kind != "replay":
+                self.injected[adversary.kind] += n
+            if n and adversary.kind in SILENT:
+                self.withheld[SILENT[adversary.kind]] += n
+        greedy = at.of_kind(table, "output-poisoning")
+        if isinstance(body, Summary):
+            yield digest, self._summed(question, users, greedy) if greedy.any() else body
             return
-        users = asked.take(np.flatnonzero(greedy))
-        best = best_messages(question.query, users, streams(users, self._seed, question.digest))
-        body: Report | Summary = best
-        if isinstance(answer.body, Summary):  # the whole node is the attacker's
-            body = question.query.fold(best)
-        elif not greedy.all():
-            rest = take_rows(answer.body, ~greedy)
-            body = _stacked(rest, best)
-        reply.content = encode_answer(body, answer.node, answer.digest)
+        yield digest, take_rows(body, ~at.of_kind(table, *SILENT, "malformed", "output-poisoning"))
+        twice = at.of_kind(table, "duplicate")
+        if twice.any():
+            yield digest, take_rows(body, twice)
+        if greedy.any():
+            yield digest, self._best(question, users, greedy)
+        for number, adversary in enumerate(at.adversaries):
+            if adversary.kind == "malformed":
+                rows = np.flatnonzero(table == number)
+                forms = FORMS if adversary.form == "any" else (adversary.form,)
+                for i, form in enumerate(forms[: len(rows)]):
+                    yield digest, malform_report(take_rows(body, rows[i :: len(forms)]), form)
+        table = at.table(at.nodes[node].ids)
+        when, old = self._replay(question, _some(at.nodes[node], at.of_kind(table, "replay")))
+        if old.n_users:
+            self.injected["replay"] += old.n_users
+            yield when, old
+
+    def _best(self, question: Question, users: Users, greedy: NDArray[np.bool_]) -> Report:
+        """Make the messages that gain most, of the greedy users."""
+        some = _some(users, greedy)
+        return best_messages(question.query, some, streams(some, self._seed, question.digest))
+
+    def _summed(self, question: Question, users: Users, greedy: NDArray[np.bool_]) -> Summary:
+        """Fold what a node's users send, some or all of whom are greedy."""
+        rest = fold_node(question.query, _some(users, ~greedy), self._seed, question.digest)
+        return Summary.merge([rest, question.query.fold(self._best(question, users, greedy))])
+
+    def _replay(self, question: Question, users: Users) -> Sent:
+        """Answer the question before once more, with the same coins: the same messages."""
+        query, when = self._before or (question.query, f"{question.digest}, before")
+        users = users.select(query.cohort)
+        if question.fold:
+            return when, fold_node(query, users, self._seed, when)
+        return when, query.answer(users, streams(users, self._seed, when))
 
 
-def _stacked(a: Report, b: Report) -> Report:
-    """Put the rows of two reports of one query below one another."""
-    ids = np.concatenate((a.ids, b.ids))
-    dense = {name: np.concatenate((x, b.arrays[name])) for name, x in a.arrays.items()}
-    ragged = {name: np.concatenate((x, b.ragged[name])) for name, x in a.ragged.items()}
-    indptr = None
-    if a.indptr is not None and b.indptr is not None:
-        indptr = np.concatenate((a.indptr, b.indptr[1:] + a.indptr[-1]))
-    return Report(ids, dense, ragged, indptr)
+def _malformed(body: Summary | Report, form: str) -> Summary | Report:
+    return malform_summary(body, form) if isinstance(body, Summary) else malform_report(body, form)
+
+
+def _some(users: Users, chosen: NDArray[np.bool_]) -> Users:
+    return users if chosen.all() else users.take(np.flatnonzero(chosen))

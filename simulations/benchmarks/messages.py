@@ -8,10 +8,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Message
 
 from clients import app as client
-from clients.guard import SIMULATED_OWNER
 from fedhist.flower.host import Config, NodeSetup, ServerSetup, set_host
 from fedhist.flower.wire import MESSAGE_TYPE, encode_question
 from fedhist.model.registry import load_builtin
@@ -24,8 +23,8 @@ from simulations.benchmarks.populations import shoppers
 from simulations.benchmarks.repeated import RepeatedCounts
 from simulations.populations import population
 from simulations.runs.run import Options, execute, noise_source
-from simulations.runtimes.flower_internals import FIRST_NODE_ID, act_as_server, simulate
-from simulations.runtimes.ray_worker import BlockHost, Part
+from simulations.runtimes.flower_internals import simulate
+from simulations.runtimes.simulated_grid import LocalGrid
 
 WORKERS = 2
 D = 1000
@@ -52,7 +51,7 @@ def measure(*, quick: bool = False) -> Result:
     rows = (
         Row("Ray: round trip with aggregation", "ms", scaled(found["ray"], 1e3)),
         Row("Flower's simulation runtime, same apps", "ms", scaled(found["flower"], 1e3)),
-        Row("ClientApp called in this process", "ms", scaled(found["calls"], 1e3)),
+        Row("nodes called in this process", "ms", scaled(found["calls"], 1e3)),
         Row("Flower's runtime / Ray", "x", ratio(found["flower"], found["ray"]), at_least=30),
         Row("Ray / calls in this process", "x", ratio(found["ray"], found["calls"]), at_most=2),
     )
@@ -61,7 +60,7 @@ def measure(*, quick: bool = False) -> Result:
         "merged and checked summary, divided by the number of nodes. Median of the rounds after "
         f"the first, {rounds - 1} on Ray and in process, {flower_rounds - 1} on Flower's runtime; "
         f"{turns} turns.",
-        "Calls in this process: the ClientApp alone on one core, no transport, no aggregation. Ray "
+        "Calls in this process: the nodes alone on one core, no transport, no aggregation. Ray "
         f"keeps {WORKERS} workers and the driver busy, so another program slows it more: see load.",
         f"Flower's runtime has {n_flower:,} nodes: a message costs it more the more there are.",
     )
@@ -87,28 +86,20 @@ def _of_rounds(rounds: Rounds, n_nodes: int) -> float:
 
 
 def calls(users: Users, rounds: int) -> list[float]:
-    """Call the ClientApp in this process, for the messages that Ray's workers get."""
+    """Let nodes in this process answer the messages that Ray's workers get."""
     n = len(users)
     job = protocol(users, rounds)
-    act_as_server(run_id=1)
-    client.forget_nodes()
-    host = BlockHost(SEED, SIMULATED_OWNER)
-    host.take(Part(0, list(range(n + 1)), users))
-    set_host(host)
-    state = [Context(1, FIRST_NODE_ID + i, {"partition-id": i}, RecordDict(), {}) for i in range(n)]
+    grid = LocalGrid(users.split(n), SEED)
     taken = []
-    try:
-        for k in range(rounds):
-            record = encode_question(job.nth(rounds - 1 - k).query, k)
-            messages = [Message(record, c.node_id, MESSAGE_TYPE, group_id=str(k)) for c in state]
-            gc.collect()
-            started = time.perf_counter()
-            for message, context in zip(messages, state, strict=True):
-                client.app(message, context)
-            taken.append(time.perf_counter() - started)
-    finally:
-        set_host(None)
-        client.forget_nodes()
+    for k in range(rounds):
+        record = encode_question(job.nth(rounds - 1 - k).query, k)
+        group = str(k)
+        messages = [Message(record, i, MESSAGE_TYPE, group_id=group) for i in grid.get_node_ids()]
+        gc.collect()
+        started = time.perf_counter()
+        for message in messages:
+            grid.answer(message)
+        taken.append(time.perf_counter() - started)
     return taken
 
 

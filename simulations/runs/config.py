@@ -63,9 +63,9 @@ class RunTable:
         File that keeps what has been released from this data set; empty keeps none.
     on_bad_reply : {"drop", "null", "stop"}
         What becomes of a user whose message fails its check: it is left out, the null record takes
-        its place, or the run ends.
+        its place, or its node is refused ("stop"), which ends the run unless min_replies allows it.
     checks : bool
-        False: the server believes what it is told (inline only). NOT SAFE: for evaluation.
+        False: the server believes what it is told. NOT SAFE: for evaluation.
     journal : str
         Folder that makes the run survive a restart; empty keeps none.
     out : str

@@ -23,7 +23,7 @@ CLIENTS = ("per-user", "aggregate")
 """How local reports are simulated: one by one, as clients do, or as sums of the same law."""
 
 ON_BAD_REPLY = ("drop", "null", "stop")
-"""What becomes of a user whose message fails its check: nothing, the null record, or the end."""
+"""What becomes of a user whose message fails: it is left out, or replaced, or costs its node."""
 
 NOT_SAFE = "NOT SAFE: the server checked no message (run.checks = false)"
 
@@ -57,7 +57,7 @@ class Outcome:
 class Options:
     """How to run a protocol; see :func:`simulations.runs.run.run` for what each means.
 
-    ``watch``, if given, is called with every query before it is asked (inline only).
+    ``watch``, if given, is called with every query, before its answers are taken in.
     """
 
     seed: int | None = None
@@ -102,8 +102,6 @@ class Options:
             )
         if self.clients == "aggregate" and self.hostile:
             raise ValueError('adversaries send messages, but clients = "aggregate" makes none')
-        if self.runtime != "inline" and (self.on_bad_reply == "null" or not self.checks):
-            raise ValueError('on_bad_reply = "null" and checks = false need runtime "inline"')
         if self.seed is not None and self.seed < 0:
             raise ValueError(f"seed must be non-negative, got {self.seed}")
         if self.nodes is not None and self.nodes < 1:

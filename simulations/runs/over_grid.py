@@ -3,58 +3,134 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 
+import numpy as np
 from flwr.app import ArrayRecord
+from flwr.serverapp import Grid
 
+from clients.node import streams
+from fedhist.base.arrays import Words
+from fedhist.model.protocol import Estimate
+from fedhist.model.query import Query, Report
 from fedhist.session.session import Session
 from fedhist.users.batch import Users, join
-from server.strategy import SessionStrategy
-from simulations.adversaries import Assigned, HostileGrid, of_messages
-from simulations.runs.options import Options, Outcome, ended
-from simulations.runtimes.ray_grid import RayGrid
+from server.intake import Intake, Nulls
+from server.strategy import DROPPED, REPLACED, SessionStrategy
+from simulations.adversaries import Assigned, HostileGrid, UncheckedIntake, of_messages
+from simulations.adversaries.corrupted_records import emptied
+from simulations.runs.options import NOT_SAFE, Options, Outcome, ended
+from simulations.runtimes.simulated_grid import LocalGrid, Progress
 
 
-def strategy_of(session: Session, n_nodes: int, options: Options) -> SessionStrategy:
+def strategy_of(
+    session: Session, n_nodes: int, options: Options, nulls: Nulls | None = None
+) -> SessionStrategy:
     """Set the strategy up for a session, for any of Flower's runtimes."""
+
+    def intake(query: Query, digest: str, on_bad_reply: str) -> Intake:
+        if options.watch is not None:
+            options.watch(query)
+        take_in = Intake if options.checks else UncheckedIntake
+        return take_in(query, digest, on_bad_reply, nulls)
+
     return SessionStrategy(
         session,
         n_nodes,
         fold=options.fold,
         min_replies=options.min_replies,
         on_bad_reply=options.on_bad_reply,
+        intake=intake,
     )
 
 
-def run_over_ray(
+def run_over_grid(
     session: Session, users: Users, n_nodes: int, seed: int, options: Options
 ) -> Outcome:
-    """Ask the users on Ray's workers until the session has ended."""
+    """Ask the users through messages until the session has ended: on Ray, or in this process."""
     started = time.perf_counter()
-    progress = options.progress
+    if options.runtime == "inline" and any(a.level == "user" for a in options.adversaries):
+        options = replace(options, fold=False)  # who tampers with a message of its own sends one
+    tables = of_messages(options.adversaries, len(users), n_nodes, options.fold)
+    assigned = Assigned(tables, users.split(n_nodes)) if options.hostile else None
+    nodes = users.split(n_nodes) if assigned is None else assigned.nodes
+    strategy = strategy_of(session, n_nodes, options, _nulls(users, options.coins(seed)))
 
     def report(replies: int, expected: int) -> None:
-        if progress is not None:
-            progress(session.round_index, replies, expected)
+        if options.progress is not None:
+            options.progress(session.round_index, replies, expected)
 
-    assigned = None
-    if options.adversaries:
-        tables = of_messages(options.adversaries, len(users), n_nodes, options.fold)
-        assigned = Assigned(tables, users.split(n_nodes))
-        users = join(assigned.nodes)
-    with RayGrid(
-        users,
-        n_nodes,
+    with _grid(nodes, seed, options, report) as grid:
+        ready = time.perf_counter()
+        hostile = None if assigned is None else HostileGrid(grid, assigned, seed)
+        estimate = _estimate(strategy, hostile or grid, options)
+        seconds = {"start": ready - started, "run": time.perf_counter() - ready}
+    counts = {} if hostile is None else _counts(hostile, strategy.rounds)
+    return Outcome(estimate, strategy.rounds, seconds, seed, counts)
+
+
+def _grid(
+    nodes: Sequence[Users], seed: int, options: Options, progress: Progress
+) -> AbstractContextManager[Grid]:
+    if options.runtime == "inline":
+        coins, owner = options.coins(seed), options.policy
+        return nullcontext(LocalGrid(nodes, coins, owner=owner, progress=progress))
+    from simulations.runtimes.ray_grid import RayGrid
+
+    return RayGrid(
+        join(nodes),
+        len(nodes),
         options.coins(seed),
         workers=options.workers,
         address=options.ray_address,
         owner=options.policy,
         plugins=list(options.plugins),
-        progress=report,
-    ) as grid:
-        ready = time.perf_counter()
-        hostile = None if assigned is None else HostileGrid(grid, assigned, seed)
-        strategy = strategy_of(session, n_nodes, options)
-        strategy.start(hostile or grid, ArrayRecord(), timeout=options.timeout)
-        seconds = {"start": ready - started, "run": time.perf_counter() - ready}
-    counts = {} if hostile is None else {"injected": dict(hostile.injected)}
-    return Outcome(ended(session), strategy.rounds, seconds, seed, counts)
+        progress=progress,
+    )
+
+
+def _estimate(strategy: SessionStrategy, grid: Grid, options: Options) -> Estimate:
+    """Run the session to its end; a server that checks nothing may break off on what it is told."""
+    session = strategy.session
+    try:
+        strategy.start(grid, ArrayRecord(), timeout=options.timeout)
+        estimate = ended(session)
+    except Exception as e:
+        if options.checks:
+            raise
+        reason = f"the server, which checks nothing, broke off: {type(e).__name__}: {e}"
+        estimate = Estimate.failed(reason).with_ledger(session.ledger)
+    if options.checks:
+        return estimate
+    return replace(estimate, warnings=(*estimate.warnings, NOT_SAFE))
+
+
+def _nulls(users: Users, seed: int | None) -> Nulls:
+    """Answer for users of this population as if they had no data."""
+
+    def answer(query: Query, digest: str, ids: Words) -> Report:
+        asked = users.select(query.cohort)
+        blank = emptied(asked.take(np.flatnonzero(np.isin(asked.ids, ids))))
+        return query.answer(blank, streams(blank, seed, digest))
+
+    return answer
+
+
+def _counts(
+    hostile: HostileGrid, rounds: Sequence[Mapping[str, float]]
+) -> dict[str, dict[str, int]]:
+    """Count what adversaries did and what became of it, over all rounds. NOT PRIVATE."""
+    dropped = Counter(hostile.withheld)
+    for statistics in rounds:
+        for name, n in statistics.items():
+            if name.startswith(DROPPED):
+                dropped[name.removeprefix(DROPPED)] += int(n)
+    replaced = int(sum(statistics.get(REPLACED, 0) for statistics in rounds))
+    return {
+        "injected": dict(hostile.injected),
+        "dropped": dict(dropped),
+        "replaced": {"null record": replaced} if replaced else {},
+    }

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -19,12 +18,11 @@ from fedhist.session.journal import Journal
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from server.noise import SecureNoise, SimulatedNoise
-from simulations.adversaries import HostilePopulation, UncheckedSession
-from simulations.runs.options import NOT_SAFE, Options, Outcome, Runtime, ended
+from simulations.adversaries import UncheckedSession
+from simulations.runs.options import Options, Outcome, Runtime, ended
 from simulations.runtimes.inline import InlinePopulation
 
 __all__ = [
-    "NOT_SAFE",
     "Options",
     "Outcome",
     "drive",
@@ -140,11 +138,11 @@ def drive(session: Session, seed: int, users: Users, options: Options) -> Outcom
     n_nodes = options.n_nodes(len(users))
     if session.query is None:  # refused before asking anybody, or replayed to its end
         return Outcome(ended(session), [], {}, seed)
-    if options.runtime == "inline":
+    if options.runtime == "inline" and not options.hostile:
         return _run_inline(session, users, n_nodes, seed, options)
-    from simulations.runs.over_grid import run_over_ray
+    from simulations.runs.over_grid import run_over_grid
 
-    return run_over_ray(session, users, n_nodes, seed, options)
+    return run_over_grid(session, users, n_nodes, seed, options)
 
 
 def noise_source(grade: str, seed: int, protocol: Protocol) -> Noise:
@@ -171,8 +169,6 @@ class NoiseFactory:
 def _run_inline(
     session: Session, users: Users, n_nodes: int, seed: int, options: Options
 ) -> Outcome:
-    if options.hostile:
-        return _run_hostile(session, users, n_nodes, seed, options)
     population = InlinePopulation(
         users.split(n_nodes),
         options.coins(seed),
@@ -180,44 +176,13 @@ def _run_inline(
         aggregate=options.clients == "aggregate",
         progress=options.progress,
     )
-    started = time.perf_counter()
-    estimate = session.run(_watched(population, options))
-    seconds = {"run": time.perf_counter() - started}
-    return Outcome(estimate, population.rounds, seconds, seed)
-
-
-def _watched(population: InlinePopulation, options: Options) -> Callable[[Query, int], Summary]:
-    """Show every query to whoever watches before it is asked."""
 
     def ask(query: Query, round_index: int) -> Summary:
         if options.watch is not None:
             options.watch(query)
         return population.ask(query, round_index)
 
-    return ask
-
-
-def _run_hostile(
-    session: Session, users: Users, n_nodes: int, seed: int, options: Options
-) -> Outcome:
-    population = HostilePopulation(
-        users.split(n_nodes),
-        seed,
-        options.adversaries,
-        checks=options.checks,
-        on_bad_reply=options.on_bad_reply,
-        min_replies=options.min_replies,
-        progress=options.progress,
-    )
     started = time.perf_counter()
-    try:
-        estimate = session.run(_watched(population, options))
-    except Exception as e:
-        if options.checks:
-            raise
-        reason = f"the server, which checks nothing, broke off: {type(e).__name__}: {e}"
-        estimate = Estimate.failed(reason).with_ledger(session.ledger)
-    if not options.checks:
-        estimate = replace(estimate, warnings=(*estimate.warnings, NOT_SAFE))
+    estimate = session.run(ask)
     seconds = {"run": time.perf_counter() - started}
-    return Outcome(estimate, population.rounds, seconds, seed, population.counts)
+    return Outcome(estimate, population.rounds, seconds, seed)

@@ -12,6 +12,7 @@ from fedhist.base.hashing import digest64
 from fedhist.model.query import Query, Summary
 from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
+from server.intake import Intake
 
 Progress = Callable[[int, int, int], None]
 
@@ -49,43 +50,32 @@ class InlinePopulation:
     def ask(self, query: Query, round_index: int) -> Summary:
         """Ask every node and add the answers up."""
         started = time.perf_counter()
-        digest = query_digest(query, round_index)
-        parts: list[Summary] = []
-        replies = 0
+        intake = Intake(query, query_digest(query, round_index), "stop")
         for i, users in enumerate(self.nodes):
-            found = self._replies(i, query, users.select(query.cohort), digest)
-            parts += found
-            replies += bool(found)
+            self._answer(intake, i, users.select(query.cohort))
             if self.progress is not None:
                 self.progress(round_index, i + 1, len(self.nodes))
         answered = time.perf_counter()
-        summary = self._total(query, parts, replies)
+        summary = intake.total().summary
         self.rounds.append(
             {
-                "replies": replies,
-                "missing": len(self.nodes) - replies,
+                "replies": len(self.nodes),
+                "missing": 0,
                 "seconds_asking": answered - started,
                 "seconds_merging": time.perf_counter() - answered,
             }
         )
         return summary
 
-    def _replies(self, index: int, query: Query, users: Users, digest: str) -> list[Summary]:
-        """Return what one node's users answer, as the server takes it in: here one summary."""
+    def _answer(self, intake: Intake, index: int, users: Users) -> None:
+        """Hand over what one node's users answer; honest sums are checked by the session alone."""
+        query, digest = intake.query, intake.digest
         if self.aggregate:
             if self.seed is None:
                 raise ValueError("sums are drawn from their law with a seed only")
             key = digest64("fedhist.aggregate", self.seed, digest, index)
-            return [query.draw_summary(users, np.random.default_rng(key))]
-        return [self._answer(query, users, digest)]
-
-    def _total(self, query: Query, parts: list[Summary], replies: int) -> Summary:
-        """Add up what the nodes sent."""
-        return Summary.merge(parts)
-
-    def _answer(self, query: Query, users: Users, digest: str) -> Summary:
-        if self.fold:
-            return fold_node(query, users, self.seed, digest)
-        report = query.answer(users, streams(users, self.seed, digest))
-        query.check(report)
-        return query.fold(report)
+            intake.add(index, query.draw_summary(users, np.random.default_rng(key)))
+        elif self.fold:
+            intake.add(index, fold_node(query, users, self.seed, digest))
+        else:
+            intake.use(index, digest, query.answer(users, streams(users, self.seed, digest)))

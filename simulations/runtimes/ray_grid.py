@@ -1,8 +1,9 @@
 """Flower's Grid on Ray: actors that each host many nodes and take messages in batches.
 
-ServerApp, Strategy, ClientApp and Message are Flower's own, unchanged; only the transport is
-ours. A killed worker is replaced and its unanswered messages are sent again; the guard's memory
-is held here, so a spent budget stays spent and a repeated query gets the same answer.
+Strategy and Message are Flower's own, unchanged, and nodes answer as they do behind the ClientApp;
+only the transport is ours. A killed worker is replaced and its unanswered messages are sent again;
+the guard's memory is held here, so a spent budget stays spent and a repeated query gets the same
+answer.
 """
 
 from __future__ import annotations
@@ -11,23 +12,23 @@ import gc
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import count, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import ray
-from flwr.app import Message, RecordDict
-from flwr.serverapp import Grid
+from flwr.app import Message
 
 from clients.guard import SIMULATED_OWNER
-from fedhist.base.errors import FedhistError, MissingReplies, PopulationError
+from fedhist.base.errors import FedhistError, MissingReplies
 from fedhist.flower.host import Config
 from fedhist.users.batch import Users
-from simulations.runtimes.flower_internals import FIRST_NODE_ID, act_as_server, set_message_id
+from simulations.runtimes.flower_internals import FIRST_NODE_ID, act_as_server
 from simulations.runtimes.ray_worker import GuardLines, Part, Worker
+from simulations.runtimes.simulated_grid import Progress, SimulatedGrid
 
 BATCH = 256
 """Most messages per call of a worker."""
@@ -64,7 +65,7 @@ class _Batch:
     messages: tuple[Message, ...]
 
 
-class RayGrid(Grid):
+class RayGrid(SimulatedGrid):
     """A Flower Grid over simulated nodes on Ray.
 
     Parameters
@@ -83,7 +84,6 @@ class RayGrid(Grid):
     plugins : sequence of str
         Plugin files that the workers load.
     progress : callable, optional
-        Called with (replies so far, messages sent) while a round runs.
     """
 
     def __init__(
@@ -96,13 +96,11 @@ class RayGrid(Grid):
         address: str | None = None,
         owner: Config | None = None,
         plugins: Sequence[str] = (),
-        progress: Callable[[int, int], None] | None = None,
+        progress: Progress | None = None,
     ) -> None:
-        self.n_nodes, self.progress = n_nodes, progress
+        super().__init__(n_nodes, progress)
         self._seed, self._owner = seed, dict(owner or SIMULATED_OWNER)
         self._plugins = [os.path.abspath(p) for p in plugins]
-        self._run: Any = None
-        self._ids = count(1)
         self._guard: dict[int, GuardLines] = {}
         self._under_way: dict[Any, _Batch] = {}
         self._replies: dict[str, Message] = {}
@@ -164,43 +162,14 @@ class RayGrid(Grid):
 
     # -- Flower's Grid -------------------------------------------------------------------------
 
-    def set_run(self, run: Any) -> None:
-        """Set the run that this grid operates in."""
-        self._run = run
-
-    @property
-    def run(self) -> Any:
-        """The run that was set, if any."""
-        return self._run
-
-    def create_message(
-        self,
-        content: RecordDict,
-        message_type: str,
-        dst_node_id: int,
-        group_id: str,
-        ttl: float | None = None,
-    ) -> Message:
-        """Create a message to a node."""
-        return Message(content, dst_node_id, message_type, group_id=group_id, ttl=ttl)
-
-    def get_node_ids(self) -> Iterable[int]:
-        """Return the ids of all nodes."""
-        return range(FIRST_NODE_ID, FIRST_NODE_ID + self.n_nodes)
-
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Send messages to their nodes in batches; return their ids."""
         ids = []
         by_block: dict[int, list[Message]] = {}
         firsts = [b.first for b in self._blocks]
         for message in messages:
-            index = message.metadata.dst_node_id - FIRST_NODE_ID
-            if not 0 <= index < self.n_nodes:
-                raise PopulationError(f"there is no node {message.metadata.dst_node_id}")
-            message_id = f"{next(self._ids)}"
-            set_message_id(message, message_id)
-            ids.append(message_id)
-            block = bisect_right(firsts, index) - 1
+            block = bisect_right(firsts, self.index_of(message)) - 1
+            ids.append(self.numbered(message))
             by_block.setdefault(block, []).append(message)
         # interleave the blocks, so that no worker waits for another one's batches
         queues = {

@@ -13,16 +13,14 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import Message, RecordDict
 
-from clients import app as client
+from clients.node import Node
 from clients.store import guard_lines, set_guard_lines
-from fedhist.flower.host import Config, NodeSetup, ServerSetup, set_host
+from fedhist.flower.host import Config, NodeSetup
 from fedhist.model.registry import load_builtin, load_plugin
 from fedhist.users.batch import Users
-
-CLIENT_APP_RAISED = 2
-"""Flower's error code for a ClientApp that raises."""
+from simulations.runtimes.simulated_grid import reply_of
 
 GuardLines = tuple[str, ...]
 
@@ -45,8 +43,8 @@ class Part:
     users: Users
 
 
-class BlockHost:
-    """Sets up the nodes of a worker; a Host for the ClientApp.
+class Block:
+    """The nodes of a worker.
 
     Parameters
     ----------
@@ -58,6 +56,7 @@ class BlockHost:
     def __init__(self, seed: int | None, owner: Config) -> None:
         self._seed, self._owner = seed, owner
         self._parts: list[Part] = []
+        self._nodes: dict[int, Node] = {}
 
     def take(self, part: Part) -> None:
         """Take in the next nodes, copied out of the memory that carried them."""
@@ -68,26 +67,23 @@ class BlockHost:
                 users = Users(users.ids, items=replace(users.items, vocabulary=shared))
         self._parts.append(replace(part, users=users))
 
-    def node(self, run_config: Config, node_config: Config) -> NodeSetup:
-        """Set up the node with the given partition id."""
-        index = int(node_config["partition-id"])
-        part = self._parts[bisect_right(self._parts, index, key=lambda p: p.first_node) - 1]
-        i = index - part.first_node
-        users = part.users.slice(part.edges[i], part.edges[i + 1])
-        return NodeSetup(users, index, self._seed, self._owner)
-
-    def server(self, run_config: Config) -> ServerSetup:
-        """Refuse: a worker hosts no server."""
-        raise TypeError("a worker hosts client nodes only")
+    def node(self, index: int) -> Node:
+        """Return the node of the given index."""
+        if index not in self._nodes:
+            part = self._parts[bisect_right(self._parts, index, key=lambda p: p.first_node) - 1]
+            i = index - part.first_node
+            users = part.users.slice(part.edges[i], part.edges[i + 1])
+            self._nodes[index] = Node(NodeSetup(users, index, self._seed, self._owner))
+        return self._nodes[index]
 
 
 class Worker:
-    """Runs Flower's ClientApp for a block of nodes.
+    """Answers for a block of nodes, as Flower's ClientApp does for one.
 
     Parameters
     ----------
     seed, owner
-        As in :class:`BlockHost`.
+        As in :class:`Block`.
     plugins : sequence of str
         Files whose protocols may be asked for.
     """
@@ -96,15 +92,13 @@ class Worker:
         load_builtin()
         for plugin in plugins:
             load_plugin(plugin)
-        self._host = BlockHost(seed, owner)
-        set_host(self._host)
-        client.forget_nodes()
+        self._block = Block(seed, owner)
         gc.collect()
         gc.freeze()  # what is imported stays: no need to walk it again while messages are answered
 
     def take(self, part: Part) -> None:
         """Take in the next nodes of this worker, in order."""
-        self._host.take(part)
+        self._block.take(part)
 
     def pid(self) -> int:
         """Return the process id (to wait until the worker is up, and to kill it in tests)."""
@@ -121,14 +115,5 @@ class Worker:
     ) -> tuple[Message, GuardLines]:
         state = RecordDict()
         set_guard_lines(state, lines)
-        meta = message.metadata
-        context = Context(
-            meta.run_id, meta.dst_node_id, {"partition-id": index}, state, run_config={}
-        )
-        try:
-            reply = client.app(message, context)
-        except Exception as e:  # what Flower's own runtimes do: the error is the reply
-            return Message(
-                Error(CLIENT_APP_RAISED, f"{type(e).__name__}: {e}"), reply_to=message
-            ), lines
+        reply = reply_of(self._block.node(index), state, message)
         return reply, tuple(sys.intern(x) for x in guard_lines(state))

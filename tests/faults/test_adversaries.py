@@ -188,8 +188,7 @@ def test_options_that_do_not_go_together() -> None:
     table = (Adversary("dropout", 0.1),)
     for bad in (
         {"clients": "aggregate", "adversaries": table},
-        {"runtime": "ray", "checks": False},
-        {"runtime": "ray", "on_bad_reply": "null"},
+        {"noise": "secure", "adversaries": table},
         {"on_bad_reply": "ignore"},
     ):
         with pytest.raises(ValueError, match=r"on_bad_reply|adversaries"):

@@ -2,42 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, Message
+from flwr.app import ArrayRecord
 
-from clients.guard import SIMULATED_OWNER
 from fedhist.base.errors import MissingReplies
-from fedhist.flower.host import NodeSetup
-from fedhist.flower.wire import encode_answer, encode_question
-from fedhist.model.query import Report
-from fedhist.protocols.few_users.user_means import UserMeans
 from fedhist.protocols.means.mean import Mean
-from fedhist.session.codec import query_digest
 from fedhist.session.session import Session
-from fedhist.users.batch import Users
-from server.intake import collect
 from server.strategy import SessionStrategy
 from simulations.adversaries import KINDS, Adversary, Assigned, HostileGrid, of_messages
+from simulations.adversaries.hostile_grid import SILENT
+from simulations.adversaries.table import assign
 from simulations.runs.run import Options, execute, noise_source
-from tests.node_grid import NodeGrid
+from simulations.runtimes.simulated_grid import LocalGrid
 
 SEED = 3
 PROTOCOL, USERS = Mean.example(), Mean.example_users()
-
-
-class LocalGrid(NodeGrid):
-    """Answers messages as they are asked for."""
-
-    def __init__(self, nodes: list[Users]) -> None:
-        super().__init__(NodeSetup(part, i, SEED, SIMULATED_OWNER) for i, part in enumerate(nodes))
-
-    def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> Iterable[Message]:
-        return map(self.answer, messages)
 
 
 def over_flower(
@@ -45,7 +28,7 @@ def over_flower(
 ) -> tuple[SessionStrategy, HostileGrid]:
     tables = of_messages([table], len(USERS), nodes, fold)
     assigned = Assigned(tables, USERS.split(nodes))
-    grid = HostileGrid(LocalGrid(assigned.nodes), assigned, SEED)
+    grid = HostileGrid(LocalGrid(assigned.nodes, SEED), assigned, SEED)
     session = Session(PROTOCOL, noise_source("simulated", SEED, PROTOCOL))
     strategy = SessionStrategy(session, nodes, fold=fold, min_replies=least, node_timeout=0.0)
     strategy.start(grid, ArrayRecord())
@@ -54,19 +37,29 @@ def over_flower(
 
 @pytest.mark.parametrize("fold", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
-def test_nodes_misbehave_as_they_do_inline(kind: str, fold: bool) -> None:
+def test_nodes_misbehave_alike_wherever_their_users_are_added_up(kind: str, fold: bool) -> None:
+    """The same estimate; what was done and what was dropped is counted: 4 nodes in 2 rounds."""
     table = Adversary(kind, 0.2, level="node")
     strategy, grid = over_flower(table, 20, fold)
     there = strategy.session.estimate
-    options = Options(seed=SEED, nodes=20, adversaries=(table,), min_replies=1)
+    options = Options(seed=SEED, nodes=20, adversaries=(table,), min_replies=1, fold=not fold)
     here = execute(PROTOCOL, USERS, options)
     assert there is not None
     assert there.public == here.estimate.public
     assert np.array_equal(there.value, here.estimate.value)  # type: ignore[arg-type]
     assert dict(grid.injected) == here.adversaries["injected"]
+    assert dict(grid.injected) == ({kind: 80} if table.poisons else {f"{kind} (node)": 8})
     said = {k: n for r in strategy.rounds for k, n in r.items() if k.startswith("dropped")}
     dropped = sum(n for r in strategy.rounds for k, n in r.items() if k.startswith("dropped: "))
-    assert dropped == sum(here.adversaries["dropped"].values()), said
+    expected = 0 if table.poisons else 8 if fold or kind in SILENT else 80
+    if kind == "replay" and not fold:  # what the first question's users sent, in both rounds
+        bad = assign([table], "node", np.arange(20, dtype=np.uint64), np.ones(20)) >= 0
+        ids = np.concatenate([u.ids for u, b in zip(USERS.split(20), bad, strict=True) if b])
+        query = Session(PROTOCOL, noise_source("simulated", SEED, PROTOCOL)).query
+        assert query is not None
+        assert query.cohort is not None
+        expected = 2 * int(query.cohort.contains(ids).sum())
+    assert dropped == expected, said
 
 
 @pytest.mark.parametrize("kind", ["dropout", "malformed", "output-poisoning"])
@@ -84,12 +77,12 @@ def test_a_user_is_a_node_where_every_node_has_one(kind: str) -> None:
 
 
 def test_a_user_cannot_tamper_with_what_its_node_adds_up() -> None:
-    for kind, fold in (("malformed", False), ("dropout", True), ("output-poisoning", True)):
-        with pytest.raises(ValueError, match=r'adversary\.level = "node"'):
-            of_messages([Adversary(kind, 0.2)], 400, 20, fold)
-    for kind, fold in (("input-poisoning", True), ("output-poisoning", False)):
+    for kind in ("malformed", "dropout", "output-poisoning"):
+        with pytest.raises(ValueError, match=r'adversary\.level = "node".* run\.fold = "server"'):
+            of_messages([Adversary(kind, 0.2)], 400, 20, True)
+    for kind, fold in (("input-poisoning", True), ("output-poisoning", False), ("replay", False)):
         assert of_messages([Adversary(kind, 0.2)], 400, 20, fold) == [Adversary(kind, 0.2)]
-    with pytest.raises(ValueError, match='needs runtime "inline"'):
+    with pytest.raises(ValueError, match=r'needs run\.fold = "server" or runtime "inline"'):
         of_messages([Adversary("dropout", 0.2, correlated=True)], 400, 400, True)
 
 
@@ -98,27 +91,24 @@ def test_too_few_honest_nodes_end_the_run() -> None:
         over_flower(Adversary("malformed", 0.2, level="node"), 20, True, least=17)
 
 
-# -- one bad row among good ones -----------------------------------------------------------------
+# -- on Ray ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("flower_task")
-def test_one_bad_report_does_not_cost_its_node() -> None:
-    query = UserMeans(1, 1.0)
-    digest = query_digest(query, 0)
-
-    def reply(node: int, ids: list[int], rows: list[float]) -> Message:
-        report = Report(np.array(ids, dtype=np.uint64), {"mean": np.array(rows)[:, None]})
-        sent = Message(encode_question(query, 0), 1000 + node, "query")
-        return Message(encode_answer(report, node, digest), reply_to=sent)
-
-    replies = [reply(0, [1, 2, 3], [0.1, 2.0, 1e300]), reply(1, [4], [0.4])]
-    got = collect(query, digest, replies, 2)
-    assert got.replies == 2
-    assert got.summary.ids is not None
-    assert got.summary.ids.tolist() == [1, 4]
-    assert sum(got.dropped.values()) == 2
-    assert all(why.endswith(", users") for why in got.dropped)
-    with pytest.raises(MissingReplies, match="1 of 2 replies are missing"):
-        collect(query, digest, replies, 2, on_bad_reply="stop")
-    with pytest.raises(MissingReplies, match="1 of 2 replies are missing"):
-        collect(query, digest, [reply(0, [1, 2], [9.0, 9.0]), replies[1]], 2)
+@pytest.mark.ray
+@pytest.mark.parametrize(
+    "options", [{"on_bad_reply": "null"}, {"checks": False}, {"min_replies": 8}], ids=str
+)
+def test_users_misbehave_on_ray_as_they_do_inline(options: dict[str, Any]) -> None:
+    """Where the server folds, a user's message is its own; null records and belief work there."""
+    tables = [Adversary("malformed", 0.2), Adversary("replay", 0.1), Adversary("straggler", 0.1)]
+    tables.append(Adversary("duplicate", 0.2, level="node"))
+    inline = Options(seed=SEED, nodes=10, adversaries=tables, fold=False, **options)
+    here = execute(PROTOCOL, USERS, inline)
+    there = execute(PROTOCOL, USERS, replace(inline, runtime="ray", workers=1))
+    assert there.estimate.status == here.estimate.status
+    assert there.estimate.reason == here.estimate.reason
+    assert there.estimate.warnings == here.estimate.warnings
+    assert np.array_equal(there.estimate.value, here.estimate.value, equal_nan=True)  # type: ignore[arg-type]
+    assert there.adversaries == here.adversaries
+    assert there.adversaries["injected"]["malformed"] == 80
+    assert bool(there.adversaries["replaced"]) is (options.get("on_bad_reply") == "null")

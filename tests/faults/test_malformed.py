@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from clients.node import streams
-from fedhist.base.errors import WireError
+from fedhist.base.errors import MissingReplies, WireError
 from fedhist.model.query import Report
 from fedhist.model.registry import protocol_class
 from fedhist.protocols.few_users.user_means import UserMeans
 from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
-from server.sift import gather, sift, take_rows, without_numbers
+from server.intake import sift, take_rows, without_numbers
 from simulations.adversaries import FORMS, KINDS, Adversary
 from simulations.adversaries.corrupted_records import emptied
 from simulations.adversaries.malformed import malform_report, malform_summary
@@ -83,7 +83,7 @@ def replace_records(users: Users, bad: np.ndarray) -> Users:
 
 
 def test_stop_ends_the_run() -> None:
-    with pytest.raises(WireError, match="'value' has dtype"):
+    with pytest.raises(MissingReplies, match="1 x 'value' has dtype"):
         hostile(CASES["histogram"], Adversary("malformed", 0.1, form="type"), on_bad_reply="stop")
 
 
@@ -172,25 +172,5 @@ def test_rows_of_ragged_reports() -> None:
             assert np.array_equal(some.row(i)[name], values)
 
 
-def test_gathering_takes_the_first_good_message() -> None:
-    query = UserMeans(1, 1.0)
-
-    def sent(ids: list[int], values: list[float], digest: str = "x") -> tuple[str, Report]:
-        rows = np.array(values)[:, None]
-        return digest, Report(np.array(ids, dtype=np.uint64), {"mean": rows})
-
-    messages = [
-        sent([1, 2, 2], [0.1, 9.0, 0.2]),
-        sent([1, 2, 3, 4], [0.3, 0.4, 9.0, 9.0]),
-        sent([3, 5], [0.5, 0.5], "y"),
-        sent([3], [0.6]),
-    ]
-    got = gather(query, "x", messages)
-    assert got.summary is not None
-    assert got.summary.ids is not None
-    assert got.summary.ids.tolist() == [1, 2, 3]
-    assert got.refused.tolist() == [4]
-    assert got.dropped["an answer to another query"] == 2
-    assert got.dropped["the user has answered already"] == 2
-    assert sum(got.dropped.values()) == 2 + 2 + 3
+def test_like_reasons_are_one() -> None:
     assert without_numbers("user 7 answered 1e-3 of u2") == "user # answered # of u2"

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flwr.app import Message
 
 from clients.node import streams
 from clients.records.functionals import Coordinates
 from fedhist.channels.bits import count_bits
 from fedhist.channels.catalogue import UnaryChannel, scalar_channel
+from fedhist.flower.wire import MESSAGE_TYPE, encode_question
 from fedhist.model.query import Report, Summary
 from fedhist.protocols.baselines.sphere_reports import SphereReports
 from fedhist.protocols.few_users.few_users_mean import FewUsersMean
@@ -22,10 +24,12 @@ from fedhist.protocols.means.sparse.queries import HashedVotes
 from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
-from server.sift import sift, take_rows
-from simulations.adversaries import Adversary, HostilePopulation
+from server.intake import Intake, sift, take_rows
+from simulations.adversaries import Adversary, Assigned, HostileGrid
 from simulations.adversaries.corrupted_records import poisoned
 from simulations.adversaries.gain import best_messages
+from simulations.runtimes.flower_internals import FIRST_NODE_ID
+from simulations.runtimes.simulated_grid import LocalGrid
 from tests.faults.attacks import (
     CASES,
     COUNTS,
@@ -109,7 +113,9 @@ def test_bias_of_poisoned_votes_is_the_closed_form() -> None:
     table = Adversary("output-poisoning", 0.2, target=0.9)
     bad = chosen(users, table)
     digest = query_digest(query, 0)
-    mine = HostilePopulation([users], SEED, [table]).ask(query, 0)
+    grid = HostileGrid(LocalGrid([users], SEED), Assigned([table], [users]), SEED)
+    asked = Message(encode_question(query, 0, fold=False), FIRST_NODE_ID, MESSAGE_TYPE)
+    mine = Intake(query, digest).collect(grid.send_and_receive([asked]), 1).summary
     report = query.answer(users, streams(users, SEED, digest))
     bits = count_bits(take_rows(report, ~bad).arrays["votes"], 5)
     assert mine.sums["votes"][0].tolist() == [*bits[:4], bits[4] + 80]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,13 @@ from flwr.app import ConfigRecord, Error, Message, RecordDict
 from clients.records.functionals import Coordinates
 from fedhist.base.errors import MissingReplies, PopulationError
 from fedhist.flower.wire import HEAD, encode_answer, encode_question
-from fedhist.model.query import Report, Summary
+from fedhist.model.query import Query, Report, Summary
 from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
 from fedhist.protocols.localize.queries import BinVotes
 from fedhist.session.codec import query_digest
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
-from server.intake import Collected, collect
+from server.intake import Collected, Intake
 
 pytestmark = pytest.mark.usefixtures("flower_task")
 
@@ -54,7 +55,7 @@ def test_sums_in_the_order_of_the_nodes() -> None:
     found = []
     for order in ([0, 1, 2, 3], [3, 1, 0, 2], [2, 3, 1, 0]):
         replies = [summary(i, values[i], digest=digest) for i in order]
-        got = collect(big, digest, replies, 4)
+        got = Intake(big, digest).collect(replies, 4)
         assert (got.replies, got.dropped, got.summary.n_users) == (4, {}, 12)
         assert got.bytes_received > 4 * 16
         found.append(got.summary.sums["counts"].tobytes())
@@ -78,7 +79,7 @@ def bad_replies() -> dict[str, Message]:
         "shape": summary(1, (1.0, 2.0, 3.0)),
         "wire version 99": reply(record, 1),
         "not a fedhist message": reply(RecordDict(), 1),
-        "node 0 answered twice": summary(0),
+        "node 0 answered twice": reply(summary(0).content, 1),
     }
 
 
@@ -104,12 +105,12 @@ def test_every_bad_reply_is_tried() -> None:
 def test_bad_replies_are_counted_with_their_reason(reason: str) -> None:
     replies = [summary(0), bad_replies()[reason]]
     with pytest.raises(MissingReplies, match="1 of 2 replies are missing") as caught:
-        collect(QUERY, DIGEST, replies, 2)
+        Intake(QUERY, DIGEST).collect(replies, 2)
     (why,) = caught.value.reasons
     assert reason in why
     assert (caught.value.expected, caught.value.got) == (2, 1)
     # with min_replies the run goes on, over those that answered
-    got = collect(QUERY, DIGEST, replies, 2, min_replies=1)
+    got = Intake(QUERY, DIGEST).collect(replies, 2, min_replies=1)
     assert (got.replies, got.summary.n_users) == (1, 3)
     assert got.summary.sums["counts"].tolist() == [1.0, 2.0]
     assert sum(got.dropped.values()) == 1
@@ -117,22 +118,22 @@ def test_bad_replies_are_counted_with_their_reason(reason: str) -> None:
 
 def test_missing_and_late_replies() -> None:
     with pytest.raises(MissingReplies, match="3 of 4 replies are missing") as caught:
-        collect(QUERY, DIGEST, [summary(0)], 4)
+        Intake(QUERY, DIGEST).collect([summary(0)], 4)
     assert caught.value.reasons == {"no reply": 3}
     late = summary(3, digest=query_digest(QUERY, 7))
-    got = collect(QUERY, DIGEST, [summary(0), late, summary(2)], 4, min_replies=2)
+    got = Intake(QUERY, DIGEST).collect([summary(0), late, summary(2)], 4, min_replies=2)
     assert (got.replies, got.summary.n_users) == (2, 6)
     assert got.dropped["no reply"] == 1
     with pytest.raises(MissingReplies):
-        collect(QUERY, DIGEST, [summary(0), late, summary(2)], 4, min_replies=3)
+        Intake(QUERY, DIGEST).collect([summary(0), late, summary(2)], 4, min_replies=3)
 
 
 def test_nobody_is_too_few() -> None:
     for least in (None, 0, 1):
         with pytest.raises(MissingReplies, match="2 of 2"):
-            collect(QUERY, DIGEST, [], 2, least)
+            Intake(QUERY, DIGEST).collect([], 2, least)
     with pytest.raises(MissingReplies):
-        collect(QUERY, DIGEST, [failed("x")] * 2, 2, 1)
+        Intake(QUERY, DIGEST).collect([failed("x")] * 2, 2, 1)
 
 
 # -- unfolded reports ------------------------------------------------------------------------------
@@ -144,25 +145,70 @@ def votes(node: int, ids: np.ndarray, words: Any = None) -> Message:
     return reply(encode_answer(report, node, query_digest(VOTES, 0)), node)
 
 
-def gather(replies: list[Message], least: int | None = None) -> Collected:
-    return collect(VOTES, query_digest(VOTES, 0), replies, len(replies), least)
+def taken_in(
+    replies: list[Message], on_bad_reply: str = "drop", least: int | None = None
+) -> Collected:
+    intake = Intake(VOTES, query_digest(VOTES, 0), on_bad_reply, null_votes)
+    return intake.collect(replies, len(replies), least)
+
+
+def null_votes(query: Query, digest: str, ids: np.ndarray) -> Report:
+    return Report(ids, {"votes": np.full((len(ids), 1), 2, np.uint64)})
 
 
 def test_reports_are_checked_one_by_one_and_folded_here() -> None:
     ones = np.array([[1], [5], [7]], dtype=np.uint64)
-    got = gather([votes(0, INSIDE[:3], ones), votes(1, INSIDE[3:5])])
+    got = taken_in([votes(0, INSIDE[:3], ones), votes(1, INSIDE[3:5])])
     assert got.summary.n_users == 5
     assert got.summary.sums["votes"].tolist() == [[3, 1, 2]]
     tail = np.array([[8]], dtype=np.uint64)
     with pytest.raises(MissingReplies, match="bits set"):
-        gather([votes(0, INSIDE[:3]), votes(1, INSIDE[3:4], tail)])
+        taken_in([votes(0, INSIDE[:3]), votes(1, INSIDE[3:4], tail)])
 
 
 def test_a_user_outside_the_cohort_is_refused() -> None:
-    with pytest.raises(MissingReplies, match=f"user {OUTSIDE[0]} answered, but is not in"):
-        gather([votes(0, INSIDE[:3]), votes(1, OUTSIDE[:1])])
+    with pytest.raises(MissingReplies, match=f"1 x user {OUTSIDE[0]} answered, but is not in"):
+        taken_in([votes(0, INSIDE[:3]), votes(1, OUTSIDE[:1])])
 
 
 def test_a_user_on_two_nodes_is_refused() -> None:
     with pytest.raises(PopulationError, match=f"user {INSIDE[2]} answered on two nodes"):
-        gather([votes(0, INSIDE[:3]), votes(1, INSIDE[2:5])])
+        taken_in([votes(0, INSIDE[:3]), votes(1, INSIDE[2:5])])
+
+
+def test_what_becomes_of_a_bad_report() -> None:
+    """One of three users of a node lies: it is left out, or replaced, or costs its node."""
+    honest, lie = np.ones((3, 1), np.uint64), np.array([[1], [8], [1]], np.uint64)
+    replies = [votes(0, INSIDE[:3], lie), votes(1, INSIDE[3:6], honest)]
+    why = "'votes' has bits set from # on, users"
+    for on_bad_reply, n, total, replaced in (("drop", 5, [5, 0, 0], 0), ("null", 6, [5, 1, 0], 1)):
+        got = taken_in(replies, on_bad_reply)
+        assert (got.replies, got.replaced, got.summary.n_users) == (2, replaced, n)
+        assert got.summary.sums["votes"].tolist() == [total]
+        assert got.dropped == {why: 1}
+    with pytest.raises(MissingReplies, match="1 of 2 replies are missing"):
+        taken_in(replies, "stop")
+    got = taken_in(replies, "stop", least=1)
+    assert (got.replies, got.summary.n_users) == (1, 3)
+    # a node of liars has not answered; with null records in their place it has
+    replies[0] = votes(0, INSIDE[:3], lie[[1, 1, 1]])
+    with pytest.raises(MissingReplies, match=f"3 x {re.escape(why)}"):
+        taken_in(replies)
+    assert taken_in(replies, "null").summary.sums["votes"].tolist() == [[3, 3, 0]]
+    with pytest.raises(ValueError, match="needs somebody who answers for null records"):
+        Intake(VOTES, "", "null")
+
+
+def test_the_first_good_report_of_a_user_counts() -> None:
+    """Of those that come through its node, to this question."""
+    one, bad = np.ones((1, 1), np.uint64), np.full((1, 1), 8, np.uint64)
+    a, b, c = INSIDE[:1], INSIDE[1:2], INSIDE[2:3]
+    late = reply(encode_answer(Report(c, {"votes": one}), 0, query_digest(VOTES, 1)))
+    sent = [votes(0, a), votes(0, a, one), votes(0, b, bad), votes(0, b, one), late]
+    got = taken_in([*sent, votes(0, c, bad)], "null", least=1)
+    assert (got.replies, got.replaced, got.summary.n_users) == (1, 1, 3)
+    assert got.summary.sums["votes"].tolist() == [[1, 1, 0]]
+    assert got.dropped["the user has answered already, users"] == 1
+    assert got.dropped["an answer to another query, users"] == 1
+    assert sum(n for why, n in got.dropped.items() if "bits set" in why) == 2
+    assert got.dropped["no reply"] == 5

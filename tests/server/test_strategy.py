@@ -12,7 +12,6 @@ from flwr.serverapp.strategy import Result, Strategy
 
 import fedhist
 from fedhist.base.errors import MissingReplies
-from fedhist.flower.host import NodeSetup
 from fedhist.protocols.means.mean import Mean
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
@@ -25,18 +24,17 @@ from simulations.runtimes.flower_internals import (
     act_as_server,
     set_message_id,
 )
-from tests.node_grid import NodeGrid
+from simulations.runtimes.simulated_grid import LocalGrid
 
 SEED, NODES = 4, 8
 OWNER = {"trust": "central", "epsilon": float("inf"), "simulated": True}
 
 
-class LocalGrid(NodeGrid):
+class Flaky(LocalGrid):
     """May lose some nodes, and have some that fail."""
 
     def __init__(self, users: Users, n_nodes: int = NODES, absent: tuple[int, ...] = ()) -> None:
-        parts = enumerate(users.split(n_nodes))
-        super().__init__(NodeSetup(part, i, SEED, OWNER) for i, part in parts)
+        super().__init__(users.split(n_nodes), SEED, owner=OWNER)
         self.absent, self.failing = set(absent), set[int]()
         self.polls, self.sent = 0, 0
 
@@ -71,7 +69,7 @@ def fast_polls(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_equals_the_inline_run(fold: bool) -> None:
     users = Mean.example_users()
     mine = strategy(fold=fold)
-    result = mine.start(LocalGrid(users), ArrayRecord())
+    result = mine.start(Flaky(users), ArrayRecord())
     estimate = mine.session.estimate
     assert estimate is not None
     inline = fedhist.run(Mean.example(), users, seed=SEED, nodes=NODES)
@@ -93,12 +91,12 @@ def test_equals_the_inline_run(fold: bool) -> None:
 def test_flower_s_own_loop_works_too(num_rounds: int) -> None:
     """Strategy.start fixes the number of rounds; rounds after the script's end ask nobody."""
     users = Mean.example_users()
-    mine, grid = strategy(), LocalGrid(users)
+    mine, grid = strategy(), Flaky(users)
     result = Strategy.start(mine, grid, ArrayRecord(), num_rounds=num_rounds)
     assert isinstance(result, Result)
     assert mine.session.estimate is not None
     ours = strategy()
-    ours.start(LocalGrid(users), ArrayRecord())
+    ours.start(Flaky(users), ArrayRecord())
     assert ours.session.estimate is not None
     assert np.array_equal(mine.session.estimate.value, ours.session.estimate.value)
     assert grid.sent == 2 * NODES
@@ -107,13 +105,13 @@ def test_flower_s_own_loop_works_too(num_rounds: int) -> None:
 
 def test_too_few_rounds_leave_the_session_pending() -> None:
     mine = strategy()
-    Strategy.start(mine, LocalGrid(Mean.example_users()), ArrayRecord(), num_rounds=1)
+    Strategy.start(mine, Flaky(Mean.example_users()), ArrayRecord(), num_rounds=1)
     assert mine.session.estimate is None
     assert mine.session.round_index == 1
 
 
 def test_failing_clients() -> None:
-    grid = LocalGrid(Mean.example_users())
+    grid = Flaky(Mean.example_users())
     grid.failing = {2, 5}
     with pytest.raises(MissingReplies, match="2 of 8 replies are missing") as caught:
         strategy().start(grid, ArrayRecord())
@@ -129,7 +127,7 @@ def test_failing_clients() -> None:
 
 
 def test_nodes_that_never_come() -> None:
-    grid = LocalGrid(Mean.example_users(), absent=(1,))
+    grid = Flaky(Mean.example_users(), absent=(1,))
     with pytest.raises(MissingReplies, match="7 nodes are connected, 8 expected"):
         strategy().start(grid, ArrayRecord())
     assert grid.sent == 0
@@ -142,9 +140,9 @@ def test_nodes_that_never_come() -> None:
 
 
 def test_waiting_for_nodes() -> None:
-    grid = LocalGrid(Mean.example_users(), absent=(0, 1))
+    grid = Flaky(Mean.example_users(), absent=(0, 1))
 
-    class Slow(LocalGrid):
+    class Slow(Flaky):
         def get_node_ids(self) -> Iterable[int]:
             nodes = list(super().get_node_ids())
             return nodes[: self.polls]
@@ -154,9 +152,9 @@ def test_waiting_for_nodes() -> None:
     assert slow.polls == 8
     assert wait_for_nodes(grid, 6, timeout=60) == [FIRST_NODE_ID + i for i in range(2, 8)]
     with pytest.raises(MissingReplies, match="8 nodes are connected, 6 expected"):
-        wait_for_nodes(LocalGrid(Mean.example_users()), 6, timeout=0.01)
+        wait_for_nodes(Flaky(Mean.example_users()), 6, timeout=0.01)
     with pytest.raises(MissingReplies, match="8 nodes are connected"):
-        wait_for_nodes(LocalGrid(Mean.example_users()), 6, timeout=0.01, least=1)
+        wait_for_nodes(Flaky(Mean.example_users()), 6, timeout=0.01, least=1)
 
 
 @pytest.mark.parametrize("bad", [{"n_nodes": 0}, {"min_replies": 0}, {"min_replies": 9}])

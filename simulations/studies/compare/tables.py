@@ -15,7 +15,7 @@ from fedhist.model.registry import protocols
 from fedhist.privacy.guarantee import Trust
 from simulations.adversaries import read_adversaries
 from simulations.reporting.sheets import Sheet
-from simulations.runs.run import NOT_SAFE
+from simulations.runs.options import NOT_SAFE
 from simulations.studies.compare.run import LEVEL, Compared, Row
 from simulations.studies.records.summary import MISSING, shown
 

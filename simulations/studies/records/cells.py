@@ -29,8 +29,8 @@ from simulations.reporting.plain_data import (
     whole,
 )
 from simulations.runs.config import Config, Prepared, RunTable, prepare
+from simulations.runs.options import NOT_SAFE
 from simulations.runs.results import protocol_fields
-from simulations.runs.run import NOT_SAFE
 from simulations.studies.records.measures import measure
 
 NOT_OF_A_CELL = {

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from simulations.reporting.page import Block, Items, Plot, Table
-from simulations.runs.run import NOT_SAFE
+from simulations.runs.options import NOT_SAFE
 from simulations.studies.records.cells import Record
 from simulations.studies.records.summary import Group, groups
 from simulations.studies.report.plots import error_plot

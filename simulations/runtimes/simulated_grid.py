@@ -1,0 +1,140 @@
+"""What the grids of simulated nodes share, and the one whose nodes are in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count
+from typing import Any
+
+from flwr.app import Error, Message, RecordDict
+from flwr.serverapp import Grid
+
+from clients.guard import SIMULATED_OWNER
+from clients.node import Node
+from clients.store import ContextStore
+from fedhist.base.errors import PopulationError
+from fedhist.flower.host import Config, NodeSetup
+from fedhist.users.batch import Users
+from simulations.runtimes.flower_internals import FIRST_NODE_ID, act_as_server, set_message_id
+
+CLIENT_APP_RAISED = 2
+"""Flower's error code for a ClientApp that raises."""
+
+Progress = Callable[[int, int], None]
+"""Called with (replies so far, messages sent) while a round runs."""
+
+
+class SimulatedGrid(Grid):
+    """A Flower Grid over nodes that are numbered from 0.
+
+    Parameters
+    ----------
+    n_nodes : int
+    progress : callable, optional
+    """
+
+    def __init__(self, n_nodes: int, progress: Progress | None = None) -> None:
+        self.n_nodes, self.progress = n_nodes, progress
+        self._run: Any = None
+        self._ids = count(1)
+
+    def set_run(self, run: Any) -> None:
+        """Set the run that this grid operates in."""
+        self._run = run
+
+    @property
+    def run(self) -> Any:
+        """The run that was set, if any."""
+        return self._run
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """Create a message to a node."""
+        return Message(content, dst_node_id, message_type, group_id=group_id, ttl=ttl)
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Return the ids of all nodes."""
+        return range(FIRST_NODE_ID, FIRST_NODE_ID + self.n_nodes)
+
+    def index_of(self, message: Message) -> int:
+        """Return the index of the node that a message goes to; PopulationError if there is none."""
+        index = message.metadata.dst_node_id - FIRST_NODE_ID
+        if not 0 <= index < self.n_nodes:
+            raise PopulationError(f"there is no node {message.metadata.dst_node_id}")
+        return index
+
+    def numbered(self, message: Message) -> str:
+        """Give a message its id, as the SuperLink does on arrival."""
+        message_id = f"{next(self._ids)}"
+        set_message_id(message, message_id)
+        return message_id
+
+
+class LocalGrid(SimulatedGrid):
+    """Nodes in this process, each of which answers when the reply to its message is read.
+
+    Parameters
+    ----------
+    nodes : sequence of Users
+    seed : int or None
+        The simulation's seed: users' coins are a function of it; None takes system entropy.
+    owner : mapping, optional
+        Guard policy of every node (keys as in a node's configuration).
+    progress : callable, optional
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[Users],
+        seed: int | None,
+        *,
+        owner: Config | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        super().__init__(len(nodes), progress)
+        owner = owner or SIMULATED_OWNER
+        setups = (NodeSetup(users, i, seed, owner) for i, users in enumerate(nodes))
+        self._nodes = [(Node(setup), RecordDict()) for setup in setups]
+        self._replies: dict[str, Message] = {}
+        act_as_server(run_id=1)
+
+    def answer(self, message: Message) -> Message:
+        """Let the node that a message is for answer it."""
+        return reply_of(*self._nodes[self.index_of(message)], message)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Send messages to their nodes; return their ids."""
+        sent = {self.numbered(message): message for message in messages}
+        self._replies |= {i: self.answer(message) for i, message in sent.items()}
+        return list(sent)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Return the replies to the given messages; each is returned once."""
+        return [self._replies.pop(i) for i in message_ids if i in self._replies]
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Send messages; the replies can be iterated over once."""
+        sent = list(messages)
+        return self._replies_one_by_one(sent)
+
+    def _replies_one_by_one(self, sent: list[Message]) -> Iterator[Message]:
+        for number, message in enumerate(sent, 1):
+            yield self.answer(message)
+            if self.progress is not None:
+                self.progress(number, len(sent))
+
+
+def reply_of(node: Node, state: RecordDict, message: Message) -> Message:
+    """Let a simulated node answer; what it raises is its reply, as in Flower's own runtimes."""
+    try:
+        return Message(node.answer(message.content, ContextStore(state)), reply_to=message)
+    except Exception as e:
+        return Message(Error(CLIENT_APP_RAISED, f"{type(e).__name__}: {e}"), reply_to=message)
