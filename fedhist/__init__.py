@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from fedhist.channels.finite import FiniteChannel as FiniteChannel
     from fedhist.channels.finite import scalar_law as scalar_law
     from fedhist.channels.finite import unary_law as unary_law
-    from fedhist.channels.scalar import flip_probability as flip_probability
+    from fedhist.channels.flips import flip_probability as flip_probability
     from fedhist.model.protocol import ErrorBound as ErrorBound
     from fedhist.model.protocol import Estimate as Estimate
     from fedhist.model.protocol import Protocol as Protocol

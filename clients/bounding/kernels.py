@@ -15,7 +15,7 @@ from numba import njit, uint64
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Floats, Integers
-from fedhist.users.batch import Items
+from fedhist.users.columns import Items
 
 Lookup = NDArray[np.int32] | None
 Unsigned = NDArray[np.unsignedinteger[Any]]
