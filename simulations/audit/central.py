@@ -31,7 +31,7 @@ from fedhist.users.streams import SeededStreams
 from simulations.audit.bounds import epsilon_low
 from simulations.audit.drawing import Drawer, Pair
 from simulations.audit.features import Answer
-from simulations.audit.finding import Check, Finding, Settings, Witness
+from simulations.audit.finding import Case, Finding, Settings, Witness
 from simulations.audit.learning import best_event, propose, separation, tally
 from simulations.audit.neighbours import Changes, Family, families, named
 from simulations.audit.published import QUESTIONS, VIEWS, Layout, Runs, Views, difference
@@ -93,14 +93,14 @@ def audit_central(protocol: Protocol, settings: Settings) -> Iterator[Finding]:
     drawn: set[Place] = set()
     for view in VIEWS:
         at = _furthest(screened, view, drawn)
-        check = Check(f"{protocol.name}: {view}", claim, settings, "end to end")
-        check.started -= screening  # which is paid for by the first view
+        case = Case(f"{protocol.name}: {view}", claim, settings, "end to end")
+        case.started -= screening  # which is paid for by the first view
         screening = 0.0
         if at is None:
-            yield _unchanging(check, screened)
+            yield _unchanging(case, screened)
         else:
             drawn.add(at)
-            yield _audit_view(check, layout, view, screened[at[0]], at, n)
+            yield _audit_view(case, layout, view, screened[at[0]], at, n)
 
 
 def _populations(
@@ -159,29 +159,29 @@ def _screen(protocol: Protocol, family: Family, layout: Layout, n: int, seed: in
     return _Screened(family, runs, tuple(tables))
 
 
-def _unchanging(check: Check, screened: Sequence[_Screened]) -> Finding:
+def _unchanging(case: Case, screened: Sequence[_Screened]) -> Finding:
     """Say that a view was the same in all runs."""
-    check.draws = sum(_rows(t) for s in screened for t in s.few)
+    case.draws = sum(_rows(t) for s in screened for t in s.few)
     n = sum(len(s.runs) for s in screened)
-    check.note = f"the same in all {check.draws} runs on {n} populations"
-    return check.found(0.0, 1.0 - check.settings.alpha)
+    case.note = f"the same in all {case.draws} runs on {n} populations"
+    return case.found(0.0, 1.0 - case.settings.alpha)
 
 
 def _audit_view(
-    check: Check, layout: Layout, view: str, best: _Screened, at: Place, n: int
+    case: Case, layout: Layout, view: str, best: _Screened, at: Place, n: int
 ) -> Finding:
     """Certify what two populations' runs show in one view."""
 
     def drawer(i: int) -> Drawer:
         client, words = best.runs[i].client(layout, view), best.family.members[i].words
-        return Drawer(client, _NOBODY, words, check.settings.seed, check)
+        return Drawer(client, _NOBODY, words, case.settings.seed, case)
 
     pair = drawer(at[1]), drawer(at[2])
     quiet = max(n // QUIET, 256)
-    if not _suspicious(pair, check.claim, quiet):
+    if not _suspicious(pair, case.claim, quiet):
         n = quiet
-    check.note = "values are looked at on a grid of 2^-20"
-    found = certify(pair, check, n)
+    case.note = "values are looked at on a grid of 2^-20"
+    found = certify(pair, case, n)
     if found.witness is None:
         return found
     event = found.witness.event.replace(" of message 1", "")  # there is no message: it is a run

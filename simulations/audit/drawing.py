@@ -18,7 +18,7 @@ from fedhist.users.batch import Users
 from fedhist.users.columns import Items, Samples
 from fedhist.users.streams import SeededStreams, Streams
 from simulations.audit.features import Answer, Feature
-from simulations.audit.finding import Check
+from simulations.audit.finding import Case
 from simulations.audit.learning import tally
 
 Client = Callable[[Users, Streams], Answer]
@@ -77,7 +77,7 @@ class Drawer:
     words : str
         The record, for a witness.
     seed : int
-    check : Check
+    case : Case
         Whose time and draws it counts.
     """
 
@@ -85,7 +85,7 @@ class Drawer:
     user: Users
     words: str
     seed: int
-    check: Check
+    case: Case
 
     def draw(self, n: int, purpose: str) -> Iterator[Answer]:
         """Draw n answers, in batches; another purpose gives independent ones."""
@@ -104,9 +104,9 @@ class Drawer:
             for report in answer:
                 if report.n_users != k:
                     raise ValueError(f"{k} users were asked, {report.n_users} answered")
-            self.check.kernel += ended - called
-            self.check.drawing += ended - started
-            self.check.draws += k
+            self.case.kernel += ended - called
+            self.case.drawing += ended - started
+            self.case.draws += k
             yield answer
             started = time.perf_counter()
 

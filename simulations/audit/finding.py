@@ -170,8 +170,8 @@ class Settings:
 
 
 @dataclass
-class Check:
-    """A check while it is made: what is claimed, how it is tested, and what that has cost so far.
+class Case:
+    """What is being looked into: what is claimed, how it is tested, what that has cost so far.
 
     Attributes
     ----------

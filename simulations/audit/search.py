@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from simulations.audit.drawing import Client, Drawer, Pair
 from simulations.audit.features import Answer, Feature, Length, LowBit, MessageHash
-from simulations.audit.finding import Check
+from simulations.audit.finding import Case
 from simulations.audit.inputs import Record, Space
 from simulations.audit.learning import best_event, propose, separation, signature, tally
 
@@ -48,7 +48,7 @@ def find_pair(
     client: Client,
     space: Space,
     ids: Sequence[int],
-    check: Check,
+    case: Case,
     training: int,
 ) -> Pair:
     """Build the two records that were given, or search for two; see :func:`audit_client`.
@@ -56,11 +56,11 @@ def find_pair(
     Pairs are screened on few answers, the best are looked at more closely, and the best of these
     is improved step by step: a mutant of one of its records stays if it promises more.
     """
-    settings, delta = check.settings, check.claim[1]
+    settings, delta = case.settings, case.claim[1]
 
     def drawer(record: Record, user_id: int) -> Drawer:
         words = f"user {user_id}: {space.words(record)}"
-        return Drawer(client, space.user(record, user_id), words, settings.seed, check)
+        return Drawer(client, space.user(record, user_id), words, settings.seed, case)
 
     if settings.records:
         first, second = (drawer(space.parse(r), ids[0]) for r in settings.records)

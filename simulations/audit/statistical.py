@@ -19,7 +19,7 @@ from simulations.audit.bounds import delta_low, epsilon_low
 from simulations.audit.drawing import Client, Pair
 from simulations.audit.exact import curve_grid
 from simulations.audit.features import Answer
-from simulations.audit.finding import Check, Finding, Settings, Witness
+from simulations.audit.finding import Case, Finding, Settings, Witness
 from simulations.audit.inputs import Space, space_of
 from simulations.audit.learning import Event, best_event
 from simulations.audit.search import TRAINING, Leak, find_pair, kept_features
@@ -53,15 +53,15 @@ def audit_query(
     if not len(asked):
         ids = np.arange(1 << 16, dtype=np.uint64)
         asked = ids if query.cohort is None else ids[query.cohort.contains(ids)]
-    check = Check(subject, (query.release.epsilon, query.release.delta), settings)
-    return audit_client(client, space, asked[:IDS].tolist(), check)
+    case = Case(subject, (query.release.epsilon, query.release.delta), settings)
+    return audit_client(client, space, asked[:IDS].tolist(), case)
 
 
 def audit_client(
     client: Client,
     space: Space,
     ids: Sequence[int],
-    check: Check,
+    case: Case,
     draws: int = DRAWS,
 ) -> Finding:
     """Find two records and an event that tell them apart, and certify what they prove.
@@ -73,7 +73,7 @@ def audit_client(
         The records a user may hold.
     ids : sequence of int
         Public ids to try; all of the client's cohort.
-    check : Check
+    case : Case
         Its claimed epsilon is finite.
     draws : int
         Answers of each record in each half, times ``settings.effort``.
@@ -83,15 +83,15 @@ def audit_client(
     ValueError
         If the claim is infinite: then there is nothing to refute.
     """
-    epsilon = check.claim[0]
+    epsilon = case.claim[0]
     if not math.isfinite(epsilon):
         why = "promises nothing that could be audited"
-        raise ValueError(f"{check.subject}: epsilon = {epsilon} {why}")
-    n = max(int(draws * check.settings.effort), 256)
+        raise ValueError(f"{case.subject}: epsilon = {epsilon} {why}")
+    n = max(int(draws * case.settings.effort), 256)
     try:
-        return certify(find_pair(client, space, ids, check, training(n)), check, n)
+        return certify(find_pair(client, space, ids, case, training(n)), case, n)
     except Leak as leak:
-        return check.found(math.inf, 1.0, Witness(leak.inputs, leak.event), kind="structural")
+        return case.found(math.inf, 1.0, Witness(leak.inputs, leak.event), kind="structural")
 
 
 def training(n: int) -> int:
@@ -99,10 +99,10 @@ def training(n: int) -> int:
     return min(TRAINING, max(n // 4, 128))
 
 
-def certify(pair: Pair, check: Check, n: int) -> Finding:
+def certify(pair: Pair, case: Case, n: int) -> Finding:
     """Choose events on n answers of each record and certify them on n fresh ones."""
-    epsilon, delta = check.claim
-    z = -float(ndtri(check.settings.alpha / 4))
+    epsilon, delta = case.claim
+    z = -float(ndtri(case.settings.alpha / 4))
     features = kept_features(pair, training(n), delta)
     ranking, chosen = (
         [d.count(features, n // 2, purpose) for d in pair] for purpose in ("ranking", "choosing")
@@ -118,7 +118,7 @@ def certify(pair: Pair, check: Check, n: int) -> Finding:
         )
         distinct.setdefault((id(best.feature), best.first, best.chosen.tobytes()), best)
     events = list(distinct.values())
-    alpha = check.settings.alpha / len(events)
+    alpha = case.settings.alpha / len(events)
     looked = list(dict.fromkeys(e.feature for e in events))
     fresh = [dict(zip(looked, d.count(looked, n, "certifying"), strict=True)) for d in pair]
     grid = curve_grid(epsilon)
@@ -134,4 +134,4 @@ def certify(pair: Pair, check: Check, n: int) -> Finding:
             said = e.feature.words(e.chosen)
             witness = Witness(inputs, said, (hits[a], hits[b]), (n, n), e.feature.terms)
     shown = tuple(zip(grid, curve.tolist(), strict=True))
-    return check.found(certified, 1.0 - check.settings.alpha, witness, curve=shown)
+    return case.found(certified, 1.0 - case.settings.alpha, witness, curve=shown)

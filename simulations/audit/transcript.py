@@ -24,7 +24,7 @@ from fedhist.session.session import Ask, Session
 from fedhist.users.batch import Users
 from fedhist.users.streams import Streams
 from simulations.audit.features import Answer
-from simulations.audit.finding import Check, Finding, Settings
+from simulations.audit.finding import Case, Finding, Settings
 from simulations.audit.inputs import space_of
 from simulations.audit.statistical import audit_client
 from simulations.runs.run import noise_source
@@ -176,8 +176,8 @@ def audit_transcripts(
 
         shown = ", ".join(str(r + 1) for r in pattern)
         note = f"rounds {shown}; {_proved(queries, pattern)}"
-        check = Check(subject, claim, settings, "composition", note)
-        found = audit_client(client, space, patterns[pattern][:2], check, TRANSCRIPT_DRAWS)
+        case = Case(subject, claim, settings, "composition", note)
+        found = audit_client(client, space, patterns[pattern][:2], case, TRANSCRIPT_DRAWS)
         findings.append(found)
     return findings
 

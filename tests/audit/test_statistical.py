@@ -17,7 +17,7 @@ from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from simulations.audit.drawing import Drawer, copies_of
 from simulations.audit.features import Bit, Entry, JointBits, LowBit, MessageHash, Score, binned
-from simulations.audit.finding import Check, Settings
+from simulations.audit.finding import Case, Settings
 from simulations.audit.learning import propose
 from simulations.audit.statistical import audit_query, certify
 from tests.audit.mechanisms import (
@@ -39,14 +39,14 @@ def drawers(query: Answering, n_seeds: int = 1) -> list[tuple[Drawer, Drawer]]:
     """Pairs of drawers for a user with the sample 1 and with the sample -1."""
     out = []
     for seed in range(n_seeds):
-        check = Check("drawing", (1.0, 0.0))
+        case = Case("drawing", (1.0, 0.0))
         yes, no = (
             Drawer(
                 lambda users, rng: (query.answer(users, rng),),
                 Users.from_samples([7], [0, 1], [x]),
                 f"sample {x}",
                 seed,
-                check,
+                case,
             )
             for x in (1.0, -1.0)
         )
@@ -67,8 +67,8 @@ def test_two_hundred_correct_audits_are_covered() -> None:
     """At alpha = 0.05 each audit is wrong with probability at most 0.05, and here with less than
     0.01, since both limits have to be beaten at once: more than 10 of 200 with probability below
     1e-4; the seeds are fixed."""
-    check = Check("warner", (LOG3, 0.0), Settings(alpha=0.05))
-    found = [certify(pair, check, 512).certified for pair in drawers(Warner(LOG3, keep=0.75), 200)]
+    case = Case("warner", (LOG3, 0.0), Settings(alpha=0.05))
+    found = [certify(pair, case, 512).certified for pair in drawers(Warner(LOG3, keep=0.75), 200)]
     assert sum(f > LOG3 for f in found) <= 10
     assert np.median(found) > 0.5
 
@@ -91,7 +91,7 @@ def test_all_the_noise_is_not() -> None:
 def test_doubles_leak_through_their_low_bits() -> None:
     """The same noise, unrounded: 0.5 + x and 0 + x have different last bits."""
     pair = drawers(FloatLaplace(1.0, scale=1.0))[0]
-    found = certify(pair, Check("low bits", (1.0, 0.0)), 1 << 15)
+    found = certify(pair, Case("low bits", (1.0, 0.0)), 1 << 15)
     assert found.violated
     assert found.witness is not None
     assert "lowest set bit" in found.witness.event
@@ -157,8 +157,8 @@ def test_draws_are_independent_and_repeatable() -> None:
     one, same, other = (pair[0].sample(4096, p)[0].arrays["yes"] for p in ("a", "a", "b"))
     assert np.array_equal(one, same)
     assert not np.array_equal(one, other)
-    assert pair[0].check.draws == 3 * 4096
-    assert pair[0].check.kernel <= pair[0].check.drawing
+    assert pair[0].case.draws == 3 * 4096
+    assert pair[0].case.kernel <= pair[0].case.drawing
 
 
 def test_copies_are_copies() -> None:
@@ -180,13 +180,13 @@ def test_drawing_costs_at_most_five_times_the_kernel() -> None:
     users = protocol.example_users()
     query = asked_of(protocol, users, 1).queries[0]
     one = users.select(query.cohort).slice(0, 1)
-    check = Check("drawing", (1.0, 0.0))
-    drawer = Drawer(lambda u, rng: (query.answer(u, rng),), one, "x", 0, check)
+    case = Case("drawing", (1.0, 0.0))
+    drawer = Drawer(lambda u, rng: (query.answer(u, rng),), one, "x", 0, case)
     drawer.sample(100, "compiling")
-    check.drawing = check.kernel = 0.0
+    case.drawing = case.kernel = 0.0
     for _ in drawer.draw(1 << 17, "measured"):
         pass
-    assert check.drawing <= 5 * check.kernel
+    assert case.drawing <= 5 * case.kernel
 
 
 def test_features_read_what_is_there() -> None:
@@ -247,6 +247,6 @@ def test_a_channel_that_is_honest_passes_with_its_own_epsilon() -> None:
             return Report(users.ids, {"z": randomize(2 * clipped(users) - 1, channel, rng)})
 
     pair = drawers(Lattice(1.0))[0]
-    found = certify(pair, Check("lattice", (1.0, 0.0)), 1 << 16)
+    found = certify(pair, Case("lattice", (1.0, 0.0)), 1 << 16)
     assert 0.85 < found.certified <= 1.0
-    assert certify(pair, Check("lattice", (0.7, 0.0)), 1 << 16).violated
+    assert certify(pair, Case("lattice", (0.7, 0.0)), 1 << 16).violated
