@@ -14,7 +14,7 @@ from fedhist.channels.hadamard import hadamard_entry
 from fedhist.channels.sign_hashes import HadamardSigns, RademacherSigns, SignHash
 from fedhist.model.query import CHUNK
 from fedhist.users.streams import SeededStreams
-from simulations.benchmarks.measuring import Result, Row, Task, in_turns, ratio, scaled
+from simulations.benchmarks.measuring import Result, Row, Task, beside_numpy
 
 D = 1024
 VOTES = 4
@@ -28,18 +28,8 @@ def measure(*, quick: bool = False) -> Result:
     signs, rows = votes(n_users), decodings(n_decoded)
     targets = {"hashed votes, 1,024 signs": TARGET}
     table: list[Row] = []
-    for what, (n, compiled, plain) in (signs | rows).items():
-        found = in_turns({"compiled": compiled, "plain": plain}, turns)
-        table += [
-            Row(what, "ns", scaled(found["compiled"], 1e9 / n)),
-            Row(f"{what}, NumPy", "ns", scaled(found["plain"], 1e9 / n)),
-            Row(
-                f"{what}: NumPy / compiled",
-                "x",
-                ratio(found["plain"], found["compiled"]),
-                at_least=targets.get(what),
-            ),
-        ]
+    for what, task in (signs | rows).items():
+        table += beside_numpy(what, *task, turns, at_least=targets.get(what))
     notes = (
         f"Per user with {VOTES} votes: the signs from the user's id, their sum over the votes, the "
         "report by randomized response, and the server's scores, which regenerate the signs. "

@@ -13,7 +13,7 @@ from fedhist.channels.hadamard import fwht
 from fedhist.model.query import CHUNK
 from fedhist.users.columns import Items
 from fedhist.users.streams import SeededStreams
-from simulations.benchmarks.measuring import Result, Row, Task, in_turns, ratio, scaled
+from simulations.benchmarks.measuring import Result, Row, Task, beside_numpy
 from simulations.benchmarks.populations import shoppers
 
 BINS = 64
@@ -28,13 +28,8 @@ def measure(*, quick: bool = False) -> Result:
     n_users = 2_000 if quick else 200_000
     turns = 2 if quick else 9
     rows: list[Row] = []
-    for what, (n, compiled, plain) in pairs(n_users).items():
-        found = in_turns({"compiled": compiled, "plain": plain}, turns)
-        rows += [
-            Row(what, "ns", scaled(found["compiled"], 1e9 / n)),
-            Row(f"{what}, NumPy", "ns", scaled(found["plain"], 1e9 / n)),
-            Row(f"{what}: NumPy / compiled", "x", ratio(found["plain"], found["compiled"])),
-        ]
+    for what, task in pairs(n_users).items():
+        rows += beside_numpy(what, *task, turns)
     notes = (
         "Per user; per transform for Hadamard. NumPy's forms are the obvious ones: they agree "
         "with the compiled loops in distribution or to rounding, and draw from NumPy's generator "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,15 @@ from fedhist.channels.hadamard import fwht
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
 from simulations.benchmarks.kernels import SIDE, two_products
-from simulations.benchmarks.measuring import Result, Row, Task, in_turns, ratio, scaled
+from simulations.benchmarks.measuring import (
+    Result,
+    Row,
+    Task,
+    beside_numpy,
+    in_turns,
+    ratio,
+    scaled,
+)
 
 BINS = 64
 EPSILON = 1.0
@@ -90,26 +99,26 @@ def vote_rows(n_users: int, turns: int) -> list[Row]:
 
     threshold = np.uint64(channel.flip_threshold)
     byte = np.uint8(round(channel.flip * 256))
-    tasks: dict[str, Task] = {
-        "summed": lambda: summed(one, 1),
-        "folds": lambda: summed(many, D),
-        "reports": reports,
-        "NumPy": lambda: plain_votes(position, channel.flip, generator),
-        "integers": lambda: fused_integers(streams.keys, position, threshold),
-        "doubles": lambda: fused_doubles(streams.keys, position, channel.flip),
-        "bytes": lambda: fused_bytes(np.uint64(1), position, byte),
+    forms: dict[str, tuple[str, Task]] = {
+        "summed": ("summed as drawn", lambda: summed(one, 1)),
+        "folds": (f"summed in {D:,} folds", lambda: summed(many, D)),
+        "reports": ("reports, then counts", reports),
+        "NumPy": ("NumPy float64", lambda: plain_votes(position, channel.flip, generator)),
+        "integers": (
+            "fused numba, integers",
+            lambda: fused_integers(streams.keys, position, threshold),
+        ),
+        "doubles": (
+            "fused numba, doubles",
+            lambda: fused_doubles(streams.keys, position, channel.flip),
+        ),
+        "bytes": ("fused numba, bytes", lambda: fused_bytes(np.uint64(1), position, byte)),
     }
-    found = timed(tasks, turns)
-    names = {
-        "summed": "unary votes, summed as drawn",
-        "folds": f"unary votes, summed in {D:,} folds",
-        "reports": "unary votes, reports, then counts",
-        "NumPy": "unary votes, NumPy float64",
-        "integers": "unary votes, fused numba, integers",
-        "doubles": "unary votes, fused numba, doubles",
-        "bytes": "unary votes, fused numba, bytes",
-    }
-    rows = [Row(names[k], "ns", scaled(found[k], 1e9 / n_users)) for k in tasks]
+    found = timed({name: task for name, (_, task) in forms.items()}, turns)
+    rows = [
+        Row(f"unary votes, {words}", "ns", scaled(found[name], 1e9 / n_users))
+        for name, (words, _) in forms.items()
+    ]
     for ours in ("summed", "reports"):
         rows.append(Row(f"NumPy / {ours}", "x", ratio(found["NumPy"], found[ours]), at_least=3.0))
         for rival in ("integers", "doubles", "bytes"):
@@ -149,15 +158,11 @@ def rotation_rows(repeats: int, turns: int) -> list[Row]:
         turns,
     )
     unit = 1e9 / (VECTORS * repeats)
+    times = ratio(found["all"], found["one"])
     return [
         Row(f"rotated coordinate, d = {D:,}", "ns", scaled(found["one"], unit)),
         Row("whole transform", "ns", scaled(found["all"], unit)),
-        Row(
-            "whole transform / rotated coordinate",
-            "x",
-            ratio(found["all"], found["one"]),
-            at_least=1.0,
-        ),
+        Row("whole transform / rotated coordinate", "x", times, at_least=1.0),
     ]
 
 
@@ -167,21 +172,16 @@ def transform_rows(repeats: int, turns: int) -> list[Row]:
     rows: list[Row] = []
     for n, times in ((ROWS, repeats), (1, ROWS * repeats)):
         x = np.random.default_rng(1).normal(size=(n, D))
-        found = timed(
-            {
-                "ours": lambda x=x, k=times: repeat(lambda: fwht(x), k),  # type: ignore[misc]
-                "NumPy": lambda x=x, k=times: repeat(  # type: ignore[misc]
-                    lambda: two_products(x, h), k
-                ),
-            },
+        rows += beside_numpy(
+            f"Hadamard of 1,024, {n} at a time",
+            n * times,
+            partial(repeat, partial(fwht, x), times),
+            partial(repeat, partial(two_products, x, h), times),
             turns,
+            warm=min(1, turns - 1),
+            ours="ours",
+            at_least=2.0,
         )
-        what = f"Hadamard of 1,024, {n} at a time"
-        rows += [
-            Row(what, "ns", scaled(found["ours"], 1e9 / (n * times))),
-            Row(f"{what}, NumPy", "ns", scaled(found["NumPy"], 1e9 / (n * times))),
-            Row(f"{what}: NumPy / ours", "x", ratio(found["NumPy"], found["ours"]), at_least=2.0),
-        ]
     return rows
 
 

@@ -140,6 +140,26 @@ def in_turns(tasks: Mapping[str, Task], turns: int, warm: int = 1) -> dict[str, 
     return found
 
 
+def beside_numpy(
+    what: str,
+    n: int,
+    compiled: Task,
+    plain: Task,
+    turns: int,
+    *,
+    warm: int = 1,
+    ours: str = "compiled",
+    at_least: float | None = None,
+) -> list[Row]:
+    """Time our form of something and NumPy's in turns: nanoseconds per one of n, and the ratio."""
+    found = in_turns({"ours": compiled, "NumPy": plain}, turns, warm)
+    return [
+        Row(what, "ns", scaled(found["ours"], 1e9 / n)),
+        Row(f"{what}, NumPy", "ns", scaled(found["NumPy"], 1e9 / n)),
+        Row(f"{what}: NumPy / {ours}", "x", ratio(found["NumPy"], found["ours"]), at_least),
+    ]
+
+
 def ratio(above: Sequence[float], below: Sequence[float]) -> Spread:
     """Summarise the ratios of two tasks, turn by turn.
 

@@ -39,8 +39,6 @@ class OnRay:
     ----------
     rounds : list of float
         Seconds of every round but the first.
-    first : float
-        Seconds of the first round.
     driver, worker : float
         Peak memory above the memory before the data, as a multiple of the process's own data.
     private : float
@@ -48,7 +46,6 @@ class OnRay:
     """
 
     rounds: list[float]
-    first: float
     driver: float
     worker: float
     private: float
@@ -127,10 +124,5 @@ def on_ray(users: Users, n_nodes: int, protocol: RepeatedCounts, before: int) ->
             worker = max(memory.above(peak, imported, share) for peak in peaks)
             here = memory.status()
     times = [r["seconds_asking"] + r["seconds_merging"] for r in strategy.rounds]
-    return OnRay(
-        times[1:],
-        times[0],
-        memory.above(here["VmHWM"], before, users.nbytes),
-        worker,
-        memory.above(private[0], before, users.nbytes),
-    )
+    driver, own = (memory.above(m, before, users.nbytes) for m in (here["VmHWM"], private[0]))
+    return OnRay(times[1:], driver, worker, own)

@@ -9,62 +9,41 @@ import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from simulations.benchmarks.measuring import Result
 
-NAMES = (
-    "messages",
-    "million-users",
-    "votes",
-    "scaling",
-    "kernels",
-    "hashed",
-    "randclip",
-    "contributions",
-    "few-users",
-    "selection",
-    "local",
-)
+MODULES = {
+    "messages": "messages",
+    "million-users": "million",
+    "votes": "votes",
+    "scaling": "scaling",
+    "kernels": "kernels",
+    "hashed": "hashed",
+    "randclip": "randclip",
+    "contributions": "contributions",
+    "few-users": "few_users",
+    "selection": "selection",
+    "local": "local",
+}
+"""Every benchmark, and the module beside this one whose ``measure`` runs it."""
+
+NAMES = tuple(MODULES)
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 PACKAGES = ("fedhist", "flwr", "ray", "numpy", "numba")
 
 
 def measure(name: str, *, quick: bool = False, rivals: str = "") -> Result:
     """Run one benchmark in this process; see :func:`run_benchmarks`."""
-    from simulations.benchmarks import (
-        contributions,
-        few_users,
-        hashed,
-        kernels,
-        local,
-        messages,
-        million,
-        randclip,
-        scaling,
-        selection,
-        votes,
-    )
-
-    benchmarks: dict[str, Callable[[], Result]] = {
-        "messages": lambda: messages.measure(quick=quick),
-        "million-users": lambda: million.measure(quick=quick),
-        "votes": lambda: votes.measure(quick=quick, folder=rivals),
-        "scaling": lambda: scaling.measure(quick=quick),
-        "kernels": lambda: kernels.measure(quick=quick),
-        "hashed": lambda: hashed.measure(quick=quick),
-        "randclip": lambda: randclip.measure(quick=quick),
-        "contributions": lambda: contributions.measure(quick=quick),
-        "few-users": lambda: few_users.measure(quick=quick),
-        "selection": lambda: selection.measure(quick=quick),
-        "local": lambda: local.measure(quick=quick),
-    }
+    module = import_module(f"simulations.benchmarks.{MODULES[check_name(name)]}")
     logging.getLogger("flwr").setLevel(logging.WARNING)
-    result = benchmarks[check_name(name)]()
+    place = {"folder": rivals} if name == "votes" else {}
+    result: Result = module.measure(quick=quick, **place)
     return without_targets(result) if quick else result
 
 

@@ -30,9 +30,8 @@ def measure(*, quick: bool = False, folder: str = "") -> Result:
     theirs: dict[str, list[float]] = {name: [] for name in TARGETS}
     missing: dict[str, str] = {}
     vote(users)
-    place = Path(folder or FOLDER).resolve()
     try:
-        with rivals(place) as others:
+        with rivals(Path(folder or FOLDER).resolve()) as others:
             for turn in range(turns + 1):  # the first turn is not counted
                 taken = [seconds(lambda: vote(users)) / n_users]
                 for name in [x for x in TARGETS if x not in missing]:
