@@ -8,9 +8,9 @@ The files beside this one are plugins, as a user's own would be:
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar, Self, TypeVar, dataclass_transform
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,12 +34,38 @@ from fedhist import (
     Users,
     WireError,
     register_protocol,
+    register_query,
 )
 from fedhist.base.arrays import Array, Floats
 from fedhist.channels.catalogue import scalar_channel
 from fedhist.model.protocol import Script
 from fedhist.privacy.guarantee import Release, pure
 from fedhist.session.curator import Curator
+
+Q = TypeVar("Q", bound=Query)
+P = TypeVar("P", bound=Protocol)
+
+
+@dataclass_transform(frozen_default=True)
+def query(wire_name: str) -> Callable[[type[Q]], type[Q]]:
+    """Make a class a frozen dataclass, and register it as the query of a name."""
+
+    def made(cls: type[Q]) -> type[Q]:
+        cls.wire_name = wire_name
+        return register_query(dataclass(frozen=True)(cls))
+
+    return made
+
+
+@dataclass_transform(frozen_default=True)
+def protocol(name: str) -> Callable[[type[P]], type[P]]:
+    """Make a class a frozen dataclass, and register it as the protocol of a name."""
+
+    def made(cls: type[P]) -> type[P]:
+        cls.name = name
+        return register_protocol(dataclass(frozen=True)(cls))
+
+    return made
 
 
 class BankProtocol(Protocol):

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
-from bank_frame import CentralBank, CentralRows, Neighbours, dense, item_users, sample_users
+from bank_frame import (
+    CentralBank,
+    CentralRows,
+    Neighbours,
+    dense,
+    item_users,
+    protocol,
+    query,
+    sample_users,
+)
 
 from clients.records.user_rows import coordinate_points
-from fedhist import Adjacency, Estimate, Keys, Users, register_protocol, register_query
+from fedhist import Adjacency, Estimate, Keys, Users
 from fedhist.base.arrays import Array
 from fedhist.model.query import Keyed
 from fedhist.privacy.guarantee import approximate
@@ -21,12 +30,10 @@ from server.few_users.sampler import BallSampler, Buckets, bucket_params
 # -- the exponential mechanism
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-held")
 class Held(CentralRows):
     """Which items of the domain a user holds."""
 
-    wire_name: ClassVar[str] = "bank-held"
     d: int
 
     def rows(self, users: Users) -> Array:
@@ -34,12 +41,10 @@ class Held(CentralRows):
         return (dense(users, self.d) > 0).astype(np.int64)
 
 
-@register_protocol
-@dataclass(frozen=True)
+@protocol("bank-ok-choice")
 class OkChoice(CentralBank):
     """Correct: the most popular of four items, by weights exp(epsilon S / 2)."""
 
-    name: ClassVar[str] = "bank-ok-choice"
     query: ClassVar[CentralRows] = Held(4)
     epsilon: float = 0.5
 
@@ -62,12 +67,9 @@ class OkChoice(CentralBank):
         return item_users([*rest, {"0": 1}], names), item_users([*rest, {"1": 1}], names)
 
 
-@register_protocol
-@dataclass(frozen=True)
+@protocol("bank-printed-exponent")
 class PrintedExponent(OkChoice):
     """exp(S / (2 epsilon)), as printed in Algorithm 1 and Lemma 11: (1 / epsilon)-DP."""
-
-    name: ClassVar[str] = "bank-printed-exponent"
 
     @property
     def sensitivity(self) -> float:
@@ -75,12 +77,10 @@ class PrintedExponent(OkChoice):
         return self.epsilon**2
 
 
-@register_protocol
-@dataclass(frozen=True)
+@protocol("bank-unbounded-score")
 class UnboundedScore(OkChoice):
     """The score counts items, not users, and its sensitivity is still said to be 1."""
 
-    name: ClassVar[str] = "bank-unbounded-score"
     query: ClassVar[CentralRows] = Held(20)
 
     def release(self, server: Curator, rows: Array) -> Estimate:
@@ -95,12 +95,10 @@ class UnboundedScore(OkChoice):
         return item_users([{}, first], Keys.range(20)), item_users([{}, last], Keys.range(20))
 
 
-@register_protocol
-@dataclass(frozen=True)
+@protocol("bank-ok-rows")
 class OkRows(OkChoice):
     """Correct: for each of eight items, whether few or many hold it; a user changes them all."""
 
-    name: ClassVar[str] = "bank-ok-rows"
     query: ClassVar[CentralRows] = Held(8)
     changed: ClassVar[int] = 8
 
@@ -124,12 +122,10 @@ class OkRows(OkChoice):
         return item_users([{str(j): 1 for j in range(8)}], names), item_users([{}], names)
 
 
-@register_protocol
-@dataclass(frozen=True)
+@protocol("bank-rows-charged-once")
 class RowsChargedOnce(OkRows):
     """Every choice has the whole epsilon: said to be changed by one user one at a time."""
 
-    name: ClassVar[str] = "bank-rows-charged-once"
     changed: ClassVar[int] = 1
     epsilon: float = 1.0
 
@@ -139,12 +135,10 @@ class RowsChargedOnce(OkRows):
 N_OWN = 60
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-some-items")
 class SomeItems(CentralRows):
     """Counts of a user's first items, C in all; -1 marks items it holds but does not send."""
 
-    wire_name: ClassVar[str] = "bank-some-items"
     d: int
     C: int
 
@@ -156,12 +150,10 @@ class SomeItems(CentralRows):
         return np.where((x > 0) & (kept == 0), -1, kept)
 
 
-@register_protocol
-@dataclass(frozen=True)
+@protocol("bank-ok-keys")
 class OkKeys(CentralBank):
     """Correct: noise on the clipped support, and a threshold that knows C."""
 
-    name: ClassVar[str] = "bank-ok-keys"
     query: ClassVar[CentralRows] = SomeItems(N_OWN, 4)
     adjacency: ClassVar[Adjacency] = Adjacency.ZERO_OUT_USER
     delta: ClassVar[float] = 0.01
@@ -197,12 +189,9 @@ class OkKeys(CentralBank):
         return item_users([mine, {}], names), item_users([{}, {}], names)
 
 
-@register_protocol
-@dataclass(frozen=True)
+@protocol("bank-ok-curator-keys")
 class CuratorKeys(OkKeys):
     """Correct: the Curator's own threshold mechanism."""
-
-    name: ClassVar[str] = "bank-ok-curator-keys"
 
     def release(self, server: Curator, rows: Array) -> Estimate:
         """Hand over the keys."""
@@ -215,24 +204,19 @@ class CuratorKeys(OkKeys):
         return Estimate.ok(got.values.astype(np.float64), keys=got.keys)
 
 
-@register_protocol
-@dataclass(frozen=True)
+@protocol("bank-raw-support")
 class RawSupport(OkKeys):
     """Algorithm 3 as printed: noise on every key that somebody holds, sent or not."""
-
-    name: ClassVar[str] = "bank-raw-support"
 
     def released(self, rows: Array) -> Array:
         """Raw keys."""
         return np.flatnonzero((rows != 0).any(axis=0))
 
 
-@register_protocol
-@dataclass(frozen=True)
+@protocol("bank-threshold-forgets-c")
 class ForgetsC(OkKeys):
     """The threshold (C / epsilon) log(1 / (2 delta)) of Corollary B.4: it forgets to add C."""
 
-    name: ClassVar[str] = "bank-threshold-forgets-c"
     epsilon: float = 3.0
 
     @property
@@ -241,12 +225,9 @@ class ForgetsC(OkKeys):
         return math.ceil(4 / self.epsilon * math.log(1 / (2 * self.delta)))
 
 
-@register_protocol
-@dataclass(frozen=True)
+@protocol("bank-support-as-it-is")
 class AllKeys(OkKeys):
     """No threshold: all keys that were sent are shown, with noisy counts."""
-
-    name: ClassVar[str] = "bank-support-as-it-is"
 
     @property
     def at(self) -> int:
@@ -257,12 +238,9 @@ class AllKeys(OkKeys):
 # -- the few-users sampler
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-points")
 class Points(CentralRows):
     """Every user's mean."""
-
-    wire_name: ClassVar[str] = "bank-points"
 
     def rows(self, users: Users) -> Array:
         """Average."""
@@ -274,12 +252,10 @@ def split(left: int, right: int) -> Users:
     return sample_users(np.repeat([0.0, 100.0], (left, right))[:, None])
 
 
-@register_protocol
-@dataclass(frozen=True)
+@protocol("bank-ok-point")
 class OkPoint(CentralBank):
     """Correct: a point near most of the users; a garbage bucket is a failure."""
 
-    name: ClassVar[str] = "bank-ok-point"
     query: ClassVar[CentralRows] = Points()
     delta: ClassVar[float] = 0.01
     kappa: ClassVar[float] = 0.6
@@ -302,12 +278,10 @@ class OkPoint(CentralBank):
         return split(5, 5), split(6, 4)
 
 
-@register_protocol
-@dataclass(frozen=True)
+@protocol("bank-forgets-normalizer")
 class ForgetsNormalizer(OkPoint):
     """Proposition 15 as printed: epsilon0 = epsilon, though the normalizer moves as well."""
 
-    name: ClassVar[str] = "bank-forgets-normalizer"
     epsilon: float = 2.0
 
     def buckets(self, n: int) -> Buckets:
@@ -316,12 +290,9 @@ class ForgetsNormalizer(OkPoint):
         return replace(twice, release=super().buckets(n).release)
 
 
-@register_protocol
-@dataclass(frozen=True)
+@protocol("bank-origin-for-garbage")
 class OriginForGarbage(OkPoint):
     """No garbage bucket in the law: where nothing is accepted, the answer is the origin."""
-
-    name: ClassVar[str] = "bank-origin-for-garbage"
 
     def buckets(self, n: int) -> Buckets:
         """G of almost no weight: a point that one user alone explains is no longer rare."""

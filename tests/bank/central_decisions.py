@@ -5,13 +5,13 @@ None of them names the neighbours that it is weakest on: the auditor has to find
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
-from bank_frame import BankProtocol, CentralRows, dense, item_users, sample_users
+from bank_frame import BankProtocol, CentralRows, dense, item_users, protocol, query, sample_users
 
-from fedhist import Adjacency, Estimate, Keys, Trust, Users, register_protocol, register_query
+from fedhist import Adjacency, Estimate, Keys, Trust, Users
 from fedhist.base.arrays import Array
 from fedhist.model.protocol import Script
 from fedhist.session.curator import Curator
@@ -21,12 +21,10 @@ from fedhist.session.curator import Curator
 LARGEST = 1024.0
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-means-to")
 class MeansTo(CentralRows):
     """Every user's mean, clipped to [-limit, limit]."""
 
-    wire_name: ClassVar[str] = "bank-means-to"
     limit: float = 1.0
 
     def rows(self, users: Users) -> Array:
@@ -38,12 +36,10 @@ class MeansTo(CentralRows):
         return np.clip(means, -self.limit, self.limit)[:, None]
 
 
-@register_protocol
-@dataclass(frozen=True)
+@protocol("bank-ok-doubling")
 class OkDoubling(BankProtocol):
     """Correct: doubles the clip until few users are clipped, and pays for every count."""
 
-    name: ClassVar[str] = "bank-ok-doubling"
     trust: ClassVar[Trust] = Trust.CENTRAL
     epsilon: float = 1.0
 
@@ -78,12 +74,9 @@ class OkDoubling(BankProtocol):
         return sample_users(np.random.default_rng(1).normal(0, 4, (60, 3)))
 
 
-@register_protocol
-@dataclass(frozen=True)
+@protocol("bank-doubling-by-count")
 class DoublingByCount(OkDoubling):
     """Stops by the exact number of clipped users: "only a statistic"."""
-
-    name: ClassVar[str] = "bank-doubling-by-count"
 
     def clipped(self, server: Curator, rows: Array, limit: float) -> float:
         """Count without noise."""
@@ -95,12 +88,9 @@ class DoublingByCount(OkDoubling):
 N_LISTED = 6
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-favourite")
 class Favourite(CentralRows):
     """A user's most frequent item: at most a single one."""
-
-    wire_name: ClassVar[str] = "bank-favourite"
 
     def rows(self, users: Users) -> Array:
         """One-hot rows; zeros for the empty."""
@@ -109,12 +99,10 @@ class Favourite(CentralRows):
         return best * (x.max(axis=1) > 0)[:, None]
 
 
-@register_protocol
-@dataclass(frozen=True)
+@protocol("bank-ok-listed")
 class OkListed(BankProtocol):
     """Correct: noisy counts of a public domain, in its own order."""
 
-    name: ClassVar[str] = "bank-ok-listed"
     trust: ClassVar[Trust] = Trust.CENTRAL
     adjacency: ClassVar[Adjacency] = Adjacency.ZERO_OUT_USER
     epsilon: float = 1.0
@@ -139,16 +127,13 @@ class OkListed(BankProtocol):
         return item_users(records, Keys.range(N_LISTED))
 
 
-@register_protocol
-@dataclass(frozen=True)
+@protocol("bank-keys-by-exact-count")
 class KeysByExactCount(OkListed):
     """The values are noisy, but the keys leave with the most popular first.
 
     A session puts the keys of an unbounded domain in order; it cannot know that these, of a public
     domain, have been moved.
     """
-
-    name: ClassVar[str] = "bank-keys-by-exact-count"
 
     def order(self, exact: Array) -> Array:
         """By the exact counts."""

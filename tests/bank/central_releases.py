@@ -6,10 +6,19 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from bank_frame import CentralBank, CentralRows, Neighbours, dense, item_users, sample_users
+from bank_frame import (
+    CentralBank,
+    CentralRows,
+    Neighbours,
+    dense,
+    item_users,
+    protocol,
+    query,
+    sample_users,
+)
 
 from clients.records.functionals import Coordinates
-from fedhist import Adjacency, Estimate, Keys, Users, register_protocol, register_query
+from fedhist import Adjacency, Estimate, Keys, Users
 from fedhist.base.arrays import Array
 from fedhist.session.curator import Curator
 
@@ -27,12 +36,10 @@ def one_changed(before: dict[str, int], after: dict[str, int], d: int) -> Neighb
     return item_users([*rest, before], names(d)), item_users([*rest, after], names(d))
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-clipped-counts")
 class ClippedCounts(CentralRows):
     """Counts by item, scaled to a norm of at most C: l1, or l2 where ``order`` is 2."""
 
-    wire_name: ClassVar[str] = "bank-clipped-counts"
     d: int
     C: float
     order: int = 1
@@ -65,39 +72,30 @@ class Histogram(CentralBank):
         return one_changed({"0": 9}, {"1": 9}, 2)
 
 
-@register_protocol
-@dataclass(frozen=True)
+@protocol("bank-ok-histogram")
 class OkHistogram(Histogram):
     """Correct: 2 C under replacement."""
 
-    name: ClassVar[str] = "bank-ok-histogram"
 
-
-@register_protocol
-@dataclass(frozen=True)
+@protocol("bank-no-replacement-factor")
 class NoReplacementFactor(Histogram):
     """C where replacement needs 2 C: the printed Algorithm 1 under its own Definition 3.1."""
 
-    name: ClassVar[str] = "bank-no-replacement-factor"
     sensitivity: ClassVar[float] = 3.0
     epsilon: float = 2.0
 
 
-@register_protocol
-@dataclass(frozen=True)
+@protocol("bank-noise-forgets-c")
 class NoiseForgetsC(Histogram):
     """Noise for counts of norm 1, as in Appendix A.1 of the paper: Z without the factor C."""
 
-    name: ClassVar[str] = "bank-noise-forgets-c"
     sensitivity: ClassVar[float] = 2.0
 
 
-@register_protocol
-@dataclass(frozen=True)
+@protocol("bank-laplace-for-two-norm")
 class LaplaceForTwoNorm(Histogram):
     """Laplace noise for the l2 norm: the l1 norm of a change is sqrt(d) times as large."""
 
-    name: ClassVar[str] = "bank-laplace-for-two-norm"
     query: ClassVar[ClippedCounts] = ClippedCounts(16, 3.0, 2)
     adjacency: ClassVar[Adjacency] = ZERO
     sensitivity: ClassVar[float] = 3.0
@@ -109,22 +107,17 @@ class LaplaceForTwoNorm(Histogram):
         return one_changed({str(j): 9 for j in range(16)}, {}, 16)
 
 
-@register_protocol
-@dataclass(frozen=True)
+@protocol("bank-noise-of-one-item")
 class NoiseOfOneItem(Histogram):
     """Noise for one item of a user, and the claim about the whole user."""
 
-    name: ClassVar[str] = "bank-noise-of-one-item"
     query: ClassVar[ClippedCounts] = ClippedCounts(2, 20.0)
     sensitivity: ClassVar[float] = 2.0
 
 
-@register_protocol
-@dataclass(frozen=True)
+@protocol("bank-one-draw-for-all")
 class OneDraw(Histogram):
     """One draw for all entries: their differences are exact."""
-
-    name: ClassVar[str] = "bank-one-draw-for-all"
 
     def release(self, server: Curator, rows: Array) -> Estimate:
         """Add the same number to each."""
@@ -132,12 +125,10 @@ class OneDraw(Histogram):
         return Estimate.ok(rows.sum(axis=0) + float(z))
 
 
-@register_protocol
-@dataclass(frozen=True)
+@protocol("bank-bound-from-the-data")
 class OwnMaximum(Histogram):
     """C is the largest total of any user ("the maximum contribution"), and it is published."""
 
-    name: ClassVar[str] = "bank-bound-from-the-data"
     query: ClassVar[ClippedCounts] = ClippedCounts(2, 1e6)
 
     def release(self, server: Curator, rows: Array) -> Estimate:
@@ -152,12 +143,10 @@ class OwnMaximum(Histogram):
         return one_changed({"0": 9}, {"0": 2}, 2)
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-raw-means")
 class RawMeans(CentralRows):
     """Every user's mean, clipped to [-limit, limit] sample by sample."""
 
-    wire_name: ClassVar[str] = "bank-raw-means"
     limit: float
 
     def rows(self, users: Users) -> Array:
@@ -167,12 +156,10 @@ class RawMeans(CentralRows):
         return np.nan_to_num(means)[:, None]
 
 
-@register_protocol
-@dataclass(frozen=True)
+@protocol("bank-ok-mean")
 class OkMean(CentralBank):
     """Correct: every user is clipped before the average."""
 
-    name: ClassVar[str] = "bank-ok-mean"
     query: ClassVar[CentralRows] = RawMeans(1.0)
 
     def release(self, server: Curator, rows: Array) -> Estimate:
@@ -188,21 +175,17 @@ class OkMean(CentralBank):
         return sample_users(low), sample_users(high)
 
 
-@register_protocol
-@dataclass(frozen=True)
+@protocol("bank-clipped-after-averaging")
 class ClippedAfter(OkMean):
     """The average is clipped, the users are not: one user moves it from end to end."""
 
-    name: ClassVar[str] = "bank-clipped-after-averaging"
     query: ClassVar[CentralRows] = RawMeans(1e12)
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-presence")
 class Presence(CentralRows):
     """Which items a user holds: at most m ones."""
 
-    wire_name: ClassVar[str] = "bank-presence"
     d: int
 
     def rows(self, users: Users) -> Array:
@@ -210,12 +193,10 @@ class Presence(CentralRows):
         return (dense(users, self.d) > 0).astype(np.int64)
 
 
-@register_protocol
-@dataclass(frozen=True)
+@protocol("bank-ok-presence")
 class OkPresence(CentralBank):
     """Correct: presence bits of m = 1 sample; two users differ in 2 m of them."""
 
-    name: ClassVar[str] = "bank-ok-presence"
     query: ClassVar[CentralRows] = Presence(4)
     changed: ClassVar[int] = 2
 
@@ -231,22 +212,18 @@ class OkPresence(CentralBank):
         return one_changed({"0": 1}, {"1": 1}, 4)
 
 
-@register_protocol
-@dataclass(frozen=True)
+@protocol("bank-presence-of-m")
 class PresenceOfM(OkPresence):
     """min(k, m) changed symbols, as in Theorems 8 and 15 of Liu et al. 2020; they are 2 m."""
 
-    name: ClassVar[str] = "bank-presence-of-m"
     changed: ClassVar[int] = 1
     epsilon: float = 2.0
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-zero-indicators")
 class ZeroIndicators(CentralRows):
     """1[N(x) = 0] for users with at least m items; users with fewer send zeros."""
 
-    wire_name: ClassVar[str] = "bank-zero-indicators"
     d: int
     m: int
 
@@ -256,12 +233,10 @@ class ZeroIndicators(CentralRows):
         return ((counts == 0) & (counts.sum(axis=1) >= self.m)[:, None]).astype(np.int64)
 
 
-@register_protocol
-@dataclass(frozen=True)
+@protocol("bank-zero-indicator-sums")
 class ZeroSums(OkPresence):
     """Appendix E as printed: a user who falls below m items changes k - m sums, not 2 m."""
 
-    name: ClassVar[str] = "bank-zero-indicator-sums"
     query: ClassVar[CentralRows] = ZeroIndicators(40, 1)
 
     @classmethod
@@ -270,12 +245,9 @@ class ZeroSums(OkPresence):
         return one_changed({"0": 1}, {}, 40)
 
 
-@register_protocol
-@dataclass(frozen=True)
+@protocol("bank-exact-failure")
 class ExactFailure(OkMean):
     """Fails where fewer than five users have a positive mean: by their exact number."""
-
-    name: ClassVar[str] = "bank-exact-failure"
 
     def release(self, server: Curator, rows: Array) -> Estimate:
         """Count without noise, then release with noise."""

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from bank_frame import LocalBank, LocalReport, means, noisy
+from bank_frame import LocalBank, LocalReport, means, noisy, protocol, query
 
-from fedhist import Estimate, Report, Streams, Users, register_protocol, register_query
+from fedhist import Estimate, Report, Streams, Users
 from fedhist.base.arrays import Array
 from fedhist.model.protocol import Script
 from fedhist.session.curator import Curator
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-padded")
 class Padded(LocalReport):
     """Correct: one report, in a message of a public number of places."""
 
-    wire_name: ClassVar[str] = "bank-padded"
     places: ClassVar[int] = 4
 
     def reports(self, users: Users, rng: Streams) -> Array:
@@ -29,12 +26,9 @@ class Padded(LocalReport):
         return out
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-answer-per-sample")
 class AnswerPerSample(Padded):
     """As many answers as samples, each with its share of the budget: their number is the secret."""
-
-    wire_name: ClassVar[str] = "bank-answer-per-sample"
 
     def answer(self, users: Users, rng: Streams) -> Report:
         """Send pure noise, once for each sample."""
@@ -44,12 +38,9 @@ class AnswerPerSample(Padded):
         return Report(users.ids, ragged={"reports": words}, indptr=indptr)
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-skips-empty")
 class SkipsEmpty(Padded):
     """Users without usable samples do not answer: taking part is the secret."""
-
-    wire_name: ClassVar[str] = "bank-skips-empty"
 
     def answer(self, users: Users, rng: Streams) -> Report:
         """Answer for those who have something to say."""
@@ -57,12 +48,9 @@ class SkipsEmpty(Padded):
         return Report(users.ids[has], {"reports": self.reports(users, rng)[has]})
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-as-long-as-the-record")
 class AsLongAsTheRecord(Padded):
     """The message has a column for each of the user's samples."""
-
-    wire_name: ClassVar[str] = "bank-as-long-as-the-record"
 
     def reports(self, users: Users, rng: Streams) -> Array:
         """Draw one report and fill up with zeros, as far as the longest record goes."""
@@ -71,12 +59,9 @@ class AsLongAsTheRecord(Padded):
         return out
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-narrow-type")
 class NarrowType(Padded):
     """A smaller type of number is sent where the exact value allows it."""
-
-    wire_name: ClassVar[str] = "bank-narrow-type"
 
     def reports(self, users: Users, rng: Streams) -> Array:
         """Draw; int32 for means near zero, int64 otherwise."""
@@ -85,12 +70,9 @@ class NarrowType(Padded):
         return out.astype(np.int32) if small else out
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-tells-warnings")
 class TellsWarnings(Padded):
     """A message says that a sample had to be clipped."""
-
-    wire_name: ClassVar[str] = "bank-tells-warnings"
 
     def answer(self, users: Users, rng: Streams) -> Report:
         """Report, and add an array of warnings where there is something to warn of."""
@@ -100,12 +82,9 @@ class TellsWarnings(Padded):
         return Report(users.ids, arrays)
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-raises-on-nan")
 class RaisesOnNaN(Padded):
     """A record that cannot be used raises an error, and the node answers with that."""
-
-    wire_name: ClassVar[str] = "bank-raises-on-nan"
 
     def reports(self, users: Users, rng: Streams) -> Array:
         """Refuse bad records."""
@@ -114,12 +93,9 @@ class RaisesOnNaN(Padded):
         return super().reports(users, rng)
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-hidden-state")
 class HiddenState(Padded):
     """The query remembers whom it asked: state that is no field, and not what the server sent."""
-
-    wire_name: ClassVar[str] = "bank-hidden-state"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "seen", [])
@@ -131,8 +107,8 @@ class HiddenState(Padded):
 
 
 PROTOCOLS = tuple(
-    LocalBank.of(query, name)
-    for query, name in (
+    LocalBank.of(made, name)
+    for made, name in (
         (Padded, "bank-ok-padded"),
         (AnswerPerSample, "bank-answer-per-sample"),
         (SkipsEmpty, "bank-skips-empty"),
@@ -145,12 +121,9 @@ PROTOCOLS = tuple(
 )
 
 
-@register_protocol
-@dataclass(frozen=True)
+@protocol("bank-unknown-status")
 class UnknownStatus(LocalBank):
     """Ends with a status of its own making, which no reader of results knows how to take."""
-
-    name: ClassVar[str] = "bank-unknown-status"
 
     def rounds(self, server: Curator) -> Script:
         """Ask, then end in a way that is none."""

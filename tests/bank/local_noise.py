@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from bank_frame import LocalBank, LocalReport, means, noisy
+from bank_frame import LocalBank, LocalReport, means, noisy, protocol, query
 
-from fedhist import Cohort, Estimate, Report, Streams, Users, register_protocol, register_query
+from fedhist import Cohort, Estimate, Report, Streams, Users
 from fedhist.base.arrays import Array
 from fedhist.channels.catalogue import scalar_channel
 from fedhist.channels.finite import FiniteChannel, scalar_law
@@ -26,12 +24,9 @@ def float_laplace(n_users: int, rng: Streams) -> Array:
     return np.asarray(-np.sign(x) * np.log1p(-np.abs(x)))
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-laplace-mean")
 class LaplaceMean(LocalReport):
     """Correct: the mean of clipped samples with discrete Laplace noise for the whole range."""
-
-    wire_name: ClassVar[str] = "bank-laplace-mean"
 
     def reports(self, users: Users, rng: Streams) -> Array:
         """Draw."""
@@ -42,24 +37,18 @@ class LaplaceMean(LocalReport):
         return scalar_law(scalar_channel("laplace", self.epsilon))
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-opaque-mean")
 class Opaque(LaplaceMean):
     """Correct, without its law written down: audited by statistics alone."""
-
-    wire_name: ClassVar[str] = "bank-opaque-mean"
 
     def finite_channel(self) -> FiniteChannel | None:
         """Not given."""
         return None
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-half-noise")
 class HalfNoise(LaplaceMean):
     """Half the noise, and its law says so."""
-
-    wire_name: ClassVar[str] = "bank-half-noise"
 
     def reports(self, users: Users, rng: Streams) -> Array:
         """Draw with twice the budget."""
@@ -70,24 +59,18 @@ class HalfNoise(LaplaceMean):
         return scalar_law(scalar_channel("laplace", 2 * self.epsilon))
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-half-range")
 class HalfRange(Opaque):
     """Sensitivity without the factor of replacement: the distance from the midpoint, R, not 2 R."""
-
-    wire_name: ClassVar[str] = "bank-half-range"
 
     def reports(self, users: Users, rng: Streams) -> Array:
         """Draw noise of scale 1 / epsilon where the range is 2."""
         return noisy(means(users), 2 * self.epsilon, rng)
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-unclipped-mean")
 class Unclipped(Opaque):
     """Noise for the range [-1, 1] on a mean that is not clipped to it."""
-
-    wire_name: ClassVar[str] = "bank-unclipped-mean"
 
     def reports(self, users: Users, rng: Streams) -> Array:
         """Add the noise of the midpoint to the exact mean."""
@@ -100,24 +83,18 @@ class Unclipped(Opaque):
         return on_lattice + noisy(np.zeros(n), self.epsilon, rng)
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-float-laplace")
 class FloatLaplace(Opaque):
     """Laplace noise of the right scale in floating point: the sum's low bits show the mean."""
-
-    wire_name: ClassVar[str] = "bank-float-laplace"
 
     def reports(self, users: Users, rng: Streams) -> Array:
         """Add it."""
         return np.nan_to_num(means(users)) + 2 / self.epsilon * float_laplace(len(users), rng)
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-rounded-noise")
 class RoundedNoise(Opaque):
     """The noise is rounded to a grid, the mean is not: its low bits are sent as they are."""
-
-    wire_name: ClassVar[str] = "bank-rounded-noise"
 
     def reports(self, users: Users, rng: Streams) -> Array:
         """Add noise that is a multiple of 2^-20."""
@@ -125,12 +102,10 @@ class RoundedNoise(Opaque):
         return np.nan_to_num(means(users)) + np.rint(np.ldexp(noise, 20)) * 2.0**-20
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-seed-in-the-question")
 class SeedInTheQuestion(Opaque):
     """Noise drawn from a seed that travels in the question: whoever asked can subtract it."""
 
-    wire_name: ClassVar[str] = "bank-seed-in-the-question"
     seed: int = 7
 
     def reports(self, users: Users, rng: Streams) -> Array:
@@ -139,12 +114,9 @@ class SeedInTheQuestion(Opaque):
         return noisy(means(users), self.epsilon, public)
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-seed-in-the-answer")
 class SeedInTheAnswer(Opaque):
     """The word the noise was made of is sent along."""
-
-    wire_name: ClassVar[str] = "bank-seed-in-the-answer"
 
     def answer(self, users: Users, rng: Streams) -> Report:
         """Report, with the randomness."""
@@ -152,12 +124,9 @@ class SeedInTheAnswer(Opaque):
         return Report(users.ids, {"reports": self.reports(users, rng), "check": word[:, 1]})
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-empty-is-zero")
 class EmptyIsZero(Opaque):
     """A user without usable samples sends 0 without noise."""
-
-    wire_name: ClassVar[str] = "bank-empty-is-zero"
 
     def reports(self, users: Users, rng: Streams) -> Array:
         """Draw; then forget the noise of the empty."""
@@ -165,12 +134,9 @@ class EmptyIsZero(Opaque):
         return np.where(np.isnan(u), 0, noisy(u, self.epsilon, rng))
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-nan-passes")
 class NaNPasses(Opaque):
     """A user without usable samples sends NaN."""
-
-    wire_name: ClassVar[str] = "bank-nan-passes"
 
     def reports(self, users: Users, rng: Streams) -> Array:
         """Draw; what is not a number stays none."""
@@ -178,12 +144,9 @@ class NaNPasses(Opaque):
         return np.where(np.isnan(u), np.nan, noisy(u, self.epsilon, rng).astype(np.float64))
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-item-noise")
 class ItemNoise(Opaque):
     """Item-level noise under a user-level claim: the scale falls with the number of samples."""
-
-    wire_name: ClassVar[str] = "bank-item-noise"
 
     def reports(self, users: Users, rng: Streams) -> Array:
         """Draw each user's report with T epsilon."""
@@ -194,12 +157,9 @@ class ItemNoise(Opaque):
         return out
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-own-range")
 class OwnRange(Opaque):
     """The noise is as wide as the user's own samples, not as the public range."""
-
-    wire_name: ClassVar[str] = "bank-own-range"
 
     def reports(self, users: Users, rng: Streams) -> Array:
         """Scale the noise by (max - min) / 2 of the record."""
@@ -214,12 +174,9 @@ class OwnRange(Opaque):
         return np.rint(1024 * np.nan_to_num(means(users)) + spread * noise)
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-two-reports")
 class TwoReports(Opaque):
     """The same question answered twice in one message, with fresh noise for each."""
-
-    wire_name: ClassVar[str] = "bank-two-reports"
 
     def reports(self, users: Users, rng: Streams) -> Array:
         """Draw twice at the full budget."""
@@ -228,12 +185,9 @@ class TwoReports(Opaque):
         return np.stack(both, axis=1)
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-fresh-noise")
 class FreshNoise(Opaque):
     """A question that is asked again gets fresh noise: the law is right, the stream is not."""
-
-    wire_name: ClassVar[str] = "bank-fresh-noise"
 
     def reports(self, users: Users, rng: Streams) -> Array:
         """Draw from the system in place of the user's stream for this question."""
@@ -241,12 +195,9 @@ class FreshNoise(Opaque):
         return scalar_channel("laplace", self.epsilon).reports(means(users), words)
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-public-sampling")
 class PublicSampling(Opaque):
     """Claims the amplification of a secret sample for a cohort that is public."""
-
-    wire_name: ClassVar[str] = "bank-public-sampling"
 
     @property
     def release(self) -> Release:
@@ -254,9 +205,9 @@ class PublicSampling(Opaque):
         return pure(math.log1p(math.expm1(self.epsilon) / 4))
 
 
-def _protocols() -> Iterator[type[LocalBank]]:
-    """One protocol for each query that claims epsilon from everybody."""
-    for query, name in (
+PROTOCOLS = tuple(
+    LocalBank.of(made, name)
+    for made, name in (
         (LaplaceMean, "bank-ok-laplace-mean"),
         (Opaque, "bank-ok-opaque-mean"),
         (HalfNoise, "bank-half-noise"),
@@ -272,19 +223,14 @@ def _protocols() -> Iterator[type[LocalBank]]:
         (OwnRange, "bank-own-range"),
         (TwoReports, "bank-two-reports"),
         (FreshNoise, "bank-fresh-noise"),
-    ):
-        yield LocalBank.of(query, name)
+    )
+)
+"""One for each query that claims epsilon from everybody."""
 
 
-PROTOCOLS = tuple(_protocols())
-
-
-@register_protocol
-@dataclass(frozen=True)
+@protocol("bank-public-sampling")
 class PublicSamplingProtocol(LocalBank):
     """Asks a public quarter of the users and charges as if nobody knew who they are."""
-
-    name: ClassVar[str] = "bank-public-sampling"
 
     def rounds(self, server: Curator) -> Script:
         """Ask a quarter; the report is drawn with more than the query claims."""
@@ -293,12 +239,10 @@ class PublicSamplingProtocol(LocalBank):
         return Estimate.ok(summary.sums["total"])
 
 
-@register_protocol
-@dataclass(frozen=True)
+@protocol("bank-ok-two-halves")
 class TwoHalves(LocalBank):
     """Correct: two disjoint halves of the users, each asked once."""
 
-    name: ClassVar[str] = "bank-ok-two-halves"
     ends: ClassVar[tuple[float, float]] = (0.5, 0.5)
 
     def rounds(self, server: Curator) -> Script:
@@ -308,21 +252,16 @@ class TwoHalves(LocalBank):
         return Estimate.ok(first.sums["total"] + second.sums["total"])
 
 
-@register_protocol
-@dataclass(frozen=True)
+@protocol("bank-overlapping-cohorts")
 class Overlap(TwoHalves):
     """Two cohorts that overlap by a tenth: those users are asked twice."""
 
-    name: ClassVar[str] = "bank-overlapping-cohorts"
     ends: ClassVar[tuple[float, float]] = (0.55, 0.45)
 
 
-@register_protocol
-@dataclass(frozen=True)
+@protocol("bank-two-salts")
 class OtherSalt(TwoHalves):
     """Two halves by different salts: a quarter of the users is in both."""
-
-    name: ClassVar[str] = "bank-two-salts"
 
     def rounds(self, server: Curator) -> Script:
         """Ask one half, then another that is not its complement."""
@@ -331,12 +270,9 @@ class OtherSalt(TwoHalves):
         return Estimate.ok(first.sums["total"] + second.sums["total"])
 
 
-@register_protocol
-@dataclass(frozen=True)
+@protocol("bank-asked-again")
 class AskedAgain(LocalBank):
     """Asks everybody the same question in two rounds, each at the whole budget."""
-
-    name: ClassVar[str] = "bank-asked-again"
 
     def rounds(self, server: Curator) -> Script:
         """Ask twice."""

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from bank_frame import LocalBank, LocalReport, means
+from bank_frame import LocalBank, LocalReport, means, query
 from numpy.typing import NDArray
 
 from clients.randomizers.scalars import bin_indices, neighbours, unary_votes
-from fedhist import Streams, Users, register_query
+from fedhist import Streams, Users
 from fedhist.base.arrays import Array
 from fedhist.channels.catalogue import UnaryChannel, flip_probability
 from fedhist.channels.finite import FiniteChannel, unary_law
@@ -25,12 +24,10 @@ def bins(users: Users) -> NDArray[np.int64]:
     return bin_indices(means(users), -1.0, 1.0, N_BINS)
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-one-vote")
 class OneVote(LocalReport):
     """Correct: one bit set, kept with probability e^(epsilon/2) / (1 + e^(epsilon/2))."""
 
-    wire_name: ClassVar[str] = "bank-one-vote"
     per_bit: ClassVar[float] = 0.5
 
     @property
@@ -47,21 +44,16 @@ class OneVote(LocalReport):
         return unary_law(self.channel, N_BINS)
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-whole-budget-per-bit")
 class WholeBudgetPerBit(OneVote):
     """Keeps each bit with e^epsilon / (1 + e^epsilon); but two votes differ in two bits."""
 
-    wire_name: ClassVar[str] = "bank-whole-budget-per-bit"
     per_bit: ClassVar[float] = 1.0
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-three-votes")
 class ThreeVotes(LocalReport):
     """Correct: a vote for the bin and its neighbours, each bit with epsilon / 6."""
-
-    wire_name: ClassVar[str] = "bank-three-votes"
 
     @property
     def channel(self) -> UnaryChannel:
@@ -73,12 +65,9 @@ class ThreeVotes(LocalReport):
         return unary_votes(neighbours(bins(users), N_BINS), N_BINS, self.channel, rng)
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-three-votes-of-one")
 class ThreeVotesOfOne(ThreeVotes):
     """The keep-probability for s = 1, used with s = 3; and its law says so."""
-
-    wire_name: ClassVar[str] = "bank-three-votes-of-one"
 
     @property
     def channel(self) -> UnaryChannel:
@@ -90,24 +79,18 @@ class ThreeVotesOfOne(ThreeVotes):
         return unary_law(self.channel, N_BINS)
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-silent-three")
 class SilentThree(ThreeVotesOfOne):
     """The same, but the law that it shows is the one for s = 1."""
-
-    wire_name: ClassVar[str] = "bank-silent-three"
 
     def finite_channel(self) -> FiniteChannel | None:
         """Another channel's law."""
         return unary_law(UnaryChannel(self.epsilon), N_BINS)
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-uncapped-votes")
 class Uncapped(LocalReport):
     """Votes for the bin of every sample with the keep-probability for s = 1: no cap on the ones."""
-
-    wire_name: ClassVar[str] = "bank-uncapped-votes"
 
     def reports(self, users: Users, rng: Streams) -> Array:
         """Set all bins that some sample is in."""
@@ -121,12 +104,9 @@ class Uncapped(LocalReport):
         return unary_votes(held, N_BINS, UnaryChannel(N_BINS * self.epsilon, N_BINS), rng)
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-silent-empty")
 class SilentEmpty(LocalReport):
     """A user without usable samples sends no vote at all, unflipped."""
-
-    wire_name: ClassVar[str] = "bank-silent-empty"
 
     def reports(self, users: Users, rng: Streams) -> Array:
         """Vote, but for the empty."""
@@ -135,12 +115,9 @@ class SilentEmpty(LocalReport):
         return np.where(b[:, None] >= 0, votes, np.uint64(0))
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-sign")
 class Sign(LocalReport):
     """Correct: the sign of the mean by randomized response; none is +1."""
-
-    wire_name: ClassVar[str] = "bank-sign"
 
     def threshold(self) -> int:
         """Chance of a lie, times 2^64: rounded towards one half."""
@@ -158,24 +135,18 @@ class Sign(LocalReport):
         return FiniteChannel.of(np.array([[keep, t], [t, keep]], dtype=object), ("+", "-"))
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-coarse-threshold")
 class CoarseThreshold(Sign):
     """The chance of a lie in 16 bits, rounded down: the odds pass e^epsilon by 1 part in 10^5."""
-
-    wire_name: ClassVar[str] = "bank-coarse-threshold"
 
     def threshold(self) -> int:
         """Round away from one half."""
         return math.floor(2.0**16 / (1 + math.exp(self.epsilon))) << 48
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-sign-of-zero")
 class SignOfZero(Sign):
     """A mean of exactly zero, or none, is reported as 0, and nothing is drawn."""
-
-    wire_name: ClassVar[str] = "bank-sign-of-zero"
 
     def reports(self, users: Users, rng: Streams) -> Array:
         """Report."""
@@ -187,12 +158,10 @@ class SignOfZero(Sign):
         return None
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-direct")
 class Direct(LocalReport):
     """Correct: k-ary randomized response, the truth with probability e^eps / (e^eps + k - 1)."""
 
-    wire_name: ClassVar[str] = "bank-direct"
     others: ClassVar[int] = N_BINS - 1
 
     @property
@@ -216,12 +185,9 @@ class Direct(LocalReport):
         return FiniteChannel.of(law, [f"bin {j}" for j in range(N_BINS)])
 
 
-@register_query
-@dataclass(frozen=True)
+@query("bank-binary-keep")
 class BinaryKeep(Direct):
     """The truth with the binary e^eps / (e^eps + 1) among k symbols: each lie is k - 1 rarer."""
-
-    wire_name: ClassVar[str] = "bank-binary-keep"
 
     @property
     def weights(self) -> tuple[int, int]:
@@ -230,8 +196,8 @@ class BinaryKeep(Direct):
 
 
 PROTOCOLS = tuple(
-    LocalBank.of(query, name)
-    for query, name in (
+    LocalBank.of(made, name)
+    for made, name in (
         (OneVote, "bank-ok-one-vote"),
         (ThreeVotes, "bank-ok-three-votes"),
         (Sign, "bank-ok-sign"),
