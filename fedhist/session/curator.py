@@ -47,6 +47,8 @@ __all__ = ["KEY_NOISES", "Curator", "KeyNoise", "Noise", "NoiseSource", "Shape"]
 
 KeyNoise = Literal["discrete", "laplace"]
 KEY_NOISES = get_args(KeyNoise)
+AddedNoise = Literal["laplace", "gaussian", "discrete_laplace", "discrete_gaussian"]
+"""The methods of a noise source that give one number for each entry."""
 _BLOCK = 1 << 20  # scores that are weighed at a time
 
 
@@ -86,15 +88,22 @@ class Curator:
         self._journal.release(index, label, value)
         return value
 
+    def _add(
+        self, kind: AddedNoise, value: ArrayLike, size: float, cost: Release | None, label: str
+    ) -> Array:
+        """Release value + noise of a size, 0 being none; the discrete kinds take integers."""
+        discrete = kind.startswith("discrete")
+        x: Array = _integers(value) if discrete else np.asarray(value, dtype=np.float64)
+        return self._release(
+            label, cost, lambda n: x + getattr(n, kind)(x.shape, size) if size else x
+        )
+
     def laplace(
         self, value: ArrayLike, *, l1_sensitivity: float, epsilon: float, label: str = "laplace"
     ) -> NDArray[np.float64]:
         """Release value + Laplace(l1_sensitivity / epsilon) in every entry: epsilon-DP."""
-        x = np.asarray(value, dtype=np.float64)
         scale = _scale(l1_sensitivity, epsilon)
-        return self._release(
-            label, pure(epsilon), lambda n: x + n.laplace(x.shape, scale) if scale else x
-        )
+        return self._add("laplace", value, scale, pure(epsilon), label)
 
     def gaussian(
         self,
@@ -106,11 +115,8 @@ class Curator:
         label: str = "gaussian",
     ) -> NDArray[np.float64]:
         """Release value + Gaussian noise by the analytic mechanism: (epsilon, delta)-DP."""
-        x = np.asarray(value, dtype=np.float64)
-        multiplier = gaussian_multiplier(epsilon, delta)
-        std = _size(l2_sensitivity, multiplier)
-        cost = gaussian(multiplier, epsilon, delta) if multiplier else approximate(epsilon, delta)
-        return self._release(label, cost, lambda n: x + n.gaussian(x.shape, std) if std else x)
+        multiplier, cost = _gaussian(epsilon, delta)
+        return self._add("gaussian", value, _size(l2_sensitivity, multiplier), cost, label)
 
     def sample(self, sampler: Sampler, *, label: str) -> Array:
         """Release one draw of a sampler, at the cost that it states."""
@@ -130,17 +136,11 @@ class Curator:
         For scripts that split a zCDP budget over many rounds; ``zcdp_rho`` gives the whole one.
         ``discrete``: integer noise on integers.
         """
-        x: Array = _integers(value) if discrete else np.asarray(value, dtype=np.float64)
         if not rho > 0:
             raise ValueError(f"rho must be positive, got {rho}")
         std = _size(l2_sensitivity, math.sqrt(0.5 / rho))
-        cost = zcdp(rho, math.inf, 0.0)
-
-        def draw(n: NoiseSource) -> Array:
-            some = n.discrete_gaussian if discrete else n.gaussian
-            return np.asarray(x + some(x.shape, std) if std else x)
-
-        return self._release(label, cost, draw)
+        kind: AddedNoise = "discrete_gaussian" if discrete else "gaussian"
+        return self._add(kind, value, std, zcdp(rho, math.inf, 0.0), label)
 
     def gaussian_series(
         self,
@@ -168,14 +168,7 @@ class Curator:
         """
         if rounds < 1:
             raise ValueError(f"rounds must be positive, got {rounds}")
-        if discrete:
-            rho = zcdp_rho(epsilon, delta)
-            multiplier, cost = math.sqrt(0.5 / rho), zcdp(rho, epsilon, delta)
-        else:
-            multiplier = gaussian_multiplier(epsilon, delta)
-            cost = (
-                gaussian(multiplier, epsilon, delta) if multiplier else approximate(epsilon, delta)
-            )
+        multiplier, cost = (_discrete_gaussian if discrete else _gaussian)(epsilon, delta)
         self.ledger.charge(label, cost, self.cohort)
         left = rounds
 
@@ -185,13 +178,8 @@ class Curator:
                 raise BudgetExceeded(f"{label!r} was paid for {rounds} releases; all are made")
             left -= 1
             std = _size(l2_sensitivity, multiplier * math.sqrt(rounds))
-            if discrete:
-                k = _integers(value)
-                return self._release(
-                    label, None, lambda n: k + n.discrete_gaussian(k.shape, std) if std else k
-                )
-            x = np.asarray(value, dtype=np.float64)
-            return self._release(label, None, lambda n: x + n.gaussian(x.shape, std) if std else x)
+            kind: AddedNoise = "discrete_gaussian" if discrete else "gaussian"
+            return self._add(kind, value, std, None, label)
 
         return release
 
@@ -204,13 +192,8 @@ class Curator:
         label: str = "discrete-laplace",
     ) -> NDArray[np.int64]:
         """Release integers + discrete Laplace(l1_sensitivity / epsilon): epsilon-DP, exactly."""
-        x = _integers(value)
         scale = _scale(l1_sensitivity, epsilon)
-        return self._release(
-            label,
-            pure(epsilon),
-            lambda n: x + n.discrete_laplace(x.shape, scale) if scale else x,
-        )
+        return self._add("discrete_laplace", value, scale, pure(epsilon), label)
 
     def discrete_gaussian(
         self,
@@ -222,14 +205,8 @@ class Curator:
         label: str = "discrete-gaussian",
     ) -> NDArray[np.int64]:
         """Release integers + discrete Gaussian noise calibrated by zCDP: (epsilon, delta)-DP."""
-        x = _integers(value)
-        rho = zcdp_rho(epsilon, delta)
-        std = _size(l2_sensitivity, math.sqrt(0.5 / rho))
-        return self._release(
-            label,
-            zcdp(rho, epsilon, delta),
-            lambda n: x + n.discrete_gaussian(x.shape, std) if std else x,
-        )
+        multiplier, cost = _discrete_gaussian(epsilon, delta)
+        return self._add("discrete_gaussian", value, _size(l2_sensitivity, multiplier), cost, label)
 
     def exponential(
         self, scores: ArrayLike, *, sensitivity: float, epsilon: float, label: str = "exponential"
@@ -239,10 +216,13 @@ class Curator:
         if s.ndim != 1 or not len(s) or not np.isfinite(s).all():
             raise ValueError(f"scores must be a finite vector, got shape {s.shape}: {s[:5]}")
         weigh = _weight(sensitivity, epsilon)
-        if weigh == math.inf:
-            return int(self._release(label, bounded_range(epsilon), lambda n: int(np.argmax(s))))
-        logits = (s - s.max()) * weigh
-        return int(self._release(label, bounded_range(epsilon), lambda n: n.exponential(logits)))
+
+        def draw(n: NoiseSource) -> int:
+            if weigh == math.inf:
+                return int(np.argmax(s))
+            return n.exponential((s - s.max()) * weigh)
+
+        return int(self._release(label, bounded_range(epsilon), draw))
 
     def exponential_rows(
         self,
@@ -351,6 +331,20 @@ class Curator:
             return pack_keyed(keys, noisy, noisy >= at)
 
         return unpack_keyed(self._release(label, cost, draw))
+
+
+def _gaussian(epsilon: float, delta: float) -> tuple[float, Release]:
+    """Return the noise per unit of sensitivity, and its cost, of the analytic mechanism."""
+    multiplier = gaussian_multiplier(epsilon, delta)
+    if not multiplier:
+        return multiplier, approximate(epsilon, delta)
+    return multiplier, gaussian(multiplier, epsilon, delta)
+
+
+def _discrete_gaussian(epsilon: float, delta: float) -> tuple[float, Release]:
+    """Return the same on integers, calibrated by zCDP."""
+    rho = zcdp_rho(epsilon, delta)
+    return math.sqrt(0.5 / rho), zcdp(rho, epsilon, delta)
 
 
 def _scale(l1_sensitivity: float, epsilon: float) -> float:

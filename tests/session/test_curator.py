@@ -403,91 +403,70 @@ def records(total: int, keys: int) -> Iterator[tuple[int, ...]]:
 CASES = [(1, 1.0), (2, 0.5), (2, 2.0), (3, 1.0)]
 
 
+def on_backgrounds(*records: tuple[int, ...], counts: Any) -> Iterator[list[list[int]]]:
+    """Totals by key where the user has either record and the others have these counts of each.
+
+    Keys are interchangeable: of the arrangements that differ in their order one is taken.
+    """
+    for others in itertools.product(sorted(counts), repeat=len(records[0])):
+        cells = list(zip(*records, others, strict=True))
+        if cells == sorted(cells):
+            yield [[a + o for a, o in zip(x, others, strict=True)] for x in records]
+
+
+real_noise = pytest.mark.parametrize("real", [False, True])
+
+
 @pytest.mark.parametrize(("contribution", "epsilon"), CASES)
 @pytest.mark.parametrize("delta", [1e-4, 0.05, 0.3])
-def test_threshold_release_zero_out(contribution: int, epsilon: float, delta: float) -> None:
+@real_noise
+def test_threshold_release_zero_out(
+    contribution: int, epsilon: float, delta: float, real: bool
+) -> None:
     """(epsilon, delta)-DP over every record and background, in both directions; tight in t.
 
-    Backgrounds: nobody, one user, and counts about the threshold.
+    Backgrounds: nobody, one user, and counts about the threshold. With real noise nearly no less
+    than delta: the threshold is not rounded.
     """
-    b = contribution / epsilon
-    t = key_threshold(contribution, contribution, epsilon, delta)
+    c, b = contribution, contribution / epsilon
+    t = (laplace_key_threshold if real else key_threshold)(c, c, epsilon, delta)
     worst = worst_below = 0.0
-    for x in records(contribution, contribution):
-        for others in itertools.product(sorted({0, 1, max(t - 1, 1), t + 1}), repeat=contribution):
-            if list(zip(x, others, strict=True)) != sorted(zip(x, others, strict=True)):
-                continue  # keys are interchangeable
-            with_user = [a + o for a, o in zip(x, others, strict=True)]
-            for p, q in ((with_user, list(others)), (list(others), with_user)):
+    counts = {0, 1, math.ceil(t)} if real else {0, 1, max(int(t) - 1, 1), int(t) + 1}
+    for x in records(c, c):
+        for pair in on_backgrounds(x, (0,) * c, counts=counts):
+            for p, q in (pair, pair[::-1]):
                 worst = max(worst, exact_delta(p, q, epsilon, t, b))
-                if not any(others):
+                if not real and pair[1] == [0] * c:
                     worst_below = max(worst_below, exact_delta(p, q, epsilon, t - 1, b))
     assert worst <= delta * (1 + 1e-9)
-    if t - 1 > contribution:  # the union bound over keys costs a little where delta is large
+    if real and t >= c:
+        assert worst > delta * (1 - delta)
+    if not real and t - 1 > c:  # the union bound over keys costs a little where delta is large
         assert worst_below > delta * (1 - delta)
 
 
 @pytest.mark.parametrize(("contribution", "epsilon"), CASES[:3])
 @pytest.mark.parametrize("delta", [1e-4, 0.05, 0.3, 0.6])
-def test_threshold_release_replace(contribution: int, epsilon: float, delta: float) -> None:
-    """(epsilon, delta)-DP where a user's record is replaced by any other: delta is not halved."""
-    c, b = contribution, 2 * contribution / epsilon
-    t = key_threshold(c, 2 * c, epsilon, delta)
-    worst = 0.0
-    n_keys, near = 2 * c, max(t - 1, 1)
-    backgrounds = {0, 1, near, near + 1} if c == 1 else {0, near}
-    for x, y in itertools.product(records(c, n_keys), repeat=2):
-        for others in itertools.product(backgrounds, repeat=n_keys):
-            cells = list(zip(x, y, others, strict=True))
-            if cells != sorted(cells):
-                continue
-            one = [a + o for a, o in zip(x, others, strict=True)]
-            two = [a + o for a, o in zip(y, others, strict=True)]
-            worst = max(worst, exact_delta(one, two, epsilon, t, b))
-    assert worst <= delta * (1 + 1e-9)
-    assert worst > 0.3 * delta
-
-
-@pytest.mark.parametrize(("contribution", "epsilon"), CASES)
-@pytest.mark.parametrize("delta", [1e-4, 0.05, 0.3])
-def test_threshold_release_zero_out_with_real_noise(
-    contribution: int, epsilon: float, delta: float
+@real_noise
+def test_threshold_release_replace(
+    contribution: int, epsilon: float, delta: float, real: bool
 ) -> None:
-    """(epsilon, delta)-DP, and nearly no less than delta: the threshold is not rounded."""
-    b = contribution / epsilon
-    t = laplace_key_threshold(contribution, contribution, epsilon, delta)
-    worst = 0.0
-    for x in records(contribution, contribution):
-        for others in itertools.product(sorted({0, 1, math.ceil(t)}), repeat=contribution):
-            if list(zip(x, others, strict=True)) != sorted(zip(x, others, strict=True)):
-                continue
-            with_user = [a + o for a, o in zip(x, others, strict=True)]
-            for p, q in ((with_user, list(others)), (list(others), with_user)):
-                worst = max(worst, exact_delta(p, q, epsilon, t, b))
-    assert worst <= delta * (1 + 1e-9)
-    if t >= contribution:
-        assert worst > delta * (1 - delta)
+    """(epsilon, delta)-DP where a user's record is replaced by any other: delta is not halved.
 
-
-@pytest.mark.parametrize(("contribution", "epsilon"), CASES[:3])
-@pytest.mark.parametrize("delta", [1e-4, 0.05, 0.3, 0.6])
-def test_threshold_release_replace_with_real_noise(
-    contribution: int, epsilon: float, delta: float
-) -> None:
-    """A whole delta, however large, is enough; and nearly all of it is used."""
+    With real noise nearly all of it is used.
+    """
     c, b = contribution, 2 * contribution / epsilon
-    t = laplace_key_threshold(c, 2 * c, epsilon, delta)
+    t = (laplace_key_threshold if real else key_threshold)(c, 2 * c, epsilon, delta)
+    near = max(math.ceil(t) - 1, 1)
+    counts = {0, 1, near, near + 1} if c == 1 and not real else {0, near}
     worst = 0.0
     for x, y in itertools.product(records(c, 2 * c), repeat=2):
-        for others in itertools.product({0, max(math.ceil(t) - 1, 1)}, repeat=2 * c):
-            cells = list(zip(x, y, others, strict=True))
-            if cells != sorted(cells):
-                continue
-            one = [a + o for a, o in zip(x, others, strict=True)]
-            two = [a + o for a, o in zip(y, others, strict=True)]
+        for one, two in on_backgrounds(x, y, counts=counts):
             worst = max(worst, exact_delta(one, two, epsilon, t, b))
     assert worst <= delta * (1 + 1e-9)
-    if t >= contribution:
+    if not real:
+        assert worst > 0.3 * delta
+    elif t >= c:
         assert worst > delta * (1 - delta)
 
 
