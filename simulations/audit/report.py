@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.figure import Figure
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
-from fedhist.base.files import whole_file
 from simulations.audit.bounds import claimed_delta
 from simulations.audit.finding import Finding
-from simulations.reporting.figures import BLUE, ORANGE
 from simulations.reporting.json_files import write_json
+from simulations.reporting.pictures import BLUE, ORANGE, picture
+from simulations.reporting.table import BAD, Marked, Table, numeric
+from simulations.reporting.terminal import print_lines, print_table
 
 COLUMNS = 3
 FILES = ("findings.json", "curves.png")
@@ -26,43 +22,37 @@ FILES = ("findings.json", "curves.png")
 
 def print_findings(console: Console, findings: Sequence[Finding], alpha: float) -> None:
     """Print the table, every violation with its witness, and what the words mean."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("what", overflow="fold", max_width=30)
-    table.add_column("how", no_wrap=True)
-    table.add_column("claimed", justify="right")
-    table.add_column("at least", justify="right")
-    table.add_column("verdict", no_wrap=True)
+    rows = []
     for f in findings:
         delta = f", {f.delta:g}" if f.delta else ""
-        shown = "[bold red]VIOLATION[/]" if f.violated else "consistent"
-        table.add_row(f.subject, f.kind, f"{f.epsilon:g}{delta}", _number(f.certified), shown)
-    console.print(table)
+        verdict = Marked("VIOLATION", BAD) if f.violated else "consistent"
+        rows.append((f.subject, f.kind, f"{f.epsilon:g}{delta}", f.certified, verdict))
+    columns = ("what", "how", *numeric(("claimed", "at least"), write=_number), "verdict")
+    print_table(console, Table.of(columns, rows))
     for f in findings:
         if f.violated and f.witness is not None:
             console.print(f"VIOLATION {f.subject} ({f.kind})", style="bold red", markup=False)
-            for line in witness_lines(f):
-                console.print(f"  {line}", markup=False)
-    _print_summary(console, findings, alpha)
+            print_lines(console, [f"  {line}" for line in witness_lines(f)])
+    print_lines(console, _summary(findings, alpha))
 
 
-def _print_summary(console: Console, findings: Sequence[Finding], alpha: float) -> None:
+def _summary(findings: Sequence[Finding], alpha: float) -> list[str]:
     sampled = sum(f.confidence < 1 for f in findings)
     draws, seconds = sum(f.draws for f in findings), sum(f.seconds for f in findings)
     kernel = sum(f.kernel_seconds for f in findings)
-    console.print(
+    lines = [
         '"at least" is a lower bound of epsilon at the claimed delta: enumerated where the check '
         f"is exact, else certified with an error probability of {alpha:g} for each check, hence at "
         f'most {sampled * alpha:.2g} for these {len(findings)}. "consistent" says that no '
-        "violation was found.",
-        markup=False,
-    )
+        "violation was found."
+    ]
     if draws and kernel > 0:
         times = sum(f.drawing_seconds for f in findings) / kernel
-        console.print(
+        lines.append(
             f"{draws:,} answers drawn, at {times:.1f} times the client kernels' own time; "
-            f"{seconds:.0f} s in all",
-            markup=False,
+            f"{seconds:.0f} s in all"
         )
+    return lines
 
 
 def witness_lines(finding: Finding) -> list[str]:
@@ -95,8 +85,7 @@ def draw_curves(path: Path, findings: Sequence[Finding]) -> None:
     if not shown:
         return
     rows = math.ceil(len(shown) / COLUMNS)
-    with mpl.rc_context({"font.size": 8, "axes.spines.top": False, "axes.spines.right": False}):
-        figure = Figure(figsize=(9, 0.5 + 2.3 * rows), layout="constrained")
+    with picture(path, 9, 0.5 + 2.3 * rows, dpi=130, font_size=8) as figure:
         axes = figure.subplots(rows, COLUMNS, squeeze=False).reshape(-1)
         for unused in axes[len(shown) :]:
             unused.set_axis_off()
@@ -112,9 +101,6 @@ def draw_curves(path: Path, findings: Sequence[Finding]) -> None:
             panel.set_xlabel("epsilon")
             panel.set_ylabel("delta")
             panel.legend(frameon=False, fontsize=6)
-        picture = io.BytesIO()
-        figure.savefig(picture, format="png", dpi=130)
-    whole_file(path, picture.getvalue())
 
 
 def _number(x: float) -> str:

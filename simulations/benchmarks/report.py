@@ -6,29 +6,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from simulations.benchmarks.measuring import Result, Row
 from simulations.reporting.json_files import write_json
+from simulations.reporting.table import Table, numeric
+from simulations.reporting.terminal import print_table
 
 
 def print_report(console: Console, result: Result, machine: dict[str, Any]) -> None:
     """Print one benchmark: what was measured, the targets, and the state of the machine."""
-    table = Table(box=box.SIMPLE_HEAD, title=f"{result.name}: {result.setting}", pad_edge=False)
-    table.title_justify, table.title_style = "left", "bold"
-    table.add_column("measured", overflow="fold")
-    table.add_column("median", justify="right", no_wrap=True)
-    table.add_column("min..max", justify="right", no_wrap=True)
-    table.add_column("target", justify="right", no_wrap=True)
-    table.add_column("met", no_wrap=True)
-    for row in result.rows:
-        table.add_row(*_cells(row))
-    console.print(table)
-    for note in result.notes:
-        console.print(f"- {note}", markup=False)
-    console.print(_machine_in_words(machine), markup=False)
+    columns = ("measured", *numeric(("median", "min..max", "target"), keep=True), "met")
+    notes = [*(f"- {note}" for note in result.notes), _machine_in_words(machine)]
+    title = f"{result.name}: {result.setting}"
+    table = Table.of(columns, map(_cells, result.rows), title=title, notes=notes)
+    print_table(console, table, gap=3)
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -39,11 +31,13 @@ def _cells(row: Row) -> tuple[str, ...]:
     elif row.at_most is not None:
         target = f"<= {row.at_most:g}"
     met = {None: "", True: "yes", False: "NO"}[row.met]
-    return row.what, f"{number(s.median)} {row.unit}", _range(row), target, met
-
-
-def _range(row: Row) -> str:
-    return f"{number(row.spread.low)}..{number(row.spread.high)}"
+    return (
+        row.what,
+        f"{number(s.median)} {row.unit}",
+        f"{number(s.low)}..{number(s.high)}",
+        target,
+        met,
+    )
 
 
 def number(x: float) -> str:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from simulations.cli import terminal
-from simulations.reporting.sheets import Sheet
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 def register(cli: typer.Typer) -> None:
@@ -52,6 +48,8 @@ def compare(
     from simulations.studies.compare.tables import print_comparison
 
     if config is None:
+        from simulations.cli.lists import print_comparisons
+
         print_comparisons(terminal.console)
         return
     if show:
@@ -79,18 +77,3 @@ def compare(
     print_comparison(terminal.console, found)
     write_comparison(found, target)
     terminal.console.print(f"written to {target} (NOT PRIVATE)", soft_wrap=True)
-
-
-def print_comparisons(console: Console) -> None:
-    """List the built-in comparisons."""
-    from simulations.studies.compare.config import builtin_comparisons, load_comparison
-
-    table = Sheet()
-    for column in ("comparison", "target", "population", "budget", "seeds"):
-        table.add_column(column, right=column == "seeds", keep=column == "comparison")
-    for name in builtin_comparisons():
-        c = load_comparison(name)
-        budget = f"{c.epsilon:g}" if not c.delta else f"({c.epsilon:g}, {c.delta:g})"
-        table.add_row(name, c.target, str(c.population["kind"]), budget, f"{len(c.seeds)}")
-    console.print(table)
-    console.print("fedhist compare NAME runs one; fedhist compare NAME --show shows its file.")

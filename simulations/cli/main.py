@@ -81,10 +81,10 @@ def run(
 
     Exit status: 0 ok, 3 refused, 4 failed, 2 wrong usage, 1 the run broke off.
     """
-    from simulations.reporting.tables import print_job
     from simulations.runs.config import load_config, prepare
     from simulations.runs.job import run_job
     from simulations.runs.results import check_target
+    from simulations.runs.tables import print_job
 
     overrides = data_overrides(data, user, item, count, value, top)
     plain = {
@@ -129,7 +129,7 @@ def protocols(
 ) -> None:
     """List the protocols, or show protocol NAME whole: parameters and guarantee."""
     from fedhist.model.registry import load_builtin, load_plugin
-    from simulations.reporting.tables import print_protocol, print_protocols
+    from simulations.cli.lists import print_protocol, print_protocols
 
     load_builtin()
     for file in plugin or []:
@@ -145,7 +145,7 @@ def configs(
     name: Annotated[str | None, typer.Argument(help="Show one file.")] = None,
 ) -> None:
     """List the built-in configurations, or show the file of NAME: a start for your own."""
-    from simulations.reporting.tables import print_configs
+    from simulations.cli.lists import print_configs
     from simulations.runs.config import config_text
 
     if name is None:
@@ -161,8 +161,8 @@ def ledger(
     cap_delta: Annotated[float | None, typer.Option(help="Set the cap.")] = None,
 ) -> None:
     """Show PATH, the ledger of what was released from a data set; set its cap."""
-    from simulations.reporting.tables import print_ledger
     from simulations.runs.data_ledger import Cap, DataLedger
+    from simulations.runs.tables import print_ledger
 
     book = DataLedger(path)
     if cap_epsilon is not None or cap_delta is not None:
@@ -215,15 +215,12 @@ def reproduce(
     file, 1 it broke off.
     """
     from simulations.experiments.catalogue import experiment
-    from simulations.experiments.report import (
-        check_folder,
-        print_experiments,
-        print_result,
-        write_result,
-    )
+    from simulations.experiments.report import check_folder, print_result, write_result
     from simulations.experiments.reproduction import print_all
 
     if name is None:
+        from simulations.cli.lists import print_experiments
+
         print_experiments(terminal.console)
         return
     if name == "all":

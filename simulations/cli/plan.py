@@ -52,9 +52,10 @@ def plan(
 
     Exit status: 0 there is an answer, 3 no protocol reaches the target, 2 wrong usage.
     """
+    from simulations.cli.lists import print_templates
     from simulations.studies.plan.planner import plans
     from simulations.studies.plan.population import UNKNOWNS
-    from simulations.studies.plan.tables import print_plans, print_templates, print_verified
+    from simulations.studies.plan.tables import print_plans, print_verified
     from simulations.studies.plan.template import template_of
     from simulations.studies.plan.verify import verify as simulate
 

@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from fedhist.base.errors import nearest
 from fedhist.base.files import whole_file
 from simulations.cli import terminal
-from simulations.reporting.sheets import Sheet
 
 if TYPE_CHECKING:
     import polars as pl
@@ -60,6 +58,8 @@ def sweep(
     from simulations.studies.sweep.run import run_cells
 
     if config is None:
+        from simulations.cli.lists import print_sweeps
+
         print_sweeps(terminal.console)
         return
     if show:
@@ -165,22 +165,6 @@ def export(frame: pl.DataFrame, path: Path) -> None:
     else:
         frame.write_parquet(body)
     whole_file(path, body.getvalue())
-
-
-def print_sweeps(console: Console) -> None:
-    """List the built-in sweeps."""
-    from simulations.studies.sweep.config import builtin_sweeps, load_sweep
-
-    table = Sheet()
-    for column in ("sweep", "protocols", "population", "cells"):
-        table.add_column(column, right=column == "cells", keep=column == "sweep")
-    for name in builtin_sweeps():
-        cells = load_sweep(name).cells
-        names = ", ".join(sorted({str(c.protocol["name"]) for c in cells}))
-        kinds = ", ".join(sorted({str(c.population["kind"]) for c in cells}))
-        table.add_row(name, names, kinds, f"{len(cells):,}")
-    console.print(table)
-    console.print("fedhist sweep NAME runs one; fedhist sweep NAME --show shows its file.")
 
 
 def _counts(statuses: Counter[str]) -> str:

@@ -5,27 +5,25 @@ from __future__ import annotations
 import math
 import tempfile
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import polars as pl
-from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from rich.console import Console
 from rich.markup import escape
-from rich.text import Text
 
 import fedhist
 from simulations.experiments.base import FAIL, PASS, Check, Request, Result
-from simulations.experiments.catalogue import Experiment, experiment, names
+from simulations.experiments.catalogue import Experiment
 from simulations.reporting.json_files import write_json
-from simulations.reporting.sheets import Sheet
+from simulations.reporting.numbers import number
+from simulations.reporting.pictures import COLOURS, picture
+from simulations.reporting.table import BAD, GOOD, HEADING, Marked, Table, markdown, numeric
+from simulations.reporting.terminal import print_lines, print_table
 from simulations.runs.results import check_target, git_revision, whole_folder
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#e69f00", "#56b4e9", "#7f7f7f")
-"""Okabe and Ito's colours, which colour-blind readers can tell apart."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 MANY_PANELS = 8
 """Above so many panels they stand in threes: Table 1 has three readings of each row."""
@@ -37,15 +35,12 @@ def print_result(console: Console, result: Result) -> None:
     """Print the table of checks, then notes and what is not judged."""
     console.print(f"[bold]{escape(result.title)}[/] ({escape(result.paper)})")
     if result.population:
-        console.print(result.population, markup=False)
+        print_lines(console, [result.population])
     if result.checks:
-        console.print(_table(result))
-    for line in (*claims(result), *causes(result)):
-        console.print(line, markup=False)
-    notes = (*result.notes, *result.undrawn)
-    for label, lines in (("note", notes), ("not judged", result.not_judged)):
-        for line in lines:
-            console.print(f"{label}: {line}", markup=False)
+        print_table(console, _table(result))
+    print_lines(console, [*claims(result), *causes(result)])
+    print_lines(console, [f"note: {line}" for line in (*result.notes, *result.undrawn)])
+    print_lines(console, [f"not judged: {line}" for line in result.not_judged])
 
 
 def claims(result: Result) -> list[str]:
@@ -74,37 +69,35 @@ def causes(result: Result) -> list[str]:
     return lines
 
 
-def _table(result: Result) -> Sheet:
+def _table(result: Result) -> Table:
     """Lay out the checks below their settings: narrow enough for 80 columns."""
-    table = Sheet(title="NOT PRIVATE", dense=True)
-    table.add_column("")
     printed = any(c.paper is not None for c in result.checks)
-    for name in ("paper", "ours", "diff.", "allowed") if printed else ("ours", "allowed"):
-        table.add_column(name, right=True, keep=True)
-    table.add_column("verdict")
+    rows: list[Sequence[object]] = []
     setting = ""
     for c in result.checks:
         if c.setting != setting:
             setting = c.setting
-            table.add_row(Text(setting, style="bold"))
-        colour = "red" if c.verdict == FAIL else "green"
-        verdict = Text(c.verdict, style=colour) if c.judged else ""
-        cells = [measured(c), allowed(c)]
-        if printed:
-            paper = "" if c.paper is None else number(c.paper)
-            difference = "" if c.difference is None else f"{c.difference:+.2g}"
-            cells = [paper, measured(c), difference, allowed(c)]
-        table.add_row(f"  {c.quantity}", *cells, verdict)
-    return table
+            rows.append([Marked(setting, HEADING)])
+        _, quantity, paper, ours, difference, interval, verdict = cells(c)
+        mark = Marked(verdict, BAD if verdict == FAIL else GOOD)
+        numbers = (paper, ours, difference, interval) if printed else (ours, interval)
+        rows.append((f"  {quantity}", *numbers, mark))
+    names = ("paper", "ours", "diff.", "allowed") if printed else ("ours", "allowed")
+    columns = ("", *numeric(names, keep=True), "verdict")
+    return Table.of(columns, rows, title="NOT PRIVATE")
 
 
-def number(x: float) -> str:
-    """Write a number with four digits.
-
-    >>> number(0.00123456), number(12345.6)
-    ('0.001235', '12,346')
-    """
-    return f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.4g}"
+def cells(check: Check) -> tuple[str, ...]:
+    """Write a check: setting, quantity, the paper's value, ours, difference, tolerance, verdict."""
+    return (
+        check.setting,
+        check.quantity,
+        "" if check.paper is None else number(check.paper),
+        measured(check),
+        "" if check.difference is None else f"{check.difference:+.2g}",
+        allowed(check),
+        check.verdict if check.judged else "",
+    )
 
 
 def measured(check: Check) -> str:
@@ -118,30 +111,10 @@ def allowed(check: Check) -> str:
     if not check.judged:
         return ""
     if math.isinf(check.high):
-        return f">= {_bound(check.low)}"
+        return f">= {number(check.low, 3)}"
     if math.isinf(check.low):
-        return f"<= {_bound(check.high)}"
-    return f"{_bound(check.low)} to {_bound(check.high)}"
-
-
-def _bound(x: float) -> str:
-    return f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.3g}"
-
-
-def print_experiments(console: Console) -> None:
-    """List the experiments there are and what each can run on."""
-    table = Sheet(dense=True)
-    for column in ("name", "paper", "title", "populations"):
-        table.add_column(column, keep=column == "name")
-    for name in names():
-        e = experiment(name)
-        free = e.without_file
-        populations = ", ".join(p if p in free else f"{p}*" for p in e.populations)
-        table.add_row(name, e.paper, e.title, populations)
-    console.print(table)
-    console.print(
-        "*: needs a file. fedhist reproduce NAME [--population NAME] [--data FILE]", markup=False
-    )
+        return f"<= {number(check.high, 3)}"
+    return f"{number(check.low, 3)} to {number(check.high, 3)}"
 
 
 def check_folder(what: Experiment, request: Request, out: str | None) -> Path:
@@ -168,7 +141,7 @@ def write_result(what: Experiment, request: Request, result: Result, target: Pat
         said = describe(what, request) | {"figure": axes_of(result)}
         write_json(part / "config.json", said)
         table_frame(result).write_csv(part / "table.csv")
-        (part / "report.md").write_text(markdown(what, request, result), encoding="utf-8")
+        (part / "report.md").write_text(report_text(what, request, result), encoding="utf-8")
         if result.curves:
             curve_frame(result).write_csv(part / "curves.csv")
             draw(result, part / "figure.png")
@@ -232,25 +205,15 @@ def curve_frame(result: Result) -> pl.DataFrame:
     return pl.concat(parts)
 
 
-def markdown(what: Experiment, request: Request, result: Result) -> str:
+def report_text(what: Experiment, request: Request, result: Result) -> str:
     """Write the report as Markdown."""
     lines = [f"# {result.title} ({result.paper})", "", what.paper + ".", ""]
     lines += [f"Population: {result.population or request.population}. Seed {request.seed}.", ""]
     if result.checks:
-        lines += ["| setting | quantity | paper | ours (NOT PRIVATE) | difference | allowed "
-                  "| verdict | claim |", "|---|---|---:|---:|---:|---:|---|---|"]  # fmt: skip
-    for c in result.checks:
-        cells = [
-            c.setting,
-            c.quantity,
-            "" if c.paper is None else number(c.paper),
-            measured(c),
-            "" if c.difference is None else f"{c.difference:+.2g}",
-            allowed(c),
-            c.verdict if c.judged else "",
-            c.claim,
-        ]
-        lines.append("| " + " | ".join(x.replace("|", "\\|") for x in cells) + " |")
+        names = numeric(("paper", "ours (NOT PRIVATE)", "difference"))
+        columns = ("setting", "quantity", *names, "allowed", "verdict", "claim")
+        rows = [(*cells(c), c.claim) for c in result.checks]
+        lines.append(markdown(Table.of(columns, rows)))
     if result.failures:
         lines += ["", "## Failures", ""]
         lines += [f"- {line.removeprefix('FAIL ')}" for line in causes(result)]
@@ -267,8 +230,7 @@ def draw(result: Result, path: Path) -> None:
     labels = list(dict.fromkeys(c.label for c in result.curves))
     columns = 3 if len(panels) > MANY_PANELS else min(len(panels), 2)
     rows = math.ceil(len(panels) / columns)
-    with mpl.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
-        figure = Figure(figsize=(4.8 * columns + 1.2, 3.6 * rows + 0.9), layout="constrained")
+    with picture(path, 4.8 * columns + 1.2, 3.6 * rows + 0.9) as figure:
         grid = np.atleast_1d(figure.subplots(rows, columns, squeeze=False).ravel())
         for axes, panel in zip(grid, panels, strict=False):
             _draw_panel(axes, result, panel, labels)
@@ -291,10 +253,11 @@ def draw(result: Result, path: Path) -> None:
         if 0 < len(result.population) <= 75 * columns and result.population not in panels:
             title += f"\n{result.population}"
         figure.suptitle(title, fontsize=10)
-        figure.savefig(path, dpi=150)
 
 
 def _draw_panel(axes: Any, result: Result, panel: str, labels: list[str]) -> None:
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+
     for c in result.curves:
         if c.panel != panel:
             continue

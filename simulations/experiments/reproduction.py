@@ -11,10 +11,11 @@ from rich.console import Console
 
 import fedhist
 from fedhist.base.errors import FedhistError, PopulationError
-from simulations.experiments.base import FAIL, Check, Request, Result
+from simulations.experiments.base import Request, Result
 from simulations.experiments.catalogue import Experiment, experiment, names
-from simulations.experiments.report import allowed, causes, measured, number, write_result
+from simulations.experiments.report import causes, cells, write_result
 from simulations.reporting.json_files import write_json
+from simulations.reporting.table import Table, markdown
 from simulations.runs.results import check_target, git_revision, whole_folder
 
 PAGE = "reproduction.md"
@@ -94,11 +95,10 @@ def print_all(console: Console, out: str, *, quick: bool, seed: int) -> tuple[bo
                 f"{d.what.name}: {'ERROR: ' if d.broken else ''}{d.problem}", markup=False
             )
             continue
-        judged = [c for c in d.result.checks if c.judged]
-        failed = len(d.result.failures)
+        passed, failed, rest = counts(d.result)
         console.print(
-            f"{d.what.name:28} {len(judged) - failed:4} PASS {failed:4} FAIL "
-            f"{len(d.result.checks) - len(judged):4} not judged {d.seconds:6.0f} s"
+            f"{d.what.name:28} {passed:4} PASS {failed:4} FAIL {rest:4} not judged "
+            f"{d.seconds:6.0f} s"
         )
     console.print(f"written to {target / PAGE}", soft_wrap=True)
     failures = any(d.result is not None and d.result.failures for d in finished)
@@ -132,46 +132,38 @@ def page(done: Iterable[Done], *, quick: bool, seed: int) -> str:
     ]
     if quick:
         lines += ["A quick run: the sizes are too small to be judged.", ""]
-    lines += ["| Experiment | Paper | PASS | FAIL | Not judged | Seconds |"]
-    lines += ["|---|---|---|---|---|---|"]
-    for d in all_done:
-        lines.append(_overview(d))
+    overview = ("Experiment", "Paper", "PASS", "FAIL", "Not judged", "Seconds")
+    lines.append(markdown(Table.of(overview, map(_overview, all_done))))
     for d in all_done:
         lines += ["", f"## {d.what.title}", ""]
-        if d.result is None:
-            lines.append(f"Not run: {d.problem}.")
-            continue
-        lines += _section(d, d.result)
+        lines += [f"Not run: {d.problem}."] if d.result is None else _section(d, d.result)
     return "\n".join(lines) + "\n"
 
 
-def _overview(d: Done) -> str:
+def _overview(d: Done) -> tuple[str, ...]:
+    name = f"`{d.what.name}`"
     if d.result is None:
-        how = "ERROR" if d.broken else "not run"
-        return f"| `{d.what.name}` | {d.what.paper} | {how} | | | |"
-    judged = [c for c in d.result.checks if c.judged]
-    failed = sum(c.verdict == FAIL for c in judged)
-    counts = f"{len(judged) - failed} | {failed} | {len(d.result.checks) - len(judged)}"
-    return f"| `{d.what.name}` | {d.what.paper} | {counts} | {d.seconds:.0f} |"
+        return name, d.what.paper, "ERROR" if d.broken else "not run"
+    return name, d.what.paper, *map(str, counts(d.result)), f"{d.seconds:.0f}"
+
+
+def counts(result: Result) -> tuple[int, int, int]:
+    """Count what passes, fails and is not judged."""
+    judged, failed = sum(c.judged for c in result.checks), len(result.failures)
+    return judged - failed, failed, len(result.checks) - judged
 
 
 def _section(d: Done, result: Result) -> list[str]:
     population = result.population or (d.request.population if d.request else "")
     lines = [f"`fedhist reproduce {d.what.name}`: {population}", ""]
-    lines += [
-        "| Setting | Quantity | Paper | Ours | Allowed | Verdict |",
-        "|---|---|---|---|---|---|",
-    ]
-    lines += [_row(c) for c in result.checks]
+    rows = []
+    for c in result.checks:
+        setting, quantity, paper, ours, _, interval, verdict = cells(c)
+        rows.append((setting, quantity, paper or c.claim, ours, interval, verdict))
+    header = ("Setting", "Quantity", "Paper", "Ours", "Allowed", "Verdict")
+    lines.append(markdown(Table.of(header, rows)))
     for line in (*causes(result), *result.not_judged):
         lines += ["", f"- {line}"]
     if result.curves:
         lines += ["", f"![{result.title}]({d.what.name}/figure.png)"]
     return lines
-
-
-def _row(c: Check) -> str:
-    paper = c.claim.replace("|", "\\|") if c.paper is None else number(c.paper)
-    verdict = c.verdict if c.judged else ""
-    cells = [c.setting, c.quantity, paper, measured(c), allowed(c), verdict]
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -1,30 +1,23 @@
 """One self-contained HTML page: blocks of text, tables and plots, and what they become.
 
-Whatever is put into a block is text, never markup: it is escaped here, in one place. The page names
-no other file: style, scripts, pictures and plotly.js stand in it, and its Content-Security-Policy
-forbids everything else, so that nothing in the data can load or run anything.
+Whatever is put into a block is text, never markup: the templates escape it. The page names no other
+file: style, scripts, pictures and plotly.js stand in it, and its Content-Security-Policy forbids
+everything else, so that nothing in the data can load or run anything.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import escape
 from importlib import resources
-from string import Template
 from typing import Any
 
-ASSETS = "simulations.reporting"
-LONG = 30
-"""Rows above which a table scrolls under its header."""
+from simulations.reporting.table import Table
 
-NO_SCRIPT = (
-    "The interactive plot needs JavaScript, which is off in this browser; the numbers stand in the "
-    "tables of this page."
-)
+ROOM = "simulations.reporting"
 
 
 @dataclass(frozen=True)
@@ -46,28 +39,6 @@ class Facts:
     """Names and what they stand for."""
 
     rows: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table of texts.
-
-    Attributes
-    ----------
-    header : tuple of str
-    rows : tuple of tuple of str
-    numbers : frozenset of str
-        Columns that are aligned to the right.
-    caption : str
-    folded : str
-        What the reader clicks to see the table; empty shows it.
-    """
-
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    numbers: frozenset[str] = frozenset()
-    caption: str = ""
-    folded: str = ""
 
 
 @dataclass(frozen=True)
@@ -105,6 +76,12 @@ class Plot:
     slices: tuple[str, ...] = ()
     height: int = 400
 
+    @property
+    def body(self) -> dict[str, Any]:
+        """What the script of the page reads."""
+        names = ("data", "layout", "log", "slices", "height")
+        return {name: getattr(self, name) for name in names}
+
 
 Block = Text | Items | Facts | Table | Picture | Plot
 
@@ -135,24 +112,36 @@ class Page:
     subtitle: str
     warning: str
     sections: tuple[Section, ...]
-    footer: str = field(default="")
+    footer: str = ""
 
     def to_html(self) -> str:
         """Return the whole page."""
+        from jinja2 import Environment, PackageLoader, StrictUndefined  # for pages only
+        from markupsafe import Markup
+
         sections = [s for s in self.sections if s.blocks]
-        names = {s.title: f"s{i}" for i, s in enumerate(sections, 1)}
         plotted = any(isinstance(b, Plot) for s in sections for b in s.blocks)
         scripts = [_plotly(), _asset("report.js")] if plotted else []
-        return Template(_asset("page.html")).substitute(
+        templates = Environment(
+            autoescape=True,
+            loader=PackageLoader(ROOM),
+            lstrip_blocks=True,
+            trim_blocks=True,
+            undefined=StrictUndefined,
+        )
+        templates.filters["base64"] = lambda data: base64.b64encode(data).decode()
+        templates.filters["kind"] = lambda block: type(block).__name__
+        templates.policies["json.dumps_kwargs"] = {
+            "allow_nan": False,
+            "ensure_ascii": False,
+            "separators": (",", ":"),
+        }
+        return templates.get_template("page.html").render(
+            page=self,
             policy=_policy(scripts),
-            title=escape(self.title),
-            subtitle=escape(self.subtitle),
-            warning=escape(self.warning),
-            style=_asset("report.css"),
-            contents=" ".join(f'<a href="#{i}">{escape(t)}</a>' for t, i in names.items()),
-            sections="\n".join(_section(s, names[s.title]) for s in sections),
-            footer=escape(self.footer),
-            scripts="\n".join(f"<script>{s}</script>" for s in scripts),
+            scripts=map(Markup, scripts),
+            sections=sections,
+            style=Markup(_asset("report.css")),
         )
 
 
@@ -163,79 +152,6 @@ def in_plot(text: str) -> str:
     '&lt;b&gt;5 &amp; 6&lt;/b&gt;'
     """
     return escape(text, quote=False)
-
-
-def as_json(body: Any) -> str:
-    """Write JSON that may stand inside a script element: without any "<"."""
-    text = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-
-
-def _section(section: Section, name: str) -> str:
-    blocks = "\n".join(_block(b) for b in section.blocks)
-    return f'<section id="{name}">\n<h2>{escape(section.title)}</h2>\n{blocks}\n</section>'
-
-
-def _block(block: Block) -> str:
-    match block:
-        case Text(text):
-            return f"<p>{escape(text)}</p>"
-        case Items(lines):
-            return "<ul>" + "".join(f"<li>{escape(x)}</li>" for x in lines) + "</ul>"
-        case Facts(rows):
-            pairs = (f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in rows)
-            return "<dl>" + "".join(pairs) + "</dl>"
-        case Table():
-            return _table(block)
-        case Picture(png, title):
-            data = base64.b64encode(png).decode()
-            return (
-                f"<details><summary>{escape(title)}</summary>"
-                f'<img alt="{escape(title)}" src="data:image/png;base64,{data}"></details>'
-            )
-        case Plot():
-            return _plot(block)
-
-
-def _table(table: Table) -> str:
-    kinds = [' class="number"' if name in table.numbers else "" for name in table.header]
-    head = "".join(
-        f'<th scope="col"{kind}>{escape(name)}</th>'
-        for kind, name in zip(kinds, table.header, strict=True)
-    )
-    rows = "\n".join(
-        "<tr>"
-        + "".join(f"<td{kind}>{escape(x)}</td>" for kind, x in zip(kinds, row, strict=True))
-        + "</tr>"
-        for row in table.rows
-    )
-    caption = f"<caption>{escape(table.caption)}</caption>" if table.caption else ""
-    size = " long" if len(table.rows) > LONG else ""
-    body = (
-        f'<div class="scroll{size}"><table>{caption}<thead><tr>{head}</tr></thead>\n'
-        f"<tbody>\n{rows}\n</tbody></table></div>"
-    )
-    if not table.folded:
-        return body
-    return f"<details><summary>{escape(table.folded)}</summary>{body}</details>"
-
-
-def _plot(plot: Plot) -> str:
-    body = {
-        "data": plot.data,
-        "layout": plot.layout,
-        "log": plot.log,
-        "slices": plot.slices,
-        "height": plot.height,
-    }
-    caption = f'<p class="caption">{escape(plot.caption)}</p>' if plot.caption else ""
-    return (
-        f'<figure class="interactive"><figcaption><h3>{escape(plot.title)}</h3>{caption}'
-        f'</figcaption><div class="tools"></div>'
-        f'<div class="plot" role="img" aria-label="{escape(plot.title)}"></div>'
-        f"<noscript><p>{NO_SCRIPT}</p></noscript>"
-        f'<script type="application/json">{as_json(body)}</script></figure>'
-    )
 
 
 def _policy(scripts: Sequence[str]) -> str:
@@ -249,7 +165,7 @@ def _policy(scripts: Sequence[str]) -> str:
 
 
 def _asset(name: str) -> str:
-    return resources.files(ASSETS).joinpath("assets", name).read_text(encoding="utf-8")
+    return resources.files(ROOM).joinpath("assets", name).read_text(encoding="utf-8")
 
 
 def _plotly() -> str:

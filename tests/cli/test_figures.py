@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from fedhist.model.display import Display
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.registry import display_of, load_builtin, own_protocols
 from fedhist.users.keys import Keys
-from simulations.reporting.figures import draw_estimate, estimate_figure
+from simulations.reporting.figures import draw_estimate, draw_on
 
 load_builtin()
 
@@ -23,7 +24,8 @@ def example(name: str) -> Protocol:
 
 def axes_of(name: str, value: Any, truth: Any = None, **details: Any) -> Any:
     estimate = Estimate.ok(np.asarray(value, dtype=float), **details)
-    figure = estimate_figure(estimate, None if truth is None else np.asarray(truth), example(name))
+    figure = Figure()
+    draw_on(figure, estimate, None if truth is None else np.asarray(truth), example(name))
     return figure.axes[0]
 
 
@@ -65,7 +67,9 @@ def test_a_target_that_nobody_knows_has_a_plain_figure() -> None:
     cls, own = type(example("mean-linf")), example("mean-linf")
     stranger = type("Stranger", (cls,), {"target": "hue", "display": None, "positions": PLACES})
     value = Estimate.ok(np.array([0.1, -0.5, 0.3]))
-    axes = estimate_figure(value, None, stranger(**vars(own))).axes[0]
+    figure = Figure()
+    draw_on(figure, value, None, stranger(**vars(own)))
+    (axes,) = figure.axes
     assert points(axes, "estimate") == ([0.25, 0.5, 0.75], [0.1, -0.5, 0.3])
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("coordinate", "hue")
 

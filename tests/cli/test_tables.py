@@ -15,19 +15,22 @@ from rich.console import Console
 
 from fedhist.model.registry import load_builtin
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
-from simulations.cli.compare import print_comparisons
-from simulations.cli.sweep import print_sweeps
-from simulations.experiments.base import Check, Result
-from simulations.experiments.report import print_experiments, print_result
-from simulations.reporting.sheets import Sheet, wrap
-from simulations.reporting.tables import (
+from simulations.cli.lists import (
+    print_comparisons,
     print_configs,
-    print_ledger,
+    print_experiments,
     print_protocol,
     print_protocols,
+    print_sweeps,
+    print_templates,
 )
+from simulations.experiments.base import Check, Result
+from simulations.experiments.report import print_result
+from simulations.reporting.table import Column, Table
+from simulations.reporting.terminal import print_table, wrap
 from simulations.runs.config import Config, RunTable
 from simulations.runs.data_ledger import DataLedger
+from simulations.runs.tables import print_ledger
 from simulations.studies.compare.config import load_comparison
 from simulations.studies.compare.run import run_comparison
 from simulations.studies.compare.setup import set_up
@@ -124,6 +127,7 @@ TABLES: dict[str, Show] = {
     "one protocol": lambda c: print_protocol(c, LONGEST),
     "configs": print_configs,
     "sweeps": print_sweeps,
+    "templates": print_templates,
     "comparisons": print_comparisons,
     "experiments": print_experiments,
     "results": lambda c: print_summary(c, records()),
@@ -186,11 +190,10 @@ def test_numbers_and_words_break_where_they_may() -> None:
     assert wrap("", 3) == [""]
 
 
-def test_a_sheet_takes_no_more_than_there_is() -> None:
+def test_a_table_takes_no_more_than_there_is() -> None:
     """Also where not even the longest words have room."""
-    sheet = Sheet()
-    for name in ("incomprehensibilities", "counterrevolutionaries", "n"):
-        sheet.add_column(name, keep=True)
-    sheet.add_row("a", math.pi.__repr__())
+    names = ("incomprehensibilities", "counterrevolutionaries", "n")
+    table = Table.of([Column(n, keep=True) for n in names], [("a", math.pi.__repr__())])
     for width in (30, 40, 80):
-        assert max(map(len, rendered(lambda c: c.print(sheet), width).splitlines())) <= width
+        lines = rendered(lambda c: print_table(c, table), width).splitlines()
+        assert max(map(len, lines)) <= width

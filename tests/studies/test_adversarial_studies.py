@@ -22,7 +22,7 @@ from simulations.adversaries.table import assign
 from simulations.cli import terminal
 from simulations.cli.main import main as cli
 from simulations.populations.shared_mean import Gaussian
-from simulations.reporting.plain_data import canonical
+from simulations.reporting.json_files import canonical
 from simulations.runs.options import NOT_SAFE, Options
 from simulations.runs.run import execute
 from simulations.studies.compare.config import load_comparison

@@ -14,11 +14,11 @@ from fedhist import Estimate, Keys
 from fedhist.model.registry import protocol_class, protocols
 from simulations.populations import Loaded
 from simulations.populations.zipf import Zipf
-from simulations.reporting.plain_data import canonical
+from simulations.reporting.json_files import canonical
 from simulations.runs.run import Options, execute
 from simulations.studies.records import cells
 from simulations.studies.records.cells import Cell, Record, error_record, run_cell
-from simulations.studies.records.measures import bytes_per_user, distances
+from simulations.studies.records.metrics import bytes_per_user, distances
 
 PLUGIN = str(Path(__file__).with_name("noted.py"))
 ZIPF = {"kind": "zipf", "n_users": 80, "d": 6, "mean_items": 4, "seed": 3}

@@ -20,14 +20,17 @@ from typer.testing import CliRunner
 from simulations.cli.main import cli
 from simulations.experiments.base import Check, Curve, Result
 from simulations.experiments.report import axes_of, curve_frame, table_frame
-from simulations.reporting.page import Page, Plot, Section, Table, Text, as_json, in_plot
+from simulations.reporting.page import Page, Plot, Section, Text, in_plot
+from simulations.reporting.pictures import COLOURS
+from simulations.reporting.table import Table
 from simulations.studies.records.cells import Record
 from simulations.studies.records.store import Store
+from simulations.studies.records.summary import unit_of
 from simulations.studies.report.assemble import page_of, write_report
 from simulations.studies.report.data import in_one_loss, thin
 from simulations.studies.report.maps import TIE_COLOUR, Winner, winner, winner_maps, winners
-from simulations.studies.report.plots import COLOURS, MARKERS, error_plot, look, scale
-from simulations.studies.report.study import unit_of, view_of
+from simulations.studies.report.plots import MARKERS, error_plot, look, scale
+from simulations.studies.report.study import view_of
 
 EVIL = "<script>alert('x')</script><img src=http://e.vil/a.png onerror=alert(1)>"
 VOID = {"meta", "link", "img", "br", "hr", "input"}
@@ -245,10 +248,16 @@ def test_size(pages: dict[str, str]) -> None:
 
 def test_json_stands_safely_in_a_script() -> None:
     body = {"a": "</script><!-- \u2028 &", "b": [1.5, None]}
-    assert "<" not in as_json(body)
-    assert json.loads(as_json(body)) == body
+
+    def page(body: dict[str, Any]) -> str:
+        return Page("t", "s", "w", (Section("one", (Plot("p", [body], {}),)),)).to_html()
+
+    read = Reader(page(body))
+    (text,) = (t for a, t in read.scripts if "type" in a)
+    assert "<" not in text
+    assert json.loads(text)["data"] == [body]
     with pytest.raises(ValueError, match="JSON"):
-        as_json([math.nan])
+        page({"a": math.nan})
 
 
 def test_pages_without_plots_run_nothing() -> None:
@@ -431,7 +440,8 @@ def test_the_map_says_what_its_table_says() -> None:
     assert plot.title == "Least error at each mean items and epsilon"  # asked for first
     heats = [t for t in plot.data if t["type"] == "heatmap"]
     assert len(heats) == len(plot.slices) == 2
-    told = {row[:2]: row[2:] for row in table.rows}
+    cells = [[cell.text for cell in row or ()] for row in table.written()]
+    told = {(row[0], row[1]): row[2:] for row in cells}
     for name, heat in zip(plot.slices, heats, strict=True):
         for epsilon, row, numbers in zip(heat["y"], heat["text"], heat["z"], strict=True):
             for text, cell in zip(row, told[name, epsilon], strict=True):
@@ -490,7 +500,9 @@ def test_a_tie_is_no_win() -> None:
     assert {z for row in heat["z"] for z in row} == {2}
     assert heat["colorscale"][-1][1] == TIE_COLOUR
     assert [t["name"] for t in plot.data[1:]] == ["tie"]
-    assert table.rows[0][1].startswith("tie: a, b ×1.3")
+    (_, cell, *_), *_ = filter(None, table.written())
+    assert cell.text.startswith("tie: a, b ×1.3")
+    assert cell.mark == "tie"
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from fedhist.model.registry import load_builtin, protocols
-from simulations.reporting.plain_data import versions
+from simulations.reporting.table import markdown
 from simulations.runs.config import Config, builtin_configs
 from simulations.studies.plan.planner import plan
 from simulations.studies.plan.population import Unknown
-from simulations.studies.plan.tables import markdown
+from simulations.studies.plan.tables import accuracy_table
 from simulations.studies.plan.template import template_of
 from simulations.studies.plan.verify import Verified, verify
+from simulations.studies.records.identity import versions
 
 FIRST_SEED = 1
 ACCURACY_SEEDS = 50
@@ -200,7 +201,8 @@ approximations. Even an exact one is for one population: where users' sizes are 
 the Zipf populations, what clipping takes away differs from one to the next. "-": the answer is at a
 step of the prediction, which jumps over the target.
 
-{markdown(found)}
+{markdown(accuracy_table(found), aligned=True)}
+
 Measured {time.strftime("%Y-%m-%d")}, seeds {FIRST_SEED} to {FIRST_SEED + seeds - 1}, inline, noise
 simulated; {used}.
 

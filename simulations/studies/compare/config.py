@@ -42,7 +42,7 @@ from simulations.adversaries import as_tables, read_adversaries
 from simulations.config.casting import check_keys
 from simulations.config.named_files import builtin_names, settings_text
 from simulations.runs.config import RunTable, config_of, parse_tables, population_spec
-from simulations.studies.records.entries import check_labels, labelled, seeds_of
+from simulations.studies.records.labels import check_labels, labelled, seeds_of
 from simulations.studies.sweep.config import NOT_HERE, with_values
 
 FOLDER = "comparisons"

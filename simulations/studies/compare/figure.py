@@ -10,13 +10,11 @@ import math
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-from matplotlib.figure import Figure
-
-from simulations.reporting.figures import BLUE, GREY, ORANGE
+from simulations.reporting.numbers import clipped
+from simulations.reporting.pictures import BLUE, GREY, ORANGE, picture
 from simulations.studies.compare.run import LEVEL, Compared, Row
 from simulations.studies.compare.tables import missing_in_words
-from simulations.studies.report.study import unit_of
+from simulations.studies.records.summary import unit_of
 
 MARKERS = {
     "central": ("o", BLUE, "central trust"),
@@ -30,9 +28,7 @@ def draw_comparison(found: Compared, path: str | Path) -> None:
     """Draw a comparison to a PNG file."""
     rows, ready = found.rows, found.ready
     c = ready.comparison
-    style: Any = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
-    with mpl.rc_context(style | {"hatch.linewidth": 0.4}):
-        figure = Figure(figsize=(8, 1.9 + 0.34 * len(rows)), layout="constrained")
+    with picture(path, 8, 1.9 + 0.34 * len(rows), hatch_linewidth=0.4) as figure:
         axes = figure.subplots()
         low, high = _limits(found)
         if low > 0:
@@ -41,16 +37,9 @@ def draw_comparison(found: Compared, path: str | Path) -> None:
         for y, row in enumerate(rows):
             _draw_row(axes, y, row)
         if ready.sampling:
-            axes.axvspan(
-                low,
-                ready.sampling,
-                facecolor="none",
-                edgecolor="#bbbbbb",
-                hatch="////",
-                lw=0,
-                zorder=0,
-                label="below the users' own sampling error",
-            )
+            hatched: Any = {"facecolor": "none", "edgecolor": "#bbbbbb", "hatch": "////", "lw": 0}
+            label = "below the users' own sampling error"
+            axes.axvspan(low, ready.sampling, zorder=0, label=label, **hatched)
         axes.set_yticks(range(len(rows)), [_name(row) for row in rows])
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.grid(axis="x", which="major", color="#dddddd", lw=0.6, zorder=0)
@@ -62,7 +51,6 @@ def draw_comparison(found: Compared, path: str | Path) -> None:
         title = f"{c.target}: epsilon = {c.epsilon:g}, delta = {c.delta:g}, {c.adjacency.value}"
         axes.set_title(f"{title}\n{ready.title}", loc="left", fontsize=9)
         _legend(figure, axes)
-        figure.savefig(path, dpi=150)
 
 
 def _limits(found: Compared) -> tuple[float, float]:
@@ -83,27 +71,14 @@ def _limits(found: Compared) -> tuple[float, float]:
 
 def _draw_row(axes: Any, y: int, row: Row) -> None:
     if row.mean is None:
-        axes.text(
-            0.02,
-            y,
-            "; ".join(missing_in_words(row)),
-            va="center",
-            transform=axes.get_yaxis_transform(),
-        )
+        place = {"va": "center", "transform": axes.get_yaxis_transform()}
+        axes.text(0.02, y, "; ".join(missing_in_words(row)), **place)
         return
     kind = "flagged" if row.flags else row.records[0].trust
     marker, colour, label = MARKERS.get(kind, MARKERS["flagged"])
-    axes.errorbar(
-        [row.mean],
-        [y],
-        xerr=row.half_width or 0.0,
-        fmt=marker,
-        color=colour,
-        mfc="white" if row.missing else colour,
-        capsize=3,
-        zorder=3,
-        label=label,
-    )
+    style = {"fmt": marker, "color": colour, "mfc": "white" if row.missing else colour}
+    half = row.half_width or 0.0
+    axes.errorbar([row.mean], [y], xerr=half, capsize=3, zorder=3, label=label, **style)
     if row.predicted is not None:
         theory = {"color": "black", "ms": 15, "mew": 1.5, "zorder": 4, "label": "theory"}
         axes.plot([row.predicted], [y], "|", **theory)
@@ -111,7 +86,7 @@ def _draw_row(axes: Any, y: int, row: Row) -> None:
 
 def _name(row: Row) -> str:
     """Write a row's rank and label; a hollow marker's runs are counted."""
-    label = row.label if len(row.label) <= MOST_LETTERS else row.label[: MOST_LETTERS - 1] + "…"
+    label = clipped(row.label, MOST_LETTERS)
     if row.fraction is not None:
         label += f" at {row.fraction:g}"
     text = label if row.rank is None else f"{row.rank}. {label}"
@@ -119,7 +94,7 @@ def _name(row: Row) -> str:
     return "\n".join([text, *counted])
 
 
-def _legend(figure: Figure, axes: Any) -> None:
+def _legend(figure: Any, axes: Any) -> None:
     """List every kind of mark once, below the axes."""
     marks: dict[str, Any] = {}
     for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):

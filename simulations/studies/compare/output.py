@@ -8,13 +8,13 @@ from typing import Any
 
 from rich.console import Console
 
-from simulations.reporting.json_files import write_json
-from simulations.reporting.plain_data import numbers, versions
+from simulations.reporting.json_files import numbers, write_json
 from simulations.runs.results import NOT_PRIVATE, git_revision, whole_folder
 from simulations.studies.compare.figure import draw_comparison
 from simulations.studies.compare.run import LEVEL, Compared, Row
 from simulations.studies.compare.tables import print_comparison
 from simulations.studies.records.cells import Record
+from simulations.studies.records.identity import versions
 from simulations.studies.records.store import frame_of
 
 FILE = "comparison.json"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import get_args, get_type_hints
 
 from rich.console import Console
@@ -14,14 +15,14 @@ from fedhist.model.protocol import Protocol
 from fedhist.model.registry import protocols
 from fedhist.privacy.guarantee import Trust
 from simulations.adversaries import read_adversaries
-from simulations.reporting.sheets import Sheet
+from simulations.reporting.numbers import MISSING, fixed, short
+from simulations.reporting.table import HEADING, Column, Marked, Table, numeric
+from simulations.reporting.terminal import print_lines, print_table
 from simulations.runs.options import NOT_SAFE
 from simulations.studies.compare.run import LEVEL, Compared, Row
-from simulations.studies.records.summary import MISSING, shown
 
 REFERENCE = "no privacy (exact)"
 """Label of the row that needs no run: the truth itself."""
-
 
 LONG_NAMES = {"ise": ", the integrated squared error"}
 LETTERS = {Trust.CENTRAL.value: "C", Trust.LOCAL.value: "L"}
@@ -31,38 +32,35 @@ def print_comparison(console: Console, found: Compared) -> None:
     """Print the table, a line per row on its guarantee, and what was left out and why."""
     ready, c = found.ready, found.ready.comparison
     budget = f"epsilon = {c.epsilon:g}, delta = {c.delta:g}"
-    _line(console, f"{c.target}: {ready.title}")
-    _line(console, f"{budget} in all, {c.adjacency.value}: {c.adjacency.in_words}")
-    for line in _attack(found):
-        _line(console, line)
-    console.print(_table(found))
-    _line(console, _legend(found))
-    console.print("\nguarantees", style="bold")
-    for line in dict.fromkeys(f"{row.label}: {_promise(row)}" for row in found.rows):
-        _line(console, line, "  ")
-    noise, clients = c.run.noise, c.run.clients
-    _line(console, f"noise: {noise}; clients: {clients}; {_composed(found)}", "  ")
-    console.print("\nNOT PRIVATE in these runs", style="bold")
-    for note in ["errors, theory and times: computed from the users' data", *_notes(found)]:
-        _line(console, note, "  ")
-    warnings = _warnings(found)
-    if warnings:
-        console.print("\nwarnings", style="bold")
-        for warning in warnings:
-            _line(console, warning, "  ")
-    troubles = _troubles(found)
-    if troubles:
-        console.print("\nruns without a result", style="bold")
-        for trouble in troubles:
-            _line(console, trouble, "  ")
+    print_lines(
+        console,
+        [
+            f"{c.target}: {ready.title}",
+            f"{budget} in all, {c.adjacency.value}: {c.adjacency.in_words}",
+            *_attack(found),
+        ],
+    )
+    print_table(console, _table(found))
+    promises = dict.fromkeys(f"{row.label}: {_promise(row)}" for row in found.rows)
+    noise = f"noise: {c.run.noise}; clients: {c.run.clients}; {_composed(found)}"
+    _print_section(console, "guarantees", [*promises, noise])
+    secret = "errors, theory and times: computed from the users' data"
+    _print_section(console, "NOT PRIVATE in these runs", [secret, *_notes(found)])
+    _print_section(console, "warnings", _warnings(found))
+    _print_section(console, "runs without a result", _troubles(found))
     missing = absent_kinds(c.target)
     if missing:
-        console.print()
-        _line(console, f"no registered protocol for a {c.target} is {', '.join(missing)}")
-    if ready.left_out:
-        console.print("\nleft out", style="bold")
-        for x in ready.left_out:
-            _line(console, f"{x.label}: {x.reason}", "  ")
+        line = f"no registered protocol for a {c.target} is {', '.join(missing)}"
+        print_lines(console, ["", line])
+    _print_section(console, "left out", [f"{x.label}: {x.reason}" for x in ready.left_out])
+
+
+def _print_section(console: Console, title: str, lines: Sequence[str]) -> None:
+    """Print indented lines below a title, if there are any."""
+    if lines:
+        console.print(f"\n{title}", style="bold")
+        for line in lines:
+            console.print(Padding(Text(line), (0, 0, 0, 2), expand=False))
 
 
 def absent_kinds(target: str) -> list[str]:
@@ -91,37 +89,36 @@ def _attack(found: Compared) -> list[str]:
     return lines if c.run.checks else [*lines, NOT_SAFE]
 
 
-def _table(found: Compared) -> Sheet:
-    loss = found.ready.loss
-    table = Sheet(dense=True)
-    table.add_column("#", right=True)
-    table.add_column("")
-    table.add_column("protocol")
+def _table(found: Compared) -> Table:
     attacked = _attacked(found)
     theory = ("bias",) if attacked else ("theory", "ratio")  # which knows of no adversary
-    for name in (loss, f"± {LEVEL:.0%}", *theory, "rounds", "bytes", "sec"):
-        table.add_column(name, right=True, keep=True)
-    table.add_row(MISSING, "", REFERENCE, "0", *[MISSING] * (4 + len(theory)))
+    names = (found.ready.loss, f"± {LEVEL:.0%}", *theory, "rounds", "bytes", "sec")
+    rows: list[Sequence[object] | None] = []
+    rows.append((None, "", REFERENCE, "0", *[MISSING] * (4 + len(theory))))
     before: Row | None = None
     for row in found.rows:
         if row.fraction is not None and (before is None or row.fraction != before.fraction):
-            table.add_section()
-            table.add_row("", "", Text(f"{100 * row.fraction:g}% misbehave", style="bold"))
+            share = Marked(f"{100 * row.fraction:g}% misbehave", HEADING)
+            rows += [None, ("", "", share)]
         elif row.flags and not (before and before.flags):
-            table.add_section()
+            rows.append(None)
         before = row
-        table.add_row(
-            shown(row.rank),
-            LETTERS.get(row.records[0].trust, ""),
-            "\n".join([row.label, *row.flags, *missing_in_words(row)]),
-            short(row.mean),
-            short(row.half_width, 2),
-            *([short(row.bias, 3)] if attacked else _theory(row)),
-            shown(row.rounds),
-            fixed(row.bytes_per_user),
-            "<.01" if row.seconds < 0.005 else fixed(row.seconds, 2 if row.seconds < 100 else 0),
+        rows.append(
+            (
+                row.rank,
+                LETTERS.get(row.records[0].trust, ""),
+                "\n".join([row.label, *row.flags, *missing_in_words(row)]),
+                short(row.mean),
+                short(row.half_width, 2),
+                *([short(row.bias, 3)] if attacked else _theory(row)),
+                row.rounds,
+                fixed(row.bytes_per_user),
+                "<.01" if row.seconds < 0.005 else fixed(row.seconds, 2 * (row.seconds < 100)),
+            )
         )
-    return table
+    header = (Column("#", right=True), "", "protocol", *numeric(names, keep=True))
+    legend = [_legend(found)]
+    return Table.of(header, rows, notes=legend)
 
 
 def _theory(row: Row) -> list[str]:
@@ -133,25 +130,6 @@ def _attacked(found: Compared) -> bool:
     """Whether the table shows biases instead of theory, which is about honest users."""
     biased = any(row.bias is not None for row in found.rows)
     return biased and bool(found.ready.comparison.adversary)
-
-
-def short(x: float | None, digits: int = 4) -> str:
-    """Write a number in at most eight letters.
-
-    >>> short(81692.4), short(0.0001234), short(None), short(2.5), short(4.2e9)
-    ('81,690', '1.23e-04', '-', '2.5', '4.20e+09')
-    """
-    if x is None:
-        return MISSING
-    if x and not 1e-3 <= abs(x) < 1e6:
-        return f"{x:.{min(digits, 3) - 1}e}"
-    rounded = float(f"{x:.{digits}g}")
-    return f"{rounded:,.0f}" if abs(rounded) >= 1000 else f"{rounded:g}"
-
-
-def fixed(x: float | None, places: int = 0) -> str:
-    """Write a number with a fixed number of places."""
-    return MISSING if x is None else f"{x:,.{places}f}"
 
 
 def missing_in_words(row: Row) -> list[str]:
@@ -256,8 +234,3 @@ def _troubles(found: Compared) -> list[str]:
         reasons = Counter(f"{r.status}: {r.reason}" for r in row.records if r.loss is None)
         out += [f"{row.name}: {n} x {reason}" for reason, n in reasons.most_common(2)]
     return out
-
-
-def _line(console: Console, text: str, indent: str = "") -> None:
-    """Print text wrapped to the console's width, without markup."""
-    console.print(Padding(Text(text), (0, 0, 0, len(indent)), expand=False))

@@ -33,7 +33,7 @@ from simulations.studies.plan.search import (
     refine,
     walk,
 )
-from simulations.studies.records.measures import foreseen_bytes
+from simulations.studies.records.metrics import foreseen_bytes
 
 RANGE: dict[Unknown, tuple[float, float]] = {
     "n_users": (1, 1e9),

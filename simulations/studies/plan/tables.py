@@ -7,70 +7,58 @@ from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 
-from simulations.reporting.sheets import Sheet
+from simulations.reporting import numbers
+from simulations.reporting.numbers import MISSING
 from simulations.reporting.statistics import LEVEL
-from simulations.runs.config import builtin_configs, load_config, missing_keys
+from simulations.reporting.table import Column, Table, numeric
+from simulations.reporting.terminal import print_table
 from simulations.studies.plan.planner import Answer
 from simulations.studies.plan.verify import Verified
 
 WORDS = {"n_users": "users", "samples_per_user": "samples per user", "epsilon": "epsilon"}
-NONE = "-"
 
 
-def number(x: float) -> str:
+def number(x: float | None) -> str:
     """Write a value: whole numbers with all their digits, others with three or four.
 
     >>> number(12345), number(0.39897), number(float("nan"))
     ('12,345', '0.399', '-')
     """
-    if not math.isfinite(x):
-        return NONE
-    return f"{x:,.0f}" if float(x).is_integer() or abs(x) >= 1000 else f"{x:.3g}"
-
-
-def print_templates(console: Console) -> None:
-    """List the built-in configurations whose populations a plan can bring to other sizes."""
-    table = Sheet()
-    for column in ("configuration", "protocol", "population"):
-        table.add_column(column, keep=True)
-    for name in builtin_configs():
-        config = load_config(name)
-        if not missing_keys(config):
-            table.add_row(name, config.protocol["name"], config.population["kind"])
-    console.print(table)
-    console.print("fedhist plan NAME --error X plans one: how many users the error X takes.")
+    return MISSING if x is None or not math.isfinite(x) else numbers.number(x, 3)
 
 
 def print_plans(console: Console, answers: Sequence[Answer]) -> None:
     """Show what a target takes: a line per protocol, and below what should be known about it."""
     first = answers[0]
     share = " (relative)" if first.relative else ""
-    console.print(
-        f"{WORDS[first.unknown]} for a predicted error of {first.target:g}{share}", highlight=False
-    )
-    table = Sheet(dense=True)
-    columns = ("protocol", WORDS[first.unknown], "predicted", "mostly", "rounds", "bytes a user")
-    for i, name in enumerate(columns):
-        table.add_column(name, right=i in (1, 2, 4, 5), keep=i == 0)
+    console.print(f"{WORDS[first.unknown]} for a predicted error of {first.target:g}{share}")
+    rows = []
     for a in answers:
         found = a.x is not None
-        table.add_row(
-            a.label,
-            number(a.x) if a.x is not None else "none",
-            f"{a.predicted:.4g} {a.loss}" if found else NONE,
-            a.limit if found else NONE,
-            str(a.rounds) if a.rounds else NONE,
-            number(a.bytes_per_user),
+        rows.append(
+            (
+                a.label,
+                "none" if a.x is None else a.x,
+                f"{a.predicted:.4g} {a.loss}" if found else MISSING,
+                a.limit if found else MISSING,
+                a.rounds or MISSING,
+                a.bytes_per_user,
+            )
         )
-    console.print(table)
+    notes = []
     losses = dict.fromkeys(a.loss for a in answers if a.loss)
     if len(losses) > 1:
-        line = f"errors in {', '.join(losses)}: other losses are other numbers for the same answer"
-        console.print(line, markup=False)
-    for a in answers:
-        for line in remarks(a):
-            console.print(f"{a.label}: {line}", markup=False)
-    console.print("theory on a template population: NOT PRIVATE", markup=False)
+        told = ", ".join(losses)
+        notes.append(f"errors in {told}: other losses are other numbers for the same answer")
+    notes += [f"{a.label}: {line}" for a in answers for line in remarks(a)]
+    notes.append("theory on a template population: NOT PRIVATE")
+    columns = (
+        Column("protocol", keep=True),
+        *numeric((WORDS[first.unknown], "predicted"), write=number),
+        "mostly",
+        *numeric(("rounds", "bytes a user"), write=number),
+    )
+    print_table(console, Table.of(columns, rows, notes=notes))
 
 
 def remarks(a: Answer) -> list[str]:
@@ -106,67 +94,57 @@ def remarks(a: Answer) -> list[str]:
 
 def print_verified(console: Console, found: Iterable[Verified]) -> None:
     """Show how far off plans were."""
-    table = Sheet(dense=True)
-    columns = ("protocol", "measured", "/ predicted", f"{LEVEL:.0%} interval", "needs", "bytes")
-    for i, name in enumerate((*columns, "s/run")):
-        table.add_column(name, right=i > 0, keep=i == 0)
-    rows = list(found)
-    for v in rows:
+    rows, notes = [], []
+    for v in found:
         low, high = v.interval
-        table.add_row(
-            v.answer.label,
-            f"{v.measured:.4g}",
-            f"{v.ratio:.3f}",
-            f"{low:.3f}..{high:.3f}",
-            number(round(v.needed, 2)),
-            number(v.bytes_per_user),
-            f"{v.seconds:.2f}",
+        rows.append(
+            (
+                v.answer.label,
+                f"{v.measured:.4g}",
+                f"{v.ratio:.3f}",
+                f"{low:.3f}..{high:.3f}",
+                number(round(v.needed, 2)),
+                number(v.bytes_per_user),
+                f"{v.seconds:.2f}",
+            )
         )
-    console.print(table)
-    for v in rows:
         other = {k: n for k, n in v.statuses.items() if k != "ok"}
         if other:
             ends = ", ".join(f"{n} {k}" for k, n in other.items())
-            console.print(f"{v.answer.label}: {ends} of {sum(v.statuses.values())} runs")
-    console.print(
-        "needs: what simulation would take for the target, by theory's local slope; NOT PRIVATE",
-        markup=False,
+            notes.append(f"{v.answer.label}: {ends} of {sum(v.statuses.values())} runs")
+    notes.append(
+        "needs: what simulation would take for the target, by theory's local slope; NOT PRIVATE"
     )
+    columns = ("measured", "/ predicted", f"{LEVEL:.0%} interval", "needs", "bytes", "s/run")
+    header = (Column("protocol", keep=True), *numeric(columns))
+    print_table(console, Table.of(header, rows, notes=notes))
 
 
-def markdown(rows: Sequence[Verified]) -> str:
-    """Write the table of the documentation, aligned."""
-    head = [
+def accuracy_table(rows: Sequence[Verified]) -> Table:
+    """Return the table of the documentation."""
+    header = (
         *("protocol", "setting", "asked", "target", "planned", "predicted", "measured"),
         *("measured / predicted", "simulation needs", "off by"),
-    ]
+    )
     body = []
     for v in rows:
         a = v.answer
         low, high = v.interval
         off = v.needed / a.x if a.x else math.nan
+        other = sum(n for k, n in v.statuses.items() if k != "ok")
+        ends = f" ({other} of {sum(v.statuses.values())} runs without estimate)" if other else ""
         body.append(
-            [
+            (
                 a.label,
                 a.config.name,
                 WORDS[a.unknown],
                 f"{a.target:g}",
-                number(a.x if a.x is not None else math.nan),
+                number(a.x),
                 f"{a.predicted:.4g} {a.loss}{' (exact)' if a.exact else ''}",
-                f"{v.measured:.4g}" + _ends(v),
+                f"{v.measured:.4g}{ends}",
                 f"{v.ratio:.3f} ({low:.3f} to {high:.3f})",
                 number(round(v.needed, 2)),
-                f"{off:.2f}" if math.isfinite(off) else NONE,
-            ]
+                f"{off:.2f}" if math.isfinite(off) else MISSING,
+            )
         )
-    widths = [max(len(r[i]) for r in [head, *body]) for i in range(len(head))]
-    lines = [
-        "| " + " | ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)) + " |"
-        for r in [head, ["-" * w for w in widths], *body]
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _ends(v: Verified) -> str:
-    other = sum(n for k, n in v.statuses.items() if k != "ok")
-    return f" ({other} of {sum(v.statuses.values())} runs without estimate)" if other else ""
+    return Table.of(header, body)

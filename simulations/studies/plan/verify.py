@@ -17,7 +17,7 @@ from simulations.runs.run import Options, execute
 from simulations.studies.plan.planner import Answer
 from simulations.studies.plan.population import MOST_ENTRIES, Template
 from simulations.studies.plan.search import scale
-from simulations.studies.records.measures import bytes_per_user
+from simulations.studies.records.metrics import bytes_per_user
 
 USUAL_SEEDS = 20
 STEP = 0.9

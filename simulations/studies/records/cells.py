@@ -20,18 +20,12 @@ from threadpoolctl import threadpool_limits
 from fedhist.base.errors import nearest
 from simulations.adversaries import Adversary, as_tables, read_adversaries
 from simulations.populations import Loaded, PopulationSpec
-from simulations.reporting.plain_data import (
-    canonical,
-    file_digest,
-    numbers,
-    population_identity,
-    versions,
-    whole,
-)
+from simulations.reporting.json_files import canonical, numbers, whole
 from simulations.runs.config import Config, Prepared, RunTable, prepare
 from simulations.runs.options import NOT_SAFE
 from simulations.runs.results import protocol_fields
-from simulations.studies.records.measures import measure
+from simulations.studies.records.identity import file_digest, population_identity, versions
+from simulations.studies.records.metrics import measure
 
 NOT_OF_A_CELL = {
     *("runtime", "workers", "ray_address", "repeats", "timeout", "min_replies"),

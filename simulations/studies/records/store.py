@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import polars as pl
 
-from simulations.reporting.plain_data import flat
+from simulations.reporting.json_files import flat
 from simulations.studies.records.cells import ERROR, Record
 
 SCHEMA = 1

@@ -15,17 +15,24 @@ import polars as pl
 from rich.console import Console
 
 from fedhist.base.errors import nearest
-from simulations.reporting.plain_data import canonical, flat
-from simulations.reporting.sheets import Sheet
+from fedhist.model.losses import SQUARED_L2
+from fedhist.model.registry import display_of
+from simulations.reporting.json_files import canonical, flat
+from simulations.reporting.numbers import shown, span
+from simulations.reporting.statistics import half_width
+from simulations.reporting.table import Table, numeric
+from simulations.reporting.terminal import print_lines, print_table
 from simulations.studies.records.cells import Record
 
 SEEDS = ("run.seed", "population.seed")
 """Keys by which the runs of one setting differ."""
 
+CHECKS = "run.checks"
+LEVEL = 0.95
+"""Of the intervals around the mean losses."""
+
 MOST_AXES = 3
 """Axes that have columns of their own in a terminal of 80 columns."""
-
-MISSING = "-"
 
 
 @dataclass(frozen=True)
@@ -68,10 +75,27 @@ class Group:
 
     @property
     def standard_error(self) -> float | None:
-        """Standard error of the mean; None for a single run, and where a loss is not finite.
+        """Standard error of the mean; None for a single run, and where a loss is not finite."""
+        values = self._independent()
+        if len(values) < 2 or not all(map(math.isfinite, values)):
+            return None
+        with np.errstate(all="ignore"):  # of losses that are not finite there is none
+            return float(np.std(values, ddof=1) / math.sqrt(len(values)))
+
+    @property
+    def half_width(self) -> float | None:
+        """Half the width of the 95 % interval of the mean loss; None for a single value.
+
+        By Student's distribution, over the populations where several were drawn, otherwise over
+        the runs.
+        """
+        return half_width(self._independent(), LEVEL)
+
+    def _independent(self) -> list[float]:
+        """Return the losses of the runs, or their means over each population where several are.
 
         Runs on the same users are not independent of each other where several populations were
-        drawn: the populations' means are averaged then.
+        drawn.
         """
         by_population: dict[Any, list[float]] = {}
         for r in self.records:
@@ -79,11 +103,26 @@ class Group:
                 seed = r.cell.get("population", {}).get("seed")
                 by_population.setdefault(seed, []).append(r.loss)
         found = list(by_population.values()) or [[]]
-        values = [float(np.mean(v)) for v in found] if len(found) > 1 else found[0]
-        if len(values) < 2 or not all(map(math.isfinite, values)):
-            return None
-        with np.errstate(all="ignore"):  # of losses that are not finite there is none
-            return float(np.std(values, ddof=1) / math.sqrt(len(values)))
+        return [float(np.mean(v)) for v in found] if len(found) > 1 else found[0]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every run ended with an estimate at a finite distance from the truth."""
+        ended = set(self.statuses) == {"ok"} and self.mean is not None
+        return ended and math.isfinite(self.mean or 0.0)
+
+    @property
+    def private(self) -> bool:
+        """Whether every run has a finite epsilon for a user's record, and no setting read it."""
+        return all(
+            r.unit == "user" and r.epsilon is not None and math.isfinite(r.epsilon) and not r.reads
+            for r in self.records
+        )
+
+    @property
+    def safe(self) -> bool:
+        """Whether the server checked every message."""
+        return bool(self.setting.get(CHECKS, True))
 
     @property
     def predicted(self) -> float | None:
@@ -110,7 +149,7 @@ def groups(records: Iterable[Record]) -> list[Group]:
         found.setdefault(name, []).append(r)
     made = [Group(rs[0].label, settings[name], tuple(rs)) for name, rs in found.items()]
     names = axes(made)
-    return sorted(made, key=lambda g: (g.label, [_order(g.setting.get(n)) for n in names]))
+    return sorted(made, key=lambda g: (g.label, [order(g.setting.get(n)) for n in names]))
 
 
 def setting_of(record: Record) -> dict[str, Any]:
@@ -132,11 +171,27 @@ def axes(found: Sequence[Group]) -> list[str]:
     return names
 
 
-def _order(value: Any) -> tuple[int, float, str]:
+def order(value: Any) -> tuple[int, float, str]:
     """Order numbers by size and put them before what is none."""
-    if isinstance(value, int | float):
+    if isinstance(value, int | float) and not isinstance(value, bool):
         return 0, float(value), ""
     return 1, 0.0, "" if value is None else str(value)
+
+
+def unit_of(loss: str, target: str) -> str:
+    """Name a loss with its unit.
+
+    >>> unit_of("squared l2", "mean"), unit_of("l1", "histogram")
+    ('squared l2 (squared units of the samples)', 'l1 error (counts)')
+    """
+    unit = display_of(target).unit
+    if unit and loss in ("l1", "l2", "linf"):
+        return f"{loss} error ({unit})"
+    if unit and loss == SQUARED_L2:
+        return f"{loss} (squared {unit.partition(',')[0]})"
+    if loss == "ise":
+        return "integrated squared error"
+    return f"error ({loss})" if loss else "error"
 
 
 # -- filters ---------------------------------------------------------------------------------------
@@ -238,35 +293,31 @@ def print_summary(console: Console, records: Sequence[Record]) -> None:
         return
     found = groups(records)
     names, losses = axes(found), {g.loss_name for g in found if g.loss_name}
-    table = Sheet(dense=True)
-    if len({g.label for g in found}) > 1:
-        table.add_column("protocol")
-    else:
+    several, own = len({g.label for g in found}) > 1, names if len(names) <= MOST_AXES else []
+    if not several:
         console.print(found[0].label, markup=False)
-    own = names if len(names) <= MOST_AXES else []
-    for name in own:
-        table.add_column(_short(name, names).replace("_", " "), right=True)
-    if names and not own:
-        table.add_column("setting")
     of = f" ({losses.pop()})" if len(losses) == 1 else ""
-    for column in (f"mean{of}", "± s.e.", "theory", "ratio", "runs"):
-        table.add_column(column, right=True)
+    rows = []
     for g in found:
-        cells = [g.label] if len({g.label for g in found}) > 1 else []
+        cells = [g.label] if several else []
         cells += [shown(g.setting.get(name)) for name in own]
         if names and not own:
             pairs = [f"{_short(n, names)}={shown(g.setting[n])}" for n in names if n in g.setting]
             cells.append(" ".join(pairs))
-        name = f" {g.loss_name}" if losses else ""
-        mean = shown(g.mean) + (name if g.mean is not None else "")
+        mean = shown(g.mean) + (f" {g.loss_name}" if losses and g.mean is not None else "")
         cells += [mean, shown(g.standard_error), shown(g.predicted), shown(g.ratio, 3)]
-        table.add_row(*cells, _runs(g))
-    console.print(table)
+        rows.append((*cells, _runs(g)))
+    columns = (
+        *(("protocol",) if several else ()),
+        *numeric(_short(name, names).replace("_", " ") for name in own),
+        *(("setting",) if names and not own else ()),
+        *numeric((f"mean{of}", "± s.e.", "theory", "ratio", "runs")),
+    )
+    print_table(console, Table.of(columns, rows))
     reasons = Counter(f"{r.status}: {r.reason}" for r in records if r.reason)
     for reason, count in reasons.most_common(3):
         console.print(f"{count} x {reason}", markup=False, soft_wrap=True)
-    for line in promises(records):
-        console.print(line, markup=False)
+    print_lines(console, promises(records))
 
 
 def promises(records: Sequence[Record]) -> list[str]:
@@ -300,33 +351,10 @@ def _more_of(notes: Sequence[str]) -> str:
     return told + (f"; and {len(notes) - 3} more" if len(notes) > 3 else "")
 
 
-def span(values: Sequence[float | None]) -> str:
-    """Write a few numbers, or the ends of many.
-
-    >>> span([2.0, 0.5, 1.0, 0.5]), span([1, 2, 3, 4, 5]), span([None])
-    ('0.5, 1, 2', '1 to 5', '-')
-    """
-    found = sorted({v for v in values if v is not None})
-    if not found:
-        return MISSING
-    if len(found) <= 4:
-        return ", ".join(f"{v:.4g}" for v in found)
-    return f"{found[0]:.4g} to {found[-1]:.4g}"
-
-
 def _short(name: str, names: Sequence[str]) -> str:
     """Drop the table of a key where no other key has the same name."""
     last = name.partition(".")[2]
     return last if [n.partition(".")[2] for n in names].count(last) == 1 else name
-
-
-def shown(value: Any, digits: int = 4) -> str:
-    """Write a value for a table; what is missing is a dash."""
-    if value is None:
-        return MISSING
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:,}"
-    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 
 
 def _runs(group: Group) -> str:

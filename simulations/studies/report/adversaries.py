@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from simulations.reporting.page import Block, Items, Plot, Table
+from simulations.reporting.page import Block, Items, Plot
+from simulations.reporting.table import Column, Table
 from simulations.runs.options import NOT_SAFE
 from simulations.studies.records.cells import Record
-from simulations.studies.records.summary import Group, groups
+from simulations.studies.records.summary import groups
 from simulations.studies.report.plots import error_plot
-from simulations.studies.report.study import View
+from simulations.studies.report.study import Point, View
 
-HEADER = ("mechanism", "adversary", "server", "runs", "tampered with, per run", "dropped, per run")
+HEADER = (
+    *("mechanism", "adversary", "server"),
+    Column("runs", right=True),
+    *("tampered with, per run", "dropped, per run"),
+)
 CHECKED = "checks every message"
 MOST_ROWS = 500
 HONEST = "Theory's predictions are about honest users."
@@ -24,7 +29,7 @@ def bias_plot(view: View, x: str, by: str, title: str, most: int) -> Plot:
     The mean over the seeds is taken of signed errors, and its sign is left to the table: biases
     with and without checks may be many powers of ten apart.
     """
-    points = tuple(replace(p, group=_signed(p.group)) for p in view.points)
+    points = tuple(map(_signed, view.points))
     plot = error_plot(
         replace(view, points=points), x, by, "|bias| (units of the samples)", title, most
     )
@@ -33,14 +38,14 @@ def bias_plot(view: View, x: str, by: str, title: str, most: int) -> Plot:
     )
 
 
-def _signed(group: Group) -> Group:
+def _signed(point: Point) -> Point:
     """Put signed errors in the place of losses, turned so that their mean is not negative."""
-    sign = -1.0 if (group.bias or 0.0) < 0 else 1.0
+    sign = -1.0 if (point.bias or 0.0) < 0 else 1.0
     return replace(
-        group,
+        point,
         records=tuple(
             replace(r, loss=None if r.bias is None else sign * r.bias, predicted=None)
-            for r in group.records
+            for r in point.records
         ),
     )
 
@@ -58,7 +63,7 @@ def attack_blocks(records: Sequence[Record]) -> tuple[Block, ...]:
             told = "; ".join(r.adversaries) or "nobody"
             found.setdefault((r.label, told, NOT_SAFE in r.warnings), []).append(r)
     rows = [
-        (label, told, NOT_SAFE if unsafe else CHECKED, f"{len(own):,}", *_counts(own))
+        (label, told, NOT_SAFE if unsafe else CHECKED, len(own), *_counts(own))
         for (label, told, unsafe), own in found.items()
     ]
     lines = [
@@ -68,7 +73,7 @@ def attack_blocks(records: Sequence[Record]) -> tuple[Block, ...]:
     if any(unsafe for _, _, unsafe in found):
         lines.insert(0, f"{NOT_SAFE}: for evaluation only")
     caption = "" if len(rows) <= MOST_ROWS else f"The first {MOST_ROWS:,} of {len(rows):,} rows."
-    return Items(tuple(lines)), Table(HEADER, tuple(rows[:MOST_ROWS]), frozenset({"runs"}), caption)
+    return Items(tuple(lines)), Table.of(HEADER, rows[:MOST_ROWS], title=caption)
 
 
 def _counts(records: Sequence[Record]) -> tuple[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ import polars as pl
 
 from fedhist.base.files import whole_file
 from fedhist.model.registry import display_of, load_builtin, protocol_class, protocols
-from simulations.reporting.page import Block, Facts, Items, Page, Picture, Section, Table, Text
-from simulations.reporting.plain_data import flat
+from simulations.reporting.json_files import flat
+from simulations.reporting.numbers import shown
+from simulations.reporting.page import Block, Facts, Items, Page, Picture, Section, Text
+from simulations.reporting.table import Column, Table, numeric
 from simulations.runs.results import NOT_PRIVATE
-from simulations.studies.records.summary import shown
 from simulations.studies.report.curves import curve_plots, estimate_plot
 from simulations.studies.report.data import ExperimentFolder, RunFolder, Study, read_results
 from simulations.studies.report.sweep import MOST_ROWS, footer, study_page
@@ -101,13 +103,10 @@ def _label(protocol: str) -> str:
 
 def _estimate_table(frame: pl.DataFrame) -> Table:
     top = frame.sort("estimate", descending=True, maintain_order=True).head(TOP)
-    header = tuple(c for c in ("key", "estimate", "stderr") if c in top.columns)
-    rows = tuple(
-        (str(row["key"]), *(shown(row[c], 6) for c in header[1:]))
-        for row in top.iter_rows(named=True)
-    )
-    caption = f"The {len(rows)} largest of {len(frame):,}." if len(frame) > len(rows) else ""
-    return Table(header, rows, frozenset(header[1:]), caption)
+    found = top.select("key", *(c for c in ("estimate", "stderr") if c in top.columns))
+    caption = f"The {len(top)} largest of {len(frame):,}." if len(frame) > len(top) else ""
+    columns = (found.columns[0], *numeric(found.columns[1:], write=partial(shown, digits=6)))
+    return Table.of(columns, found.cast({"key": pl.String}).rows(), title=caption)
 
 
 def _configuration(config: Mapping[str, Any]) -> tuple[Block, ...]:
@@ -154,12 +153,10 @@ def _experiment(found: ExperimentFolder) -> Page:
 
 
 def _checks(table: pl.DataFrame) -> Table:
-    numeric = ("paper", "ours", "stderr", "difference", "low", "high")
+    numbers = ("paper", "ours", "stderr", "difference", "low", "high")
     names = [c for c in table.columns if any(_cell(v) for v in table[c].to_list())]
-    rows = tuple(
-        tuple(_cell(row[c]) for c in names) for row in table.head(MOST_ROWS).iter_rows(named=True)
-    )
-    return Table(tuple(names), rows, frozenset(numeric) & frozenset(names))
+    columns = [Column(c, right=c in numbers, write=_cell) for c in names]
+    return Table.of(columns, table.select(names).head(MOST_ROWS).rows())
 
 
 def _cell(value: Any) -> str:

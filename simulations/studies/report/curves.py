@@ -8,9 +8,9 @@ from typing import Any
 import polars as pl
 
 from simulations.reporting.page import Plot, in_plot
+from simulations.reporting.pictures import COLOURS
 from simulations.studies.report.data import thin
 from simulations.studies.report.plots import (
-    COLOURS,
     FEW,
     READ,
     bars,

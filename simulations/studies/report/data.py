@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from simulations.reporting.plain_data import numbers
+from simulations.reporting.json_files import numbers
+from simulations.studies.compare.output import read_comparison
 from simulations.studies.records.cells import Record
 from simulations.studies.records.store import Store
 
@@ -116,8 +117,6 @@ def read_results(path: Path) -> Found:
     if not path.is_dir():
         raise ValueError(f"no such folder or file of results: {path}")
     if (path / COMPARISON).is_file():
-        from simulations.studies.compare.output import read_comparison  # it draws, too
-
         summary, records = read_comparison(path)
         made = study_of(str(summary["name"]), records, str(summary["loss"]))
         return replace(made, comparison=summary, figure=_bytes(path / "figure.png"))

@@ -8,17 +8,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from simulations.reporting.page import Plot, Table, in_plot
-from simulations.studies.records.summary import shown
-from simulations.studies.report.plots import COLOURS, layout, look
+from simulations.reporting.numbers import MISSING, shown
+from simulations.reporting.page import Plot, in_plot
+from simulations.reporting.pictures import COLOURS
+from simulations.reporting.table import TIE, Marked, Table
+from simulations.studies.report.plots import layout, look
 from simulations.studies.report.study import SAMPLES, Point, View, short, title_of, words
 
 MOST_CELLS = 4_000
 """Cells of all maps of a page; what is more is left out, with a note."""
 
 MOST_MAPS = 6
-NOBODY = "-"
-TIE, TIE_COLOUR = "tie", "#d0d0d0"
+TIE_COLOUR = "#d0d0d0"
 PALE = 0.6
 """Share of white in a map's colours, so that black letters can be read on all of them."""
 
@@ -62,14 +63,14 @@ def winner(points: Sequence[Point]) -> Winner | None:
     Whoever refused or failed in some run cannot win, and neither can a reference (one without
     privacy for a user, or with settings that read the data), nor a server that checks no message.
     """
-    able = [p for p in points if p.complete and p.private and p.safe and p.loss is not None]
-    able.sort(key=lambda p: (p.loss or 0.0, p.series))
+    able = [p for p in points if p.complete and p.private and p.safe and p.mean is not None]
+    able.sort(key=lambda p: (p.mean or 0.0, p.series))
     if not able:
         return None
-    first, best = able[0], float(able[0].loss or 0.0)
+    first, best = able[0], float(able[0].mean or 0.0)
     if len(able) == 1:
         return Winner(first.series, best)
-    second, next_ = able[1], float(able[1].loss or 0.0)
+    second, next_ = able[1], float(able[1].mean or 0.0)
     margin = next_ / best if best > 0 else (1.0 if next_ == 0 else math.inf)
     halves = [p.half_width for p in (first, second)]
     told = None not in halves and next_ - best > math.hypot(*(h or 0.0 for h in halves))
@@ -142,13 +143,13 @@ def _map(view: View, x: str, y: str, slices: Sequence[Mapping[str, Any]]) -> lis
     vertical = {"type": "category", "title": {"text": in_plot(title_of(y))}}
     if len(slices) == 1 and len(traces) < 2:
         return []
-    table = Table(
+    table = Table.of(
         (*([] if names == [""] else ["slice"]), f"{short(y)} \\ {short(x)}", *xs),
-        tuple(
-            (*([] if names == [""] else [name]), value, *(_cell(w) for w in row))
+        [
+            (*([] if names == [""] else [name]), value, *map(_cell, row))
             for name, grid in zip(names, grids, strict=True)
             for value, row in zip(ys, grid, strict=True)
-        ),
+        ],
         folded="The map as a table",
     )
     plot = Plot(
@@ -227,8 +228,8 @@ def pale(colour: str) -> str:
     return "#" + "".join(f"{math.ceil(255 * PALE + (1 - PALE) * p):02x}" for p in parts)
 
 
-def _cell(found: Winner | None) -> str:
-    return NOBODY if found is None else str(found)
+def _cell(found: Winner | None) -> Marked | str:
+    return MISSING if found is None else Marked(str(found), TIE if found.tied else "")
 
 
 def _written(found: Winner | None) -> str:

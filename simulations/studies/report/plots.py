@@ -10,11 +10,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from simulations.reporting.numbers import shown
 from simulations.reporting.page import Plot, in_plot
-from simulations.studies.records.summary import shown
+from simulations.reporting.pictures import COLOURS
 from simulations.studies.report.study import Point, View, short, title_of, words
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#e69f00", "#56b4e9", "#7f7f7f")
 MARKERS = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x", "star")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "8px 2px", "2px 6px")
 
@@ -112,7 +112,7 @@ def error_plot(view: View, x: str, by: str, y_title: str, title: str, most: int)
     for at in slices:
         rest = {k: v for k, v in at.items() if k != "series"}
         points = [p for p in view.where(rest) if at.get("series", p.series) == p.series]
-        points = [p for p in points if p.loss is not None]
+        points = [p for p in points if p.mean is not None]
         if not points or (drawn and drawn + len(points) > most):
             continue
         drawn += len(points)
@@ -170,11 +170,11 @@ def _line(
         )
     measured = common | {
         "x": xs,
-        "y": [number(p.loss) for p in points],
+        "y": [number(p.mean) for p in points],
         "mode": "markers" if told else "lines+markers",
         "marker": {"color": seen["colour"], "symbol": seen["marker"], "size": 9},
         "line": {"color": seen["colour"], "dash": seen["dash"], "width": 1},
-        "error_y": bars([p.half_width for p in points], seen["colour"], [p.loss for p in points]),
+        "error_y": bars([p.half_width for p in points], seen["colour"], [p.mean for p in points]),
         "hovertext": [_hover(p, name, q, x) for p, q in zip(points, [None, *points], strict=False)],
         "hoverinfo": "text",
         "meta": {"slice": part, "theory": False},
@@ -213,26 +213,26 @@ def _hover(point: Point, name: str, before: Point | None, x: str) -> str:
         lines.append(in_plot(point.series))
     if point.at:
         lines.append(in_plot(words(point.at)))
-    lines.append(f"measured {shown(point.loss)}" + ("" if half is None else f" ± {half:.2g}"))
+    lines.append(f"measured {shown(point.mean)}" + ("" if half is None else f" ± {half:.2g}"))
     if point.predicted is not None:
-        ratio = point.group.ratio
+        ratio = point.ratio
         lines.append(
             f"theory {shown(point.predicted)}" + ("" if ratio is None else f", ratio {ratio:.3g}")
         )
-    if before is not None and point.loss and before.loss:
+    if before is not None and point.mean and before.mean:
         steps = (point.at[x], before.at[x])
-        if min(steps) > 0 and point.loss > 0 and before.loss > 0 and steps[0] != steps[1]:
-            slope = math.log(point.loss / before.loss) / math.log(steps[0] / steps[1])
+        if min(steps) > 0 and point.mean > 0 and before.mean > 0 and steps[0] != steps[1]:
+            slope = math.log(point.mean / before.mean) / math.log(steps[0] / steps[1])
             lines.append(f"log-log slope from the left {slope:.2f}")
-    runs = ", ".join(f"{n} {s}" for s, n in sorted(point.group.statuses.items()))
+    runs = ", ".join(f"{n} {s}" for s, n in sorted(point.statuses.items()))
     return "<br>".join([*lines, f"runs: {runs}"])
 
 
 def ranking_plot(view: View, y_title: str, title: str, order: Sequence[str] = ()) -> Plot:
     """Draw one loss per series, the best at the top: a comparison at one setting."""
-    points = [p for p in view.points if p.loss is not None]
+    points = [p for p in view.points if p.mean is not None]
     places = {name: i for i, name in enumerate(order)}
-    points.sort(key=lambda p: (places.get(p.series, len(places)), p.loss))
+    points.sort(key=lambda p: (places.get(p.series, len(places)), p.mean))
     traces: list[dict[str, Any]] = []
     for index, p in enumerate(points):
         seen = look(index)
@@ -245,9 +245,9 @@ def ranking_plot(view: View, y_title: str, title: str, order: Sequence[str] = ()
             "hovertext": [_hover(p, p.series, None, "")],
             "hoverinfo": "text",
         }
-        spread = bars([p.half_width], seen["colour"], [p.loss])
+        spread = bars([p.half_width], seen["colour"], [p.mean])
         mark = {"color": seen["colour"], "symbol": seen["marker"], "size": 11}
-        measured = {"x": [number(p.loss)], "error_x": spread, "marker": mark}
+        measured = {"x": [number(p.mean)], "error_x": spread, "marker": mark}
         traces.append(common | measured | {"meta": {"slice": None, "theory": False}})
         if p.predicted is not None:
             mark = {"color": "#000", "symbol": "line-ns-open", "size": 18, "line": {"width": 2}}

@@ -16,7 +16,7 @@ from fedhist.model.registry import load_builtin, own_protocols
 from fedhist.privacy.guarantee import Trust
 from simulations.runs.config import builtin_configs, load_config
 from simulations.runs.run import Options, execute
-from simulations.studies.records.measures import bytes_per_user
+from simulations.studies.records.metrics import bytes_per_user
 
 SEED = 1
 HEADING = re.compile(r"^(?P<title>\S.*)\n(?P<line>-{3,})$", re.MULTILINE)

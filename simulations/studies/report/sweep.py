@@ -8,20 +8,20 @@ from collections.abc import Mapping
 from typing import Any
 
 import fedhist
-from simulations.reporting.page import Block, Facts, Items, Page, Picture, Section, Table, Text
-from simulations.reporting.plain_data import canonical, flat
-from simulations.studies.records.summary import MISSING, shown
+from simulations.reporting.json_files import canonical, flat
+from simulations.reporting.numbers import shown
+from simulations.reporting.page import Block, Facts, Items, Page, Picture, Section, Text
+from simulations.reporting.table import Table, numeric
+from simulations.studies.records.summary import CHECKS, unit_of
 from simulations.studies.report.adversaries import attack_blocks, bias_plot
 from simulations.studies.report.data import Study
 from simulations.studies.report.maps import winner_maps
 from simulations.studies.report.plots import MOST_SETTINGS, axis_name, error_plot, ranking_plot
 from simulations.studies.report.study import (
-    CHECKS,
     SAMPLES,
     View,
     is_share,
     short,
-    unit_of,
     view_of,
 )
 from simulations.studies.report.words import (
@@ -125,7 +125,7 @@ def _promises(found: Study, view: View) -> tuple[Block, ...]:
     budgets: dict[str, set[float]] = {}
     for p in view.points:
         if p.private:
-            spent = {r.epsilon for r in p.group.records if r.epsilon is not None}
+            spent = {r.epsilon for r in p.records if r.epsilon is not None}
             budgets.setdefault(canonical(p.at), set()).update(spent)
     lines = []
     if len(kinds) > 1:
@@ -152,41 +152,43 @@ def _left_out(found: Study) -> tuple[str, ...]:
 
 
 def _points(view: View, loss: str) -> Table:
-    axes = list(view.axes)
-    ratio = any(p.predicted is not None for p in view.points)
-    theory = ("theory", "ratio") if ratio else ()
-    biased = any(p.group.bias is not None for p in view.points)
-    many = len({p.group.loss_name for p in view.points if p.group.loss_name}) > 1
-    header = (
-        "mechanism", *map(short, axes), f"error ({loss})" if loss else "error", "± 95 %", *theory,
-        *(("bias",) if biased else ()), *(("loss",) if many else ()),
-        "runs", "rounds", "bytes per user", "seconds",
-    )  # fmt: skip
-    rows = []
     points = view.points
-    if not axes:  # a comparison: the best first
-        points = tuple(sorted(points, key=lambda p: math.inf if p.loss is None else p.loss))
+    ratio = any(p.predicted is not None for p in points)
+    biased = any(p.bias is not None for p in points)
+    many = len({p.loss_name for p in points if p.loss_name}) > 1
+    header = (
+        "mechanism",
+        *numeric(map(short, view.axes)),
+        *numeric([f"error ({loss})" if loss else "error", "± 95 %"]),
+        *(numeric(["theory", "ratio"]) if ratio else ()),
+        *(numeric(["bias"]) if biased else ()),
+        *(["loss"] if many else ()),
+        "runs",
+        *numeric(["rounds", "bytes per user", "seconds"]),
+    )
+    if not view.axes:  # a comparison: the best first
+        points = tuple(sorted(points, key=lambda p: math.inf if p.mean is None else p.mean))
+    rows = []
     for p in points[:MOST_ROWS]:
-        records = p.group.records
-        told = (shown(p.predicted), shown(p.group.ratio, 3)) if ratio else ()
-        runs = ", ".join(f"{n} {s}" for s, n in sorted(p.group.statuses.items()))
-        half = p.half_width
+        records, half = p.records, p.half_width
         rows.append(
             (
-                p.series, *(shown(p.at[a]) for a in axes), shown(p.loss),
-                MISSING if half is None else f"{half:.2g}", *told,
-                *((shown(p.group.bias, 3),) if biased else ()),
-                *((p.group.loss_name,) if many else ()), runs,
-                shown(max(r.rounds for r in records)),
-                shown(next((r.bytes_per_user for r in records if r.bytes_per_user), None)),
+                p.series,
+                *(p.at[a] for a in view.axes),
+                p.mean,
+                None if half is None else f"{half:.2g}",
+                *((p.predicted, shown(p.ratio, 3)) if ratio else ()),
+                *((shown(p.bias, 3),) if biased else ()),
+                *((p.loss_name,) if many else ()),
+                ", ".join(f"{n} {s}" for s, n in sorted(p.statuses.items())),
+                max(r.rounds for r in records),
+                next((r.bytes_per_user for r in records if r.bytes_per_user), None),
                 shown(sum(r.seconds for r in records) / len(records), 3),
             )
-        )  # fmt: skip
-    caption = f"Means over the seeds; {len(view.points):,} settings."
-    if len(view.points) > MOST_ROWS:
-        caption = f"The first {MOST_ROWS:,} of {len(view.points):,} settings, means over the seeds."
-    texts = {"mechanism", "runs", "loss"}
-    return Table(header, tuple(rows), frozenset(header) - texts, caption)
+        )
+    first = f"The first {MOST_ROWS:,} of {len(points):,} settings, means over the seeds."
+    whole = f"Means over the seeds; {len(points):,} settings."
+    return Table.of(header, rows, title=first if len(points) > MOST_ROWS else whole)
 
 
 def _common(found: Study) -> tuple[Block, ...]:
@@ -205,7 +207,7 @@ def _common(found: Study) -> tuple[Block, ...]:
     rows = [(label, k, v) for label, p in seen.items() for k, v in facts(p)]
     title = "Parameters of each mechanism, as resolved in its first run"
     if rows:
-        blocks.append(Table(("mechanism", "parameter", "value"), tuple(rows), folded=title))
+        blocks.append(Table.of(("mechanism", "parameter", "value"), rows, folded=title))
     return tuple(blocks)
 
 

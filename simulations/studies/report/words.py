@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedhist.privacy.guarantee import Adjacency, Trust
-from simulations.reporting.page import Block, Facts, Items, Table, Text
+from simulations.reporting.numbers import shown, span
+from simulations.reporting.page import Block, Facts, Items, Text
+from simulations.reporting.table import Table, numeric
 from simulations.runs.results import NOT_PRIVATE
 from simulations.studies.records.cells import Record
-from simulations.studies.records.summary import shown, span
 
 TRUST: Mapping[str, str] = {
     Trust.CENTRAL.value: (
@@ -84,29 +85,24 @@ def ledger_blocks(ledger: Mapping[str, Any], noise: str) -> tuple[Block, ...]:
 def _charges(charges: Sequence[Mapping[str, Any]], total: float) -> Table:
     rows = []
     for c in charges:
-        epsilon = float(c["epsilon"])
-        share = f"{100 * epsilon / total:.3g} %" if 0 < total < math.inf else ""
-        cohort = c.get("cohort")
-        who = "all users" if cohort is None else _cohort(cohort)
-        rho = c.get("rho")
+        epsilon, rho, cohort = float(c["epsilon"]), c.get("rho"), c.get("cohort")
         known = rho is not None and math.isfinite(float(rho))
         rows.append(
             (
                 str(c["label"]),
-                who,
+                "all users" if cohort is None else _cohort(cohort),
                 f"{epsilon:.6g}",
                 f"{float(c['delta']):.3g}",
-                f"{float(rho):.4g}" if known and rho is not None else "",
-                share,
+                float(rho) if known and rho is not None else "",
+                f"{100 * epsilon / total:.3g} %" if 0 < total < math.inf else "",
             )
         )
-    header = ("release", "asked of", "epsilon", "delta", "rho (zCDP)", "of the total epsilon")
-    return Table(
-        header,
-        tuple(rows),
-        frozenset(header[2:]),
-        "How the budget is split over the releases. Over disjoint cohorts the largest counts, "
-        "within a cohort the sum.",
+    numbers = numeric(("epsilon", "delta", "rho (zCDP)", "of the total epsilon"))
+    return Table.of(
+        ("release", "asked of", *numbers),
+        rows,
+        title="How the budget is split over the releases. Over disjoint cohorts the largest "
+        "counts, within a cohort the sum.",
     )
 
 
@@ -140,12 +136,12 @@ def guarantee_table(records: Sequence[Record]) -> tuple[Block, ...]:
             claimed,
         )
         rows.append(row)
-    header: tuple[str, ...] = (
-        *("mechanism", "epsilon", "delta", "unit", "trust", "adjacency", "spent epsilon"),
-        *("composed by", "noise", "the paper claims"),
+    header = (
+        *("mechanism", *numeric(("epsilon", "delta")), "unit", "trust", "adjacency"),
+        *(*numeric(["spent epsilon"]), "composed by", "noise", "the paper claims"),
     )
     if not any(row[-1] for row in rows):
-        header, rows = header[:-1], [row[:-1] for row in rows]
+        header = header[:-1]
     lines = [
         f"adjacency: {adjacency_in_words(a)}"
         for a in sorted({r.adjacency for r in records if r.adjacency})
@@ -155,7 +151,7 @@ def guarantee_table(records: Sequence[Record]) -> tuple[Block, ...]:
     units = sorted({r.unit for r in records if r.unit})
     lines += ["unit: " + UNIT.format(u, u) for u in units]
     return (
-        Table(tuple(header), tuple(rows), frozenset({"epsilon", "delta", "spent epsilon"})),
+        Table.of(header, rows),
         Items(tuple(lines)),
         Text(BOTH),
         *split_table(records),
@@ -171,9 +167,9 @@ def split_table(records: Sequence[Record]) -> tuple[Block, ...]:
     if not rows:
         return ()
     return (
-        Table(
+        Table.of(
             ("mechanism", "total", "releases"),
-            tuple(rows),
+            rows,
             folded="How each budget is split over the releases",
         ),
     )

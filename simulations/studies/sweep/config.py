@@ -28,10 +28,10 @@ from simulations.adversaries import Adversary, override_adversary
 from simulations.config.casting import cast, check_keys, required
 from simulations.config.named_files import builtin_names, settings_text
 from simulations.populations import KINDS
-from simulations.reporting.plain_data import canonical
+from simulations.reporting.json_files import canonical
 from simulations.runs.config import RunTable, config_of, parse_tables, population_spec
 from simulations.studies.records.cells import NOT_OF_A_CELL, Cell, prepare_cell
-from simulations.studies.records.entries import labelled, seeds_of
+from simulations.studies.records.labels import labelled, seeds_of
 
 FOLDER = "sweeps"
 TABLES = ("protocol", "population", "run", "adversary")

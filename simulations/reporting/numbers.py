@@ -1,0 +1,71 @@
+"""How values are written in tables, captions and sentences, the same in every report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+MISSING = "-"
+
+
+def shown(value: Any, digits: int = 4) -> str:
+    """Write a value for a table; what is missing is a dash.
+
+    >>> shown(12345), shown(0.123456), shown(None), shown("noise")
+    ('12,345', '0.1235', '-', 'noise')
+    """
+    if value is None:
+        return MISSING
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
+
+
+def number(x: float | None, digits: int = 4) -> str:
+    """Write a number: whole from 1,000 on, below with a few digits.
+
+    >>> number(0.00123456), number(12345.6), number(0.39897, 3), number(None)
+    ('0.001235', '12,346', '0.399', '-')
+    """
+    if x is None:
+        return MISSING
+    return f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.{digits}g}"
+
+
+def short(x: float | None, digits: int = 4) -> str:
+    """Write a number in at most eight letters.
+
+    >>> short(81692.4), short(0.0001234), short(None), short(2.5), short(4.2e9)
+    ('81,690', '1.23e-04', '-', '2.5', '4.20e+09')
+    """
+    if x is not None and x and not 1e-3 <= abs(x) < 1e6:
+        return f"{x:.{min(digits, 3) - 1}e}"
+    return number(None if x is None else float(f"{x:.{digits}g}"), digits)
+
+
+def fixed(x: float | None, places: int = 0) -> str:
+    """Write a number with a fixed number of places."""
+    return MISSING if x is None else f"{x:,.{places}f}"
+
+
+def span(values: Sequence[float | None]) -> str:
+    """Write a few numbers, or the ends of many.
+
+    >>> span([2.0, 0.5, 1.0, 0.5]), span([1, 2, 3, 4, 5]), span([None])
+    ('0.5, 1, 2', '1 to 5', '-')
+    """
+    found = sorted({v for v in values if v is not None})
+    if not found:
+        return MISSING
+    if len(found) <= 4:
+        return ", ".join(f"{v:.4g}" for v in found)
+    return f"{found[0]:.4g} to {found[-1]:.4g}"
+
+
+def clipped(text: str, most: int) -> str:
+    """Cut a long name, with a sign that it was cut.
+
+    >>> clipped("item-0001", 6)
+    'item-…'
+    """
+    return text if len(text) <= most else text[: most - 1] + "…"

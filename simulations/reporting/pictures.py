@@ -1,0 +1,46 @@
+"""How all pictures look: colours, markers, and the style of those that are files."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedhist.base.files import whole_file
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#e69f00", "#56b4e9", "#7f7f7f")
+"""Okabe and Ito's colours, which colour-blind readers can tell apart."""
+BLUE, ORANGE = COLOURS[:2]
+GREY = "#555555"
+
+
+@contextmanager
+def picture(
+    path: str | Path, width: float, height: float, *, dpi: int = 150, **style: Any
+) -> Iterator[Figure]:
+    """Yield a figure to draw on; afterwards it is written to a PNG file, whole or not at all.
+
+    Parameters
+    ----------
+    path : str or Path
+    width, height : float
+        Inches.
+    dpi : int
+    **style
+        Settings of matplotlib, with underscores for dots: ``font_size=8``.
+    """
+    import matplotlib as mpl  # half a second: only where something is drawn
+    from matplotlib.figure import Figure
+
+    usual = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
+    with mpl.rc_context(usual | {k.replace("_", "."): v for k, v in style.items()}):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        yield figure
+        body = io.BytesIO()
+        figure.savefig(body, format="png", dpi=dpi)
+    whole_file(Path(path), body.getvalue())

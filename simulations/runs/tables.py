@@ -1,0 +1,193 @@
+"""What the terminal shows of a run and of a data set's ledger."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from rich.console import Console
+
+from fedhist.privacy.guarantee import Trust
+from simulations.reporting.numbers import clipped, number
+from simulations.reporting.table import Column, Table, numeric
+from simulations.reporting.terminal import print_facts, print_table
+from simulations.runs.data_ledger import DataLedger
+from simulations.runs.job import Finished
+from simulations.runs.results import Evaluation
+
+MOST_ROWS = 10
+MOST_LETTERS = 30
+MOST_ROUNDS = 4
+"""Rounds up to which each has its line."""
+WIDTH = 1.96
+
+
+def print_job(console: Console, finished: Finished) -> None:
+    """Print a finished job: what it cost, how far off it was, and its first rows."""
+    print_facts(console, _facts(finished))
+    if finished.outcomes[0].estimate.value is not None:
+        print_table(console, _estimate_table(finished), gap=3)
+    console.print(f"written to {finished.folder}", soft_wrap=True)
+
+
+def _facts(finished: Finished) -> list[tuple[str, str]]:
+    estimate, prepared = finished.outcomes[0].estimate, finished.prepared
+    protocol = prepared.protocol
+    facts = [
+        ("protocol", f"{protocol.name} ({protocol.paper})"),
+        ("guarantee", str(protocol.guarantee)),
+    ]
+    if protocol.claimed != protocol.guarantee:
+        facts.append(("the paper claims", str(protocol.claimed)))
+    if estimate.ledger is not None:
+        total = estimate.ledger.spent()
+        spent = f"epsilon = {total.epsilon:.6g} at delta = {total.delta:g} ({total.how})"
+        facts.append(("spent", spent))
+    facts.append(("noise", _noise_in_words(finished)))
+    if prepared.loaded is not None:
+        facts.append(("population", prepared.loaded.title))
+    facts.append(("rounds", _rounds_in_words(finished)))
+    if estimate.public:
+        told = ", ".join(f"{k} = {number(v, 5)}" for k, v in estimate.public.items())
+        facts.append(("public", told))
+    if finished.evaluation is not None:
+        facts.append(("error", _error_in_words(finished)))
+        hint = _hint(finished.evaluation)
+        if hint:
+            facts.append(("look here", hint))
+    notes = (*_dropped(finished), *_diagnostics(finished), *_adversaries(finished))
+    facts += [("NOT PRIVATE", note) for note in (*prepared.not_private, *notes)]
+    facts += [("warning", warning) for warning in estimate.warnings]
+    reason = f": {estimate.reason}" if estimate.reason else ""
+    return [*facts, ("status", estimate.status + reason)]
+
+
+def _dropped(finished: Finished) -> list[str]:
+    """Say what the loader of the population dropped or changed, in one line."""
+    loaded = finished.prepared.loaded
+    if loaded is None or not loaded.dropped:
+        return []
+    return ["the loader: " + ", ".join(f"{n:,} x {why}" for why, n in loaded.dropped.items())]
+
+
+def _diagnostics(finished: Finished) -> list[str]:
+    found = finished.prepared.diagnostics.items()
+    return [f"{name}: {number(count, 5)}" for name, count in found if count]
+
+
+def _adversaries(finished: Finished) -> list[str]:
+    """Say what adversaries did and what became of it, one line each."""
+    found = finished.outcomes[0].adversaries.items()
+    return [
+        f"{what}: " + ", ".join(f"{n:,} x {why}" for why, n in counts.items())
+        for what, counts in found
+        if counts
+    ]
+
+
+def _noise_in_words(finished: Finished) -> str:
+    if finished.prepared.protocol.guarantee.trust is Trust.LOCAL:
+        if finished.prepared.config.run.clients == "aggregate":
+            return "simulated in aggregate (sums of reports drawn from their exact law, seeded)"
+        if finished.prepared.config.run.noise == "secure":
+            return "secure (clients' coins from system entropy, no seed)"
+        return "simulated clients (seeded coins: for evaluation; a real client draws its own)"
+    return {
+        "simulated": "simulated (NumPy, seeded: for evaluation, not for a real release)",
+        "secure": "secure (exact integer samplers, no seed)",
+    }[finished.prepared.config.run.noise]
+
+
+def _rounds_in_words(finished: Finished) -> str:
+    first = finished.outcomes[0]
+    out = []
+    for r in first.rounds:
+        replies = "1 reply" if r["replies"] == 1 else f"{int(r['replies']):,} replies"
+        text = f"{replies} in {r.get('seconds_asking', 0.0):.2f} s"
+        if r.get("bytes_received") and r.get("replies"):
+            text += f", {r['bytes_received'] / r['replies']:,.0f} bytes each"
+        if r.get("missing"):
+            text += f", {int(r['missing'])} missing"
+        out.append(text)
+    if len(out) > MOST_ROUNDS:
+        out[1:-1] = [f"... {len(out) - 2} more"]
+    return "\n".join(out) or "none"
+
+
+def _error_in_words(finished: Finished) -> str:
+    e = finished.evaluation
+    if e is None:
+        return "unknown"
+    several = len(e.losses) > 1
+    plus = f" ± {e.standard_error:.3g} in {len(e.losses)} runs" if several else " in this run"
+    kind = "exact formula" if e.bound.exact else "theory"
+    total = float(np.abs(e.truth).sum())
+    share = f", {e.mean / total:.2%} of the total" if e.bound.loss == "l1" and total else ""
+    return (
+        f"{e.bound.loss} {e.mean:.4g}{plus}{share}\n"
+        f"{e.bound.loss} {e.bound.expected:.4g} expected ({kind}); NOT PRIVATE"
+    )
+
+
+def _hint(e: Evaluation) -> str:
+    """Say what is wrong where an estimate of counts is of no use. NOT PRIVATE."""
+    total = float(np.abs(e.truth).sum())
+    if e.bound.loss != "l1":
+        return ""
+    if total == 0:
+        return "no user holds any item of the domain: are its items spelt as in the data?"
+    if e.mean > total / 2:
+        return (
+            "most of the counts are lost: the clip may be far below or above what users "
+            "contribute, or the users too few (NOT PRIVATE)"
+        )
+    return ""
+
+
+def _estimate_table(finished: Finished) -> Table:
+    estimate, evaluation = finished.outcomes[0].estimate, finished.evaluation
+    keys, value = estimate.keys, np.atleast_1d(np.asarray(estimate.value))
+    order = np.arange(len(value)) if keys is None else np.argsort(-value, kind="stable")
+    order = order[:MOST_ROWS]
+    names, columns = ["estimate", "± 1.96 s.e."], [value.tolist(), [""] * len(value)]
+    if estimate.stderr is not None:
+        columns[1] = (WIDTH * np.broadcast_to(estimate.stderr, value.shape)).tolist()
+    if evaluation is not None:
+        truth = np.atleast_1d(evaluation.truth)
+        if evaluation.support and keys:
+            truth = truth[evaluation.support.positions(keys)]
+        columns.append(truth.tolist())
+        names.append("truth (NOT PRIVATE)")
+    protocol = finished.prepared.protocol
+    places = protocol.positions
+
+    def name(i: int) -> str:
+        if keys is not None:
+            return clipped(keys[i], MOST_LETTERS)
+        entry = i if places is None else f"{places[i]:g}"
+        return protocol.target + (f"[{entry}]" if len(value) > 1 else "")
+
+    rows = [[name(i), *(c[i] for c in columns)] for i in order.tolist()]
+    which = "first" if keys is None else "largest"
+    return Table.of(
+        ["" if keys is None else "item", *numeric(names, write=number)],
+        rows,
+        title=f"the {MOST_ROWS} {which} of {len(value):,}" if len(value) > MOST_ROWS else "",
+    )
+
+
+def print_ledger(console: Console, ledger: DataLedger) -> None:
+    """Show what has been released from a data set."""
+    cap, lines = ledger.read()
+    epsilon, delta = ledger.total()
+    limit = "no cap" if math.isinf(cap.epsilon) else f"the cap is {cap.epsilon:g}"
+    notes = [f"released: epsilon = {epsilon:.6g} at delta = {delta:g}; {limit}"]
+    if len({s.adjacency for s in lines}) > 1:
+        notes.insert(0, "mixed adjacencies: under replacement, another line counts twice")
+    names = ("when", "run", "trust", "adjacency", "epsilon", "delta", "state")
+    rows = [
+        (s.when[:16], s.what, s.trust, s.adjacency, s.epsilon, f"{s.delta:g}", s.state)
+        for s in lines
+    ]
+    table = Table.of([Column(n, keep=n != "run") for n in names], rows, notes=notes)
+    print_table(console, table)
