@@ -13,8 +13,7 @@ from scipy.optimize import minimize
 from scipy.stats import binom
 
 from fedhist.base.arrays import Floats
-from simulations.experiments.base import Check, Curve, Request, Result, power_law
-from simulations.experiments.bounded_figures import line
+from simulations.experiments.base import Findings, Request, Result, power_law
 
 SMALL, LARGE = "(a) small m", "(b) larger m"
 THEOREM = "Theorem 5"
@@ -27,34 +26,25 @@ def run(request: Request) -> Result:
     small = np.arange(1, int(s["small"]) + 1)
     ends, points = [int(m) for m in s["large"]], int(s["points"])
     large = np.unique(np.rint(np.geomspace(ends[0], ends[1], points)).astype(np.int64))
-    checks: list[Check] = []
-    curves: list[Curve] = []
+    found = Findings(request)
     for panel, ms, power in ((SMALL, small, 1.0), (LARGE, large, 0.5)):
         distance = np.array([l1_distance(int(m), p, q) for m in ms])
-        at = ms.astype(np.float64)
-        exponent, factor = power_law(at, distance)
-        fit = straight_line(at**power, distance)
+        exponent, factor = power_law(ms, distance)
+        fit = straight_line(ms.astype(np.float64) ** power, distance)
         off = float(np.abs(fit - distance).max() / distance.max())
         where = f"{panel}: m = {ms[0]:,} to {ms[-1]:,}"
-        checks += [
-            line(request, panel, "log-log slope", exponent),
-            line(request, panel, "largest distance from the straight line / largest l1", off),
-        ]
-        curves += [
-            Curve(where, "l1 distance, exact", at, distance, style="-"),
-            Curve(where, "best line in m (a), in sqrt(m) (b)", at, fit, style="--"),
-            Curve(where, "power law", at, factor * at**exponent, style=":"),
-        ]
+        found.check(panel, "log-log slope", exponent)
+        found.check(panel, "largest distance from the straight line / largest l1", off)
+        found.draw(where, "l1 distance, exact", ms, distance, style="-")
+        found.draw(where, "best line in m (a), in sqrt(m) (b)", ms, fit, style="--")
+        found.draw(where, "power law", ms, factor * ms**exponent, style=":")
     for name, ratio in zip(("smallest", "largest"), constants(s["sizes"], s["laws"]), strict=True):
-        checks.append(line(request, THEOREM, f"{name} l1 / min(...)", ratio))
-    return Result(
-        title=f"l1 distance of Bin(m, {p:g}) and Bin(m, {q:g})",
-        paper="Figure 1",
-        checks=tuple(checks),
-        curves=tuple(curves),
+        found.check(THEOREM, f"{name} l1 / min(...)", ratio)
+    return found.result(
+        f"l1 distance of Bin(m, {p:g}) and Bin(m, {q:g})",
+        "Figure 1",
         x_label="m",
         y_label="l1 distance",
-        log="xy",
         notes=(
             "sums over all m + 1 probabilities, no sampling; the paper approximates by samples",
             "Theorem 5: min(m |p - q|, sqrt(m) |p - q| / sqrt(p (1 - p)), 1); p and q on a grid "

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fedhist.base.arrays import Floats
-from simulations.experiments.base import Check, Curve, Request, Result, mean_and_error
+from simulations.experiments.base import Findings, Request, Result, mean_and_error
 from simulations.experiments.bounded_domain import (
     BEST,
     C_STAR,
@@ -45,7 +45,8 @@ NAMES = (
     "TQ: the M-th largest norm; PQ: its private estimate (DP-M-quantile); P2-Opt: DP-SGD with s = "
     "d; PS2-Opt: with s = 0.1 d; T2-Opt: C*; Min: the best C",
 )
-Judge = Callable[[Request, Sequence[Setting], Sequence[Losses]], Sequence[Check]]
+MEAN = "geometric mean over d"
+Judge = Callable[[Findings, Sequence[Setting], Sequence[Losses]], None]
 
 HOW = (
     "NOT PRIVATE: losses are computed with the truth; C*, best C and M-quantile with all norms",
@@ -93,25 +94,19 @@ def loss_against_d(
 ) -> Result:
     """Measure relative l1 losses for a row of domain sizes."""
     loaded, settings, notes = settings_of(request)
-    measured = [s.measure(methods) for s in settings]
-    ds = np.array([float(len(s.domain)) for s in settings])
-    curves = []
+    measured, found = [s.measure(methods) for s in settings], Findings(request)
+    ds = [len(s.domain) for s in settings]
+    judge(found, settings, measured)
     for method in methods:
         pairs = [m.summary(method) for m in measured]
-        random = all(e is not None for _, e in pairs)
-        error = np.array([e or 0.0 for _, e in pairs]) if random else None
+        error = None if any(e is None for _, e in pairs) else [e or 0.0 for _, e in pairs]
         style = "" if method in RULES else "--"
-        curves.append(
-            Curve(loaded.title, method, ds, np.array([x for x, _ in pairs]), error, style=style)
-        )
-    return Result(
-        title="Relative loss of histograms over bounded domains",
-        paper=paper,
-        checks=tuple(judge(request, settings, measured)),
-        curves=tuple(curves),
+        found.draw(loaded.title, method, ds, [x for x, _ in pairs], error, style=style)
+    return found.result(
+        "Relative loss of histograms over bounded domains",
+        paper,
         x_label="domain size d",
         y_label="relative l1 loss",
-        log="xy",
         notes=notes,
         not_judged=("the curves themselves: the paper prints no numbers", *not_judged),
         population=loaded.title,
@@ -123,24 +118,21 @@ def figure2(request: Request) -> Result:
     whole(request, "whole_runs", 0)
     most = request.tolerances.get("largest_d", {}).get(request.population, math.inf)
 
-    def judge(request: Request, on: Sequence[Setting], found: Sequence[Losses]) -> Sequence[Check]:
-        worst = max(m.mean(C_STAR) / m.mean(BEST) for m in found)
-        checks = [line(request, "every d", "C* / best C, worst d", worst)]
-        for method in FIGURE2[2:]:
-            quantity = f"{method} / C*"
-            near = [m for s, m in zip(on, found, strict=True) if len(s.domain) <= most]
-            far = [m for s, m in zip(on, found, strict=True) if len(s.domain) > most]
-            if near:
-                where = "geometric mean over d"
-                checks.append(line(request, where, quantity, *ratio(near, method)))
-            if far:
-                where = f"geometric mean over d > {most:,}"
-                checks.append(plain(where, quantity, *ratio(far, method)))
+    def judge(found: Findings, on: Sequence[Setting], losses: Sequence[Losses]) -> None:
+        found.check(
+            "every d", "C* / best C, worst d", max(m.mean(C_STAR) / m.mean(BEST) for m in losses)
+        )
+        near = [m for s, m in zip(on, losses, strict=True) if len(s.domain) <= most]
+        far = [m for s, m in zip(on, losses, strict=True) if len(s.domain) > most]
+        if near:
+            for method in FIGURE2[2:]:
+                found.check(MEAN, f"{method} / C*", *ratio(near, method))
         runs = on[len(on) // 2].whole_runs(DP_SGD)
         if len(runs):
-            quantity = f"{DP_SGD}: measured / expected"
-            checks.append(line(request, "whole runs", quantity, *mean_and_error(runs)))
-        return sorted(checks, key=lambda c: c.setting.startswith("geometric mean over d >"))
+            found.check("whole runs", f"{DP_SGD}: measured / expected", *mean_and_error(runs))
+        if far:
+            for method in FIGURE2[2:]:
+                found.show(f"{MEAN} > {most:,}", f"{method} / C*", *ratio(far, method))
 
     unjudged = (
         [f"d > {most:,}: even the best C loses nearly half of the counts there, or more"]
@@ -154,17 +146,13 @@ def figure5(request: Request) -> Result:
     """Figure 5: output perturbation with a fixed C_m, as printed and corrected."""
     positive(request, "fixed_clip_max")
 
-    def judge(request: Request, on: Sequence[Setting], found: Sequence[Losses]) -> Sequence[Check]:
-        better = ratio(found, OUTPUT_FIXED, OUTPUT)
-        spread = max(relative_std(m.losses[OUTPUT_FIXED]) for m in found)
-        return [
-            line(request, "geometric mean over d", "C_m fixed / C_m = DP-M-quantile", *better),
-            *(
-                line(request, "geometric mean over d", f"{method} / C*", *ratio(found, method))
-                for method in (OUTPUT, OUTPUT_FIXED, OUTPUT_OURS)
-            ),
-            line(request, "every d", "spread of output pert., C_m fixed, worst d", spread),
-        ]
+    def judge(found: Findings, on: Sequence[Setting], losses: Sequence[Losses]) -> None:
+        better = ratio(losses, OUTPUT_FIXED, OUTPUT)
+        found.check(MEAN, "C_m fixed / C_m = DP-M-quantile", *better)
+        for method in (OUTPUT, OUTPUT_FIXED, OUTPUT_OURS):
+            found.check(MEAN, f"{method} / C*", *ratio(losses, method))
+        spread = max(relative_std(m.losses[OUTPUT_FIXED]) for m in losses)
+        found.check("every d", "spread of output pert., C_m fixed, worst d", spread)
 
     return loss_against_d(request, FIGURE5, "Figure 5", judge)
 
@@ -172,27 +160,23 @@ def figure5(request: Request) -> Result:
 def figure6(request: Request) -> Result:
     """Figure 6: slopes cut to sqrt(0.1 d) or not at all, at two domain sizes."""
     loaded, settings, notes = settings_of(request)
-    checks: list[Check] = []
-    curves: list[Curve] = []
+    found = Findings(request)
     for setting in settings:
         m, panel = setting.measure(FIGURE6), f"d = {len(setting.domain):,}"
         chosen = np.concatenate([m.clips[method] for method in FIGURE6])
         shown = (m.grid > chosen.min() / 2) & (m.grid < chosen.max() * 2)
-        curves.append(Curve(panel, "loss at C", m.grid[shown], m.grid_losses[shown], style="-"))
+        found.draw(panel, "loss at C", m.grid[shown], m.grid_losses[shown], style="-")
         for method, name in NAMES6.items():
-            curves.append(Curve(panel, name, m.clips[method], m.losses[method], style=" "))
-            checks.append(plain(panel, f"relative loss at {name}", *m.summary(method)))
+            found.draw(panel, name, m.clips[method], m.losses[method], style=" ")
+            found.show(panel, f"relative loss at {name}", *m.summary(method))
         for upper, lower in PAIRS6:
             quantity = f"{NAMES6[upper]} / {NAMES6[lower]}"
-            checks.append(line(request, panel, quantity, *ratio([m], upper, lower)))
-    return Result(
-        title="Thresholds with slopes cut to sqrt(0.1 d) and not cut",
-        paper="Figure 6",
-        checks=tuple(checks),
-        curves=tuple(curves),
+            found.check(panel, quantity, *ratio([m], upper, lower))
+    return found.result(
+        "Thresholds with slopes cut to sqrt(0.1 d) and not cut",
+        "Figure 6",
         x_label="threshold C (counts)",
         y_label="expected relative l1 loss",
-        log="xy",
         notes=(*NAMES, *notes),
         not_judged=("the heights of the bars: the paper prints no numbers",),
         population=loaded.title,
@@ -218,16 +202,3 @@ def relative_std(losses: Floats) -> float:
     0.707107
     """
     return float(losses.std(ddof=1) / losses.mean()) if len(losses) > 1 else math.nan
-
-
-def line(
-    request: Request, setting: str, quantity: str, ours: float, stderr: float | None = None
-) -> Check:
-    """Judge a measurement, or show it for orientation where the paper claims nothing."""
-    judged = request.judge(setting, quantity, ours, stderr)
-    return plain(setting, quantity, ours, stderr) if judged is None else judged
-
-
-def plain(setting: str, quantity: str, ours: float, stderr: float | None = None) -> Check:
-    """Make a line for orientation, which cannot fail."""
-    return Check(setting, quantity, None, ours, -math.inf, math.inf, stderr=stderr)

@@ -19,8 +19,7 @@ from fedhist.protocols.densities.density import Density
 from fedhist.users.batch import Users
 from server.densities.series import GRID, midpoints, tail_energy
 from simulations.experiments.asked_users import SeriesUsers, deviations
-from simulations.experiments.base import Check, Curve, Request, Result, mean_and_error, power_law
-from simulations.experiments.bounded_figures import line
+from simulations.experiments.base import Findings, Request, Result, mean_and_error, power_law
 from simulations.experiments.local_populations import fresh_ids
 from simulations.experiments.local_runs import largest_ratio
 from simulations.experiments.settings import positive, whole, wholes
@@ -79,6 +78,16 @@ class Task:
             raise ValueError(f"n = {self.n}, T = {self.T}: {estimate.reason}")
         return loss(estimate.value, population), estimate.value
 
+    def losses(
+        self, protocol: Density, population: SeriesUsers, request: Request, runs: int
+    ) -> Floats:
+        """Run several times: integrated squared errors (runs,)."""
+        return np.array([self.run(protocol, population, request, k)[0] for k in range(runs)])
+
+    def users(self, theta: Floats, cells: int) -> SeriesUsers:
+        """Build the population with these coefficients."""
+        return SeriesUsers(self.n, self.T, theta, cells)
+
 
 def loss(value: Floats, population: SeriesUsers) -> float:
     """Integrated squared distance from the density itself, by the midpoint rule."""
@@ -104,22 +113,19 @@ def run(request: Request) -> Result:
     """Measure the panels."""
     s = request.settings
     cells, degree = whole(request, "cells"), whole(request, "degree")
-    base = Task(
-        positive(request, "epsilon"), 1, 1, positive(request, "smoothness"),
-        positive(request, "radius"),
-    )  # fmt: skip
+    budget, smooth = positive(request, "epsilon"), positive(request, "smoothness")
+    base = Task(budget, 1, 1, smooth, positive(request, "radius"))
     theta = rough(degree, positive(request, "energy"))
     if SeriesUsers(1, 1, theta).density.on_grid(1 << 12).min() < 0:
         raise ValueError(f"energy must leave the density positive, got {s['energy']}")
-    parts = [f(request, base, theta, cells) for f in (_against_samples, _shrinking, _paths)]
-    return Result(
-        title="Integrated squared error of a density against samples per user",
-        paper="Theorem 9",
-        checks=tuple(c for checks, _ in parts for c in checks),
-        curves=tuple(c for _, curves in parts for c in curves),
+    found = Findings(request)
+    for part in (_against_samples, _shrinking, _paths):
+        part(found, base, theta, cells)
+    return found.result(
+        "Integrated squared error of a density against samples per user",
+        "Theorem 9",
         x_label="T, samples per user",
         y_label="integrated squared error",
-        log="xy",
         notes=(
             "NOT PRIVATE: errors are measured with the truth, the density of the population",
             f"epsilon = {base.epsilon:g} per user and record, local; the level is chosen for beta "
@@ -136,134 +142,62 @@ def run(request: Request) -> Result:
     )
 
 
-Part = tuple[list[Check], list[Curve]]
-
-
-@dataclass(frozen=True)
-class Row:
-    """One number of users, against T.
-
-    Attributes
-    ----------
-    tasks : list of Task
-    theta : (J,) float64
-        Coefficients of the density.
-    found : list of (float, float or None)
-        Mean integrated squared error and its standard error.
-    """
-
-    tasks: list[Task]
-    theta: Floats
-    found: list[tuple[float, float | None]]
-
-    @property
-    def n(self) -> int:
-        """Users."""
-        return self.tasks[0].n
-
-    @property
-    def x(self) -> Floats:
-        """T: (K,)."""
-        return np.array([t.T for t in self.tasks], dtype=np.float64)
-
-    @property
-    def y(self) -> Floats:
-        """Mean integrated squared errors: (K,)."""
-        return np.array([mean for mean, _ in self.found])
-
-    @property
-    def theory(self) -> Floats:
-        """Their predictions: (K,)."""
-        return np.array([t.predicted(self.theta) for t in self.tasks])
-
-    @property
-    def flat_from(self) -> int:
-        """The T from which the level is that of the largest T."""
-        last = self.tasks[-1].protocol.terms
-        return next(t.T for t in self.tasks if t.protocol.terms == last)
-
-
-def _measure(request: Request, base: Task, theta: Floats, cells: int) -> list[Row]:
-    rows = []
+def _against_samples(found: Findings, base: Task, theta: Floats, cells: int) -> None:
+    request = found.request
+    panel, Ts = "against T: marks measured, lines theory", wholes(request, "T")
     ns, repeats = wholes(request, "n"), wholes(request, "repeats")
     if len(repeats) != len(ns):
         raise ValueError(f"repeats must be one for each n, got {repeats}")
+    x, rows, theories = np.array(Ts, dtype=np.float64), [], []
     for n, runs in zip(ns, repeats, strict=True):
-        tasks = [replace(base, n=n, T=T) for T in wholes(request, "T")]
-        found = []
-        for task in tasks:
-            users = SeriesUsers(n, task.T, theta, cells)
-            errors = [task.run(task.protocol, users, request, k)[0] for k in range(runs)]
-            found.append(mean_and_error(np.array(errors)))
-        rows.append(Row(tasks, theta, found))
-    return rows
-
-
-def _against_samples(request: Request, base: Task, theta: Floats, cells: int) -> Part:
-    rows = _measure(request, base, theta, cells)
-    panel = "against T: marks measured, lines theory"
-    checks: list[Check] = []
-    curves: list[Curve] = []
-    for row in rows:
-        error = np.array([e or 0.0 for _, e in row.found])
-        curves.append(Curve(panel, f"n = {row.n:,}", row.x, row.y, error, style=" "))
-        curves.append(Curve(panel, "predicted", row.x, row.theory, style="-"))
-        quantity = f"n = {row.n:,}"
-        checks += [
-            line(request, PLATEAU, f"ISE at the largest T, {quantity}", *row.found[-1]),
-            line(request, PLATEAU, f"T from which the level stays, {quantity}", row.flat_from),
-        ]
-    flat = [row for row in rows if row.n <= whole(request, "plateau_n")]
-    if len(flat) > 1:
-        n = np.array([row.n for row in flat], dtype=np.float64)
-        ours, predicted = (np.array([y[-1] for y in ys]) for ys in (
-            [row.y for row in flat], [row.theory for row in flat]
-        ))  # fmt: skip
+        tasks = [replace(base, n=n, T=T) for T in Ts]
+        theories.append([t.predicted(theta) for t in tasks])
+        rows.append(
+            [mean_and_error(t.losses(t.protocol, t.users(theta, cells), request, runs))
+             for t in tasks]
+        )  # fmt: skip
+    for n, row, theory in zip(ns, rows, theories, strict=True):
+        terms = [replace(base, n=n, T=T).protocol.terms for T in Ts]
+        found.draw_means(panel, f"n = {n:,}", Ts, row, style=" ")
+        found.draw(panel, "predicted", Ts, theory, style="-")
+        found.check(PLATEAU, f"ISE at the largest T, n = {n:,}", *row[-1])
+        flat_from = Ts[terms.index(terms[-1])]
+        found.check(PLATEAU, f"T from which the level stays, n = {n:,}", flat_from)
+    y, predicted = np.array([[m for m, _ in row] for row in rows]), np.array(theories)
+    flat = np.array(ns) <= whole(request, "plateau_n")
+    if flat.sum() > 1:
+        many = np.array(ns)[flat]
         quantity = "log-log slope in n of the ISE at the largest T"
-        checks += [
-            line(request, PLATEAU, quantity, power_law(n, ours)[0]),
-            line(request, PLATEAU, "the same, predicted", power_law(n, predicted)[0]),
-        ]
-    last = rows[-1]
-    some = (last.x >= whole(request, "rate_from")) & (last.x <= whole(request, "rate_to"))
-    found = [f for row in rows for f in row.found]
-    theory = np.concatenate([row.theory for row in rows])
-    least = float((np.array([mean for mean, _ in found]) / theory).min())
-    items = np.array([t.item_level(theta, t.n * t.T) for t in last.tasks])
-    naive = np.full(len(items), last.tasks[0].item_level(theta, last.n))
-    curves += [
-        Curve(panel, f"item level, n = {last.n:,}", last.x, items, style="-."),
-        Curve(panel, f"naive, one sample a user, n = {last.n:,}", last.x, naive, style=":"),
-    ]
+        found.check(PLATEAU, quantity, power_law(many, y[flat, -1])[0])
+        found.check(PLATEAU, "the same, predicted", power_law(many, predicted[flat, -1])[0])
+    most = ns[-1]
+    items = np.array([t.item_level(theta, t.n * t.T) for t in tasks])
+    naive = tasks[0].item_level(theta, most)
+    found.draw(panel, f"item level, n = {most:,}", Ts, items, style="-.")
+    found.draw(panel, f"naive, one sample a user, n = {most:,}", Ts, naive, style=":")
+    some = (x >= whole(request, "rate_from")) & (x <= whole(request, "rate_to"))
     if some.sum() > 1:
-        checks += [
-            line(request, RATE, "log-log slope in T at the most users",
-                 power_law(last.x[some], last.y[some])[0]),
-            line(request, RATE, "the same, predicted",
-                 power_law(last.x[some], last.theory[some])[0]),
-        ]  # fmt: skip
-    checks += [
-        line(request, RATE, "largest measured / predicted, - 2 stderr",
-             largest_ratio(found, theory)),
-        line(request, RATE, "least measured / predicted", least),
-        line(request, RATE, "naive / measured at the largest T", float(naive[-1] / last.y[-1])),
-        line(request, RATE, "measured / item level at the largest T",
-             float(last.y[-1] / items[-1])),
-    ]  # fmt: skip
-    return checks, curves
+        slope, planned = (power_law(x[some], v[-1, some])[0] for v in (y, predicted))
+        found.check(RATE, "log-log slope in T at the most users", slope)
+        found.check(RATE, "the same, predicted", planned)
+    largest = largest_ratio([f for row in rows for f in row], predicted.ravel())
+    found.check(RATE, "largest measured / predicted, - 2 stderr", largest)
+    found.check(RATE, "least measured / predicted", float((y / predicted).min()))
+    found.check(RATE, "naive / measured at the largest T", float(naive / y[-1, -1]))
+    found.check(RATE, "measured / item level at the largest T", float(y[-1, -1] / items[-1]))
 
 
-def _shrinking(request: Request, base: Task, theta: Floats, cells: int) -> Part:
+def _shrinking(found: Findings, base: Task, theta: Floats, cells: int) -> None:
     """Measure shrinkage on a smooth density, and draw one estimate of it over the truth."""
-    s = request.settings
-    smooth = DensitySamples(n_users=1, samples_per_user=1, density=str(s["smooth"]))
+    request, name = found.request, str(found.request.settings["smooth"])
+    smooth = DensitySamples(n_users=1, samples_per_user=1, density=name)
     n, T, runs = whole(request, "shrink_n"), whole(request, "shrink_T"), whole(request, "runs")
-    checks = []
-    cases = ((f"density {s['smooth']}", smooth.exact.coefficients, "smooth_radius"),
-             ("the density above", theta, "radius"))  # fmt: skip
-    for name, coefficients, radius in cases:
+    for where, coefficients, radius in (
+        (f"density {name}", smooth.exact.coefficients, "smooth_radius"),
+        ("the density above", theta, "radius"),
+    ):
         task = replace(base, n=n, T=T, radius=positive(request, radius))
-        users = SeriesUsers(n, T, coefficients, cells)
+        users = task.users(coefficients, cells)
         one = [task.run(task.protocol, users, request, k) for k in range(runs)]
         ours = float(np.mean([x for x, _ in one]))
         plain = replace(task.protocol, shrink=False)
@@ -271,33 +205,27 @@ def _shrinking(request: Request, base: Task, theta: Floats, cells: int) -> Part:
             (plain, "ISE shrunk / not shrunk"),
             (replace(plain, project=False), "ISE shrunk and projected / neither"),
         ):
-            theirs = np.mean([task.run(protocol, users, request, k)[0] for k in range(runs)])
-            checks.append(line(request, SHRINKING, f"{quantity}, {name}", ours / float(theirs)))
-        if name.endswith(str(s["smooth"])):
-            ise, value = one[0]
-            tail = tail_energy(task.protocol.terms, task.smoothness, task.radius)
-            checks.append(line(request, SHRINKING, "level of the estimate drawn",
-                               task.protocol.terms))  # fmt: skip
-            checks.append(line(request, SHRINKING, "energy that the ellipsoid may leave out", tail))
-            panel = f"one estimate: n = {n:,}, T = {T:,}, ISE {ise:.2g}"
-            at = midpoints(GRID)
-            truth = users.density.on_grid()
-            curves = [
-                Curve(panel, label, at, y, style=style, y_label="density", x_label="x", log="")
-                for label, y, style in (
-                    (f"true density ({s['smooth']})", truth, "--"),
-                    ("estimate", value, "-"),
-                )
-            ]
-    return checks, curves
+            theirs = float(np.mean(task.losses(protocol, users, request, runs)))
+            found.check(SHRINKING, f"{quantity}, {where}", ours / theirs)
+        if coefficients is theta:
+            continue
+        ise, value = one[0]
+        tail = tail_energy(task.protocol.terms, task.smoothness, task.radius)
+        found.check(SHRINKING, "level of the estimate drawn", task.protocol.terms)
+        found.check(SHRINKING, "energy that the ellipsoid may leave out", tail)
+        panel, at = f"one estimate: n = {n:,}, T = {T:,}, ISE {ise:.2g}", midpoints(GRID)
+        axes = {"y_label": "density", "x_label": "x", "log": ""}
+        truth = users.density.on_grid()
+        found.draw(panel, f"true density ({name})", at, truth, style="--", **axes)
+        found.draw(panel, "estimate", at, value, style="-", **axes)
 
 
-def _paths(request: Request, base: Task, theta: Floats, cells: int) -> Part:
+def _paths(found: Findings, base: Task, theta: Floats, cells: int) -> None:
     """Compare what is drawn when asked, aggregate, with whole records, report by report."""
-    runs = whole(request, "path_runs")
+    request = found.request
     task = replace(base, n=whole(request, "path_users"), T=whole(request, "path_T"))
-    population = SeriesUsers(task.n, task.T, theta, cells)
-    asked = np.array([task.run(task.protocol, population, request, k)[0] for k in range(runs)])
+    population, runs = task.users(theta, cells), whole(request, "path_runs")
+    asked = task.losses(task.protocol, population, request, runs)
     mass = population.density.on_grid(cells) / cells
     whole_records = []
     for k in range(runs):
@@ -308,5 +236,4 @@ def _paths(request: Request, base: Task, theta: Floats, cells: int) -> Part:
         value = execute(task.protocol, users, Options(seed=seed)).estimate.value
         whole_records.append(math.nan if value is None else loss(value, population))
     z = deviations(asked, np.array(whole_records))
-    quantity = "aggregate and per-user path: |difference of ISE| / standard error"
-    return [line(request, PATHS, quantity, z)], []
+    found.check(PATHS, "aggregate and per-user path: |difference of ISE| / standard error", z)

@@ -11,11 +11,12 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from fedhist.base.arrays import Floats
@@ -24,8 +25,7 @@ from fedhist.model.protocol import Estimate
 from fedhist.protocols.few_users.few_users_mean import FewUsersMean
 from fedhist.users.batch import Users
 from server.few_users.plan import FewUsersPlan
-from simulations.experiments.base import Check, Curve, Request, Result, power_law
-from simulations.experiments.bounded_figures import line
+from simulations.experiments.base import Findings, Request, Result, power_law
 from simulations.runs.run import Options, execute
 
 AGAINST_D, AGAINST_N, CORRUPTED = "against d: one ball", "against n: automatic", "corrupted users"
@@ -121,24 +121,16 @@ def run(request: Request) -> Result:
     s = request.settings
     if int(s["repeats"]) < 1:
         raise ValueError(f"repeats must be positive, got {s['repeats']}")
-    checks: list[Check] = []
-    curves: list[Curve] = []
-    failed = total = 0
-    for part in (_against_d, _against_n, _corrupted):
-        more, drawn, found = part(request)
-        checks += more
-        curves += drawn
-        failed += sum(e.failed for e in found)
-        total += sum(e.failed + len(e.measured) for e in found)
-    checks.append(line(request, "all panels", "share of runs without a value", failed / total))
-    return Result(
-        title="Error of a mean from few users",
-        paper="Theorems 4 and 6, Corollary 8",
-        checks=tuple(checks),
-        curves=tuple(curves),
+    found = Findings(request)
+    every = [e for part in (_against_d, _against_n, _corrupted) for e in part(found)]
+    failed = sum(e.failed for e in every)
+    total = failed + sum(len(e.measured) for e in every)
+    found.check("all panels", "share of runs without a value", failed / total)
+    return found.result(
+        "Error of a mean from few users",
+        "Theorems 4 and 6, Corollary 8",
         x_label="dimension d; users n; corrupted users in percent, by panel",
         y_label="l2 distance from the common mean, in units of r",
-        log="xy",
         notes=(
             "NOT PRIVATE: errors are measured with the truth, mu",
             f"({s['epsilon']:g}, {s['delta']:g})-DP per user under replacement; r = {s['radius']:g}"
@@ -195,81 +187,66 @@ def finite_dimension(plan: FewUsersPlan) -> float:
     return plan.error * math.sqrt(max(0.0, 1 - lost / (lam**2 * d)))
 
 
-Part = tuple[list[Check], list[Curve], list[Errors]]
-
-
-def _against_d(request: Request) -> Part:
-    s = request.settings
-    ds = [int(d) for d in s["dimensions"]]
+def _against_d(found: Findings) -> list[Errors]:
+    request, s = found.request, found.request.settings
+    ds, n = [int(d) for d in s["dimensions"]], int(s["ball_users"])
     task = Task.of(request, method="ball")
-    n = int(s["ball_users"])
-    found = [measure(request, task, n, d) for d in ds]
-    where = f"against d: one ball, n = {n}"
-    away = float(np.max([abs(e.ratio - 1) for e in found]))
-    refined = [finite_dimension(e.plan) for e in found]
-    off = float(np.max([abs(e.mean / x - 1) for e, x in zip(found, refined, strict=True)]))
-    means = np.array([e.mean for e in found])
-    checks = [
-        line(request, AGAINST_D, "largest |measured / (lam r sqrt(d)) - 1|", away),
-        line(request, AGAINST_D, "the same with the term in 1 / d", off),
-        line(request, AGAINST_D, "log-log slope in d", power_law(ds, means)[0]),
-    ]
-    return checks, list(_curves(where, np.array(ds, dtype=np.float64), found, request)), found
+    errors = [measure(request, task, n, d) for d in ds]
+    away = float(np.max([abs(e.ratio - 1) for e in errors]))
+    off = float(np.max([abs(e.mean / finite_dimension(e.plan) - 1) for e in errors]))
+    found.check(AGAINST_D, "largest |measured / (lam r sqrt(d)) - 1|", away)
+    found.check(AGAINST_D, "the same with the term in 1 / d", off)
+    found.check(AGAINST_D, "log-log slope in d", power_law(ds, [e.mean for e in errors])[0])
+    _draw(found, f"against d: one ball, n = {n}", ds, errors)
+    return errors
 
 
-def _against_n(request: Request) -> Part:
-    s = request.settings
-    d = int(s["dimension"])
+def _against_n(found: Findings) -> list[Errors]:
+    request, s = found.request, found.request.settings
+    ns, d = [int(n) for n in s["n_users"]], int(s["dimension"])
     task = Task.of(request, method="auto", n_rounds=int(s["rounds"]))
-    ns = [int(n) for n in s["n_users"]]
-    found = [measure(request, task, n, d) for n in ns]
-    where = f"against n: automatic choice, d = {d}"
-    checks = []
+    errors = [measure(request, task, n, d) for n in ns]
     for method in ("ball", "blocks", "large-n"):
-        some = [abs(e.ratio - 1) for e in found if e.plan.method == method]
+        some = [abs(e.ratio - 1) for e in errors if e.plan.method == method]
         if some:
             what = f"{method}: largest |measured / predicted - 1|"
-            checks.append(line(request, AGAINST_N, what, float(np.max(some))))
-    gained = found[0].mean / found[-1].mean
-    checks.append(line(request, AGAINST_N, "error at the fewest / at the most users", gained))
-    at = np.array(ns, dtype=np.float64)
-    curves = list(_curves(where, at, found, request))
-    curves.append(Curve(where, "no privacy, r / sqrt(n)", at, 1 / np.sqrt(at), style="--"))
-    return checks, curves, found
+            found.check(AGAINST_N, what, float(np.max(some)))
+    gained = errors[0].mean / errors[-1].mean
+    found.check(AGAINST_N, "error at the fewest / at the most users", gained)
+    where = f"against n: automatic choice, d = {d}"
+    _draw(found, where, ns, errors)
+    found.draw(where, "no privacy, r / sqrt(n)", ns, 1 / np.sqrt(ns), style="--")
+    return errors
 
 
-def _corrupted(request: Request) -> Part:
-    s = request.settings
+def _corrupted(found: Findings) -> list[Errors]:
+    request, s = found.request, found.request.settings
     n, d = int(s["robust_users"]), int(s["dimension"])
     shares, radius = [float(x) for x in s["corrupted"]], float(s["radius"])
     wishes = {"method": "ball", "kappa": float(s["kappa"]), "lam": float(s["lam"])}
+    tasks = [Task.of(request, **wishes, corrupted=share) for share in shares]
     at = np.maximum(100 * np.array(shares), 1.0)
-    curves: list[Curve] = []
     every: list[Errors] = []
     for far in (float(x) for x in s["far"]):
-        tasks = [Task.of(request, **wishes, corrupted=share) for share in shares]
-        found = [measure(request, task, n, d, far) for task in tasks]
+        errors = [measure(request, task, n, d, far) for task in tasks]
         where = f"corrupted users at {far:g} r: one ball, n = {n}, d = {d}"
-        ordinary = np.array([e.ordinary for e in found])
-        curves += _curves(where, at, found, request)
-        curves.append(
-            Curve(where, "ordinary average, no privacy", at, ordinary / radius, marker="^")
-        )
-        every += found
+        _draw(found, where, at, errors)
+        ordinary = np.array([e.ordinary for e in errors]) / radius
+        found.draw(where, "ordinary average, no privacy", at, ordinary, marker="^")
+        every += errors
     worst = float(np.max([e.worst for e in every]))  # np.max keeps a NaN: it fails
     lost = float(np.max([e.ordinary / e.mean for e in every]))
-    checks = [
-        line(request, CORRUPTED, "largest measured / predicted error", worst),
-        line(request, CORRUPTED, "largest ordinary average / measured", lost),
-    ]
-    return checks, curves, every
+    found.check(CORRUPTED, "largest measured / predicted error", worst)
+    found.check(CORRUPTED, "largest ordinary average / measured", lost)
+    return every
 
 
-def _curves(where: str, x: Floats, found: list[Errors], request: Request) -> Iterator[Curve]:
+def _draw(found: Findings, where: str, x: ArrayLike, errors: list[Errors]) -> None:
     """Draw predictions as a line, means of real runs as crosses."""
-    r = float(request.settings["radius"])
-    yield Curve(where, "predicted", x, np.array([e.plan.error for e in found]) / r, marker="o")
-    some = [k for k, e in enumerate(found) if len(e.measured)]
-    mean = np.array([found[k].mean for k in some]) / r
-    spread = np.array([found[k].measured.std() for k in some]) / r
-    yield Curve(where, "real runs (bars: their spread)", x[some], mean, spread, "x", "none")
+    r = float(found.request.settings["radius"])
+    found.draw(where, "predicted", x, np.array([e.plan.error for e in errors]) / r, marker="o")
+    some = [k for k, e in enumerate(errors) if len(e.measured)]
+    mean = np.array([errors[k].mean for k in some]) / r
+    spread = np.array([errors[k].measured.std() for k in some]) / r
+    at = np.asarray(x)[some]
+    found.draw(where, "real runs (bars: their spread)", at, mean, spread, "x", "none")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulations.experiments.base import Check, Curve, Request, Result
+from simulations.experiments.base import Findings, Request, Result
 from simulations.experiments.settings import whole
 
 NOT_PRIVATE = "NOT PRIVATE: every point of the curve is a count of one real user"
@@ -19,28 +19,22 @@ def run(request: Request) -> Result:
     if not len(some):
         raise ValueError(f"{loaded.title}: no user has any item")
     share = float((some < below).mean())
-    setting = "users with at least one item"
-    check = request.judge(setting, f"share with fewer than {below} distinct items", share)
+    setting, found = "users with at least one item", Findings(request)
+    quantity = f"share with fewer than {below} distinct items"
+    if request.judge(setting, quantity, share):
+        found.check(setting, quantity, share)
     shown = rank_points(len(some), most)
-    rank = (shown + 1).astype(np.float64)
-    y = some[shown].astype(np.float64)
-    curve = Curve(loaded.title, "distinct items", rank, y, style="-")
-    ends, flat = rank[[0, -1]], np.full(2, float(below))
-    level = Curve(loaded.title, f"{below} items", ends, flat, style="--")
-    rows = [
-        Check(setting, f"{q:g} % quantile of distinct items", None, float(np.percentile(some, q)),
-              -np.inf, np.inf)
-        for q in (50, 90, 99, 100)
-    ]  # fmt: skip
+    rank = shown + 1.0
+    found.draw(loaded.title, "distinct items", rank, some[shown], style="-")
+    found.draw(loaded.title, f"{below} items", rank[[0, -1]], below, style="--")
+    for q in (50, 90, 99, 100):
+        found.show(setting, f"{q:g} % quantile of distinct items", np.percentile(some, q))
     empty = len(distinct) - len(some)
-    return Result(
-        title="Number of distinct items of each user",
-        paper="Figure 1",
-        checks=(*([check] if check else []), *rows),
-        curves=(curve, level),
+    return found.result(
+        "Number of distinct items of each user",
+        "Figure 1",
         x_label="rank of the user, from the most distinct items to the fewest",
         y_label="distinct items of the user",
-        log="xy",
         notes=(
             NOT_PRIVATE,
             *(f"NOT PRIVATE: {x}" for x in loaded.not_private),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
-from simulations.experiments.base import Check, Curve, Request, Result, mean_and_error
+from simulations.experiments.base import Check, Findings, Request, Result, mean_and_error
 from simulations.experiments.unbounded_domain import (
     Case,
     Release,
@@ -33,18 +33,14 @@ PROVEN = 12.0
 def run(request: Request) -> Result:
     """Measure the figure: losses over a few real runs, their exact expectations, and the bounds."""
     check_settings(request, "d", "d_files")
-    checks: list[Check] = []
-    curves: list[Curve] = []
-    notes: list[str] = [EASY]
-    titles: list[str] = []
-    s = request.settings
+    s, found = request.settings, Findings(request)
+    notes, titles = [EASY], []
     if request.population == PAPER_KIND:
         cases = synthetic_cases(request, PAPER_KIND, int(s["d"]))
     else:
         cases = other_cases(request, [int(s["d_files"])])
     for case in cases:
-        found = list(_judge(request, case, curves))
-        checks += found
+        _judge(found, case)
         notes += [n for n in case.told if n not in notes]
         titles.append(case.title)
     how = (
@@ -56,22 +52,19 @@ def run(request: Request) -> Result:
         "W, the score that this project chooses C by, is no upper bound: it counts a released item "
         "at its noise and not at the threshold"
     )
-    return Result(
-        title="Loss of Algorithm 3 and its bound V at every threshold, unknown items",
-        paper="Figure 3",
-        checks=tuple(checks),
-        curves=tuple(curves),
+    return found.result(
+        "Loss of Algorithm 3 and its bound V at every threshold, unknown items",
+        "Figure 3",
         x_label="C",
         y_label="relative loss",
-        log="xy",
         notes=(how, ramp, *notes),
         population="; ".join(dict.fromkeys(titles)),
     )
 
 
-def _judge(request: Request, case: Case, curves: list[Curve]) -> Iterator[Check]:
-    """Measure one case; adds its curves."""
-    s = request.settings
+def _judge(found: Findings, case: Case) -> None:
+    """Measure one case."""
+    request, s, t = found.request, found.request.settings, found.request.tolerances
     paper, ours = case.releases()
     clip_max, step = int(s["clip_max"]), int(s["clip_step"])
     task = paper.task(1.0, clip_max, step)  # the budget of the choice plays no part in V
@@ -79,74 +72,64 @@ def _judge(request: Request, case: Case, curves: list[Curve]) -> Iterator[Check]
     sampled = Sampled.of(case.users, clips, int(s["repeats"]), request.seed, case.name)
     bound = scores_of(task, case.users) / sampled.totals.sum()
     exact = sampled.losses(paper)
-    ratio = bound / exact.mean(axis=0)
+    expected = exact.mean(axis=0)
+    ratio = bound / expected
     log_factor = math.log(clip_max / (2 * case.delta))
-    curves += _curves(case, clips.astype(np.float64), sampled, (paper, ours), bound, request)
-    t = request.tolerances
+    _draw(found, case, sampled, (paper, ours), bound, expected)
     at = int(np.argmin(ratio))
-    yield Check(
-        case.name,
-        f"smallest V / loss (C = {clips[at]})",
-        None,
-        float(ratio[at]),
-        float(t["smallest"]),
-        math.inf,
-        claim="V is an upper bound of the expected error at every C",
-        cause=str(s["cause_smallest"]),
-    )
+    smallest = Check(case.name, f"smallest V / loss (C = {clips[at]})", None, float(ratio[at]),
+                     float(t["smallest"]), math.inf)  # fmt: skip
     at = int(np.argmax(ratio))
-    largest = float(ratio[at])
     name = f"largest V / loss (C = {clips[at]})"
-    yield Check(
-        case.name,
-        f"{name}, proven constant",
-        None,
-        largest,
-        0.0,
-        PROVEN * (case.epsilon + log_factor),
-        claim="the ratio is within 12 ln(C_m / 2 delta), as Corollary B.5 proves; with the paper's "
-        "t, which adds C, 12 (epsilon + ln(C_m / 2 delta))",
+    largest = Check(case.name, name, None, float(ratio[at]), 0.0, 0.0)
+    room = case.epsilon + log_factor
+    found.checks += (
+        replace(
+            smallest,
+            claim="V is an upper bound of the expected error at every C",
+            cause=str(s["cause_smallest"]),
+        ),
+        replace(
+            largest,
+            quantity=f"{name}, proven constant",
+            high=PROVEN * room,
+            claim="the ratio is within 12 ln(C_m / 2 delta), as Corollary B.5 proves; with the "
+            "paper's t, which adds C, 12 (epsilon + ln(C_m / 2 delta))",
+        ),
+        replace(
+            largest,
+            quantity=f"{name}, constant 1",
+            high=float(t["largest"]) * room,
+            claim="the ratio is within O(log(C_m / 2 delta)), the constant being 1",
+        ),
     )
-    yield Check(
-        case.name,
-        f"{name}, constant 1",
-        None,
-        largest,
-        0.0,
-        float(t["largest"]) * (case.epsilon + log_factor),
-        claim="the ratio is within O(log(C_m / 2 delta)), the constant being 1",
-    )
-    mean, error = mean_and_error(exact[:, np.argmin(exact.mean(axis=0))])
-    yield Check(case.name, "loss at the best C", None, mean, -math.inf, math.inf, stderr=error)
-    mean, error = mean_and_error(exact[:, np.argmin(bound)])
-    yield Check(
-        case.name, "loss where V is smallest", None, mean, -math.inf, math.inf, stderr=error
-    )
+    found.show(case.name, "loss at the best C", *mean_and_error(exact[:, np.argmin(expected)]))
+    found.show(case.name, "loss where V is smallest", *mean_and_error(exact[:, np.argmin(bound)]))
 
 
-def _curves(
+def _draw(
+    found: Findings,
     case: Case,
-    clips: Floats,
     sampled: Sampled,
     releases: tuple[Release, Release],
     bound: Floats,
-    request: Request,
-) -> Iterator[Curve]:
-    paper, ours = releases
-    rng = np.random.default_rng(digest64("figure3", request.seed, case.name))
-    runs = sampled.runs(paper, rng)
+    exact: Floats,
+) -> None:
+    (paper, ours), clips = releases, sampled.clips
+    runs = sampled.runs(
+        paper, np.random.default_rng(digest64("figure3", found.request.seed, case.name))
+    )
     error = runs.std(axis=0, ddof=1) / math.sqrt(len(runs)) if len(runs) > 1 else None
-    exact, mine = sampled.losses(paper).mean(axis=0), sampled.losses(ours).mean(axis=0)
-    grid = tuple(int(c) for c in clips)
-    task = ours.task(1.0, grid[-1], 1)
+    mine = sampled.losses(ours).mean(axis=0)
+    task = ours.task(1.0, int(clips[-1]), 1)
     ramp = scores_of(task, case.users) / sampled.totals.sum()
-    at = np.array(task.thresholds, dtype=np.float64)
+    at = np.array(task.thresholds)
     seen = at >= clips[0]
     left, right = f"{case.name}: loss and bound", f"{case.name}: bound / loss"
-    yield Curve(left, "paper's algorithm, measured", clips, runs.mean(axis=0), error)
-    yield Curve(left, "V (paper's bound)", clips, bound)
-    yield Curve(left, "paper's algorithm, expected", clips, exact, style="--")
-    yield Curve(left, "W (our score)", at[seen], ramp[seen])
-    yield Curve(right, "V (paper's bound)", clips, bound / exact, y_label="bound / loss")
-    yield Curve(right, "W (our score)", at[seen], ramp[seen] / np.interp(at[seen], clips, mine))
-    yield Curve(right, "1", clips, np.ones(len(clips)), style="--")
+    found.draw(left, "paper's algorithm, measured", clips, runs.mean(axis=0), error)
+    found.draw(left, "V (paper's bound)", clips, bound)
+    found.draw(left, "paper's algorithm, expected", clips, exact, style="--")
+    found.draw(left, "W (our score)", at[seen], ramp[seen])
+    found.draw(right, "V (paper's bound)", clips, bound / exact, y_label="bound / loss")
+    found.draw(right, "W (our score)", at[seen], ramp[seen] / np.interp(at[seen], clips, mine))
+    found.draw(right, "1", clips, 1.0, style="--")

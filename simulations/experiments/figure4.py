@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from fedhist.base.hashing import digest64
-from simulations.experiments.base import Check, Curve, Request, Result
+from simulations.experiments.base import Findings, Request, Result, mean_and_error
 from simulations.experiments.settings import positives, whole
 from simulations.experiments.single_items import (
+    COLUMNS,
     HOW,
     Pair,
     check_settings,
@@ -34,28 +35,29 @@ def run(request: Request) -> Result:
         pairs.append(some)
     expected = np.array([[(p.clipping, p.debiasing) for p in some] for some in pairs])
     measured = np.array([np.concatenate([p.runs for p in some], axis=1) for some in pairs])
-    clips = np.array([np.median(np.concatenate([p.clips for p in some])) for some in pairs])
+    clips = [float(np.median(np.concatenate([p.clips for p in some]))) for some in pairs]
     mean = expected.mean(axis=1)
-    ratio = mean[:, 1] / mean[:, 0]
-    judged = (
+    ratio, found = mean[:, 1] / mean[:, 0], Findings(request)
+    for setting, quantity, x in (
         (f"alpha = {alphas[-1]:g}", "debiasing / clipping", ratio[-1]),
         ("all alpha", "largest debiasing / clipping", ratio.max()),
         (f"alpha = {alphas[-1]:g} to {alphas[0]:g}", "quotient of the two", ratio[-1] / ratio[0]),
-    )
-    checks = [request.judge(s, q, float(x)) for s, q, x in judged]
-    rows = [
-        Check(f"alpha = {a:g}", what, None, float(y), -np.inf, np.inf)
-        for a, m, c in zip(alphas, mean, clips, strict=True)
-        for what, y in (("clipping", m[0]), ("debiasing", m[1]), ("median C", c))
-    ]
-    return Result(
-        title="Relative error of one item's count on Poisson data, by similarity of the users",
-        paper="Figure 4",
-        checks=(*(c for c in checks if c), *rows),
-        curves=curves(np.array(alphas), expected, measured),
+    ):
+        if request.judge(setting, quantity, float(x)):
+            found.check(setting, quantity, float(x))
+    for a, (plain, debiased), clip in zip(alphas, mean, clips, strict=True):
+        found.show(f"alpha = {a:g}", "clipping", plain)
+        found.show(f"alpha = {a:g}", "debiasing", debiased)
+        found.show(f"alpha = {a:g}", "median C", clip)
+    for k, name in enumerate(COLUMNS):  # exact expectations are lines, means of real runs crosses
+        found.draw("one item", name, alphas, expected[:, :, k].mean(axis=1), marker="o")
+        real = [mean_and_error(r) for r in measured[:, k]]
+        found.draw_means("one item", f"{name}, real runs", alphas, real, "x", "none")
+    return found.result(
+        "Relative error of one item's count on Poisson data, by similarity of the users",
+        "Figure 4",
         x_label="alpha (larger: the users' rates are more alike)",
         y_label="relative error",
-        log="xy",
         notes=(
             *HOW,
             f"each point: {repeats} populations; crosses are means of {repeats * runs} real runs",
@@ -68,20 +70,3 @@ def run(request: Request) -> Result:
         not_judged=("the curves themselves: the paper prints no numbers",),
         population=title.rsplit(",", 1)[0],
     )
-
-
-def curves(
-    alphas: np.ndarray[tuple[int], np.dtype[np.float64]],
-    expected: np.ndarray[tuple[int, int, int], np.dtype[np.float64]],
-    measured: np.ndarray[tuple[int, int, int], np.dtype[np.float64]],
-) -> tuple[Curve, ...]:
-    """Draw exact expectations as lines and means of real runs as crosses."""
-    out = []
-    for k, name in enumerate(("clipping", "clipping + debiasing")):
-        out.append(Curve("one item", name, alphas, expected[:, :, k].mean(axis=1), marker="o"))
-        runs = measured[:, k]
-        error = runs.std(axis=1, ddof=1) / np.sqrt(runs.shape[1]) if runs.shape[1] > 1 else None
-        out.append(
-            Curve("one item", f"{name}, real runs", alphas, runs.mean(axis=1), error, "x", "none")
-        )
-    return tuple(out)

@@ -12,37 +12,25 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Literal
 
 import numpy as np
 
 from fedhist.base.arrays import Floats
 from fedhist.protocols import MeanL2, MeanLinf, NaiveMean
-from fedhist.protocols.shared.noninteractive_error import naive_mse
 from fedhist.users.batch import Users
 from server.means.localize import plan_univariate
-from simulations.experiments.base import Check, Curve, Request, Result
-from simulations.experiments.bounded_figures import line
+from simulations.experiments.base import Request, Result
 from simulations.experiments.local_populations import ball_means, box_means
-from simulations.experiments.local_runs import (
-    EXACT,
-    PATHS,
-    Clients,
-    Errors,
-    OneSetting,
-    distance_in_errors,
-    line_through,
-    measure,
-)
-from simulations.experiments.settings import whole, wholes
+from simulations.experiments.local_runs import EXACT, Clients, Errors, Grid, log_slope
+from simulations.experiments.settings import whole
 
 Geometry = Literal["linf", "l2"]
 FoldMean = MeanLinf | MeanL2
 
-AGAINST_D, AGAINST_N, EDGE = "against d", "against n", "the edge"
-BASELINES, TWICE = "baselines", "two simulations"
+AGAINST_D, AGAINST_N, EDGE, BASELINES = "against d", "against n", "the edge", "baselines"
 GEOMETRIES: tuple[Geometry, Geometry] = ("linf", "l2")
 SAFE = 1e-3
 """Planned probability of a failed vote that is called safe."""
@@ -51,15 +39,17 @@ SAFE = 1e-3
 def run(request: Request) -> Result:
     """Measure the three panels."""
     m = Dimensions(request)
-    checks = (*m.by_dimension(), *m.by_users(), *m.edge(), *m.baselines(), *m.twice())
-    return Result(
-        title="Means under local privacy: error against dimension and users",
-        paper="Sections 3.2 and 3.3",
-        checks=checks,
-        curves=(*m.against_dimension(), *m.against_users(), *m.against_share()),
+    for part in (m.by_dimension, m.by_users, m.edge, m.baselines):
+        part()
+    for g in GEOMETRIES:
+        m.twice(f"mean-{g}", partial(m.errors, m.mean(g, 3200, 4)))
+    for part in (m.against_dimension, m.against_users, m.against_share):
+        part()
+    return m.found.result(
+        "Means under local privacy: error against dimension and users",
+        "Sections 3.2 and 3.3",
         x_label="dimension d; users n; users per coordinate n / d, by panel",
         y_label="mean squared l2 error",
-        log="xy",
         notes=(
             *EXACT,
             f"epsilon = {m.epsilon:g} per user; T = {m.samples:,} samples of +-1 per coordinate, "
@@ -75,18 +65,14 @@ def run(request: Request) -> Result:
     )
 
 
-@dataclass(frozen=True)
-class Dimensions(OneSetting):
+class Dimensions(Grid):
     """Everything that is measured."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        whole(self.request, "least_runs", 2)
-
-    @property
-    def samples(self) -> int:
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
+        self.least_runs = whole(request, "least_runs", 2)
+        self.samples = self.whole("samples")
         """T of all panels but that of the edge."""
-        return whole(self.request, "samples")
 
     def mean(self, geometry: Geometry, n: int, d: int, T: int | None = None) -> FoldMean:
         """Build the protocol."""
@@ -103,67 +89,57 @@ class Dimensions(OneSetting):
         self, protocol: FoldMean | NaiveMean, clients: Clients = "aggregate", edge: bool = False
     ) -> Errors:
         """Measure a point, once."""
-        key = protocol, clients
-        if key not in self._known:
-            n, d = protocol.n_users, protocol.dimension
-            ball = isinstance(protocol, MeanL2) or getattr(protocol, "geometry", "") == "l2"
-            make, most = (ball_means, 1 / math.sqrt(d)) if ball else (box_means, 1.0)
-            T = int(protocol.samples_per_user or self.samples)
+        n, d = protocol.n_users, protocol.dimension
+        ball = isinstance(protocol, MeanL2) or getattr(protocol, "geometry", "") == "l2"
+        make, most = (ball_means, 1 / math.sqrt(d)) if ball else (box_means, 1.0)
+        T = int(protocol.samples_per_user or self.samples)
 
-            def population(rng: np.random.Generator) -> tuple[Users, Floats]:
-                theta = rng.uniform(-self.spread * most, self.spread * most, d)
-                return make(n, T, theta, rng), theta
+        def population(rng: np.random.Generator) -> tuple[Users, Floats]:
+            theta = rng.uniform(-self.spread * most, self.spread * most, d)
+            return make(n, T, theta, rng), theta
 
-            wanted = whole(self.request, "edge_coordinates" if edge else "coordinates")
-            repeats = max(whole(self.request, "least_runs"), wanted // d)
-            reach = 2 * protocol.plan.half_width if isinstance(protocol, MeanLinf) else math.inf
-            self._known[key] = measure(
-                protocol, population, repeats, self.request.seed, clients=clients, reach=reach
-            )
-        return self._known[key]
+        wanted = self.whole("edge_coordinates" if edge else "coordinates")
+        reach = 2 * protocol.plan.half_width if isinstance(protocol, MeanLinf) else math.inf
+        repeats = max(self.least_runs, wanted // d)
+        return self.once(protocol, population, repeats, clients=clients, reach=reach)
 
     # -- checks
 
-    def by_dimension(self) -> Iterator[Check]:
+    def by_dimension(self) -> None:
         """Judge the slopes in d, and the plans."""
-        ds, n = wholes(self.request, "dimensions"), whole(self.request, "users")
+        ds, n = self.wholes("dimensions"), self.whole("users")
         for g in GEOMETRIES:
             found = [self.errors(self.mean(g, n, d)) for d in ds]
-            yield line(self.request, AGAINST_D, f"mean-{g}: log-log slope in d", *_slope(ds, found))
+            self.check(AGAINST_D, f"mean-{g}: log-log slope in d", *_slope(ds, found))
             risk = np.array([self.risk(g, n, d) for d in ds])
-            planned = line_through(np.log(ds), np.log(risk), np.ones(len(ds)))[1]
-            yield line(self.request, AGAINST_D, f"mean-{g}: planned log-log slope in d", planned)
+            planned = log_slope(np.log(ds), risk)[0]
+            self.check(AGAINST_D, f"mean-{g}: planned log-log slope in d", planned)
             measured = np.array([e.mean for e in found])
-            item = np.array([self._formula(g, n * self.samples, d) for d in ds])
+            item = np.array([self.formula(n * self.samples, d, geometry=g) for d in ds])
             for what, by in (("planned risk", risk), ("item level", item)):
                 ratio = measured / by
-                where = f"MSE / {what}"
-                yield line(self.request, AGAINST_D, f"mean-{g}: least {where}", ratio.min())
-                yield line(self.request, AGAINST_D, f"mean-{g}: most {where}", ratio.max())
+                self.check(AGAINST_D, f"mean-{g}: least MSE / {what}", ratio.min())
+                self.check(AGAINST_D, f"mean-{g}: most MSE / {what}", ratio.max())
 
-    def by_users(self) -> Iterator[Check]:
+    def by_users(self) -> None:
         """Judge the slopes in n."""
-        ns, d = wholes(self.request, "n_users"), whole(self.request, "dimension")
+        ns, d = self.wholes("n_users"), self.whole("dimension")
         for g in GEOMETRIES:
             slope, stderr = _slope(ns, [self.errors(self.mean(g, n, d)) for n in ns])
-            yield line(self.request, AGAINST_N, f"mean-{g}: log-log slope in n", slope, stderr)
-            risk = [self.risk(g, n, d) for n in ns]
-            planned = line_through(np.log(ns), np.log(risk), np.ones(len(ns)))[1]
+            self.check(AGAINST_N, f"mean-{g}: log-log slope in n", slope, stderr)
+            planned = log_slope(np.log(ns), [self.risk(g, n, d) for n in ns])[0]
             quantity = f"mean-{g}: the slope less the planned one"
-            yield line(self.request, AGAINST_N, quantity, slope - planned, stderr)
+            self.check(AGAINST_N, quantity, slope - planned, stderr)
 
-    def edge(self) -> Iterator[Check]:
+    def edge(self) -> None:
         """Judge the localisation term."""
-        low, high = wholes(self.request, "edge")
-        shares = wholes(self.request, "users_per_coordinate")
-        some = [x for x in shares if low <= x <= high]
+        low, high = self.wholes("edge")
+        some = [x for x in self.wholes("users_per_coordinate") if low <= x <= high]
         found = [self._at_the_edge(x) for x in some]
-        log = np.log([e.localized for e in found])
-        relative = [math.sqrt(2 / e.each.size) for e in found]
-        slope = line_through(some, log, relative)[1:]
-        yield line(self.request, EDGE, "mean-linf: slope of ln MSE in n / d", *slope)
+        slope = log_slope(some, [e.localized for e in found], [_relative(e) for e in found])
+        self.check(EDGE, "mean-linf: slope of ln MSE in n / d", *slope)
         missed = float(np.mean([e.missed for e in found]))
-        yield line(self.request, EDGE, "share of coordinates whose vote failed", missed)
+        self.check(EDGE, "share of coordinates whose vote failed", missed)
 
         def plan(n: int) -> tuple[int, float]:
             found = plan_univariate(n, 1 / 32, 1.0, self.epsilon)
@@ -171,86 +147,69 @@ class Dimensions(OneSetting):
 
         votes = next(n for n in range(1, 1 << 20) if plan(n)[0] > 1)
         safe = next(n for n in range(votes, 1 << 20) if plan(n)[1] < SAFE)
-        yield line(self.request, EDGE, "least n / d of a plan with a vote", votes)
-        yield line(self.request, EDGE, "least n / d of a planned failure below 1e-3", safe)
+        self.check(EDGE, "least n / d of a plan with a vote", votes)
+        self.check(EDGE, "least n / d of a planned failure below 1e-3", safe)
 
-    def baselines(self) -> Iterator[Check]:
+    def baselines(self) -> None:
         """Judge the formulas of the naive reports."""
-        d = whole(self.request, "dimension")
+        d = self.whole("dimension")
         n = 1280 * d
         for g, formula in zip(GEOMETRIES, ("d^2 coth^2 / n", "B^2 / n"), strict=True):
             naive = NaiveMean(self.epsilon, n, d, geometry=g, kind="onebit")
-            found, by = self.errors(naive), self._formula(g, n, d)
+            found, by = self.errors(naive), self.formula(n, d, geometry=g)
             quantity = f"naive-mean {g}: MSE / ({formula})"
-            yield line(self.request, BASELINES, quantity, found.mean / by, found.stderr / by)
-
-    def twice(self) -> Iterator[Check]:
-        """Judge the sums against users that answer one by one."""
-        for g in GEOMETRIES:
-            protocol = self.mean(g, 3200, 4)
-            z = distance_in_errors(*(self.errors(protocol, c) for c in PATHS))
-            yield line(self.request, TWICE, f"mean-{g}: |z|, users against their sums", z)
+            self.check(BASELINES, quantity, found.mean / by, found.stderr / by)
 
     # -- figure
 
-    def against_dimension(self) -> Iterator[Curve]:
+    def against_dimension(self) -> None:
         """Draw the errors against d."""
-        n, ds = whole(self.request, "users"), wholes(self.request, "dimensions")
-        panel = f"against d: n = {n:,}, T = {self.samples:,}"
-        yield from self._curves(panel, [(n, d) for d in ds], _floats(ds))
+        n, ds = self.whole("users"), self.wholes("dimensions")
+        self._curves(f"against d: n = {n:,}, T = {self.samples:,}", [(n, d) for d in ds], ds)
 
-    def against_users(self) -> Iterator[Curve]:
+    def against_users(self) -> None:
         """Draw the errors against n."""
-        ns, d = wholes(self.request, "n_users"), whole(self.request, "dimension")
-        panel = f"against n: d = {d}, T = {self.samples:,}"
-        yield from self._curves(panel, [(n, d) for n in ns], _floats(ns))
+        ns, d = self.wholes("n_users"), self.whole("dimension")
+        self._curves(f"against n: d = {d}, T = {self.samples:,}", [(n, d) for n in ns], ns)
 
-    def against_share(self) -> Iterator[Curve]:
+    def against_share(self) -> None:
         """Draw the edge."""
-        shares, d = (
-            wholes(self.request, "users_per_coordinate"),
-            whole(self.request, "edge_dimension"),
+        x, d, T = (
+            self.wholes("users_per_coordinate"),
+            self.whole("edge_dimension"),
+            self.whole("edge_samples"),
         )
-        T = whole(self.request, "edge_samples")
         panel = f"the edge, against n / d: d = {d}, T = {T:,}"
-        found = [self._at_the_edge(x) for x in shares]
-        x, y = _floats(shares), np.array([e.localized for e in found])
-        yerr = y * np.sqrt([2 / e.each.size for e in found])
-        yield Curve(panel, "mean-linf: votes that succeeded", x, y, yerr, "D")
-        risk = [d * self.mean("linf", x * d, d, T).plan.risk for x in shares]
-        yield Curve(panel, "mean-linf: planned risk", x, np.array(risk), style="--")
-        naive = [self._formula("linf", x * d, d) for x in shares]
-        yield Curve(panel, "linf: naive", x, np.array(naive), style="-.")
+        found = [self._at_the_edge(s) for s in x]
+        y = np.array([e.localized for e in found])
+        yerr = y * [_relative(e) for e in found]
+        self.draw(panel, "mean-linf: votes that succeeded", x, y, yerr, "D")
+        risk = [d * self.mean("linf", s * d, d, T).plan.risk for s in x]
+        self.draw(panel, "mean-linf: planned risk", x, risk, style="--")
+        self.draw(panel, "linf: naive", x, [self.formula(s * d, d) for s in x], style="-.")
 
-    def _curves(self, panel: str, points: list[tuple[int, int]], x: Floats) -> Iterator[Curve]:
+    def _curves(self, panel: str, points: list[tuple[int, int]], x: list[int]) -> None:
         for g, marker in zip(GEOMETRIES, "os", strict=True):
             found = [self.errors(self.mean(g, n, d)) for n, d in points]
-            y, yerr = (np.array([getattr(e, a) for e in found]) for a in ("mean", "stderr"))
-            yield Curve(panel, f"mean-{g}: measured", x, y, yerr, marker)
-            risk = np.array([self.risk(g, n, d) for n, d in points])
-            yield Curve(panel, f"mean-{g}: planned risk", x, risk, style="--")
-            item = np.array([self._formula(g, n * self.samples, d) for n, d in points])
-            yield Curve(panel, f"{g}: item level", x, item, style=":")
-            naive = np.array([self._formula(g, n, d) for n, d in points])
-            yield Curve(panel, f"{g}: naive", x, naive, style="-.")
+            self.draw_errors(panel, f"mean-{g}: measured", x, found, marker)
+            risk = [self.risk(g, n, d) for n, d in points]
+            self.draw(panel, f"mean-{g}: planned risk", x, risk, style="--")
+            for label, T, style in (
+                (f"{g}: item level", self.samples, ":"),
+                (f"{g}: naive", 1, "-."),
+            ):
+                y = [self.formula(n * T, d, geometry=g) for n, d in points]
+                self.draw(panel, label, x, y, style=style)
 
     def _at_the_edge(self, share: int) -> Errors:
-        d, T = (whole(self.request, f"edge_{x}") for x in ("dimension", "samples"))
+        d, T = (self.whole(f"edge_{x}") for x in ("dimension", "samples"))
         return self.errors(self.mean("linf", share * d, d, T), edge=True)
 
-    def _formula(self, geometry: Geometry, n_reports: float, d: int) -> float:
-        return naive_mse(
-            geometry=geometry, kind="onebit", epsilon=self.epsilon, dimension=d, scale=1.0,
-            n_reports=n_reports,
-        )  # fmt: skip
 
-
-def _slope(x: list[int], found: list[Errors]) -> tuple[float, float]:
-    y = np.array([e.mean for e in found])
+def _slope(x: Sequence[int], found: Sequence[Errors]) -> tuple[float, float]:
     # a sum of squared Gaussians: the same relative error whatever the draws, or luck has weight
-    relative = [math.sqrt(2 / e.each.size) for e in found]
-    return line_through(np.log(x), np.log(y), relative)[1:]
+    return log_slope(np.log(x), [e.mean for e in found], [_relative(e) for e in found])
 
 
-def _floats(x: list[int]) -> Floats:
-    return np.array(x, dtype=np.float64)
+def _relative(errors: Errors) -> float:
+    return math.sqrt(2 / errors.each.size)

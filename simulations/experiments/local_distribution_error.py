@@ -28,8 +28,7 @@ from fedhist.protocols.frequency_oracles.hadamard_response import HadamardRespon
 from fedhist.protocols.frequency_oracles.unary_encoding import UnaryEncoding
 from fedhist.protocols.shared.noninteractive_error import hadamard_noise, unary_noise
 from simulations.experiments.asked_users import RowUsers, deviations
-from simulations.experiments.base import Check, Curve, Request, Result, mean_and_error, power_law
-from simulations.experiments.bounded_figures import line
+from simulations.experiments.base import Findings, Request, Result, mean_and_error, power_law
 from simulations.experiments.local_populations import items_of
 from simulations.experiments.local_runs import largest_ratio
 from simulations.experiments.settings import positive, whole, wholes
@@ -132,15 +131,14 @@ class Task:
 def run(request: Request) -> Result:
     """Measure the panels."""
     base = Task(positive(request, "epsilon"), 2, 1, 1, float(request.settings["exponent"]))
-    parts = [f(request, base) for f in (_against_samples, _headline, _paths)]
-    return Result(
-        title="l1 error of a distribution against samples per user",
-        paper="Section 3.2, on Hadamard rows",
-        checks=tuple(c for checks, _ in parts for c in checks),
-        curves=tuple(c for _, curves in parts for c in curves),
+    found = Findings(request)
+    for part in (_against_samples, _headline, _paths):
+        part(found, base)
+    return found.result(
+        "l1 error of a distribution against samples per user",
+        "Section 3.2, on Hadamard rows",
         x_label="T, samples per user",
         y_label="l1 distance from the distribution",
-        log="xy",
         notes=(
             "NOT PRIVATE: errors are measured with the truth, the distribution of the population",
             f"epsilon = {base.epsilon:g} per user and record; central: delta = "
@@ -158,102 +156,76 @@ def run(request: Request) -> Result:
     )
 
 
-Part = tuple[list[Check], list[Curve]]
-
-
-def _against_samples(request: Request, base: Task) -> Part:
-    Ts, runs = sorted(wholes(request, "T")), whole(request, "repeats")
-    every = np.array(Ts, dtype=np.float64)
-    checks: list[Check] = []
-    curves: list[Curve] = []
-    ratios = []
+def _against_samples(found: Findings, base: Task) -> None:
+    request = found.request
+    Ts, runs, ratios = sorted(wholes(request, "T")), whole(request, "repeats"), []
     for k in wholes(request, "symbols"):
         panel = f"k = {k} symbols: marks measured, lines theory"
         theories = []
         for each in wholes(request, "users_per_symbol"):
             tasks = [replace(base, k=k, n=each * k, T=T) for T in Ts]
-            found = [mean_and_error(t.local(request, runs)[0]) for t in tasks]
-            y = np.array([m for m, _ in found])
-            error = np.array([e or 0.0 for _, e in found])
-            theory = np.array([t.predicted for t in tasks])
-            curves.append(Curve(panel, f"local, n = {each:,} k", every, y, error, style=" "))
-            theories.append(Curve(panel, "local, predicted", every, theory, style="-"))
-            ratios.append(largest_ratio(found, theory))
-            where = f"k = {k}, n = {each * k:,}"
-            checks.append(line(request, where, f"l1 at T = {Ts[-1]:,}", *found[-1]))
-        curves += theories
-        more, drawn = _compared(request, tasks, y, panel, runs)
-        checks += more
-        curves += drawn
-    checks.append(line(request, RATE, "largest measured / predicted, - 2 stderr", max(ratios)))
-    return checks, curves
+            l1 = [mean_and_error(t.local(request, runs)[0]) for t in tasks]
+            theories.append([t.predicted for t in tasks])
+            found.draw_means(panel, f"local, n = {each:,} k", Ts, l1, style=" ")
+            ratios.append(largest_ratio(l1, theories[-1]))
+            found.check(f"k = {k}, n = {each * k:,}", f"l1 at T = {Ts[-1]:,}", *l1[-1])
+        for theory in theories:
+            found.draw(panel, "local, predicted", Ts, theory, style="-")
+        _compared(found, tasks, np.array([m for m, _ in l1]), panel, runs)
+    found.check(RATE, "largest measured / predicted, - 2 stderr", max(ratios))
 
 
-def _compared(request: Request, tasks: list[Task], local: Floats, panel: str, runs: int) -> Part:
+def _compared(found: Findings, tasks: list[Task], local: Floats, panel: str, runs: int) -> None:
     """Put the formulas and the other protocols beside the curve of the most users."""
-    last, where = tasks[-1], f"{RATE}, k = {tasks[-1].k}"
+    request, last, where = found.request, tasks[-1], f"{RATE}, k = {tasks[-1].k}"
     x = np.array([t.T for t in tasks], dtype=np.float64)
-    checks, curves = [], []
-    low, high = positive(request, "rate_from"), positive(request, "rate_to")
-    some = (x >= low) & (x <= high)
+    some = (x >= positive(request, "rate_from")) & (x <= positive(request, "rate_to"))
     if some.sum() > 1:
-        slope = power_law(x[some], local[some])[0]
-        checks.append(line(request, where, "log-log slope in T", slope))
-    items = np.array([t.item_level for t in tasks])
-    curves.append(Curve(panel, "item level, largest n", x, items, style="-."))
-    checks.append(line(request, where, "local / item level at the largest T",
-                       float(local[-1] / items[-1])))  # fmt: skip
-    oracles: list[tuple[str, Protocol, tuple[float, float]]] = [
-        ("unary-encoding", UnaryEncoding(last.epsilon, last.users.domain, project=True),
-         unary_noise(last.epsilon)),
-        ("hadamard-response", HadamardResponse(last.epsilon, last.users.domain, project=True),
-         hadamard_noise(last.epsilon)),
-    ]  # fmt: skip
-    for (name, protocol, noise), style in zip(oracles, ("--", ":"), strict=True):
-        mean = float(last.held(protocol, request, runs, 1, "aggregate").mean())
-        curves.append(Curve(panel, f"{name}, largest n", x, np.full(len(x), mean), style=style))
+        found.check(where, "log-log slope in T", power_law(x[some], local[some])[0])
+    items = [t.item_level for t in tasks]
+    found.draw(panel, "item level, largest n", x, items, style="-.")
+    found.check(where, "local / item level at the largest T", float(local[-1] / items[-1]))
+    for make, noise, style in (
+        (UnaryEncoding, unary_noise(last.epsilon), "--"),
+        (HadamardResponse, hadamard_noise(last.epsilon), ":"),
+    ):
+        oracle = make(last.epsilon, last.users.domain, project=True)
+        mean = float(last.held(oracle, request, runs, 1, "aggregate").mean())
+        found.draw(panel, f"{oracle.name}, largest n", x, mean, style=style)
         setting = f"{ONE_ITEM}, k = {last.k}"
-        checks += [
-            line(request, setting, f"{name}: measured / formula", mean / last.one_item(noise)),
-            line(request, setting, f"{name} / local at the largest T", mean / float(local[-1])),
-        ]
-    most = whole(request, "central_T")
-    central, at = [], tasks[: np.searchsorted(x, most, "right")]
+        found.check(setting, f"{oracle.name}: measured / formula", mean / last.one_item(noise))
+        quantity = f"{oracle.name} / local at the largest T"
+        found.check(setting, quantity, mean / float(local[-1]))
+    at, central = tasks[: np.searchsorted(x, whole(request, "central_T"), "right")], []
     for t in at:
         protocol = Distribution(
             t.users.domain, t.epsilon, t.T, t.n, delta=positive(request, "delta")
         )
         some_runs = whole(request, "central_runs")
         central.append(mean_and_error(t.held(protocol, request, some_runs, t.T, "per-user"))[0])
-    y = np.array(central)
-    curves.append(Curve(panel, "central distribution, largest n", x[: len(at)], y, marker="x"))
+    found.draw(panel, "central distribution, largest n", x[: len(at)], central, marker="x")
     for t, mine, theirs in zip(at, local, central, strict=False):
         if t.T in (at[0].T, at[-1].T):
-            checks.append(line(request, f"{CENTRAL}, k = {t.k}", f"l1 local / central, T = {t.T:,}",
-                               float(mine) / theirs))  # fmt: skip
-    return checks, curves
+            ratio = float(mine) / theirs
+            found.check(f"{CENTRAL}, k = {t.k}", f"l1 local / central, T = {t.T:,}", ratio)
 
 
-def _headline(request: Request, base: Task) -> Part:
+def _headline(found: Findings, base: Task) -> None:
     """Measure one large setting, projected and not."""
+    request = found.request
     k, n, T = (whole(request, f"headline_{x}") for x in "knT")
     task, runs = replace(base, k=k, n=n, T=T), whole(request, "headline_runs")
-    l1 = mean_and_error(task.local(request, runs)[0])
-    plain = replace(task.protocol, project=False)
-    squares = task.local(request, runs, plain)[1]
+    found.check(HEADLINE, "l1", *mean_and_error(task.local(request, runs)[0]))
+    squares = task.local(request, runs, replace(task.protocol, project=False))[1]
     constant = squares * n * T * task.epsilon**2 / next_power_of_two(k)
-    return [
-        line(request, HEADLINE, "l1", *l1),
-        line(request, HEADLINE, "squared l2, not projected, in K / (n T epsilon^2)",
-             *mean_and_error(constant)),
-    ], []  # fmt: skip
+    quantity = "squared l2, not projected, in K / (n T epsilon^2)"
+    found.check(HEADLINE, quantity, *mean_and_error(constant))
 
 
-def _paths(request: Request, base: Task) -> Part:
+def _paths(found: Findings, base: Task) -> None:
     """Compare what is drawn when asked, aggregate, with whole records, report by report."""
-    runs = whole(request, "path_runs")
+    request, runs = found.request, whole(found.request, "path_runs")
     task = replace(base, k=8, n=whole(request, "path_users"), T=whole(request, "path_T"))
     asked = task.local(request, runs)[0]
-    held = task.held(task.protocol, request, runs, task.T, "per-user")
-    quantity = "aggregate and per-user path: |difference of l1| / standard error"
-    return [line(request, PATHS, quantity, deviations(asked, held))], []
+    z = deviations(asked, task.held(task.protocol, request, runs, task.T, "per-user"))
+    found.check(PATHS, "aggregate and per-user path: |difference of l1| / standard error", z)

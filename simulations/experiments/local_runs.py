@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,15 +13,17 @@ from numpy.typing import ArrayLike
 from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
 from fedhist.model.protocol import Protocol
+from fedhist.protocols.shared.noninteractive_error import naive_mse
 from fedhist.users.batch import Users
-from simulations.experiments.base import Request
-from simulations.experiments.settings import positive
+from simulations.experiments.base import Findings, Request
+from simulations.experiments.settings import positive, whole, wholes
 from simulations.runs.run import Options, execute
 
 Population = Callable[[np.random.Generator], tuple[Users, Floats]]
 """Draws users, and the parameter that the error is measured from: (d,)."""
 Clients = Literal["per-user", "aggregate"]
 PATHS: tuple[Clients, Clients] = ("aggregate", "per-user")
+TWICE = "two simulations"
 
 EXACT = (
     "NOT PRIVATE: errors are measured from the true mean",
@@ -32,36 +33,62 @@ EXACT = (
 """Notes that hold of all these experiments."""
 
 
-@dataclass(frozen=True)
-class OneSetting:
-    """One budget, one spread of the common means, and every point that was measured.
+class Grid:
+    """A grid of sizes at one budget and one spread of the common means, each point measured once.
 
-    Attributes
+    Parameters
     ----------
     request : Request
     """
 
-    request: Request
-
-    def __post_init__(self) -> None:
-        for name in ("epsilon", "spread"):
-            positive(self.request, name)
-        if self.spread > 1:
+    def __init__(self, request: Request) -> None:
+        self.request, self.found = request, Findings(request)
+        self.check, self.draw = self.found.check, self.found.draw
+        self.epsilon, self.spread = (positive(request, name) for name in ("epsilon", "spread"))
+        if self.spread > 1:  # of the largest coordinate possible
             raise ValueError(f"spread must be at most 1, got {self.spread}")
+        self._known: dict[tuple[object, ...], Errors] = {}
 
-    @property
-    def epsilon(self) -> float:
-        """The budget of a user."""
-        return float(self.request.settings["epsilon"])
+    def whole(self, name: str) -> int:
+        """Read a setting."""
+        return whole(self.request, name)
 
-    @property
-    def spread(self) -> float:
-        """Largest coordinate of a common mean, over the largest possible."""
-        return float(self.request.settings["spread"])
+    def wholes(self, name: str) -> list[int]:
+        """Read a setting that is a list."""
+        return wholes(self.request, name)
 
-    @cached_property
-    def _known(self) -> dict[tuple[object, ...], Errors]:
-        return {}
+    def once(
+        self,
+        protocol: Protocol,
+        population: Population,
+        repeats: int,
+        *key: object,
+        clients: Clients = "aggregate",
+        reach: float = math.inf,
+    ) -> Errors:
+        """Measure a point unless it is known; ``key`` sets it apart where the protocol does not."""
+        point = protocol, clients, *key
+        if point not in self._known:
+            self._known[point] = measure(
+                protocol, population, repeats, self.request.seed, *key, clients=clients, reach=reach
+            )
+        return self._known[point]
+
+    def formula(self, n_reports: float, d: int = 1, **how: Any) -> float:
+        """Predict the error of naive reports, of one bit where no kind is named."""
+        how = {"geometry": "linf", "kind": "onebit", **how}
+        return naive_mse(epsilon=self.epsilon, dimension=d, scale=1.0, n_reports=n_reports, **how)
+
+    def draw_errors(
+        self, panel: str, label: str, x: ArrayLike, found: Sequence[Errors], marker: str = ""
+    ) -> None:
+        """Draw mean squared errors with their standard errors."""
+        self.draw(panel, label, x, [e.mean for e in found], [e.stderr for e in found], marker)
+
+    def twice(self, name: str, run: Callable[[Clients], Errors]) -> None:
+        """Judge the sums of reports against users that answer one by one."""
+        z = distance_in_errors(*map(run, PATHS))
+        self.check(TWICE, f"{name}: |z|, users against their sums", z)
 
 
 @dataclass(frozen=True)
@@ -174,3 +201,9 @@ def line_through(x: ArrayLike, y: ArrayLike, stderr: ArrayLike) -> tuple[float, 
     spread = float((w * np.square(u - middle)).sum())
     slope = float((w * (u - middle) * v).sum()) / spread
     return float((w * v).sum() / w.sum()) - slope * middle, slope, 1 / math.sqrt(spread)
+
+
+def log_slope(x: ArrayLike, y: ArrayLike, relative: ArrayLike | None = None) -> tuple[float, float]:
+    """Fit ln y against x by least squares: the slope and its error, by y's relative errors."""
+    log = np.log(y)
+    return line_through(x, log, np.ones_like(log) if relative is None else relative)[1:]

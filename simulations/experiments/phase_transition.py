@@ -11,8 +11,8 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -21,28 +21,15 @@ from fedhist.channels.catalogue import UnaryChannel, scalar_channel
 from fedhist.model.protocol import Mode
 from fedhist.protocols import Mean, NaiveMean
 from fedhist.protocols.means.theory import exact_two_stage_mse
-from fedhist.protocols.shared.noninteractive_error import naive_mse, scalar_noise
+from fedhist.protocols.shared.noninteractive_error import scalar_noise
 from fedhist.users.batch import Users
-from simulations.experiments.base import Check, Curve, Request, Result
-from simulations.experiments.bounded_figures import line
+from simulations.experiments.base import Request, Result
 from simulations.experiments.local_populations import coin_means
-from simulations.experiments.local_runs import (
-    EXACT,
-    PATHS,
-    Clients,
-    Errors,
-    OneSetting,
-    distance_in_errors,
-    line_through,
-    measure,
-)
-from simulations.experiments.settings import whole, wholes
-
-Points = Sequence[tuple[Mean | NaiveMean, int]]
-"""Protocols, and the samples of each user."""
+from simulations.experiments.local_runs import EXACT, Clients, Errors, Grid, log_slope
+from simulations.experiments.settings import whole
 
 STEADY, ONE, FLAT, BEND = "before the plateau", "one sample a user", "the plateau", "the bend"
-BASELINES, TWICE = "baselines", "two simulations"
+BASELINES = "baselines"
 CHANNELS = ("laplace", "onebit", "piecewise")
 MODES: tuple[Mode, Mode] = ("paper", "default")
 POINTS = 8
@@ -52,16 +39,18 @@ POINTS = 8
 def run(request: Request) -> Result:
     """Measure the three panels."""
     p = Phases(request)
-    checks = (*p.steady(), *p.one_sample(), *p.plateau(), *p.bend(), *p.baselines(), *p.twice())
+    for part in (p.steady, p.one_sample, p.plateau, p.bend, p.baselines):
+        part()
+    for kind in ("laplace", "piecewise"):
+        p.twice(kind, partial(p.errors, p.mean(1000, 256, kind), 256))
+    for part in (p.against_samples, p.of_all_kinds, p.against_users):
+        part()
     auto = scalar_channel("auto", p.epsilon).kind
-    return Result(
-        title="Mean under local privacy: error against samples per user",
-        paper="Theorem 6",
-        checks=checks,
-        curves=(*p.against_samples(), *p.of_all_kinds(), *p.against_users()),
+    return p.found.result(
+        "Mean under local privacy: error against samples per user",
+        "Theorem 6",
         x_label="T, samples per user (last panel: n, users)",
         y_label="mean squared error",
-        log="xy",
         notes=(
             *EXACT,
             f"epsilon = {p.epsilon:g} per user, samples +-1 in [-1, 1]; {p.repeats} runs per "
@@ -78,83 +67,72 @@ def run(request: Request) -> Result:
     )
 
 
-@dataclass(frozen=True)
-class Phases(OneSetting):
+class Phases(Grid):
     """Everything that is measured."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        whole(self.request, "repeats", 2)
-
-    @property
-    def repeats(self) -> int:
-        """Runs of a point."""
-        return int(self.request.settings["repeats"])
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
+        self.repeats = whole(request, "repeats", 2)
 
     def mean(self, n: int, T: int, kind: str = "auto", mode: Mode = "default") -> Mean:
         """Build the protocol."""
         return Mean(self.epsilon, n, T, low=-1.0, high=1.0, kind=kind, mode=mode)
 
-    def naive(self, n: int) -> NaiveMean:
-        """Build the naive one: Laplace noise on a user's mean."""
-        return NaiveMean(self.epsilon, n, kind="laplace")
-
     def errors(self, protocol: Mean | NaiveMean, T: int, clients: Clients = "aggregate") -> Errors:
         """Measure a point, once."""
-        key = protocol, T, clients
-        if key not in self._known:
-            held, reach = T, math.inf
-            if isinstance(protocol, Mean):
-                held = min(T, protocol.plan.max_items or T)
-                reach = 2 * protocol.plan.half_width
-            n = protocol.n_users
+        held, reach = T, math.inf
+        if isinstance(protocol, Mean):
+            held = min(T, protocol.plan.max_items or T)
+            reach = 2 * protocol.plan.half_width
 
-            def population(rng: np.random.Generator) -> tuple[Users, Floats]:
-                theta = rng.uniform(-self.spread, self.spread)
-                return coin_means(n, held, theta, rng), np.array([theta])
+        def population(rng: np.random.Generator) -> tuple[Users, Floats]:
+            theta = rng.uniform(-self.spread, self.spread)
+            return coin_means(protocol.n_users, held, theta, rng), np.array([theta])
 
-            self._known[key] = measure(
-                protocol, population, self.repeats, self.request.seed, T,
-                clients=clients, reach=reach,
-            )  # fmt: skip
-        return self._known[key]
+        return self.once(protocol, population, self.repeats, T, clients=clients, reach=reach)
 
-    def slope(self, protocols: Points) -> tuple[float, float]:
-        """Fit ln MSE against ln T: slope and standard error."""
-        found = [self.errors(p, T) for p, T in protocols]
-        x = np.log([T for _, T in protocols])
-        y = np.log([e.mean for e in found])
-        return line_through(x, y, [e.stderr / e.mean for e in found])[1:]
+    def row(
+        self, n: int, Ts: Sequence[int], kind: str = "auto", mode: Mode = "default"
+    ) -> list[Errors]:
+        """Measure the mean at several T."""
+        return [self.errors(self.mean(n, T, kind, mode), T) for T in Ts]
+
+    def naive(self, n: int, Ts: Sequence[int]) -> list[Errors]:
+        """Measure the naive one at several T: Laplace noise on a user's mean."""
+        return [self.errors(NaiveMean(self.epsilon, n, kind="laplace"), T) for T in Ts]
+
+    def localized(self, ns: Sequence[int], T: int) -> Floats:
+        """Return the errors of runs whose vote succeeded."""
+        return np.array([self.errors(self.mean(n, T), T).localized for n in ns])
+
+    def risk(self, points: Sequence[tuple[int, int]]) -> list[float]:
+        """Return the planned errors of (n, T)."""
+        return [self.mean(n, T).plan.risk for n, T in points]
 
     # -- checks
 
-    def steady(self) -> Iterator[Check]:
+    def steady(self) -> None:
         """Judge slope and constants before the plateau."""
-        ns, Ts = (wholes(self.request, f"steady_{x}") for x in ("users", "samples"))
-        slopes = [self.slope([(self.mean(n, T), T) for T in Ts]) for n in ns]
-        steepest, flattest = min(slopes), max(slopes)
-        yield line(self.request, STEADY, "auto: steepest log-log slope in T, over n", *steepest)
-        yield line(self.request, STEADY, "auto: flattest log-log slope in T, over n", *flattest)
+        ns, Ts = self.wholes("steady_users"), self.wholes("steady_samples")
+        slopes = [_slope(Ts, self.row(n, Ts)) for n in ns]
+        self.check(STEADY, "auto: steepest log-log slope in T, over n", *min(slopes))
+        self.check(STEADY, "auto: flattest log-log slope in T, over n", *max(slopes))
         for kind in CHANNELS:
-            constants = [
-                (n * T * e.mean, n * T * e.stderr)
-                for n in ns for T in Ts for e in [self.errors(self.mean(n, T, kind), T)]
-            ]  # fmt: skip
-            least = min(c + 2 * s for c, s in constants)
-            most = max(c - 2 * s for c, s in constants)
-            yield line(self.request, STEADY, f"{kind}: least n T MSE, + 2 stderr", least)
-            yield line(self.request, STEADY, f"{kind}: most n T MSE, - 2 stderr", most)
-            average = float(np.mean([c for c, _ in constants]))
-            yield line(self.request, STEADY, f"{kind}: average n T MSE", average)
+            points = [
+                (n * T, e) for n in ns for T, e in zip(Ts, self.row(n, Ts, kind), strict=True)
+            ]
+            mean, stderr = (np.array([k * getattr(e, a) for k, e in points])
+                            for a in ("mean", "stderr"))  # fmt: skip
+            self.check(STEADY, f"{kind}: least n T MSE, + 2 stderr", (mean + 2 * stderr).min())
+            self.check(STEADY, f"{kind}: most n T MSE, - 2 stderr", (mean - 2 * stderr).max())
+            self.check(STEADY, f"{kind}: average n T MSE", float(np.mean(mean)))
         found = self.errors(self.mean(2000, 1024, "laplace"), 1024)
-        quantity = "laplace, n = 2000, T = 1024: MSE"
-        yield line(self.request, STEADY, quantity, found.mean, found.stderr)
+        self.check(STEADY, "laplace, n = 2000, T = 1024: MSE", found.mean, found.stderr)
 
-    def one_sample(self) -> Iterator[Check]:
+    def one_sample(self) -> None:
         """Judge T = 1: one round."""
-        ns = wholes(self.request, "n_users")
-        bins = max(self.mean(n, 1).plan.n_bins for n in ns)
-        yield line(self.request, ONE, "most bins at T = 1", bins)
+        ns = self.wholes("n_users")
+        self.check(ONE, "most bins at T = 1", max(self.mean(n, 1).plan.n_bins for n in ns))
         auto = scalar_channel("auto", self.epsilon).kind
         # a report of +-1 has the channel's variance there; the coin adds 1 - theta^2
         one = scalar_noise(auto, self.epsilon, 1.0) + 1 - self.spread**2 / 3
@@ -162,68 +140,52 @@ class Phases(OneSetting):
         ratio = np.array([n * e.mean / one for n, e in zip(ns, found, strict=True)])
         errors = np.array([n * e.stderr / one for n, e in zip(ns, found, strict=True)])
         stderr = float(np.sqrt(np.square(errors).sum())) / len(ns)
-        quantity = "MSE / that of n reports of +-1, all n"
-        yield line(self.request, ONE, quantity, float(ratio.mean()), stderr)
+        self.check(ONE, "MSE / that of n reports of +-1, all n", float(ratio.mean()), stderr)
 
-    def plateau(self) -> Iterator[Check]:
+    def plateau(self) -> None:
         """Judge how the plateau falls with n."""
-        ns, T = wholes(self.request, "plateau_users"), whole(self.request, "plateau_samples")
-        found = [self.errors(self.mean(n, T), T) for n in ns]
-        flat = np.array([e.localized for e in found])
+        ns, T = self.wholes("plateau_users"), self.whole("plateau_samples")
+        flat = self.localized(ns, T)
         relative = math.sqrt(2 / self.repeats)  # of a mean of squared Gaussians
-        slope, stderr = line_through(ns, np.log(flat), np.full(len(ns), relative))[1:]
-        yield line(self.request, FLAT, "slope of ln MSE in n", slope, stderr)
-        risk = np.array([self.mean(n, T).plan.risk for n in ns])
-        planned = line_through(ns, np.log(risk), np.ones(len(ns)))[1]
-        yield line(self.request, FLAT, "slope of the plans' ln risk in n", planned)
+        slope = log_slope(ns, flat, np.full(len(ns), relative))
+        self.check(FLAT, "slope of ln MSE in n", *slope)
+        risk = np.array(self.risk([(n, T) for n in ns]))
+        self.check(FLAT, "slope of the plans' ln risk in n", log_slope(ns, risk)[0])
         ratio = float(np.exp(np.log(flat / risk).mean()))
-        yield line(self.request, FLAT, "MSE / planned risk, geometric mean", ratio)
+        self.check(FLAT, "MSE / planned risk, geometric mean", ratio)
         theory = np.array([self.quadrature(n, T) for n in ns])
         away = float(np.abs(np.log(flat / theory)).max())
-        yield line(self.request, FLAT, "MSE / quadrature, largest |ln|", away)
-        missed = float(np.mean([e.missed for e in found]))
-        yield line(self.request, FLAT, "share of runs whose vote failed", missed)
+        self.check(FLAT, "MSE / quadrature, largest |ln|", away)
+        missed = [self.errors(self.mean(n, T), T).missed for n in ns]
+        self.check(FLAT, "share of runs whose vote failed", float(np.mean(missed)))
 
-    def bend(self) -> Iterator[Check]:
+    def bend(self) -> None:
         """Judge where the line of slope -1 meets the plateau."""
-        flat_at = whole(self.request, "plateau_samples")
-        found = []
-        for n in wholes(self.request, "bend_users"):
+        flat_at, found = self.whole("plateau_samples"), []
+        for n in self.wholes("bend_users"):
             cap = self.mean(n, flat_at).plan.n_bins ** 2
             # well before the bend, and where a vote pays
-            Ts = [T for T in wholes(self.request, "samples") if 64 <= T <= max(64, cap / 64)]
-            constant = np.mean([n * T * self.errors(self.mean(n, T), T).mean for T in Ts])
-            flat = self.errors(self.mean(n, flat_at), flat_at).localized
-            found.append(float(constant) / (n * flat) / cap)
-        yield line(self.request, BEND, "least T of the bend / N^2", min(found))
-        yield line(self.request, BEND, "most T of the bend / N^2", max(found))
+            Ts = [T for T in self.wholes("samples") if 64 <= T <= max(64, cap / 64)]
+            constant = np.mean([n * T * e.mean for T, e in zip(Ts, self.row(n, Ts), strict=True)])
+            found.append(float(constant) / (n * float(self.localized([n], flat_at)[0])) / cap)
+        self.check(BEND, "least T of the bend / N^2", min(found))
+        self.check(BEND, "most T of the bend / N^2", max(found))
 
-    def baselines(self) -> Iterator[Check]:
+    def baselines(self) -> None:
         """Judge the naive report and the paper's own constants."""
-        n, Ts = whole(self.request, "panel_users"), wholes(self.request, "steady_samples")
-        naive = self.naive(n)
-        slope = self.slope([(naive, T) for T in Ts])
-        yield line(self.request, BASELINES, "naive user means: log-log slope in T", *slope)
-        found = [self.errors(naive, T) for T in Ts]
+        n, Ts = self.whole("panel_users"), self.wholes("steady_samples")
+        found = self.naive(n, Ts)
+        self.check(BASELINES, "naive user means: log-log slope in T", *_slope(Ts, found))
         scale = n * self.epsilon**2
         level = scale * float(np.mean([e.mean for e in found]))
         stderr = scale * float(np.sqrt(np.sum([e.stderr**2 for e in found]))) / len(found)
-        yield line(self.request, BASELINES, "naive user means: n epsilon^2 MSE", level, stderr)
-        many = whole(self.request, "paper_users")
-        slope = self.slope([(self.mean(many, T, mode="paper"), T) for T in Ts])
-        yield line(self.request, BASELINES, "paper's mode: log-log slope in T", *slope)
+        self.check(BASELINES, "naive user means: n epsilon^2 MSE", level, stderr)
+        many = self.whole("paper_users")
+        slope = _slope(Ts, self.row(many, Ts, mode="paper"))
+        self.check(BASELINES, "paper's mode: log-log slope in T", *slope)
         T = max(Ts)
         paper, ours = (self.errors(self.mean(many, T, mode=m), T).mean for m in MODES)
-        quantity = f"paper's mode / default: MSE at n = {many}, T = {T}"
-        yield line(self.request, BASELINES, quantity, paper / ours)
-
-    def twice(self) -> Iterator[Check]:
-        """Judge the sums against users that answer one by one."""
-        for kind in ("laplace", "piecewise"):
-            protocol = self.mean(1000, 256, kind)
-            sums, users = (self.errors(protocol, 256, c) for c in PATHS)
-            z = distance_in_errors(sums, users)
-            yield line(self.request, TWICE, f"{kind}: |z|, users against their sums", z)
+        self.check(BASELINES, f"paper's mode / default: MSE at n = {many}, T = {T}", paper / ours)
 
     # -- theory and figure
 
@@ -248,58 +210,42 @@ class Phases(OneSetting):
         ]
         return float(np.mean(found))
 
-    def against_samples(self) -> Iterator[Curve]:
+    def against_samples(self) -> None:
         """Draw the phase transition for several n."""
-        panel = "channel auto, for several n"
-        for n in wholes(self.request, "n_users"):
-            Ts = wholes(self.request, "samples")
-            yield self._measured(panel, f"n = {n:,}", [(self.mean(n, T), T) for T in Ts])
-            risk = [self.mean(n, T).plan.risk for T in Ts]
-            yield Curve(panel, "planned risk", _floats(Ts), np.array(risk), style="--")
+        panel, Ts = "channel auto, for several n", self.wholes("samples")
+        for n in self.wholes("n_users"):
+            self.draw_errors(panel, f"n = {n:,}", Ts, self.row(n, Ts))
+            self.draw(panel, "planned risk", Ts, self.risk([(n, T) for T in Ts]), style="--")
 
-    def of_all_kinds(self) -> Iterator[Curve]:
+    def of_all_kinds(self) -> None:
         """Draw everything that can be done with the same users."""
-        n, Ts = whole(self.request, "panel_users"), wholes(self.request, "steady_samples")
-        panel = f"n = {n:,}: channels, the paper's mode and the baselines"
+        n, Ts = self.whole("panel_users"), self.wholes("steady_samples")
+        panel, at = f"n = {n:,}: channels, the paper's mode and the baselines", np.array(Ts)
         for kind, marker in zip(CHANNELS, "P<>", strict=True):
-            yield self._measured(panel, kind, [(self.mean(n, T, kind), T) for T in Ts], marker)
-        paper = [(self.mean(n, T, mode="paper"), T) for T in Ts]
-        yield self._measured(panel, "the paper's mode", paper, "X")
-        yield self._measured(panel, "naive: user means", [(self.naive(n), T) for T in Ts], "*")
-        at = _floats(Ts)
-        flat = np.full(len(at), self._report("onebit", n))
-        yield Curve(panel, "naive: one sample, formula", at, flat, style="-.")
+            self.draw_errors(panel, kind, Ts, self.row(n, Ts, kind), marker)
+        self.draw_errors(panel, "the paper's mode", Ts, self.row(n, Ts, mode="paper"), "X")
+        self.draw_errors(panel, "naive: user means", Ts, self.naive(n, Ts), "*")
+        bit = self.formula(n)
+        self.draw(panel, "naive: one sample, formula", at, bit, style="-.")
         # a sample +-1 has variance 1 at most; a bit is as spread as it can be
-        laplace = self._report("laplace", n, 1.0) / at
-        yield Curve(panel, "item level, Laplace, formula", at, laplace, style=":")
-        bits = self._report("onebit", n) / at
-        yield Curve(panel, "item level, one bit, formula", at, bits, style="--")
+        laplace = self.formula(n, kind="laplace", item_variance=1.0)
+        self.draw(panel, "item level, Laplace, formula", at, laplace / at, style=":")
+        self.draw(panel, "item level, one bit, formula", at, bit / at, style="--")
 
-    def against_users(self) -> Iterator[Curve]:
+    def against_users(self) -> None:
         """Draw the plateau."""
-        ns, T = wholes(self.request, "plateau_users"), whole(self.request, "plateau_samples")
-        panel = f"the plateau, T = {T:.1g}, against n"
-        flat = np.array([self.errors(self.mean(n, T), T).localized for n in ns])
+        ns, T = self.wholes("plateau_users"), self.whole("plateau_samples")
+        panel, flat = f"the plateau, T = {T:.1g}, against n", self.localized(ns, T)
         yerr = flat * math.sqrt(2 / self.repeats)
-        yield Curve(panel, "runs whose vote succeeded", _floats(ns), flat, yerr, "x", " ")
-        theory = np.array([self.quadrature(n, T) for n in ns])
-        yield Curve(panel, "quadrature, of such runs", _floats(ns), theory, style="-")
-        risk = np.array([self.mean(n, T).plan.risk for n in ns])
-        yield Curve(panel, "planned risk", _floats(ns), risk, style="--")
-        naive = np.array([self._report("laplace", n) for n in ns])
-        yield Curve(panel, "naive: user means, formula", _floats(ns), naive, style="-.")
-
-    def _report(self, kind: str, n: float, variance: float = 0.0) -> float:
-        return naive_mse(
-            geometry="linf", kind=kind, epsilon=self.epsilon, dimension=1, scale=1.0,
-            n_reports=n, item_variance=variance,
-        )  # fmt: skip
-
-    def _measured(self, panel: str, label: str, points: Points, marker: str = "") -> Curve:
-        found = [self.errors(p, T) for p, T in points]
-        y, yerr = (np.array([getattr(e, x) for e in found]) for x in ("mean", "stderr"))
-        return Curve(panel, label, _floats([T for _, T in points]), y, yerr, marker)
+        self.draw(panel, "runs whose vote succeeded", ns, flat, yerr, "x", " ")
+        theory = [self.quadrature(n, T) for n in ns]
+        self.draw(panel, "quadrature, of such runs", ns, theory, style="-")
+        self.draw(panel, "planned risk", ns, self.risk([(n, T) for n in ns]), style="--")
+        naive = [self.formula(n, kind="laplace") for n in ns]
+        self.draw(panel, "naive: user means, formula", ns, naive, style="-.")
 
 
-def _floats(x: list[int]) -> Floats:
-    return np.array(x, dtype=np.float64)
+def _slope(Ts: Sequence[int], found: Sequence[Errors]) -> tuple[float, float]:
+    """Fit ln MSE against ln T: slope and standard error."""
+    relative = [e.stderr / e.mean for e in found]
+    return log_slope(np.log(Ts), [e.mean for e in found], relative)

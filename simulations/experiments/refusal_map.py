@@ -12,7 +12,6 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,8 +20,7 @@ import numpy as np
 from fedhist.base.search import MOST_USERS, first_true
 from fedhist.users.batch import Users
 from server.few_users.plan import FewUsersPlan
-from simulations.experiments.base import Check, Curve, Request, Result, power_law
-from simulations.experiments.bounded_figures import line
+from simulations.experiments.base import Findings, Request, Result, power_law
 from simulations.experiments.few_users_error import Task
 
 REFUSED, BALL, BLOCKS, LARGE = "refused", "one ball", "blocks", "large n (medians and clip)"
@@ -55,25 +53,20 @@ def run(request: Request) -> Result:
     few, many = (int(n) for n in s["n_users"])
     ns = np.unique(np.rint(np.geomspace(few, many, int(s["columns"]))).astype(np.int64))
     ds = [int(d) for d in s["dimensions"]]
-    panels, worse = panels_of(request), 0
-    checks: list[Check] = []
-    curves: list[Curve] = []
+    panels, worse, found = panels_of(request), 0, Findings(request)
     for panel in panels:
         plans = [[panel.task.plan(int(n), d) for n in ns] for d in ds]
-        curves += _curves(panel, plans)
+        _draw(found, panel, plans)
         errors = np.array([[p.error if p.feasible else math.inf for p in row] for row in plans])
         worse += int(np.count_nonzero(errors[:, 1:] > errors[:, :-1] * (1 + 1e-9)))
-    checks.append(line(request, MAP, "points where more users are worse", float(worse)))
-    checks += list(_needed(request, panels[0]))
-    checks += list(_runs(request, panels[0]))
-    return Result(
-        title="Branch taken, or refused, by users and dimension",
-        paper="Corollary 8",
-        checks=tuple(checks),
-        curves=tuple(curves),
+    found.check(MAP, "points where more users are worse", float(worse))
+    _needed(found, panels[0])
+    _runs(found, panels[0])
+    return found.result(
+        "Branch taken, or refused, by users and dimension",
+        "Corollary 8",
         x_label="users n",
         y_label="dimension d",
-        log="xy",
         notes=(
             "public numbers decide: epsilon, delta, n, d, the typical distance r of a user's mean "
             "from the common mean, the box (a bound on the means' norm), the corrupted share",
@@ -100,7 +93,7 @@ def panels_of(request: Request) -> list[Panel]:
     return found
 
 
-def _curves(panel: Panel, plans: list[list[FewUsersPlan]]) -> Iterator[Curve]:
+def _draw(found: Findings, panel: Panel, plans: list[list[FewUsersPlan]]) -> None:
     """Draw one set of marks per branch, and the lower bound of Lemma 9."""
     points: dict[str, list[tuple[int, int]]] = {name: [] for name in MARKS}
     for p in (p for row in plans for p in row):
@@ -108,12 +101,10 @@ def _curves(panel: Panel, plans: list[list[FewUsersPlan]]) -> Iterator[Curve]:
     for name, mark in MARKS.items():
         at = np.array(points[name], dtype=np.float64).reshape(-1, 2)
         if len(at):
-            yield Curve(panel.title, name, at[:, 0], at[:, 1], marker=mark, style=" ")
-    ends = np.array([plans[0][0].dimension, plans[-1][0].dimension], dtype=np.float64)
-    least = lower_bound(panel.task)
-    yield Curve(
-        panel.title, "Lemma 9: nothing works left of it", np.full(2, least), ends, style="--"
-    )
+            found.draw(panel.title, name, at[:, 0], at[:, 1], marker=mark, style=" ")
+    ends, least = [row[0].dimension for row in (plans[0], plans[-1])], lower_bound(panel.task)
+    label = "Lemma 9: nothing works left of it"
+    found.draw(panel.title, label, [least, least], ends, style="--")
 
 
 def lower_bound(task: Task) -> float:
@@ -125,38 +116,38 @@ def lower_bound(task: Task) -> float:
     return math.log(1 / task.delta) / (3 * task.epsilon)
 
 
-def _needed(request: Request, panel: Panel) -> Iterator[Check]:
+def _needed(found: Findings, panel: Panel) -> None:
     """Judge how the users that are needed grow."""
-    s = request.settings
+    s = found.request.settings
     ds = [int(d) for d in s["dimensions"] if d >= 16]
     ball = np.array([panel.needed(d, method="ball") for d in ds], dtype=np.float64)
-    yield line(request, NEEDED, "one ball, d >= 16: most / fewest", float(ball.max() / ball.min()))
+    found.check(NEEDED, "one ball, d >= 16: most / fewest", float(ball.max() / ball.min()))
     over = float(ball.max()) / lower_bound(panel.task)
-    yield line(request, NEEDED, "one ball / Lemma 9", over)
-    yield line(request, NEEDED, "one ball: n", float(ball.max()))
+    found.check(NEEDED, "one ball / Lemma 9", over)
+    found.check(NEEDED, "one ball: n", float(ball.max()))
     ks, d = [int(k) for k in s["blocks"]], max(ds)
     blocks = [panel.needed(d, method="blocks", n_blocks=k) for k in ks]
     for k, n in zip(ks, blocks, strict=True):
-        yield line(request, NEEDED, f"{k} blocks: n", float(n))
-    yield line(request, NEEDED, "blocks: log-log slope in K", power_law(ks, blocks)[0])
+        found.check(NEEDED, f"{k} blocks: n", float(n))
+    found.check(NEEDED, "blocks: log-log slope in K", power_law(ks, blocks)[0])
     large = [panel.needed(d, method="large-n") for d in ds]
     for d, n in zip(ds, large, strict=True):
-        yield line(request, NEEDED, f"large n, d = {d:,}: n", float(n))
-    yield line(request, NEEDED, "large n: log-log slope in d", power_law(ds, large)[0])
+        found.check(NEEDED, f"large n, d = {d:,}: n", float(n))
+    found.check(NEEDED, "large n: log-log slope in d", power_law(ds, large)[0])
 
 
-def _runs(request: Request, panel: Panel) -> Iterator[Check]:
+def _runs(found: Findings, panel: Panel) -> None:
     """Run the protocol on both sides of borders: it refuses, unasked, where the map does."""
-    s, wrong = request.settings, 0
+    s, wrong = found.request.settings, 0
     for d, method in ((int(d), str(m)) for d in s["run_dimensions"] for m in s["run_methods"]):
         task = panel.asking(method=method, n_rounds=1)
         least = panel.needed(d, method=method)
         for n in (least - 1, least):
-            estimate = task.run(_zeros(n, d), seed=request.seed)
+            estimate = task.run(_zeros(n, d), seed=found.request.seed)
             refused = estimate.status == "refused"
             spent = estimate.ledger is not None and bool(estimate.ledger.entries)
             wrong += refused != (n < least) or refused == spent
-    yield line(request, MAP, "runs that contradict the map", float(wrong))
+    found.check(MAP, "runs that contradict the map", float(wrong))
 
 
 def _zeros(n_users: int, dimension: int) -> Users:

@@ -35,6 +35,8 @@ HOW = (
     "debiasing alone",
 )
 
+COLUMNS = ("clipping", "clipping + debiasing")
+
 
 @dataclass(frozen=True)
 class Pair:

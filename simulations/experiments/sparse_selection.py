@@ -17,14 +17,14 @@ import numpy as np
 from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
 from fedhist.channels.sign_hashes import HadamardSigns
+from fedhist.model.losses import squared_l2
 from fedhist.model.protocol import Protocol
 from fedhist.protocols.means.mean_linf import MeanLinf
 from fedhist.protocols.means.sparse.plan import VOTE_SHARE
 from fedhist.protocols.means.sparse.sparse_mean import SparseMean
 from fedhist.protocols.shared.noninteractive_error import naive_mse
 from simulations.experiments.asked_users import Asked, SparseCoins, deviations
-from simulations.experiments.base import Check, Curve, Request, Result, mean_and_error, power_law
-from simulations.experiments.bounded_figures import line
+from simulations.experiments.base import Findings, Request, Result, mean_and_error, power_law
 from simulations.experiments.local_populations import users_of
 from simulations.experiments.local_runs import largest_ratio
 from simulations.experiments.settings import positive, whole, wholes
@@ -85,8 +85,8 @@ class Task:
             seed = self.seed(request, label, k)
             population = self.population(seed)
             value = population.run(protocol, seed).value
-            estimate = np.zeros(self.d) if value is None else value
-            out.append(float(np.square(estimate - population.theta).sum()))
+            found = np.zeros(self.d) if value is None else value
+            out.append(squared_l2(found, population.theta))
         return np.array(out)
 
     def success(self, protocol: SparseMean, request: Request, label: str, runs: int) -> float:
@@ -131,15 +131,14 @@ def run(request: Request) -> Result:
         whole(request, "s"),
         positive(request, "amplitude"),
     )
-    parts = [f(request, base) for f in (_against_d, _selection, _hashes, _procedures, _paths)]
-    return Result(
-        title="Sparse means: selection where d is far above what n users reach",
-        paper="Section 4.1",
-        checks=tuple(c for checks, _ in parts for c in checks),
-        curves=tuple(c for _, curves in parts for c in curves),
+    found = Findings(request)
+    for part in (_against_d, _selection, _hashes, _procedures, _paths):
+        part(found, base)
+    return found.result(
+        "Sparse means: selection where d is far above what n users reach",
+        "Section 4.1",
         x_label="d, coordinates",
         y_label="summed squared error",
-        log="xy",
         notes=(
             "NOT PRIVATE: errors are measured with the truth, the mean of the population",
             f"epsilon = {base.epsilon:g} per user and record, local; {base.s} coordinates at "
@@ -155,111 +154,91 @@ def run(request: Request) -> Result:
     )
 
 
-Part = tuple[list[Check], list[Curve]]
-
-
-def _against_d(request: Request, base: Task) -> Part:
-    dims = wholes(request, "dimensions")
-    folds = wholes(request, "fold_dimensions")
+def _against_d(found: Findings, base: Task) -> None:
+    request, n = found.request, base.n
+    dims, folds = wholes(request, "dimensions"), wholes(request, "fold_dimensions")
     runs = whole(request, "repeats")
     tasks = [replace(base, d=d) for d in dims]
     theory = [t.protocol(method="select", min_signal=t.amplitude).predicted.select for t in tasks]
-    found = [
+    ours = [
         mean_and_error(t.losses(t.protocol(method="select"), request, "select", runs))
         for t in tasks
     ]
-    by_folds = [replace(base, d=d) for d in folds]
     linf = [
-        mean_and_error(t.losses(MeanLinf(t.epsilon, t.n, t.d, t.T), request, "mean-linf", 4 * runs))
-        for t in by_folds
+        mean_and_error(
+            replace(base, d=d).losses(
+                MeanLinf(base.epsilon, n, d, base.T), request, "mean-linf", 4 * runs
+            )
+        )
+        for d in folds
     ]
-    where = f"{AGAINST_D}: n = {base.n:,}, T = {base.T}, s = {base.s}, +-{base.amplitude:g}"
-    x, every = np.array(dims, dtype=np.float64), np.unique([*dims, *folds])
-    nothing = base.s * base.amplitude**2
-    curves = [
-        _with_errors(where, "sparse-mean, select", x, found, "o"),
-        Curve(where, "its prediction", x, np.array(theory), style="--"),
-        _with_errors(where, "mean-linf", np.array(folds, dtype=np.float64), linf, "s"),
-        Curve(where, "item level: n T users of 1 sample", every.astype(np.float64),
-              np.array([replace(base, d=int(d)).item_level for d in every]), style="-."),
-        Curve(where, "nothing, 0", every.astype(np.float64), np.full(len(every), nothing),
-              style=":"),
-    ]  # fmt: skip
-    mean = np.array([m for m, _ in found])
-    checks = [line(request, AGAINST_D, f"SSE at d = {d:,}", *f)
-              for d, f in zip(dims, found, strict=True)]  # fmt: skip
-    lost = [m for t, (m, _) in zip(by_folds, linf, strict=True) if t.d > base.n / 40]
-    checks += [
-        line(request, AGAINST_D, "log-log slope in d", power_law(x, mean)[0]),
-        line(request, AGAINST_D, "largest measured / predicted, - 2 stderr",
-             largest_ratio(found, theory)),
-        line(request, AGAINST_D, "item level / sparse-mean at the largest d",
-             tasks[-1].item_level / float(mean[-1])),
-        line(request, AGAINST_D, "mean-linf / nothing, least for d > n / 40",
-             min(lost, default=math.nan) / nothing),
-        line(request, AGAINST_D, "naive / nothing at the least d", tasks[0].naive / nothing),
-        line(request, AGAINST_D, "auto selects, share of d",
-             float(np.mean([t.protocol().procedure == "select" for t in tasks]))),
-    ]  # fmt: skip
-    return checks, curves
+    where = f"{AGAINST_D}: n = {n:,}, T = {base.T}, s = {base.s}, +-{base.amplitude:g}"
+    every, nothing = np.unique([*dims, *folds]), base.s * base.amplitude**2
+    found.draw_means(where, "sparse-mean, select", dims, ours, "o")
+    found.draw(where, "its prediction", dims, theory, style="--")
+    found.draw_means(where, "mean-linf", folds, linf, "s")
+    items = [replace(base, d=int(d)).item_level for d in every]
+    found.draw(where, "item level: n T users of 1 sample", every, items, style="-.")
+    found.draw(where, "nothing, 0", every, nothing, style=":")
+    for d, measured in zip(dims, ours, strict=True):
+        found.check(AGAINST_D, f"SSE at d = {d:,}", *measured)
+    lost = [m for d, (m, _) in zip(folds, linf, strict=True) if d > n / 40]
+    mean = [m for m, _ in ours]
+    auto = float(np.mean([t.protocol().procedure == "select" for t in tasks]))
+    for quantity, x in (
+        ("log-log slope in d", power_law(dims, mean)[0]),
+        ("largest measured / predicted, - 2 stderr", largest_ratio(ours, theory)),
+        ("item level / sparse-mean at the largest d", tasks[-1].item_level / mean[-1]),
+        ("mean-linf / nothing, least for d > n / 40", min(lost, default=math.nan) / nothing),
+        ("naive / nothing at the least d", tasks[0].naive / nothing),
+        ("auto selects, share of d", auto),
+    ):
+        found.check(AGAINST_D, quantity, x)
 
 
-def _selection(request: Request, base: Task) -> Part:
-    runs = whole(request, "tries")
-    dims = wholes(request, "selection_dimensions")
+def _selection(found: Findings, base: Task) -> None:
+    request, runs = found.request, whole(found.request, "tries")
+    dims, factors = wholes(request, "selection_dimensions"), request.settings["factors"]
     if len(dims) != 2:
         raise ValueError(f"selection_dimensions must be two, got {dims}")
-    factors = [float(f) for f in request.settings["factors"]]
-    checks, curves, needed = [], [], {}
-    cases = [(d, base.epsilon, SIGN) for d in dims]
-    cases.append((cases[0][0], base.epsilon, LAPLACE))
-    cases.append((cases[0][0], base.epsilon / 2, SIGN))
-    looks = (("o", "-"), ("s", "--"), ("^", "-."), ("D", ":"))
-    for (d, epsilon, vote), (marker, style) in zip(cases, looks, strict=True):
-        task = replace(base, d=d, epsilon=epsilon)
+    (first, wide), epsilon = dims, base.epsilon
+    needed = []
+    for d, budget, vote, marker, style in (
+        (first, epsilon, SIGN, "o", "-"),
+        (wide, epsilon, SIGN, "s", "--"),
+        (first, epsilon, LAPLACE, "^", "-."),
+        (first, epsilon / 2, SIGN, "D", ":"),
+    ):
+        task = replace(base, d=d, epsilon=budget)
         predicted = task.users_to_select(vote)
-        ns = [round(f * predicted) for f in factors]
-        rate = []
+        ns, rate = [round(float(f) * predicted) for f in factors], []
         for n in ns:
             at = replace(task, n=n)
             protocol = at.protocol(method="select", vote=vote)
             rate.append(at.success(protocol, request, f"{vote} success", runs))
-        label = f"{vote}, d = {d:,}, epsilon = {epsilon:g}"
-        needed[d, epsilon, vote] = reaches(ns, rate, LEVEL)
-        checks.append(
-            line(request, SUCCESS, f"users for {LEVEL:.0%} / predicted: {label}",
-                 needed[d, epsilon, vote] / predicted)
-        )  # fmt: skip
-        error = np.sqrt(np.maximum(np.array(rate) * (1 - np.array(rate)), 0.25 / runs) / runs)
-        curves.append(
-            Curve("selection of the right coordinates, by users", label, np.array(ns, dtype=float),
-                  np.array(rate), error, marker, style, "share of runs", "n, users", "x")
-        )  # fmt: skip
-    first, wide = dims
-    ours = needed[first, base.epsilon, SIGN]
-    growth = needed[wide, base.epsilon, SIGN] / ours
-    checks += [
-        line(request, SUCCESS, "users for laplace / users for signs",
-             needed[first, base.epsilon, LAPLACE] / ours),
-        line(request, SUCCESS, "users at half epsilon / users",
-             needed[first, base.epsilon / 2, SIGN] / ours),
-        line(request, SUCCESS, "growth of the users with d / that of log(d / s)",
-             growth / (math.log(wide / base.s) / math.log(first / base.s))),
-    ]  # fmt: skip
-    return checks, curves
+        label = f"{vote}, d = {d:,}, epsilon = {budget:g}"
+        needed.append(reaches(ns, rate, LEVEL))
+        quantity = f"users for {LEVEL:.0%} / predicted: {label}"
+        found.check(SUCCESS, quantity, needed[-1] / predicted)
+        share = np.array(rate)
+        error = np.sqrt(np.maximum(share * (1 - share), 0.25 / runs) / runs)
+        panel, axes = "selection of the right coordinates, by users", {"log": "x"}
+        axes |= {"y_label": "share of runs", "x_label": "n, users"}
+        found.draw(panel, label, ns, share, error, marker, style, **axes)
+    ours, more, laplace, half = needed
+    found.check(SUCCESS, "users for laplace / users for signs", laplace / ours)
+    found.check(SUCCESS, "users at half epsilon / users", half / ours)
+    growth = more / ours / (math.log(wide / base.s) / math.log(first / base.s))
+    found.check(SUCCESS, "growth of the users with d / that of log(d / s)", growth)
 
 
-def _hashes(request: Request, base: Task) -> Part:
-    s, d, m = (whole(request, f"hash_{x}") for x in "sdm")
-    checks = []
+def _hashes(found: Findings, base: Task) -> None:
+    s, d, m = (whole(found.request, f"hash_{x}") for x in "sdm")
     for p, name in ((1, "1 permutation"), (16, "16 permutations")):
-        found = shares_found(request, s, d, m, base.epsilon, p)
-        share, exact = mean_and_error(found), mean_and_error((found == 1).astype(np.float64))
-        checks += [
-            line(request, HASHES, f"share of the support found, {name}", *share),
-            line(request, HASHES, f"share of tries that find all of it, {name}", *exact),
-        ]
-    return checks, []
+        shares = shares_found(found.request, s, d, m, base.epsilon, p)
+        exact = mean_and_error((shares == 1).astype(np.float64))
+        found.check(HASHES, f"share of the support found, {name}", *mean_and_error(shares))
+        found.check(HASHES, f"share of tries that find all of it, {name}", *exact)
 
 
 def shares_found(request: Request, s: int, d: int, m: int, epsilon: float, p: int) -> Floats:
@@ -278,31 +257,31 @@ def shares_found(request: Request, s: int, d: int, m: int, epsilon: float, p: in
     return np.array(found)
 
 
-def _procedures(request: Request, base: Task) -> Part:
-    runs, amplitudes = whole(request, "comparisons"), request.settings["amplitudes"]
-    n, T, d, s = (whole(request, f"many_{x}") for x in "nTds")
+def _procedures(found: Findings, base: Task) -> None:
+    request, amplitudes = found.request, found.request.settings["amplitudes"]
+    runs, (n, T, d, s) = (
+        whole(request, "comparisons"),
+        (whole(request, f"many_{x}") for x in "nTds"),
+    )
     task = Task(base.epsilon, n, T, d, s, 0.0)
-    checks, curves = [], []
-    where = f"two procedures: n = {task.n:,}, T = {task.T}, d = {task.d}, s = {task.s}"
+    where = f"two procedures: n = {n:,}, T = {T}, d = {d}, s = {s}"
     for method, marker in (("select", "o"), ("threshold", "^")):
-        protocol, found = task.protocol(method=method), []
+        protocol, sse = task.protocol(method=method), []
         for a in amplitudes:
             at = replace(task, amplitude=float(a))
-            found.append(mean_and_error(at.losses(protocol, request, method, runs)))
-            checks.append(line(request, f"amplitude {a:g}", f"SSE of {method}", *found[-1]))
-        x = np.array(amplitudes, dtype=np.float64)
-        label = f"sparse-mean, {method}"
-        curves.append(_with_errors(where, label, x, found, marker, "amplitude of the signals"))
-    ours = [task.protocol(min_signal=b).procedure for b in (None, 1.0)]
-    for b, procedure in zip(("none", "1"), ours, strict=True):
-        quantity = f"auto selects (1) or thresholds (0), min_signal {b}"
-        checks.append(line(request, "two procedures", quantity, float(procedure == "select")))
-    return checks, curves
+            sse.append(mean_and_error(at.losses(protocol, request, method, runs)))
+            found.check(f"amplitude {a:g}", f"SSE of {method}", *sse[-1])
+        label, axis = f"sparse-mean, {method}", "amplitude of the signals"
+        found.draw_means(where, label, amplitudes, sse, marker, x_label=axis)
+    for b, name in ((None, "none"), (1.0, "1")):
+        selects = task.protocol(min_signal=b).procedure == "select"
+        quantity = f"auto selects (1) or thresholds (0), min_signal {name}"
+        found.check("two procedures", quantity, float(selects))
 
 
-def _paths(request: Request, base: Task) -> Part:
+def _paths(found: Findings, base: Task) -> None:
     """Compare drawn-when-asked, aggregate, with whole records, report by report."""
-    runs = whole(request, "path_runs")
+    request, runs = found.request, whole(found.request, "path_runs")
     task = replace(base, d=64, T=40, n=whole(request, "path_users"))
     protocol = task.protocol(method="select")
     whole_records = []
@@ -311,12 +290,10 @@ def _paths(request: Request, base: Task) -> Part:
         rng, theta = np.random.default_rng(seed), task.population(seed).theta
         means = 2 * rng.binomial(task.T, (1 + theta) / 2, (task.n, task.d)) / task.T - 1
         value = execute(protocol, users_of(means, rng), Options(seed=seed)).estimate.value
-        estimate = np.zeros(task.d) if value is None else value
-        whole_records.append(float(np.square(estimate - theta).sum()))
-    asked = task.losses(protocol, request, "asked", runs)
-    z = deviations(asked, np.array(whole_records))
+        whole_records.append(squared_l2(np.zeros(task.d) if value is None else value, theta))
+    z = deviations(task.losses(protocol, request, "asked", runs), np.array(whole_records))
     quantity = "aggregate and per-user path: |difference of SSE| / standard error"
-    return [line(request, "two paths", quantity, z)], []
+    found.check("two paths", quantity, z)
 
 
 def reaches(ns: list[int], rate: list[float], level: float) -> float:
@@ -332,15 +309,3 @@ def reaches(ns: list[int], rate: list[float], level: float) -> float:
     x = np.log(np.array(ns, dtype=np.float64))
     part = (level - rate[i - 1]) / (rate[i] - rate[i - 1])
     return float(np.exp(x[i - 1] + part * (x[i] - x[i - 1])))
-
-
-def _with_errors(
-    where: str,
-    label: str,
-    x: Floats,
-    found: list[tuple[float, float | None]],
-    marker: str,
-    x_label: str = "",
-) -> Curve:
-    y, error = np.array([(m, e or 0.0) for m, e in found]).T
-    return Curve(where, label, x, y, error, marker, x_label=x_label)

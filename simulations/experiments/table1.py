@@ -11,7 +11,7 @@ import numpy as np
 
 from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
-from simulations.experiments.base import Check, Curve, Request, Result, mean_and_error
+from simulations.experiments.base import FREE, Check, Findings, Request, Result, mean_and_error
 from simulations.experiments.settings import positive
 from simulations.experiments.token_ranks import margins
 from simulations.experiments.unbounded_domain import (
@@ -54,25 +54,21 @@ def run(request: Request) -> Result:
     """
     check_settings(request, "d", "d_files")
     positive(request, "epsilon_choice")
-    checks: list[Check] = []
-    curves: list[Curve] = []
+    found, rows = Findings(request), []
     notes: list[str] = []
-    titles: list[str] = []
-    sizes: list[int] = []
-    not_judged: list[str] = []
     for case in _cases(request):
         row = _Row.of(request, case)
-        checks += row.checks(request)
-        curves += row.curves()
+        rows.append(row)
+        row.judge(found)
+        row.draw(found)
         notes += [n for n in case.told if n not in notes]
-        notes += row.notes()
-        if request.values and not row.judged(request):
-            not_judged.append(
-                f"{case.name}: the printed numbers are of the whole file, and this part has "
-                f"{len(case.users):,} users"
-            )
-        titles.append(case.title)
-        sizes.append(len(case.users))
+        notes.append(row.note)
+    others = [r.case for r in rows if request.values and not r.judged(request)]
+    not_judged = [
+        f"{c.name}: the printed numbers are of the whole file, and this part has "
+        f"{len(c.users):,} users"
+        for c in others
+    ]
     how = (
         "losses are expectations over the noise, exact, averaged over "
         f"{request.settings['repeats']} draws of the sampling, and over the exact probabilities of "
@@ -80,25 +76,23 @@ def run(request: Request) -> Result:
         f"losses; the law of one run of the private choice is that of {DRAWS} runs with choice and "
         "noise drawn, and one of the draws of the sampling"
     )
-    return Result(
-        title="Relative loss of Algorithm 3 by threshold, unknown items",
-        paper="Table 1",
-        checks=tuple(checks),
-        curves=tuple(curves),
+    return found.result(
+        "Relative loss of Algorithm 3 by threshold, unknown items",
+        "Table 1",
         x_label="C",
         y_label="relative loss",
-        log="xy",
         notes=(how, *notes),
         not_judged=(*NOT_JUDGED, *not_judged),
-        population=_populations(titles, sizes),
+        population=_populations([r.case for r in rows]),
     )
 
 
-def _populations(titles: list[str], sizes: list[int]) -> str:
+def _populations(cases: list[Case]) -> str:
     """Name the populations, or count them where there are many."""
-    different = dict.fromkeys(titles)
+    different = dict.fromkeys(c.title for c in cases)
     if len(different) <= FEW:
         return "; ".join(different)
+    sizes = [len(c.users) for c in cases]
     users = " to ".join(f"{n:,}" for n in sorted({min(sizes), max(sizes)}))
     return f"{len(different)} populations of {users} users, named by the rows"
 
@@ -174,71 +168,58 @@ class _Row:
         first, second = losses[0][:, at[0]], losses[1][:, at[0]]
         return cls(case, grid, first, second, quantiles, (choices[0], choices[1]))
 
-    def checks(self, request: Request) -> Iterator[Check]:
+    def judge(self, found: Findings) -> None:
         """Judge the paper's four numbers, and its claims for ours."""
+        name, setting, reading = self.case.name, self.case.setting, self.case.reading
         paper, ours = (c.expected for c in self.choices)
         best = self.printed[:, np.argmin(self.printed.mean(axis=0))]
-        values = {BEST: best, PRIVATE: paper, **{q: x for q, (_, x) in self.quantiles.items()}}
-        settings, tolerance = request.settings, request.tolerances
-        printed = str(settings["cause_as_printed"]) if self.case.reading == AS_PRINTED else ""
-        for quantity, x in values.items():
-            mean, error = mean_and_error(x)
-            check = request.judge(self.case.setting, quantity, mean, error)
-            if check is None:  # a population the paper has not: for orientation
-                check = Check(
-                    self.case.setting, quantity, None, mean, -np.inf, np.inf, stderr=error
-                )
-            elif not self.judged(request):
-                check = dataclasses.replace(check, low=-np.inf, high=np.inf)
-            check = dataclasses.replace(check, setting=self.case.name, cause=printed or check.cause)
-            yield check
+        settings, tolerance = found.request.settings, found.request.tolerances
+        judged = self.judged(found.request)
+        printed = Findings(found.request if judged else found.request.only_shown())
+        for quantity, x in (
+            (BEST, best), (PRIVATE, paper), *((q, x) for q, (_, x) in self.quantiles.items())
+        ):  # fmt: skip
+            printed.check(setting, quantity, *mean_and_error(x))
+            check = printed.checks[-1]
+            cause = str(settings["cause_as_printed"]) if reading == AS_PRINTED else check.cause
+            found.checks.append(dataclasses.replace(check, setting=name, cause=cause))
             if quantity == PRIVATE and check.paper is not None:
-                yield self._one_run(request, check)
-        yield Check(
-            self.case.name,
-            f"{PRIVATE} / {BEST}",
-            None,
-            float(paper.mean() / best.mean()),
-            -np.inf,
-            np.inf,
-        )
+                found.checks.append(self._one_run(found.checks[-1], tolerance, judged))
+        found.show(name, f"{PRIVATE} / {BEST}", paper.mean() / best.mean())
         baselines = min(x.mean() for _, x in self.quantiles.values())
-        yield Check(
-            self.case.name,
-            "private C* / better quantile",
-            None,
-            float(paper.mean() / baselines),
-            0.0,
-            float(tolerance["baselines"]),
-            claim="the private choice outperforms the median and the 90 % quantile",
-            cause=self._hopeless(best, baselines, tolerance) + str(settings["cause_quantiles"]),
+        found.checks.append(
+            Check(
+                name,
+                "private C* / better quantile",
+                None,
+                float(paper.mean() / baselines),
+                0.0,
+                float(tolerance["baselines"]),
+                claim="the private choice outperforms the median and the 90 % quantile",
+                cause=self._hopeless(best, baselines, tolerance) + str(settings["cause_quantiles"]),
+            )
         )
         best_ours = self.ours[:, np.argmin(self.ours.mean(axis=0))]
         for quantity, mine, theirs in ((BEST, best_ours, best), (PRIVATE, ours, paper)):
             mean, error = mean_and_error(mine)
-            yield Check(
-                self.case.name,
-                f"{quantity}, ours",
-                None,
-                mean,
-                0.0,
-                float(tolerance["ours"]) * float(theirs.mean()),
-                claim="ours loses no more than the paper's algorithm",
-                cause=str(settings["cause_ours"]),
-                stderr=error,
+            most = float(tolerance["ours"]) * float(theirs.mean())
+            claim, cause = "ours loses no more than the paper's algorithm", settings["cause_ours"]
+            quantity = f"{quantity}, ours"
+            found.checks.append(
+                Check(name, quantity, None, mean, 0.0, most, claim, str(cause), error)
             )
 
-    def _one_run(self, request: Request, check: Check) -> Check:
+    def _one_run(self, check: Check, tolerance: Mapping[str, Any], judged: bool) -> Check:
         """Judge whether the printed number can be one run of the printed algorithms."""
-        outside = (1 - float(request.tolerances["one_run"])) / 2
-        judged = self.judged(request)
+        outside = (1 - float(tolerance["one_run"])) / 2
+        low, high = (outside, 1 - outside) if judged else FREE
         return dataclasses.replace(
             check,
             quantity=ONE_RUN,
             paper=None,
             ours=float((self.choices[0].runs <= (check.paper or 0.0)).mean()),
-            low=outside if judged else -np.inf,
-            high=1 - outside if judged else np.inf,
+            low=low,
+            high=high,
             claim="the printed loss of private C* can be one run of Algorithms 4 and 3"
             + (f" ({self.case.reading})" if self.case.reading else ""),
             stderr=None,
@@ -255,25 +236,25 @@ class _Row:
         whole = int(request.tolerances["whole_file"])
         return request.population == SYNTHETIC or len(self.case.users) >= whole
 
-    def curves(self) -> Iterator[Curve]:
+    def draw(self, found: Findings) -> None:
         """Draw the loss at every threshold of the printed grid, and where the choices fall."""
-        yield Curve(self.case.name, "paper's algorithm", self.clips, self.printed.mean(axis=0))
-        yield Curve(self.case.name, "ours", self.clips, self.ours.mean(axis=0), style="--")
+        panel = self.case.name
+        found.draw(panel, "paper's algorithm", self.clips, self.printed.mean(axis=0))
+        found.draw(panel, "ours", self.clips, self.ours.mean(axis=0), style="--")
         for label, choice, marker in zip(
             ("private C*, paper", "private C*, ours"), self.choices, "Ds", strict=True
         ):
-            at, loss = np.array([choice.mean]), np.array([choice.expected.mean()])
-            yield Curve(self.case.name, label, at, loss, marker=marker)
+            found.draw(panel, label, [choice.mean], choice.expected.mean(), marker=marker)
         for (quantity, (c, x)), marker in zip(self.quantiles.items(), "^v", strict=True):
-            at = np.array([float(c)])
-            yield Curve(self.case.name, quantity, at, np.array([x.mean()]), marker=marker)
+            found.draw(panel, quantity, [c], x.mean(), marker=marker)
 
-    def notes(self) -> Iterator[str]:
-        """Say which thresholds were chosen, and what a few real runs lost."""
+    @property
+    def note(self) -> str:
+        """Which thresholds were chosen, and what a few real runs lost."""
         paper, ours = self.choices
         best = self.clips[np.argmin(self.printed.mean(axis=0))]
         spread = ["{:.4f} to {:.4f}".format(*np.quantile(c.runs, SPREAD)) for c in self.choices]
-        yield (
+        return (
             f"{self.case.name}: epsilon {self.case.epsilon:g}; best C {best:.0f}, private C* on "
             f"average {paper.mean:.0f} (ours {ours.mean:.0f}), median {self.quantiles[MEDIAN][0]},"
             f" 90 % quantile {self.quantiles[Q90][0]}; 95 % of the runs with private C* lose "

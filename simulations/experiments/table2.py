@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from fedhist.users.batch import Users
-from simulations.experiments.base import Check, Curve, Request, Result
+from simulations.experiments.base import Findings, Request, Result
 from simulations.experiments.single_items import (
+    COLUMNS,
     HOW,
-    Pair,
     check_settings,
     compare,
     errors_by_clip,
@@ -44,29 +42,32 @@ def run(request: Request) -> Result:
     clips = [int(c) for c in request.settings["clips"]] or [0] * len(words)
     if len(clips) != len(words):
         raise ValueError(f"clips must name one C per word ({len(words)}), got {clips}")
-    checks: list[Check] = []
-    curves: list[Curve] = []
+    found = Findings(request if whole_file else request.only_shown())
     for name, word, clip in zip(names, words, clips, strict=True):
         mine = only(users, word)
         protocol = protocol_for(mine, request.settings, clip)
         pair = compare(protocol, mine, int(request.settings["runs"]), request.seed)
-        found = rows(request, name, pair, int(protocol.truth(mine)[0]))
-        checks += found if whole_file else [shown(c) for c in found]
+        found.check(name, "clipping", pair.clipping)
+        found.check(name, "debiasing", pair.debiasing)
+        found.check(name, "debiasing / clipping", pair.ratio)
+        if pair.runs.shape[1] > 1:
+            for what, runs in zip(("clipping", "debiasing"), pair.runs, strict=True):
+                found.show(name, f"{what}, std of runs", runs.std(ddof=1))
+        found.show(name, "median C", np.median(pair.clips))
+        found.show(name, "true total", protocol.truth(mine)[0])
         if abs(pair.ratio - 1) < EQUAL:
             notes.append(
                 f"{name}: C lies so far above the mean count that debiasing, which inverts the "
                 "clipping of Poisson counts, changes nothing: the two columns cannot differ here"
             )
         at, errors = errors_by_clip(mine, request.settings)
-        for label, y in zip(("clipping", "clipping + debiasing"), errors, strict=True):
-            curves.append(Curve(name, label, at, y))
+        for label, y in zip(COLUMNS, errors, strict=True):
+            found.draw(name, label, at, y)
             best = int(np.argmin(y))
-            checks.append(told(name, f"{label}, least over C (C = {at[best]:g})", float(y[best])))
-    return Result(
-        title="Relative error of single items, clipped and debiased",
-        paper="Table 2",
-        checks=tuple(checks),
-        curves=tuple(curves),
+            found.show(name, f"{label}, least over C (C = {at[best]:g})", y[best])
+    return found.result(
+        "Relative error of single items, clipped and debiased",
+        "Table 2",
         x_label="C",
         y_label="expected relative error",
         log="x",
@@ -86,37 +87,6 @@ def run(request: Request) -> Result:
         ),
         population=loaded.title,
     )  # fmt: skip
-
-
-def rows(request: Request, name: str, pair: Pair, total: int) -> list[Check]:
-    """Judge one word: the two errors against the paper's, and one against the other."""
-    out = []
-    for quantity, x in (
-        ("clipping", pair.clipping),
-        ("debiasing", pair.debiasing),
-        ("debiasing / clipping", pair.ratio),
-    ):
-        out.append(request.judge(name, quantity, x) or told(name, quantity, x))
-    for k, what in enumerate(("clipping", "debiasing")):
-        if pair.runs.shape[1] > 1:
-            out.append(told(name, f"{what}, std of runs", float(pair.runs[k].std(ddof=1))))
-    return [
-        *out,
-        told(name, "median C", float(np.median(pair.clips))),
-        told(name, "true total", float(total)),
-    ]
-
-
-def shown(check: Check) -> Check:
-    """Show a printed number without judging it."""
-    if check.paper is None:
-        return check
-    return replace(check, low=-np.inf, high=np.inf)
-
-
-def told(name: str, quantity: str, x: float) -> Check:
-    """Make a line for orientation."""
-    return Check(name, quantity, None, x, -np.inf, np.inf)
 
 
 def most_used(users: Users, most: int) -> list[str]:

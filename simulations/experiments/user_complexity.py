@@ -27,8 +27,7 @@ from fedhist.protocols.distributions import theory
 from fedhist.protocols.distributions.distribution import MECHANISMS, Distribution
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from simulations.experiments.base import Check, Curve, Request, Result, power_law
-from simulations.experiments.bounded_figures import line
+from simulations.experiments.base import Findings, Request, Result, power_law
 from simulations.runs.run import Options, execute
 
 LAPLACE, SELECTION = "laplace", "ks"
@@ -124,21 +123,17 @@ def run(request: Request) -> Result:
         known = sorted({n for n, mode in MECHANISMS if mode == "default"})
         if name not in known:
             raise ValueError(f"no mechanism {name!r}{nearest(name, known)}")
-    checks: list[Check] = []
-    curves: list[Curve] = []
+    found = Findings(request)
     for regime, spec in regimes(request):
         lines = Lines.of(request, regime, spec)
-        checks += lines.checks(request)
-        curves += lines.curves()
-    checks += _floor(request)
-    return Result(
-        title="Users needed to learn a distribution, by samples per user",
-        paper="Theorems 1, 3, 7 and 8",
-        checks=tuple(checks),
-        curves=tuple(curves),
+        lines.judge(found)
+        lines.draw(found)
+    _floor(found)
+    return found.result(
+        "Users needed to learn a distribution, by samples per user",
+        "Theorems 1, 3, 7 and 8",
         x_label="m, samples per user",
         y_label="users s",
-        log="xy",
         notes=(
             "NOT PRIVATE: losses are measured with the truth, the uniform distribution",
             f"({s['epsilon']:g}, {s['delta']:g})-DP per user under replacement",
@@ -200,56 +195,49 @@ class Lines:
             measured[x] = found
         return cls(regime, ms, predicted, measured)
 
-    def checks(self, request: Request) -> Iterator[Check]:
+    def judge(self, found: Findings) -> None:
         """Judge crossovers, slopes and what was measured."""
-        name, where = self.regime.name, self.regime
+        name, where, k = self.regime.name, self.regime, len(self.regime.domain)
         for x in (x for x in self.predicted if x != LAPLACE):
-            if request.judge(name, f"{x}: fewer users than laplace from m, predicted", 0.0) is None:
-                continue
-            predicted = overtakes(partial(where.better, x))
             quantity = f"{x}: fewer users than laplace from m, "
-            yield line(request, name, quantity + "predicted", predicted)
+            if found.request.judge(name, quantity + "predicted", 0.0) is None:
+                continue
+            found.check(name, quantity + "predicted", overtakes(partial(where.better, x)))
             crossed = crossing(self.at, self.measured[x], self.measured[LAPLACE])
-            yield line(request, name, quantity + "measured", crossed)
-        large = [i for i, m in enumerate(self.at) if m >= len(where.domain)]
+            found.check(name, quantity + "measured", crossed)
+        large = [i for i, m in enumerate(self.at) if m >= k]
         if len(large) > 1:
             for x in (LAPLACE, SELECTION):
                 y, m = np.log(self.predicted[x][large]), np.log(np.array(self.at)[large])
                 slope = float((y[-1] - y[-3]) / (m[-1] - m[-3])) if len(large) > 2 else math.nan
-                yield line(request, name, f"{x}: log-log slope at the largest m", slope)
+                found.check(name, f"{x}: log-log slope at the largest m", slope)
         for x, y in self.measured.items():
             ratio = (y / self.predicted[x])[~np.isnan(y)]
             if len(ratio):
                 mean = float(np.exp(np.log(ratio).mean()))
-                yield line(request, name, f"{x}: users measured / predicted", mean)
-        over = [
-            float(np.min(y / [theory.users_for_sampling(len(where.domain), m, where.alpha)
-                              for m in self.at]))
-            for y in self.predicted.values()
-        ]  # fmt: skip
-        yield line(request, name, "fewest users / users without privacy", min(over))
+                found.check(name, f"{x}: users measured / predicted", mean)
+        plain = [theory.users_for_sampling(k, m, where.alpha) for m in self.at]
+        over = min(float(np.min(y / plain)) for y in self.predicted.values())
+        found.check(name, "fewest users / users without privacy", over)
 
-    def curves(self) -> Iterator[Curve]:
+    def draw(self, found: Findings) -> None:
         """Draw the mechanisms, what was measured, and the lower bounds."""
-        r, title = self.regime, self.regime.title
-        at = np.array(self.at, dtype=np.float64)
+        r, title, at = self.regime, self.regime.title, np.array(self.at)
         k = len(r.domain)
         for x, y in self.predicted.items():
             some = np.isfinite(y) & (y <= 30 * self.predicted[LAPLACE])
-            yield Curve(title, x, at[some], y[some], style="-")
+            found.draw(title, x, at[some], y[some], style="-")
         # eight mechanisms later, where the report's eight colours begin again
         for x, y in self.measured.items():
             some = ~np.isnan(y)
-            yield Curve(title, f"{x}, measured", at[some], y[some], marker="x", style=" ")
-        bounds: dict[str, Callable[[int], float]] = {
-            "without privacy": lambda m: theory.users_for_sampling(k, m, r.alpha),
-            "Theorem 1 x 1000": lambda m: (
-                1e3 * theory.users_for_counts(k, r.alpha, r.epsilon, r.delta)
-            ),
-            "Theorem 3 x 1000": lambda m: 1e3 * theory.users_for_pure(k, m, r.alpha, r.epsilon),
-        }
-        for label, bound in bounds.items():
-            yield Curve(title, label, at, np.array([bound(m) for m in self.at]), style="--")
+            found.draw(title, f"{x}, measured", at[some], y[some], marker="x", style=" ")
+        plain = [theory.users_for_sampling(k, m, r.alpha) for m in self.at]
+        counts = 1e3 * theory.users_for_counts(k, r.alpha, r.epsilon, r.delta)
+        pure = [1e3 * theory.users_for_pure(k, m, r.alpha, r.epsilon) for m in self.at]
+        for label, bound in (
+            ("without privacy", plain), ("Theorem 1 x 1000", counts), ("Theorem 3 x 1000", pure)
+        ):  # fmt: skip
+            found.draw(title, label, at, bound, style="--")
 
 
 def measure(regime: Regime, mechanism: str, m: int, n_users: int, runs: int, seed: int) -> float:
@@ -283,9 +271,10 @@ def crossing(at: Sequence[int], falling: Floats, level: Floats) -> float:
     return math.nan
 
 
-def _floor(request: Request) -> Iterator[Check]:
+def _floor(found: Findings) -> None:
     """Judge the target above which noise on counts needs fewer users than selection's floor."""
-    s, name = request.settings, "the floor of selection"
+    request, name = found.request, "the floor of selection"
+    s = request.settings
     regime, _ = next(regimes(request))
     m, k = int(s["floor_m"]), len(regime.domain)
     low, high = 1e-3, 2.0  # selection needs fewer users at low, and more at high
@@ -294,13 +283,12 @@ def _floor(request: Request) -> Iterator[Check]:
         better = regime.needed(SELECTION, m, middle) < regime.needed(LAPLACE, m, middle)
         low, high = (middle, high) if better else (low, middle)
     quantity = "target l1 above which laplace needs fewer users / sqrt(k)"
-    yield line(request, name, quantity, low / math.sqrt(k))
-    found = MECHANISMS[SELECTION, "default"]
-    floor = found.floor(regime.protocol(SELECTION, m, 100).task)
-    yield line(request, name, "floor / sqrt(min(k, 2 m))", floor / math.sqrt(min(k, 2 * m)))
+    found.check(name, quantity, low / math.sqrt(k))
+    floor = MECHANISMS[SELECTION, "default"].floor(regime.protocol(SELECTION, m, 100).task)
+    found.check(name, "floor / sqrt(min(k, 2 m))", floor / math.sqrt(min(k, 2 * m)))
     runs = int(s["repeats"])
     for what, factor in (("a third of", 1 / 3), ("3 times", 3.0)):
         n = max(1, round(factor * floor))
         loss = [regime.losses(x, m, n, runs, request.seed).mean() for x in (SELECTION, LAPLACE)]
         quantity = f"l1 of ks / l1 of laplace at {what} the floor, measured"
-        yield line(request, name, quantity, float(loss[0] / loss[1]))
+        found.check(name, quantity, float(loss[0] / loss[1]))

@@ -546,7 +546,7 @@ def written(tmp_path: Path) -> Callable[..., Path]:
     checks = (
         example(),
         example(quantity="r", ours=9.0, cause="a | b", stderr=0.25, claim="small"),
-        bounded_figures.plain("s", "t", 5.0),
+        Check("s", "t", None, 5.0, -math.inf, math.inf),
     )
     curves = (
         Curve("left", "one", np.array([1.0, 10.0]), np.array([2.0, 3.0]), np.array([0.1, 0.2])),

@@ -219,7 +219,9 @@ def test_a_perfect_curve_bends_where_it_is_planned_to(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(Phases, "errors", errors)
     phases = Phases(quick("phase-transition", bend_users=[1000, 1600]))
-    found = {c.quantity: c.ours for c in (*phases.steady(), *phases.bend())}
+    phases.steady()
+    phases.bend()
+    found = {c.quantity: c.ours for c in phases.found.checks}
     assert found["auto: steepest log-log slope in T, over n"] == pytest.approx(-1)
     assert found["piecewise: average n T MSE"] == pytest.approx(20, rel=2e-3)
     assert found["onebit: least n T MSE, + 2 stderr"] == pytest.approx(20, rel=5e-3)

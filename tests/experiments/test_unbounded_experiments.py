@@ -16,7 +16,7 @@ from fedhist.protocols.clip_choice.unbounded import bound_probabilities
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from simulations.experiments import figure3, table1
-from simulations.experiments.base import Request, Result
+from simulations.experiments.base import Findings, Request, Result
 from simulations.experiments.catalogue import experiment
 from simulations.experiments.token_ranks import kept_totals, margins
 from simulations.experiments.unbounded_domain import (
@@ -275,8 +275,9 @@ def test_a_printed_private_loss_is_judged_by_the_law_of_one_run() -> None:
     middle = float(np.median(row.choices[0].runs))
     values = [v for v in request.values if v.setting == case.setting]
     known = [replace(v, paper=middle) if v.quantity == "private C*" else v for v in values]
-    checks = row.checks(replace(request, values=tuple(known)))
-    share = next(c for c in checks if c.quantity == table1.ONE_RUN)
+    found = Findings(replace(request, values=tuple(known)))
+    row.judge(found)
+    share = next(c for c in found.checks if c.quantity == table1.ONE_RUN)
     assert share.ours == pytest.approx(0.5, abs=0.002)
     assert share.verdict == "PASS"
     release = case.releases()[0]
