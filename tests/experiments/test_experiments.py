@@ -99,49 +99,6 @@ def test_a_curve_needs_equal_lengths_and_a_result_known_axes() -> None:
 # -- the TOML files ------------------------------------------------------------------------------
 
 
-def test_every_experiment_is_well_formed() -> None:
-    """It has a function, a population that needs no file, and a folder-safe name."""
-    found = [catalogue.experiment(name) for name in catalogue.names()]
-    assert {e.name for e in found} >= {"figure1", "figure2", "figure5", "figure6"}
-    for e in found:
-        assert callable(e.run)
-        assert e.without_file, e.name
-        assert e.paper
-        assert e.title
-
-
-@pytest.mark.parametrize("name", ["figure1", "figure2", "figure5", "figure6"])
-def test_an_experiment_runs_quickly_on_a_population_without_a_file(name: str) -> None:
-    """All quantities are finite, and every expected value of the population was judged."""
-    e = catalogue.experiment(name)
-    request = e.request(population=e.without_file[0], quick=True, seed=3)
-    result = e.run(request)
-    assert result.paper in e.paper
-    assert result.checks
-    assert all(math.isfinite(c.ours) for c in result.checks)
-    assert any("NOT PRIVATE" in note for note in result.notes)
-    again = e.run(request)
-    assert [c.ours for c in again.checks] == [c.ours for c in result.checks]
-
-
-@pytest.mark.parametrize("name", ["figure1", "figure2", "figure5"])
-def test_no_expected_value_is_overlooked(name: str) -> None:
-    """Every [[value]] row names a quantity that is measured; a misspelt one would never fail."""
-    e = catalogue.experiment(name)
-    request = e.request(population="zipf", quick=True)
-    measured = {(c.setting, c.quantity) for c in e.run(request).checks if c.claim}
-    assert measured == {(v.setting, v.quantity) for v in request.values}
-
-
-def test_no_expected_value_of_figure_6_is_overlooked() -> None:
-    """Its settings are named by d; the quantities are those of any d."""
-    e = catalogue.experiment("figure6")
-    request = e.request(population="zipf", quick=True)
-    checks = e.run(request).checks
-    assert {v.setting for v in request.values} == {f"d = {d:,}" for d in e.settings["d"]}
-    assert {v.quantity for v in request.values} <= {c.quantity for c in checks}
-
-
 def test_tolerances_are_read_as_written() -> None:
     """Relative, absolute, one-sided; rows of other populations are left out."""
     text = HEAD + (
@@ -269,33 +226,6 @@ def test_rank_points_keep_both_ends() -> None:
     assert points[0] == 0
     assert points[-1] == 99_999
     assert len(points) <= 50
-
-
-@pytest.mark.parametrize(
-    ("name", "override", "message"),
-    [
-        ("figure1", "points=0", "points must be a positive integer, got 0"),
-        ("figure1", "points=-3", "points must be a positive integer, got -3"),
-        ("figure2", "epsilon=inf", "epsilon must be positive and finite, got inf"),
-        ("figure2", 'd=["a"]', "d must be a positive integer, got 'a'"),
-        ("figure2", "d=[]", r"d must be a list of at least one, got \[\]"),
-        ("figure2", "whole_runs=-1", "whole_runs must be a non-negative integer, got -1"),
-        ("figure5", "fixed_clip_max=0", "fixed_clip_max must be positive and finite, got 0.0"),
-        ("figure6", "epsilon_choice=nan", "epsilon_choice must be positive and finite, got nan"),
-        ("figure4", "alphas=[]", r"alphas must be a list of at least one, got \[\]"),
-        ("figure4", "populations=0", "populations must be a positive integer, got 0"),
-        ("table2", "runs=0", "runs must be a positive integer, got 0"),
-        ("table1", "d=[]", r"d must be a list of at least one, got \[\]"),
-        ("table1", "epsilon_fitted=inf", "epsilon_fitted must be positive and finite, got inf"),
-        ("figure3", "fewer=0", "fewer must be a positive integer, got 0"),
-    ],
-)
-def test_settings_that_measure_nothing_are_refused(name: str, override: str, message: str) -> None:
-    """With the value, before a number is computed."""
-    e = catalogue.experiment(name)
-    request = e.request(population=e.without_file[0], quick=True, overrides=[override])
-    with pytest.raises(ValueError, match=message):
-        e.run(request)
 
 
 # -- Figures 2, 5 and 6 --------------------------------------------------------------------------

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from small_requests import result_of, small
 
 from fedhist.protocols.distributions.distribution import MECHANISMS
 from fedhist.users.keys import Keys
@@ -16,40 +16,7 @@ from simulations.experiments import binomial_distance as binomial
 from simulations.experiments import few_users_error as few
 from simulations.experiments import refusal_map as refusals
 from simulations.experiments import user_complexity as complexity
-from simulations.experiments.base import Request, Result
 from simulations.experiments.catalogue import experiment
-
-NAMES = ("binomial-distance", "few-users-error", "refusal-map", "user-complexity")
-
-
-def quick(name: str, **changes: Any) -> Request:
-    """A quick request with some settings changed."""
-    request = experiment(name).request(quick=True, seed=3)
-    return replace(request, settings={**request.settings, **changes})
-
-
-@pytest.fixture(scope="module")
-def results() -> dict[str, Result]:
-    """Every experiment, run once."""
-    return {name: experiment(name).run(quick(name)) for name in NAMES}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_an_experiment_runs_quickly(name: str, results: dict[str, Result]) -> None:
-    """It measures and draws something, and says what is private."""
-    result = results[name]
-    assert result.checks
-    assert result.curves
-    assert all(math.isfinite(c.ours) for c in result.checks)
-    assert any("NOT PRIVATE" in note for note in result.notes)
-    assert experiment(name).paper.endswith(result.paper)
-
-
-@pytest.mark.parametrize("name", [n for n in NAMES if n != "refusal-map"])
-def test_no_expected_value_is_overlooked(name: str, results: dict[str, Result]) -> None:
-    """Every [[value]] row names a quantity that is measured; a misspelt one would never fail."""
-    measured = {(c.setting, c.quantity) for c in results[name].checks if c.claim}
-    assert measured == {(v.setting, v.quantity) for v in quick(name).values}
 
 
 def test_the_whole_map_holds_what_is_expected_of_it() -> None:
@@ -63,46 +30,6 @@ def test_the_whole_map_holds_what_is_expected_of_it() -> None:
         (v.setting, v.quantity) for v in request.values
     }
     assert [c.quantity for c in checks if c.verdict != "PASS"] == []
-
-
-@pytest.mark.parametrize("name", ["few-users-error", "user-complexity"])
-def test_a_run_is_repeated_by_its_seed(name: str) -> None:
-    """Bit for bit; another seed gives other losses."""
-    small: dict[str, Any] = {"repeats": 1}
-    if name == "few-users-error":
-        small |= {"dimensions": [16, 32], "n_users": [80], "corrupted": [0.0], "far": [9.0]}
-        small |= {"dimension": 16, "robust_users": 700, "ball_users": 80}
-    else:
-        small |= {"regimes": {"dense": {"k": 4, "alpha": 0.1, "m": [4, 8]}}}
-    request = quick(name, **small)
-    run = experiment(name).run
-    one, two, other = (
-        np.array([c.ours for c in run(replace(request, seed=s)).checks]) for s in (3, 3, 4)
-    )
-    np.testing.assert_array_equal(one, two)
-    assert (one != other).any()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_file_is_refused(name: str, tmp_path: Path) -> None:
-    """None of them reads one."""
-    with pytest.raises(ValueError, match="reads no --data"):
-        experiment(name).request(data=tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("name", "changes", "why"),
-    [
-        ("few-users-error", {"repeats": 0}, "repeats must be positive, got 0"),
-        ("user-complexity", {"repeats": 0}, "repeats must be positive, got 0"),
-        ("user-complexity", {"measured": ["kss"]}, "no mechanism 'kss'; did you mean 'ks'"),
-        ("refusal-map", {"maps": []}, "at least one map"),
-    ],
-)
-def test_bad_settings_are_refused(name: str, changes: dict[str, Any], why: str) -> None:
-    """With what was given."""
-    with pytest.raises(ValueError, match=why):
-        experiment(name).run(quick(name, **changes))
 
 
 # -- Figure 1 ------------------------------------------------------------------------------------
@@ -129,9 +56,9 @@ def test_the_best_constant_lies_below_two_thirds() -> None:
     assert high <= 2 + 1e-9
 
 
-def test_figure_1_bends_as_the_paper_says(results: dict[str, Result]) -> None:
+def test_figure_1_bends_as_the_paper_says() -> None:
     """Slope near 1 for small m, 1/2 for large m, though the quick grid is coarse."""
-    ours = {(c.setting, c.quantity): c.ours for c in results["binomial-distance"].checks}
+    ours = {(c.setting, c.quantity): c.ours for c in result_of("binomial-distance").checks}
     assert ours[binomial.SMALL, "log-log slope"] == pytest.approx(0.93, abs=0.01)
     assert ours[binomial.LARGE, "log-log slope"] == pytest.approx(0.5, abs=0.01)
 
@@ -215,7 +142,7 @@ def test_overtakes_searches_until_it_gives_up() -> None:
 
 def task(**wishes: Any) -> few.Task:
     """The budget of the configuration."""
-    return few.Task.of(quick("few-users-error"), **wishes)
+    return few.Task.of(small("few-users-error"), **wishes)
 
 
 def test_the_term_in_one_over_d_is_that_of_the_geometry() -> None:
@@ -241,7 +168,7 @@ def test_the_term_in_one_over_d_is_that_of_the_geometry() -> None:
 
 def test_the_error_of_a_ball_is_what_geometry_says() -> None:
     """One run each at d = 64 and 256: the spread of a run is 1 %, 5 % are 5 of them."""
-    request = quick("few-users-error")
+    request = small("few-users-error")
     for d in (64, 256):
         errors = few.measure(request, few.Task.of(request, method="ball"), 100, d)
         assert errors.failed == 0
@@ -250,7 +177,7 @@ def test_the_error_of_a_ball_is_what_geometry_says() -> None:
 
 def test_corrupted_users_move_the_average_and_not_the_estimate() -> None:
     """30 % at 90 r: the average moves by 0.3 times 95 r, exactly up to r / sqrt(n) = 0.04 r."""
-    request = quick("few-users-error")
+    request = small("few-users-error")
     one = few.Task.of(request, method="ball", kappa=0.51, lam=1.0, corrupted=0.3)
     errors = few.measure(request, one, 600, 64, far=90.0)
     assert errors.ordinary == pytest.approx(0.3 * 95, abs=0.2)
@@ -259,14 +186,14 @@ def test_corrupted_users_move_the_average_and_not_the_estimate() -> None:
 
 def test_too_few_users_are_an_error_of_the_settings() -> None:
     """A point that is refused cannot be measured: it says how many users would do."""
-    request = quick("few-users-error")
+    request = small("few-users-error")
     with pytest.raises(ValueError, match=r"n = 20, d = 64: .*at least"):
         few.measure(request, few.Task.of(request, method="ball"), 20, 64)
 
 
 def test_runs_without_a_value_are_counted() -> None:
     """With a single round nearly every draw ends in a garbage bucket; no error is made up."""
-    request = quick("few-users-error", repeats=4)
+    request = small("few-users-error", repeats=4)
     errors = few.measure(request, few.Task.of(request, method="ball", n_rounds=1), 80, 64)
     assert errors.failed >= 3  # a value has probability below 2 %, two of four below 3e-3
     assert len(errors.measured) == 4 - errors.failed
@@ -278,16 +205,16 @@ def test_runs_without_a_value_are_counted() -> None:
 
 def test_needed_agrees_with_a_linear_search() -> None:
     """At several dimensions and methods."""
-    panel = refusals.panels_of(quick("refusal-map"))[0]
+    panel = refusals.panels_of(small("refusal-map"))[0]
     for d, method in ((4, "ball"), (16, "auto"), (4, "large-n")):
         asking = panel.asking(method=method)
         slow = next(n for n in range(1, 2000) if asking.plan(n, d).feasible)
         assert panel.needed(d, method=method) == slow
 
 
-def test_every_point_of_the_map_is_drawn_once(results: dict[str, Result]) -> None:
+def test_every_point_of_the_map_is_drawn_once() -> None:
     """Refused or in one branch; refusals lie left of everything else in their row."""
-    result, request = results["refusal-map"], quick("refusal-map")
+    result, request = result_of("refusal-map"), small("refusal-map")
     panel = refusals.panels_of(request)[0].title
     rows: dict[float, dict[str, list[float]]] = {}
     for c in result.curves:

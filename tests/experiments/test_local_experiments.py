@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.stats import binom
+from small_requests import small
 
 from clients.randomizers.hashed_votes import vote_sets
 from clients.records.functionals import Fourier, HadamardRows
@@ -24,82 +25,8 @@ from simulations.experiments import asked_users as asked
 from simulations.experiments import density_error as density
 from simulations.experiments import local_distribution_error as items
 from simulations.experiments import sparse_selection as sparse
-from simulations.experiments.base import Request, Result
-from simulations.experiments.catalogue import experiment
 from simulations.runs.config import load_config, prepare
 from simulations.runs.run import Options, execute
-
-SMALL: dict[str, dict[str, Any]] = {
-    "sparse-selection": {
-        "repeats": 1,
-        "dimensions": [100, 1000],
-        "fold_dimensions": [4, 1000],
-        "tries": 1,
-        "factors": [0.5, 1.5],
-        "selection_dimensions": [200, 4000],
-        "hash_tries": 2,
-        "comparisons": 1,
-        "path_runs": 2,
-    },
-    "density-error": {
-        "n": [2000, 4000],
-        "repeats": [1, 1],
-        "T": [1, 4, 16],
-        "runs": 2,
-        "path_runs": 2,
-    },
-    "local-distribution-error": {
-        "symbols": [16, 64],
-        "users_per_symbol": [500],
-        "T": [16, 64],
-        "repeats": 1,
-        "headline_runs": 1,
-        "path_runs": 2,
-    },
-}
-"""Sizes that measure every quantity of the configurations, badly."""
-
-
-def small(name: str, **changes: Any) -> Request:
-    """A request of the least size."""
-    request = experiment(name).request(quick=True, seed=3)
-    return replace(request, settings={**request.settings, **SMALL[name], **changes})
-
-
-@pytest.fixture(scope="module")
-def results() -> dict[str, Result]:
-    """Every experiment, run once."""
-    return {name: experiment(name).run(small(name)) for name in SMALL}
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_an_experiment_measures_and_draws(name: str, results: dict[str, Result]) -> None:
-    """It says what is private and which path it took."""
-    result = results[name]
-    assert result.curves
-    assert result.log == "xy"
-    assert result.undrawn == ()
-    notes = " ".join(result.notes)
-    assert "NOT PRIVATE" in notes
-    assert "aggregate path" in notes
-    assert experiment(name).paper.endswith(result.paper)
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_no_expected_value_is_overlooked(name: str, results: dict[str, Result]) -> None:
-    """Every [[value]] row names a quantity that is measured; a misspelt one would never fail."""
-    measured = {(c.setting, c.quantity) for c in results[name].checks if c.claim}
-    assert measured == {(v.setting, v.quantity) for v in small(name).values}
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_files_and_impossible_sizes_are_refused(name: str, tmp_path: Path) -> None:
-    """With what was given."""
-    with pytest.raises(ValueError, match="reads no --data"):
-        experiment(name).request(data=tmp_path)
-    with pytest.raises(ValueError, match="epsilon must be positive"):
-        experiment(name).run(small(name, epsilon=0.0))
-
 
 # -- users whose records are drawn when they are asked -------------------------------------------
 
@@ -255,8 +182,6 @@ def test_the_rough_density_lies_on_the_edge_of_its_ellipsoid() -> None:
     power = theta[1::2] ** 2 + theta[2::2] ** 2
     np.testing.assert_allclose(power[1:] / power[0], np.arange(2, 49) ** -3.0)
     assert asked.SeriesUsers(1, 1, theta).density.on_grid(4096).min() > 0
-    with pytest.raises(ValueError, match="density positive, got 9"):
-        experiment("density-error").run(small("density-error", energy=9.0))
 
 
 def test_the_item_level_formula_is_the_best_level() -> None:

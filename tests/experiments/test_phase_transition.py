@@ -3,93 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import binom, chisquare
+from small_requests import result_of, small
 
 from fedhist.protocols import Mean, MeanLinf, NaiveMean
 from fedhist.users.batch import Users
 from simulations.experiments import local_populations as populations
 from simulations.experiments import local_runs as runs
-from simulations.experiments.base import Request, Result
-from simulations.experiments.catalogue import experiment
 from simulations.experiments.local_dimension import Dimensions
 from simulations.experiments.phase_transition import Phases
-
-NAMES = ("phase-transition", "local-dimension")
-LOCAL = (
-    "mean-linf",
-    "mean-l2",
-    "sparse-mean",
-    "density",
-    "local-distribution",
-    "cover-select",
-    "naive-mean",
-    "unary-encoding",
-    "hadamard-response",
-)
-
-
-def quick(name: str, **changes: Any) -> Request:
-    """A quick request, smaller still, with some settings changed."""
-    request = experiment(name).request(quick=True, seed=3)
-    less = {"repeats": 4} if name == "phase-transition" else {"least_runs": 2, "coordinates": 8}
-    less |= {} if name == "phase-transition" else {"edge_coordinates": 16, "users": 10_240}
-    return replace(request, settings={**request.settings, **less, **changes})
-
-
-@pytest.fixture(scope="module")
-def results() -> dict[str, Result]:
-    """Both experiments, run once."""
-    return {name: experiment(name).run(quick(name)) for name in NAMES}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_an_experiment_runs_quickly(name: str, results: dict[str, Result]) -> None:
-    """It measures and draws something, says what is private, and how users are simulated."""
-    result = results[name]
-    assert all(math.isfinite(c.ours) for c in result.checks)
-    assert any("NOT PRIVATE" in note for note in result.notes)
-    assert any("clients = aggregate" in note for note in result.notes)
-    assert experiment(name).paper.endswith(result.paper)
-    assert not result.undrawn
-    assert {c.panel for c in result.curves if "planned risk" in c.label}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_no_expected_value_is_overlooked(name: str, results: dict[str, Result]) -> None:
-    """Every [[value]] row names a quantity that is measured; a misspelt one would never fail."""
-    measured = {(c.setting, c.quantity) for c in results[name].checks if c.claim}
-    assert measured == {(v.setting, v.quantity) for v in quick(name).values}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_file_is_refused(name: str, tmp_path: Path) -> None:
-    """None of them reads one."""
-    with pytest.raises(ValueError, match="reads no --data"):
-        experiment(name).request(data=tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("name", "changes", "why"),
-    [
-        ("phase-transition", {"repeats": 1}, "repeats must be an integer of at least 2, got 1"),
-        ("phase-transition", {"spread": 1.5}, "spread must be at most 1, got 1.5"),
-        ("phase-transition", {"epsilon": math.inf}, "epsilon must be positive and finite"),
-        ("local-dimension", {"least_runs": 1}, "least_runs must be an integer of at least 2"),
-        ("local-dimension", {"spread": 2.0}, "spread must be at most 1, got 2"),
-        ("local-dimension", {"dimensions": []}, "dimensions must be a list of at least one"),
-    ],
-)
-def test_bad_settings_are_refused(name: str, changes: dict[str, Any], why: str) -> None:
-    """With what was given."""
-    with pytest.raises(ValueError, match=why):
-        experiment(name).run(quick(name, **changes))
-
 
 # -- populations ---------------------------------------------------------------------------------
 
@@ -218,7 +144,7 @@ def test_a_perfect_curve_bends_where_it_is_planned_to(monkeypatch: pytest.Monkey
         return runs.Errors(np.array([[size * 0.999], [-size]]), math.inf)
 
     monkeypatch.setattr(Phases, "errors", errors)
-    phases = Phases(quick("phase-transition", bend_users=[1000, 1600]))
+    phases = Phases(small("phase-transition", bend_users=[1000, 1600]))
     phases.steady()
     phases.bend()
     found = {c.quantity: c.ours for c in phases.found.checks}
@@ -229,17 +155,17 @@ def test_a_perfect_curve_bends_where_it_is_planned_to(monkeypatch: pytest.Monkey
     assert found["most T of the bend / N^2"] == pytest.approx(2)
 
 
-def test_item_level_formulas_are_those_of_the_specification(results: dict[str, Result]) -> None:
+def test_item_level_formulas_are_those_of_the_specification() -> None:
     """9 and 4.7 over n T in one dimension; d^2 coth^2 and B^2 ~ (pi d / 2) coth^2 in more."""
     coth2 = 1 / math.tanh(0.5) ** 2
-    curves = {c.label: c for c in results["phase-transition"].curves}
+    curves = {c.label: c for c in result_of("phase-transition").curves}
     for label, constant in (("Laplace", 9.0), ("one bit", coth2)):
         c = curves[f"item level, {label}, formula"]
         np.testing.assert_allclose(c.y * c.x * 2000, constant)
     assert coth2 == pytest.approx(4.7, abs=0.03)
-    request = quick("local-dimension")
+    request = small("local-dimension")
     n, T = request.settings["users"], request.settings["samples"]
-    panel = [c for c in results["local-dimension"].curves if c.panel.startswith("against d")]
+    panel = [c for c in result_of("local-dimension").curves if c.panel.startswith("against d")]
     many = {c.label: c for c in panel}
     linf, l2 = many["linf: item level"], many["l2: item level"]
     np.testing.assert_allclose(linf.y * n * T, linf.x**2 * coth2)
@@ -249,7 +175,7 @@ def test_item_level_formulas_are_those_of_the_specification(results: dict[str, R
 
 def test_the_quadrature_is_that_of_simulated_runs() -> None:
     """n = 600 without end of samples: 60 runs within 5 standard errors, sqrt(2 / 60) of it."""
-    phases = Phases(quick("phase-transition", repeats=60))
+    phases = Phases(small("phase-transition", repeats=60))
     found = phases.errors(phases.mean(600, 1 << 36), 1 << 36)
     assert found.missed == 0
     ratio = found.localized / phases.quadrature(600, 1 << 36)
@@ -265,7 +191,7 @@ def test_the_papers_mode_reads_the_first_samples_only(monkeypatch: pytest.Monkey
         return populations.coin_means(n, T, theta, rng)
 
     monkeypatch.setattr("simulations.experiments.phase_transition.coin_means", coin_means)
-    phases = Phases(quick("phase-transition", repeats=2))
+    phases = Phases(small("phase-transition", repeats=2))
     phases.errors(phases.mean(300, 1000, mode="paper"), 1000)
     phases.errors(phases.mean(300, 1000), 1000)
     assert held == [20, 20, 1000, 1000]
@@ -273,7 +199,7 @@ def test_the_papers_mode_reads_the_first_samples_only(monkeypatch: pytest.Monkey
 
 def test_the_box_costs_what_its_plan_says() -> None:
     """d = 4, n = 10,240, 40 runs: 0.4 to 1.1 of the planned risk, 5 standard errors further."""
-    m = Dimensions(quick("local-dimension", coordinates=160))
+    m = Dimensions(small("local-dimension", coordinates=160))
     found = m.errors(m.mean("linf", 10_240, 4))
     assert len(found.each) == 40
     room = 5 * found.stderr

@@ -91,8 +91,6 @@ def test_figure4_small():
     assert judged["largest debiasing / clipping"].verdict == "PASS"
     assert len(result.curves) == 4
     assert result.population == "Poisson counts of one item: 5,000 users, mean 1"
-    again = what.run(what.request(quick=True, overrides=["alphas=[0.3, 1000.0]"], seed=3))
-    assert [c.ours for c in again.checks] == [c.ours for c in result.checks]
 
 
 def test_table2_on_made_up_items():

@@ -16,7 +16,7 @@ from fedhist.protocols.clip_choice.unbounded import bound_probabilities
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from simulations.experiments import figure3, table1
-from simulations.experiments.base import Findings, Request, Result
+from simulations.experiments.base import Findings, Request
 from simulations.experiments.catalogue import experiment
 from simulations.experiments.token_ranks import kept_totals, margins
 from simulations.experiments.unbounded_domain import (
@@ -228,20 +228,6 @@ def test_toml_holds_the_papers_table() -> None:
     assert all(v.low < (v.paper or 0) < v.high for v in values)
 
 
-@pytest.mark.parametrize("name", ["table1", "figure3"])
-def test_a_run_is_a_function_of_its_seed(name: str) -> None:
-    """Equal seeds give equal numbers and curves; another seed others."""
-
-    def run(seed: int) -> Result:
-        request = ask(name, "clip_step=50", 'readings=["fitted"]', seed=seed)
-        return experiment(name).run(request)
-
-    a, b, c = run(1), run(1), run(2)
-    assert [x.ours for x in a.checks] == [x.ours for x in b.checks]
-    assert [x.ours for x in a.checks] != [x.ours for x in c.checks]
-    assert all((x.y == y.y).all() for x, y in zip(a.curves, b.curves, strict=True))
-
-
 def test_table1_shows_all_readings() -> None:
     """Nine lines each for i.i.d. and not; a cause stands with failures."""
     result = experiment("table1").run(ask("table1"))
@@ -361,18 +347,3 @@ def test_runs_on_zipf_without_a_file(name: str) -> None:
     assert all(c.paper is None for c in result.checks)
     with pytest.raises(ValueError, match=r"training\.1600000.*--population zipf"):
         ask(name, population="sentiment140")
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("repeats=0", "repeats must be a positive integer"),
-        ("clip_step=2000", "clip_step must be at most clip_max"),
-        ('readings=["guessed"]', "readings must be"),
-        ("d=[0]", "d must be a positive integer"),
-    ],
-)
-def test_bad_settings_are_refused(override: str, message: str) -> None:
-    """With the offending name."""
-    with pytest.raises(ValueError, match=message):
-        table1.run(ask("table1", override))

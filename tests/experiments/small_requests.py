@@ -1,0 +1,61 @@
+"""Requests of the least size for every experiment, and their results, which all tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from simulations.experiments.base import Request, Result
+from simulations.experiments.catalogue import experiment
+
+SMALL: Mapping[str, Mapping[str, Any]] = {
+    "phase-transition": {"repeats": 4},
+    "local-dimension": {
+        "least_runs": 2,
+        "coordinates": 8,
+        "edge_coordinates": 16,
+        "users": 10_240,
+    },
+    "sparse-selection": {
+        "repeats": 1,
+        "dimensions": [100, 1000],
+        "fold_dimensions": [4, 1000],
+        "tries": 1,
+        "factors": [0.5, 1.5],
+        "selection_dimensions": [200, 4000],
+        "hash_tries": 2,
+        "comparisons": 1,
+        "path_runs": 2,
+    },
+    "density-error": {
+        "n": [2000, 4000],
+        "repeats": [1, 1],
+        "T": [1, 4, 16],
+        "runs": 2,
+        "path_runs": 2,
+    },
+    "local-distribution-error": {
+        "symbols": [16, 64],
+        "users_per_symbol": [500],
+        "T": [16, 64],
+        "repeats": 1,
+        "headline_runs": 1,
+        "path_runs": 2,
+    },
+}
+"""Settings below those of [quick]: they measure every quantity of the configurations, badly."""
+
+
+def small(name: str, **changes: Any) -> Request:
+    """A request of the least size on a population without a file, with some settings changed."""
+    e = experiment(name)
+    request = e.request(population=e.without_file[0], quick=True, seed=3)
+    return replace(request, settings={**request.settings, **SMALL.get(name, {}), **changes})
+
+
+@cache
+def result_of(name: str) -> Result:
+    """The result of the least size, measured once."""
+    return experiment(name).run(small(name))
