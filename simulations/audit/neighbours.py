@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,9 +84,7 @@ class Changes:
         for record, words in _records(space, adjacency, settings):
             alone = users.slice(0, 0) if record is None else space.user(record, 0)
             distinct.setdefault(tuple(_by_id(alone).items()), (alone, record, words))
-        batches = [b for b, _, _ in distinct.values()]
-        near = np.array([[are_neighbours(x, y, adjacency) for y in batches] for x in batches])
-        adjacent = near & ~np.eye(len(batches), dtype=bool)
+        adjacent = neighbour_table([b for b, _, _ in distinct.values()], adjacency)
         if not adjacent.any():
             raise ValueError(f"no two of the records make neighbours: {adjacency.in_words}")
         return cls(users, space, tuple((r, w) for _, r, w in distinct.values()), adjacent)
@@ -135,7 +133,19 @@ def families(changes: Changes) -> Iterator[Family]:
 
 def are_neighbours(first: Users, second: Users, adjacency: Adjacency) -> bool:
     """Say whether two populations differ in one user at most, as an adjacency allows it."""
-    a, b = _by_id(first), _by_id(second)
+    return _differ_in_one(_by_id(first), _by_id(second), adjacency)
+
+
+def neighbour_table(populations: Sequence[Users], adjacency: Adjacency) -> NDArray[np.bool_]:
+    """Compare populations pair by pair, none with itself: (k, k)."""
+    records = [_by_id(users) for users in populations]
+    out = np.zeros((len(records), len(records)), dtype=bool)
+    for i, j in combinations(range(len(records)), 2):
+        out[i, j] = out[j, i] = _differ_in_one(records[i], records[j], adjacency)
+    return out
+
+
+def _differ_in_one(a: _ById, b: _ById, adjacency: Adjacency) -> bool:
     if adjacency is Adjacency.ADD_REMOVE_USER:
         shared = a.keys() & b.keys()
         return len(a.keys() ^ b.keys()) <= 1 and all(a[i] == b[i] for i in shared)
@@ -237,7 +247,10 @@ def _others(others: Users) -> Iterator[tuple[Users, str]]:
     )
 
 
-def _by_id(users: Users) -> dict[int, tuple[tuple[object, int], ...]]:
+_ById = dict[int, tuple[tuple[object, int], ...]]
+
+
+def _by_id(users: Users) -> _ById:
     """Return each user's record in a form that can be compared: items, or samples, and counts."""
     records: list[tuple[tuple[object, int], ...]]
     if users.items is None:

@@ -13,7 +13,7 @@ import pytest
 from scipy.stats import binom
 from small_requests import small
 
-from clients.randomizers.hashed_votes import vote_sets
+from clients.randomizers.vote_sets import vote_sets
 from clients.records.functionals import Fourier, HadamardRows
 from fedhist.protocols.localize.queries import BinVotes
 from fedhist.protocols.means.mean_linf import MeanLinf

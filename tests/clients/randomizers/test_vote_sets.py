@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from clients.randomizers.hashed_votes import vote_sets
+from clients.randomizers.vote_sets import vote_sets
 from fedhist.users.columns import Samples
 
 

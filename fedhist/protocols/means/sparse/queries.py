@@ -16,8 +16,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.randomizers.hashed_votes import vote_sets
 from clients.randomizers.scalars import randomize
+from clients.randomizers.vote_sets import vote_sets
 from clients.records.functionals import samples_of
 from fedhist.base.arrays import Bounds, Floats
 from fedhist.base.checks import check_scale

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.randomizers.hashed_votes import vote_sets
+from clients.randomizers.vote_sets import vote_sets
 from clients.records.functionals import samples_of
 from clients.records.user_rows import coordinate_points
 from fedhist.base.arrays import Array
