@@ -11,6 +11,7 @@ from flwr.common import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
+from fedhist.base.checks import check_count
 from fedhist.base.errors import MissingReplies
 from fedhist.flower.wire import MESSAGE_TYPE, encode_question
 from fedhist.model.query import Query
@@ -70,8 +71,7 @@ class SessionStrategy(Strategy):
         intake: Callable[[Query, str, str], Intake] = Intake,
         node_timeout: float = 60.0,
     ) -> None:
-        if n_nodes < 1:
-            raise ValueError(f"n_nodes must be positive, got {n_nodes}")
+        check_count("n_nodes", n_nodes)
         if min_replies is not None and not 0 < min_replies <= n_nodes:
             raise ValueError(f"min_replies must lie in 1..{n_nodes}, got {min_replies}")
         self.session, self.n_nodes, self.fold = session, n_nodes, fold

@@ -24,6 +24,7 @@ from clients.records.functional_kernels import (
     rotated_kernel,
 )
 from fedhist.base.arrays import Floats, Integers
+from fedhist.base.checks import check_size, check_within
 from fedhist.base.errors import PopulationError
 from fedhist.channels.hadamard import next_power_of_two
 from fedhist.model.part import Functional
@@ -63,7 +64,7 @@ class Coordinates(Functional):
     max_items: int = 0
 
     def __post_init__(self) -> None:
-        _check_dimension(self.dimension)
+        check_within("dimension", self.dimension, 1, MAX_FOLDS)
         if not (
             self.low < self.high and math.isfinite(self.low) and math.isfinite(self.half_range)
         ):
@@ -131,9 +132,8 @@ class Rotated(Functional):
     max_items: int = 0
 
     def __post_init__(self) -> None:
-        _check_dimension(self.dimension)
-        if not 0 < self.radius < math.inf:
-            raise ValueError(f"radius must be positive and finite, got {self.radius}")
+        check_within("dimension", self.dimension, 1, MAX_FOLDS)
+        check_size("radius", self.radius)
         if self.clip is not None and not 0 < self.clip < math.inf:
             raise ValueError(f"clip must be positive and finite, got {self.clip}")
         if math.isinf(self.high - self.low):
@@ -201,10 +201,7 @@ class Fourier(Functional):
     n_coefficients: int
 
     def __post_init__(self) -> None:
-        if not 1 <= self.n_coefficients <= MAX_FOLDS:
-            raise ValueError(
-                f"n_coefficients must lie in [1, {MAX_FOLDS}], got {self.n_coefficients}"
-            )
+        check_within("n_coefficients", self.n_coefficients, 1, MAX_FOLDS)
 
     @property
     def n_folds(self) -> int:
@@ -305,11 +302,6 @@ def rotation_signs(salt: int, d2: int) -> Floats:
     signs = public_signs(salt, (d2,)).astype(np.float64)
     signs.setflags(write=False)
     return signs
-
-
-def _check_dimension(dimension: int) -> None:
-    if not 1 <= dimension <= MAX_FOLDS:
-        raise ValueError(f"dimension must lie in [1, {MAX_FOLDS}], got {dimension}")
 
 
 def _check_items(max_items: int) -> None:

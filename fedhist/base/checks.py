@@ -47,3 +47,21 @@ def check_scale(name: str, x: float, most: float = MOST_SCALE) -> None:
     if not 1 / most <= x <= most:
         power = round(math.log2(most))
         raise ValueError(f"{name} must be positive and lie in [2^-{power}, 2^{power}], got {x}")
+
+
+def check_count(name: str, n: float) -> None:
+    """Raise ValueError unless there is one at least."""
+    if n < 1:
+        raise ValueError(f"{name} must be positive, got {n}")
+
+
+def check_size(name: str, x: float) -> None:
+    """Raise ValueError unless the number is positive and finite; NaN is neither."""
+    if not 0 < x < math.inf:
+        raise ValueError(f"{name} must be positive and finite, got {x}")
+
+
+def check_within(name: str, x: float, low: float, high: float) -> None:
+    """Raise ValueError unless the number lies in [low, high]; NaN does not."""
+    if not low <= x <= high:
+        raise ValueError(f"{name} must lie in [{low}, {high}], got {x}")

@@ -12,6 +12,7 @@ from numba import njit, uint64
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Bounds, Words
+from fedhist.base.checks import check_count
 from fedhist.base.errors import WireError
 from fedhist.model.query import Report, only_array
 
@@ -54,8 +55,7 @@ class BitTally:
     """
 
     def __init__(self, n_bits: int, n_folds: int) -> None:
-        if n_folds < 1:
-            raise ValueError(f"n_folds must be positive, got {n_folds}")
+        check_count("n_folds", n_folds)
         self.n_bits, self.n_folds = n_bits, n_folds
         lanes = np.zeros((n_folds, n_words(n_bits), 8), dtype=np.uint64)
         rows = np.zeros(n_folds, dtype=np.int64)

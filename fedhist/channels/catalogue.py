@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Floats
+from fedhist.base.checks import check_count
 from fedhist.channels.flips import RandomizedResponse, flip_probability
 from fedhist.channels.laplace import LaplaceChannel
 from fedhist.channels.piecewise import PiecewiseChannel
@@ -70,8 +71,7 @@ class UnaryChannel(RandomizedResponse):
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon)
-        if self.ones < 1:
-            raise ValueError(f"ones must be positive, got {self.ones}")
+        check_count("ones", self.ones)
 
     @property
     def log_odds(self) -> float:

@@ -21,7 +21,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedhist.base.arrays import Floats, Integers
-from fedhist.base.checks import check_scale
+from fedhist.base.checks import check_scale, check_within
 from fedhist.model.part import Part
 from fedhist.model.registry import register_part
 
@@ -53,11 +53,9 @@ class Cover(Part, ABC):
     per_axis: int
 
     def __post_init__(self) -> None:
-        if not 1 <= self.dimension <= MAX_DIMENSION:
-            raise ValueError(f"dimension must lie in [1, {MAX_DIMENSION}], got {self.dimension}")
+        check_within("dimension", self.dimension, 1, MAX_DIMENSION)
         check_scale("bound", self.bound)
-        if not 1 <= self.per_axis <= MAX_CELLS:
-            raise ValueError(f"per_axis must lie in [1, {MAX_CELLS}], got {self.per_axis}")
+        check_within("per_axis", self.per_axis, 1, MAX_CELLS)
 
     @property
     @abstractmethod

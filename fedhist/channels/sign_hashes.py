@@ -22,6 +22,7 @@ from numba import njit, uint64
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Integers, Words
+from fedhist.base.checks import check_count
 from fedhist.base.hashing import _mix, counter_words, digest64
 from fedhist.channels.bits import LANES, n_words
 from fedhist.channels.hadamard import fwht, hadamard_entry, next_power_of_two
@@ -49,8 +50,7 @@ class SignHash(ABC):
     salt: int
 
     def __post_init__(self) -> None:
-        if self.dimension < 1:
-            raise ValueError(f"dimension must be positive, got {self.dimension}")
+        check_count("dimension", self.dimension)
 
     @property
     @abstractmethod
@@ -141,8 +141,7 @@ class HadamardSigns(SignHash):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.n_permutations < 1:
-            raise ValueError(f"n_permutations must be positive, got {self.n_permutations}")
+        check_count("n_permutations", self.n_permutations)
 
     @property
     def size(self) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedhist.base.arrays import Floats
-from fedhist.base.checks import check_scale
+from fedhist.base.checks import check_scale, check_within
 from fedhist.channels.flips import RandomizedResponse
 from fedhist.privacy.guarantee import check_budget
 
@@ -58,8 +58,7 @@ class SphereChannel(RandomizedResponse):
     def __post_init__(self) -> None:
         check_budget(self.epsilon)
         check_scale("radius", self.radius)
-        if not 1 <= self.dimension <= MAX_DIMENSION:
-            raise ValueError(f"dimension must lie in [1, {MAX_DIMENSION}], got {self.dimension}")
+        check_within("dimension", self.dimension, 1, MAX_DIMENSION)
         if self.length > _MOST_LENGTH:
             raise ValueError(
                 f"reports would be {self.length:g} long: epsilon is too small, got {self.epsilon}"

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.arrays import Array
+from fedhist.base.checks import check_count, check_size
 from fedhist.base.errors import BudgetExceeded
 from fedhist.model.query import Keyed
 from fedhist.privacy.guarantee import (
@@ -166,8 +167,7 @@ class Curator:
         ----------
         .. [1] Dong, Roth & Su, "Gaussian differential privacy", JRSS B 2022, Corollary 3.3.
         """
-        if rounds < 1:
-            raise ValueError(f"rounds must be positive, got {rounds}")
+        check_count("rounds", rounds)
         multiplier, cost = (_discrete_gaussian if discrete else _gaussian)(epsilon, delta)
         self.ledger.charge(label, cost, self.cohort)
         left = rounds
@@ -355,8 +355,7 @@ def _scale(l1_sensitivity: float, epsilon: float) -> float:
 def _weight(sensitivity: float, epsilon: float) -> float:
     """Logits per unit of score: epsilon / (2 sensitivity)."""
     check_budget(epsilon)
-    if not 0 < sensitivity < math.inf:
-        raise ValueError(f"sensitivity must be positive and finite, got {sensitivity}")
+    check_size("sensitivity", sensitivity)
     return epsilon / (2 * sensitivity)
 
 

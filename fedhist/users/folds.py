@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Words
+from fedhist.base.checks import check_within
 from fedhist.base.hashing import digest64
 from fedhist.users.keys import keyed_hash
 
@@ -32,8 +33,7 @@ def fold_of(ids: Words, salt: int, n_folds: int) -> NDArray[np.int64]:
     >>> fold_of(np.arange(5, dtype=np.uint64), 1, 1).tolist()
     [0, 0, 0, 0, 0]
     """
-    if not 1 <= n_folds <= MAX_FOLDS:
-        raise ValueError(f"n_folds must lie in [1, {MAX_FOLDS}], got {n_folds}")
+    check_within("n_folds", n_folds, 1, MAX_FOLDS)
     if n_folds == 1:
         return np.zeros(len(ids), dtype=np.int64)
     high = keyed_hash(ids, salt) >> np.uint64(32)

@@ -15,7 +15,7 @@ from typing import Literal, get_args
 
 from scipy.special import ndtri
 
-from fedhist.base.checks import check_choice, check_scale
+from fedhist.base.checks import check_choice, check_count, check_scale
 from fedhist.channels.hadamard import next_power_of_two
 from fedhist.model.protocol import Mode
 from fedhist.privacy.guarantee import check_budget, zcdp_rho
@@ -155,8 +155,7 @@ class Wishes:
         k = self.n_blocks
         if k is not None and (k < 1 or k & (k - 1)):
             raise ValueError(f"n_blocks must be a power of two, got {k}")
-        if self.n_runs < 1:
-            raise ValueError(f"n_runs must be positive, got {self.n_runs}")
+        check_count("n_runs", self.n_runs)
         if self.kappa is not None and not 0.5 < self.kappa < 1:
             raise ValueError(f"kappa must lie in (1/2, 1), got {self.kappa}")
         if self.lam is not None and not 0 < self.lam < math.inf:
@@ -211,10 +210,8 @@ def choose_branch(
     """
     w = wishes or Wishes()
     check_budget(epsilon, delta)
-    if n_users < 1:
-        raise ValueError(f"n_users must be positive, got {n_users}")
-    if dimension < 1:
-        raise ValueError(f"the dimension must be positive, got {dimension}")
+    check_count("n_users", n_users)
+    check_count("the dimension", dimension)
     check_scale("the radius", radius)
     if box is not None:
         check_scale("the box", box)

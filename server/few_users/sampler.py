@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Floats
-from fedhist.base.checks import check_scale
+from fedhist.base.checks import check_count, check_scale
 from fedhist.privacy.guarantee import Release, check_budget
 from fedhist.privacy.samplers import Sampler
 from server.few_users.ball_counting import balls_around, reduce_dimension
@@ -139,8 +139,7 @@ def least_inside(n_users: int, kappa: float) -> int:
 
 def check_shape(n_users: int, kappa: float) -> None:
     """Raise ValueError unless there are users and kappa lies in (1/2, 1)."""
-    if n_users < 1:
-        raise ValueError(f"n_users must be positive, got {n_users}")
+    check_count("n_users", n_users)
     if not 0.5 < kappa < 1:
         raise ValueError(f"kappa must lie in (1/2, 1), got {kappa}")
 
@@ -199,8 +198,7 @@ class BallSampler(Sampler):
         if len(self.rows) != self.buckets.n_users:
             raise ValueError(f"{len(self.rows)} rows for {self.buckets.n_users} users")
         check_scale("radius", self.radius, 2.0**480)
-        if self.n_rounds < 1:
-            raise ValueError(f"n_rounds must be positive, got {self.n_rounds}")
+        check_count("n_rounds", self.n_rounds)
 
     @property
     def release(self) -> Release:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from fedhist.base.checks import check_size, check_within
 from fedhist.model.protocol import Protocol
 from simulations.audit.bounds import ALPHA
 
@@ -99,8 +100,7 @@ class Finding:
     def __post_init__(self) -> None:
         if self.verdict == "violation" and self.witness is None:
             raise ValueError(f"{self.subject}: a violation needs a witness")
-        if not 0 <= self.confidence <= 1:
-            raise ValueError(f"confidence must lie in [0, 1], got {self.confidence}")
+        check_within("confidence", self.confidence, 0, 1)
         if not self.certified >= 0:
             raise ValueError(f"certified must not be negative, got {self.certified}")
 
@@ -161,8 +161,7 @@ class Settings:
     records: tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:
-        if not 0 < self.effort < math.inf:
-            raise ValueError(f"effort must be positive and finite, got {self.effort}")
+        check_size("effort", self.effort)
         if not 0 < self.alpha < 1:
             raise ValueError(f"alpha must lie in (0, 1), got {self.alpha}")
         if len(self.records) not in (0, 2):
