@@ -11,6 +11,7 @@ from simulations.adversaries.table import (
     as_tables,
     override_adversary,
     read_adversaries,
+    rows_of,
 )
 from simulations.adversaries.unchecked import UncheckedIntake, UncheckedSession
 
@@ -26,4 +27,5 @@ __all__ = [
     "of_messages",
     "override_adversary",
     "read_adversaries",
+    "rows_of",
 ]

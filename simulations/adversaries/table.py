@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.arrays import Words
-from fedhist.base.errors import nearest
 from fedhist.base.hashing import digest64
 from fedhist.users.keys import keyed_hash
 from simulations.adversaries.malformed import FORMS
+from simulations.config.reading import Must, Natural, Settings, one_of, read
 
 ON_THE_WAY = ("dropout", "straggler", "duplicate", "replay")
 POISON = ("input-poisoning", "output-poisoning", "corrupted")
@@ -34,8 +34,11 @@ WORDS = {
 }
 
 
+Target = Annotated[int | float | str | None, Must("a number or an item", lambda _: True)]
+
+
 @dataclass(frozen=True)
-class Adversary:
+class Adversary(Settings):
     """Users, or whole nodes, that misbehave in one way.
 
     Parameters
@@ -67,36 +70,24 @@ class Adversary:
     'dropout'
     """
 
-    kind: str
+    table: ClassVar[str] = "adversary"
+    kind: Annotated[str, one_of(*KINDS)]
     fraction: float
-    level: str = "user"
+    level: Annotated[str, one_of(*LEVELS)] = "user"
     correlated: bool = False
-    form: str = "any"
-    target: float | str | None = None
-    seed: int = 0
+    form: Annotated[str, one_of("any", *FORMS)] = "any"
+    target: Target = None
+    seed: Natural = 0
 
     def __post_init__(self) -> None:
-        _one_of("kind", self.kind, KINDS)
-        _one_of("level", self.level, LEVELS)
-        _one_of("form", self.form, ("any", *FORMS))
-        if isinstance(self.fraction, bool) or not isinstance(self.fraction, int | float):
-            raise ValueError(f"adversary.fraction must be a number, got {self.fraction!r}")
+        super().__post_init__()
         most = MOST_CORRUPTED if self.kind == "corrupted" else 1.0
         if not 0.0 <= self.fraction <= most:
             raise ValueError(
                 f"adversary.fraction of {self.kind} must lie in [0, {most:g}], got {self.fraction}"
             )
-        if not isinstance(self.correlated, bool):
-            raise ValueError(f"adversary.correlated must be true or false, got {self.correlated!r}")
         if self.correlated and self.level == "node":
             raise ValueError("adversary.correlated is about users' records, not about nodes")
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
-            raise ValueError(f"adversary.seed must be a non-negative integer, got {self.seed!r}")
-        target = self.target
-        if target is not None and (
-            isinstance(target, bool) or not isinstance(target, int | float | str)
-        ):
-            raise ValueError(f"adversary.target must be a number or an item, got {target!r}")
 
     @property
     def poisons(self) -> bool:
@@ -126,18 +117,15 @@ def read_adversaries(tables: object) -> tuple[Adversary, ...]:
     ValueError
         For unknown or missing keys and values out of range.
     """
+    return tuple(read(Adversary, table, "[[adversary]]") for table in rows_of(tables))
+
+
+def rows_of(tables: object) -> list[dict[str, Any]]:
+    """Return the tables ``[[adversary]]`` as they are written, also of a single ``[adversary]``."""
     found = [tables] if isinstance(tables, dict) else tables
     if not isinstance(found, list) or not all(isinstance(t, dict) for t in found):
         raise ValueError(f"adversary must be tables ([[adversary]]), got {tables!r}")
-    known = [f.name for f in fields(Adversary)]
-    for table in found:
-        for key in table:
-            if key not in known:
-                raise ValueError(f"unknown key of [[adversary]] {key!r}{nearest(key, known)}")
-        for key in ("kind", "fraction"):
-            if key not in table:
-                raise ValueError(f"a table [[adversary]] needs the key {key!r}, got {table}")
-    return tuple(Adversary(**table) for table in found)
+    return found
 
 
 def override_adversary(tables: dict[str, Any], name: str, value: object) -> None:
@@ -148,24 +136,19 @@ def override_adversary(tables: dict[str, Any], name: str, value: object) -> None
     ValueError
         If there are several tables and no number, or no table of that number.
     """
-    found = tables.setdefault("adversary", {})
+    rows = tables["adversary"] = rows_of(tables.get("adversary", []))
     number, dot, key = name.partition(".")
-    if dot and number.isdecimal():
-        rows = [found] if isinstance(found, dict) and found else list(found)
-        if int(number) > len(rows):
-            raise ValueError(f"there are {len(rows)} tables [[adversary]], got adversary.{name}")
-        if int(number) == len(rows):
-            rows.append({})
-        tables["adversary"] = rows
-        rows[int(number)][key] = value
-        return
-    if isinstance(found, list):
-        if len(found) != 1:
+    if not (dot and number.isdecimal()):
+        if len(rows) > 1:
             raise ValueError(
-                f"there are {len(found)} tables [[adversary]]: say which, adversary.0.{name}"
+                f"there are {len(rows)} tables [[adversary]]: say which, adversary.0.{name}"
             )
-        found = found[0]
-    found[name] = value
+        number, key = "0", name
+    elif int(number) > len(rows):
+        raise ValueError(f"there are {len(rows)} tables [[adversary]], got adversary.{name}")
+    if int(number) == len(rows):
+        rows.append({})
+    rows[int(number)][key] = value
 
 
 def assign(
@@ -212,14 +195,6 @@ def assign(
     return out
 
 
-def _one_of(name: str, value: object, allowed: Sequence[str]) -> None:
-    if value not in allowed:
-        raise ValueError(
-            f"adversary.{name} must be one of {', '.join(allowed)}, got {value!r}"
-            f"{nearest(str(value), allowed)}"
-        )
-
-
 def as_tables(adversaries: Sequence[Adversary]) -> list[Mapping[str, Any]]:
     """Return the tables as plain data."""
     return [{k: v for k, v in vars(a).items() if v is not None} for a in adversaries]
@@ -233,4 +208,5 @@ __all__ = [
     "assign",
     "override_adversary",
     "read_adversaries",
+    "rows_of",
 ]

@@ -40,7 +40,10 @@ def settings_text(source: str | Path, what: str, folder: str = "") -> tuple[str,
     if path.suffix == ".toml":
         if not path.is_file():
             raise ValueError(f"no such {what} file: {path}")
-        return path.read_text(encoding="utf-8"), path.stem
+        try:
+            return path.read_text(encoding="utf-8"), path.stem
+        except UnicodeDecodeError as e:
+            raise ValueError(f"{path} is not UTF-8 text: {e}") from None
     name, known = str(source), builtin_names(folder)
     if name not in known:
         raise ValueError(f"unknown {what} {name!r}{nearest(name, known)}")

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from fedhist.base.checks import check_integer
 from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
+from simulations.config.reading import Settings, Whole
 
 
 @dataclass(frozen=True)
@@ -46,9 +45,10 @@ class Loaded:
 
 
 @dataclass(frozen=True)
-class PopulationSpec(ABC):
+class PopulationSpec(Settings, ABC):
     """What to load; its fields are the keys of the configuration's ``[population]`` table."""
 
+    table: ClassVar[str] = "population"
     kind: ClassVar[str]
 
     @abstractmethod
@@ -71,16 +71,14 @@ class ItemDomain(PopulationSpec):
         Keep only the users with the smallest ids: a subset that does not depend on the data.
     """
 
-    top: int | None = None
+    top: Whole | None = None
     domain: str | Path | None = None
-    max_users: int | None = None
+    max_users: Whole | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.top is not None and self.domain is not None:
             raise ValueError(f"give top or domain, not both: {self.top} and {self.domain}")
-        for name in ("top", "max_users"):
-            if getattr(self, name) is not None:
-                check_integer(name, getattr(self, name))
 
     def bounded(self, users: Users, what: str, dropped: Mapping[str, int]) -> Loaded:
         """Keep at most ``max_users`` users and settle the domain."""
@@ -150,17 +148,3 @@ def existing(path: Path) -> Path:
         hint = f" (there is {', '.join(sorted(close)[:3])})" if close else ""
         raise PopulationError(f"no such file: {path}{hint}")
     return path
-
-
-def finite(name: str, value: Any) -> None:
-    """Refuse what is not a finite number."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not math.isfinite(value):
-        raise ValueError(f"{name} must be a finite number, got {value!r}")
-
-
-def positive(name: str, value: Any) -> None:
-    """Refuse what is not a finite positive number."""
-    finite(name, value)
-    if value <= 0:
-        raise ValueError(f"{name} must be positive, got {value!r}")

@@ -13,11 +13,11 @@ import numpy as np
 from scipy.special import gammaln
 
 from fedhist.base.arrays import Floats
-from fedhist.base.checks import check_integer
 from fedhist.base.errors import nearest
 from server.densities.series import TrigonometricDensity
-from simulations.populations.base import Loaded, PopulationSpec, finite
-from simulations.populations.synthetic import Sizes, check_sizes, draw_sizes, sampled_users
+from simulations.config.reading import Finite, Natural, Whole
+from simulations.populations.base import Loaded, PopulationSpec
+from simulations.populations.synthetic import Sizes, draw_sizes, sampled_users
 
 BUMPS: Mapping[str, tuple[tuple[float, float, int], ...]] = MappingProxyType(
     {
@@ -49,22 +49,18 @@ class DensitySamples(PopulationSpec):
 
     kind: ClassVar[str] = "density"
 
-    n_users: int
+    n_users: Whole
     samples_per_user: Sizes
-    density: str | list[float] | tuple[float, ...] = "two-bumps"
-    seed: int = 0
+    density: str | tuple[Finite, ...] = "two-bumps"
+    seed: Natural = 0
 
     def __post_init__(self) -> None:
-        check_integer("n_users", self.n_users)
-        check_sizes(self.samples_per_user)
-        check_integer("seed", self.seed, least=0)
+        super().__post_init__()
         if isinstance(self.density, str):
             if self.density != "uniform" and self.density not in BUMPS:
                 hint = nearest(self.density, ["uniform", *BUMPS])
                 raise ValueError(f"no density {self.density!r}{hint}")
             return
-        for value in self.density:
-            finite("density", value)
         least = self.exact.on_grid(CELLS).min()
         if least < -1e-9:  # a zero of the density may come out as -1e-16
             raise ValueError(f"the density must not be negative, its least value is {least:g}")

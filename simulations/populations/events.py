@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from simulations.populations.base import ItemDomain, Loaded
-from simulations.populations.tables import Column, TableFormat, check_columns, read_items
+from simulations.populations.tables import Column, TableFormat, read_items
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,15 +39,6 @@ class Events(ItemDomain, TableFormat):
     count: Column | None = None
     skip_bad_rows: bool = False
 
-    def __post_init__(self) -> None:
-        ItemDomain.__post_init__(self)
-        TableFormat.__post_init__(self)
-        check_columns(self._columns)
-
-    @property
-    def _columns(self) -> list[Column]:
-        return [self.user, self.item, *([] if self.count is None else [self.count])]
-
     def load(self) -> Loaded:
         """Read the file.
 
@@ -57,5 +48,6 @@ class Events(ItemDomain, TableFormat):
             For a missing file or column and for bad rows; names the file, the row and the value.
         """
         path = Path(self.path)
-        users, dropped = read_items(path, self._columns, self, skip_bad_rows=self.skip_bad_rows)
+        columns = [self.user, self.item, *([] if self.count is None else [self.count])]
+        users, dropped = read_items(path, columns, self, skip_bad_rows=self.skip_bad_rows)
         return self.bounded(users, f"events of {path.name}", dropped)

@@ -14,8 +14,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.base.checks import check_integer
-from simulations.populations.base import Loaded, PopulationSpec, positive
+from simulations.config.reading import Natural, Positive, Whole
+from simulations.populations.base import Loaded, PopulationSpec
 from simulations.populations.synthetic import categorical_users
 
 
@@ -37,16 +37,10 @@ class PaperIid(PopulationSpec):
     """
 
     kind: ClassVar[str] = "paper-iid"
-    n_users: int = 500_000
-    d: int = 50
-    mean_items: float = 100.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_integer("n_users", self.n_users)
-        check_integer("d", self.d)
-        positive("mean_items", self.mean_items)
-        check_integer("seed", self.seed, least=0)
+    n_users: Whole = 500_000
+    d: Whole = 50
+    mean_items: Positive = 100.0
+    seed: Natural = 0
 
     def load(self) -> Loaded:
         """Generate the users."""

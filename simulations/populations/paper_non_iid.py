@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
-from fedhist.base.checks import check_integer
-from fedhist.base.errors import nearest
 from fedhist.users.batch import Users
-from simulations.populations.base import Loaded, PopulationSpec, positive
+from simulations.config.reading import Natural, Positive, Whole, one_of
+from simulations.populations.base import Loaded, PopulationSpec
 from simulations.populations.paper_iid import item_weights
 from simulations.populations.synthetic import categorical, numbered_items, synthetic_ids
 
@@ -57,19 +56,11 @@ class PaperNonIid(PopulationSpec):
     """
 
     kind: ClassVar[str] = "paper-non-iid"
-    n_users: int = 500_000
-    d: int = 50
-    mean_items: float = 100.0
-    reading: str = "fitted"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_integer("n_users", self.n_users)
-        check_integer("d", self.d)
-        positive("mean_items", self.mean_items)
-        check_integer("seed", self.seed, least=0)
-        if self.reading not in READINGS:
-            raise ValueError(f"no reading {self.reading!r}" + nearest(str(self.reading), READINGS))
+    n_users: Whole = 500_000
+    d: Whole = 50
+    mean_items: Positive = 100.0
+    reading: Annotated[str, one_of(*READINGS)] = "fitted"
+    seed: Natural = 0
 
     def load(self) -> Loaded:
         """Generate the users."""

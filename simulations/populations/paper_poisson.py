@@ -9,14 +9,14 @@ References
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
-from fedhist.base.checks import check_integer
 from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Users
-from simulations.populations.base import Loaded, PopulationSpec, positive
+from simulations.config.reading import Must, Natural, Positive, Whole
+from simulations.populations.base import Loaded, PopulationSpec
 from simulations.populations.synthetic import numbered_items, synthetic_ids
 
 
@@ -39,19 +39,10 @@ class PaperPoisson(PopulationSpec):
     """
 
     kind: ClassVar[str] = "paper-poisson"
-    n_users: int = 1_000_000
-    alpha: float = 1.0
-    mean_items: float = 1.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_integer("n_users", self.n_users)
-        if isinstance(self.alpha, bool) or not isinstance(self.alpha, int | float):
-            raise ValueError(f"alpha must be a positive number, got {self.alpha!r}")
-        if not self.alpha > 0:
-            raise ValueError(f"alpha must be positive, got {self.alpha}")
-        positive("mean_items", self.mean_items)
-        check_integer("seed", self.seed, least=0)
+    n_users: Whole = 1_000_000
+    alpha: Annotated[float, Must("a positive number", lambda a: a > 0)] = 1.0
+    mean_items: Positive = 1.0
+    seed: Natural = 0
 
     def load(self) -> Loaded:
         """Generate the users.

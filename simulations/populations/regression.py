@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from fedhist.base.arrays import Floats
-from fedhist.base.checks import check_choice, check_integer
-from simulations.populations.base import Loaded, PopulationSpec, finite, positive
+from simulations.config.reading import Finite, Must, Natural, NonNegative, Whole, one_of
+from simulations.populations.base import Loaded, PopulationSpec
 from simulations.populations.synthetic import (
+    Leading,
     Sizes,
     check_leading,
-    check_sizes,
     draw_sizes,
     leading,
     sampled_users,
@@ -49,30 +49,19 @@ class Regression(PopulationSpec):
 
     kind: ClassVar[str] = "regression"
 
-    n_users: int
+    n_users: Whole
     samples_per_user: Sizes
-    dimension: int
-    model: str = "least-squares"
-    theta: float | list[float] | tuple[float, ...] = 0.5
-    noise: float = 1.0
-    user_spread: float = 0.0
-    condition: float = 1.0
-    seed: int = 0
+    dimension: Whole
+    model: Annotated[str, one_of("least-squares", "logistic")] = "least-squares"
+    theta: Leading = 0.5
+    noise: NonNegative = 1.0
+    user_spread: NonNegative = 0.0
+    condition: Annotated[Finite, Must("at least 1", lambda c: c >= 1)] = 1.0
+    seed: Natural = 0
 
     def __post_init__(self) -> None:
-        check_integer("n_users", self.n_users)
-        check_integer("dimension", self.dimension)
-        check_integer("seed", self.seed, least=0)
-        check_choice("model", self.model, ("least-squares", "logistic"))
-        check_sizes(self.samples_per_user)
+        super().__post_init__()
         check_leading("theta", self.theta, self.dimension, "features")
-        for name in ("noise", "user_spread"):
-            finite(name, getattr(self, name))
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must be non-negative, got {getattr(self, name)!r}")
-        positive("condition", self.condition)
-        if self.condition < 1:
-            raise ValueError(f"condition must be at least 1, got {self.condition!r}")
 
     @property
     def parameters(self) -> Floats:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from fedhist.base.checks import check_integer
 from fedhist.users.batch import Users
 from fedhist.users.frames import samples_of_rows
+from simulations.config.reading import Must, Whole
 from simulations.populations.base import Loaded, PopulationSpec
-from simulations.populations.tables import Column, TableFormat, check_columns, scan_table, told_of
+from simulations.populations.tables import Column, TableFormat, scan_table, told_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,21 +36,9 @@ class SampleFile(PopulationSpec, TableFormat):
     kind: ClassVar[str] = "samples"
     path: str | Path
     user: Column
-    value: Column | list[Column] | tuple[Column, ...]
-    max_users: int | None = None
+    value: Column | Annotated[tuple[Column, ...], Must("a column, or a list of them", bool)]
+    max_users: Whole | None = None
     skip_bad_rows: bool = False
-
-    def __post_init__(self) -> None:
-        TableFormat.__post_init__(self)
-        if not self._values:
-            raise ValueError("value names no column")
-        check_columns([self.user, *self._values])
-        if self.max_users is not None:
-            check_integer("max_users", self.max_users)
-
-    @property
-    def _values(self) -> list[Column]:
-        return list(self.value) if isinstance(self.value, list | tuple) else [self.value]
 
     def load(self) -> Loaded:
         """Read the file.
@@ -61,7 +49,8 @@ class SampleFile(PopulationSpec, TableFormat):
             For a missing file or column and for bad rows; names the file, the row and the value.
         """
         path = Path(self.path)
-        table = scan_table(path, [self.user, *self._values], self)
+        values = self.value if isinstance(self.value, tuple) else (self.value,)
+        table = scan_table(path, [self.user, *values], self)
         with told_of(path):
             ids, samples, dropped = samples_of_rows(
                 table.rows,

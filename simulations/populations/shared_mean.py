@@ -10,12 +10,12 @@ from typing import ClassVar
 import numpy as np
 
 from fedhist.base.arrays import Floats
-from fedhist.base.checks import check_integer
-from simulations.populations.base import Loaded, PopulationSpec, finite, positive
+from simulations.config.reading import Finite, Natural, Positive, Whole
+from simulations.populations.base import Loaded, PopulationSpec
 from simulations.populations.synthetic import (
+    Leading,
     Sizes,
     check_leading,
-    check_sizes,
     draw_sizes,
     leading,
     sampled_users,
@@ -42,25 +42,19 @@ class SharedMean(PopulationSpec):
     seed : int
     """
 
-    n_users: int
+    n_users: Whole
     samples_per_user: Sizes
-    mean: float | list[float] | tuple[float, ...] = 0.0
-    spread: float = 0.25
-    low: float = -1.0
-    high: float = 1.0
-    dimension: int = 1
-    seed: int = 0
+    mean: Leading = 0.0
+    spread: Positive = 0.25
+    low: Finite = -1.0
+    high: Finite = 1.0
+    dimension: Whole = 1
+    seed: Natural = 0
 
     def __post_init__(self) -> None:
-        check_integer("n_users", self.n_users)
-        check_integer("dimension", self.dimension)
-        check_integer("seed", self.seed, least=0)
-        positive("spread", self.spread)
-        finite("low", self.low)
-        finite("high", self.high)
+        super().__post_init__()
         if not self.low < self.high:
             raise ValueError(f"need low < high, got [{self.low}, {self.high}]")
-        check_sizes(self.samples_per_user)
         check_leading("mean", self.mean, self.dimension, "dimensions")
         outside = [float(c) for c in self.centre if not self.low <= c <= self.high]
         if outside:
@@ -87,7 +81,7 @@ class SharedMean(PopulationSpec):
         values = self.draw(rng, (int(sizes.sum()), self.dimension))
         users, told = sampled_users(sizes, np.clip(values, self.low, self.high))
         dropped = self._clipped(values)
-        span = (float(self.low), float(self.high))
+        span = (self.low, self.high)
         return Loaded(users, f"{self.what}: {told}", value_range=span, dropped=dropped)
 
     def _clipped(self, values: Floats) -> Mapping[str, int]:

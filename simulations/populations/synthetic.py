@@ -6,20 +6,22 @@ in the order of their ids, so nothing needs sorting afterwards.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 
 from fedhist.base.arrays import Floats, Integers, Words, offsets
-from fedhist.base.checks import check_integer
 from fedhist.users.batch import Users
 from fedhist.users.columns import Items, Samples
 from fedhist.users.keys import Keys, user_ids_of_bytes
-from simulations.populations.base import finite
+from simulations.config.reading import Finite, Must, Whole
 
 CHUNK = 1 << 22  # draws at a time
-Sizes = int | list[int] | tuple[int, int]
+Ragged = Must("a number or [lo, hi]", lambda pair: pair[0] <= pair[1])
+Sizes = Whole | Annotated[tuple[Whole, Whole], Ragged]
 """Samples per user: one number, or [lo, hi] for ragged users."""
+Leading = Finite | tuple[Finite, ...]
+"""One value for all dimensions, or the leading ones, with zeros after them."""
 
 
 def synthetic_ids(n_users: int) -> Words:
@@ -89,18 +91,9 @@ def categorical(rng: np.random.Generator, weights: Floats, n_draws: int) -> Inte
     return np.searchsorted(upper, rng.random(n_draws), side="right")
 
 
-def check_sizes(sizes: Any) -> None:
-    """Refuse numbers of samples per user that are neither a positive integer nor [lo, hi]."""
-    pair = list(sizes) if isinstance(sizes, list | tuple) else [sizes, sizes]
-    for size in pair:
-        check_integer("samples_per_user", size)
-    if len(pair) != 2 or pair[0] > pair[1]:
-        raise ValueError(f"samples_per_user must be a number or [lo, hi], got {sizes!r}")
-
-
 def draw_sizes(rng: np.random.Generator, n_users: int, sizes: Sizes) -> Integers:
     """Return each user's number of samples, (n_users,); log-uniform on lo, ..., hi for a pair."""
-    if not isinstance(sizes, list | tuple):
+    if not isinstance(sizes, tuple):
         return np.full(n_users, sizes, dtype=np.int64)
     lo, hi = sizes
     u = rng.random(n_users)
@@ -116,19 +109,17 @@ def sampled_users(sizes: Integers, values: Floats) -> tuple[Users, str]:
     return users, f"{len(sizes):,} users, {each} samples each"
 
 
-def leading(value: float | list[float] | tuple[float, ...], dimension: int) -> Floats:
+def leading(value: Leading, dimension: int) -> Floats:
     """Repeat one value, or take the leading ones and zeros after them: (dimension,) float64."""
-    if not isinstance(value, list | tuple):
-        return np.full(dimension, float(value))
+    if not isinstance(value, tuple):
+        return np.full(dimension, value)
     out = np.zeros(dimension)
     out[: len(value)] = value
     return out
 
 
-def check_leading(name: str, value: Any, dimension: int, what: str) -> None:
+def check_leading(name: str, value: Leading, dimension: int, what: str) -> None:
     """Refuse what :func:`leading` cannot take."""
-    values = value if isinstance(value, list | tuple) else [value]
+    values = value if isinstance(value, tuple) else (value,)
     if not 1 <= len(values) <= dimension:
         raise ValueError(f"{name} has {len(values)} values for {dimension} {what}")
-    for x in values:
-        finite(name, x)

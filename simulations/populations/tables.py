@@ -15,13 +15,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Annotated, BinaryIO, cast
 
 import polars as pl
 
 from fedhist.base.errors import PopulationError, nearest
 from fedhist.users.batch import Users
 from fedhist.users.frames import items_of_rows
+from simulations.config.reading import Must, Settings
 from simulations.populations.base import existing
 
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".txt": "\t"}
@@ -29,11 +30,14 @@ OVERFLOW = "beyond the last column"
 LONGEST_HEADER = 1 << 20
 GZIP = b"\x1f\x8b"
 
-Column = str | int
+Column = Annotated[
+    str | int,
+    Must("a column's name or a position from 0", lambda c: c != "" and (c == str(c) or c >= 0)),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableFormat:
+class TableFormat(Settings):
     """How a text table is written.
 
     Parameters
@@ -56,12 +60,11 @@ class TableFormat:
     quote: str = '"'
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.separator is not None and len(self.separator.encode()) != 1:
             raise ValueError(f"separator must be one byte, got {self.separator!r}")
         if len(self.quote.encode()) > 1:
             raise ValueError(f"quote must be one byte or empty, got {self.quote!r}")
-        if not isinstance(self.header, bool):
-            raise ValueError(f"header must be true or false, got {self.header!r}")
         if self.encoding != "utf8-lossy":
             try:
                 codecs.lookup(self.encoding)
@@ -207,15 +210,6 @@ def told_of(path: Path) -> Iterator[None]:
     except PopulationError as error:
         hint = ' (set encoding = "latin-1"?)' if "utf-8" in str(error) else ""
         raise PopulationError(f"{path}: {error}{hint}") from error
-
-
-def check_columns(columns: Sequence[Column]) -> None:
-    """Refuse columns that are neither a name nor a position."""
-    for column in columns:
-        text = isinstance(column, str) and column != ""
-        place = isinstance(column, int) and not isinstance(column, bool) and column >= 0
-        if not (text or place):
-            raise ValueError(f"a column is a name or a position from 0, got {column!r}")
 
 
 def _positions(

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedhist.base.checks import check_integer
-from simulations.populations.base import Loaded, PopulationSpec, finite, positive
+from simulations.config.reading import Natural, NonNegative, Positive, Whole
+from simulations.populations.base import Loaded, PopulationSpec
 from simulations.populations.synthetic import categorical_users
 
 
@@ -33,23 +33,17 @@ class Zipf(PopulationSpec):
     """
 
     kind: ClassVar[str] = "zipf"
-    n_users: int
-    d: int
-    exponent: float = 1.0
-    mean_items: float = 100.0
+    n_users: Whole
+    d: Whole
+    exponent: NonNegative = 1.0
+    mean_items: Positive = 100.0
     tail: float = 2.0
-    seed: int = 0
+    seed: Natural = 0
 
     def __post_init__(self) -> None:
-        check_integer("n_users", self.n_users)
-        check_integer("d", self.d)
-        finite("exponent", self.exponent)
-        if self.exponent < 0:
-            raise ValueError(f"exponent must be non-negative, got {self.exponent}")
-        positive("mean_items", self.mean_items)
-        if not isinstance(self.tail, int | float) or not self.tail > 1:
+        super().__post_init__()
+        if not self.tail > 1:
             raise ValueError(f"tail must exceed 1, or the mean does not exist; got {self.tail!r}")
-        check_integer("seed", self.seed, least=0)
 
     def load(self) -> Loaded:
         """Generate the users."""

@@ -7,31 +7,42 @@ that names the nearest known one.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import load_plugin, parameters, protocol_class
 from simulations.adversaries import Adversary, as_tables, override_adversary, read_adversaries
-from simulations.config.casting import cast, check_keys, required
 from simulations.config.named_files import builtin_names, key_value, settings_text
+from simulations.config.reading import (
+    Must,
+    Natural,
+    Settings,
+    Whole,
+    as_table,
+    check_keys,
+    converted,
+    one_of,
+    read,
+    reading,
+    required,
+    tables_of,
+)
 from simulations.populations import KINDS, Loaded, PopulationSpec, population
 from simulations.runs.run import Options
 
 CHOICE = {"protocol": "name", "population": "kind"}
 """The key of a table that decides which other keys it has."""
 
-FOLDS = ("node", "server")
 REMOTE = "remote"
 """Kind of a population whose data only the nodes have; the protocol must be fully configured."""
 
 
 @dataclass(frozen=True)
-class RunTable:
+class RunTable(Settings):
     """The table [run].
 
     Parameters
@@ -72,16 +83,17 @@ class RunTable:
         Folder for the results; empty names one after the protocol and the time.
     """
 
+    table: ClassVar[str] = "run"
     runtime: str = "ray"
-    nodes: int = 0
-    workers: int = 0
-    seed: int = -1
+    nodes: Natural = 0
+    workers: Natural = 0
+    seed: Annotated[int, Must("a non-negative integer, or -1 to draw one", lambda s: s >= -1)] = -1
     noise: str = "simulated"
-    fold: str = "node"
+    fold: Annotated[str, one_of("node", "server")] = "node"
     clients: str = "per-user"
-    min_replies: int = 0
+    min_replies: Natural = 0
     timeout: float = 3600.0
-    repeats: int = 1
+    repeats: Whole = 1
     ray_address: str = ""
     plugins: tuple[str, ...] = ()
     ledger: str = ""
@@ -91,15 +103,7 @@ class RunTable:
     out: str = ""
 
     def __post_init__(self) -> None:
-        if self.fold not in FOLDS:
-            raise ValueError(f"run.fold must be one of {', '.join(FOLDS)}, got {self.fold!r}")
-        if self.seed < -1:
-            raise ValueError(f"run.seed must be non-negative, or -1 to draw one, got {self.seed}")
-        for name in ("nodes", "workers", "min_replies"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"run.{name} must be non-negative, got {getattr(self, name)}")
-        if self.repeats < 1:
-            raise ValueError(f"run.repeats must be positive, got {self.repeats}")
+        super().__post_init__()
         if self.repeats > 1 and self.journal:
             raise ValueError("a journal belongs to one run; run.repeats must be 1")
         try:
@@ -215,16 +219,13 @@ def load_config(source: str | Path, overrides: Iterable[str] = ()) -> Config:
         For a missing file, malformed TOML, unknown tables and keys.
     """
     text, name = settings_text(source, "configuration")
-    tables = parse_tables(text, source, overrides)
-    return config_of(tables, source, name)
+    with reading(source):
+        return config_of(parse_tables(text, overrides), source, name)
 
 
-def parse_tables(text: str, source: str | Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
-    """Read TOML and set the overridden keys; ``source`` names it in errors (ValueError)."""
-    try:
-        tables: dict[str, Any] = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as e:
-        raise ValueError(f"{source} is not TOML: {e}") from None
+def parse_tables(text: str, overrides: Iterable[str] = ()) -> dict[str, Any]:
+    """Read TOML and set the overridden keys (ValueError)."""
+    tables = tables_of(text)
     for override in sorted(overrides, key=_chooses, reverse=True):
         _override(tables, override)  # another kind first: it clears the keys of the old one
     return tables
@@ -233,21 +234,15 @@ def parse_tables(text: str, source: str | Path, overrides: Iterable[str] = ()) -
 def config_of(tables: Mapping[str, Any], source: str | Path, name: str) -> Config:
     """Check the tables [run], [protocol] and [population]; plugins are relative to the source."""
     path = Path(source)
-    check_keys(tables, ("run", "protocol", "population", "adversary"), "table")
+    check_keys(tables, ("run", *CHOICE, "adversary"), "table")
     for table, key in CHOICE.items():
         if not isinstance(tables.get(table), dict) or key not in tables[table]:
             raise ValueError(f"{source} needs a table [{table}] with the key {key!r}")
-    run = tables.get("run", {})
-    check_keys(run, [f.name for f in fields(RunTable)], "key of [run]")
-    if "plugins" in run:
-        plugins = (
-            str(path.parent / p) if path.suffix == ".toml" and not Path(p).is_absolute() else p
-            for p in run["plugins"]
-        )
-        run = {**run, "plugins": tuple(plugins)}
-    settings = RunTable(**cast(RunTable, run))
+    run = read(RunTable, tables.get("run", {}), "[run]")
+    if path.suffix == ".toml":
+        run = replace(run, plugins=tuple(str(path.parent / p) for p in run.plugins))
     adversaries = read_adversaries(tables.get("adversary", []))
-    return Config(name, settings, tables["protocol"], tables["population"], adversaries)
+    return Config(name, run, tables["protocol"], tables["population"], adversaries)
 
 
 def prepare(config: Config, load: Callable[[PopulationSpec], Loaded] | None = None) -> Prepared:
@@ -291,7 +286,7 @@ def prepare(config: Config, load: Callable[[PopulationSpec], Loaded] | None = No
             f"(fedhist protocols {cls.name} says what it is)"
         )
     try:
-        protocol = cls(**cast(cls, resolved))
+        protocol = cls(**converted(cls, resolved, "protocol"))
     except TypeError as e:
         raise ValueError(f"{cls.name}: {e}") from None
     seen = loaded.not_private if loaded is not None else ()
@@ -334,8 +329,7 @@ def _override(tables: dict[str, Any], text: str) -> None:
     if table == "adversary":
         override_adversary(tables, name, parsed)
         return
-    if not isinstance(tables.setdefault(table, {}), dict):
-        raise ValueError(f"{table!r} is not a table")
+    as_table(tables.setdefault(table, {}), f"[{table}]")
     if CHOICE.get(table) == name and tables[table].get(name) != parsed:
         tables[table] = {}  # another kind has other keys; the old ones mean nothing to it
     tables[table][name] = parsed

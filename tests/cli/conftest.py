@@ -9,8 +9,8 @@ import pytest
 from commands import PLUGIN, SMALL, Answer, Command
 from rich.console import Console
 
+from simulations.cli import main as cli
 from simulations.cli import terminal
-from simulations.cli.main import main as cli
 
 # endings.py is a plugin, which collecting would register twice; and of the files named conftest.py
 # only one can be collected for its docstrings

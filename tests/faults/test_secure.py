@@ -23,7 +23,7 @@ from server import noise
 from server.few_users.interpolation import Rotation
 from server.few_users.large_n import MedianBins
 from server.noise import SecureNoise, SimulatedNoise
-from simulations.cli.main import main as cli
+from simulations.cli import main as cli
 from simulations.runs.run import Options, execute
 
 load_builtin()

@@ -73,7 +73,7 @@ def test_bad_rows(tmp_path: Path, line: str, fault: str, shown: str) -> None:
 
 
 def test_parameters_are_checked(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="value names no column"):
+    with pytest.raises(ValueError, match=r"value must be a column, or a list of them, got \[\]"):
         population("samples", path="a.csv", user="u", value=[])
     with pytest.raises(ValueError, match=r"got 1\.5"):
         population("samples", path="a.csv", user="u", value=[1.5])

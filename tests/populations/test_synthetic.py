@@ -213,7 +213,11 @@ def test_clipped_gaussians_are_stated() -> None:
         ("paper-iid", {"d": 0}, "got 0"),
         ("paper-iid", {"mean_items": -1}, "got -1"),
         ("paper-non-iid", {"n_users": 1.5}, "got 1.5"),
-        ("paper-non-iid", {"reading": "printed"}, "no reading 'printed'; did you mean 'as-prin"),
+        (
+            "paper-non-iid",
+            {"reading": "printed"},
+            "must be one of as-printed, fitted, got 'printed'; did",
+        ),
         ("uniform", {"spread": 1.5}, "reach from -1.5 to 1.5, outside"),
         ("two-point", {"mean": 0.9, "spread": 0.2}, "outside"),
         ("uniform", {"spread": 0}, "spread must be positive, got 0"),

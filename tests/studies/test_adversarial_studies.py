@@ -19,8 +19,8 @@ from rich.console import Console
 from fedhist.protocols.means.mean import Mean
 from simulations.adversaries import Adversary
 from simulations.adversaries.table import assign
+from simulations.cli import main as cli
 from simulations.cli import terminal
-from simulations.cli.main import main as cli
 from simulations.populations.shared_mean import Gaussian
 from simulations.reporting.json_files import canonical
 from simulations.runs.options import NOT_SAFE, Options

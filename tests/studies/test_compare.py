@@ -20,8 +20,8 @@ from scipy import optimize, stats
 from fedhist.model import registry
 from fedhist.model.registry import load_builtin
 from fedhist.users.keys import Keys
+from simulations.cli import main as cli
 from simulations.cli import terminal
-from simulations.cli.main import main as cli
 from simulations.populations.shared_mean import Uniform
 from simulations.populations.zipf import Zipf
 from simulations.studies.compare import tables as compare_tables
@@ -389,7 +389,7 @@ def test_the_folder(tmp_path: Path) -> None:
         (("seeds = 20", "seeds = 0"), "seeds must be a positive number"),
         (("epsilon = 1.0", "epsilon = -1.0"), "epsilon must be positive"),
         (("epsilon = 1.0", "delta = 1e-6"), "not TOML"),
-        (("epsilon = 1.0\n", ""), "compare.epsilon must be a number, got None"),
+        (("epsilon = 1.0\n", ""), r"\[compare\] needs the key 'epsilon'"),
         (("seeds = 20", 'adjacency = "replace"'), "compare.adjacency must be one of"),
         (("seeds = 20", 'loss = "l3"'), "compare.loss must be one of"),
         (("seeds = 20", 'target = "mean"'), "estimates another target, 'histogram'"),

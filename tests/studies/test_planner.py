@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from fedhist.model.registry import load_builtin, own_protocols
 from fedhist.protocols import Mean
 from server.means.localize import least_users
+from simulations.cli import main as cli
 from simulations.cli import terminal
-from simulations.cli.main import main as cli
 from simulations.experiments.predicted.planner import GOALS, page, settings
 from simulations.populations import population
 from simulations.runs.config import Config, RunTable, load_config

@@ -22,8 +22,8 @@ import polars as pl
 import pytest
 from rich.console import Console
 
+from simulations.cli import main as cli
 from simulations.cli import terminal
-from simulations.cli.main import main as cli
 from simulations.studies.records.cells import Cell, Record, run_cell
 from simulations.studies.records.store import Store, frame_of
 from simulations.studies.records.summary import axes, groups, print_summary, select
@@ -205,9 +205,9 @@ def test_what_only_a_population_refuses_is_a_result(write: Write) -> None:
         ),
         (
             "[sweep]\nprotocol.clip = [1, 2]\nprotocol.epsilon = [1, -1]\n",
-            r"^protocol.epsilon = -1: epsilon must be positive, got -1\.0",
+            r"\.toml: protocol.epsilon = -1: epsilon must be positive, got -1\.0",
         ),
-        ("[sweep]\nprotocols = [{ delta = 2.0 }]\n", "^test-noted: delta"),
+        ("[sweep]\nprotocols = [{ delta = 2.0 }]\n", r"\.toml: test-noted: delta"),
         ("[budget]\n[sweep]\n", "unknown table 'budget'; there are 'sweep', 'protocol'"),
         ("[sweep\n", "is not TOML"),
         ("[sweep]\n[swep]\n", "unknown table 'swep'"),

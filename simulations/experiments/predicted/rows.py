@@ -20,7 +20,7 @@ from fedhist.model.protocol import Protocol
 from fedhist.model.registry import load_builtin, protocols
 from fedhist.model.results import ResultsRow
 from fedhist.users.batch import Users
-from simulations.config.casting import required
+from simulations.config.reading import required
 from simulations.experiments.base import Check
 from simulations.experiments.predicted.populations import made
 from simulations.reporting.statistics import Compared

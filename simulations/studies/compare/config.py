@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
 
 from fedhist.base.errors import nearest
 from fedhist.model.protocol import Protocol
@@ -38,23 +38,46 @@ from fedhist.model.registry import (
     protocols,
 )
 from fedhist.privacy.guarantee import Adjacency, check_budget
-from simulations.adversaries import as_tables, read_adversaries
-from simulations.config.casting import check_keys
+from simulations.adversaries import as_tables, read_adversaries, rows_of
 from simulations.config.named_files import builtin_names, settings_text
+from simulations.config.reading import (
+    Must,
+    Settings,
+    Tables,
+    as_table,
+    check_keys,
+    hints,
+    one_of,
+    read,
+    reading,
+)
 from simulations.runs.config import RunTable, config_of, parse_tables, population_spec
-from simulations.studies.records.labels import check_labels, labelled, seeds_of
-from simulations.studies.sweep.config import NOT_HERE, with_values
+from simulations.studies.records.labels import Seeds, check_labels, labelled, seeds_of
+from simulations.studies.sweep.config import check_run_keys, with_values
 
 FOLDER = "comparisons"
 TABLES = ("compare", "protocol", "population", "run", "adversary")
-KEYS = (
-    *("target", "protocols", "without", "epsilon", "delta", "adjacency", "seeds", "loss"),
-    "fractions",
-)
 NORMS = ("l1", "l2", "squared l2", "linf")
-USUAL_SEEDS = 10
 USUAL_ATTACK = "corrupted"
 """What misbehaving users do where fractions are given and no table [[adversary]]."""
+
+
+@dataclass(frozen=True)
+class CompareTable(Settings):
+    """The table [compare]; what its keys mean stands above."""
+
+    table: ClassVar[str] = "compare"
+    epsilon: float
+    delta: float = 0.0
+    adjacency: Adjacency = Adjacency.REPLACE_USER
+    target: str | None = None
+    protocols: Annotated[
+        Tables, Must("a list of tables with names", lambda rows: all("name" in r for r in rows))
+    ] = ()
+    without: tuple[str, ...] = ()
+    seeds: Seeds = 10
+    loss: Annotated[str, one_of(*NORMS)] | None = None
+    fractions: Annotated[tuple[float, ...], Must("a list of numbers", bool)] | None = None
 
 
 @dataclass(frozen=True)
@@ -171,21 +194,23 @@ def load_comparison(source: str | Path, overrides: Iterable[str] = ()) -> Compar
         For a missing file, malformed TOML, and keys and values that cannot be meant.
     """
     text, name = comparison_text(source)
-    tables = parse_tables(text, source, overrides)
+    with reading(source):
+        return comparison_of(parse_tables(text, overrides), source, name)
+
+
+def comparison_of(tables: dict[str, Any], source: str | Path, name: str) -> Comparison:
+    """Read the tables of a comparison; errors are those of :func:`load_comparison`."""
     check_keys(tables, TABLES, "table")
-    table = tables.pop("compare", None)
-    if not isinstance(table, dict):
+    given = tables.pop("compare", None)
+    if not isinstance(given, dict):
         raise ValueError(f"{source} needs a table [compare]; fedhist run runs a single protocol")
-    check_keys(table, KEYS, "key of [compare]")
-    for key in NOT_HERE:
-        if key in tables.get("run", {}):
-            hint = "; compare.seeds repeats runs" if key == "repeats" else ""
-            raise ValueError(f"run.{key} has no meaning in a comparison{hint}")
-    common = dict(tables.pop("protocol", {}))
+    table = read(CompareTable, given, "[compare]")
+    check_run_keys(tables, "a comparison", "compare.seeds")
+    common = dict(as_table(tables.pop("protocol", {}), "[protocol]"))
     for key in ("name", "epsilon", "delta", "adjacency"):
         if key in common:
             raise ValueError(f"protocol.{key} stands in [compare]: it is common to all rows")
-    adversary, fractions = _adversaries(table, tables)
+    adversary, fractions = _adversaries(table, tables.pop("adversary", []))
     # the name is that of no row: only the other tables are checked here
     base = config_of({**tables, "protocol": {"name": ""}}, source, name)
     load_builtin()
@@ -193,99 +218,74 @@ def load_comparison(source: str | Path, overrides: Iterable[str] = ()) -> Compar
         load_plugin(plugin)
     population_spec(base)
     found = with_values({"run": base.to_dict()["run"], "population": base.population}, {})
-    epsilon, delta = _number(table, "epsilon"), _number(table, "delta", 0.0)
-    check_budget(epsilon, delta)
-    target, entries, without = _entries(table)
-    loss = str(table.get("loss", display_of(target).loss))
-    if loss and loss not in NORMS:
-        raise ValueError(f"compare.loss must be one of {', '.join(NORMS)}, got {loss!r}")
+    check_budget(table.epsilon, table.delta)
+    target, entries = _entries(table)
     return Comparison(
         name=name,
         target=target,
-        epsilon=epsilon,
-        delta=delta,
-        adjacency=_adjacency(table.get("adjacency", Adjacency.REPLACE_USER.value)),
-        loss=loss,
-        seeds=seeds_of(table.get("seeds", USUAL_SEEDS), max(base.run.seed, 0), "compare.seeds"),
+        epsilon=table.epsilon,
+        delta=table.delta,
+        adjacency=table.adjacency,
+        loss=display_of(target).loss if table.loss is None else table.loss,
+        seeds=seeds_of(table.seeds, max(base.run.seed, 0)),
         run=replace(base.run, plugins=tuple(found["run"]["plugins"])),
         common=common,
         population=found["population"],
         entries=tuple(entries),
-        without=without,
+        without=table.without,
         adversary=adversary,
         fractions=fractions,
     )
 
 
 def _adversaries(
-    table: Mapping[str, Any], tables: dict[str, Any]
+    table: CompareTable, given: object
 ) -> tuple[tuple[Mapping[str, Any], ...], tuple[float, ...]]:
-    """Take the tables [[adversary]] out, and check them at every fraction."""
-    found = tables.pop("adversary", [])
-    given = table.get("fractions", [])
-    if not isinstance(given, list) or ("fractions" in table and not given):
-        raise ValueError(f"compare.fractions must be a list of numbers, got {given!r}")
-    if not given:
-        return tuple(as_tables(read_adversaries(found))), ()
-    rows = [found] if isinstance(found, dict) else found or [{"kind": USUAL_ATTACK}]
+    """Check the tables [[adversary]] at every fraction."""
+    if table.fractions is None:
+        return tuple(as_tables(read_adversaries(given))), ()
+    rows = rows_of(given) or [{"kind": USUAL_ATTACK}]
     if len(rows) != 1:
         raise ValueError(
             f"compare.fractions are of one table [[adversary]], got {len(rows)}; "
             "fedhist sweep can vary one of several"
         )
-    every = [read_adversaries([{**rows[0], "fraction": f}])[0] for f in given]
-    return tuple(as_tables(every[:1])), tuple(dict.fromkeys(float(a.fraction) for a in every))
+    every = [read_adversaries([{**rows[0], "fraction": f}])[0] for f in table.fractions]
+    return tuple(as_tables(every[:1])), tuple(dict.fromkeys(a.fraction for a in every))
 
 
-def _entries(table: Mapping[str, Any]) -> tuple[str, list[Entry], tuple[str, ...]]:
+def _entries(table: CompareTable) -> tuple[str, list[Entry]]:
     """List the rows: those that the file names, then those of the target."""
-    listed = table.get("protocols", [])
-    if not isinstance(listed, list) or not all(isinstance(p, dict) and "name" in p for p in listed):
-        raise ValueError(f"compare.protocols must be a list of tables with names, got {listed!r}")
-    rows = labelled(listed, None, "compare.protocols")
-    named = [Entry(label, table, named=True) for label, table in rows]
-    targets = {name: protocol_class(name).target for name in (str(p["name"]) for p in listed)}
+    rows = labelled(table.protocols, None, "compare.protocols")
+    named = [Entry(label, own, named=True) for label, own in rows]
+    names = [str(p["name"]) for p in table.protocols]
+    targets = {name: protocol_class(name).target for name in names}
     every = {cls.target for cls in protocols().values()}
-    target = table.get("target", next(iter(targets.values()), None))
+    target = next(iter(targets.values()), None) if table.target is None else table.target
     if target is None:
         raise ValueError("[compare] needs target or protocols")
     if target not in every:
-        raise ValueError(f"unknown target {target!r}{nearest(str(target), every)}")
+        raise ValueError(f"unknown target {target!r}{nearest(target, every)}")
     for name, found in targets.items():
         if found != target:
             raise ValueError(f"{name} estimates another target, {found!r}, not {target!r}")
-    without = tuple(map(str, table.get("without", ())))
     of_target = [n for n, cls in protocols().items() if cls.target == target]
-    for name in without:
-        if name not in of_target or "target" not in table:
+    for name in table.without:
+        if name not in of_target or table.target is None:
             raise ValueError(f"compare.without: {name!r} is not taken{nearest(name, of_target)}")
-    if "target" in table:
-        left = [n for n in of_target if n not in targets and n not in without]
+    if table.target is not None:
+        left = [n for n in of_target if n not in targets and n not in table.without]
         named += [entry for name in left for entry in _found(name, protocol_class(name))]
     check_labels([entry.label for entry in named], "compare.protocols")
     if not named:
         raise ValueError("there is nothing to compare: no protocol is left")
-    return str(target), named, without
+    return target, named
 
 
 def _found(name: str, cls: type[Protocol]) -> list[Entry]:
     """Make the rows of a registered protocol: one per method where it will not choose by itself."""
-    hint = get_type_hints(cls).get("method")
+    hint = hints(cls).get("method")
     methods = get_args(hint) if get_origin(hint) is Literal else ()
     if not methods or "auto" in methods:
         return [Entry(name, {"name": name}, named=False)]
     return [Entry(f"{name} {m}", {"name": name, "method": m}, named=False) for m in methods]
-
-
-def _number(table: Mapping[str, Any], key: str, usual: float | None = None) -> float:
-    value = table.get(key, usual)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"compare.{key} must be a number, got {value!r}")
-    return float(value)
-
-
-def _adjacency(given: Any) -> Adjacency:
-    known = [a.value for a in Adjacency]
-    if given not in known:
-        raise ValueError(f"compare.adjacency must be one of {', '.join(known)}, got {given!r}")
-    return Adjacency(given)

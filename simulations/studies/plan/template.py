@@ -38,7 +38,7 @@ def template_of(source: str, overrides: Iterable[str] = ()) -> Config:
         config = load_config(name)
         if config.protocol["name"] == source and not missing_keys(config):
             return load_config(name, overrides)
-    tables = parse_tables("", source, [f"protocol.name={source}", *overrides])
+    tables = parse_tables("", [f"protocol.name={source}", *overrides])
     if "population" not in tables:
         raise ValueError(
             f"no built-in configuration has {source}: give its population and parameters, "

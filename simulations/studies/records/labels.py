@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated
 
-Table = Mapping[str, Any]
+from simulations.config.reading import Must, Table
+
+MOST_SEEDS = 1_000_000
 
 
 def labelled(entries: Sequence[Table], usual_name: object, what: str) -> list[tuple[str, Table]]:
@@ -59,13 +61,19 @@ def _told(key: str, value: object) -> str:
     return value if isinstance(value, str) else f"{key}={value}"
 
 
-def seeds_of(given: Any, first: int, what: str) -> tuple[int, ...]:
-    """Read a number of seeds from ``first`` on, or a list of them; ``what`` is the key, for errors.
+def seeds_of(given: int | tuple[int, ...], first: int) -> tuple[int, ...]:
+    """Return the seeds that a file asks for: so many from ``first`` on, or those of a list.
 
-    >>> seeds_of(3, 5, "sweep.seeds"), seeds_of([4, 9, 4], 5, "sweep.seeds")
+    >>> seeds_of(3, 5), seeds_of((4, 9, 4), 5)
     ((5, 6, 7), (4, 9))
     """
-    numbers = given if isinstance(given, list) else [given]
-    if not numbers or any(type(x) is not int for x in numbers) or given == 0 or min(numbers) < 0:
-        raise ValueError(f"{what} must be a positive number or a list of seeds, got {given!r}")
-    return tuple(dict.fromkeys(given if isinstance(given, list) else range(first, first + given)))
+    if isinstance(given, int) and given > MOST_SEEDS:
+        raise ValueError(f"{given:,} seeds are more than {MOST_SEEDS:,}")
+    return tuple(dict.fromkeys(range(first, first + given) if isinstance(given, int) else given))
+
+
+def _usable(seeds: int | tuple[int, ...]) -> bool:
+    return seeds > 0 if isinstance(seeds, int) else min(seeds, default=-1) >= 0
+
+
+Seeds = Annotated[int | tuple[int, ...], Must("a positive number or a list of seeds", _usable)]

@@ -20,22 +20,33 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, get_args
 
 from fedhist.base.errors import FedhistError, nearest
 from fedhist.model.registry import load_builtin, load_plugin, parameters, protocol_class
-from simulations.adversaries import Adversary, override_adversary
-from simulations.config.casting import cast, check_keys, required
+from simulations.adversaries import Adversary, override_adversary, rows_of
 from simulations.config.named_files import builtin_names, settings_text
+from simulations.config.reading import (
+    Must,
+    Settings,
+    Table,
+    Tables,
+    as_table,
+    check_keys,
+    converted,
+    hints,
+    read,
+    reading,
+    required,
+)
 from simulations.populations import KINDS
 from simulations.reporting.json_files import canonical
 from simulations.runs.config import RunTable, config_of, parse_tables, population_spec
 from simulations.studies.records.cells import NOT_OF_A_CELL, Cell, prepare_cell
-from simulations.studies.records.labels import labelled, seeds_of
+from simulations.studies.records.labels import Seeds, labelled, seeds_of
 
 FOLDER = "sweeps"
 TABLES = ("protocol", "population", "run", "adversary")
-OWN = ("seeds", "protocols", "zip")
 NOT_HERE = ("repeats", "ledger", "journal", "out")
 """Keys of [run] that a sweep has no use for."""
 
@@ -45,6 +56,29 @@ REFUSALS = (ValueError, TypeError, KeyError, FedhistError)
 
 Setting = Mapping[str, Any]
 """Values by "table.key"."""
+
+
+ZIPPED = Must("tables of their own: [[sweep.zip]]", lambda _: True)
+
+
+@dataclass(frozen=True)
+class SweepTable(Settings):
+    """The table [sweep] without its axes.
+
+    Parameters
+    ----------
+    seeds : int or tuple of int
+    protocols : tuple of mapping, optional
+    zip : tuple of mapping
+    """
+
+    table: ClassVar[str] = "sweep"
+    seeds: Seeds = 1
+    protocols: Annotated[Tables, Must("a list of tables", bool)] | None = None
+    zip: Annotated[tuple[Annotated[Table, ZIPPED], ...], ZIPPED] = ()
+
+
+OWN = tuple(f.name for f in fields(SweepTable))
 
 
 @dataclass(frozen=True)
@@ -94,28 +128,33 @@ def load_sweep(source: str | Path, overrides: Iterable[str] = ()) -> Sweep:
         If a file that a cell names does not exist.
     """
     text, name = sweep_text(source)
-    tables = parse_tables(text, source, overrides)
+    with reading(source):
+        return sweep_of(parse_tables(text, overrides), source, name)
+
+
+def sweep_of(tables: dict[str, Any], source: str | Path, name: str) -> Sweep:
+    """List the cells of a sweep's tables; errors are those of :func:`load_sweep`."""
     check_keys(tables, ("sweep", *TABLES), "table")
-    table = tables.pop("sweep", None)
-    if not isinstance(table, dict):
+    given = tables.pop("sweep", None)
+    if not isinstance(given, dict):
         raise ValueError(f"{source} needs a table [sweep]; fedhist run runs a single setting")
+    table = read(SweepTable, {k: v for k, v in given.items() if k in OWN}, "[sweep]")
     load_builtin()
-    variants = _variants(table, tables)
-    adversary = {k: tables.pop(k) for k in ("adversary",) if k in tables}  # axes may complete it
+    variants = _variants(table, as_table(tables.get("protocol", {}), "[protocol]"))
+    # axes may complete the adversaries, which are then checked with their cells
+    attack = {"adversary": rows_of(tables.pop("adversary"))} if "adversary" in tables else {}
     base = config_of(tables | {"protocol": variants[0][1]}, source, name)
-    for key in NOT_HERE:
-        if key in tables.get("run", {}):
-            hint = "; sweep.seeds repeats runs" if key == "repeats" else ""
-            raise ValueError(f"run.{key} has no meaning in a sweep{hint}")
+    check_run_keys(tables, "a sweep", "sweep.seeds")
     for plugin in base.run.plugins:
         load_plugin(plugin)
-    settings = _settings(table, base.run.seed)
+    axes = {k: v for k, v in given.items() if k not in OWN}
+    settings = _settings(table, axes, base.run.seed, seeded="seeds" in given)
     if len(variants) * len(settings) > MOST_CELLS:
         raise ValueError(f"{len(variants) * len(settings):,} cells are more than {MOST_CELLS:,}")
     run = base.to_dict()["run"]
     cells: dict[str, Cell] = {}
     for (label, protocol), setting in itertools.product(variants, settings):
-        found = {"protocol": protocol, "population": tables["population"], "run": run, **adversary}
+        found = {"protocol": protocol, "population": tables["population"], "run": run, **attack}
         named = str(setting.get("protocol.name", label))
         cell = Cell(**with_values(found, setting), label=named)
         if cells.setdefault(cell.key, cell).label != named:
@@ -125,32 +164,32 @@ def load_sweep(source: str | Path, overrides: Iterable[str] = ()) -> Sweep:
     return Sweep(name, base.run, _by_population(cells.values()))
 
 
-def _variants(table: Mapping[str, Any], tables: Mapping[str, Any]) -> list[tuple[str, Setting]]:
+def check_run_keys(tables: Mapping[str, Any], study: str, seeds: str) -> None:
+    """Refuse the keys of [run] that a study of many runs has no use for."""
+    for key in as_table(tables.get("run", {}), "[run]"):
+        if key in NOT_HERE:
+            hint = f"; {seeds} repeats runs" if key == "repeats" else ""
+            raise ValueError(f"run.{key} has no meaning in {study}{hint}")
+
+
+def _variants(table: SweepTable, common: Setting) -> list[tuple[str, Setting]]:
     """List the protocols: label and table of each."""
-    common = tables.get("protocol", {})
-    listed = table.get("protocols")
-    if not isinstance(common, dict):
-        raise ValueError(f"[protocol] must be a table, got {common!r}")
+    listed = table.protocols
     if listed is None:
         return [(str(common.get("name", "")), common)]
-    if not isinstance(listed, list) or not listed or not all(isinstance(p, dict) for p in listed):
-        raise ValueError(f"sweep.protocols must be a list of tables, got {listed!r}")
     named = [p.get("name", common.get("name")) for p in listed]
     if None in named:
         raise ValueError(f"sweep.protocols: {listed[named.index(None)]!r} needs a name")
     rows = labelled(listed, common.get("name"), "sweep.protocols")
-    return [(label, common | dict(entry)) for label, entry in rows]
+    return [(label, {**common, **entry}) for label, entry in rows]
 
 
-def _settings(table: Mapping[str, Any], seed: int) -> list[Setting]:
+def _settings(table: SweepTable, single: Setting, seed: int, *, seeded: bool) -> list[Setting]:
     """List all combinations of the axes and the seeds."""
-    zipped = table.get("zip", [])
-    if not isinstance(zipped, list) or not all(isinstance(z, dict) for z in zipped):
-        raise ValueError("zipped axes are tables of their own: [[sweep.zip]]")
     axes: list[list[Setting]] = []
-    for key, values in _flat({k: v for k, v in table.items() if k not in OWN}).items():
+    for key, values in _flat(single).items():
         axes.append([{key: v} for v in _axis(key, values)])
-    for group in map(_flat, zipped):
+    for group in map(_flat, table.zip):
         columns = {key: _axis(key, values) for key, values in group.items()}
         lengths = {key: len(values) for key, values in columns.items()}
         if len(set(lengths.values())) != 1:
@@ -163,9 +202,8 @@ def _settings(table: Mapping[str, Any], seed: int) -> list[Setting]:
         if names.count(key) > 1:
             raise ValueError(f"{key} is on two axes of the sweep")
     if "run.seed" not in names:
-        seeds = seeds_of(table.get("seeds", 1), max(seed, 0), "sweep.seeds")
-        axes.append([{"run.seed": s} for s in seeds])
-    elif "seeds" in table:
+        axes.append([{"run.seed": s} for s in seeds_of(table.seeds, max(seed, 0))])
+    elif seeded:
         raise ValueError("run.seed is an axis of the sweep; seeds has no meaning beside it")
     if math.prod(map(len, axes)) > MOST_CELLS:
         raise ValueError(f"{math.prod(map(len, axes)):,} cells are more than {MOST_CELLS:,}")
@@ -214,12 +252,10 @@ def with_values(tables: Mapping[str, Any], setting: Setting) -> dict[str, Any]:
             override_adversary(out, name, value)
         else:
             out[table][name] = value
-    if isinstance(out.get("adversary"), dict):  # [adversary], or none but on axes
-        out["adversary"] = [out["adversary"]]
     kind = KINDS.get(str(out["population"]["kind"]))
-    hints = get_type_hints(kind) if kind is not None else {}
+    known = hints(kind) if kind is not None else {}
     for key, value in out["population"].items():
-        if isinstance(value, str) and Path in get_args(hints.get(key)):
+        if isinstance(value, str) and Path in get_args(known.get(key)):
             out["population"][key] = str(Path(value).absolute())
     out["run"]["plugins"] = [str(Path(p).absolute()) for p in out["run"].get("plugins", ())]
     return out
@@ -273,7 +309,7 @@ def _refusal(table: Setting) -> str:
     for key in sorted(required(cls) - resolved.keys()):
         raise ValueError(f"{cls.name} needs {key}: give protocol.{key} or an axis of it")
     try:
-        cls(**cast(cls, resolved))
+        cls(**converted(cls, resolved, "protocol"))
     except REFUSALS as e:
         return str(e)
     return ""

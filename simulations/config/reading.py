@@ -1,0 +1,265 @@
+"""Tables of settings become dataclasses: every key is known, and every value what its field asks.
+
+A field's annotation says all of it. msgspec converts a value strictly (a bool is no integer, an
+integer is a real number, a word is one of the choices), and :class:`Must` says what is asked
+beyond the type. Errors are ValueErrors of one line: the key, what was expected, what was given.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import MISSING, dataclass, fields
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from reprlib import repr as repr_short
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import msgspec
+
+from fedhist.base.errors import nearest
+from fedhist.users.keys import Keys
+
+T = TypeVar("T", bound="Settings")
+
+
+class Must(NamedTuple):
+    """What a value is asked beyond its type, and in which words it is asked."""
+
+    words: str
+    holds: Callable[[Any], bool]
+    known: tuple[str, ...] = ()
+
+
+def one_of(*words: str) -> Must:
+    """Ask for one of some words."""
+    return Must(f"one of {', '.join(words)}", words.__contains__, words)
+
+
+Whole = Annotated[int, Must("a positive integer", lambda n: n > 0)]
+Natural = Annotated[int, Must("a non-negative integer", lambda n: n >= 0)]
+Finite = Annotated[float, Must("a finite number", math.isfinite)]
+Positive = Annotated[Finite, Must("positive", lambda x: x > 0)]
+NonNegative = Annotated[Finite, Must("non-negative", lambda x: x >= 0)]
+
+Table = Mapping[str, Any]
+Listed = Must("a list of tables", lambda _: True)
+Tables = Annotated[tuple[Annotated[Table, Listed], ...], Listed]
+
+UNIONS = (Union, UnionType)
+PLAIN = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    Path: "a path",
+    Keys: "a list of items",
+}
+
+
+@contextmanager
+def reading(source: object) -> Iterator[None]:
+    """Put the name of what is read before the message of a ValueError."""
+    try:
+        yield
+    except ValueError as e:
+        told = str(e)
+        known = told.startswith(str(source))
+        raise ValueError(told if known else f"{source}: {told}") from None
+
+
+def tables_of(text: str) -> dict[str, Any]:
+    """Read TOML; ValueError where it is none."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as e:
+        raise ValueError(f"the text is not TOML: {e}") from None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A table of settings: its fields are the keys, and are converted as they are annotated.
+
+    Attributes
+    ----------
+    table : str
+        Name of the table, for errors.
+    """
+
+    table: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        given = {f.name: getattr(self, f.name) for f in fields(self)}
+        for name, value in converted(type(self), given, self.table).items():
+            object.__setattr__(self, name, value)
+
+
+def converted(cls: type, given: Mapping[str, Any], table: str) -> dict[str, Any]:
+    """Convert values as the fields of a dataclass are annotated; ``table`` is for errors."""
+    known = hints(cls)
+    return {k: convert(f"{table}.{k}" if table else k, v, known[k]) for k, v in given.items()}
+
+
+def read(cls: type[T], table: object, what: str) -> T:
+    """Read a table as a dataclass; ``what`` it is, "[run]", for errors.
+
+    >>> @dataclass(frozen=True)
+    ... class Sizes(Settings):
+    ...     n_users: Whole
+    >>> read(Sizes, {"n_user": 3}, "[sizes]")
+    Traceback (most recent call last):
+    ValueError: unknown key of [sizes] 'n_user'; did you mean 'n_users'?
+    """
+    given = as_table(table, what)
+    known = [f.name for f in fields(cls)]
+    check_keys(given, known, f"key of {what}")
+    missing = [key for key in known if key in required(cls) - given.keys()]
+    if missing:
+        raise ValueError(f"{what} needs the key {missing[0]!r}, got {repr_short(dict(given))}")
+    return cls(**given)
+
+
+def as_table(given: object, what: str) -> Table:
+    """Refuse what is no table."""
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{what} must be a table, got {given!r}")
+    return given
+
+
+def check_keys(given: Iterable[str], known: Iterable[str], what: str) -> None:
+    """Refuse a key that is not known; the error (ValueError) names the nearest one."""
+    names = list(known)
+    for key in given:
+        if key not in names:
+            raise ValueError(f"unknown {what} {key!r}{nearest(key, names)}")
+
+
+def required(cls: type) -> set[str]:
+    """Names of the fields that have no default."""
+    none = (MISSING, MISSING)
+    return {f.name for f in fields(cls) if f.init and (f.default, f.default_factory) == none}
+
+
+@cache
+def hints(cls: type) -> dict[str, Any]:
+    """Return what the fields of a dataclass are annotated with, by name."""
+    found = get_type_hints(cls, include_extras=True)
+    return {f.name: found[f.name] for f in fields(cls) if f.init}
+
+
+def convert(name: str, value: Any, hint: Any) -> Any:
+    """Convert a value as a field is annotated; ``name`` is its key, for errors.
+
+    >>> convert("epsilon", 1, float), convert("sizes", [1, 4], Whole | tuple[Whole, Whole])
+    (1.0, (1, 4))
+    """
+    base, asked = hint, list[Must]()
+    if get_origin(hint) is Annotated:
+        base, asked = hint.__origin__, [m for m in hint.__metadata__ if isinstance(m, Must)]
+    if value is None and NoneType in get_args(base):
+        return None
+    try:
+        found = _typed(name, value, base, expected(hint))
+    except ValueError:
+        if asked and get_origin(base) in UNIONS:  # said for all of its members
+            raise _refused(name, value, asked[0]) from None
+        raise
+    for must in asked:
+        if not must.holds(found):
+            raise _refused(name, value, must)
+    return found
+
+
+def _refused(name: str, value: Any, must: Must) -> ValueError:
+    close = nearest(value, must.known) if must.known and isinstance(value, str) else ""
+    hint = close if "did you mean" in close else ""  # the words are listed already
+    return ValueError(f"{name} must be {must.words}, got {value!r}{hint}")
+
+
+def expected(hint: Any) -> str:
+    """Say what an annotation expects.
+
+    >>> expected(Whole | None), expected(float | str), expected(Literal["a", "b"])
+    ('a positive integer', 'a number or text', 'one of a, b')
+    """
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return next((m.words for m in args[1:] if isinstance(m, Must)), expected(args[0]))
+    if origin in UNIONS:
+        return " or ".join(expected(a) for a in args if a is not NoneType)
+    if origin is Literal or _is_enum(hint):
+        return one_of(*_words(hint)).words
+    return "a list" if origin is tuple else PLAIN.get(hint, "a table")
+
+
+def _typed(name: str, value: Any, hint: Any, wanted: str) -> Any:
+    """Convert a value to a type; the types of a plugin's own check themselves."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin in UNIONS:
+        return _member(name, value, args)
+    if origin is tuple:
+        if isinstance(value, list | tuple) and (args[-1] is ... or len(value) == len(args)):
+            each = args[:1] * len(value) if args[-1] is ... else args
+            return tuple(convert(name, v, a) for v, a in zip(value, each, strict=True))
+        raise _refused(name, value, Must(wanted, bool))
+    if not (origin in (Literal, Mapping) or hint in PLAIN or _is_enum(hint)):
+        return tuple(value) if isinstance(value, list) else value
+    if hint is float and isinstance(value, str) and value == "inf":  # as JSON spells it
+        return math.inf
+    try:
+        return msgspec.convert(value, hint, dec_hook=_custom)
+    except msgspec.ValidationError:
+        known = _words(hint) if origin is Literal or _is_enum(hint) else ()
+        raise _refused(name, value, Must(wanted, bool, known)) from None
+
+
+def _member(name: str, value: Any, members: tuple[Any, ...]) -> Any:
+    """Convert a value to the first type of a union that takes it; a list to one of lists."""
+    listed = isinstance(value, list | tuple)
+    others = [m for m in members if m is not NoneType]
+    fitting = [m for m in others if listed == _is_list(m)] or others
+    for member in fitting[:-1]:
+        with suppress(ValueError):
+            return convert(name, value, member)
+    try:
+        return convert(name, value, fitting[-1])
+    except ValueError:
+        if len(fitting) == 1:
+            raise
+    wanted = " or ".join(map(expected, fitting))
+    raise ValueError(f"{name} must be {wanted}, got {value!r}")
+
+
+def _is_list(hint: Any) -> bool:
+    bare = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    return bare is Keys or get_origin(bare) is tuple
+
+
+def _words(hint: Any) -> tuple[str, ...]:
+    return tuple(map(str, get_args(hint) or [member.value for member in hint]))
+
+
+def _is_enum(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, Enum)
+
+
+def _custom(kind: type, value: Any) -> Any:
+    """Make what msgspec does not know of itself."""
+    if kind is Path and isinstance(value, str):
+        return Path(value)
+    return Keys.of(map(str, value)) if kind is Keys and isinstance(value, list | tuple) else value
