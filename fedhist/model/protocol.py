@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from fedhist.privacy.ledger import Ledger
     from fedhist.session.curator import Curator
 
-Mode = Literal["default", "paper"]
-"""Whether a protocol runs as it is proven here, or as its paper prints it."""
-
 Status = Literal["ok", "refused", "failed"]
 Script = Generator[Query, Summary, "Estimate"]
 EXIT_CODES: Mapping[Status, int] = {"ok": 0, "refused": 3, "failed": 4}
@@ -172,7 +169,7 @@ class Protocol(ABC):
 
     @property
     def claimed(self) -> Guarantee:
-        """What the paper states; differs from the guarantee only in ``mode="paper"``."""
+        """What the paper states; a version as printed may really guarantee something else."""
         return self.guarantee
 
     @abstractmethod

@@ -33,7 +33,9 @@ P = TypeVar("P", bound=type[Protocol])
 _queries: dict[str, type[Query]] = {}
 _parts: dict[str, type[Part]] = {}
 _protocols: dict[str, type[Protocol]] = {}
+_printed: dict[str, type[Protocol]] = {}
 ENTRY_POINTS = "fedhist.protocols"
+PRINTED = "fedhist.protocols.printed"
 
 
 def register_query(cls: Q) -> Q:
@@ -52,6 +54,19 @@ def register_protocol(cls: P) -> P:
     """Register a Protocol class under its ``name`` (class decorator)."""
     _register(_protocols, cls.name, cls)
     return cls
+
+
+def register_printed(cls: P) -> P:
+    """Register what ``mode = "paper"`` builds for the protocol of this name (class decorator)."""
+    _register(_printed, cls.name, cls)
+    return cls
+
+
+def printed_class(name: str) -> type[Protocol] | None:
+    """Look up the version of a protocol as its paper prints it; None if there is none."""
+    if name not in _printed:
+        importlib.import_module(PRINTED)
+    return _printed.get(name)
 
 
 def _register(table: dict[str, type], name: str, cls: type) -> None:

@@ -17,7 +17,7 @@ from scipy.special import ndtri
 
 from fedhist.base.checks import check_choice, check_count, check_scale
 from fedhist.channels.hadamard import next_power_of_two
-from fedhist.model.protocol import Mode
+from fedhist.model.modes import Mode
 from fedhist.privacy.guarantee import check_budget, zcdp_rho
 from server.few_users.limits import (
     CLIP_RADII,

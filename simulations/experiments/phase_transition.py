@@ -18,7 +18,7 @@ import numpy as np
 
 from fedhist.base.arrays import Floats
 from fedhist.channels.catalogue import UnaryChannel, scalar_channel
-from fedhist.model.protocol import Mode
+from fedhist.model.modes import Mode
 from fedhist.protocols import Mean, NaiveMean
 from fedhist.protocols.means.theory import exact_two_stage_mse
 from fedhist.protocols.shared.noninteractive_error import scalar_noise

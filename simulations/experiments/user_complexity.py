@@ -76,7 +76,7 @@ class Regime:
 
         ``inf`` where no number suffices.
         """
-        found = MECHANISMS[mechanism, "default"]
+        found = MECHANISMS[mechanism]
         uniform = np.full(len(self.domain), 1 / len(self.domain))
 
         def error(n_users: int) -> float:
@@ -120,7 +120,7 @@ def run(request: Request) -> Result:
     if int(s["repeats"]) < 1:
         raise ValueError(f"repeats must be positive, got {s['repeats']}")
     for name in (*s["mechanisms"], *s["measured"]):
-        known = sorted({n for n, mode in MECHANISMS if mode == "default"})
+        known = sorted(MECHANISMS)
         if name not in known:
             raise ValueError(f"no mechanism {name!r}{nearest(name, known)}")
     found = Findings(request)
@@ -284,7 +284,7 @@ def _floor(found: Findings) -> None:
         low, high = (middle, high) if better else (low, middle)
     quantity = "target l1 above which laplace needs fewer users / sqrt(k)"
     found.check(name, quantity, low / math.sqrt(k))
-    floor = MECHANISMS[SELECTION, "default"].floor(regime.protocol(SELECTION, m, 100).task)
+    floor = MECHANISMS[SELECTION].floor(regime.protocol(SELECTION, m, 100).task)
     found.check(name, "floor / sqrt(min(k, 2 m))", floor / math.sqrt(min(k, 2 * m)))
     runs = int(s["repeats"])
     for what, factor in (("a third of", 1 / 3), ("3 times", 3.0)):

@@ -18,14 +18,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from clients.records.functionals import Fourier
-from fedhist.model.protocol import ErrorBound, Estimate, Mode, Script
+from fedhist.model.modes import Mode, TwoModes
+from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import ResultsRow
 from fedhist.protocols.densities.density_target import DensityTarget
 from fedhist.protocols.localize.protocol import FoldProtocol
 from fedhist.users.batch import Users
-from server.densities.series import GRID, GridDensity, coefficient_scale, density_level, paper_level
-from server.means.localize import Plan, plan_paper, plan_univariate
+from server.densities.series import GRID, GridDensity, coefficient_scale, density_level
+from server.means.localize import Plan
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 @register_protocol
 @dataclass(frozen=True)
-class Density(DensityTarget, FoldProtocol):
+class Density(TwoModes, DensityTarget, FoldProtocol):
     """Smooth density of the samples that all users draw from, on [0, 1].
 
     The value is the density on ``grid`` equal cells, non-negative and with mean 1;
@@ -68,9 +69,7 @@ class Density(DensityTarget, FoldProtocol):
     grid : int
         Cells.
     mode : {"default", "paper"}
-        "paper" takes the level of [1, eq. (49)] with c = 1/100 for its unnamed constant and the
-        paper's plan in each fold (of all samples), and neither shrinks nor projects. The value
-        is then the series at the midpoints of the cells.
+        "paper" builds :class:`~fedhist.protocols.printed.density.DensityAsPrinted`.
     truth_level : int
         Terms of the series that :meth:`truth` takes from the samples; for evaluation only.
     salt : int
@@ -111,6 +110,7 @@ class Density(DensityTarget, FoldProtocol):
     salt: int = 1
 
     def __post_init__(self) -> None:
+        self.check_mode()
         self.check_fields(self.mean_scale)
         self.check_series()
         _ = self.plan
@@ -121,18 +121,13 @@ class Density(DensityTarget, FoldProtocol):
         n, beta, most = self.n_users, self.smoothness, self.grid - 1
         if self.level is not None:
             return self.level
-        if self.mode == "paper":
-            return paper_level(n, self.samples_per_user, self.epsilon, beta, most)
         kind = self.channel_kind
         return density_level(n, self.scale, self.epsilon, kind, beta, self.radius, most)
 
     @property
     def plan(self) -> Plan:
         """Bins, shares and widths of one fold; from public numbers only."""
-        n = self.n_users / max(1, self.terms - 1)
-        if self.mode == "paper":
-            return plan_paper(n, self.samples_per_user, self.scale, 1.0, self.epsilon)
-        return plan_univariate(n, self.scale, 1.0, self.epsilon, self.channel_kind)
+        return self.fold_plan(self.n_users / max(1, self.terms - 1), 1.0)
 
     @property
     def scale(self) -> float:
@@ -161,7 +156,6 @@ class Density(DensityTarget, FoldProtocol):
             root * found.stderr,
             found.public | public,
             found.warnings,
-            raw=self.mode == "paper",
         )
 
     def error(self, users: Users) -> ErrorBound:

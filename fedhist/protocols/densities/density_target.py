@@ -60,6 +60,16 @@ class DensityTarget(Protocol):
         """Largest energy of the terms left out, in the Sobolev ellipsoid."""
         return tail_energy(self.terms, self.smoothness, self.radius)
 
+    @property
+    def shrinks(self) -> bool:
+        """Whether coefficients are shrunk."""
+        return self.shrink and self.guarantee.private
+
+    @property
+    def projects(self) -> bool:
+        """Whether the series is projected onto the densities."""
+        return self.project
+
     def check_series(self) -> None:
         """Raise ValueError, with the value, unless the fields of the series are valid."""
         for name in ("smoothness", "radius"):
@@ -85,8 +95,6 @@ class DensityTarget(Protocol):
         stderr: Array,
         public: Mapping[str, float],
         warnings: Sequence[str] = (),
-        *,
-        raw: bool = False,
     ) -> Estimate:
         """Make a density of a series.
 
@@ -96,19 +104,17 @@ class DensityTarget(Protocol):
             Of phi_2, ...; the coefficient of phi_1 is known to be 1.
         public : mapping
         warnings : sequence of str
-        raw : bool
-            Neither shrink nor project, whatever the fields say.
 
         Returns
         -------
         Estimate
             The standard error is that of the series, which shrinkage and projection lower.
         """
-        if self.shrink and self.guarantee.private and not raw:
+        if self.shrinks:
             theta = shrink(theta, stderr)
         values = TrigonometricDensity(np.append(1.0, theta)).on_grid(self.grid)
         return Estimate.ok(
-            project_density(values) if self.project and not raw else values,
+            project_density(values) if self.projects else values,
             stderr=standard_error(np.append(0.0, stderr), self.grid),
             public=public,
             warnings=tuple(warnings),

@@ -17,17 +17,18 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, ClassVar, Self, get_args
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from clients.bounding.sampling import MOST_CLIP
 from fedhist.base.arrays import Array
-from fedhist.base.checks import check_choice, check_integer
+from fedhist.base.checks import check_integer
 from fedhist.base.errors import PopulationError, nearest
 from fedhist.model.display import Display
 from fedhist.model.losses import L1, l1
-from fedhist.model.protocol import ErrorBound, Estimate, Mode, Protocol, Script
+from fedhist.model.modes import Mode, TwoModes
+from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import ResultsRow, within
@@ -44,13 +45,13 @@ from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.distributions.simplex import project_simplex
 
-MECHANISMS: Mapping[tuple[str, str], Mechanism] = MappingProxyType(
+MECHANISMS: Mapping[str, Mechanism] = MappingProxyType(
     {
-        (found.name, found.mode): found
+        found.name: found
         for found in (*distribution_mechanisms.MECHANISMS, *binomial_mechanisms.MECHANISMS)
     }
 )
-"""Every mechanism, by name and mode."""
+"""Every mechanism, by name."""
 
 EXACT = "laplace"
 """Mechanism of runs without noise: it then returns the empirical distribution itself."""
@@ -58,7 +59,7 @@ EXACT = "laplace"
 
 @register_protocol
 @dataclass(frozen=True)
-class Distribution(Protocol):
+class Distribution(TwoModes):
     """The distribution over k public symbols that the users' samples come from.
 
     Parameters
@@ -84,8 +85,7 @@ class Distribution(Protocol):
         distribution among those whose floor n_users reaches and that suit p_max: from public
         numbers only.
     mode : {"default", "paper"}
-        "paper": the mechanism with its printed budget; ``guarantee`` says what that really spends,
-        ``claimed`` what is printed.
+        "paper" builds :class:`~fedhist.protocols.printed.distribution.DistributionAsPrinted`.
     p_max : float
         PUBLIC upper bound on every symbol's probability, 1 if nothing is known. With m p_max <= 2
         "auto" considers presence, which is best for many rare symbols and blind for frequent ones.
@@ -119,6 +119,7 @@ class Distribution(Protocol):
     paper: ClassVar[str] = "Liu, Suresh, Yu, Kumar & Riley, NeurIPS 2020"
     target: ClassVar[str] = "distribution"
     display: ClassVar[Display | None] = DISTRIBUTION
+    mechanisms: ClassVar[Mapping[str, Mechanism]] = MECHANISMS
 
     domain: Keys
     epsilon: float
@@ -138,17 +139,15 @@ class Distribution(Protocol):
         check_integer("n_users", self.n_users, 1 << 32)
         if not 1 / len(self.domain) <= self.p_max <= 1:
             raise ValueError(f"p_max must lie in [1 / {len(self.domain)}, 1], got {self.p_max}")
-        check_choice("mode", self.mode, get_args(Mode))
+        self.check_mode()
         if self.mechanism == "auto":
-            if self.mode == "paper":
-                raise ValueError('mode "paper" needs a mechanism by name, got "auto"')
-        elif (self.mechanism, self.mode) not in MECHANISMS:
-            known = sorted(name for name, mode in MECHANISMS if mode == self.mode)
+            return
+        if self.mechanism not in self.mechanisms:
             raise ValueError(
                 f"no mechanism {self.mechanism!r} in mode {self.mode!r}"
-                + nearest(self.mechanism, known)
+                + nearest(self.mechanism, sorted(self.mechanisms))
             )
-        elif not (self.delta or MECHANISMS[self.mechanism, self.mode].pure):
+        if not (self.delta or self.mechanisms[self.mechanism].pure):
             raise ValueError(f"mechanism {self.mechanism!r} needs delta > 0, got {self.delta}")
 
     # -- what is run and what is spent -----------------------------------------------------------
@@ -171,10 +170,10 @@ class Distribution(Protocol):
     def chosen(self) -> Mechanism:
         """The mechanism that runs; from public numbers only."""
         if math.isinf(self.epsilon):
-            return MECHANISMS[EXACT, "default"]
+            return MECHANISMS[EXACT]
         if self.mechanism != "auto":
-            return MECHANISMS[self.mechanism, self.mode]
-        return MECHANISMS[_best(self.task), "default"]
+            return self.mechanisms[self.mechanism]
+        return MECHANISMS[_best(self.task)]
 
     @property
     def max_rounds(self) -> int:
@@ -183,15 +182,7 @@ class Distribution(Protocol):
 
     @property
     def guarantee(self) -> Guarantee:
-        """(epsilon, delta) under replacement; in mode "paper" what the printed budget spends."""
-        if self.mode == "paper" and not math.isinf(self.epsilon):
-            spent, delta = self.chosen.spends(self.task)  # 0 where delta alone pays for it
-            return Guarantee(max(spent, 1e-12), delta, Trust.CENTRAL, Adjacency.REPLACE_USER)
-        return self.claimed
-
-    @property
-    def claimed(self) -> Guarantee:
-        """(epsilon, delta) as asked."""
+        """(epsilon, delta) under replacement, trusting the server."""
         return Guarantee(self.epsilon, self.delta, Trust.CENTRAL, Adjacency.REPLACE_USER)
 
     # -- the script ------------------------------------------------------------------------------
@@ -346,7 +337,6 @@ def _best(task: DistributionTask) -> str:
         found
         for found in MECHANISMS.values()
         if found.automatic
-        and found.mode == "default"
         and (found.pure or task.delta)
         and found.suits(task)
         and task.n_users >= found.floor(task)

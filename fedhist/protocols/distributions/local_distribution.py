@@ -44,7 +44,7 @@ from fedhist.protocols.shared.sample_sizes import resolve_sizes
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.distributions.simplex import project_simplex
-from server.means.localize import Plan, plan_univariate
+from server.means.localize import Plan
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
@@ -130,9 +130,7 @@ class LocalDistribution(FoldProtocol):
     @property
     def plan(self) -> Plan:
         """Bins, shares and widths of one fold; from public numbers only."""
-        n = self.n_users / max(1, self.n_folds)
-        kind, size = self.channel_kind, self.report_size
-        return plan_univariate(n, self.scale, 1.0, self.epsilon, kind, size)
+        return self.fold_plan(self.n_users / max(1, self.n_folds), 1.0)
 
     @property
     def report_size(self) -> float | None:

@@ -20,7 +20,6 @@ from typing import Literal
 import numpy as np
 
 from fedhist.base.arrays import Array, Floats
-from fedhist.model.protocol import Mode
 from fedhist.model.query import Query, Summary
 from fedhist.privacy.noise_law import NoiseLaw
 from fedhist.protocols.distributions import theory
@@ -108,10 +107,6 @@ class Learned:
 Search = Generator[Query, Summary, Learned]
 
 
-def _as_asked(task: DistributionTask) -> tuple[float, float]:
-    return task.epsilon, task.delta
-
-
 def _no_floor(task: DistributionTask) -> float:
     return 0.0
 
@@ -156,11 +151,6 @@ class Mechanism:
         Whether ``mechanism = "auto"`` may choose it.
     suits : callable of task to bool
         Whether it works for every distribution that the public numbers allow; "auto" asks.
-    mode : {"default", "paper"}
-        "paper": as printed. Registered beside the default of the same name.
-    spends : callable of task to (float, float)
-        The (epsilon, delta) that is provable, which differs from what is asked for in mode
-        "paper" only; inf if no finite epsilon holds.
     """
 
     name: str
@@ -173,8 +163,6 @@ class Mechanism:
     given: Callable[[DistributionTask, Users], float] | None = None
     automatic: bool = True
     suits: Callable[[DistributionTask], bool] = _always
-    mode: Mode = "default"
-    spends: Callable[[DistributionTask], tuple[float, float]] = _as_asked
 
 
 # -- noise on one linear query ---------------------------------------------------------------------
@@ -189,28 +177,18 @@ class Additive:
     encoding : {"counts", "one-item", "presence"}
     gaussian : bool
         Gaussian noise for the l2 sensitivity, or Laplace noise for the l1 sensitivity.
-    printed : bool
-        The noise that the paper prints.
 
     Privacy
     -------
-    :meth:`spends` is what is drawn for and charged. As printed, Gaussian counts have the variance
-    4 m^2 ln(1.25 / delta) / epsilon^2, which is too little for large epsilon; and presence has
-    Lap(q / epsilon) on frequencies, q = min(k, 2 m), which a user moves by 1 / s: epsilon / s.
+    :meth:`spends` is what is drawn for and charged.
     """
 
     encoding: Literal["counts", "one-item", "presence"]
     gaussian: bool
-    printed: bool = False
 
     def spends(self, task: DistributionTask) -> tuple[float, float]:
         """Return the (epsilon, delta) that the noise is worth."""
-        delta = task.delta - task.delta0 if self.gaussian else 0.0
-        if not self.printed:
-            return task.epsilon, delta
-        if self.gaussian:
-            return theory.printed_gaussian_spends(task.epsilon, delta, task.discrete), delta
-        return task.epsilon / task.n_users, 0.0
+        return task.epsilon, task.delta - task.delta0 if self.gaussian else 0.0
 
     def law(self, task: DistributionTask) -> NoiseLaw:
         """Law of the noise on each total."""
@@ -302,9 +280,8 @@ def _tells(task: DistributionTask) -> bool:
     return task.m * task.p_max <= MOST_PRESENT
 
 
-def _mechanism(
-    name: str, how: Additive, source: str, *, automatic: bool = False, mode: Mode = "default"
-) -> Mechanism:
+def additive(name: str, how: Additive, source: str, *, automatic: bool = False) -> Mechanism:
+    """Make the mechanism of one linear query with noise."""
     return Mechanism(
         name,
         how.search,
@@ -315,31 +292,16 @@ def _mechanism(
         given=how.given,
         automatic=automatic,
         suits=_tells if how.encoding == "presence" else _always,
-        mode=mode,
-        spends=how.spends if how.printed else _as_asked,
     )
 
 
-_LEMMA, _ALGORITHM = "Liu et al., NeurIPS 2020, Lemma 1", "Liu et al., NeurIPS 2020, Algorithm 4"
+LEMMA, ALGORITHM = "Liu et al., NeurIPS 2020, Lemma 1", "Liu et al., NeurIPS 2020, Algorithm 4"
 
 MECHANISMS = (
-    _mechanism("laplace", Additive("counts", gaussian=False), _LEMMA, automatic=True),
-    _mechanism("gaussian", Additive("counts", gaussian=True), _LEMMA, automatic=True),
-    _mechanism("gaussian", Additive("counts", gaussian=True, printed=True), _LEMMA, mode="paper"),
-    _mechanism(
-        "one-item",
-        Additive("one-item", gaussian=False),
-        "Liu et al., NeurIPS 2020, Lemma 1 at m = 1",
-    ),
-    _mechanism("presence", Additive("presence", gaussian=True), _ALGORITHM, automatic=True),
-    _mechanism(
-        "presence-laplace", Additive("presence", gaussian=False), _ALGORITHM, automatic=True
-    ),
-    _mechanism(
-        "presence-laplace",
-        Additive("presence", gaussian=False, printed=True),
-        _ALGORITHM,
-        mode="paper",
-    ),
+    additive("laplace", Additive("counts", gaussian=False), LEMMA, automatic=True),
+    additive("gaussian", Additive("counts", gaussian=True), LEMMA, automatic=True),
+    additive("one-item", Additive("one-item", gaussian=False), f"{LEMMA} at m = 1"),
+    additive("presence", Additive("presence", gaussian=True), ALGORITHM, automatic=True),
+    additive("presence-laplace", Additive("presence", gaussian=False), ALGORITHM, automatic=True),
 )
-"""Counts, one item, and presence; corrected, and as printed where that differs."""
+"""Counts, one item, and presence."""

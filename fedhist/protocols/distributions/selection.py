@@ -7,8 +7,8 @@ What privacy costs then falls with m like the sampling error does, which noise o
 
 One user changes the scores of at most q = min(k, 2m) symbols, by at most 1 each. A selection has
 bounded range, epsilon^2 / 8 in zCDP, so each symbol gets sqrt(8 rho / q). Corrected against the
-paper: its budgets (mode "paper") are for a minimum with m in place of 2m, and still spend a small
-part of what they promise.
+paper: its budgets are for a minimum with m in place of 2m, and still spend a small part of what
+they promise (:mod:`fedhist.protocols.printed.distribution`).
 
 References
 ----------
@@ -78,25 +78,11 @@ def corrected(task: DistributionTask) -> Budgets:
     return Budgets(theory_selection.epsilon_per_symbol(*found))
 
 
-def printed(task: DistributionTask) -> Budgets:
-    """Budget of [1, Algorithm 3] as printed."""
-    return Budgets(theory_selection.printed_dense(task.epsilon, task.delta, task.k))
-
-
 def corrected_sparse(task: DistributionTask) -> Budgets:
     """Split zCDP evenly: rho / 2 for all selections, rho / 2 for the presence of all symbols."""
     if not task.private:
         return Budgets(math.inf, math.inf)
     return Budgets(math.sqrt(4 * task.rho / task.touched), task.rho / 2)
-
-
-def printed_sparse(task: DistributionTask) -> Budgets:
-    """Budgets of [1, Algorithm 5] as printed: noise Lap(1 / epsilon') on FREQUENCIES.
-
-    A user moves a frequency by 1 / s, so that this spends epsilon' / s.
-    """
-    each, small = theory_selection.printed_sparse(task.epsilon, task.delta, task.k, task.m)
-    return Budgets(each, laplace=small / task.n_users)
 
 
 def costs(task: DistributionTask, budgets: Budgets) -> tuple[Release, ...]:
@@ -260,67 +246,41 @@ def _floor(budgets: BudgetsOf, height: float) -> Callable[[DistributionTask], fl
     return floor
 
 
-def _spends(budgets: BudgetsOf) -> Callable[[DistributionTask], tuple[float, float]]:
-    def spends(task: DistributionTask) -> tuple[float, float]:
-        total = theory_selection.spent_by(costs(task, budgets(task)), task.delta)
-        return total, task.delta
+@dataclass(frozen=True)
+class Family:
+    """Scores of binomial hypotheses, and what theory says of a selection by them."""
 
-    return spends
+    build: Build
+    error: ErrorOf
+    height: float
 
+
+KS = Family(KSPlan.of, theory_selection.ks_error, KS_HEIGHT)
+PHS = Family(PHSPlan.of, theory_selection.phs_error, PHS_HEIGHT)
+
+
+def selection(
+    name: str, family: Family, budgets: BudgetsOf, source: str, *, automatic: bool = False
+) -> Mechanism:
+    """Make the mechanism that selects every symbol; where it is "sparse", the common ones only."""
+    sparse = name == "sparse"
+    return Mechanism(
+        name,
+        (two_stages if sparse else one_stage)(family.build, budgets),
+        (_sparse_error if sparse else _error)(family.error, budgets),
+        rounds=2 if sparse else 1,
+        pure=budgets is corrected,
+        source=source,
+        floor=_floor(budgets, family.height),
+        automatic=automatic,
+    )
+
+
+_KS = "after Liu et al., NeurIPS 2020, Algorithm {}; Kolmogorov-Smirnov scores"
 
 MECHANISMS = (
-    Mechanism(
-        "ks",
-        one_stage(KSPlan.of, corrected),
-        _error(theory_selection.ks_error, corrected),
-        rounds=1,
-        pure=True,
-        source="after Liu et al., NeurIPS 2020, Algorithm 3; Kolmogorov-Smirnov scores",
-        floor=_floor(corrected, KS_HEIGHT),
-    ),
-    Mechanism(
-        "phs",
-        one_stage(PHSPlan.of, corrected),
-        _error(theory_selection.phs_error, corrected),
-        rounds=1,
-        pure=True,
-        source="Liu et al., NeurIPS 2020, Algorithms 1 to 3",
-        floor=_floor(corrected, PHS_HEIGHT),
-        automatic=False,
-    ),
-    Mechanism(
-        "phs",
-        one_stage(PHSPlan.of, printed),
-        _error(theory_selection.phs_error, printed),
-        rounds=1,
-        pure=False,
-        source="Liu et al., NeurIPS 2020, Algorithm 3 with its printed budget",
-        floor=_floor(printed, PHS_HEIGHT),
-        automatic=False,
-        mode="paper",
-        spends=_spends(printed),
-    ),
-    Mechanism(
-        "sparse",
-        two_stages(KSPlan.of, corrected_sparse),
-        _sparse_error(theory_selection.ks_error, corrected_sparse),
-        rounds=2,
-        pure=False,
-        source="after Liu et al., NeurIPS 2020, Algorithm 5; Kolmogorov-Smirnov scores",
-        floor=_floor(corrected_sparse, KS_HEIGHT),
-        automatic=False,
-    ),
-    Mechanism(
-        "sparse",
-        two_stages(PHSPlan.of, printed_sparse),
-        _sparse_error(theory_selection.phs_error, printed_sparse),
-        rounds=2,
-        pure=False,
-        source="Liu et al., NeurIPS 2020, Algorithm 5 with its printed budgets",
-        floor=_floor(printed_sparse, PHS_HEIGHT),
-        automatic=False,
-        mode="paper",
-        spends=_spends(printed_sparse),
-    ),
+    selection("ks", KS, corrected, _KS.format(3), automatic=True),
+    selection("phs", PHS, corrected, "Liu et al., NeurIPS 2020, Algorithms 1 to 3"),
+    selection("sparse", KS, corrected_sparse, _KS.format(5)),
 )
-"""Selection in one stage and in two, each also with the printed budgets."""
+"""Selection in one stage and in two."""

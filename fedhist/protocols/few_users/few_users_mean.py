@@ -24,7 +24,8 @@ from clients.records.functionals import samples_of
 from clients.records.user_rows import user_points
 from fedhist.base.arrays import Array
 from fedhist.model.losses import L2, l2
-from fedhist.model.protocol import ErrorBound, Estimate, Mode, Protocol, Script
+from fedhist.model.modes import Mode, TwoModes
+from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.query import Query
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import ResultsRow, within
@@ -37,7 +38,6 @@ from fedhist.users.streams import SeededStreams
 from server.few_users.interpolation import Released, release_draws
 from server.few_users.large_n import clip_shift, release_large_n
 from server.few_users.plan import FewUsersPlan, Method, Wishes, choose_branch, large_n_noise
-from server.few_users.sampler import paper_params
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
@@ -47,7 +47,7 @@ DEFAULT_BOX = 2.0**30
 
 
 @dataclass(frozen=True, kw_only=True)
-class FewUsers(Protocol):
+class FewUsers(TwoModes):
     """What the protocols of this family share: budget, branch and its constants.
 
     A subclass says how users make their rows, in how many coordinates, and how far apart they are.
@@ -135,16 +135,7 @@ class FewUsers(Protocol):
 
     @property
     def guarantee(self) -> Guarantee:
-        """(epsilon, delta) under replacement; in mode "paper" what is really spent."""
-        epsilon, delta = self.epsilon, self.delta
-        if self.mode == "paper" and math.isfinite(epsilon):
-            cost = paper_params(self.n_users, epsilon, delta).release
-            epsilon, delta = cost.epsilon, cost.delta
-        return Guarantee(epsilon, delta, Trust.CENTRAL, Adjacency.REPLACE_USER)
-
-    @property
-    def claimed(self) -> Guarantee:
-        """(epsilon, delta), which the printed constants do not keep."""
+        """(epsilon, delta) under replacement, trusting the server."""
         return Guarantee(self.epsilon, self.delta, Trust.CENTRAL, Adjacency.REPLACE_USER)
 
     def rounds(self, server: Curator) -> Script:
@@ -251,8 +242,7 @@ class FewUsersMean(MeanTarget, FewUsers):
     failure : float
         Probability of no value, or of a wrong one, that the plan accepts.
     mode : {"default", "paper"}
-        "paper": Algorithm 1 with its printed constants, which spend (2 epsilon, e^epsilon delta /
-        4); the ledger says so.
+        "paper" builds :class:`~fedhist.protocols.printed.few_users.FewUsersMeanAsPrinted`.
     early_exit : bool
         Stop drawing at the first accepted round: UNSAFE AGAINST TIMING.
     salt : int

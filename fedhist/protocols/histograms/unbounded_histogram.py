@@ -20,15 +20,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self, get_args
+from typing import ClassVar, Self
 
 import numpy as np
 
 from fedhist.base.arrays import Array
-from fedhist.base.checks import check_choice
 from fedhist.model.display import Display
 from fedhist.model.losses import L1, l1
-from fedhist.model.protocol import ErrorBound, Estimate, Mode, Protocol, Script
+from fedhist.model.modes import Mode, TwoModes
+from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import ResultsRow, within
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
@@ -44,7 +44,7 @@ from fedhist.protocols.histograms import unbounded_theory as theory
 from fedhist.protocols.histograms.random_clip import RandomClip
 from fedhist.protocols.shared.displays import HISTOGRAM
 from fedhist.session.curator import Curator
-from fedhist.session.unknown_keys import key_threshold, laplace_key_threshold, printed_key_threshold
+from fedhist.session.unknown_keys import key_threshold, laplace_key_threshold
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 
@@ -65,7 +65,7 @@ NEGLIGIBLE = 1e-9
 
 @register_protocol
 @dataclass(frozen=True)
-class UnboundedHistogram(Protocol):
+class UnboundedHistogram(TwoModes):
     """Total counts of the frequent items, whatever they are, under central user-level privacy.
 
     Parameters
@@ -87,8 +87,9 @@ class UnboundedHistogram(Protocol):
     discrete : bool
         Integer noise; needed for secure noise. False: real values.
     mode : {"default", "paper"}
-        "paper": Algorithm 3 as printed, for comparisons: real-valued noise of scale C / epsilon on
-        every item that any user has, t = C + (C / epsilon) ln(C / 2 delta). NOT PRIVATE.
+        "paper" builds
+        :class:`~fedhist.protocols.printed.unbounded_histogram.UnboundedHistogramAsPrinted`, for
+        comparisons. NOT PRIVATE.
 
     Privacy
     -------
@@ -111,6 +112,8 @@ class UnboundedHistogram(Protocol):
     paper: ClassVar[str] = "Liu et al., ICML 2023, Algorithms 3 and 4"
     target: ClassVar[str] = "histogram"
     display: ClassVar[Display | None] = HISTOGRAM
+    raw_support: ClassVar[bool] = False
+    way_out: ClassVar[str] = "set discrete = true"
 
     epsilon: float
     delta: float
@@ -129,7 +132,7 @@ class UnboundedHistogram(Protocol):
         Adjacency(self.adjacency)
         if self.threshold not in RULES:
             raise ValueError(f"threshold must be one of {', '.join(RULES)}, got {self.threshold!r}")
-        check_choice("mode", self.mode, get_args(Mode))
+        self.check_mode()
         if self.epsilon_choice is not None:
             check_budget(self.epsilon_choice)
             if self.clip is not None:
@@ -172,18 +175,13 @@ class UnboundedHistogram(Protocol):
 
     @property
     def guarantee(self) -> Guarantee:
-        """(epsilon, delta), trusting the server; nothing finite in mode "paper"."""
-        adjacency = Adjacency(self.adjacency)
-        if self.mode == "paper":
-            return Guarantee(math.inf, 0.0, Trust.CENTRAL, adjacency)
-        return Guarantee(self.epsilon, self.delta, Trust.CENTRAL, adjacency)
+        """(epsilon, delta), trusting the server."""
+        return Guarantee(self.epsilon, self.delta, Trust.CENTRAL, Adjacency(self.adjacency))
 
     @property
-    def claimed(self) -> Guarantee:
-        """What the paper states, under replacement of a user (Lemma 5.1)."""
-        if self.mode == "paper":
-            return Guarantee(self.epsilon, self.delta, Trust.CENTRAL, Adjacency.REPLACE_USER)
-        return self.guarantee
+    def real_valued(self) -> bool:
+        """Whether the noise of the release is."""
+        return not self.discrete
 
     @property
     def task(self) -> BoundTask:
@@ -203,18 +201,13 @@ class UnboundedHistogram(Protocol):
         )
 
     def l1_sensitivity(self, clip: int) -> int:
-        """C, or 2 C under replacement; as printed always C."""
-        if self.mode == "paper":
-            return clip
+        """C, or 2 C under replacement."""
         return round(sensitivity_multipliers(Adjacency(self.adjacency), 2)[0]) * clip
 
     def release_at(self, clip: int) -> theory.KeyRelease:
         """Law of the release at a given C: noise scale, threshold and support."""
         s, budget = self.l1_sensitivity(clip), (self.release_epsilon, self.delta)
         scale = s / self.release_epsilon
-        if self.mode == "paper":
-            at = printed_key_threshold(clip, *budget)
-            return theory.KeyRelease(scale, at, discrete=False, raw_support=True)
         if not self.discrete:
             at = laplace_key_threshold(clip, s, *budget)
             return theory.KeyRelease(scale, at, discrete=False)
@@ -224,17 +217,15 @@ class UnboundedHistogram(Protocol):
 
     def rounds(self, server: Curator) -> Script:
         """Choose C unless it is given, ask for samples, release what reaches the threshold."""
-        real = self.mode == "paper" or not self.discrete
+        real = self.real_valued
         if server.grade == "secure" and real and not math.isinf(self.release_epsilon):
-            paper = self.mode == "paper"
-            way_out = 'mode = "paper" draws none' if paper else "set discrete = true"
-            return Estimate.refused(f'noise = "secure" draws integers only: {way_out}')
+            return Estimate.refused(f'noise = "secure" draws integers only: {self.way_out}')
         if self.clip is not None:
             choice = Choice(float(self.clip))
         else:
             choice = yield from choose_bound(self.task, server)
         clip = int(choice.clip)
-        summary = yield RandomClip(clip, raw_support=self.mode == "paper")
+        summary = yield RandomClip(clip, raw_support=self.raw_support)
         released = server.threshold(
             summary.keyed["counts"],
             contribution=clip,
@@ -242,7 +233,7 @@ class UnboundedHistogram(Protocol):
             epsilon=self.release_epsilon,
             delta=self.delta,
             noise="laplace" if real else "discrete",
-            as_printed=self.mode == "paper",
+            as_printed=self.raw_support,
         )
         law = self.release_at(clip)
         public = {

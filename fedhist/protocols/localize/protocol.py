@@ -5,18 +5,17 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Generator
-from typing import get_args
+from typing import ClassVar
 
-from fedhist.base.checks import check_choice
 from fedhist.channels.catalogue import KINDS, scalar_channel
 from fedhist.model.part import Functional
-from fedhist.model.protocol import Estimate, Mode
+from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
-from fedhist.protocols.localize.script import FoldEstimates, localize_and_refine
+from fedhist.protocols.localize.script import PROVEN, FoldEstimates, Steps, localize_and_refine
 from fedhist.protocols.shared.sample_sizes import PlannedSizes
 from fedhist.users.cohort import Cohort
-from server.means.localize import Plan, least_users
+from server.means.localize import Plan, least_users, plan_univariate
 
 
 class FoldProtocol(PlannedSizes):
@@ -26,8 +25,8 @@ class FoldProtocol(PlannedSizes):
     n_users: int
     samples_per_user: float
     kind: str
-    mode: Mode = "default"
     salt: int
+    steps: ClassVar[Steps] = PROVEN
 
     @property
     @abstractmethod
@@ -47,10 +46,15 @@ class FoldProtocol(PlannedSizes):
         """
         return None
 
+    def fold_plan(self, n_users: float, half_range: float) -> Plan:
+        """Plan a fold of so many users, whose scalars have this half range."""
+        kind, size = self.channel_kind, self.report_size
+        return plan_univariate(n_users, self.scale, half_range, self.epsilon, kind, size)
+
     @property
     def channel_kind(self) -> str:
         """The scalar channel in use; without noise the one that is then exact."""
-        if self.mode == "paper" or math.isinf(self.epsilon):
+        if math.isinf(self.epsilon):
             return "laplace"
         return scalar_channel(self.kind, self.epsilon, self.report_size).kind
 
@@ -76,7 +80,7 @@ class FoldProtocol(PlannedSizes):
             salt=self.salt,
             n_users=self.n_users,
             lo=lo,
-            mode=self.mode,
+            steps=self.steps,
         )
 
     def too_few(self, k: int, half_range: float) -> str:
@@ -103,8 +107,5 @@ class FoldProtocol(PlannedSizes):
             raise ValueError(f"mean_scale must be positive and finite, got {mean_scale}")
         if kind not in KINDS:
             raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
-        check_choice("mode", self.mode, get_args(Mode))
-        if self.mode == "paper" and kind not in ("auto", "laplace"):
-            raise ValueError(f'mode "paper" adds Laplace noise, got kind {kind!r}')
-        scalar_channel("laplace" if self.mode == "paper" else kind, self.epsilon)  # least epsilon
+        scalar_channel(kind, self.epsilon)  # least epsilon
         Cohort(self.salt)

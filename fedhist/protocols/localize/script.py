@@ -11,7 +11,7 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fedhist.base.arrays import Floats
 from fedhist.model.part import Functional
-from fedhist.model.protocol import Estimate, Mode
+from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query, Summary
 from fedhist.protocols.localize.queries import BinVotes, ClippedMean
 from fedhist.users.cohort import Cohort
@@ -60,6 +60,37 @@ class FoldEstimates:
     warnings: tuple[str, ...] = ()
 
 
+Centres = Callable[[Floats, float, float], tuple[Floats, Floats]]
+
+
+def winning_windows(frequencies: Floats, low: float, high: float) -> tuple[Floats, Floats]:
+    """Find the centroid of every fold's best window of bins, and the share of votes in it."""
+    window = best_window(frequencies)
+    return centroid(frequencies, window, low, high), window_mass(frequencies, window)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """How the two rounds are read.
+
+    Attributes
+    ----------
+    centres : callable of (frequencies, low, high) to (centres, masses)
+        Where every fold's interval lies, and the share of votes that say so.
+    neighbours : bool
+        Whether a user votes for the bins beside its own as well.
+    clip : bool
+        Whether a fold's average is clipped to its interval.
+    """
+
+    centres: Centres = winning_windows
+    neighbours: bool = False
+    clip: bool = True
+
+
+PROVEN = Steps()
+
+
 def localize_and_refine(
     functional: Functional,
     plan: Plan,
@@ -71,7 +102,7 @@ def localize_and_refine(
     lo: float = 0.0,
     hi: float = 1.0,
     fold_salt: int | None = None,
-    mode: Mode = "default",
+    steps: Steps = PROVEN,
 ) -> Generator[Query, Summary, FoldEstimates | Estimate]:
     """Ask the users whose hash under ``salt`` lies in [lo, hi): vote, find the windows, refine.
 
@@ -92,8 +123,7 @@ def localize_and_refine(
         Which part of the population takes part.
     fold_salt : int, optional
         Public salt of the folds; by default derived from ``salt``.
-    mode : {"default", "paper"}
-        "paper": three votes a user, the best single bin, averages that are not clipped.
+    steps : Steps
 
     Returns
     -------
@@ -126,31 +156,23 @@ def localize_and_refine(
             float(epsilon),
             cohort=Cohort(salt, lo, split),
             fold_salt=folds,
-            neighbours=mode == "paper",
+            neighbours=steps.neighbours,
         )
         votes = yield vote
         if votes.n_users == 0:
             return Estimate.failed("nobody voted")
-        found, centres = _localized(found, vote, votes, plan, mode)
+        found, centres = _localized(found, vote, votes, plan, steps)
         refine = replace(refine, centres=centres, cohort=Cohort(salt, split, hi))
     reports = yield refine
-    return _refined(found, refine, reports, plan, n_users * (hi - lo), mode)
+    return _refined(found, refine, reports, plan, n_users * (hi - lo), steps)
 
 
 def _localized(
-    found: FoldEstimates, vote: BinVotes, votes: Summary, plan: Plan, mode: Mode
+    found: FoldEstimates, vote: BinVotes, votes: Summary, plan: Plan, steps: Steps
 ) -> tuple[FoldEstimates, Floats]:
     """Find the centre of every fold's interval."""
     low, high = vote.functional.low, vote.functional.high
-    frequencies = vote.frequencies(votes)
-    if mode == "paper":
-        best = np.argmax(frequencies, axis=1)  # [1, eq. (28)]
-        middles = low + (best + 0.5) * (high - low) / vote.n_bins
-        mass = frequencies[np.arange(len(best)), best]
-    else:
-        window = best_window(frequencies)
-        middles = centroid(frequencies, window, low, high)
-        mass = window_mass(frequencies, window)
+    middles, mass = steps.centres(vote.frequencies(votes), low, high)
     voted = votes.sums["users"] > 0
     middles = np.where(voted, middles, (low + high) / 2)
     public = {"window_mass": float(mass.min()), "n_vote": float(votes.n_users)}
@@ -166,7 +188,7 @@ def _refined(
     reports: Summary,
     plan: Plan,
     planned: float,
-    mode: Mode,
+    steps: Steps,
 ) -> FoldEstimates | Estimate:
     """Average every fold's reports."""
     n, k = reports.sums["users"], refine.functional.n_folds
@@ -186,7 +208,7 @@ def _refined(
     variance = plan.variance * (1 - plan.vote_share) * planned / k / np.maximum(n, 1)
     return replace(
         found,
-        value=refine.estimates(reports, clip=mode != "paper"),
+        value=refine.estimates(reports, clip=steps.clip),
         stderr=np.where(n > 0, np.sqrt(variance), np.inf),
         n_report=n.copy(),
         public=public,

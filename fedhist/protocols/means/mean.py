@@ -23,7 +23,8 @@ from clients.records.functionals import Coordinates, samples_of
 from clients.records.user_rows import coordinate_points
 from fedhist.base.arrays import Array
 from fedhist.model.losses import SQUARED_L2
-from fedhist.model.protocol import ErrorBound, Estimate, Mode, Script
+from fedhist.model.modes import Mode, TwoModes
+from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import ResultsRow, within
 from fedhist.protocols.localize.protocol import FoldProtocol
@@ -32,7 +33,7 @@ from fedhist.protocols.means.results import quadrature
 from fedhist.protocols.shared.mean_target import PlannedMean, clipped
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
-from server.means.localize import Plan, plan_paper, plan_univariate
+from server.means.localize import Plan
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 @register_protocol
 @dataclass(frozen=True)
-class Mean(PlannedMean, FoldProtocol):
+class Mean(TwoModes, PlannedMean, FoldProtocol):
     """Mean of samples in [low, high] that all users share, under local differential privacy.
 
     Parameters
@@ -62,8 +63,7 @@ class Mean(PlannedMean, FoldProtocol):
     kind : {"auto", "laplace", "onebit", "piecewise"}
         Channel of the second round; "auto" takes the one of least variance.
     mode : {"default", "paper"}
-        "paper" follows the published procedure to the letter, with K = 1/4 and c = 1/100 for its
-        unnamed constants: three votes a user, 7 delta, Laplace noise, the first T* samples.
+        "paper" builds :class:`~fedhist.protocols.printed.means.MeanAsPrinted`.
     salt : int
         Public salt of the split into voters and reporters.
 
@@ -97,6 +97,7 @@ class Mean(PlannedMean, FoldProtocol):
     salt: int = 1
 
     def __post_init__(self) -> None:
+        self.check_mode()
         self.check_fields(self.mean_scale)
         check_range(self.low, self.high)
         _ = self.plan
@@ -104,10 +105,7 @@ class Mean(PlannedMean, FoldProtocol):
     @property
     def plan(self) -> Plan:
         """Bins, shares and widths; from public numbers only."""
-        n, half_range = self.n_users, (self.high - self.low) / 2
-        if self.mode == "paper":
-            return plan_paper(n, self.samples_per_user, self.scale, half_range, self.epsilon)
-        return plan_univariate(n, self.scale, half_range, self.epsilon, self.channel_kind)
+        return self.fold_plan(self.n_users, (self.high - self.low) / 2)
 
     @property
     def scale(self) -> float:

@@ -35,7 +35,7 @@ from fedhist.protocols.means.results import fold_row
 from fedhist.protocols.shared.mean_target import PlannedMean
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
-from server.means.localize import Plan, plan_paper, plan_univariate
+from server.means.localize import Plan
 
 SIGN_FAILURE = 0.05
 """Chance, over the signs, that a rotated mean on the sphere has a coordinate beyond the range."""
@@ -70,8 +70,7 @@ class MeanL2(PlannedMean, FoldMean):
     kind : {"auto", "laplace", "onebit", "piecewise"}
         Channel of the second round; "auto" takes the one of least variance.
     mode : {"default", "paper"}
-        "paper" follows the published procedure: range [-radius, radius] and
-        delta = radius sqrt(K log(n epsilon^2 T*) / (T* d2)), with K = 1/4, and c = 1/100 in T*.
+        "paper" builds :class:`~fedhist.protocols.printed.means.MeanL2AsPrinted`.
     salt : int
         Public salt of the split into voters and reporters; folds and signs follow from it.
 
@@ -130,18 +129,12 @@ class MeanL2(PlannedMean, FoldMean):
         probability 2 exp(-t^2 d2 / (2 r^2)) at most; there are d2 of them.
         """
         d2 = self.n_folds
-        if self.mode == "paper":
-            return float(self.radius)
         return self.radius * min(1.0, math.sqrt(2 * math.log(2 * d2 / SIGN_FAILURE) / d2))
 
     @property
     def plan(self) -> Plan:
         """Bins, shares and widths of one rotated coordinate; from public numbers only."""
-        n = self.n_users / self.n_folds
-        if self.mode == "paper":
-            T = self.samples_per_user
-            return plan_paper(n, T, self.scale, self.half_range, self.epsilon, self.n_folds)
-        return plan_univariate(n, self.scale, self.half_range, self.epsilon, self.channel_kind)
+        return self.fold_plan(self.n_users / self.n_folds, self.half_range)
 
     @property
     def feasible(self) -> bool:
@@ -149,8 +142,6 @@ class MeanL2(PlannedMean, FoldMean):
 
         That is less than the range's midpoint costs coordinate by coordinate.
         """
-        if self.mode == "paper":
-            return self.plan.feasible
         return self.plan.feasible and self.n_folds * self.plan.risk <= self.radius**2
 
     @property

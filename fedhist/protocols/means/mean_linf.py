@@ -24,8 +24,9 @@ from clients.records.user_rows import coordinate_points
 from fedhist.base.arrays import Array
 from fedhist.base.search import MOST_USERS, first_true
 from fedhist.model.losses import SQUARED_L2
+from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.part import Functional
-from fedhist.model.protocol import ErrorBound, Estimate, Mode, Script
+from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import ResultsRow
 from fedhist.protocols.localize.protocol import FoldProtocol
@@ -35,14 +36,14 @@ from fedhist.protocols.means.results import fold_row
 from fedhist.protocols.shared.mean_target import MeanTarget, PlannedMean, clipped
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
-from server.means.localize import Plan, plan_paper, plan_univariate
+from server.means.localize import Plan
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
 
 
 @dataclass(frozen=True)
-class FoldMean(MeanTarget, FoldProtocol):
+class FoldMean(TwoModes, MeanTarget, FoldProtocol):
     """What the means of vectors by folds share; see the two of them for the parameters."""
 
     epsilon: float
@@ -90,6 +91,7 @@ class FoldMean(MeanTarget, FoldProtocol):
         return found or MOST_USERS
 
     def _check(self, mean_scale: float | None = None) -> None:
+        self.check_mode()
         self.check_fields(mean_scale)
         if self.dimension < 1:
             raise ValueError(f"dimension must be positive, got {self.dimension}")
@@ -119,7 +121,7 @@ class MeanLinf(PlannedMean, FoldMean):
     kind : {"auto", "laplace", "onebit", "piecewise"}
         Channel of the second round; "auto" takes the one of least variance.
     mode : {"default", "paper"}
-        "paper" follows the published procedure in every fold, with K = 1/4 and c = 1/100.
+        "paper" builds :class:`~fedhist.protocols.printed.means.MeanLinfAsPrinted`.
     salt : int
         Public salt of the split into voters and reporters; that of the folds follows from it.
 
@@ -160,10 +162,7 @@ class MeanLinf(PlannedMean, FoldMean):
     @property
     def plan(self) -> Plan:
         """Bins, shares and widths of one coordinate; from public numbers only."""
-        n, half_range = self.n_users / self.dimension, (self.high - self.low) / 2
-        if self.mode == "paper":
-            return plan_paper(n, self.samples_per_user, self.scale, half_range, self.epsilon)
-        return plan_univariate(n, self.scale, half_range, self.epsilon, self.channel_kind)
+        return self.fold_plan(self.n_users / self.dimension, (self.high - self.low) / 2)
 
     @property
     def functional(self) -> Coordinates:

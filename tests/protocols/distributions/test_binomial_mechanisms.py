@@ -18,10 +18,9 @@ from fedhist.protocols.distributions.selection import (
     corrected,
     corrected_sparse,
     presence_law,
-    printed,
-    printed_sparse,
     too_large,
 )
+from fedhist.protocols.printed.distribution import dense, sparse
 from fedhist.session.curator import NoiseSource
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
@@ -30,7 +29,7 @@ from server.distributions.ks_scores import KSPlan
 from server.noise import SecureNoise, SimulatedNoise
 from simulations.runtimes.inline import InlinePopulation
 
-NAMES = [(m.name, m.mode) for m in MECHANISMS]
+NAMES = [*((m.name, "default") for m in MECHANISMS), ("phs", "paper"), ("sparse", "paper")]
 each_mechanism = pytest.mark.parametrize(("name", "mode"), NAMES)
 
 
@@ -173,13 +172,13 @@ def test_exact_privacy_of_all_symbols_together() -> None:
 def test_budgets() -> None:
     task = DistributionTask(Keys.range(100), 500, 1000, 1.0, 1e-6, 0.024356)
     assert corrected(task).each == pytest.approx(0.04414, abs=1e-5)
-    assert printed(task).each == pytest.approx(0.00181, abs=1e-5)
+    assert dense(task).each == pytest.approx(0.00181, abs=1e-5)
     two = corrected_sparse(task)
     assert 100 * two.each**2 / 8 + two.rho == pytest.approx(task.rho)
     assert presence_law(task, two).scale == pytest.approx(math.sqrt(100 / task.rho))
     # Lap(1 / epsilon') on a frequency is Lap(s / epsilon') on a number of users
     small = 1 / (8 * math.sqrt(100 * math.log(1e6)))
-    assert presence_law(task, printed_sparse(task)).scale == pytest.approx(1000 / small)
+    assert presence_law(task, sparse(task)).scale == pytest.approx(1000 / small)
     assert corrected(replace(task, epsilon=math.inf, rho=math.inf)).each == math.inf
 
 

@@ -14,6 +14,7 @@ from fedhist.privacy.ledger import Ledger
 from fedhist.protocols.distributions.distribution import MECHANISMS, Distribution
 from fedhist.protocols.distributions.mechanisms import MECHANISMS as SIMPLE
 from fedhist.protocols.distributions.mechanisms import DistributionTask
+from fedhist.protocols.printed.distribution import AS_PRINTED
 from fedhist.session.curator import Curator
 from fedhist.session.journal import Journal
 from fedhist.session.session import Session
@@ -22,7 +23,9 @@ from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams
 from server.noise import SecureNoise, SimulatedNoise
 
-NAMES = sorted({(found.name, found.mode) for found in SIMPLE})
+NAMES = sorted(
+    [*((m.name, "default") for m in SIMPLE), ("gaussian", "paper"), ("presence-laplace", "paper")]
+)
 
 
 def users_with(table, keys=None):
@@ -221,10 +224,8 @@ def test_projection_helps():
     assert not protocol.error(users).exact
 
 
-@pytest.mark.parametrize(
-    ("name", "mode"), [key for key in sorted(MECHANISMS) if key[1] == "default"]
-)
-def test_without_noise_the_empirical_distribution_comes_back(name, mode):
+@pytest.mark.parametrize("name", sorted(MECHANISMS))
+def test_without_noise_the_empirical_distribution_comes_back(name):
     users = multinomial(6, [0.7, 0.2, 0.1], 9, 30)
     protocol = base(users, 9, epsilon=math.inf, mechanism=name)
     estimate = run(protocol, users)
@@ -261,7 +262,7 @@ def test_the_choice_is_the_best_of_the_predictions():
             errors = {
                 found.name: found.error(protocol.task, uniform, False)
                 for found in MECHANISMS.values()
-                if found.automatic and found.mode == "default" and s >= found.floor(protocol.task)
+                if found.automatic and s >= found.floor(protocol.task)
                 if m * p_max <= 2 or not found.name.startswith("presence")
             }
             assert errors[protocol.chosen.name] == min(errors.values())
@@ -282,7 +283,7 @@ def test_presence_overtakes_laplace_where_theory_says():
     k, s = 5000, 10**6
     keys = Keys.of([f"{i:04d}" for i in range(k)])
     rho, p = zcdp_rho(1.0, 1e-6), np.full(k, 1 / k)
-    laplace, presence = (MECHANISMS[name, "default"] for name in ("laplace", "presence"))
+    laplace, presence = (MECHANISMS[name] for name in ("laplace", "presence"))
     better = [
         m
         for m in range(1, 20)
@@ -426,9 +427,8 @@ def test_mechanisms_return_what_is_no_view_of_a_summary():
 
 
 def test_the_registry():
-    assert len({key[0] for key in MECHANISMS}) >= 5
-    for (name, mode), found in MECHANISMS.items():
-        assert (found.name, found.mode) == (name, mode)
-        assert found.rounds >= 1
-        if mode == "paper":
-            assert not found.automatic
+    assert len(MECHANISMS) >= 5
+    for mechanisms in (MECHANISMS, {n: found for n, (found, _) in AS_PRINTED.items()}):
+        assert all((found.name, found.rounds >= 1) == (n, True) for n, found in mechanisms.items())
+    assert AS_PRINTED.keys() <= MECHANISMS.keys()
+    assert not any(found.automatic for found, _ in AS_PRINTED.values())

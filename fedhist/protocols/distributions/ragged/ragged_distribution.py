@@ -21,27 +21,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, get_args
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from fedhist.base.arrays import Array
-from fedhist.base.checks import check_choice, check_integer
+from fedhist.base.checks import check_integer
 from fedhist.model.display import Display
 from fedhist.model.losses import L1, l1
-from fedhist.model.protocol import ErrorBound, Estimate, Mode, Protocol, Script
+from fedhist.model.modes import Mode, TwoModes
+from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import ResultsRow, within
-from fedhist.privacy.guarantee import (
-    Adjacency,
-    Guarantee,
-    Release,
-    Trust,
-    check_budget,
-    pure,
-    zcdp_rho,
-)
-from fedhist.privacy.ledger import Entry, spent
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget, zcdp_rho
 from fedhist.protocols.distributions.ragged.median_size import (
     RULES,
     Median,
@@ -75,7 +67,7 @@ NEGLIGIBLE = 1e-9
 
 @register_protocol
 @dataclass(frozen=True)
-class RaggedDistribution(Protocol):
+class RaggedDistribution(TwoModes):
     """Distribution of the users' samples, who have different numbers of them.
 
     Parameters
@@ -100,9 +92,8 @@ class RaggedDistribution(Protocol):
     adjacency : str
         "replace-user" (default) or "add-remove-user".
     mode : {"default", "paper"}
-        "paper": half of epsilon for "dyadic", the printed budgets per symbol in the other half,
-        sums of zero indicators. ``guarantee`` says what that is worth; for many symbols more than
-        epsilon. Its exp(S / (2 epsilon)) is read as exp(epsilon S / 2) also there.
+        "paper" builds
+        :class:`~fedhist.protocols.printed.ragged_distribution.RaggedDistributionAsPrinted`.
     project : bool
         Project onto the simplex, which never increases the l2 error.
     beta : float
@@ -158,19 +149,11 @@ class RaggedDistribution(Protocol):
                 raise ValueError(
                     f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}"
                 )
-        check_choice("mode", self.mode, get_args(Mode))
+        self.check_mode()
         if not self.cmax > 0:
             raise ValueError(f"cmax must be positive, got {self.cmax}")
         if self.mechanism in ("ks", "phs") and self.m_max > MOST_SELECTED:
             raise ValueError(f"{self.mechanism!r} needs m_max <= {MOST_SELECTED}, got {self.m_max}")
-        if self.mode == "paper":
-            if self.median != "dyadic" or not self.delta:
-                raise ValueError(
-                    'mode "paper" needs median = "dyadic" and delta > 0, '
-                    f"got {self.median!r} and {self.delta}"
-                )
-            if self.adjacency != Adjacency.REPLACE_USER.value:
-                raise ValueError(f'mode "paper" is for "replace-user", got {self.adjacency!r}')
         _ = self.median_task
 
     # -- what is spent ---------------------------------------------------------------------------
@@ -181,24 +164,9 @@ class RaggedDistribution(Protocol):
         return 2
 
     @property
-    def claimed(self) -> Guarantee:
-        """Return what is asked for; in mode "paper" that is what the paper states."""
-        return Guarantee(self.epsilon, self.delta, Trust.CENTRAL, Adjacency(self.adjacency))
-
-    @property
     def guarantee(self) -> Guarantee:
-        """(epsilon, delta), trusting the server; in mode "paper" what is provable.
-
-        There the worst m-hat counts, with all symbols that one user may change: by basic
-        composition or zCDP, Laplace noise on sums of zero indicators being (q epsilon_1)-DP.
-        """
-        if self.mode == "default" or math.isinf(self.epsilon):
-            return self.claimed
-        first = pure(self.epsilon / 2)
-        sizes = (1 << j for j in range(self.m_max.bit_length()))
-        tasks = (self.release_task(size) for size in sizes)
-        totals = [_total([first, *t.printed_costs(t.steps(0.0))], self.delta) for t in tasks]
-        return Guarantee(max(1e-12, *totals), self.delta, Trust.CENTRAL, Adjacency(self.adjacency))
+        """(epsilon, delta), trusting the server."""
+        return Guarantee(self.epsilon, self.delta, Trust.CENTRAL, Adjacency(self.adjacency))
 
     @property
     def rule(self) -> MedianRule:
@@ -210,8 +178,6 @@ class RaggedDistribution(Protocol):
         """Epsilon of the median, and what is left: rho if delta > 0, otherwise epsilon."""
         if math.isinf(self.epsilon):
             return math.inf, math.inf
-        if self.mode == "paper":
-            return self.epsilon / 2, self.epsilon / 2
         if not self.delta:
             return PURE_SHARE * self.epsilon, (1 - PURE_SHARE) * self.epsilon
         rho = zcdp_rho(self.epsilon, self.delta) * ROUNDING
@@ -240,7 +206,6 @@ class RaggedDistribution(Protocol):
             delta=self.delta,
             rest=self.budgets[1],
             mechanism=self.mechanism,
-            printed=self.mode == "paper",
             cmax=self.cmax,
         )
 
@@ -370,8 +335,3 @@ class RaggedDistribution(Protocol):
         cups = rng.multinomial(rng.integers(0, 13, 300), [0.4, 0.3, 0.1, 0.15, 0.05])
         rows = ({n: int(c) for n, c in zip(names, row, strict=True)} for row in cups)
         return Users.from_records({f"user-{u}": row for u, row in enumerate(rows)})
-
-
-def _total(costs: list[Release], delta: float) -> float:
-    """Epsilon of releases together, as the ledger counts it."""
-    return spent([Entry("", cost) for cost in costs], delta).epsilon

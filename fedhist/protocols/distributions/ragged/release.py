@@ -16,13 +16,14 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Array, Floats
 from fedhist.model.query import Query, Summary
-from fedhist.privacy.guarantee import Adjacency, Release, bounded_range, pure
+from fedhist.privacy.guarantee import Adjacency
 from fedhist.privacy.noise_law import NoiseLaw
 from fedhist.privacy.sensitivity import sqrt_up
 from fedhist.protocols.distributions.ragged import theory
@@ -50,14 +51,22 @@ class RaggedTask:
         m-hat.
     adjacency : Adjacency
     epsilon, delta : float
-        Budget of the whole run, which the printed shares are made of.
+        Budget of the whole run.
     rest : float
         What is left: rho in zCDP if delta > 0, otherwise epsilon.
     mechanism : {"auto", "presence", "ks", "phs"}
-    printed : bool
-        Whether the printed zero indicators and budgets are used.
     cmax : float
+
+    Class attributes
+    ----------------
+    strict : bool
+        Whether a selection is refused below its floor; else it carries a warning.
+    counts_kept : bool
+        Whether the exact number of the users with m-hat samples is asked for.
     """
+
+    strict: ClassVar[bool] = True
+    counts_kept: ClassVar[bool] = False
 
     domain: Keys
     size: int
@@ -66,7 +75,6 @@ class RaggedTask:
     delta: float
     rest: float
     mechanism: str
-    printed: bool
     cmax: float
 
     @property
@@ -75,22 +83,12 @@ class RaggedTask:
         return RaggedCounts(self.domain, self.size, (0,)).touched(self.adjacency)
 
     def touched_by(self, step: str) -> int:
-        """Most symbols whose statistics one user changes in a step.
-
-        As printed, a user who is no longer kept takes a 1 away from all sums of N_i <= t but those
-        of the symbols it has more than t of, which for t > 0 may be none.
-        """
-        if not self.printed:
-            return self.touched
-        k = len(self.domain)
-        return theory.zero_indicators_touched(k, self.size) if step == "presence" else k
+        """Most symbols whose statistics one user changes in a step."""
+        return self.touched
 
     @property
     def epsilon_each(self) -> float:
-        """Budget of one symbol's selection (as printed: and of its Laplace noise)."""
-        if self.printed:
-            d = len(self.domain)
-            return theory.printed_epsilon_each(d, self.size, self.epsilon, self.delta)
+        """Budget of one symbol's selection."""
         if self.delta:
             return math.sqrt(8 * self.rest / self.touched)
         return self.rest / self.touched
@@ -98,8 +96,6 @@ class RaggedTask:
     @property
     def law(self) -> NoiseLaw:
         """Noise on every number of users that have a symbol."""
-        if self.printed:
-            return NoiseLaw("discrete-laplace", 1 / self.epsilon_each)
         if self.delta:
             std = sqrt_up(self.touched) * math.sqrt(0.5 / self.rest)
             return NoiseLaw("discrete-gaussian", std)
@@ -108,13 +104,12 @@ class RaggedTask:
     def steps(self, users: float) -> tuple[str, ...]:
         """Choose what is released, from public and released numbers: "presence", "ks", "phs".
 
-        "auto" takes the smaller predicted error at p uniform, selection only above its floor. As
-        printed: selection where k <= m-hat, and both otherwise.
+        "auto" takes the smaller predicted error at p uniform, selection only above its floor.
         """
-        if self.mechanism != "auto":
-            return (self.mechanism,)
-        if self.printed:
-            return ("phs",) if len(self.domain) <= self.size else ("phs", "presence")
+        return self.best_steps(users) if self.mechanism == "auto" else (self.mechanism,)
+
+    def best_steps(self, users: float) -> tuple[str, ...]:
+        """Choose by predicted error."""
         feasible = users >= self.floor("ks")
         few = len(self.domain) * math.isqrt(self.size) <= MOST_SELECTED
         if not (feasible and few and self.size <= MOST_SELECTED >> 4):
@@ -157,15 +152,26 @@ class RaggedTask:
         kind = KSPlan if step == "ks" else PHSPlan
         return kind.of(self.size, self.eta(users))
 
-    def printed_costs(self, steps: tuple[str, ...]) -> list[Release]:
-        """Charge what the printed steps really cost, one entry each."""
-        each = self.epsilon_each
-        found = []
-        for step in steps:
-            q = self.touched_by(step)
-            select = Release(q * each, 0.0, q * bounded_range(each).rho)
-            found.append(pure(q * each) if step == "presence" else select)
-        return found
+    def present(
+        self, server: Curator, present: NDArray[np.int64], total: int, users: float
+    ) -> Array:
+        """Release the numbers of users that have each symbol.
+
+        Parameters
+        ----------
+        server : Curator
+        present : (k,) int64
+        total, users : float
+            The users with m-hat samples: exactly where that is asked for, and released.
+        """
+        q = self.touched_by("presence")
+        if self.delta:
+            return server.gaussian_zcdp(
+                present, l2_sensitivity=sqrt_up(q), rho=self.rest, discrete=True, label="presence"
+            )
+        return server.discrete_laplace(
+            present, l1_sensitivity=q, epsilon=self.rest, label="presence"
+        )
 
 
 @dataclass(frozen=True)
@@ -203,7 +209,7 @@ def release(
             f'"{selection}" needs about {floor:.0f} users with {task.size} samples; there are '
             f"about {users:g}"
         )
-        if users < floor and not task.printed:
+        if users < floor and task.strict:
             return Released(None, f'{needs}: take mechanism = "presence" or "auto"')
         warnings = (needs,) if users < floor else ()
         plan = task.plan(selection, users)
@@ -218,14 +224,14 @@ def release(
             f"{len(task.domain)} symbols at {len(thresholds)} thresholds are too many to select "
             'from: take mechanism = "presence"',
         )
-    query = RaggedCounts(task.domain, task.size, thresholds, count_kept=task.printed)
+    query = RaggedCounts(task.domain, task.size, thresholds, count_kept=task.counts_kept)
     summary = yield query
     if n_users is not None and summary.n_users != n_users:
         return Released(
             None, f"{summary.n_users} users answered in the second round, not n_users = {n_users}"
         )
     above = query.above(summary)
-    total = int(summary.sums["kept"][0]) if task.printed else round(users)
+    total = int(summary.sums["kept"][0]) if task.counts_kept else round(users)
     p = np.zeros(len(task.domain))
     if plan is not None:
         below = np.clip(total - above[:, len(thresholds) - len(plan.thresholds) :], 0, None)
@@ -239,28 +245,7 @@ def release(
         )
         p = np.asarray(plan.p[chosen], dtype=np.float64)
     if "presence" in steps:
-        small = _presence(task, server, above[:, 0], total, users)
+        noisy = task.present(server, above[:, 0], total, users)
+        small = presence_to_probability(noisy, users, task.size, task.cmax)
         p = small if plan is None else np.where(p < SMALL / task.size, small, p)
     return Released(p, warnings=warnings, public=public)
-
-
-def _presence(
-    task: RaggedTask, server: Curator, present: NDArray[np.int64], total: int, users: float
-) -> Floats:
-    """Release the numbers of users that have each symbol (as printed: that have it not)."""
-    q = task.touched_by("presence")
-    noisy: Array
-    if task.printed:
-        lacking = server.discrete_laplace(
-            total - present, l1_sensitivity=q, epsilon=q * task.epsilon_each, label="zeros"
-        )
-        noisy = users - lacking
-    elif task.delta:
-        noisy = server.gaussian_zcdp(
-            present, l2_sensitivity=sqrt_up(q), rho=task.rest, discrete=True, label="presence"
-        )
-    else:
-        noisy = server.discrete_laplace(
-            present, l1_sensitivity=q, epsilon=task.rest, label="presence"
-        )
-    return presence_to_probability(noisy, users, task.size, task.cmax)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +17,11 @@ from fedhist.channels.sign_hashes import HASHES
 from fedhist.protocols.means.mean_linf import FoldMean
 from fedhist.protocols.means.sparse.queries import VOTES, HashedVotes, vote_channel
 from fedhist.users.cohort import Cohort
-from server.means.localize import Plan, plan_paper, plan_univariate
+from server.means.localize import Plan
 from server.means.support import (
     REACH,
     SparseRisk,
     VoteLaw,
-    paper_threshold,
     sparse_rule,
     vote_threshold,
 )
@@ -38,6 +37,7 @@ HADAMARD_FROM = 1 << 14
 class SparsePlan(FoldMean):
     """What ``sparse-mean`` decides before it asks anybody."""
 
+    auto_vote: ClassVar[str] = "sign"
     sparsity: int = field(kw_only=True)
     radius: float = 1.0
     method: Literal["auto", "select", "threshold"] = "auto"
@@ -57,8 +57,6 @@ class SparsePlan(FoldMean):
             got = getattr(self, name)
             if got not in ("auto", *options):
                 raise ValueError(f"{name} must be auto or one of {options}, got {got!r}")
-        if self.mode == "paper" and self.vote == "sign":
-            raise ValueError(f'mode "paper" reports sums with Laplace noise, got {self.vote!r}')
         if self.procedure == "threshold":
             _ = self.functional
         else:
@@ -76,18 +74,14 @@ class SparsePlan(FoldMean):
 
     @property
     def procedure(self) -> str:
-        """The procedure in use: "select" or "threshold".
-
-        Mode "paper" selects where n epsilon^2 < d log d, the only rule that its regimes allow.
-        """
+        """The procedure in use: "select" or "threshold"."""
         if self.method != "auto":
             return self.method
-        if not self.selects:
-            return "select"
-        if self.mode == "paper":
-            strength = self.n_users * (self.epsilon * self.epsilon)
-            few = strength < self.dimension * math.log(self.dimension)
-            return "select" if few else "threshold"
+        return self.best_procedure if self.selects else "select"
+
+    @property
+    def best_procedure(self) -> str:
+        """The procedure of less predicted error for the hardest signals."""
         return self.predicted.best
 
     @cached_property
@@ -109,42 +103,33 @@ class SparsePlan(FoldMean):
     @property
     def law(self) -> VoteLaw:
         """Gain and noise of a selecting user's report."""
-        vote = self.vote
-        if vote == "auto":
-            vote = "laplace" if self.mode == "paper" else "sign"
+        vote = self.auto_vote if self.vote == "auto" else self.vote
         reach = REACH * math.sqrt(self.sparsity) if vote == "laplace" else 0.0
         return VoteLaw(vote_channel(vote, self.epsilon), self.sparsity, reach)
 
     @property
     def vote_query(self) -> HashedVotes:
         """What the selecting users are asked."""
-        paper, d, s = self.mode == "paper", self.dimension, self.sparsity
-        T, radius = self.samples_per_user, float(self.radius)
-        least, items = vote_threshold(self.scale, d, s), 0
-        if paper:
-            least, items = paper_threshold(self.n_users, T, d, s, radius, self.epsilon)
-        hashed = self.hash
+        d, s, reach, hashed = self.dimension, self.sparsity, self.law.reach, self.hash
         if hashed == "auto":
-            hashed = "hadamard" if d >= HADAMARD_FROM and not paper else "rademacher"
-        reach = self.law.reach
+            hashed = "hadamard" if d >= HADAMARD_FROM else "rademacher"
         return HashedVotes(
             dimension=d,
-            radius=radius,
-            threshold=least,
-            max_votes=d if paper else s,
+            radius=float(self.radius),
+            threshold=vote_threshold(self.scale, d, s),
+            max_votes=s,
             epsilon=float(self.epsilon),
             vote="laplace" if reach else "sign",
             reach=reach or 1.0,
             hash=hashed,
             hash_salt=digest64("fedhist.hash", self.salt) >> 1,
             cohort=Cohort(self.salt, 0.0, VOTE_SHARE),
-            max_items=items,
         )
 
     @property
     def plan(self) -> Plan:
         """The plan of one of all d coordinates, for thresholding."""
-        return self._plan(self.n_users / self.dimension)
+        return self.fold_plan(self.n_users / self.dimension, self.radius)
 
     @property
     def functional(self) -> Coordinates:
@@ -163,20 +148,13 @@ class SparsePlan(FoldMean):
             return super().max_rounds
         return 3 if self.selects else 2
 
-    def _plan(self, n: float) -> Plan:
-        if self.mode == "paper":
-            return plan_paper(n, self.samples_per_user, self.scale, self.radius, self.epsilon)
-        return plan_univariate(n, self.scale, self.radius, self.epsilon, self.channel_kind)
-
     def plan_of(self, n_selected: int) -> Plan:
         """Plan the means of so many selected coordinates."""
         share = 1 - VOTE_SHARE if self.selects else 1.0
-        return self._plan(self.n_users * share / n_selected)
+        return self.fold_plan(self.n_users * share / n_selected, self.radius)
 
     def useless(self) -> str:
         """Say why 0 is expected to be the better estimate; empty where it is not."""
-        if self.mode == "paper":
-            return ""
         if self.procedure == "select" and not self.selects:
             d = self.dimension
             return "" if self.plan_of(d).feasible else self.too_few(d, self.radius)

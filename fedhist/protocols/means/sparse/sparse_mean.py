@@ -45,9 +45,6 @@ from server.means.support import (
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
 
-PAPER_SCORE = 0.5
-"""Between the scores 0 and 1 of a coordinate that nobody and everybody votes for, eq. (41)."""
-
 
 @register_protocol
 @dataclass(frozen=True)
@@ -78,14 +75,13 @@ class SparseMean(SparsePlan):
         Standard deviation of a coordinate of a user's mean around the common mean, or a bound; by
         default radius / sqrt(T). Enlarge it if the users' own means differ.
     vote : {"auto", "sign", "laplace"}
-        Report of a selecting user; "auto" is "sign", in mode "paper" "laplace".
+        Report of a selecting user; "auto" is "sign".
     hash : {"auto", "rademacher", "hadamard"}
         Public signs; "auto" is "hadamard" for large d.
     kind : {"auto", "laplace", "onebit", "piecewise"}
         Channel of the refined reports.
     mode : {"default", "paper"}
-        "paper": the first T* samples, every vote counts, clipped sums with Laplace noise, scores
-        from 1/2 on and the first s of those, and the paper's steps for the means.
+        "paper" builds :class:`~fedhist.protocols.printed.means.SparseMeanAsPrinted`.
     salt : int
         Public salt of the split of the users; those of folds and signs follow from it.
 
@@ -149,8 +145,6 @@ class SparseMean(SparsePlan):
         """Pick the coordinates whose score is no noise: (k,) int64, increasing, k <= s."""
         law = self.law
         scores = query.scores(votes) * law.unit
-        if self.mode == "paper":
-            return pick_support(scores, self.sparsity, PAPER_SCORE, first=True)
         least = Z_MIN * law.deviation / math.sqrt(votes.n_users)
         return pick_support(scores, self.sparsity, least)
 

@@ -1,0 +1,49 @@
+"""Protocols that are also there as their paper prints them: the field ``mode`` says which is built.
+
+The version as printed is a subclass of the proven one, in :mod:`fedhist.protocols.printed`, with
+the same fields, and so the same digest for the same configuration. It says itself what it really
+guarantees (``guarantee``) and what the paper states (``claimed``).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self, get_args
+
+from fedhist.base.checks import check_choice
+from fedhist.model.protocol import Protocol
+from fedhist.model.registry import parameters, printed_class, protocols
+
+Mode = Literal["default", "paper"]
+"""Whether a protocol runs as it is proven here, or as its paper prints it."""
+
+
+class TwoModes(Protocol):
+    """A protocol with the field ``mode``; either class, called with the other's mode, builds it.
+
+    Examples
+    --------
+    >>> from fedhist.protocols import Mean
+    >>> type(Mean(1.0, 2000, 64, -1.0, 1.0, mode="paper")).__name__
+    'MeanAsPrinted'
+    """
+
+    mode: Mode
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Make an object of the class that the mode asks for."""
+        mode = (dict(zip(parameters(cls), args, strict=False)) | kwargs).get("mode")
+        proven: type[Any] | None = protocols().get(cls.name)
+        wanted: type[Any] = cls
+        if mode == "paper" and cls is proven:
+            wanted = printed_class(cls.name) or cls
+        elif mode == "default" and cls is not proven and cls is printed_class(cls.name):
+            wanted = proven or cls
+        # what is no object of cls comes back as it is; what is one, its own class initializes
+        made: Self = super().__new__(wanted) if issubclass(wanted, cls) else wanted(*args, **kwargs)
+        return made
+
+    def check_mode(self) -> None:
+        """Raise ValueError, with the value, unless this class runs in the mode."""
+        check_choice("mode", self.mode, get_args(Mode))
+        if self.mode == "paper" and not isinstance(self, printed_class(self.name) or ()):
+            raise ValueError(f"{self.name} has no version as printed, got mode {self.mode!r}")

@@ -1,0 +1,51 @@
+"""Localize, then refine, to the letter: what the printed means and densities share [1]_.
+
+References
+----------
+.. [1] Kent, Berrett & Yu, "Rate optimality and phase transition for user-level local
+   differential privacy", arXiv 2405.11923, Section 3.1, eq. (25)-(30).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from fedhist.base.arrays import Floats
+from fedhist.channels.catalogue import scalar_channel
+from fedhist.protocols.localize.protocol import FoldProtocol
+from fedhist.protocols.localize.script import Steps
+from server.means.localize import Plan, plan_paper
+
+
+def best_bins(frequencies: Floats, low: float, high: float) -> tuple[Floats, Floats]:
+    """Find the middle of every fold's most frequent bin, and its share [1, eq. (28)]."""
+    k, n_bins = frequencies.shape
+    best = np.argmax(frequencies, axis=1)
+    return low + (best + 0.5) * (high - low) / n_bins, frequencies[np.arange(k), best]
+
+
+class FoldsAsPrinted(FoldProtocol):
+    """Three votes a user, 7 delta, Laplace noise, the first T* samples, averages as they are.
+
+    K = 1/4 and c = 1/100 stand for the paper's unnamed constants.
+    """
+
+    steps: ClassVar[Steps] = Steps(best_bins, neighbours=True, clip=False)
+
+    @property
+    def channel_kind(self) -> str:
+        """Laplace noise."""
+        return "laplace"
+
+    def fold_plan(self, n_users: float, half_range: float) -> Plan:
+        """Plan a fold by [1, eq. (25)-(30)]."""
+        return plan_paper(n_users, self.samples_per_user, self.scale, half_range, self.epsilon)
+
+    def check_fields(self, mean_scale: float | None = None) -> None:
+        """Raise ValueError, with the value, unless the fields are valid and ask for this noise."""
+        super().check_fields(mean_scale)
+        if self.kind not in ("auto", "laplace"):
+            raise ValueError(f'mode "paper" adds Laplace noise, got kind {self.kind!r}')
+        scalar_channel("laplace", self.epsilon)  # least epsilon

@@ -1,0 +1,115 @@
+"""Means by localization as printed [1]_; epsilon-LDP, as the paper states.
+
+References
+----------
+.. [1] Kent, Berrett & Yu, "Rate optimality and phase transition for user-level local
+   differential privacy", arXiv 2405.11923, Sections 3 and 4.1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhist.model.modes import Mode
+from fedhist.model.query import Summary
+from fedhist.model.registry import register_printed
+from fedhist.protocols.means.mean import Mean
+from fedhist.protocols.means.mean_l2 import MeanL2
+from fedhist.protocols.means.mean_linf import MeanLinf
+from fedhist.protocols.means.sparse.queries import HashedVotes
+from fedhist.protocols.means.sparse.sparse_mean import SparseMean
+from fedhist.protocols.printed.localize import FoldsAsPrinted
+from server.means.localize import Plan, plan_paper
+from server.means.support import paper_threshold, pick_support
+
+LEAST_SCORE = 0.5
+"""Of a coordinate that is selected [1, eq. (41)]."""
+
+
+@register_printed
+@dataclass(frozen=True)
+class MeanAsPrinted(FoldsAsPrinted, Mean):
+    """Section 3.1 to the letter."""
+
+    mode: Mode = "paper"
+
+
+@register_printed
+@dataclass(frozen=True)
+class MeanLinfAsPrinted(FoldsAsPrinted, MeanLinf):
+    """Section 3.2: Section 3.1 in every fold."""
+
+    mode: Mode = "paper"
+
+
+@register_printed
+@dataclass(frozen=True)
+class MeanL2AsPrinted(FoldsAsPrinted, MeanL2):
+    """Section 3.3: range [-r, r] and delta = r sqrt(K log(n epsilon^2 T*) / (T* d2))."""
+
+    mode: Mode = "paper"
+
+    @property
+    def half_range(self) -> float:
+        """The radius."""
+        return float(self.radius)
+
+    @property
+    def feasible(self) -> bool:
+        """Whether the plan expects to beat the midpoint of the range."""
+        return self.plan.feasible
+
+    def fold_plan(self, n_users: float, half_range: float) -> Plan:
+        """Plan a rotated coordinate by [1, eq. (34)]."""
+        T = self.samples_per_user
+        return plan_paper(n_users, T, self.scale, half_range, self.epsilon, self.n_folds)
+
+
+@register_printed
+@dataclass(frozen=True)
+class SparseMeanAsPrinted(FoldsAsPrinted, SparseMean):
+    """Section 4.1: the first T* samples, every vote counts, clipped sums with Laplace noise.
+
+    Scores are taken from 1/2 on, and the first s of those; the means are those of Section 3.2.
+    """
+
+    mode: Mode = "paper"
+    auto_vote: ClassVar[str] = "laplace"
+
+    def __post_init__(self) -> None:
+        if self.vote == "sign":
+            raise ValueError(f'mode "paper" reports sums with Laplace noise, got {self.vote!r}')
+        super().__post_init__()
+
+    @property
+    def best_procedure(self) -> str:
+        """Select where n epsilon^2 < d log d, the only rule that the paper's regimes allow."""
+        strength, d = self.n_users * (self.epsilon * self.epsilon), self.dimension
+        return "select" if strength < d * math.log(d) else "threshold"
+
+    @property
+    def vote_query(self) -> HashedVotes:
+        """What the selecting users are asked [1, eq. (39), (40)]."""
+        n, T, d, s = self.n_users, self.samples_per_user, self.dimension, self.sparsity
+        least, items = paper_threshold(n, T, d, s, float(self.radius), self.epsilon)
+        return replace(
+            super().vote_query,
+            threshold=least,
+            max_votes=d,
+            hash="rademacher" if self.hash == "auto" else self.hash,
+            max_items=items,
+        )
+
+    def select(self, query: HashedVotes, votes: Summary) -> NDArray[np.int64]:
+        """Pick the first s coordinates whose score is 1/2 or more [1, eq. (41)]."""
+        scores = query.scores(votes) * self.law.unit
+        return pick_support(scores, self.sparsity, LEAST_SCORE, first=True)
+
+    def useless(self) -> str:
+        """Never refuse."""
+        return ""
