@@ -14,6 +14,7 @@ References
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,6 +119,51 @@ class BinomialGrid:
         return t.astype(np.int64)
 
 
+@dataclass(frozen=True)
+class SelectionPlan(ABC):
+    """Everything about scores that does not depend on data; public, built once.
+
+    Attributes
+    ----------
+    grid : BinomialGrid
+    thresholds : tuple of int
+        T, increasing, in [0, m - 1].
+    """
+
+    grid: BinomialGrid
+    thresholds: tuple[int, ...]
+
+    @property
+    def p(self) -> Floats:
+        """Probability of each hypothesis, (d,)."""
+        return self.grid.p
+
+    def scores(self, below: NDArray[np.number[Any]], n_users: int) -> Floats:
+        """Score all hypotheses for every symbol: (k, d). NOT PRIVATE.
+
+        Parameters
+        ----------
+        below : (k, len(T)) integers
+            C(t), the users with at most t of the symbol.
+        n_users : int
+            s, public (or released: counts may then lie outside [0, s]).
+
+        Privacy
+        -------
+        Sensitivity exactly 1 per row, also in doubles: what counts are compared with is rounded to
+        a dyadic grid on which the differences are exact. One user changes at most min(k, 2m) rows.
+        """
+        counts = doubles(below, n_users)
+        if counts.ndim != 2 or counts.shape[1] != len(self.thresholds):
+            want = f"(k, {len(self.thresholds)})"
+            raise ValueError(f"counts must be {want}, got shape {counts.shape}")
+        return self.score(counts, n_users)
+
+    @abstractmethod
+    def score(self, counts: Floats, n_users: int) -> Floats:
+        """Score what :func:`doubles` makes of the counts: (k, d)."""
+
+
 def pick_eta(n_users: int, epsilon: float) -> float:
     """Width of the grid from public numbers: an eighth of the error to be expected anyway.
 
@@ -136,14 +182,6 @@ def dyadic(targets: Floats, n_users: int) -> Floats:
     """
     g = 50 - int(n_users).bit_length()
     return np.asarray(np.ldexp(np.rint(np.ldexp(targets, g)), -g))
-
-
-def threshold_table(below: NDArray[np.number[Any]], n_users: int, n_thresholds: int) -> Floats:
-    """Convert counts at a plan's thresholds by :func:`doubles`; ValueError for another shape."""
-    counts = doubles(below, n_users)
-    if counts.ndim != 2 or counts.shape[1] != n_thresholds:
-        raise ValueError(f"counts must be (k, {n_thresholds}), got shape {counts.shape}")
-    return counts
 
 
 def doubles(counts: NDArray[np.number[Any]], n_users: int) -> Floats:

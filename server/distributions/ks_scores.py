@@ -15,14 +15,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from fedhist.base.arrays import Floats
-from server.distributions.binomial_grid import BinomialGrid, dyadic, threshold_table
+from server.distributions.binomial_grid import BinomialGrid, SelectionPlan, dyadic
 
 EXTREMES = 16
 """Thresholds kept one by one at both ends, where the arcsine scale jumps over integers."""
@@ -32,20 +30,15 @@ MOST_CELLS = 1 << 25
 
 
 @dataclass(frozen=True)
-class KSPlan:
-    """Everything about the scores that does not depend on data; public, built once.
+class KSPlan(SelectionPlan):
+    """Plan of the Kolmogorov-Smirnov scores, which lie between -n_users and 0.
 
     Attributes
     ----------
-    grid : BinomialGrid
-    thresholds : tuple of int
-        T, increasing, in [0, m - 1].
     table : (len(T), d) float64
         F_j(t).
     """
 
-    grid: BinomialGrid
-    thresholds: tuple[int, ...]
     table: Floats
 
     @classmethod
@@ -53,31 +46,8 @@ class KSPlan:
         """Build the plan, or return the one built before for the same public numbers."""
         return _build(m, eta)
 
-    @property
-    def p(self) -> Floats:
-        """Probability of each hypothesis, (d,)."""
-        return self.grid.p
-
-    def scores(self, below: NDArray[np.number[Any]], n_users: int) -> Floats:
-        """Score all hypotheses for every symbol: (k, d), between -n_users and 0. NOT PRIVATE.
-
-        Parameters
-        ----------
-        below : (k, len(T)) integers
-            C(t), the users with at most t of the symbol.
-        n_users : int
-            s, public (or released: counts may then lie outside [0, s]).
-
-        Privacy
-        -------
-        Sensitivity exactly 1 per row, also in doubles: s F_j(t) is rounded to a dyadic grid on
-        which the differences are exact. One user changes at most min(k, 2m) rows.
-
-        Cost
-        ----
-        k d |T| operations.
-        """
-        counts = threshold_table(below, n_users, len(self.thresholds))
+    def score(self, counts: Floats, n_users: int) -> Floats:
+        """Score the counts, in k d |T| operations."""
         out = np.zeros((len(counts), len(self.grid)))
         _ks_scores(counts, dyadic(self.table * n_users, n_users), out)
         return np.negative(out, out=out)

@@ -27,29 +27,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Floats
-from server.distributions.binomial_grid import BinomialGrid, Int64s, dyadic, threshold_table
+from server.distributions.binomial_grid import BinomialGrid, Int64s, SelectionPlan, dyadic
 
 DEFAULT_C = 0.4
 
 
 @dataclass(frozen=True)
-class PHSPlan:
-    """Everything about the scores that does not depend on data; public, built once.
+class PHSPlan(SelectionPlan):
+    """Plan of the tests between hypotheses, whose scores lie between 0 and n_users.
+
+    Its thresholds are the crossings that are needed.
 
     Attributes
     ----------
-    grid : BinomialGrid
     c : float
         In (0, 1/2): hypotheses further apart than 2 c compete, and tents are c s high.
-    thresholds : tuple of int
-        T: the crossings that are needed, increasing.
     start : (d + 1,) int64
         Hypothesis j has the competitors ``start[j]`` to ``start[j + 1]`` of the next three.
     place : (n,) int64
@@ -60,9 +58,7 @@ class PHSPlan:
         H_k(W).
     """
 
-    grid: BinomialGrid
     c: float
-    thresholds: tuple[int, ...]
     start: Int64s
     place: Int64s
     upper: NDArray[np.bool_]
@@ -75,31 +71,8 @@ class PHSPlan:
             raise ValueError(f"c must lie in (0, 1/2), got {c}")
         return _build(m, eta, c)
 
-    @property
-    def p(self) -> Floats:
-        """Probability of each hypothesis, (d,)."""
-        return self.grid.p
-
-    def scores(self, below: NDArray[np.number[Any]], n_users: int) -> Floats:
-        """Score all hypotheses for every symbol: (k, d), between 0 and n_users. NOT PRIVATE.
-
-        Parameters
-        ----------
-        below : (k, len(T)) integers
-            C(t), the users with at most t of the symbol.
-        n_users : int
-            s, public (or released: counts may then lie outside [0, s]).
-
-        Privacy
-        -------
-        Sensitivity exactly 1 per row, also in doubles: s (H_k(W) + c) is rounded to a dyadic grid
-        on which the differences are exact. One user changes at most min(k, 2m) rows.
-
-        Cost
-        ----
-        Some 2.5 operations per symbol and hypothesis.
-        """
-        counts = threshold_table(below, n_users, len(self.thresholds))
+    def score(self, counts: Floats, n_users: int) -> Floats:
+        """Score the counts, in some 2.5 operations per symbol and hypothesis."""
         target = dyadic((self.mass + self.c) * n_users, n_users)
         out = np.empty((len(counts), len(self.grid)))
         _phs_scores(counts, float(n_users), self.start, self.place, self.upper, target, out)
@@ -122,7 +95,7 @@ def _build(m: int, eta: float, c: float) -> PHSPlan:
     for a in arrays:
         a.setflags(write=False)
     # a plan without competitors still needs a threshold to ask for
-    return PHSPlan(grid, c, tuple(thresholds.tolist()) or (0,), *arrays)
+    return PHSPlan(grid, tuple(thresholds.tolist()) or (0,), c, *arrays)
 
 
 def _records(grid: BinomialGrid, c: float) -> tuple[Int64s, Int64s, Floats]:

@@ -40,14 +40,14 @@ from server.distributions.binomial_grid import (
     MOST_HYPOTHESES,
     SENSITIVITY,
     SMALL,
+    SelectionPlan,
     pick_eta,
 )
 from server.distributions.ks_scores import KSPlan, oversized
 from server.distributions.phs_scores import PHSPlan
 from server.distributions.simplex import CMAX, presence_to_probability
 
-Plan = KSPlan | PHSPlan
-Build = Callable[[int, float], Plan]
+Build = Callable[[int, float], SelectionPlan]
 
 MOST_SCORES = 1 << 26
 """Most scores, symbols times hypotheses: 512 MB."""

@@ -31,7 +31,13 @@ from fedhist.protocols.distributions.ragged.encodings import RaggedCounts
 from fedhist.protocols.distributions.selection_theory import KS_HEIGHT, PHS_HEIGHT, users_needed
 from fedhist.session.curator import Curator
 from fedhist.users.keys import Keys
-from server.distributions.binomial_grid import MOST_CELLS, SENSITIVITY, SMALL, pick_eta
+from server.distributions.binomial_grid import (
+    MOST_CELLS,
+    SENSITIVITY,
+    SMALL,
+    SelectionPlan,
+    pick_eta,
+)
 from server.distributions.ks_scores import KSPlan
 from server.distributions.phs_scores import PHSPlan
 from server.distributions.simplex import presence_to_probability
@@ -147,7 +153,7 @@ class RaggedTask:
         height = KS_HEIGHT if step == "ks" else PHS_HEIGHT
         return users_needed(self.size, self.epsilon_each, height)
 
-    def plan(self, step: str, users: float) -> KSPlan | PHSPlan:
+    def plan(self, step: str, users: float) -> SelectionPlan:
         """Hypotheses and thresholds of a selection; from public and released numbers."""
         kind = KSPlan if step == "ks" else PHSPlan
         return kind.of(self.size, self.eta(users))

@@ -18,6 +18,7 @@ from fedhist.privacy.guarantee import Adjacency, zcdp_rho
 from fedhist.protocols.distributions.ragged import theory
 from fedhist.protocols.distributions.ragged.ragged_distribution import RaggedDistribution
 from fedhist.protocols.distributions.ragged.release import RaggedTask, release
+from fedhist.protocols.printed.ragged_distribution import RaggedTaskAsPrinted
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -88,10 +89,12 @@ def recorded(task: RaggedTask, s_hat: int, records: tuple[tuple[int, ...], ...])
     return recorder.calls
 
 
-def a_task(mechanism: str, adjacency: Adjacency, k: int, size: int, printed: bool) -> RaggedTask:
+def a_task(
+    mechanism: str, adjacency: Adjacency, k: int, size: int, kind: type[RaggedTask] = RaggedTask
+) -> RaggedTask:
     domain = Keys.of([f"s{j}" for j in range(k)])
     cmax = 4.0
-    return RaggedTask(domain, size, adjacency, 300.0, 1e-6, 200.0, mechanism, printed, cmax)
+    return kind(domain, size, adjacency, 300.0, 1e-6, 200.0, mechanism, cmax)
 
 
 def records_of(k: int, size: int) -> list[tuple[int, ...]]:
@@ -113,7 +116,7 @@ def pairs(adjacency: Adjacency, k: int, size: int) -> Iterator[tuple[Any, Any]]:
 @pytest.mark.parametrize(("k", "size"), [(2, 1), (3, 1), (3, 2), (5, 2)])
 def test_presence_has_the_declared_sensitivity(adjacency: Adjacency, k: int, size: int) -> None:
     """Over all neighbours: l2 distance at most what noise is for, and attained."""
-    task = a_task("presence", adjacency, k, size, printed=False)
+    task = a_task("presence", adjacency, k, size)
     worst = 0.0
     for a, b in pairs(adjacency, k, size):
         ((name, x, how),), ((_, y, _),) = recorded(task, 3, a), recorded(task, 3, b)
@@ -135,7 +138,7 @@ def test_selection_is_private_row_by_row(adjacency: Adjacency, mechanism: str, s
     s-hat is whatever was released, above or below the number of users.
     """
     k, size = 5, 2
-    task = a_task(mechanism, adjacency, k, size, printed=False)
+    task = a_task(mechanism, adjacency, k, size)
     worst, touched, spread = 0.0, 0, 0.0
     for a, b in pairs(adjacency, k, size):
         ((name, x, how),), ((_, y, _),) = recorded(task, s_hat, a), recorded(task, s_hat, b)
@@ -157,7 +160,7 @@ def test_selection_is_private_row_by_row(adjacency: Adjacency, mechanism: str, s
 @pytest.mark.parametrize("mechanism", ["presence", "phs", "ks"])
 def test_printed_sums_of_zeros_touch_more_than_the_paper_says(mechanism: str) -> None:
     k, size = 5, 2
-    task = a_task(mechanism, REPLACE, k, size, printed=True)
+    task = a_task(mechanism, REPLACE, k, size, RaggedTaskAsPrinted)
     touched, worst = 0, 0.0
     for a, b in pairs(REPLACE, k, size):
         ((_, x, how),), ((_, y, _),) = recorded(task, 3, a), recorded(task, 3, b)
@@ -366,7 +369,7 @@ def test_users_who_leave_between_the_rounds_fail() -> None:
 def test_the_floor_of_a_selection_is_that_of_distribution() -> None:
     """Users solve x = 2 log(sqrt(m) x) + 6, x = h epsilon s with tents h s high: h = 1 and .4."""
     for size, ks, phs in ((4, 249, 622), (1 << 20, 529, 1321)):
-        task = a_task("auto", REPLACE, 5, size, printed=False)
+        task = a_task("auto", REPLACE, 5, size)
         one = replace(task, delta=0.0, rest=0.05 * task.touched)
         assert one.epsilon_each == pytest.approx(0.05)
         assert one.floor("ks") == pytest.approx(ks, abs=1)
