@@ -10,37 +10,19 @@ import numpy as np
 import pytest
 
 from fedhist.base.errors import PopulationError
-from fedhist.model.protocol import Estimate
-from fedhist.model.query import Query, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from fedhist.protocols.baselines.naive_density import NaiveDensity
 from fedhist.protocols.baselines.scalar_reports import ItemScalars, SampledScalar
 from fedhist.protocols.densities.density import Density
 from fedhist.protocols.localize.queries import ClippedMean
-from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from server.densities.series import tail_energy
-from server.noise import SimulatedNoise
 from simulations.populations.density_samples import DensitySamples
-from simulations.runtimes.inline import InlinePopulation
 from simulations.studies.compare.config import load_comparison
 from simulations.studies.compare.setup import set_up
+from tests.protocols.running import drawn as run
 
 METHODS = ("user-mean", "one-item", "item-level")
-
-
-def run(
-    protocol: NaiveDensity | Density, users: Users, seed: int = 0
-) -> tuple[Estimate, list[Query], list[Summary]]:
-    session = Session(protocol, lambda i: SimulatedNoise(seed, i))
-    population = InlinePopulation([users], seed, aggregate=True)
-    queries, summaries = [], []
-    while session.query is not None:
-        queries.append(session.query)
-        summaries.append(population.ask(session.query, session.round_index))
-        session.advance(summaries[-1])
-    assert session.estimate is not None
-    return session.estimate, queries, summaries
 
 
 def sample(n: int, T: Any, density: Any = "two-bumps") -> Users:

@@ -17,21 +17,17 @@ from fedhist.protocols.clip_choice.theory import em_probabilities, tail_sums
 from fedhist.protocols.shared.contributions import safe_rank
 from fedhist.session.curator import Curator
 from fedhist.session.journal import Journal
-from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams
 from server.noise import SimulatedNoise
+from tests.protocols.running import table_users
 
 RULE = {rule.name: rule for rule in RULES}
 NAMES = sorted(RULE)
 
 
 def users_of(records, d=2):
-    """Users with rows of counts over d items."""
-    counts = np.array(records, dtype=np.int64).reshape(-1, d)
-    u, j = np.nonzero(counts)
-    ids = np.arange(len(counts), dtype=np.uint64)
-    return Users.from_counts(ids, u, j, counts[u, j], Keys.range(d))
+    return table_users(np.array(records, dtype=np.int64).reshape(-1, d))
 
 
 def task(d=2, norm=2, mass=40.0, radius=1.0, ends=(1.0, 64.0), epsilon=1.0, per_octave=2):

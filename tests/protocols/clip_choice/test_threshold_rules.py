@@ -18,11 +18,10 @@ from fedhist.protocols.histograms.reference_clips import c_star_gaussian, c_star
 from fedhist.protocols.shared.clipped_totals import user_norms
 from fedhist.session.curator import Curator, NoiseSource
 from fedhist.session.journal import Journal
-from fedhist.users.batch import Users
-from fedhist.users.keys import Keys
 from server.histograms.clip_search import prefix_factor, squared_change
 from server.noise import SecureNoise, SimulatedNoise
 from simulations.runtimes.inline import InlinePopulation
+from tests.protocols.running import table_users
 
 ZERO, REPLACE = Adjacency.ZERO_OUT_USER, Adjacency.REPLACE_USER
 RULES = {rule.name: rule for rule in (*threshold_descent.RULES, *threshold_curve.RULES)}
@@ -109,10 +108,7 @@ def for_rule(name, task):
 
 
 def from_rows(rows, d):
-    counts = np.array(rows, dtype=np.int64).reshape(-1, d)
-    u, j = np.nonzero(counts)
-    ids = np.arange(len(counts), dtype=np.uint64)
-    return Users.from_counts(ids, u, j, counts[u, j], Keys.range(d))
+    return table_users(np.array(rows, dtype=np.int64).reshape(-1, d))
 
 
 def zipf_users(n, d, seed=0, mean=30.0):
@@ -121,8 +117,7 @@ def zipf_users(n, d, seed=0, mean=30.0):
     p = 1 / np.arange(1, d + 1)
     size = rng.poisson(mean * 0.7 / 1.7 * (1 + rng.pareto(1.7, n)))
     counts = rng.multinomial(np.minimum(size, 100_000), p / p.sum())
-    u, j = np.nonzero(counts)
-    return Users.from_counts(np.arange(n, dtype=np.uint64), u, j, counts[u, j], Keys.range(d))
+    return table_users(counts)
 
 
 @pytest.fixture(scope="module")

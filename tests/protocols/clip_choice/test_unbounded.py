@@ -26,18 +26,13 @@ from fedhist.session.codec import decode_query, encode_fields
 from fedhist.session.curator import Curator
 from fedhist.session.journal import Journal
 from fedhist.users.batch import Users
-from fedhist.users.keys import Keys
-from fedhist.users.streams import SeededStreams
 from server.noise import SimulatedNoise
 from simulations.populations.paper_non_iid import PaperNonIid
 from simulations.runtimes.inline import InlinePopulation
+from tests.protocols.running import streams, table_users, zipf_table
 
 ZERO, REPLACE, ADD = Adjacency.ZERO_OUT_USER, Adjacency.REPLACE_USER, Adjacency.ADD_REMOVE_USER
 INF = math.inf
-
-
-def streams(users):
-    return SeededStreams(users.ids, 0, "none is used")
 
 
 TASK = BoundTask(20, "ramp", "exact", True, 0.6, 3.0, 0.05, ZERO, per_octave=2)
@@ -55,12 +50,7 @@ def of(rows):
 
 
 def zipf(n, d=40, mean=8.0, seed=0):
-    rng = np.random.default_rng(seed)
-    p = 1 / np.arange(1, d + 1)
-    counts = rng.multinomial(rng.geometric(1 / mean, n), p / p.sum())
-    u, j = np.nonzero(counts)
-    ids = rng.permutation(n).astype(np.uint64)
-    return Users.from_counts(ids, u, j, counts[u, j], Keys.range(d))
+    return table_users(zipf_table(n, d, mean, seed))
 
 
 def run(task, users, noise, nodes=1):

@@ -16,31 +16,13 @@ import pytest
 from fedhist.base.arrays import Floats
 from fedhist.base.errors import PopulationError
 from fedhist.model.protocol import Estimate
-from fedhist.model.query import Query, Summary
-from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
 from fedhist.protocols.densities.density import Density, density_of
-from fedhist.protocols.localize.queries import BinVotes, ClippedMean
-from fedhist.session.session import Session
+from fedhist.protocols.localize.queries import ClippedMean
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.densities.series import project_density, shrink
-from server.noise import SimulatedNoise
 from simulations.populations.density_samples import DensitySamples
-from simulations.runtimes.inline import InlinePopulation
-
-
-def run(
-    protocol: Density, users: Users, seed: int = 0, *, aggregate: bool = True
-) -> tuple[Estimate, list[Query], list[Summary]]:
-    session = Session(protocol, lambda i: SimulatedNoise(seed, i))
-    population = InlinePopulation([users], seed, aggregate=aggregate)
-    queries, summaries = [], []
-    while session.query is not None:
-        queries.append(session.query)
-        summaries.append(population.ask(session.query, session.round_index))
-        session.advance(summaries[-1])
-    assert session.estimate is not None
-    return session.estimate, queries, summaries
+from tests.protocols.running import drawn as run
 
 
 def sample(n: int, T: Any, density: Any, seed: int = 1) -> tuple[Users, Floats]:
@@ -56,23 +38,6 @@ def phi(j: int, x: Floats) -> Floats:
 
 
 # -- the script ------------------------------------------------------------------------------------
-
-
-def test_each_user_answers_once() -> None:
-    protocol, users = Density.example(), Density.example_users()
-    assert protocol.guarantee == Guarantee(2.0, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER)
-    assert dataclasses.replace(protocol, mode="paper").claimed == protocol.guarantee
-    _, (vote, refine), (voters, reporters) = run(protocol, users, aggregate=False)
-    assert isinstance(vote, BinVotes)
-    assert isinstance(refine, ClippedMean)
-    assert vote.cohort is not None
-    assert refine.cohort is not None
-    assert vote.cohort.disjoint(refine.cohort)
-    assert voters.n_users + reporters.n_users == len(users)
-    assert vote.release == refine.release == pure(2.0)
-    assert vote.fold_salt == refine.fold_salt != protocol.salt
-    assert vote.functional == refine.functional
-    assert vote.functional.n_folds == 4
 
 
 def test_the_value_is_made_of_the_folds_estimates() -> None:
@@ -126,16 +91,6 @@ def test_the_uniform_density_costs_nothing(level: int | None) -> None:
     assert "nobody was asked" in estimate.warnings[0]
     assert estimate.ledger is not None
     assert not estimate.ledger.entries
-
-
-def test_too_few_users_are_refused() -> None:
-    protocol = Density(0.5, 300, 100, level=21)
-    estimate, queries, _ = run(protocol, sample(300, 100, "uniform")[0])
-    assert estimate.status == "refused"
-    assert queries == []
-    least = int(estimate.reason.split("at least ")[1].split()[0])
-    assert dataclasses.replace(protocol, n_users=least).plan.feasible
-    assert not dataclasses.replace(protocol, n_users=least - 20).plan.feasible
 
 
 # -- its error -------------------------------------------------------------------------------------
@@ -328,12 +283,6 @@ def test_scale_and_level() -> None:
         ({"level": 1024}, "level.*1024"),
         ({"truth_level": 2000}, "truth_level.*2000"),
         ({"grid": 1}, "grid.*1"),
-        ({"n_users": 0}, "n_users.*0"),
-        ({"samples_per_user": 0.5}, "samples_per_user.*0.5"),
-        ({"mean_scale": -1.0}, "mean_scale.*-1"),
-        ({"kind": "gauss"}, "gauss"),
-        ({"mode": "papers"}, "papers"),
-        ({"mode": "paper", "kind": "onebit"}, "onebit"),
     ],
 )
 def test_refusals(wrong: dict[str, Any], message: str) -> None:

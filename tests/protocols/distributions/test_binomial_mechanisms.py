@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax
 
-from fedhist.model.protocol import Estimate
 from fedhist.protocols.distributions.distribution import Distribution
 from fedhist.protocols.distributions.mechanisms import DistributionTask
 from fedhist.protocols.distributions.selection import (
@@ -21,13 +20,11 @@ from fedhist.protocols.distributions.selection import (
     too_large,
 )
 from fedhist.protocols.printed.distribution import dense, sparse
-from fedhist.session.curator import NoiseSource
-from fedhist.session.session import Session
 from fedhist.users.batch import Users
-from fedhist.users.keys import Keys, user_ids
+from fedhist.users.keys import Keys
 from server.distributions.ks_scores import KSPlan
-from server.noise import SecureNoise, SimulatedNoise
-from simulations.runtimes.inline import InlinePopulation
+from tests.protocols.running import result as run
+from tests.protocols.running import secure, table_users
 
 NAMES = [*((m.name, "default") for m in MECHANISMS), ("phs", "paper"), ("sparse", "paper")]
 each_mechanism = pytest.mark.parametrize(("name", "mode"), NAMES)
@@ -35,16 +32,7 @@ each_mechanism = pytest.mark.parametrize(("name", "mode"), NAMES)
 
 def population(p: list[float] | np.ndarray, m: int, s: int, seed: int = 1) -> Users:  # type: ignore[type-arg]
     table = np.random.default_rng(seed).multinomial(m, p, s)
-    user, item = np.nonzero(table)
-    ids = user_ids(Keys.range(s))
-    return Users.from_counts(ids, user, item, table[user, item], Keys.range(len(p)))
-
-
-def run(protocol: Distribution, users: Users, seed: int = 1, grade: str = "simulated") -> Estimate:
-    def noise(index: int) -> NoiseSource:
-        return SecureNoise() if grade == "secure" else SimulatedNoise(seed, index)
-
-    return Session(protocol, noise).run(InlinePopulation(users.split(min(2, len(users))), seed).ask)
+    return table_users(table)
 
 
 def protocol_for(users: Users, m: int, **details: object) -> Distribution:
@@ -140,7 +128,7 @@ def test_everybody_has_the_same() -> None:
 @pytest.mark.parametrize("name", ["ks", "sparse"])
 def test_secure_noise_draws_all_of_it(name: str) -> None:
     users = population([0.1, 0.3, 0.6], 40, 3000)
-    estimate = run(protocol_for(users, 40, mechanism=name), users, grade="secure")
+    estimate = run(protocol_for(users, 40, mechanism=name), users, noise=secure)
     assert estimate.value is not None
     assert np.abs(estimate.value - [0.1, 0.3, 0.6]).sum() < 0.2
 

@@ -17,31 +17,19 @@ from fedhist.protocols.distributions.mechanisms import DistributionTask
 from fedhist.protocols.printed.distribution import AS_PRINTED
 from fedhist.session.curator import Curator
 from fedhist.session.journal import Journal
-from fedhist.session.session import Session
-from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams
-from server.noise import SecureNoise, SimulatedNoise
+from server.noise import SimulatedNoise
+from tests.protocols.running import result as run
+from tests.protocols.running import secure, table_users
 
 NAMES = sorted(
     [*((m.name, "default") for m in SIMPLE), ("gaussian", "paper"), ("presence-laplace", "paper")]
 )
 
 
-def users_with(table, keys=None):
-    user, item = np.nonzero(table)
-    keys = keys or Keys.of([f"{i:04d}" for i in range(np.shape(table)[1])])
-    return Users.from_counts(np.arange(len(table)), user, item, np.asarray(table)[user, item], keys)
-
-
 def multinomial(seed, p, m, s):
-    return users_with(np.random.default_rng(seed).multinomial(m, p, s))
-
-
-def run(protocol, users, seed=1, noise=None):
-    source = noise or (lambda i: SimulatedNoise(seed, i))
-    streams = lambda u: SeededStreams(u.ids, seed, "q")  # noqa: E731
-    return Session(protocol, source).run(lambda q, r: q.answer_folded(users, streams))
+    return table_users(np.random.default_rng(seed).multinomial(m, p, s))
 
 
 def base(users, m, **more):
@@ -80,7 +68,7 @@ def test_laplace_noise_is_exactly_enough(name, worst):
 
     epsilon, sums = 0.7, []
     for table in worst:
-        users = users_with(np.array(table))
+        users = table_users(np.array(table))
         m = int(np.sum(table))
         protocol = base(users, m, epsilon=epsilon, delta=0.0, mechanism=name)
         query = next(protocol.rounds(Curator(Ledger(), lambda i: SimulatedNoise(1, i), Journal())))
@@ -107,7 +95,7 @@ def test_gaussian_noise_is_exactly_enough(name):
             return super().discrete_gaussian(shape, std)
 
     move = {"gaussian": 2 * 3**2, "presence": 6}[name]  # k = 6 symbols, m = 3
-    users = users_with(np.array([[1, 1, 1, 0, 0, 0]]))
+    users = table_users(np.array([[1, 1, 1, 0, 0, 0]]))
     protocol = base(users, 3, mechanism=name)
     estimate = run(protocol, users, noise=lambda i: Recording(1, i))
     assert move / (2 * stds[0] ** 2) == pytest.approx(zcdp_rho(1.0, 1e-6), rel=1e-12)
@@ -197,7 +185,7 @@ def test_error_with_users_who_have_more_or_fewer_than_m(name):
     """As above, on sizes from 0 to 12 with m = 5."""
     rng = np.random.default_rng(3)
     table = np.stack([rng.multinomial(n, [0.5, 0.3, 0.1, 0.1]) for n in rng.integers(0, 13, 300)])
-    users = users_with(table)
+    users = table_users(table)
     protocol = base(users, 5, epsilon=20.0, mechanism=name, project=False)
     truth = protocol.truth(users)
     losses = [protocol.loss(run(protocol, users, seed).value, truth) for seed in range(150)]
@@ -256,7 +244,7 @@ def test_presence_says_when_it_is_saturated():
 def test_the_choice_is_the_best_of_the_predictions():
     for k, m, s in ((2, 1, 50), (100, 1, 1000), (5000, 20, 30_000), (1000, 100, 10**6)):
         for p_max in (1.0, 1 / k):
-            users = users_with(np.ones((1, k), int))
+            users = table_users(np.ones((1, k), int))
             protocol = base(users, m, n_users=s, p_max=p_max)
             uniform = np.full(k, 1 / k)
             errors = {
@@ -343,9 +331,9 @@ def test_secure_noise():
     users = multinomial(6, [0.7, 0.2, 0.1], 9, 500)
     for name, mode in NAMES:
         protocol = base(users, 9, mechanism=name, mode=mode)
-        assert run(protocol, users, noise=lambda i: SecureNoise()).status == "ok"
+        assert run(protocol, users, noise=secure).status == "ok"
         real = replace(protocol, discrete=False)
-        estimate = run(real, users, noise=lambda i: SecureNoise())
+        estimate = run(real, users, noise=secure)
         assert estimate.status == "refused"
         assert "discrete = true" in estimate.reason
         assert run(real, users).status == "ok"
@@ -358,7 +346,7 @@ def test_small_settings(name, mode, k, m, s):
     domain = Keys.of([f"{i:04d}" for i in range(k)])
     protocol = Distribution(domain, 1.0, m, s, delta=1e-6, mechanism=name, mode=mode)
     for table in (np.zeros((s, k), int), np.eye(k, dtype=int)[np.arange(s) % k] * m):
-        users = users_with(table, domain)
+        users = table_users(table, domain)
         value = run(protocol, users).value
         assert value.min() >= 0
         assert value.sum() == pytest.approx(1)
@@ -369,7 +357,7 @@ def test_small_settings(name, mode, k, m, s):
 
 def test_users_without_any_in_domain_item():
     """Their truth is zero everywhere; the estimate is some distribution."""
-    users = users_with(np.ones((20, 3), int))
+    users = table_users(np.ones((20, 3), int))
     protocol = Distribution(Keys.of(["x", "y"]), 1.0, 3, 20)
     assert protocol.truth(users).tolist() == [0, 0]
     assert run(protocol, users).value.sum() == pytest.approx(1)
@@ -402,7 +390,7 @@ def test_resolve_fills_public_numbers_and_tells_what_it_read():
     rng = np.random.default_rng(1)
     table = np.stack([rng.multinomial(n, [0.5, 0.5, 0.0]) for n in (4, 9, 6)])
     table[1, 2] = 50  # outside the domain
-    users = users_with(table)
+    users = table_users(table)
     domain = Keys.of(list(users.vocabulary)[:2])
     given = {"epsilon": 1.0, "samples_per_user": 3}
     filled, told = Distribution.resolve(given, users, domain)
@@ -414,7 +402,7 @@ def test_resolve_fills_public_numbers_and_tells_what_it_read():
         Distribution(**filled)
     with pytest.raises(ValueError, match='"min" or "max"'):
         Distribution.resolve(given | {"samples_per_user": "mean"}, users, domain)
-    empty = users_with(np.array([[1, 0], [0, 0]]))
+    empty = table_users(np.array([[1, 0], [0, 0]]))
     with pytest.raises(PopulationError, match="no items"):
         Distribution.resolve(given | {"samples_per_user": "min"}, empty, empty.vocabulary)
 

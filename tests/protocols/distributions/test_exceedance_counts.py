@@ -13,15 +13,11 @@ from fedhist.base.errors import WireError
 from fedhist.model.query import Report, Summary
 from fedhist.protocols.distributions.exceedance_counts import ThresholdCounts
 from fedhist.users.batch import Users
-from fedhist.users.keys import Keys, user_ids
+from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams, Streams
+from tests.protocols.running import table_users
 
 DOMAIN = Keys.of(["b", "a", "お茶"])
-
-
-def users_of(table: np.ndarray[tuple[int, int], np.dtype[np.int64]], keys: Keys) -> Users:
-    user, item = np.nonzero(table)
-    return Users.from_counts(user_ids(Keys.range(len(table))), user, item, table[user, item], keys)
 
 
 def rng(seed: int = 1) -> Callable[[Users], Streams]:
@@ -42,7 +38,7 @@ def test_counts_users_at_or_below_each_threshold() -> None:
     table = np.random.default_rng(2).multinomial(9, [0.1, 0.3, 0.4, 0.2], 200)
     keys = Keys.of(["a", "b", "chai", "お茶"])  # chai is outside the domain
     query = ThresholdCounts(DOMAIN, 9, (0, 1, 4, 8))
-    report, summary = both(query, users_of(table, keys))
+    report, summary = both(query, table_users(table, keys))
     mine = table[:, [1, 0, 3]]
     expected = [[(mine[:, i] <= t).sum() for t in (0, 1, 4, 8)] for i in range(3)]
     assert query.below(summary).tolist() == expected
@@ -54,14 +50,14 @@ def test_counts_users_at_or_below_each_threshold() -> None:
 def test_counts_up_to_the_first_threshold_are_not_sent() -> None:
     query = ThresholdCounts(DOMAIN, 5, (2, 4))
     table = np.array([[2, 3, 0], [0, 0, 5], [1, 1, 1]])
-    report, summary = both(query, users_of(table, DOMAIN))
+    report, summary = both(query, table_users(table, DOMAIN))
     assert sorted(len(report.row(i)["cell"]) for i in range(3)) == [0, 1, 1]
     assert query.below(summary).tolist() == [[3, 3], [2, 3], [2, 2]]
 
 
 def test_results_outlive_the_summary() -> None:
     query = ThresholdCounts(DOMAIN, 5, (0,))
-    summary = both(query, users_of(np.array([[1, 0, 2]]), DOMAIN))[1]
+    summary = both(query, table_users(np.array([[1, 0, 2]]), DOMAIN))[1]
     above = query.above(summary)
     summary.sums["users"].fill(0)
     assert above.tolist() == [[1], [0], [1]]
@@ -73,14 +69,14 @@ def test_users_with_more_than_m_items_draw_m_of_them() -> None:
     table = np.tile([[5, 10, 15]], (n, 1))
     table[0] = [8, 0, 0]
     query = ThresholdCounts(DOMAIN, 8, tuple(range(8)))
-    _, summary = both(query, users_of(table, DOMAIN))
+    _, summary = both(query, table_users(table, DOMAIN))
     for i, held in enumerate([5, 10, 15]):
         expected = hypergeom.cdf(np.arange(8), 30, held, 8)
         found = query.below(summary)[i] / n
         # 24 frequencies of 4,000 users, each within 5 deviations: false alarm below 2e-5
         assert np.abs(found - expected).max() < 5 * 0.5 / np.sqrt(n) + 1 / n
     huge = np.array([[1 << 40, 1 << 61, 3]])
-    assert query.above(both(query, users_of(huge, DOMAIN))[1]).sum() == 8
+    assert query.above(both(query, table_users(huge, DOMAIN))[1]).sum() == 8
 
 
 def test_items_outside_the_domain_change_nothing() -> None:
@@ -88,7 +84,7 @@ def test_items_outside_the_domain_change_nothing() -> None:
     table = np.array([[3, 2, 0, 1], [9, 9, 0, 9]])
     with_chai = table + np.array([0, 0, 1000, 0])
     query = ThresholdCounts(DOMAIN, 6, (0, 2))
-    alike = [both(query, users_of(t, keys))[1].sums["users"] for t in (table, with_chai)]
+    alike = [both(query, table_users(t, keys))[1].sums["users"] for t in (table, with_chai)]
     assert np.array_equal(*alike)
 
 
@@ -99,7 +95,9 @@ def test_one_user_moves_at_most_min_k_2m_symbols_by_one(k: int, m: int) -> None:
     query = ThresholdCounts(domain, m, tuple(range(m)))
     records = [r for r in itertools.product(range(m + 1), repeat=k) if sum(r) <= m]
     found = [
-        query.below(both(query, users_of(np.array([r]), domain))[1]) if any(r) else np.ones((k, m))
+        query.below(both(query, table_users(np.array([r]), domain))[1])
+        if any(r)
+        else np.ones((k, m))
         for r in records
     ]
     most_symbols, most_cells, largest = 0, 0.0, 0.0

@@ -16,34 +16,15 @@ import scipy.stats
 from scipy.linalg import hadamard
 
 from fedhist.base.arrays import Floats
-from fedhist.model.protocol import Estimate, Protocol
-from fedhist.model.query import Query, Summary
-from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
 from fedhist.protocols.distributions.distribution import Distribution
 from fedhist.protocols.distributions.local_distribution import LocalDistribution, mean_absolute
-from fedhist.protocols.localize.queries import BinVotes, ClippedMean
-from fedhist.session.session import Session
+from fedhist.protocols.localize.queries import ClippedMean
 from fedhist.users.batch import Users
 from fedhist.users.columns import Items
 from fedhist.users.keys import Keys, user_ids
 from server.distributions.simplex import project_simplex
-from server.noise import SimulatedNoise
 from simulations.populations.synthetic import numbered_items, synthetic_ids
-from simulations.runtimes.inline import InlinePopulation
-
-
-def run(
-    protocol: Protocol, users: Users, seed: int = 0, *, aggregate: bool = True
-) -> tuple[Estimate, list[Query], list[Summary]]:
-    session = Session(protocol, lambda i: SimulatedNoise(seed, i))
-    population = InlinePopulation([users], seed, aggregate=aggregate)
-    queries, summaries = [], []
-    while session.query is not None:
-        queries.append(session.query)
-        summaries.append(population.ask(session.query, session.round_index))
-        session.advance(summaries[-1])
-    assert session.estimate is not None
-    return session.estimate, queries, summaries
+from tests.protocols.running import drawn as run
 
 
 def draw(n: int, T: int, p: Floats, copies: int = 1, seed: int = 1) -> Users:
@@ -63,21 +44,6 @@ def zipf(k: int, exponent: float = 0.5) -> Floats:
 
 
 # -- the script ------------------------------------------------------------------------------------
-
-
-def test_each_user_answers_once() -> None:
-    protocol, users = LocalDistribution.example(), LocalDistribution.example_users()
-    assert protocol.guarantee == Guarantee(2.0, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER)
-    _, (vote, refine), (voters, reporters) = run(protocol, users, aggregate=False)
-    assert isinstance(vote, BinVotes)
-    assert isinstance(refine, ClippedMean)
-    assert vote.cohort is not None
-    assert refine.cohort is not None
-    assert vote.cohort.disjoint(refine.cohort)
-    assert voters.n_users + reporters.n_users == len(users)
-    assert vote.release == refine.release == pure(2.0)
-    assert vote.functional.n_folds == 7
-    assert vote.fold_salt == refine.fold_salt != protocol.salt
 
 
 @pytest.mark.parametrize("k", [2, 3, 5, 16])
@@ -110,16 +76,6 @@ def test_one_symbol_costs_nothing() -> None:
     assert estimate.ledger is not None
     assert not estimate.ledger.entries
     assert protocol.error(draw(10, 5, np.ones(1))).expected == 0.0
-
-
-def test_too_few_users_are_refused() -> None:
-    protocol = LocalDistribution(numbered_items(64), 0.5, 500, 100)
-    estimate, queries, _ = run(protocol, draw(500, 100, zipf(64)))
-    assert estimate.status == "refused"
-    assert queries == []
-    least = int(estimate.reason.split("at least ")[1].split()[0])
-    assert dataclasses.replace(protocol, n_users=least).plan.feasible
-    assert not dataclasses.replace(protocol, n_users=least - 63).plan.feasible
 
 
 def test_items_outside_the_domain_are_dropped() -> None:
@@ -300,11 +256,8 @@ def test_resolve() -> None:
     ("wrong", "message"),
     [
         ({"domain": Keys.of([])}, "domain must have 1 to"),
-        ({"n_users": 0}, "n_users.*0"),
         ({"samples_per_user": 0.0}, "samples_per_user.*0"),
         ({"mean_scale": math.nan}, "mean_scale.*nan"),
-        ({"kind": "gauss"}, "gauss"),
-        ({"salt": -1}, "salt.*-1"),
     ],
 )
 def test_refusals(wrong: dict[str, Any], message: str) -> None:

@@ -10,9 +10,9 @@ import pytest
 from fedhist.privacy.guarantee import gaussian_multiplier
 from fedhist.privacy.noise_law import NoiseLaw
 from fedhist.protocols.distributions import theory
-from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.distributions.simplex import CMAX, presence_to_probability, project_simplex
+from tests.protocols.running import table_users
 
 # -- post-processing -------------------------------------------------------------------------------
 
@@ -201,14 +201,8 @@ def test_presence_error_with_laplace_noise(law):
 # -- known users -----------------------------------------------------------------------------------
 
 
-def users_with(table):
-    user, item = np.nonzero(table)
-    keys = Keys.of([f"{i:02d}" for i in range(table.shape[1])])
-    return Users.from_counts(np.arange(len(table)), user, item, table[user, item], keys)
-
-
 def test_average_distribution():
-    users = users_with(np.array([[2, 2, 0], [0, 0, 5], [0, 0, 0]]))
+    users = table_users(np.array([[2, 2, 0], [0, 0, 5], [0, 0, 0]]))
     domain = users.vocabulary
     assert theory.average_distribution(users, domain).tolist() == [0.25, 0.25, 0.5]
     assert theory.average_distribution(users, Keys.of(["02", "x"])).tolist() == [1.0, 0.0]
@@ -221,7 +215,7 @@ def test_moments_of_the_cut_by_enumeration():
 
     table = np.array([[3, 1, 0, 1], [0, 2, 0, 0], [4, 4, 1, 0], [0, 0, 0, 0]])
     m = 3
-    users = users_with(table)
+    users = table_users(table)
     mean, var = np.zeros(4), np.zeros(4)
     seen, spread = np.zeros(4), np.zeros(4)
     for row in table:

@@ -16,21 +16,14 @@ from fedhist.protocols.histograms.adaptive_histogram import AdaptiveHistogram
 from fedhist.protocols.histograms.bounded_histogram import BoundedHistogram
 from fedhist.protocols.histograms.reference_clips import best_clip
 from fedhist.protocols.shared.contributions import TotalContribution
-from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from fedhist.users.streams import SeededStreams
-from server.noise import SecureNoise, SimulatedNoise
+from server.noise import SimulatedNoise
+from tests.protocols.running import result as run
+from tests.protocols.running import secure, table_users
 
 ZERO, REPLACE, ADD = "zero-out-user", "replace-user", "add-remove-user"
 INF = math.inf
-
-
-def run(protocol, users, seed=1, noise=None):
-    session = Session(protocol, noise or (lambda i: SimulatedNoise(seed, i)))
-    return session.run(
-        lambda q, r: q.answer_folded(users, lambda u: SeededStreams(u.ids, 0, "none"))
-    )
 
 
 def heavy_users(n, d, seed=0, mean=20.0, exponent=1.0):
@@ -44,10 +37,7 @@ def heavy_users(n, d, seed=0, mean=20.0, exponent=1.0):
 
 
 def users_of(rows, d):
-    counts = np.array(rows, dtype=np.int64).reshape(-1, d)
-    u, j = np.nonzero(counts)
-    ids = np.arange(len(counts), dtype=np.uint64)
-    return Users.from_counts(ids, u, j, counts[u, j], Keys.range(d))
+    return table_users(np.array(rows, dtype=np.int64).reshape(-1, d))
 
 
 # -- the budget ------------------------------------------------------------------------------------
@@ -386,13 +376,13 @@ def test_warns_where_the_choice_is_noise():
 def test_secure_noise_needs_integers():
     users = heavy_users(60, 4)
     p = AdaptiveHistogram(users.vocabulary, 2.0, 1e-5)
-    refused = run(p, users, noise=lambda i: SecureNoise())
+    refused = run(p, users, noise=secure)
     assert refused.status == "refused"
     assert "discrete = true" in refused.reason
     assert refused.ledger.entries == ()
     for more in ({}, {"debias": True}, {"delta": 0.0}):
         q = replace(p, discrete=True, **more)
-        estimate = run(q, users, noise=lambda i: SecureNoise())
+        estimate = run(q, users, noise=secure)
         assert estimate.status == "ok"
         step = estimate.public["clip"] / 2**20 * estimate.public.get("ratio", 1.0)
         assert estimate.value / step == pytest.approx(np.rint(estimate.value / step), abs=1e-3)

@@ -20,19 +20,12 @@ from fedhist.session.codec import decode_query, encode_fields
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from fedhist.users.streams import SeededStreams
 from server.noise import SecureNoise, SimulatedNoise
+from tests.protocols.running import result as run
+from tests.protocols.running import streams, table_users, zipf_table
 
 ZERO, REPLACE, ADD = "zero-out-user", "replace-user", "add-remove-user"
 INF = math.inf
-
-
-def streams(users):
-    return SeededStreams(users.ids, 0, "none is used")
-
-
-def run(protocol, users, noise=lambda i: SimulatedNoise(1, i)):
-    return Session(protocol, noise).run(lambda q, r: q.answer_folded(users, streams))
 
 
 def rows(query, users):
@@ -48,18 +41,11 @@ def rows(query, users):
 def every_user(d, most=4):
     """One user for every histogram over d items with counts up to ``most``."""
     counts = np.array(list(itertools.product(range(most + 1), repeat=d)))
-    u, j = np.nonzero(counts)
-    ids = np.arange(len(counts), dtype=np.uint64)
-    return Users.from_counts(ids, u, j, counts[u, j], Keys.range(d))
+    return table_users(counts)
 
 
 def zipf_users(n, d, seed=0, mean=20):
-    rng = np.random.default_rng(seed)
-    p = 1 / np.arange(1, d + 1)
-    counts = rng.multinomial(rng.geometric(1 / mean, n), p / p.sum())
-    u, j = np.nonzero(counts)
-    ids = rng.permutation(n).astype(np.uint64)
-    return Users.from_counts(ids, u, j, counts[u, j], Keys.range(d))
+    return table_users(zipf_table(n, d, mean, seed))
 
 
 def distances(vectors, adjacency):
@@ -361,10 +347,7 @@ class Row:
 def results_row(setting, protocol, users, repeats):
     """Predict the loss, then run the protocol ``repeats`` times with seeds of its own."""
     truth = protocol.truth(users)
-    losses = [
-        protocol.loss(run(protocol, users, lambda i, s=s: SimulatedNoise(s, i)).value, truth)
-        for s in range(repeats)
-    ]
+    losses = [protocol.loss(run(protocol, users, s).value, truth) for s in range(repeats)]
     spread = float(np.std(losses, ddof=1) / math.sqrt(repeats))
     return Row(setting, protocol.error(users).expected, float(np.mean(losses)), spread)
 
@@ -394,7 +377,7 @@ def test_stderr_is_the_spread_of_the_release():
     """400 x 25 signed draws per case: relative sd of a std about 1 %, alarm at 6 % (6 sigma)."""
     users = zipf_users(50, 25)
     for p in variants(BoundedHistogram(Keys.range(25), 0.7, 8.0, nonneg=False)):
-        runs = [run(p, users, lambda i, s=s: SimulatedNoise(s, i)) for s in range(400)]
+        runs = [run(p, users, s) for s in range(400)]
         spread = np.std([e.value for e in runs], axis=0)
         assert np.sqrt((spread**2).mean()) == pytest.approx(runs[0].stderr[0], rel=0.06)
         assert runs[0].public["noise_std"] == runs[0].stderr[0]

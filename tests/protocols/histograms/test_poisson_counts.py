@@ -16,32 +16,19 @@ from fedhist.protocols.histograms.per_item_counts import PerItemClip
 from fedhist.protocols.histograms.poisson_counts import PoissonCounts
 from fedhist.protocols.shared.contributions import NormHistogram
 from fedhist.session.session import Session
-from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from fedhist.users.streams import SeededStreams
 from server.noise import SecureNoise, SimulatedNoise
 from simulations.populations import population
+from tests.protocols.running import result as run
+from tests.protocols.running import streams, table_users
 
 ZERO, REPLACE, ADD = "zero-out-user", "replace-user", "add-remove-user"
 TEA = Keys.of(["tea"])
 
 
-def streams(users):
-    return SeededStreams(users.ids, 0, "none is used")
-
-
 def users_of(table, keys=None):
-    """Users from an (n, d) table of counts."""
     table = np.asarray(table)
-    u, j = np.nonzero(table)
-    ids = np.arange(len(table), dtype=np.uint64)
-    keys = keys or (TEA if table.shape[1] == 1 else Keys.range(table.shape[1]))
-    return Users.from_counts(ids, u, j, table[u, j], keys)
-
-
-def run(protocol, users, seed=1, noise=None):
-    source = noise or (lambda i: SimulatedNoise(seed, i))
-    return Session(protocol, source).run(lambda q, r: q.answer_folded(users, streams))
+    return table_users(table, TEA if keys is None and table.shape[1] == 1 else keys)
 
 
 def tea(counts, **more):

@@ -12,7 +12,8 @@ from fedhist.protocols.shared.item_rows import pack_records
 from fedhist.session.codec import decode_query, encode_fields
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from fedhist.users.streams import SeededStreams, SystemStreams
+from fedhist.users.streams import SystemStreams
+from tests.protocols.running import streams
 
 NAMES = [
     "",
@@ -29,10 +30,6 @@ NAMES = [
     "\u202eabc",
     "\n",
 ]
-
-
-def streams(users):
-    return SeededStreams(users.ids, 7, "test")
 
 
 def population(n=50, seed=0):

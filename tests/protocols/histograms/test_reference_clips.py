@@ -21,6 +21,7 @@ from fedhist.protocols.shared import clipped_totals
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.noise import SimulatedNoise
+from tests.protocols.running import table_users, zipf_table
 
 LAWS = [
     NoiseLaw("laplace", 3.0),
@@ -34,12 +35,7 @@ laws = pytest.mark.parametrize("law", LAWS, ids=lambda v: f"{v.kind}-{v.scale}")
 
 
 def zipf_users(n=400, d=30, seed=0):
-    rng = np.random.default_rng(seed)
-    p = 1 / np.arange(1, d + 1)
-    counts = rng.multinomial(rng.geometric(0.05, n), p / p.sum())
-    u, j = np.nonzero(counts)
-    ids = np.arange(n, dtype=np.uint64)
-    return Users.from_counts(ids, u, j, counts[u, j], Keys.range(d)), Keys.range(d)
+    return table_users(zipf_table(n, d, 20, seed)), Keys.range(d)
 
 
 @laws

@@ -15,11 +15,7 @@ from fedhist.protocols.localize.queries import BinVotes, ClippedMean
 from fedhist.session.codec import decode_query, encode_fields, query_digest
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
-from fedhist.users.streams import SeededStreams
-
-
-def streams(users: Users, seed: int) -> SeededStreams:
-    return SeededStreams(users.ids, seed, "test")
+from tests.protocols.running import streams
 
 
 def votes_query(**changes: object) -> BinVotes:

@@ -15,23 +15,16 @@ from fedhist.channels.bits import count_bits
 from fedhist.channels.catalogue import UnaryChannel
 from fedhist.channels.covers import BoxGrid
 from fedhist.channels.lattice_covers import BallLattice, SobolevLattice, SparseLattice
-from fedhist.model.protocol import Estimate
-from fedhist.model.query import Query, Report, Summary
+from fedhist.model.query import Report, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
 from fedhist.protocols.means.cover_select import CoverSelect
 from fedhist.protocols.means.cover_votes import CellVotes, count_cells, true_cells
 from fedhist.session.codec import decode_query, encode_fields, query_digest
-from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
-from fedhist.users.streams import SeededStreams
-from server.noise import SimulatedNoise
+from tests.protocols.running import run, streams
 
 SMALL = CellVotes(BoxGrid(2, 1.0, 2), 1.0)
-
-
-def streams(users: Users, seed: int) -> SeededStreams:
-    return SeededStreams(users.ids, seed, "test")
 
 
 def rows(points: list[list[list[float]]], dimension: int = 2) -> Users:
@@ -46,17 +39,6 @@ def at_point(theta: np.ndarray, n: int) -> Users:
     """Make n users who know theta exactly."""
     values = np.tile(theta, (n, 1))
     return Users.from_samples(np.arange(1, n + 1), np.arange(n + 1), values)
-
-
-def drive(protocol: CoverSelect, users: Users, seed: int) -> tuple[Estimate, list[Query]]:
-    session = Session(protocol, lambda i: SimulatedNoise(seed, i))
-    queries = []
-    while session.query is not None:
-        query = session.query
-        queries.append(query)
-        session.advance(query.answer_folded(users, lambda u: streams(u, seed)))
-    assert session.estimate is not None
-    return session.estimate, queries
 
 
 ABSURD: list[list[list[float]]] = [
@@ -119,7 +101,7 @@ def test_no_record_sets_more_than_one_bit() -> None:
 def test_release_and_guarantee() -> None:
     protocol = CoverSelect.example()
     assert protocol.guarantee == Guarantee(2.0, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER)
-    estimate, (query,) = drive(protocol, CoverSelect.example_users(), 0)
+    estimate, (query,), _ = run(protocol, CoverSelect.example_users(), 0)
     assert query.release == pure(2.0)
     assert query.exact
     assert query.cohort is None
@@ -204,7 +186,7 @@ def test_the_aggregate_path_has_the_law_of_the_votes() -> None:
 def test_the_centre_of_the_cell_with_most_votes() -> None:
     protocol = CoverSelect(3.0, 400, 2, geometry="l2-ball", per_axis=7)
     theta = np.array([0.3, -0.61])
-    estimate, (query,) = drive(protocol, at_point(theta, 400), 1)
+    estimate, (query,), _ = run(protocol, at_point(theta, 400), 1)
     assert isinstance(query, CellVotes)
     cell = query.cover.cells(theta[None, :])
     assert estimate.value == pytest.approx(query.cover.centres(cell)[0])
@@ -225,29 +207,29 @@ def test_ties_go_to_the_lowest_cell() -> None:
 
 def test_users_who_disagree_are_warned_about() -> None:
     users = rows([[[0.5, 0.5]]] * 200 + [[[-0.5, 0.5]]] * 190)
-    estimate, _ = drive(CoverSelect(2.0, 390, 2, per_axis=2), users, 0)
+    estimate, _, _ = run(CoverSelect(2.0, 390, 2, per_axis=2), users, 0)
     assert any("do not agree" in w for w in estimate.warnings)
 
 
 def test_nobody_voted() -> None:
     users = CoverSelect.example_users().slice(0, 0)
-    assert drive(CoverSelect.example(), users, 0)[0].status == "failed"
+    assert run(CoverSelect.example(), users, 0)[0].status == "failed"
 
 
 def test_refusal_names_the_least_number_of_users() -> None:
     protocol = CoverSelect(0.1, 100, 3)
-    estimate, queries = drive(protocol, at_point(np.zeros(3), 5), 0)
+    estimate, queries, _ = run(protocol, at_point(np.zeros(3), 5), 0)
     assert (estimate.status, queries) == ("refused", [])
     least = int(estimate.reason.split("at least ")[1].split()[0])
     assert not replace(protocol, n_users=least - 1).plan.feasible
     assert replace(protocol, n_users=least).plan.feasible
     wide = CoverSelect(1.0, 10**6, 40, geometry="l2-ball")
-    assert "no number" in drive(wide, at_point(np.zeros(40), 5), 0)[0].reason
+    assert "no number" in run(wide, at_point(np.zeros(40), 5), 0)[0].reason
 
 
 def test_a_cover_of_one_cell_asks_nobody() -> None:
     protocol = CoverSelect(1.0, 100, 2, per_axis=1)
-    estimate, queries = drive(protocol, at_point(np.zeros(2), 5), 0)
+    estimate, queries, _ = run(protocol, at_point(np.zeros(2), 5), 0)
     assert (estimate.status, queries) == ("ok", [])
     assert estimate.value is not None
     assert estimate.value.tolist() == [0, 0]

@@ -7,42 +7,12 @@ import numpy as np
 import pytest
 
 from fedhist.base.errors import PopulationError
-from fedhist.model.protocol import Estimate
-from fedhist.model.query import Query, Summary
-from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
+from fedhist.model.query import Summary
 from fedhist.protocols.localize.queries import BinVotes, ClippedMean
 from fedhist.protocols.means.mean import Mean
 from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
-from fedhist.users.streams import SeededStreams
-
-
-def streams(users: Users, seed: int, context: str = "test") -> SeededStreams:
-    return SeededStreams(users.ids, seed, context)
-
-
-def drive(
-    protocol: Mean, users: Users, seed: int, nodes: int = 1
-) -> tuple[Estimate, list[Query], list[Summary]]:
-    """Run a script by hand, and check every summary as the session does."""
-    script = protocol.rounds(None)
-    queries: list[Query] = []
-    summaries: list[Summary] = []
-    try:
-        query = next(script)
-        while True:
-            context = f"round {len(queries)}"
-            parts = [
-                query.answer_folded(u.select(query.cohort), lambda c: streams(c, seed, context))  # noqa: B023
-                for u in users.split(nodes)
-            ]
-            summary = Summary.merge(parts)
-            query.check_summary(summary)
-            queries.append(query)
-            summaries.append(summary)
-            query = script.send(summary)
-    except StopIteration as end:
-        return end.value, queries, summaries
+from tests.protocols.running import run
 
 
 def coin_users(n: int, T: int, theta: float, seed: int = 0) -> Users:
@@ -53,26 +23,12 @@ def coin_users(n: int, T: int, theta: float, seed: int = 0) -> Users:
 # -- the protocol ----------------------------------------------------------------------------
 
 
-def test_guarantee_and_disjoint_cohorts() -> None:
-    for mode in ("default", "paper"):
-        protocol = replace(Mean.example(), mode=mode)
-        assert protocol.guarantee == Guarantee(2.0, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER)
-        assert protocol.claimed == protocol.guarantee
-        _, (vote, refine), (voters, reporters) = drive(protocol, Mean.example_users(), 0)
-        assert vote.cohort is not None
-        assert refine.cohort is not None
-        assert vote.cohort.disjoint(refine.cohort)
-        assert vote.cohort.share + refine.cohort.share == pytest.approx(1)
-        assert voters.n_users + reporters.n_users == 400
-        assert vote.release == refine.release == pure(2.0)
-
-
 def test_integer_parameters_do_not_change_the_digest() -> None:
     users = coin_users(400, 64, 0.2)
     as_integers = Mean(2, 400, 64, -1, 1)
     as_floats = Mean(2.0, 400, 64.0, -1.0, 1.0)
-    _, first, _ = drive(as_integers, users, 0)
-    _, second, _ = drive(as_floats, users, 0)
+    _, first, _ = run(as_integers, users, 0)
+    _, second, _ = run(as_floats, users, 0)
     assert [query_digest(q, 0) for q in first] == [query_digest(q, 0) for q in second]
 
 
@@ -88,13 +44,13 @@ def test_integer_parameters_do_not_change_the_digest() -> None:
 )
 def test_exact_without_noise(mode: str, kind: str) -> None:
     protocol, users = replace(Mean.example(), epsilon=math.inf, kind=kind), Mean.example_users()
-    estimate, _, _ = drive(replace(protocol, mode=mode), users, 0)
+    estimate, _, _ = run(replace(protocol, mode=mode), users, 0)
     assert estimate.value == pytest.approx(protocol.truth(users), abs=1e-12)
 
 
 def test_one_round_for_one_sample_a_user() -> None:
     protocol = Mean(1.0, 3000, 1, -1.0, 1.0)
-    estimate, queries, summaries = drive(protocol, coin_users(3000, 1, 0.5), 0)
+    estimate, queries, summaries = run(protocol, coin_users(3000, 1, 0.5), 0)
     assert protocol.max_rounds == len(queries) == 1
     assert summaries[0].n_users == 3000
     assert estimate.stderr is not None
@@ -106,7 +62,7 @@ def test_mse_of_two_rounds() -> None:
     n, T, theta = 2000, 1024, 0.237
     users = coin_users(n, T, theta)
     protocol = Mean(1.0, n, T, -1.0, 1.0, kind="laplace")
-    squares = np.array([(drive(protocol, users, s)[0].value[0] - theta) ** 2 for s in range(150)])
+    squares = np.array([(run(protocol, users, s)[0].value[0] - theta) ** 2 for s in range(150)])
     # theory: 1.55e-5; relative deviation of the average sqrt(2/150) = 0.12: chance below 1e-5
     assert 0.7e-5 < squares.mean() < 2.5e-5
     assert protocol.error(users).expected == pytest.approx(2.04e-5, rel=0.01)
@@ -118,7 +74,7 @@ def test_stderr_is_calibrated_and_kinds_agree() -> None:
         protocol = Mean(1.0, 2000, 256, -1.0, 1.0, kind=kind)
         z = []
         for seed in range(60):
-            estimate, _, _ = drive(protocol, users, seed)
+            estimate, _, _ = run(protocol, users, seed)
             z.append((estimate.value[0] + 0.4) / estimate.stderr[0])
         # a clipping bias of up to half a standard error is planned for; chi-squared of 60 degrees
         # leaves [0.45, 1.9] with probability 1e-4 at ratio 1
@@ -129,7 +85,7 @@ def test_stderr_is_calibrated_and_kinds_agree() -> None:
 def test_means_at_the_ends(theta: float) -> None:
     users = coin_users(2000, 64, theta)
     protocol = Mean(1.0, 2000, 64, -1.0, 1.0)
-    values = np.array([drive(protocol, users, s)[0].value[0] for s in range(40)])
+    values = np.array([run(protocol, users, s)[0].value[0] for s in range(40)])
     assert (np.abs(values) <= 1).all()
     # the mean square of 40 errors exceeds twice its expectation with probability 1e-4
     assert ((values - theta) ** 2).mean() < 2 * protocol.plan.risk
@@ -138,8 +94,8 @@ def test_means_at_the_ends(theta: float) -> None:
 def test_other_ranges_are_the_same_problem() -> None:
     users = coin_users(1500, 128, 0.3)
     moved = Users.from_samples(users.ids, users.reals.indptr, 20 + 10 * users.reals.values)
-    unit, _, _ = drive(Mean(1.0, 1500, 128, -1.0, 1.0, kind="onebit"), users, 4)
-    wide, _, _ = drive(Mean(1.0, 1500, 128, 10.0, 30.0, kind="onebit"), moved, 4)
+    unit, _, _ = run(Mean(1.0, 1500, 128, -1.0, 1.0, kind="onebit"), users, 4)
+    wide, _, _ = run(Mean(1.0, 1500, 128, 10.0, 30.0, kind="onebit"), moved, 4)
     assert wide.value[0] == pytest.approx(20 + 10 * unit.value[0], abs=1e-9)
     assert wide.stderr == pytest.approx(10 * unit.stderr)
 
@@ -147,7 +103,7 @@ def test_other_ranges_are_the_same_problem() -> None:
 def test_packing_does_not_change_integer_estimates() -> None:
     users = coin_users(600, 64, 0.1)
     protocol = Mean(1.0, 600, 64, -1.0, 1.0, kind="onebit")
-    values = {drive(protocol, users, 2, nodes=k)[0].value.tobytes() for k in (1, 7, 60)}
+    values = {run(protocol, users, 2, nodes=k)[0].value.tobytes() for k in (1, 7, 60)}
     assert len(values) == 1
 
 
@@ -157,19 +113,9 @@ def test_bad_records_cost_little_and_break_nothing() -> None:
     values[indptr[:10]] = np.nan
     values[indptr[10]] = 1e300
     users = Users.from_samples(clean.ids, indptr, values)
-    estimate, _, summaries = drive(Mean(1.0, 2000, 64, -1.0, 1.0), users, 0)
+    estimate, _, summaries = run(Mean(1.0, 2000, 64, -1.0, 1.0), users, 0)
     assert sum(s.n_users for s in summaries) == 2000
     assert abs(estimate.value[0] - 0.3) < 6 * estimate.stderr[0]
-
-
-def test_refusal_names_the_least_n() -> None:
-    protocol = Mean(0.1, 50, 64, -1.0, 1.0)
-    estimate, queries, _ = drive(protocol, coin_users(50, 64, 0.0), 0)
-    assert estimate.status == "refused"
-    assert not queries
-    least = int(estimate.reason.split("at least ")[1].split()[0])
-    assert replace(protocol, n_users=least).plan.feasible
-    assert not replace(protocol, n_users=least - 1).plan.feasible
 
 
 def test_a_wrong_window_is_announced() -> None:
@@ -177,10 +123,10 @@ def test_a_wrong_window_is_announced() -> None:
     rng = np.random.default_rng(0)
     n = 20_000
     users = Users.from_samples(np.arange(1, n + 1), np.arange(n + 1), rng.uniform(-1, 1, n))
-    estimate, _, _ = drive(Mean(1.0, n, 1024, -1.0, 1.0), users, 0)
+    estimate, _, _ = run(Mean(1.0, n, 1024, -1.0, 1.0), users, 0)
     assert estimate.public["window_mass"] < 0.6
     assert "may be the wrong one" in estimate.warnings[0]
-    good, _, _ = drive(Mean(1.0, 2000, 64, -1.0, 1.0), coin_users(2000, 64, 0.3), 0)
+    good, _, _ = run(Mean(1.0, 2000, 64, -1.0, 1.0), coin_users(2000, 64, 0.3), 0)
     assert not good.warnings
     assert good.public["window_mass"] > 0.6
 
@@ -203,7 +149,7 @@ def test_paper_mode_localizes_with_its_interval(n: int, epsilon: float) -> None:
     protocol = Mean(epsilon, n, T, -1.0, 1.0, mode="paper")
     delta = math.sqrt(0.25 * math.log(n * epsilon**2 * T) / T)
     for seed in range(5):
-        estimate, (vote, refine), _ = drive(protocol, users, seed)
+        estimate, (vote, refine), _ = run(protocol, users, seed)
         assert isinstance(vote, BinVotes)
         assert isinstance(refine, ClippedMean)
         assert vote.channel.ones == 3
@@ -217,7 +163,7 @@ def test_paper_mode_localizes_with_its_interval(n: int, epsilon: float) -> None:
 def test_paper_mode_localizes_at_its_edge() -> None:
     users, protocol = coin_users(1500, 256, 0.237), Mean(1.0, 1500, 256, -1.0, 1.0, mode="paper")
     assert protocol.plan.failure < 0.02
-    runs = [drive(protocol, users, seed)[0].public for seed in range(20)]
+    runs = [run(protocol, users, seed)[0].public for seed in range(20)]
     found = sum(r["interval_low"] < 0.237 < r["interval_high"] for r in runs)
     assert found >= 17  # four failures of 20 at probability 0.02: 6e-4
 
@@ -229,28 +175,11 @@ def test_paper_mode_caps_the_samples() -> None:
 
 def test_paper_mode_warns_where_its_vote_fails() -> None:
     protocol = Mean(1.0, 200, 256, -1.0, 1.0, mode="paper")
-    estimate, _, _ = drive(protocol, coin_users(200, 256, 0.2), 0)
+    estimate, _, _ = run(protocol, coin_users(200, 256, 0.2), 0)
     assert "wrong window with probability" in estimate.warnings[0]
 
 
 # -- configuration ---------------------------------------------------------------------------
-
-
-def test_resolve_takes_public_numbers() -> None:
-    users = Users.from_records({"ann": [0.1] * 4, "bob": [0.2] * 12, "eve": []})
-    fixed, notes = Mean.resolve({"samples_per_user": 5}, users, None)
-    assert (fixed, notes) == ({"samples_per_user": 5, "n_users": 3}, [])
-    asked = {"samples_per_user": "harmonic-mean", "n_users": 9}
-    found, notes = Mean.resolve(asked, users, None)
-    assert found == {"samples_per_user": pytest.approx(6.0), "n_users": 9}
-    assert len(notes) == 1
-    for declared in ({"samples_public": True}, asked | {"samples_public": True}):
-        found, notes = Mean.resolve(declared, users, None)
-        assert found["samples_per_user"] == pytest.approx(6.0)
-        assert "samples_public" not in found
-        assert notes == []
-    with pytest.raises(PopulationError, match="no user has samples"):
-        Mean.resolve({"samples_public": True}, Users.from_records({"eve": [], "ann": []}), None)
 
 
 def test_truth_skips_unusable_records() -> None:
@@ -264,16 +193,7 @@ def test_truth_skips_unusable_records() -> None:
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"epsilon": 0.0}, "got 0.0"),
-        ({"n_users": 0}, "got 0"),
-        ({"samples_per_user": 0.5}, "got 0.5"),
-        ({"samples_per_user": "harmonic-mean"}, "got 'harmonic-mean'"),
         ({"low": 2.0}, r"got \[2.0, 1.0\]"),
-        ({"mean_scale": 0.0}, "got 0.0"),
-        ({"kind": "gauss"}, "got 'gauss'"),
-        ({"mode": "papers"}, "got 'papers'"),
-        ({"mode": "paper", "kind": "onebit"}, "got kind 'onebit'"),
-        ({"salt": -1}, "got -1"),
     ],
 )
 def test_bad_parameters(changes: dict[str, object], what: str) -> None:

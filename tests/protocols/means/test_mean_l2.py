@@ -10,40 +10,15 @@ from scipy.linalg import hadamard
 
 from clients.records.functionals import Rotated
 from fedhist.channels.catalogue import UnaryChannel, scalar_channel
-from fedhist.model.protocol import Estimate, Protocol
-from fedhist.model.query import Query
-from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
 from fedhist.protocols.localize.queries import BinVotes, ClippedMean
 from fedhist.protocols.localize.script import FoldEstimates
 from fedhist.protocols.means.mean import Mean
 from fedhist.protocols.means.mean_l2 import MeanL2
 from fedhist.protocols.means.mean_linf import MeanLinf
 from fedhist.protocols.means.theory import exact_two_stage_mse
-from fedhist.session.session import Session
-from fedhist.users.batch import Users
 from fedhist.users.keys import public_signs
 from fedhist.users.streams import SeededStreams
-from server.noise import SimulatedNoise
-from simulations.runtimes.inline import InlinePopulation
-
-
-def run(
-    protocol: Protocol, users: Users, seed: int, aggregate: bool = False
-) -> tuple[Estimate, list[Query]]:
-    """Run the protocol; by the exact law of the summaries where that is asked for."""
-    queries = []
-    population = InlinePopulation([users], seed, aggregate=aggregate)
-    session = Session(protocol, lambda index: SimulatedNoise(seed, index))
-    while session.query is not None:
-        queries.append(session.query)
-        session.advance(population.ask(session.query, session.round_index))
-    assert session.estimate is not None
-    return session.estimate, queries
-
-
-def mean_users(x: np.ndarray) -> Users:
-    """Users with one sample, which stands for the mean of many: (n, d)."""
-    return Users.from_samples(np.arange(1, len(x) + 1), np.arange(len(x) + 1), x)
+from tests.protocols.running import one_sample, run
 
 
 def rotation(protocol: MeanL2) -> np.ndarray:
@@ -76,7 +51,7 @@ def test_every_sign_vector_keeps_the_promise() -> None:
     for salt in salts.values():
         functional = Rotated(4, 1.0, salt, clip=0.9)
         for fold_salt in range(4):
-            users = mean_users(np.array([*rows, *rows]))  # other ids, hence other folds
+            users = one_sample(np.array([*rows, *rows]))  # other ids, hence other folds
             rng = SeededStreams(users.ids, 0, "test")
             vote = BinVotes(functional, 3, math.inf, fold_salt=fold_salt)
             bits = vote.answer(users, rng).arrays["votes"][:, 0]
@@ -97,24 +72,6 @@ def test_every_sign_vector_keeps_the_promise() -> None:
             for p in (law, report_channel.law(u)):
                 assert np.allclose(p.sum(axis=1), 1)
                 assert (p.max(axis=0) / p.min(axis=0)).max() <= math.exp(epsilon) * (1 + 1e-12)
-
-
-@pytest.mark.parametrize("mode", ["default", "paper"])
-def test_every_user_answers_one_query_about_one_scalar(mode: str) -> None:
-    protocol, users = replace(MeanL2.example(), mode=mode), MeanL2.example_users()
-    estimate, (vote, refine) = run(protocol, users, 0)
-    assert protocol.guarantee == Guarantee(2.0, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER)
-    assert protocol.claimed == protocol.guarantee
-    assert isinstance(vote, BinVotes)
-    assert isinstance(refine, ClippedMean)
-    assert vote.release == refine.release == pure(2.0)
-    assert vote.cohort is not None
-    assert refine.cohort is not None
-    assert vote.cohort.disjoint(refine.cohort)
-    assert vote.functional.n_folds == refine.functional.n_folds == 4
-    assert estimate.public["n_vote"] + estimate.public["n_report"] == 1200
-    # five standard errors in one of three coordinates: false alarm 2e-6
-    assert (np.abs(estimate.value - [0.25, -0.125, 0.0]) < 5 * estimate.stderr).all()
 
 
 # -- the error -------------------------------------------------------------------------------
@@ -166,8 +123,8 @@ def test_error_is_that_of_the_theory(kind: str) -> None:
         predicted = two_stage(protocol, theta, covariance, T)
         losses = []
         for seed in range(20):
-            users = mean_users(theta + rng.standard_normal((n, d)) @ root.T)
-            estimate, _ = run(protocol, users, seed, aggregate=True)
+            users = one_sample(theta + rng.standard_normal((n, d)) @ root.T)
+            estimate, _, _ = run(protocol, users, seed, aggregate=True)
             losses.append(protocol.loss(estimate.value, theta))
         assert np.mean(losses) == pytest.approx(predicted, rel=0.3)
 
@@ -186,8 +143,8 @@ def test_covariances_of_rank_one_stay_within_the_plan(c_sigma: float) -> None:
         v = rng.standard_normal(d)
         v /= np.linalg.norm(v)
         x = 2 * rng.binomial(T, (1 + m) / 2, n) / T - 1
-        users = mean_users(x[:, None] * v)
-        estimate, _ = run(protocol, users, seed, aggregate=True)
+        users = one_sample(x[:, None] * v)
+        estimate, _, _ = run(protocol, users, seed, aggregate=True)
         losses.append(protocol.loss(estimate.value, m * v))
     assert np.mean(losses) < 1.5 * protocol.error(users).expected
 
@@ -207,7 +164,7 @@ def test_what_rank_one_costs_at_worst() -> None:
             fold_error(protocol, m * x / math.sqrt(d), x * math.sqrt((1 - m**2) / (d * T)), 10)
             for x in g
         ]
-        predicted = protocol.error(mean_users(np.zeros((1, d)))).expected
+        predicted = protocol.error(one_sample(np.zeros((1, d)))).expected
         ratio[c_sigma] = d * np.average(found, weights=weight) / predicted
     assert ratio[1.25] == pytest.approx(2.3, abs=0.4)
     assert 0.6 < ratio[1.5] < 1.0
@@ -226,11 +183,11 @@ def test_linear_in_the_dimension_where_coordinates_are_quadratic() -> None:
         theta = np.append([0.4, -0.3, 0.2, 0.1], np.zeros(d - 4))
         boxes, balls = [], []
         for salt in range(4):
-            users = mean_users(theta + rng.standard_normal((n, d)) / math.sqrt(d * T))
+            users = one_sample(theta + rng.standard_normal((n, d)) / math.sqrt(d * T))
             box = MeanLinf(epsilon, n, d, T, salt=salt)
             ball = MeanL2(epsilon, n, d, T, salt=salt)
             for protocol, losses in ((box, boxes), (ball, balls)):
-                estimate, _ = run(protocol, users, salt, aggregate=True)
+                estimate, _, _ = run(protocol, users, salt, aggregate=True)
                 losses.append(protocol.loss(estimate.value, theta))
         ratio[d], error[d] = np.mean(boxes) / np.mean(balls), np.mean(balls)
         assert np.mean(balls) < 1.3 * ball.error(users).expected
@@ -249,10 +206,10 @@ def test_exact_without_noise_for_users_who_agree(d: int) -> None:
     theta = rng.standard_normal(d)
     theta *= 0.3 / np.linalg.norm(theta)
     protocol = MeanL2(math.inf, 400 * 16, d, 4)
-    inside, _ = run(protocol, mean_users(np.tile(theta, (6400, 1))), 0)
+    inside, _, _ = run(protocol, one_sample(np.tile(theta, (6400, 1))), 0)
     assert inside.value == pytest.approx(theta, abs=1e-12)
     small = replace(protocol, radius=0.05)
-    beyond, _ = run(small, mean_users(np.tile(theta, (6400, 1))), 0)
+    beyond, _, _ = run(small, one_sample(np.tile(theta, (6400, 1))), 0)
     assert np.linalg.norm(beyond.value) <= 0.05 * (1 + 1e-12)
     if (np.abs(rotation(protocol)[:, :d] @ theta) / 6 <= small.half_range).all():
         assert beyond.value == pytest.approx(theta / 6, abs=1e-12)
@@ -284,7 +241,7 @@ def test_one_dimension_is_the_univariate_procedure_up_to_a_public_sign() -> None
     literal = replace(other, mode="paper")
     assert literal.plan == replace(one, mode="paper").plan
     users = Mean.example_users()
-    estimate, _ = run(other, users, 0)
+    estimate, _, _ = run(other, users, 0)
     # five standard errors: false alarm 6e-7
     assert abs(estimate.value[0] - other.truth(users)[0]) < 5 * estimate.stderr[0]
 
@@ -306,54 +263,24 @@ def test_range_and_spread() -> None:
     assert sum(outside) < 13
 
 
-def test_another_radius_is_the_same_problem() -> None:
-    unit, wide = MeanL2.example(), replace(MeanL2.example(), radius=10.0)
-    assert wide.plan.n_bins == unit.plan.n_bins
-    assert wide.plan.half_width == pytest.approx(10 * unit.plan.half_width)
-    assert wide.plan.risk == pytest.approx(100 * unit.plan.risk)
-    users = MeanL2.example_users()
-    moved = Users.from_samples(users.ids, users.reals.indptr, 10 * users.reals.values)
-    estimate, _ = run(wide, moved, 0)
-    # five standard errors in one of three coordinates: false alarm 2e-6
-    assert (np.abs(estimate.value - [2.5, -1.25, 0.0]) < 5 * estimate.stderr).all()
-
-
-def test_bad_records_cost_little_and_break_nothing() -> None:
-    clean = MeanL2.example_users()
-    values, indptr = clean.reals.values.copy(), clean.reals.indptr
-    values[indptr[:10]] = np.nan
-    values[indptr[10], :] = 1e300, -np.inf, np.inf
-    values[indptr[11], :] = 1e300, -1e300, 1e300
-    users = Users.from_samples(clean.ids, indptr, values)
-    protocol = MeanL2.example()
-    estimate, _ = run(protocol, users, 0)
-    assert estimate.public["n_vote"] + estimate.public["n_report"] == 1200
-    assert (np.abs(estimate.value - [0.25, -0.125, 0.0]) < 6 * estimate.stderr).all()
-    assert protocol.diagnostics(users) == {"unusable records": 11}
-
-
 # -- the plan --------------------------------------------------------------------------------
 
 
-def test_refusal_names_the_least_n() -> None:
-    """What the estimate has to beat is the centre of the ball, not d2 midpoints of the range."""
+def test_what_the_estimate_has_to_beat() -> None:
+    """The centre of the ball, not d2 midpoints of the range."""
     for protocol in (MeanL2(0.1, 50, 7, 64), MeanL2(1.0, 64 * 60, 64, 100)):
-        estimate, queries = run(protocol, mean_users(np.zeros((50, protocol.dimension))), 0)
-        assert estimate.status == "refused"
-        assert not queries
-        least = int(estimate.reason.split("at least ")[1].split()[0])
-        enough = replace(protocol, n_users=least)
+        enough = replace(protocol, n_users=protocol._least_users())
         assert enough.feasible
         assert enough.planned_error().expected <= 1.0
-        assert not replace(protocol, n_users=least - 1).feasible
     assert protocol.plan.feasible
+    assert not protocol.feasible
 
 
 def test_paper_mode_is_the_papers_procedure() -> None:
     """Whole range, three votes, Laplace noise, T* for n / d2 users, and T* d2 in delta."""
     n, T = 12000, 256
     protocol = MeanL2(1.0, n, 3, T, mode="paper", radius=2.0)
-    _, (vote, refine) = run(protocol, mean_users(np.full((n, 3), 0.2)), 0, aggregate=True)
+    _, (vote, refine), _ = run(protocol, one_sample(np.full((n, 3), 0.2)), 0, aggregate=True)
     assert isinstance(vote, BinVotes)
     assert isinstance(refine, ClippedMean)
     delta = math.sqrt(0.25 * math.log(n * T) / (4 * T))
@@ -370,25 +297,19 @@ def test_paper_mode_finds_the_mean() -> None:
     n, T, rng = 16000, 256, np.random.default_rng(7)
     protocol, theta = MeanL2(1.0, n, 3, T, mode="paper"), np.array([0.5, -0.3, 0.1])
     assert protocol.plan.failure < 1e-5
-    users = mean_users(theta + rng.standard_normal((n, 3)) / math.sqrt(4 * T))
+    users = one_sample(theta + rng.standard_normal((n, 3)) / math.sqrt(4 * T))
     for seed in range(5):
-        estimate, _ = run(protocol, users, seed, aggregate=True)
+        estimate, _, _ = run(protocol, users, seed, aggregate=True)
         assert (np.abs(estimate.value - theta) < 5 * estimate.stderr).all()
 
 
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"epsilon": -1.0}, "got -1.0"),
-        ({"n_users": 0}, "got 0"),
         ({"dimension": 0}, "dimension must be positive, got 0"),
-        ({"samples_per_user": 0.5}, "got 0.5"),
         ({"radius": 0.0}, "radius must be positive and finite, got 0.0"),
         ({"radius": math.inf}, "got inf"),
         ({"c_sigma": -1.0}, "c_sigma must be positive and finite, got -1.0"),
-        ({"kind": "gauss"}, "got 'gauss'"),
-        ({"mode": "paper", "kind": "onebit"}, "got kind 'onebit'"),
-        ({"salt": -1}, "got -1"),
     ],
 )
 def test_bad_parameters(changes: dict[str, object], what: str) -> None:

@@ -8,57 +8,14 @@ import pytest
 
 from fedhist.base.errors import PopulationError
 from fedhist.channels.catalogue import UnaryChannel, scalar_channel
-from fedhist.model.protocol import Estimate, Protocol
-from fedhist.model.query import Query
-from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
 from fedhist.protocols.localize.queries import BinVotes, ClippedMean
 from fedhist.protocols.means.mean import Mean
 from fedhist.protocols.means.mean_linf import MeanLinf
 from fedhist.protocols.means.theory import exact_two_stage_mse
-from fedhist.session.session import Session
 from fedhist.users.batch import Users
-from server.noise import SimulatedNoise
-from simulations.runtimes.inline import InlinePopulation
-
-
-def run(
-    protocol: Protocol, users: Users, seed: int, aggregate: bool = False
-) -> tuple[Estimate, list[Query]]:
-    """Run the protocol; by the exact law of the summaries where that is asked for."""
-    queries = []
-    population = InlinePopulation([users], seed, aggregate=aggregate)
-    session = Session(protocol, lambda index: SimulatedNoise(seed, index))
-    while session.query is not None:
-        queries.append(session.query)
-        session.advance(population.ask(session.query, session.round_index))
-    assert session.estimate is not None
-    return session.estimate, queries
-
-
-def mean_users(x: np.ndarray) -> Users:
-    """Users with one sample, which stands for the mean of many: (n, d)."""
-    return Users.from_samples(np.arange(1, len(x) + 1), np.arange(len(x) + 1), x)
-
+from tests.protocols.running import one_sample, run
 
 # -- the protocol ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("mode", ["default", "paper"])
-def test_every_user_answers_one_query_about_one_coordinate(mode: str) -> None:
-    protocol, users = replace(MeanLinf.example(), mode=mode), MeanLinf.example_users()
-    estimate, (vote, refine) = run(protocol, users, 0)
-    assert protocol.guarantee == Guarantee(2.0, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER)
-    assert protocol.claimed == protocol.guarantee
-    assert isinstance(vote, BinVotes)
-    assert isinstance(refine, ClippedMean)
-    assert vote.release == refine.release == pure(2.0)
-    assert vote.cohort is not None
-    assert refine.cohort is not None
-    assert vote.cohort.disjoint(refine.cohort)
-    assert vote.fold_salt == refine.fold_salt != protocol.salt
-    assert estimate.public["n_vote"] + estimate.public["n_report"] == 900
-    # five standard errors in one of three coordinates: false alarm 2e-6
-    assert (np.abs(estimate.value - [0.25, -0.5, 0.0]) < 5 * estimate.stderr).all()
 
 
 def test_one_dimension_is_the_univariate_procedure() -> None:
@@ -68,7 +25,7 @@ def test_one_dimension_is_the_univariate_procedure() -> None:
         other = MeanLinf(2.0, 400, 1, 64, mode=mode, salt=one.salt)
         assert one.plan == other.plan
         users = Mean.example_users()
-        (a, _), (b, _) = run(one, users, 3), run(other, users, 3)
+        (a, *_), (b, *_) = run(one, users, 3), run(other, users, 3)
         assert a.value == b.value
         assert a.stderr == b.stderr
 
@@ -105,10 +62,10 @@ def test_error_is_that_of_the_theory_in_every_coordinate(kind: str) -> None:
     for seed in range(40):
         x = 2 * rng.binomial(T, (1 + theta) / 2, (n, 4)) / T - 1
         salted = replace(protocol, salt=seed)
-        estimate, _ = run(salted, mean_users(x), seed, aggregate=True)
+        estimate, _, _ = run(salted, one_sample(x), seed, aggregate=True)
         losses.append(salted.loss(estimate.value, theta))
     assert np.mean(losses) == pytest.approx(predicted, rel=0.4)
-    assert predicted < protocol.error(mean_users(x)).expected < 2.5 * predicted
+    assert predicted < protocol.error(one_sample(x)).expected < 2.5 * predicted
 
 
 def test_different_numbers_of_samples() -> None:
@@ -127,7 +84,7 @@ def test_different_numbers_of_samples() -> None:
         for seed in range(150):
             sizes = np.floor(np.exp(rng.uniform(math.log(10), math.log(1001), n))).astype(int)
             x = 2 * rng.binomial(sizes, (1 + theta) / 2) / sizes - 1
-            estimate, _ = run(protocol, mean_users(x[:, None]), seed, aggregate=True)
+            estimate, _, _ = run(protocol, one_sample(x[:, None]), seed, aggregate=True)
             errors.append(estimate.value[0] - theta)
         assert mse / 1.6 < np.mean(np.square(errors)) < 1.6 * mse
         assert np.mean(errors) ** 2 < 3e-6 + 3.5**2 * mse / 150
@@ -140,24 +97,10 @@ def test_the_spread_that_is_planned_with() -> None:
     assert wide.half_width > MeanLinf(1.0, 9000, 2, 100).plan.half_width
 
 
-def test_other_ranges_are_the_same_problem() -> None:
-    """The plan moves with the range; and so does the estimate where no noise is in the way."""
-    unit, wide = MeanLinf.example(), replace(MeanLinf.example(), low=10.0, high=30.0)
-    assert wide.plan.n_bins == unit.plan.n_bins
-    assert wide.plan.half_width == pytest.approx(10 * unit.plan.half_width)
-    assert wide.plan.risk == pytest.approx(100 * unit.plan.risk)
-    users = MeanLinf.example_users()
-    moved = Users.from_samples(users.ids, users.reals.indptr, 20 + 10 * users.reals.values)
-    estimate, _ = run(wide, moved, 0)
-    # five standard errors in one of three coordinates: false alarm 2e-6
-    assert (np.abs(estimate.value - [22.5, 15.0, 20.0]) < 5 * estimate.stderr).all()
-    assert (estimate.stderr < 0.3).all()
-
-
 def test_folds_without_users_say_so() -> None:
     """Four of 400 users answer, noise off: 36 of 40 folds or more have the midpoint."""
     protocol = MeanLinf(math.inf, 400, 40, 1, low=0.0, high=4.0)
-    estimate, _ = run(protocol, mean_users(np.full((4, 40), 3.0)), 0)
+    estimate, _, _ = run(protocol, one_sample(np.full((4, 40), 3.0)), 0)
     empty = np.isinf(estimate.stderr)
     assert 36 <= empty.sum() < 40
     assert (estimate.value[empty] == 2.0).all()
@@ -165,38 +108,15 @@ def test_folds_without_users_say_so() -> None:
     assert f"{empty.sum()} of 40 folds had no reports" in estimate.warnings[0]
 
 
-def test_bad_records_cost_little_and_break_nothing() -> None:
-    clean = MeanLinf.example_users()
-    values, indptr = clean.reals.values.copy(), clean.reals.indptr
-    values[indptr[:10]] = np.nan
-    values[indptr[10], :] = np.inf, -np.inf, np.inf
-    users = Users.from_samples(clean.ids, indptr, values)
-    protocol = MeanLinf.example()
-    estimate, _ = run(protocol, users, 0)
-    assert estimate.public["n_vote"] + estimate.public["n_report"] == 900
-    # 10 of 900 null records move a coordinate by .012 half widths at most: far below an error
-    assert (np.abs(estimate.value - [0.25, -0.5, 0.0]) < 6 * estimate.stderr).all()
-    assert protocol.diagnostics(users) == {"unusable records": 10}
-    # an infinity is one sample of 64 at an end of the range
-    assert protocol.truth(users) == pytest.approx([0.25, -0.5, 0.0], abs=2 / 64 / 890)
-
-
-def test_refusal_names_the_least_n() -> None:
-    protocol = MeanLinf(0.1, 50, 7, 64)
-    estimate, queries = run(protocol, mean_users(np.zeros((50, 7))), 0)
-    assert estimate.status == "refused"
-    assert not queries
-    least = int(estimate.reason.split("at least ")[1].split()[0])
-    assert replace(protocol, n_users=least).feasible
-    assert not replace(protocol, n_users=least - 1).feasible
-    absurd, _ = run(replace(protocol, epsilon=1e-200), mean_users(np.zeros((50, 7))), 0)
-    assert absurd.status == "refused"
+def test_an_absurd_budget_is_refused() -> None:
+    absurd = MeanLinf(1e-200, 50, 7, 64)
+    assert run(absurd, one_sample(np.zeros((50, 7)))).estimate.status == "refused"
 
 
 def test_paper_mode_is_the_papers_procedure_in_every_fold() -> None:
     """Three votes, 7 delta, Laplace noise and the first T* samples, for n / d users."""
     protocol = MeanLinf(1.0, 3000, 3, 1e6, mode="paper")
-    _, (vote, refine) = run(protocol, mean_users(np.full((3000, 3), 0.2)), 0, aggregate=True)
+    _, (vote, refine), _ = run(protocol, one_sample(np.full((3000, 3), 0.2)), 0, aggregate=True)
     assert isinstance(vote, BinVotes)
     assert isinstance(refine, ClippedMean)
     items = math.floor(math.exp(0.01 * 1000))
@@ -224,27 +144,11 @@ def test_truth_is_the_average_of_usable_means() -> None:
         MeanLinf.example().truth(users)
 
 
-def test_resolve_takes_public_numbers() -> None:
-    users = Users.from_records({"ann": [0.1] * 4, "bob": [0.2] * 12, "eve": []})
-    found, notes = MeanLinf.resolve({"samples_per_user": "harmonic-mean"}, users, None)
-    assert found == {"samples_per_user": pytest.approx(6.0), "n_users": 3}
-    assert len(notes) == 1
-
-
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"epsilon": 0.0}, "got 0.0"),
-        ({"n_users": 0}, "got 0"),
         ({"dimension": 0}, "dimension must be positive, got 0"),
-        ({"samples_per_user": 0.5}, "got 0.5"),
-        ({"samples_per_user": "harmonic-mean"}, "got 'harmonic-mean'"),
         ({"low": 2.0}, r"got \[2.0, 1.0\]"),
-        ({"mean_scale": 0.0}, "got 0.0"),
-        ({"kind": "gauss"}, "got 'gauss'"),
-        ({"mode": "papers"}, "got 'papers'"),
-        ({"mode": "paper", "kind": "onebit"}, "got kind 'onebit'"),
-        ({"salt": -1}, "got -1"),
     ],
 )
 def test_bad_parameters(changes: dict[str, object], what: str) -> None:

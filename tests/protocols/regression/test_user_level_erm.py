@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from fedhist.base.errors import PopulationError, WireError
-from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query, Report, Summary
 from fedhist.privacy.guarantee import gaussian_multiplier, zcdp_rho
 from fedhist.privacy.ledger import Ledger
@@ -27,14 +26,9 @@ from fedhist.users.streams import SeededStreams
 from server.few_users.sampler import bucket_params
 from server.noise import SimulatedNoise
 from simulations.populations import population
-from simulations.runtimes.inline import InlinePopulation
+from tests.protocols.running import result as run
 
 EXTREMES = (-1e9, -3.0, -0.2, 0.0, 0.7, 5.0, 1e9, math.nan, math.inf)
-
-
-def run(protocol: UserLevelErm, users: Users, seed: int = 0) -> Estimate:
-    session = Session(protocol, lambda i: SimulatedNoise(seed, i))
-    return session.run(InlinePopulation([users], seed).ask)
 
 
 def answers(query: UserGradients, users: Users) -> np.ndarray:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.model.protocol import Estimate
 from fedhist.model.query import Summary
 from fedhist.privacy.guarantee import Adjacency, zcdp_rho
 from fedhist.protocols.distributions.ragged import theory
@@ -24,8 +23,10 @@ from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams
 from server.distributions.binomial_grid import SENSITIVITY
-from server.noise import SecureNoise, SimulatedNoise
+from server.noise import SimulatedNoise
 from simulations.runtimes.inline import InlinePopulation
+from tests.protocols.running import result as run
+from tests.protocols.running import secure
 
 REPLACE, ADD = Adjacency.REPLACE_USER, Adjacency.ADD_REMOVE_USER
 ADD_REMOVE: dict[str, Any] = {"adjacency": ADD.value, "n_users": None}
@@ -41,13 +42,6 @@ def population(n: int, d: int, mean: float, exponent: float = 0.0, seed: int = 5
     item = rng.choice(d, size=len(user), p=weights / weights.sum())
     ones = np.ones(len(user), np.int64)
     return Users.from_counts(np.arange(n), user, item, ones, Keys.of([f"i{j}" for j in range(d)]))
-
-
-def run(
-    protocol: RaggedDistribution, users: Users, seed: int = 0, secure: bool = False
-) -> Estimate:
-    noise: Any = (lambda i: SecureNoise()) if secure else (lambda i: SimulatedNoise(seed, i))
-    return Session(protocol, noise).run(InlinePopulation([users], seed).ask)
 
 
 def protocol_for(users: Users, **fields: Any) -> RaggedDistribution:
@@ -413,7 +407,7 @@ def test_without_noise_the_pooled_frequencies_come_back() -> None:
 def test_secure_noise_serves_all_mechanisms() -> None:
     users = population(3000, 5, 12)
     for fields in ({"mechanism": "presence"}, {"mechanism": "ks"}, {"delta": 0.0}):
-        estimate = run(protocol_for(users, **fields), users, secure=True)
+        estimate = run(protocol_for(users, **fields), users, noise=secure)
         assert estimate.status == "ok"
         assert estimate.value is not None
         assert estimate.value.sum() == pytest.approx(1.0)

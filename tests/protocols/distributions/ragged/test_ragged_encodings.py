@@ -19,7 +19,7 @@ from fedhist.protocols.distributions.ragged.encodings import RaggedCounts
 from fedhist.protocols.distributions.ragged.theory import zero_indicators_touched
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from fedhist.users.streams import SeededStreams
+from tests.protocols.running import streams
 
 REPLACE, ADD = Adjacency.REPLACE_USER, Adjacency.ADD_REMOVE_USER
 ABC = Keys.of(["a", "b", "c"])
@@ -33,10 +33,6 @@ MIXED = Users.from_records(
         "single": {"b": 7},
     }
 )
-
-
-def streams(users: Users, seed: int = 1) -> SeededStreams:
-    return SeededStreams(users.ids, seed, "test")
 
 
 def rows(report: Report, t: tuple[int, ...]) -> list[dict[int, int]]:

@@ -15,7 +15,7 @@ from fedhist.protocols.means.sparse.queries import HashedVotes
 from fedhist.session.codec import decode_query, encode_fields, query_digest
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
-from fedhist.users.streams import SeededStreams
+from tests.protocols.running import streams
 
 
 def query(**changes: object) -> HashedVotes:
@@ -27,10 +27,6 @@ KINDS = [
     for vote in ("sign", "laplace")
     for hashed in ("rademacher", "hadamard")
 ]
-
-
-def streams(users: Users, seed: int) -> SeededStreams:
-    return SeededStreams(users.ids, seed, "test")
 
 
 def crowd(n: int, row: list[float], first: int = 0) -> Users:
