@@ -38,7 +38,9 @@ def run(
 ) -> Ran:
     """Run a protocol; by the exact law of the summaries where that is asked for."""
     session = Session(protocol, noise or (lambda index: SimulatedNoise(seed, index)))
-    population = InlinePopulation(users.split(nodes), seed, aggregate=aggregate)
+    population = InlinePopulation(
+        users.split(nodes) if nodes > 1 else [users], seed, aggregate=aggregate
+    )
     queries: list[Query] = []
     summaries: list[Summary] = []
     while session.query is not None:
