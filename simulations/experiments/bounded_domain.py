@@ -18,8 +18,7 @@ from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
 from fedhist.privacy.guarantee import gaussian_multiplier
 from fedhist.privacy.noise_law import NoiseLaw, expected_l1
-from fedhist.protocols.clip_choice.by_exponential import AIMS
-from fedhist.protocols.clip_choice.catalogue import threshold_rule
+from fedhist.protocols.clip_choice.catalogue import AIMS, threshold_rule
 from fedhist.protocols.clip_choice.theory import NEGLIGIBLE, em_probabilities, tails_of
 from fedhist.protocols.histograms.adaptive_histogram import AdaptiveHistogram
 from fedhist.protocols.histograms.reference_clips import c_star_gaussian

@@ -1,22 +1,45 @@
-"""All private rules for the clipping threshold, by name."""
+"""All private rules for the clipping threshold, by name: those to choose from, and the measured."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from fedhist.base.errors import nearest
-from fedhist.protocols.clip_choice import by_curve as threshold_curve
-from fedhist.protocols.clip_choice import by_descent as threshold_descent
-from fedhist.protocols.clip_choice import by_exponential as threshold_em
-from fedhist.protocols.clip_choice.rule import ThresholdRule
-
-RULES: Mapping[str, ThresholdRule] = MappingProxyType(
-    {
-        rule.name: rule
-        for rule in (*threshold_em.RULES, *threshold_curve.RULES, *threshold_descent.RULES)
-    }
+from fedhist.protocols.clip_choice.by_curve import SLOPE_CURVE
+from fedhist.protocols.clip_choice.by_descent import DP_SGD
+from fedhist.protocols.clip_choice.by_exponential import EM_QUANTILE, EM_SLOPE
+from fedhist.protocols.clip_choice.measured.by_points import EM_SLOPE_POINT
+from fedhist.protocols.clip_choice.measured.descents import (
+    ADAPTIVE_QUANTILE,
+    DP_SGD_PAPER,
+    HUANG_QUANTILE,
 )
+from fedhist.protocols.clip_choice.measured.output_perturbation import (
+    OUTPUT_PERTURBATION,
+    OUTPUT_PERTURBATION_PAPER,
+)
+from fedhist.protocols.clip_choice.rule import Aim, ThresholdRule, ThresholdTask
+
+FIRST = (EM_SLOPE, EM_QUANTILE, SLOPE_CURVE, DP_SGD)
+"""What a user would choose from."""
+
+MEASURED = (
+    EM_SLOPE_POINT,
+    ADAPTIVE_QUANTILE,
+    HUANG_QUANTILE,
+    OUTPUT_PERTURBATION,
+    DP_SGD_PAPER,
+    OUTPUT_PERTURBATION_PAPER,
+)
+"""What experiments compare these with; selectable by name all the same."""
+
+RULES: Mapping[str, ThresholdRule] = MappingProxyType({r.name: r for r in (*FIRST, *MEASURED)})
+
+AIMS: Mapping[str, Callable[[ThresholdTask], Aim]] = MappingProxyType(
+    {name: rule.aim for name, rule in RULES.items() if rule.aim is not None}
+)
+"""The rules by the exponential mechanism, and what they look for."""
 
 
 def threshold_rule(name: str) -> ThresholdRule:

@@ -96,6 +96,38 @@ Search = Generator[Query, Summary, Choice]
 
 
 @dataclass(frozen=True)
+class Aim:
+    """Public side of a mechanism: which tail is compared with which level.
+
+    Attributes
+    ----------
+    radius : float
+        Bound on the slopes that are added up; 0 counts users.
+    level : float
+        What the tail should be.
+    interval : bool
+        Whether a grid point is scored by the interval of tails that it closes.
+    warnings : tuple of str
+        Where M lies below the error of the mechanism.
+    """
+
+    radius: float
+    level: float
+    interval: bool
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def sensitivity(self) -> float:
+        """Largest change of a tail by one user."""
+        return self.radius or 1.0
+
+
+def one_round(task: ThresholdTask) -> int:
+    """Ask once."""
+    return 1
+
+
+@dataclass(frozen=True)
 class ThresholdRule:
     """A private way to choose C.
 
@@ -104,22 +136,25 @@ class ThresholdRule:
     name : str
         The word in a configuration.
     search : callable of (ThresholdTask, Curator) to a part of a script
+    source : str
+        Paper and section.
     needs_delta : bool
         Whether the choice spends delta' (Gaussian noise); otherwise delta' must be 0.
     norms : tuple of int
         The norms (1: Laplace release, 2: Gaussian release) it is meant for.
     rounds : callable of ThresholdTask to int
         Most rounds it takes.
-    source : str
-        Paper and section.
+    aim : callable of ThresholdTask to Aim, optional
+        What an exponential mechanism looks for; its law is then known exactly.
     """
 
     name: str
     search: Callable[[ThresholdTask, Curator], Search]
-    needs_delta: bool
-    norms: tuple[int, ...]
-    rounds: Callable[[ThresholdTask], int]
     source: str
+    needs_delta: bool = False
+    norms: tuple[int, ...] = (1, 2)
+    rounds: Callable[[ThresholdTask], int] = one_round
+    aim: Callable[[ThresholdTask], Aim] | None = None
 
 
 def at_the_ends(clip: float, task: ThresholdTask) -> tuple[str, ...]:

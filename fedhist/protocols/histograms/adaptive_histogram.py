@@ -29,7 +29,6 @@ from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.privacy.sensitivity import sensitivity_multipliers
 from fedhist.protocols.clip_choice import theory as theory_thresholds
 from fedhist.protocols.clip_choice.budget import Shares, split_budget
-from fedhist.protocols.clip_choice.by_exponential import AIMS
 from fedhist.protocols.clip_choice.catalogue import threshold_rule
 from fedhist.protocols.clip_choice.ratio_debiasing import ROUNDS, SMALLER_CLIP, private_total, ratio
 from fedhist.protocols.clip_choice.rule import ThresholdRule, ThresholdTask
@@ -61,11 +60,9 @@ class AdaptiveHistogram(DomainHistogram):
     delta_choice : float, optional
         Part of delta for the choice. Default: half for rules with Gaussian noise, otherwise 0.
     threshold : str
-        Rule that chooses C. One round and no delta: "em-slope" (default), "em-slope-point" (a
-        little better in large populations, far worse in small ones), "em-quantile",
-        "output-perturbation". Linear, for Gaussian noise: "slope-curve" (one round), "dp-sgd",
-        "adaptive-quantile", "huang-quantile" (many rounds). As printed: "dp-sgd-paper",
-        "output-perturbation-paper".
+        Rule that chooses C. One round and no delta: "em-slope" (default), "em-quantile". Linear,
+        for Gaussian noise: "slope-curve" (one round), "dp-sgd" (many). Others are there to be
+        measured: :mod:`fedhist.protocols.clip_choice.measured`.
     clip_min, clip_max : float
         Public ends of the search, in counts. A user who has any item has norm 1 at least.
     sparsity : int, optional
@@ -288,8 +285,8 @@ class AdaptiveHistogram(DomainHistogram):
         ``debias`` that of the release before it is scaled up: a rough guide only.
         """
         task = self.task
-        if self.threshold in AIMS:
-            aim, clips = AIMS[self.threshold](task), task.grid
+        if self.rule.aim is not None:
+            aim, clips = self.rule.aim(task), task.grid
             tails = theory_thresholds.tail_sums(users, self.domain, clips, self.norm, aim.radius)
             weights = theory_thresholds.em_probabilities(
                 tails, aim.level, aim.sensitivity, task.epsilon, aim.interval

@@ -11,7 +11,7 @@ from scipy.stats import chi2
 
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.privacy.ledger import Ledger
-from fedhist.protocols.clip_choice.by_exponential import AIMS, RULES
+from fedhist.protocols.clip_choice.catalogue import AIMS, RULES
 from fedhist.protocols.clip_choice.rule import ThresholdTask
 from fedhist.protocols.clip_choice.theory import em_probabilities, tail_sums
 from fedhist.protocols.shared.contributions import safe_rank
@@ -22,8 +22,7 @@ from fedhist.users.streams import SeededStreams
 from server.noise import SimulatedNoise
 from tests.protocols.running import table_users
 
-RULE = {rule.name: rule for rule in RULES}
-NAMES = sorted(RULE)
+NAMES = sorted(AIMS)
 
 
 def users_of(records, d=2):
@@ -56,7 +55,7 @@ def drive(name, public, users, seed=0):
             return super().exponential(logits)
 
     curator = Curator(Ledger(), lambda i: Watched(seed, i), Journal())
-    script = RULE[name].search(public, curator)
+    script = RULES[name].search(public, curator)
     query = next(script)
     summary = query.answer_folded(users, lambda u: SeededStreams(u.ids, 0, "none"))
     query.check_summary(summary)

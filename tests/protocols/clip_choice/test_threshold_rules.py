@@ -10,9 +10,9 @@ from scipy.optimize import minimize_scalar
 
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, gaussian_multiplier, zcdp_rho
 from fedhist.privacy.ledger import Ledger
-from fedhist.protocols.clip_choice import by_curve as threshold_curve
-from fedhist.protocols.clip_choice import by_descent as threshold_descent
 from fedhist.protocols.clip_choice.by_descent import Series
+from fedhist.protocols.clip_choice.catalogue import AIMS
+from fedhist.protocols.clip_choice.catalogue import RULES as EVERY
 from fedhist.protocols.clip_choice.rule import ThresholdTask
 from fedhist.protocols.histograms.reference_clips import c_star_gaussian, c_star_laplace
 from fedhist.protocols.shared.clipped_totals import user_norms
@@ -24,7 +24,7 @@ from simulations.runtimes.inline import InlinePopulation
 from tests.protocols.running import table_users
 
 ZERO, REPLACE = Adjacency.ZERO_OUT_USER, Adjacency.REPLACE_USER
-RULES = {rule.name: rule for rule in (*threshold_descent.RULES, *threshold_curve.RULES)}
+RULES = {name: rule for name, rule in EVERY.items() if name not in AIMS}
 DESCENTS = ["dp-sgd", "dp-sgd-paper", "adaptive-quantile", "huang-quantile"]
 PRINTED = ["dp-sgd-paper", "output-perturbation-paper"]
 INF = math.inf

@@ -8,8 +8,7 @@ import pytest
 
 from fedhist.privacy.guarantee import Adjacency, Trust, gaussian_multiplier
 from fedhist.privacy.noise_law import expected_l1
-from fedhist.protocols.clip_choice.by_exponential import AIMS
-from fedhist.protocols.clip_choice.catalogue import RULES
+from fedhist.protocols.clip_choice.catalogue import AIMS, RULES
 from fedhist.protocols.clip_choice.ratio_debiasing import ratio
 from fedhist.protocols.clip_choice.theory import em_probabilities, mixture_l1, tail_sums
 from fedhist.protocols.histograms.adaptive_histogram import AdaptiveHistogram

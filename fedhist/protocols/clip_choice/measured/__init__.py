@@ -1,0 +1,1 @@
+"""Rules for a clip that nobody should choose: experiments measure how much worse they are."""
