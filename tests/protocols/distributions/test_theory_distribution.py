@@ -205,7 +205,7 @@ def test_average_distribution():
     users = table_users(np.array([[2, 2, 0], [0, 0, 5], [0, 0, 0]]))
     domain = users.vocabulary
     assert theory.average_distribution(users, domain).tolist() == [0.25, 0.25, 0.5]
-    assert theory.average_distribution(users, Keys.of(["02", "x"])).tolist() == [1.0, 0.0]
+    assert theory.average_distribution(users, Keys.of([domain[2], "x"])).tolist() == [1.0, 0.0]
     assert theory.average_distribution(users, Keys.of(["x"])).tolist() == [0.0]
 
 

@@ -20,9 +20,9 @@ from fedhist.session.codec import decode_query, encode_fields
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from server.noise import SecureNoise, SimulatedNoise
+from server.noise import SimulatedNoise
 from tests.protocols.running import result as run
-from tests.protocols.running import streams, table_users, zipf_table
+from tests.protocols.running import secure, streams, table_users, zipf_table
 
 ZERO, REPLACE, ADD = "zero-out-user", "replace-user", "add-remove-user"
 INF = math.inf
@@ -426,11 +426,11 @@ def test_the_number_of_users_is_published_only_where_it_is_public():
 
 def test_secure_noise_needs_a_grid():
     p, users = BoundedHistogram.example(), BoundedHistogram.example_users()
-    refused = run(p, users, lambda i: SecureNoise())
+    refused = run(p, users, noise=secure)
     assert refused.status == "refused"
     assert "set a grid" in refused.reason
     assert refused.ledger.entries == ()
-    estimate = run(replace(p, grid=1 / 64), users, lambda i: SecureNoise())
+    estimate = run(replace(p, grid=1 / 64), users, noise=secure)
     assert (estimate.value * 64 == np.round(estimate.value * 64)).all()
     assert estimate.status == "ok"
 

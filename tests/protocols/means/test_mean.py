@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 
 from fedhist.base.errors import PopulationError
+from fedhist.model.protocol import Estimate
 from fedhist.model.query import Summary
 from fedhist.protocols.localize.queries import BinVotes, ClippedMean
 from fedhist.protocols.means.mean import Mean
 from fedhist.session.codec import query_digest
+from fedhist.session.session import Session
 from fedhist.users.batch import Users
-from tests.protocols.running import run
+from tests.protocols.running import run, secure, streams
 
 
 def coin_users(n: int, T: int, theta: float, seed: int = 0) -> Users:
@@ -92,10 +94,19 @@ def test_means_at_the_ends(theta: float) -> None:
 
 
 def test_other_ranges_are_the_same_problem() -> None:
+    """With the same coins, which otherwise follow from the question."""
     users = coin_users(1500, 128, 0.3)
     moved = Users.from_samples(users.ids, users.reals.indptr, 20 + 10 * users.reals.values)
-    unit, _, _ = run(Mean(1.0, 1500, 128, -1.0, 1.0, kind="onebit"), users, 4)
-    wide, _, _ = run(Mean(1.0, 1500, 128, 10.0, 30.0, kind="onebit"), moved, 4)
+
+    def tossed(low: float, high: float, some: Users) -> Estimate:
+        session = Session(Mean(1.0, 1500, 128, low, high, kind="onebit"), secure)
+        return session.run(
+            lambda q, r: q.answer_folded(
+                some.select(q.cohort), lambda part: streams(part, 4, f"round {r}")
+            )
+        )
+
+    unit, wide = tossed(-1.0, 1.0, users), tossed(10.0, 30.0, moved)
     assert wide.value[0] == pytest.approx(20 + 10 * unit.value[0], abs=1e-9)
     assert wide.stderr == pytest.approx(10 * unit.stderr)
 
