@@ -69,7 +69,9 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
     grid : int
         Cells.
     mode : {"default", "paper"}
-        "paper" builds :class:`~fedhist.protocols.printed.density.DensityAsPrinted`.
+        "paper" takes the level of [1, eq. (49)] with c = 1/100 for its unnamed constant and the
+        paper's plan in each fold (of all samples), and neither shrinks nor projects. The value
+        is then the series at the midpoints of the cells.
     truth_level : int
         Terms of the series that :meth:`truth` takes from the samples; for evaluation only.
     salt : int

@@ -85,7 +85,8 @@ class Distribution(TwoModes):
         distribution among those whose floor n_users reaches and that suit p_max: from public
         numbers only.
     mode : {"default", "paper"}
-        "paper" builds :class:`~fedhist.protocols.printed.distribution.DistributionAsPrinted`.
+        "paper": the mechanism with its printed budget; ``guarantee`` says what that really spends,
+        ``claimed`` what is printed.
     p_max : float
         PUBLIC upper bound on every symbol's probability, 1 if nothing is known. With m p_max <= 2
         "auto" considers presence, which is best for many rare symbols and blind for frequent ones.

@@ -242,7 +242,8 @@ class FewUsersMean(MeanTarget, FewUsers):
     failure : float
         Probability of no value, or of a wrong one, that the plan accepts.
     mode : {"default", "paper"}
-        "paper" builds :class:`~fedhist.protocols.printed.few_users.FewUsersMeanAsPrinted`.
+        "paper": Algorithm 1 with its printed constants, which spend (2 epsilon, e^epsilon delta /
+        4); the ledger says so.
     early_exit : bool
         Stop drawing at the first accepted round: UNSAFE AGAINST TIMING.
     salt : int

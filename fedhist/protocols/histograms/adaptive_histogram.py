@@ -61,8 +61,9 @@ class AdaptiveHistogram(DomainHistogram):
         Part of delta for the choice. Default: half for rules with Gaussian noise, otherwise 0.
     threshold : str
         Rule that chooses C. One round and no delta: "em-slope" (default), "em-quantile". Linear,
-        for Gaussian noise: "slope-curve" (one round), "dp-sgd" (many). Others are there to be
-        measured: :mod:`fedhist.protocols.clip_choice.measured`.
+        for Gaussian noise: "slope-curve" (one round), "dp-sgd" (many). To be measured and not
+        chosen: "em-slope-point", "output-perturbation", "adaptive-quantile", "huang-quantile", and
+        as printed "dp-sgd-paper", "output-perturbation-paper".
     clip_min, clip_max : float
         Public ends of the search, in counts. A user who has any item has norm 1 at least.
     sparsity : int, optional

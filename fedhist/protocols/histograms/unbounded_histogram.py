@@ -87,9 +87,8 @@ class UnboundedHistogram(TwoModes):
     discrete : bool
         Integer noise; needed for secure noise. False: real values.
     mode : {"default", "paper"}
-        "paper" builds
-        :class:`~fedhist.protocols.printed.unbounded_histogram.UnboundedHistogramAsPrinted`, for
-        comparisons. NOT PRIVATE.
+        "paper": Algorithm 3 as printed, for comparisons: real-valued noise of scale C / epsilon on
+        every item that any user has, t = C + (C / epsilon) ln(C / 2 delta). NOT PRIVATE.
 
     Privacy
     -------

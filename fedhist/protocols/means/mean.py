@@ -63,7 +63,8 @@ class Mean(TwoModes, PlannedMean, FoldProtocol):
     kind : {"auto", "laplace", "onebit", "piecewise"}
         Channel of the second round; "auto" takes the one of least variance.
     mode : {"default", "paper"}
-        "paper" builds :class:`~fedhist.protocols.printed.means.MeanAsPrinted`.
+        "paper" follows the published procedure to the letter, with K = 1/4 and c = 1/100 for its
+        unnamed constants: three votes a user, 7 delta, Laplace noise, the first T* samples.
     salt : int
         Public salt of the split into voters and reporters.
 

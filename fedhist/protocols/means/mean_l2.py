@@ -70,7 +70,8 @@ class MeanL2(PlannedMean, FoldMean):
     kind : {"auto", "laplace", "onebit", "piecewise"}
         Channel of the second round; "auto" takes the one of least variance.
     mode : {"default", "paper"}
-        "paper" builds :class:`~fedhist.protocols.printed.means.MeanL2AsPrinted`.
+        "paper" follows the published procedure: range [-radius, radius] and
+        delta = radius sqrt(K log(n epsilon^2 T*) / (T* d2)), with K = 1/4, and c = 1/100 in T*.
     salt : int
         Public salt of the split into voters and reporters; folds and signs follow from it.
 

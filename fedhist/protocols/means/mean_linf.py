@@ -121,7 +121,7 @@ class MeanLinf(PlannedMean, FoldMean):
     kind : {"auto", "laplace", "onebit", "piecewise"}
         Channel of the second round; "auto" takes the one of least variance.
     mode : {"default", "paper"}
-        "paper" builds :class:`~fedhist.protocols.printed.means.MeanLinfAsPrinted`.
+        "paper" follows the published procedure in every fold, with K = 1/4 and c = 1/100.
     salt : int
         Public salt of the split into voters and reporters; that of the folds follows from it.
 

@@ -92,8 +92,9 @@ class RaggedDistribution(TwoModes):
     adjacency : str
         "replace-user" (default) or "add-remove-user".
     mode : {"default", "paper"}
-        "paper" builds
-        :class:`~fedhist.protocols.printed.ragged_distribution.RaggedDistributionAsPrinted`.
+        "paper": half of epsilon for "dyadic", the printed budgets per symbol in the other half,
+        sums of zero indicators. ``guarantee`` says what that is worth; for many symbols more than
+        epsilon.
     project : bool
         Project onto the simplex, which never increases the l2 error.
     beta : float

@@ -75,13 +75,14 @@ class SparseMean(SparsePlan):
         Standard deviation of a coordinate of a user's mean around the common mean, or a bound; by
         default radius / sqrt(T). Enlarge it if the users' own means differ.
     vote : {"auto", "sign", "laplace"}
-        Report of a selecting user; "auto" is "sign".
+        Report of a selecting user; "auto" is "sign", in mode "paper" "laplace".
     hash : {"auto", "rademacher", "hadamard"}
         Public signs; "auto" is "hadamard" for large d.
     kind : {"auto", "laplace", "onebit", "piecewise"}
         Channel of the refined reports.
     mode : {"default", "paper"}
-        "paper" builds :class:`~fedhist.protocols.printed.means.SparseMeanAsPrinted`.
+        "paper": the first T* samples, every vote counts, clipped sums with Laplace noise, scores
+        from 1/2 on and the first s of those, and the paper's steps for the means.
     salt : int
         Public salt of the split of the users; those of folds and signs follow from it.
 
