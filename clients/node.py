@@ -7,13 +7,12 @@ from typing import Any
 
 from flwr.app import RecordDict
 
+from clients.answers import fold_node, streams
 from clients.guard import Guard, Policy, Refusal
 from clients.store import Store
 from fedhist.flower.host import NodeSetup
 from fedhist.flower.wire import Question, decode_question, encode_answer
-from fedhist.model.query import Summary
 from fedhist.users.batch import Users
-from fedhist.users.streams import SeededStreams, Streams, SystemStreams
 
 POLICY_KEYS = {
     "trust": "trust",
@@ -98,19 +97,6 @@ class Node:
         return encode_answer(report, self.setup.index, digest)
 
 
-def fold_node(query: Any, users: Users, seed: int | None, digest: str) -> Summary:
-    """Answer and fold for all users of a node that are in the query's cohort."""
-    summary: Summary = query.answer_folded(users, lambda batch: streams(batch, seed, digest))
-    return summary
-
-
-def streams(users: Users, seed: int | None, digest: str) -> Streams:
-    """Private randomness of a batch: seeded in simulation, system entropy in a deployment."""
-    if seed is None:
-        return SystemStreams(len(users))
-    return SeededStreams(users.ids, seed, digest)
-
-
 _last: tuple[RecordDict, Question] | None = None
 
 
@@ -122,4 +108,4 @@ def _decode(record: RecordDict) -> Question:
     return _last[1]
 
 
-__all__ = ["Node", "fold_node", "policy_of", "streams"]
+__all__ = ["Node", "policy_of"]

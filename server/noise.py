@@ -14,10 +14,10 @@ References
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
-import opendp.prelude as dp
 from numpy.typing import NDArray
 
 from fedhist.base.hashing import MASK64, digest64
@@ -126,11 +126,13 @@ class SecureNoise(NoiseSource):
 
     def discrete_laplace(self, shape: Shape, scale: float) -> NDArray[np.int64]:
         """Draw integers with P(k) ~ exp(-|k| / scale), exactly."""
+        dp = _opendp()
         metric = dp.l1_distance(T=INTEGER)
         return self._integers(dp.m.make_laplace, metric, shape, scale)
 
     def discrete_gaussian(self, shape: Shape, std: float) -> NDArray[np.int64]:
         """Draw integers with P(k) ~ exp(-k^2 / (2 std^2)), exactly."""
+        dp = _opendp()
         metric = dp.l2_distance(T=float)
         return self._integers(dp.m.make_gaussian, metric, shape, std)
 
@@ -142,7 +144,7 @@ class SecureNoise(NoiseSource):
         """
         scores = _checked_logits(logits)
         possible = np.flatnonzero(np.isfinite(scores))
-        _enable()
+        dp = _opendp()
         domain = dp.vector_domain(dp.atom_domain(T=float, nan=False))
         choose: Any = dp.m.make_noisy_max(
             domain, dp.linf_distance(T=float), dp.zero_concentrated_divergence(), scale=1.0
@@ -160,7 +162,7 @@ class SecureNoise(NoiseSource):
         n, size = math.prod(shape), _checked(scale, MOST_SCALE)  # checked whatever the data
         if n == 0 or size == 0:
             return np.zeros(shape, dtype=np.int64)
-        _enable()
+        dp = _opendp()
         noise = make(dp.vector_domain(dp.atom_domain(T=INTEGER)), metric, scale=scale)
         return np.array(noise([0] * n), dtype=np.int64).reshape(shape)
 
@@ -168,8 +170,12 @@ class SecureNoise(NoiseSource):
 _REAL = "secure noise is integer-valued: {} cannot be drawn, use {} on a grid"
 
 
-def _enable() -> None:
+@cache
+def _opendp() -> Any:
+    import opendp.prelude as dp  # takes half a second: for exact noise only
+
     dp.enable_features("contrib")
+    return dp
 
 
 def _checked(scale: float, most: float = math.inf) -> float:

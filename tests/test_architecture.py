@@ -152,9 +152,48 @@ def test_a_shadowing_folder_is_named(package: str, tmp_path: Path) -> None:
         assert str(tmp_path / package) in result.stderr
 
 
+HEAVY = [
+    "dp_accounting",
+    "flwr",
+    "matplotlib",
+    "numba",
+    "opendp",
+    "pandas",
+    "plotly",
+    "polars",
+    "pyarrow",
+    "ray",
+    "rich",
+    "scipy.optimize",
+    "scipy.stats",
+    "torch",
+]
+
+
 def test_the_core_brings_no_runtime(tmp_path: Path) -> None:
-    """`import fedhist` starts no Ray and loads no drawing library."""
-    code = "import sys, fedhist; print({'ray', 'matplotlib', 'torch'} & set(sys.modules))"
+    """`import fedhist` loads nothing that takes a while: all of it is loaded when it is needed."""
+    code = f"import sys, fedhist; print(set({HEAVY}) & set(sys.modules))"
     result = python(code, tmp_path)
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == "set()"
+
+
+def test_a_run_brings_what_it_needs(tmp_path: Path) -> None:
+    """No other protocol, no adversary, no Flower: an inline run of one protocol."""
+    others = {"dp_accounting", "flwr", "opendp", "plotly", "ray", "scipy.stats", "torch"}
+    code = f"""
+import sys
+from simulations.cli.main import main
+small = ["--nodes", "5", "--population.n_users", "50"]
+sys.argv = ["fedhist", "run", "quickstart", "--runtime", "inline", *small]
+try:
+    main()
+except SystemExit as end:
+    assert end.code == 0, end.code
+print({others} & set(sys.modules))
+print(sorted(m for m in sys.modules if m.startswith("simulations.adversaries.hostile")))
+print(sorted(m for m in sys.modules if m.startswith("fedhist.protocols.means")))
+"""
+    result = python(code, tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[-3:] == ["set()", "[]", "[]"]

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 
+import numpy as np
+
 
 class Trust(Enum):
     """Whom the users must trust with their data."""
@@ -171,10 +173,23 @@ def gaussian_multiplier(epsilon: float, delta: float) -> float:
         raise ValueError("the Gaussian mechanism needs delta > 0, got 0")
     if math.isinf(epsilon):
         return 0.0
-    import dp_accounting  # takes most of a second; a client never needs it
+    # the steps of dp_accounting.get_sigma_gaussian, whose import takes most of a second
+    from scipy.optimize import brentq  # for the server's side only
+    from scipy.special import log_ndtr
+
+    def excess(std: float) -> float:
+        far = epsilon * std + 1 / (2 * std)
+        x, y = log_ndtr(1 / std - far), epsilon + log_ndtr(-far)
+        log_delta = x + np.log1p(-np.exp(y - x)) if y <= x else -math.inf
+        return float(log_delta - np.log(delta))
 
     try:
-        return float(dp_accounting.get_sigma_gaussian(epsilon, delta))
+        low, high = 0.1, 1.0
+        while excess(low) < 0:
+            low, high = low / 10, low
+        while excess(high) > 0:
+            low, high = high, high * 10
+        return float(brentq(excess, low, high, xtol=1e-12))
     except (ArithmeticError, RuntimeError, ValueError) as e:
         raise ValueError(_IMPOSSIBLE.format(epsilon, delta)) from e
 

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from simulations.adversaries.assigned import Assigned
-from simulations.adversaries.hostile_grid import HostileGrid, of_messages
-from simulations.adversaries.malformed import FORMS
-from simulations.adversaries.table import (
-    KINDS,
-    Adversary,
-    as_tables,
-    override_adversary,
-    read_adversaries,
-    rows_of,
-)
-from simulations.adversaries.unchecked import UncheckedIntake, UncheckedSession
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "FORMS",
-    "KINDS",
-    "Adversary",
-    "Assigned",
-    "HostileGrid",
-    "UncheckedIntake",
-    "UncheckedSession",
-    "as_tables",
-    "of_messages",
-    "override_adversary",
-    "read_adversaries",
-    "rows_of",
-]
+if TYPE_CHECKING:
+    from simulations.adversaries.assigned import Assigned as Assigned
+    from simulations.adversaries.hostile_grid import HostileGrid as HostileGrid
+    from simulations.adversaries.hostile_grid import of_messages as of_messages
+    from simulations.adversaries.malformed import FORMS as FORMS
+    from simulations.adversaries.table import KINDS as KINDS
+    from simulations.adversaries.table import Adversary as Adversary
+    from simulations.adversaries.table import as_tables as as_tables
+    from simulations.adversaries.table import override_adversary as override_adversary
+    from simulations.adversaries.table import read_adversaries as read_adversaries
+    from simulations.adversaries.table import rows_of as rows_of
+    from simulations.adversaries.unchecked import UncheckedIntake as UncheckedIntake
+    from simulations.adversaries.unchecked import UncheckedSession as UncheckedSession
+else:
+    from fedhist.base.lazy import public_names
+
+    __getattr__, __dir__, __all__ = public_names(__name__, __file__)

@@ -12,7 +12,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from clients.node import fold_node, streams
+from clients.answers import fold_node, streams
 from fedhist.flower.wire import Question, decode_answer, decode_question, encode_answer
 from fedhist.model.query import Query, Report, Summary
 from fedhist.users.batch import Users

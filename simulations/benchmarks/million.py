@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from flwr.app import ArrayRecord
 
-from clients.node import fold_node
+from clients.answers import fold_node
 from fedhist.model.query import Summary
 from fedhist.model.registry import load_builtin
 from fedhist.session.codec import query_digest

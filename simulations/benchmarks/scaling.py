@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from clients.node import fold_node
+from clients.answers import fold_node
 from fedhist.model.query import Query
 from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
 from fedhist.session.codec import query_digest

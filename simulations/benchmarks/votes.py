@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from clients.node import fold_node
+from clients.answers import fold_node
 from clients.records.functionals import Coordinates
 from fedhist.base.arrays import Array
 from fedhist.protocols.localize.queries import BinVotes

@@ -11,7 +11,6 @@ import typer
 
 import fedhist
 from fedhist.base.errors import FedhistError, PopulationError
-from fedhist.model.protocol import EXIT_CODES
 from simulations.cli import compare as cli_compare
 from simulations.cli import plan as cli_plan
 from simulations.cli import report as cli_report
@@ -81,6 +80,7 @@ def run(
 
     Exit status: 0 ok, 3 refused, 4 failed, 2 wrong usage, 1 the run broke off.
     """
+    from fedhist.model.protocol import EXIT_CODES
     from simulations.runs.config import load_config, prepare
     from simulations.runs.job import run_job
     from simulations.runs.results import check_target
@@ -290,6 +290,7 @@ def main() -> None:
     try:
         cli()
     except (ValueError, FedhistError, OSError) as e:
+        from fedhist.model.protocol import EXIT_CODES
         from simulations.runs.data_ledger import CapExceeded
 
         if isinstance(e, CapExceeded):

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from fedhist.base.files import whole_file
-from fedhist.model.protocol import EXIT_CODES
 from simulations.cli import terminal
 
 
@@ -52,6 +51,7 @@ def plan(
 
     Exit status: 0 there is an answer, 3 no protocol reaches the target, 2 wrong usage.
     """
+    from fedhist.model.protocol import EXIT_CODES
     from simulations.cli.lists import print_templates
     from simulations.studies.plan.planner import plans
     from simulations.studies.plan.population import UNKNOWNS

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from typer.core import TyperArgument, TyperCommand
 from typer.models import ArgumentInfo
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
@@ -40,6 +42,14 @@ class Stopped(SystemExit):
 
 def progress_bar() -> Progress:
     """Return a bar beside the errors, that nobody sees in a file and that leaves no trace."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

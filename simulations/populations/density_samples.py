@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import gammaln
 
 from fedhist.base.arrays import Floats
 from fedhist.base.errors import nearest
@@ -98,6 +97,8 @@ def bump(centre: float, power: int) -> Floats:
     >>> bump(0.0, 1).round(4)
     array([1.    , 0.7071, 0.    ])
     """
+    from scipy.special import gammaln
+
     k = np.arange(power + 1)
     ratio = np.exp(2 * gammaln(power + 1) - gammaln(power - k + 1) - gammaln(power + k + 1))
     theta = np.ones(2 * power + 1)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from fedhist.users.batch import Users
-from fedhist.users.frames import samples_of_rows
 from simulations.config.reading import Must, Whole
 from simulations.populations.base import Loaded, PopulationSpec
 from simulations.populations.tables import Column, TableFormat, scan_table, told_of
@@ -48,6 +47,8 @@ class SampleFile(PopulationSpec, TableFormat):
         PopulationError
             For a missing file or column and for bad rows; names the file, the row and the value.
         """
+        from fedhist.users.frames import samples_of_rows
+
         path = Path(self.path)
         values = self.value if isinstance(self.value, tuple) else (self.value,)
         table = scan_table(path, [self.user, *values], self)

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
-
-import polars as pl
+from typing import TYPE_CHECKING, ClassVar
 
 from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Users
-from fedhist.users.frames import items_of_rows
 from simulations.populations.base import ItemDomain, Loaded, existing
 from simulations.populations.tables import Table, TableFormat, first_row, scan_table, told_of
+
+if TYPE_CHECKING:
+    import polars as pl
 
 POLARITY, USER, TEXT, WIDTH = 0, 4, 5, 6
 URL = r"\w+://\S+|www\.\S+"
@@ -70,6 +70,8 @@ class Sentiment140(ItemDomain):
         PopulationError
             For a missing file, another number of columns and bad rows; names the file and row.
         """
+        from fedhist.users.frames import items_of_rows
+
         path = existing(Path(self.path))
         form = TableFormat(separator=",", encoding="latin-1")
         first = first_row(path, ",", form)
@@ -86,6 +88,8 @@ class Sentiment140(ItemDomain):
 
     def _good_rows(self, table: Table) -> tuple[pl.LazyFrame, dict[str, int]]:
         """Set bad rows apart before the texts become words, while rows still have numbers."""
+        import polars as pl
+
         polarity, user, text = map(pl.col, table.names)
         fault = (
             pl.when(pl.col(table.overflow or "").is_not_null())
@@ -114,6 +118,8 @@ class Sentiment140(ItemDomain):
         return rows.filter(pl.col("fault").is_null()), dict(tally.rows())
 
     def _words(self, rows: pl.LazyFrame) -> pl.LazyFrame:
+        import polars as pl
+
         text = pl.col("text").str.replace_many(list(ENTITIES), list(ENTITIES.values()))
         found = text.str.extract_all(f"{URL}|{HANDLE}|{WORD}")
         words = rows.select("user", word=found).explode("word")

@@ -15,15 +15,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, BinaryIO, cast
-
-import polars as pl
+from typing import TYPE_CHECKING, Annotated, BinaryIO, cast
 
 from fedhist.base.errors import PopulationError, nearest
 from fedhist.users.batch import Users
-from fedhist.users.frames import items_of_rows
 from simulations.config.reading import Must, Settings
 from simulations.populations.base import existing
+
+if TYPE_CHECKING:
+    import polars as pl
 
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".txt": "\t"}
 OVERFLOW = "beyond the last column"
@@ -112,6 +112,8 @@ def scan_table(path: Path, columns: Sequence[Column], form: TableFormat) -> Tabl
         For a missing or empty file, an unknown column (naming the nearest) or one whose name
         stands twice, and a separator that cannot be guessed.
     """
+    import polars as pl  # here and below: only populations from files take its time
+
     existing(path)
     if is_parquet(path):
         try:
@@ -193,6 +195,8 @@ def read_items(
     PopulationError
         For a missing file or column and for bad rows; names the file, the row and the value.
     """
+    from fedhist.users.frames import items_of_rows
+
     table = scan_table(path, columns, form)
     names = dict(zip(("user", "item", "count"), table.names, strict=False))
     with told_of(path):

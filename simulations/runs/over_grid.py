@@ -12,7 +12,7 @@ import numpy as np
 from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 
-from clients.node import streams
+from clients.answers import streams
 from fedhist.base.arrays import Words
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query, Report

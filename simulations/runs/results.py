@@ -14,10 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 
 import fedhist
 from fedhist.base.arrays import Array
@@ -25,10 +24,12 @@ from fedhist.model.protocol import ErrorBound, Protocol
 from fedhist.privacy.guarantee import Trust
 from fedhist.privacy.ledger import Ledger
 from fedhist.users.keys import Keys
-from simulations.reporting.figures import draw_estimate
 from simulations.reporting.json_files import write_json
 from simulations.runs.config import Prepared
 from simulations.runs.options import NOT_SAFE, Outcome
+
+if TYPE_CHECKING:
+    import polars as pl
 
 NOT_PRIVATE = "NOT PRIVATE"
 VERSIONS = ("flwr", "ray", "numpy", "numba", "scipy", "polars", "opendp")
@@ -145,6 +146,8 @@ def write_results(
         if frame is not None:
             frame.write_csv(part / "estimate.csv")
             frame.write_parquet(part / "estimate.parquet")
+            from simulations.reporting.figures import draw_estimate
+
             shown, truth = first.estimate, None
             if evaluation is not None:
                 truth = evaluation.truth
@@ -171,6 +174,8 @@ def check_target(target: Path) -> None:
 
 def estimate_frame(outcome: Outcome) -> pl.DataFrame | None:
     """Return the released estimate as a table: key, estimate, stderr."""
+    import polars as pl
+
     estimate = outcome.estimate
     if estimate.value is None:
         return None

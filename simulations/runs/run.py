@@ -18,7 +18,6 @@ from fedhist.session.journal import Journal
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from server.noise import SecureNoise, SimulatedNoise
-from simulations.adversaries import UncheckedSession
 from simulations.runs.options import Options, Outcome, Runtime, ended
 from simulations.runtimes.inline import InlinePopulation
 
@@ -129,7 +128,11 @@ def open_session(protocol: Protocol, options: Options) -> tuple[Session, int]:
         load_plugin(plugin)
     seed = options.seed if options.seed is not None else secrets.randbits(62)
     journal = Journal(options.journal) if options.journal is not None else None
-    make = Session if options.checks else UncheckedSession
+    make = Session
+    if not options.checks:
+        from simulations.adversaries import UncheckedSession
+
+        make = UncheckedSession
     return make(protocol, noise_source(options.noise, seed, protocol), journal), seed
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from clients.node import fold_node, streams
+from clients.answers import fold_node, streams
 from fedhist.base.hashing import digest64
 from fedhist.model.query import Query, Summary
 from fedhist.session.codec import query_digest

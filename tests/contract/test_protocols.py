@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from clients.node import streams
+from clients.answers import streams
 from fedhist.base.errors import FedhistError, WireError
 from fedhist.flower.wire import (
     decode_answer,

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from clients.node import streams
+from clients.answers import streams
 from fedhist.base.errors import MissingReplies, WireError
 from fedhist.model.query import Report
 from fedhist.model.registry import protocol_class

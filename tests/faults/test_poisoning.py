@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from flwr.app import Message
 
-from clients.node import streams
+from clients.answers import streams
 from clients.records.functionals import Coordinates
 from fedhist.channels.bits import count_bits
 from fedhist.channels.catalogue import UnaryChannel, scalar_channel

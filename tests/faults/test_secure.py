@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import opendp.prelude as dp
 import pytest
 from kill_campaign import SECURE, Case
 from scipy import stats
 
-from clients import node
+from clients import answers, node
 from fedhist.model.registry import load_builtin, own_protocols, protocol_class
 from fedhist.privacy.guarantee import Trust
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams, Streams, SystemStreams
-from server import noise
 from server.few_users.interpolation import Rotation
 from server.few_users.large_n import MedianBins
 from server.noise import SecureNoise, SimulatedNoise
@@ -67,7 +67,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
     for name in ("laplace", "gaussian", "generator"):
         forbid(SecureNoise, name)
     for name in ("make_laplace", "make_gaussian", "make_noisy_max"):
-        monkeypatch.setattr(noise.dp.m, name, counted(getattr(noise.dp.m, name), name, found))
+        monkeypatch.setattr(dp.m, name, counted(getattr(dp.m, name), name, found))
     monkeypatch.setattr(SystemStreams, "_draw", counted(SystemStreams._draw, "ChaCha20", found))
     monkeypatch.setattr(Rotation, "signs", property(lambda self: signs[self.dimension, self.salt]))
     return found
@@ -160,13 +160,14 @@ def test_a_seed_changes_nothing(
 ) -> None:
     """The same seed twice: 120 or more coins of clients differ, equal with a chance below 2^-80."""
     made: list[Streams] = []
-    original = node.streams
+    original = answers.streams
 
     def noted(*args: Any) -> Streams:
         made.append(original(*args))
         return made[-1]
 
-    monkeypatch.setattr(node, "streams", noted)
+    for module in (answers, node):
+        monkeypatch.setattr(module, "streams", noted)
     monkeypatch.setattr("simulations.runtimes.inline.streams", noted)
     values = []
     for _ in range(2):

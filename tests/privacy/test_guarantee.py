@@ -6,7 +6,13 @@ import math
 
 import numpy as np
 import pytest
-from dp_accounting import GaussianDpEvent, SelfComposedDpEvent, get_epsilon_gaussian, rdp
+from dp_accounting import (
+    GaussianDpEvent,
+    SelfComposedDpEvent,
+    get_epsilon_gaussian,
+    get_sigma_gaussian,
+    rdp,
+)
 from scipy import stats
 
 from fedhist.privacy.guarantee import (
@@ -82,6 +88,12 @@ def test_zcdp_equals_dp_accounting(rounds: int, sigma: float, delta: float) -> N
     accountant.compose(SelfComposedDpEvent(GaussianDpEvent(sigma), rounds))
     ours = zcdp_epsilon(rounds / (2 * sigma**2), delta)
     assert ours == pytest.approx(accountant.get_epsilon(delta), rel=1e-3)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), GRID)
+def test_gaussian_multiplier_is_that_of_dp_accounting(epsilon: float, delta: float) -> None:
+    """To the last bit: seeded noise hangs on it."""
+    assert gaussian_multiplier(epsilon, delta) == get_sigma_gaussian(epsilon, delta)
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-6), (1, 1e-6), (5, 1e-3), (30, 1e-9)])

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from clients.node import streams
+from clients.answers import streams
 from fedhist.base.arrays import Array
 from fedhist.base.errors import FedhistError
 from fedhist.flower.wire import answer_bytes, encode_answer

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from clients.node import streams
+from clients.answers import streams
 from fedhist.base.errors import WireError
 from fedhist.model.query import Report, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from clients.answers import streams
 from clients.bounding.item_encodings import add_presence, cut_rows, exceeds, in_domain
-from clients.node import streams
 from fedhist.base.errors import WireError
 from fedhist.model.query import Query, Report, Summary
 from fedhist.protocols.shared.item_encodings import ItemCounts, OneItem, Presence
