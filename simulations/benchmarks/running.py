@@ -30,6 +30,7 @@ MODULES = {
     "few-users": "few_users",
     "selection": "selection",
     "local": "local",
+    "start": "start",
 }
 """Every benchmark, and the module beside this one whose ``measure`` runs it."""
 
