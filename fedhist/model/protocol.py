@@ -12,7 +12,7 @@ import numpy as np
 from fedhist.base.arrays import Array
 from fedhist.model.display import Display
 from fedhist.model.query import Query, Summary
-from fedhist.model.results import ResultsRow
+from fedhist.model.results import Goal, ResultsRow
 from fedhist.privacy.guarantee import Guarantee
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -150,12 +150,18 @@ class Protocol(ABC):
         What is estimated: "histogram", "mean", ... or a word of your own.
     display : Display or None
         How estimates are shown; None: as those of other protocols of the target, if there are any.
+    starter : str
+        A run configuration to start from, TOML; empty where there is a built-in one.
+    goals : tuple of Goal
+        Questions to the planner, whose answers are simulated.
     """
 
     name: ClassVar[str]
     paper: ClassVar[str]
     target: ClassVar[str]
     display: ClassVar[Display | None] = None
+    starter: ClassVar[str] = ""
+    goals: ClassVar[tuple[Goal, ...]] = ()
 
     @property
     @abstractmethod

@@ -1,10 +1,10 @@
-"""Results rows: the settings at which a protocol's prediction is held against measured runs."""
+"""Results rows and goals: where a protocol's prediction is held against measured runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from fedhist.model.protocol import Protocol
@@ -56,6 +56,36 @@ class ResultsRow:
     def edge(self) -> bool:
         """Whether it lies at the edge of feasibility."""
         return self.label.startswith("EDGE")
+
+
+Unknown = Literal["n_users", "samples_per_user", "epsilon"]
+"""What a plan solves for."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A question to the planner, whose answer `fedhist plan --accuracy` simulates: plain data.
+
+    Attributes
+    ----------
+    error : float
+        Target, in the protocol's loss.
+    unknown : {"n_users", "samples_per_user", "epsilon"}
+        What is asked for.
+    relative : bool
+        Whether the target is a share of the error of an estimate that is 0 everywhere.
+    words : str
+        The setting in words.
+    protocol, population : mapping
+        What differs from the configuration that the protocol starts from.
+    """
+
+    error: float
+    unknown: Unknown = "n_users"
+    relative: bool = False
+    words: str = ""
+    protocol: Mapping[str, Any] = field(default_factory=dict)
+    population: Mapping[str, Any] = field(default_factory=dict)
 
 
 def within(width: float) -> tuple[float, float]:

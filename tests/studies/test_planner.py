@@ -17,7 +17,7 @@ from fedhist.protocols import Mean
 from server.means.localize import least_users
 from simulations.cli import main as cli
 from simulations.cli import terminal
-from simulations.experiments.predicted.planner import GOALS, page, settings
+from simulations.experiments.predicted.planner import page, settings
 from simulations.populations import population
 from simulations.runs.config import Config, RunTable, load_config
 from simulations.studies.plan import planner, template
@@ -296,8 +296,8 @@ def test_simulation_agrees_with_an_exact_plan() -> None:
 @pytest.mark.parametrize("name", ["distribution", "mean"])
 def test_a_quick_part_of_the_page(name: str) -> None:
     """Off by no more than a factor 2 in n: the page has ratios of 0.4 to 1.1."""
-    goal = next(g for g in GOALS if g.source == name)
-    found = verify(plan(goal.config, goal.error, goal.unknown), 12)
+    setting = next(s for s in settings() if s.protocol == name)
+    found = verify(plan(setting.config, setting.goal.error, setting.goal.unknown), 12)
     assert found is not None
     assert found.answer.x is not None
     assert 0.25 < found.ratio < 1.5
@@ -309,7 +309,7 @@ def test_a_quick_part_of_the_page(name: str) -> None:
 def test_every_registered_protocol_has_a_row() -> None:
     load_builtin()
     of_fedhist = set(own_protocols())
-    assert of_fedhist <= {str(g.config.protocol["name"]) for g in settings()}
+    assert of_fedhist <= {str(s.config.protocol["name"]) for s in settings()}
 
 
 def test_a_protocol_is_a_template(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from clients.records.item_records import each_alone
 from fedhist.base.arrays import Array
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import ResultsRow, within
+from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.protocols.baselines.protocol import SCALAR_QUERIES, Method, NaiveReport
 from fedhist.protocols.densities.density_target import DensityTarget, smooth_quantiles
 from fedhist.protocols.localize.queries import ClippedMean
@@ -98,6 +98,20 @@ class NaiveDensity(DensityTarget, NaiveReport):
 
     name: ClassVar[str] = "naive-density"
     paper: ClassVar[str] = "baselines for Kent, Berrett & Yu, arXiv 2405.11923, Section 5"
+    goals: ClassVar[tuple[Goal, ...]] = (
+        Goal(
+            0.1,
+            words="two bumps, one sample",
+            protocol={"epsilon": 2.0, "radius": 4.0},
+            population={
+                "kind": "density",
+                "n_users": 8000,
+                "samples_per_user": 50,
+                "density": "two-bumps",
+                "seed": 7,
+            },
+        ),
+    )
     epsilon: float
     n_users: int
     method: Method = "one-item"

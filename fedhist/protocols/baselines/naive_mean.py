@@ -31,7 +31,7 @@ from fedhist.model.losses import SQUARED_L2
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.query import Summary
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import ResultsRow, within
+from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.protocols.baselines.protocol import SCALAR_QUERIES, Method, NaiveReport
 from fedhist.protocols.baselines.sphere_reports import ItemSpheres, SphereReports
 from fedhist.protocols.localize.queries import ClippedMean, check_range
@@ -99,6 +99,19 @@ class NaiveMean(MeanTarget, NaiveReport):
 
     name: ClassVar[str] = "naive-mean"
     paper: ClassVar[str] = "Duchi, Jordan & Wainwright, JASA 2018; baselines of arXiv 2405.11923"
+    goals: ClassVar[tuple[Goal, ...]] = (
+        Goal(
+            1e-3,
+            words="T = 100",
+            protocol={"epsilon": 1.0},
+            population={
+                "kind": "gaussian",
+                "n_users": 2000,
+                "samples_per_user": 100,
+                "mean": 0.237,
+            },
+        ),
+    )
     epsilon: float
     n_users: int
     dimension: int = 1

@@ -29,7 +29,7 @@ from fedhist.base.errors import WireError
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.query import Query, Report, Summary
 from fedhist.model.registry import register_protocol, register_query
-from fedhist.model.results import ResultsRow, within
+from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.privacy.noise_law import noise_per_sensitivity
 from fedhist.protocols.densities.density_target import DensityTarget
@@ -194,6 +194,7 @@ class CentralDensity(DensityTarget, PlannedSizes):
 
     name: ClassVar[str] = "central-density"
     paper: ClassVar[str] = "noisy trigonometric means; baseline for arXiv 2405.11923, Section 5"
+    goals: ClassVar[tuple[Goal, ...]] = (Goal(0.002, words="two bumps"),)
     epsilon: float
     n_users: int
     samples_per_user: float

@@ -21,7 +21,7 @@ from clients.records.functionals import Fourier
 from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import ResultsRow
+from fedhist.model.results import Goal, ResultsRow
 from fedhist.protocols.densities.density_target import DensityTarget
 from fedhist.protocols.localize.protocol import FoldProtocol
 from fedhist.users.batch import Users
@@ -96,6 +96,7 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
 
     name: ClassVar[str] = "density"
     paper: ClassVar[str] = "Kent, Berrett & Yu, arXiv 2405.11923, Section 5"
+    goals: ClassVar[tuple[Goal, ...]] = (Goal(0.05, words="two bumps"),)
     epsilon: float
     n_users: int
     samples_per_user: float

@@ -31,7 +31,7 @@ from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import ResultsRow, within
+from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget, zcdp_rho
 from fedhist.protocols.distributions import mechanisms as distribution_mechanisms
 from fedhist.protocols.distributions import selection as binomial_mechanisms
@@ -121,6 +121,10 @@ class Distribution(TwoModes):
     target: ClassVar[str] = "distribution"
     display: ClassVar[Display | None] = DISTRIBUTION
     mechanisms: ClassVar[Mapping[str, Mechanism]] = MECHANISMS
+    goals: ClassVar[tuple[Goal, ...]] = (
+        Goal(0.05, words="laplace, m = 300", protocol={"mechanism": "laplace"}),
+        Goal(0.02, words="ks, m = 300", protocol={"mechanism": "ks"}),
+    )
 
     domain: Keys
     epsilon: float

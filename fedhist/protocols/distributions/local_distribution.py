@@ -31,7 +31,7 @@ from fedhist.model.display import Display
 from fedhist.model.losses import L1, l1
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import ResultsRow
+from fedhist.model.results import Goal, ResultsRow
 from fedhist.protocols.distributions.theory import average_distribution
 from fedhist.protocols.localize.protocol import FoldProtocol
 from fedhist.protocols.localize.script import (
@@ -107,6 +107,7 @@ class LocalDistribution(FoldProtocol):
     paper: ClassVar[str] = "Kent, Berrett & Yu, arXiv 2405.11923, Section 3.2, on Hadamard rows"
     target: ClassVar[str] = "distribution"
     display: ClassVar[Display | None] = DISTRIBUTION
+    goals: ClassVar[tuple[Goal, ...]] = (Goal(0.1, words="k = 50, m = 300"),)
     domain: Keys
     epsilon: float
     n_users: int

@@ -23,7 +23,7 @@ from fedhist.model.display import Display
 from fedhist.model.losses import L1, l1
 from fedhist.model.protocol import ErrorBound
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import ResultsRow
+from fedhist.model.results import Goal, ResultsRow
 from fedhist.protocols.few_users.few_users_mean import FewUsers
 from fedhist.protocols.few_users.user_means import UserShares
 from fedhist.protocols.shared.displays import DISTRIBUTION
@@ -68,6 +68,22 @@ class FewUsersDistribution(FewUsers):
     paper: ClassVar[str] = "Narayanan, Mirrokni & Esfandiari, ICML 2022, Corollary 8"
     target: ClassVar[str] = "distribution"
     display: ClassVar[Display | None] = DISTRIBUTION
+    goals: ClassVar[tuple[Goal, ...]] = (
+        Goal(
+            0.7,
+            words="d = 50, m = 300",
+            protocol={"epsilon": 1.0, "samples_per_user": 300},
+            population={
+                "kind": "zipf",
+                "n_users": 2000,
+                "d": 50,
+                "exponent": 0.5,
+                "mean_items": 300,
+                "tail": math.inf,
+                "seed": 7,
+            },
+        ),
+    )
 
     domain: Keys
     samples_per_user: float

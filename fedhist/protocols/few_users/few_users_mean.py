@@ -28,7 +28,7 @@ from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.query import Query
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import ResultsRow, within
+from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocols.few_users.user_means import UserMeans
 from fedhist.protocols.shared.mean_target import MeanTarget
@@ -270,6 +270,14 @@ class FewUsersMean(MeanTarget, FewUsers):
 
     name: ClassVar[str] = "few-users-mean"
     paper: ClassVar[str] = "Narayanan, Mirrokni & Esfandiari, ICML 2022, Algorithms 1 to 3"
+    goals: ClassVar[tuple[Goal, ...]] = (
+        Goal(
+            0.45,
+            words="d = 50, m = 20",
+            protocol={"dimension": 50, "sample_radius": 0.71, "samples_per_user": 20},
+            population={"n_users": 400, "samples_per_user": 20, "dimension": 50},
+        ),
+    )
 
     dimension: int
     radius: float | None = None

@@ -21,6 +21,7 @@ from fedhist.channels.finite import FiniteChannel, hadamard_law
 from fedhist.channels.votes import HadamardChannel
 from fedhist.model.query import CHUNK, Report, Summary, only_array
 from fedhist.model.registry import register_protocol, register_query
+from fedhist.model.results import Goal
 from fedhist.protocols.frequency_oracles.oracle import FrequencyOracle, OracleQuery
 from fedhist.protocols.shared.noninteractive_error import hadamard_noise
 from fedhist.users.batch import Users
@@ -143,3 +144,4 @@ class HadamardResponse(FrequencyOracle):
     name: ClassVar[str] = "hadamard-response"
     paper: ClassVar[str] = "Acharya, Sun & Zhang, AISTATS 2019, Section 4"
     asks: ClassVar[type[OracleQuery]] = HadamardIndices
+    goals: ClassVar[tuple[Goal, ...]] = (Goal(0.02, words="k = 64"),)

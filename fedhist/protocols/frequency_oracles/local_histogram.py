@@ -26,7 +26,7 @@ from fedhist.base.checks import check_choice, check_integer
 from fedhist.model.losses import L1
 from fedhist.model.protocol import ErrorBound, Estimate
 from fedhist.model.registry import register_protocol, register_query
-from fedhist.model.results import ResultsRow, within
+from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy.guarantee import check_budget
 from fedhist.protocols.frequency_oracles.hadamard_response import HadamardIndices
 from fedhist.protocols.frequency_oracles.oracle import OneVote, OracleQuery
@@ -132,6 +132,7 @@ class LocalHistogram(DomainHistogram, OneVote):
 
     name: ClassVar[str] = "local-histogram"
     paper: ClassVar[str] = "Qin et al., CCS 2016; Wang, Li & Jha, IEEE S&P 2018"
+    goals: ClassVar[tuple[Goal, ...]] = (Goal(0.3, relative=True, words="k = 20, L = 20"),)
 
     domain: Keys
     epsilon: float

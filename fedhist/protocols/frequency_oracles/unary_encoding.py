@@ -22,6 +22,7 @@ from fedhist.channels.summed_reports import vote_totals
 from fedhist.channels.votes import OptimalUnaryChannel
 from fedhist.model.query import Report, Summary
 from fedhist.model.registry import register_protocol, register_query
+from fedhist.model.results import Goal
 from fedhist.protocols.frequency_oracles.oracle import FrequencyOracle, OracleQuery
 from fedhist.protocols.shared.noninteractive_error import unary_noise
 from fedhist.users.batch import Users
@@ -121,3 +122,4 @@ class UnaryEncoding(FrequencyOracle):
     name: ClassVar[str] = "unary-encoding"
     paper: ClassVar[str] = "Wang, Blocki, Li & Jha, USENIX Security 2017, Section 4.3"
     asks: ClassVar[type[OracleQuery]] = UnaryVotes
+    goals: ClassVar[tuple[Goal, ...]] = (Goal(0.02, words="k = 64", protocol={"project": False}),)

@@ -24,7 +24,7 @@ from fedhist.base.checks import check_integer
 from fedhist.model.losses import L1
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import ResultsRow, within
+from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.privacy.sensitivity import sensitivity_multipliers
 from fedhist.protocols.clip_choice import theory as theory_thresholds
@@ -107,6 +107,7 @@ class AdaptiveHistogram(DomainHistogram):
 
     name: ClassVar[str] = "adaptive-histogram"
     paper: ClassVar[str] = "Liu et al., ICML 2023, Algorithms 1 and 2, Sections 4 and 7.1"
+    goals: ClassVar[tuple[Goal, ...]] = (Goal(0.15, relative=True, words="C chosen"),)
 
     domain: Keys
     epsilon: float

@@ -27,7 +27,7 @@ from fedhist.model.losses import L1
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.query import CHUNK, Query, Report, Summary
 from fedhist.model.registry import register_protocol, register_query
-from fedhist.model.results import ResultsRow, within
+from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy import noise_law
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.privacy.sensitivity import sensitivity_multipliers, sqrt_up
@@ -221,6 +221,10 @@ class BoundedHistogram(DomainHistogram):
 
     name: ClassVar[str] = "bounded-histogram"
     paper: ClassVar[str] = "Liu et al., ICML 2023, Algorithm 1"
+    goals: ClassVar[tuple[Goal, ...]] = (
+        Goal(0.1, relative=True, words="C = 80"),
+        Goal(0.05, "epsilon", relative=True, words="C = 80, n = 40,000"),
+    )
 
     domain: Keys
     epsilon: float

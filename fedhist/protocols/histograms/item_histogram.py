@@ -11,7 +11,7 @@ import numpy as np
 from fedhist.model.losses import L1
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import ResultsRow, within
+from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy import noise_law
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocols.histograms.bounded_histogram import SHOPPERS, BoundedHistogram
@@ -63,6 +63,22 @@ class ItemHistogram(DomainHistogram):
 
     name: ClassVar[str] = "item-histogram"
     paper: ClassVar[str] = "Dwork, McSherry, Nissim & Smith, TCC 2006; discrete noise"
+    goals: ClassVar[tuple[Goal, ...]] = (
+        Goal(
+            0.01,
+            relative=True,
+            words="d = 200",
+            protocol={"epsilon": 1.0},
+            population={
+                "kind": "zipf",
+                "n_users": 2000,
+                "d": 200,
+                "exponent": 1.0,
+                "mean_items": 50,
+                "seed": 7,
+            },
+        ),
+    )
 
     domain: Keys
     epsilon: float

@@ -30,7 +30,7 @@ from fedhist.model.losses import L1
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import ResultsRow, within
+from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy import noise_law
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocols.clip_choice.budget import CHOICE_SHARE
@@ -102,6 +102,21 @@ class PoissonCounts(DomainHistogram):
 
     name: ClassVar[str] = "poisson-counts"
     paper: ClassVar[str] = "Liu et al., ICML 2023, Algorithm 5"
+    goals: ClassVar[tuple[Goal, ...]] = (
+        Goal(
+            0.05,
+            relative=True,
+            words="d = 1, C chosen",
+            protocol={"epsilon": 1.1, "clip_max": 32},
+            population={
+                "kind": "paper-poisson",
+                "n_users": 2000,
+                "mean_items": 1.0,
+                "alpha": 4.0,
+                "seed": 7,
+            },
+        ),
+    )
 
     domain: Keys
     epsilon: float

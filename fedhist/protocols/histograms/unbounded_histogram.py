@@ -30,7 +30,7 @@ from fedhist.model.losses import L1, l1
 from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import ResultsRow, within
+from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.privacy.sensitivity import sensitivity_multipliers
 from fedhist.protocols.clip_choice.rule import Choice
@@ -113,6 +113,9 @@ class UnboundedHistogram(TwoModes):
     display: ClassVar[Display | None] = HISTOGRAM
     raw_support: ClassVar[bool] = False
     way_out: ClassVar[str] = "set discrete = true"
+    goals: ClassVar[tuple[Goal, ...]] = (
+        Goal(0.4, relative=True, words="C = 100", protocol={"epsilon": 1.0, "clip": 100}),
+    )
 
     epsilon: float
     delta: float

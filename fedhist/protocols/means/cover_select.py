@@ -27,7 +27,7 @@ from fedhist.channels.lattice_covers import BallLattice, SobolevLattice, SparseL
 from fedhist.model.losses import SQUARED_L2
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import ResultsRow, within
+from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy.guarantee import check_budget
 from fedhist.protocols.means.cover_theory import CoverPlan, expected_loss, least_users, plan_cover
 from fedhist.protocols.means.cover_votes import CellVotes, count_cells
@@ -101,6 +101,7 @@ class CoverSelect(MeanTarget, NonInteractive):
 
     name: ClassVar[str] = "cover-select"
     paper: ClassVar[str] = "Kent, Berrett & Yu, arXiv 2405.11923, Section 2"
+    goals: ClassVar[tuple[Goal, ...]] = (Goal(0.02, words="d = 2"),)
     epsilon: float
     n_users: int
     dimension: int

@@ -26,7 +26,7 @@ from fedhist.model.losses import SQUARED_L2
 from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import ResultsRow, within
+from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.protocols.localize.protocol import FoldProtocol
 from fedhist.protocols.localize.queries import check_range
 from fedhist.protocols.means.results import quadrature
@@ -37,6 +37,9 @@ from server.means.localize import Plan
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
+
+
+T_100 = {"samples_per_user": 100}
 
 
 @register_protocol
@@ -87,6 +90,23 @@ class Mean(TwoModes, PlannedMean, FoldProtocol):
 
     name: ClassVar[str] = "mean"
     paper: ClassVar[str] = "Kent, Berrett & Yu, arXiv 2405.11923, Section 3.1"
+    goals: ClassVar[tuple[Goal, ...]] = (
+        Goal(1e-4, words="T = 100", protocol=T_100, population=T_100),
+        Goal(
+            2e-3,
+            "epsilon",
+            words="n = 2,000, T = 100",
+            protocol=T_100,
+            population={**T_100, "n_users": 2000},
+        ),
+        Goal(
+            1e-3,
+            "samples_per_user",
+            words="n = 2,000",
+            protocol=T_100,
+            population={**T_100, "n_users": 2000},
+        ),
+    )
     epsilon: float
     n_users: int
     samples_per_user: float

@@ -28,7 +28,7 @@ from fedhist.channels.hadamard import fwht, next_power_of_two
 from fedhist.model.losses import SQUARED_L2
 from fedhist.model.protocol import ErrorBound
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import ResultsRow
+from fedhist.model.results import Goal, ResultsRow
 from fedhist.protocols.localize.script import FoldEstimates
 from fedhist.protocols.means.mean_linf import FoldMean
 from fedhist.protocols.means.results import fold_row
@@ -95,6 +95,14 @@ class MeanL2(PlannedMean, FoldMean):
 
     name: ClassVar[str] = "mean-l2"
     paper: ClassVar[str] = "Kent, Berrett & Yu, arXiv 2405.11923, Section 3.3"
+    goals: ClassVar[tuple[Goal, ...]] = (
+        Goal(
+            0.05,
+            words="d = 8, T = 100",
+            protocol={"samples_per_user": 100, "dimension": 8},
+            population={"samples_per_user": 100, "dimension": 8},
+        ),
+    )
     radius: float = 1.0
     c_sigma: float = 1.25
 

@@ -28,7 +28,7 @@ from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.part import Functional
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import ResultsRow
+from fedhist.model.results import Goal, ResultsRow
 from fedhist.protocols.localize.protocol import FoldProtocol
 from fedhist.protocols.localize.queries import check_range
 from fedhist.protocols.localize.script import FoldEstimates
@@ -145,6 +145,14 @@ class MeanLinf(PlannedMean, FoldMean):
 
     name: ClassVar[str] = "mean-linf"
     paper: ClassVar[str] = "Kent, Berrett & Yu, arXiv 2405.11923, Section 3.2"
+    goals: ClassVar[tuple[Goal, ...]] = (
+        Goal(
+            0.01,
+            words="d = 4, T = 100",
+            protocol={"samples_per_user": 100, "dimension": 4},
+            population={"samples_per_user": 100, "dimension": 4},
+        ),
+    )
     low: float = -1.0
     high: float = 1.0
     mean_scale: float | None = None

@@ -23,7 +23,7 @@ from fedhist.base.arrays import Array
 from fedhist.model.display import Display
 from fedhist.model.protocol import ErrorBound, Estimate, Protocol, Script
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import ResultsRow, within
+from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocols.regression.gradient_oracles import mean_gradient
 from fedhist.protocols.regression.theory import EmpiricalRisk, predicted_excess
@@ -110,6 +110,7 @@ class UserLevelErm(Protocol):
     paper: ClassVar[str] = "Narayanan, Mirrokni & Esfandiari, ICML 2022, Appendix D"
     target: ClassVar[str] = "parameters"
     display: ClassVar[Display | None] = Display(label="parameter of the model")
+    goals: ClassVar[tuple[Goal, ...]] = (Goal(0.02, words="d = 10, m = 20 to 100"),)
 
     epsilon: float
     delta: float

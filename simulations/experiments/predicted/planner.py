@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from fedhist.model.registry import load_builtin, protocols
+from fedhist.model.results import Goal
+from simulations.config.named_files import toml_value
 from simulations.reporting.table import markdown
-from simulations.runs.config import Config, builtin_configs
+from simulations.runs.config import Config
 from simulations.studies.plan.planner import plan
-from simulations.studies.plan.population import Unknown
 from simulations.studies.plan.tables import accuracy_table
 from simulations.studies.plan.template import template_of
 from simulations.studies.plan.verify import Verified, verify
@@ -21,152 +22,35 @@ ACCURACY_SEEDS = 50
 
 
 @dataclass(frozen=True)
-class Goal:
-    """A question to the planner.
+class Setting:
+    """A goal that a protocol declares, as a question to the planner.
 
-    Parameters
+    Attributes
     ----------
-    source : str
-        Built-in configuration, or a protocol.
-    error : float
-    unknown : {"n_users", "samples_per_user", "epsilon"}
-    relative : bool
-    overrides : tuple of str
-    words : str
-        What the overrides mean, for the table.
+    protocol : str
+    goal : Goal
     """
 
-    source: str
-    error: float
-    unknown: Unknown = "n_users"
-    relative: bool = False
-    overrides: tuple[str, ...] = ()
-    words: str = ""
+    protocol: str
+    goal: Goal
 
     @property
     def config(self) -> Config:
         """The template, named for the table."""
-        found = template_of(self.source, self.overrides)
-        return replace(found, name=self.words or found.name)
+        own = {f"protocol.{k}": v for k, v in self.goal.protocol.items()}
+        own |= {f"population.{k}": v for k, v in self.goal.population.items()}
+        found = template_of(self.protocol, [f"{k}={toml_value(v)}" for k, v in own.items()])
+        return replace(found, name=self.goal.words or found.name)
 
 
-def _people(**values: object) -> tuple[str, ...]:
-    return tuple(f"population.{k}={v}" for k, v in values.items())
-
-
-FIXED_T = (*_people(samples_per_user=100), "protocol.samples_per_user=100")
-ZIPF = _people(kind="zipf", n_users=2000, d=50, exponent=0.5, mean_items=300, tail="inf", seed=7)
-COUNTS = _people(kind="paper-poisson", n_users=2000, mean_items=1.0, alpha=4.0, seed=7)
-VECTORS = _people(n_users=400, samples_per_user=20, dimension=50)
-FEW = ("protocol.dimension=50", "protocol.sample_radius=0.71", "protocol.samples_per_user=20")
-SPARSE = (
-    "protocol.samples_per_user=100",
-    *_people(kind="gaussian", n_users=4000, samples_per_user=100, dimension=32, mean=[0.5, -0.5]),
-)
-NAIVE = _people(kind="gaussian", n_users=2000, samples_per_user=100, mean=0.237)
-COUNTED = (
-    "protocol.epsilon=1.0",
-    *_people(kind="zipf", n_users=2000, d=200, exponent=1.0, mean_items=50, seed=7),
-)
-BUMPS = (
-    *("protocol.epsilon=2.0", "protocol.radius=4.0"),
-    *_people(kind="density", n_users=8000, samples_per_user=50, density="two-bumps", seed=7),
-)
-
-GOALS = (
-    Goal("mean", 1e-4, overrides=FIXED_T, words="T = 100"),
-    Goal(
-        "mean",
-        2e-3,
-        overrides=(*FIXED_T, *_people(n_users=2000)),
-        unknown="epsilon",
-        words="n = 2,000, T = 100",
-    ),
-    Goal(
-        "mean",
-        1e-3,
-        "samples_per_user",
-        overrides=(*FIXED_T, *_people(n_users=2000)),
-        words="n = 2,000",
-    ),
-    Goal("bounded-histogram", 0.1, relative=True, words="C = 80"),
-    Goal("bounded-histogram", 0.05, "epsilon", relative=True, words="C = 80, n = 40,000"),
-    Goal("adaptive-histogram", 0.15, relative=True, words="C chosen"),
-    Goal(
-        "poisson-counts",
-        0.05,
-        relative=True,
-        overrides=(
-            "protocol.name=poisson-counts",
-            "protocol.epsilon=1.1",
-            "protocol.clip_max=32",
-            *COUNTS,
-        ),
-        words="d = 1, C chosen",
-    ),
-    Goal(
-        "unbounded-histogram",
-        0.4,
-        relative=True,
-        overrides=("protocol.epsilon=1.0", "protocol.clip=100"),
-        words="C = 100",
-    ),
-    Goal("item-histogram", 0.01, relative=True, overrides=COUNTED, words="d = 200"),
-    Goal("distribution", 0.05, overrides=("protocol.mechanism=laplace",), words="laplace, m = 300"),
-    Goal("distribution", 0.02, overrides=("protocol.mechanism=ks",), words="ks, m = 300"),
-    Goal("ragged-distribution", 0.05, words="m_max = 4096"),
-    Goal("few-users-mean", 0.45, overrides=(*FEW, *VECTORS), words="d = 50, m = 20"),
-    Goal(
-        "few-users-distribution",
-        0.7,
-        overrides=(
-            "protocol.name=few-users-distribution",
-            "protocol.epsilon=1.0",
-            "protocol.samples_per_user=300",
-            *ZIPF,
-        ),
-        words="d = 50, m = 300",
-    ),
-    Goal("user-level-erm", 0.02, words="d = 10, m = 20 to 100"),
-    Goal(
-        "mean-linf",
-        0.01,
-        overrides=(*FIXED_T, "protocol.dimension=4", *_people(dimension=4)),
-        words="d = 4, T = 100",
-    ),
-    Goal(
-        "mean-l2",
-        0.05,
-        overrides=(*FIXED_T, "protocol.dimension=8", *_people(dimension=8)),
-        words="d = 8, T = 100",
-    ),
-    Goal(
-        "sparse-mean",
-        0.05,
-        overrides=("protocol.epsilon=2.0", "protocol.dimension=32", "protocol.sparsity=2", *SPARSE),
-        words="d = 32, s = 2, T = 100",
-    ),
-    Goal("naive-mean", 1e-3, overrides=("protocol.epsilon=1.0", *NAIVE), words="T = 100"),
-    Goal("density", 0.05, words="two bumps"),
-    Goal("central-density", 0.002, words="two bumps"),
-    Goal("naive-density", 0.1, overrides=BUMPS, words="two bumps, one sample"),
-    Goal("local-distribution", 0.1, words="k = 50, m = 300"),
-    Goal("local-histogram", 0.3, relative=True, words="k = 20, L = 20"),
-    Goal("hadamard-response", 0.02, words="k = 64"),
-    Goal("unary-encoding", 0.02, overrides=("protocol.project=false",), words="k = 64"),
-    Goal("cover-select", 0.02, words="d = 2"),
-)
-"""One or more for every family; a family that is not registered is left out."""
-
-
-def settings() -> list[Goal]:
-    """Return the goals whose protocols are registered."""
+def settings() -> list[Setting]:
+    """Return the goals of the registered protocols."""
     load_builtin()
-    return [g for g in GOALS if g.source in protocols() or g.source in builtin_configs()]
+    return [Setting(name, goal) for name, cls in protocols().items() for goal in cls.goals]
 
 
 def accuracy(
-    seeds: int = ACCURACY_SEEDS, goals: Sequence[Goal] | None = None
+    seeds: int = ACCURACY_SEEDS, asked: Sequence[Setting] | None = None
 ) -> Iterator[Verified]:
     """Plan every setting and simulate the answer, one after the other.
 
@@ -175,11 +59,12 @@ def accuracy(
     RuntimeError
         If a plan has no answer that can be simulated: the setting is wrong then.
     """
-    for goal in settings() if goals is None else goals:
-        answer = plan(goal.config, goal.error, goal.unknown, relative=goal.relative)
+    for setting in settings() if asked is None else asked:
+        goal = setting.goal
+        answer = plan(setting.config, goal.error, goal.unknown, relative=goal.relative)
         found = verify(answer, seeds, first_seed=FIRST_SEED)
         if found is None:
-            raise RuntimeError(f"no answer to simulate for {goal}")
+            raise RuntimeError(f"no answer to simulate for {setting}")
         yield found
 
 
@@ -206,7 +91,7 @@ step of the prediction, which jumps over the target.
 Measured {time.strftime("%Y-%m-%d")}, seeds {FIRST_SEED} to {FIRST_SEED + seeds - 1}, inline, noise
 simulated; {used}.
 
-Settings are in `simulations/experiments/predicted/planner.py`; the table is written by
+Settings are the goals that the classes of the protocols declare; the table is written by
 
 <!-- slow -->
 ```sh

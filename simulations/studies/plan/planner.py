@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import load_builtin, load_plugin
+from fedhist.model.results import Unknown
 from fedhist.protocols.shared.mean_target import PlannedMean
 from server.means.localize import Plan as Localisation
 from simulations.runs.config import Config
@@ -21,7 +22,6 @@ from simulations.studies.plan.population import (
     Setting,
     Template,
     TooLarge,
-    Unknown,
     for_protocol,
 )
 from simulations.studies.plan.search import (

@@ -32,7 +32,7 @@ from fedhist.model.losses import L1, l1
 from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import ResultsRow, within
+from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget, zcdp_rho
 from fedhist.protocols.distributions.ragged.median_size import (
     RULES,
@@ -125,6 +125,7 @@ class RaggedDistribution(TwoModes):
     paper: ClassVar[str] = "Liu et al., NeurIPS 2020, Appendix E"
     target: ClassVar[str] = "distribution"
     display: ClassVar[Display | None] = DISTRIBUTION
+    goals: ClassVar[tuple[Goal, ...]] = (Goal(0.05, words="m_max = 4096"),)
 
     domain: Keys
     epsilon: float

@@ -28,7 +28,7 @@ from fedhist.model.losses import SQUARED_L2
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import ResultsRow
+from fedhist.model.results import Goal, ResultsRow
 from fedhist.protocols.localize.script import FoldEstimates
 from fedhist.protocols.means.sparse.plan import VOTE_SHARE, SparsePlan
 from fedhist.protocols.means.sparse.queries import HashedVotes
@@ -109,6 +109,20 @@ class SparseMean(SparsePlan):
 
     name: ClassVar[str] = "sparse-mean"
     paper: ClassVar[str] = "Kent, Berrett & Yu, arXiv 2405.11923, Section 4.1"
+    goals: ClassVar[tuple[Goal, ...]] = (
+        Goal(
+            0.05,
+            words="d = 32, s = 2, T = 100",
+            protocol={"epsilon": 2.0, "dimension": 32, "sparsity": 2, "samples_per_user": 100},
+            population={
+                "kind": "gaussian",
+                "n_users": 4000,
+                "samples_per_user": 100,
+                "dimension": 32,
+                "mean": [0.5, -0.5],
+            },
+        ),
+    )
 
     # -- the script
 
