@@ -13,7 +13,7 @@ from rich.markup import escape
 from fedhist.model.registry import protocol_class, protocols
 from simulations.reporting.table import Column, Table
 from simulations.reporting.terminal import print_table
-from simulations.runs.config import Config, builtin_configs, load_config, missing_keys
+from simulations.runs.config import Config, builtin_configs, configs_of, load_config, missing_keys
 
 
 def print_protocols(console: Console) -> None:
@@ -40,7 +40,9 @@ def print_protocol(console: Console, name: str) -> None:
         kind = f.type.__name__ if isinstance(f.type, type) else str(f.type)
         rows.append((f.name, kind, "required" if f.default is MISSING else repr(f.default)))
     g = cls.example().guarantee
-    notes = (f"Guarantee of its example: {g}", f"Adjacency: {g.adjacency.in_words}.")
+    notes = [f"Guarantee of its example: {g}", f"Adjacency: {g.adjacency.in_words}."]
+    start = " or ".join(configs_of(name))
+    notes += [f"To start from: fedhist configs {start}"] if start else []
     print_table(console, Table.of((_names("parameter"), "type", "default"), rows, notes=notes))
 
 

@@ -14,7 +14,13 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from fedhist.model.protocol import Protocol
-from fedhist.model.registry import load_plugin, parameters, protocol_class
+from fedhist.model.registry import (
+    load_builtin,
+    load_plugin,
+    parameters,
+    protocol_class,
+    protocols,
+)
 from simulations.adversaries import Adversary, as_tables, override_adversary, read_adversaries
 from simulations.config.named_files import builtin_names, key_value, settings_text
 from simulations.config.reading import (
@@ -194,13 +200,24 @@ class Prepared:
 
 
 def builtin_configs() -> list[str]:
-    """Return the names of the configurations that come with fedhist."""
-    return builtin_names()
+    """Return the names of the configurations that come with fedhist, files and starters."""
+    return sorted({*builtin_names(), *starters()})
+
+
+def starters() -> dict[str, str]:
+    """Return what registered protocols declare to start from: the text, by the protocol's name."""
+    load_builtin()
+    return {name: cls.starter for name, cls in protocols().items() if cls.starter}
+
+
+def configs_of(protocol: str) -> list[str]:
+    """Return the names of the built-in configurations of a protocol."""
+    return [n for n in builtin_configs() if load_config(n).protocol["name"] == protocol]
 
 
 def config_text(name: str) -> str:
-    """Return the file of a built-in configuration; ValueError if there is none of that name."""
-    return settings_text(name, "configuration")[0]
+    """Return the text of a built-in configuration; ValueError if there is none of that name."""
+    return settings_text(name, "configuration", more=starters)[0]
 
 
 def load_config(source: str | Path, overrides: Iterable[str] = ()) -> Config:
@@ -218,7 +235,7 @@ def load_config(source: str | Path, overrides: Iterable[str] = ()) -> Config:
     ValueError
         For a missing file, malformed TOML, unknown tables and keys.
     """
-    text, name = settings_text(source, "configuration")
+    text, name = settings_text(source, "configuration", more=starters)
     with reading(source):
         return config_of(parse_tables(text, overrides), source, name)
 

@@ -14,7 +14,7 @@ from fedhist.model.protocol import Protocol
 from fedhist.model.query import Query
 from fedhist.model.registry import load_builtin, own_protocols
 from fedhist.privacy.guarantee import Trust
-from simulations.runs.config import builtin_configs, load_config
+from simulations.runs.config import configs_of
 from simulations.runs.run import Options, execute
 from simulations.studies.records.metrics import bytes_per_user
 
@@ -129,10 +129,9 @@ def pages() -> Iterator[tuple[str, str]]:
 
 
 def _configurations(cls: type[Protocol]) -> list[str]:
-    found = [n for n in builtin_configs() if load_config(n).protocol["name"] == cls.name]
-    if not found:
+    names = ", ".join(f"`{n}`" for n in configs_of(cls.name))
+    if not names:
         return []
-    names = ", ".join(f"`{n}`" for n in found)
     return ["## Configurations", "", f"Built in: {names}; `fedhist configs NAME` shows one.", ""]
 
 
