@@ -52,7 +52,8 @@ def assert_same(found: Any, wanted: Any, where: str = "") -> None:
 
 
 def test_the_same_protocols() -> None:
-    assert list(own_protocols()) == list(RECORD["protocols"])
+    """And newer ones, which come into the record when it is written anew."""
+    assert set(own_protocols()) >= set(RECORD["protocols"])
 
 
 @pytest.mark.parametrize("name", RECORD["protocols"])

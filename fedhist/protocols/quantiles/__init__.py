@@ -1,0 +1,1 @@
+"""Quantiles of real samples, with a trusted server."""
