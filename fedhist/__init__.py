@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from fedhist.channels.finite import scalar_law as scalar_law
     from fedhist.channels.finite import unary_law as unary_law
     from fedhist.channels.flips import flip_probability as flip_probability
+    from fedhist.model.display import Display as Display
     from fedhist.model.protocol import ErrorBound as ErrorBound
     from fedhist.model.protocol import Estimate as Estimate
     from fedhist.model.protocol import Protocol as Protocol
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     from fedhist.model.query import Summary as Summary
     from fedhist.model.registry import register_protocol as register_protocol
     from fedhist.model.registry import register_query as register_query
+    from fedhist.model.results import Goal as Goal
+    from fedhist.model.results import ResultsRow as ResultsRow
     from fedhist.privacy.guarantee import Adjacency as Adjacency
     from fedhist.privacy.guarantee import Guarantee as Guarantee
     from fedhist.privacy.guarantee import Release as Release
