@@ -7,6 +7,7 @@ passes, whatever the record behind it. So leaving messages out says nothing abou
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -46,13 +47,16 @@ class Collected:
         the nodes: NOT for a private report.
     replaced : int
         Users in whose place a null record stands.
+    last : float
+        Clock when the last reply had come; a grid may be receiving some while others are checked.
     """
 
     summary: Summary
     replies: int
     bytes_received: int
     dropped: dict[str, int]
-    replaced: int = 0
+    replaced: int
+    last: float
 
 
 class Intake:
@@ -89,7 +93,7 @@ class Intake:
         self._refused: dict[int, list[Words]] = {}
         self._stopped: set[int] = set()
         self._came: set[int] = set()
-        self._size = 0
+        self._size, self._last = 0, time.perf_counter()
 
     def collect(
         self, replies: Iterable[Message], expected: int, min_replies: int | None = None
@@ -113,6 +117,7 @@ class Intake:
         """
         for message in replies:
             self._take(message)
+        self._last = time.perf_counter()
         if len(self._came) < expected:
             self.dropped["no reply"] += expected - len(self._came)
         return self.total(expected, min_replies)
@@ -189,11 +194,9 @@ class Intake:
         need = expected if min_replies is None else min_replies
         if len(found) < max(need, 1):
             raise MissingReplies(expected, len(found), self.dropped)
-        seen = [ids for node in found for ids in self._used.get(node, ())]
-        if seen:
-            _check_distinct(np.sort(np.concatenate(seen)))
+        _check_distinct([ids for node in found for ids in self._used.get(node, ())])
         summary = self._merged([part for parts in found.values() for part in parts])
-        return Collected(summary, len(found), self._size, dict(self.dropped), replaced)
+        return Collected(summary, len(found), self._size, dict(self.dropped), replaced, self._last)
 
     def _replace(self) -> int:
         """Answer for the null record in the place of users who sent no good report."""
@@ -287,11 +290,14 @@ def _fault(query: Query, report: Report) -> str | None:
     return None
 
 
-def _check_distinct(ids: Words) -> None:
+def _check_distinct(parts: Sequence[Words]) -> None:
     """Raise PopulationError where two nodes sent reports of one user, who would count twice."""
-    twice = ids[1:][ids[1:] == ids[:-1]]
-    if len(twice):
-        raise PopulationError(f"user {int(twice[0])} answered on two nodes")
+    ids = np.concatenate([np.zeros(0, np.uint64), *parts])
+    if not (ids[1:] > ids[:-1]).all():
+        ids = np.sort(ids)
+        twice = ids[1:][ids[1:] == ids[:-1]]
+        if len(twice):
+            raise PopulationError(f"user {int(twice[0])} answered on two nodes")
 
 
 def _last_line(reason: str | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from logging import INFO
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -78,12 +78,13 @@ class SessionStrategy(Strategy):
         self.min_replies, self.node_timeout = min_replies, node_timeout
         self.on_bad_reply, self.intake = on_bad_reply, intake
         self.rounds: list[dict[str, float]] = []
+        self._started = 0.0
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Return the pending query as one message per node; none when the session has ended."""
-        query = self.session.query
+        query, self._started = self.session.query, time.perf_counter()
         if query is None:
             return []
         record = encode_question(query, self.session.round_index, fold=self.fold)
@@ -118,8 +119,11 @@ class SessionStrategy(Strategy):
         self.rounds.append(statistics)
         for reason, count in got.dropped.items():
             log(INFO, "%d x %s", count, reason)
+        metrics = MetricRecord({k: int(v) for k, v in statistics.items()})
         self.session.advance(got.summary)
-        return None, MetricRecord({k: int(v) for k, v in statistics.items()})
+        statistics["seconds_asking"] = got.last - self._started
+        statistics["seconds_merging"] = time.perf_counter() - got.last
+        return None, metrics
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -154,36 +158,12 @@ class SessionStrategy(Strategy):
         config = train_config or ConfigRecord()
         while self.session.query is not None:
             number = self.session.round_index + 1
-            started = time.perf_counter()
             messages = self.configure_train(number, initial_arrays, config, grid)
-            replies = Arrivals(grid.send_and_receive(messages, timeout=timeout))
+            replies = grid.send_and_receive(messages, timeout=timeout)
             _, metrics = self.aggregate_train(number, replies)
-            self.rounds[-1]["seconds_asking"] = replies.last - started
-            self.rounds[-1]["seconds_merging"] = time.perf_counter() - replies.last
             if metrics is not None:
                 result.train_metrics_clientapp[number] = metrics
         return result
-
-
-class Arrivals:
-    """Replies of a round, with the time of the last one; a grid may still be receiving them.
-
-    Parameters
-    ----------
-    replies : iterable of Message
-
-    Attributes
-    ----------
-    last : float
-        Clock when the replies ended.
-    """
-
-    def __init__(self, replies: Iterable[Message]) -> None:
-        self._replies, self.last = replies, time.perf_counter()
-
-    def __iter__(self) -> Iterator[Message]:
-        yield from self._replies
-        self.last = time.perf_counter()
 
 
 def wait_for_nodes(grid: Grid, n_nodes: int, timeout: float, least: int | None = None) -> list[int]:

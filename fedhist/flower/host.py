@@ -1,9 +1,10 @@
 """Where the Flower apps get their setup: users for a node, a protocol for the server.
 
-The apps in ``clients/`` and ``server/`` know no runtime. Whoever starts them registers a
-:class:`Host`; where nobody did (``flwr run``, a SuperNode), the host of this distribution is
-loaded by its fixed name. This is the composition root: the only place where a lower layer reaches
-an upper one, and only by name.
+The apps in ``clients/`` and ``server/`` know no runtime. Where Flower starts the process (``flwr
+run``, a SuperNode) they ask the :class:`Host` that is registered, or else the one of this
+distribution, which is loaded by its fixed name. This is the composition root: the only place where
+a lower layer reaches an upper one, and only by name. Whoever starts a server or a node otherwise
+passes it what it needs.
 """
 
 from __future__ import annotations

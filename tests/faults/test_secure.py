@@ -206,75 +206,39 @@ def test_medians_have_the_scores_of_the_sampler() -> None:
             assert found[j, b] == -max((row < b).sum(), (row > b).sum())
 
 
-CONFIG = """
-[run]
-runtime = "inline"
-seed = 1
-noise = "secure"
-
-[population]
-seed = 7
-"""
-MEAN = """
-kind = "gaussian"
-n_users = 60
-samples_per_user = 20
-mean = 0.2
-spread = 0.25
-low = -1.0
-high = 1.0
-
-[protocol]
-name = "mean"
-epsilon = 4.0
-low = -1.0
-high = 1.0
-samples_public = true
-samples_per_user = "harmonic-mean"
-"""
-HISTOGRAM = """
-kind = "zipf"
-n_users = 60
-d = 12
-mean_items = 5
-
-[protocol]
-name = "bounded-histogram"
-epsilon = 1.0
-delta = 1e-6
-clip = 5.0
-grid = "default"
-"""
+SMALL = ["run.runtime=inline", "run.nodes=1", "run.noise=secure", "population.n_users=60"]
+MEAN = ["mean", *SMALL, "protocol.epsilon=4.0", "population.samples_per_user=20"]
+HISTOGRAM = ["quickstart", *SMALL, 'protocol.grid="default"', "population.d=12"]
 
 
-@pytest.mark.parametrize("rest", [MEAN, HISTOGRAM], ids=["local", "central"])
+def run_cli(monkeypatch: pytest.MonkeyPatch, config: str, *settings: str, out: Path) -> object:
+    """Call ``fedhist run`` and return its exit code."""
+    arguments = [argument for setting in settings for argument in ("--set", setting)]
+    monkeypatch.setattr(sys, "argv", ["fedhist", "run", config, *arguments, "--out", str(out)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    return ended.value.code
+
+
+@pytest.mark.parametrize("config", [MEAN, HISTOGRAM], ids=["local", "central"])
 def test_the_results_say_secure(
-    rest: str,
+    config: list[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """What is printed, and the ledger in the run's folder."""
-    config, out = tmp_path / "secure.toml", tmp_path / "results"
-    config.write_text(CONFIG + rest.lstrip())
-    monkeypatch.setattr(sys, "argv", ["fedhist", "run", str(config), "--out", str(out)])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert not ended.value.code
+    assert not run_cli(monkeypatch, *config, out=tmp_path / "results")
     assert "secure (" in capsys.readouterr().out
-    (ledger,) = out.rglob("ledger.json")
+    (ledger,) = tmp_path.rglob("ledger.json")
     assert json.loads(ledger.read_text())["noise"] == "secure"
 
 
 def test_a_refused_choice_of_options_reserves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config, ledger = tmp_path / "secure.toml", tmp_path / "spent.jsonl"
-    config.write_text(CONFIG + MEAN.lstrip())
-    more = ["--set", "run.clients=aggregate", "--set", f"run.ledger={ledger}"]
-    monkeypatch.setattr(sys, "argv", ["fedhist", "run", str(config), *more])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert ended.value.code
+    ledger = tmp_path / "spent.jsonl"
+    more = ["run.clients=aggregate", f"run.ledger={ledger}"]
+    assert run_cli(monkeypatch, *MEAN, *more, out=tmp_path / "results")
     assert "has no seed" in " ".join(capsys.readouterr().err.split())
     assert not ledger.exists()
