@@ -79,6 +79,7 @@ class SessionStrategy(Strategy):
         self.on_bad_reply, self.intake = on_bad_reply, intake
         self.rounds: list[dict[str, float]] = []
         self._started = 0.0
+        self._intake: Intake | None = None
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -87,6 +88,8 @@ class SessionStrategy(Strategy):
         query, self._started = self.session.query, time.perf_counter()
         if query is None:
             return []
+        digest = query_digest(query, self.session.round_index)
+        self._intake = self.intake(query, digest, self.on_bad_reply)
         record = encode_question(query, self.session.round_index, fold=self.fold)
         group = str(self.session.round_index)
         nodes = wait_for_nodes(grid, self.n_nodes, self.node_timeout, self.min_replies)
@@ -103,12 +106,9 @@ class SessionStrategy(Strategy):
         MissingReplies
             If fewer than ``min_replies`` nodes sent a usable answer.
         """
-        query = self.session.query
-        if query is None:
+        if self.session.query is None or self._intake is None:
             return None, None
-        digest = query_digest(query, self.session.round_index)
-        intake = self.intake(query, digest, self.on_bad_reply)
-        got = intake.collect(replies, self.n_nodes, self.min_replies)
+        got = self._intake.collect(replies, self.n_nodes, self.min_replies)
         statistics: dict[str, float] = {
             "replies": got.replies,
             "missing": self.n_nodes - got.replies,

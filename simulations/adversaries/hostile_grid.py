@@ -130,8 +130,10 @@ class HostileGrid(Grid):
                 yield reply
                 continue
             for digest, body in self._by_node(question, answer.node, answer.body):
-                message = copy(reply)
-                message.content = encode_answer(body, answer.node, digest)
+                message = reply
+                if body is not answer.body:
+                    message = copy(reply)
+                    message.content = encode_answer(body, answer.node, digest)
                 yield message
         self._before = question.query, question.digest
 
@@ -168,7 +170,8 @@ class HostileGrid(Grid):
         if isinstance(body, Summary):
             yield digest, self._summed(question, users, greedy) if greedy.any() else body
             return
-        yield digest, take_rows(body, ~at.of_kind(table, *SILENT, "malformed", "output-poisoning"))
+        honest = ~at.of_kind(table, *SILENT, "malformed", "output-poisoning")
+        yield digest, body if honest.all() else take_rows(body, honest)
         twice = at.of_kind(table, "duplicate")
         if twice.any():
             yield digest, take_rows(body, twice)

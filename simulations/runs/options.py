@@ -57,7 +57,7 @@ class Outcome:
 class Options:
     """How to run a protocol; see :func:`simulations.runs.run.run` for what each means.
 
-    ``watch``, if given, is called with every query, before its answers are taken in.
+    ``watch``, if given, is called with every query before it is asked.
     """
 
     seed: int | None = None

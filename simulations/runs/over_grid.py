@@ -56,14 +56,14 @@ def run_over_grid(
         options = replace(options, fold=False)  # who tampers with a message of its own sends one
     tables = of_messages(options.adversaries, len(users), n_nodes, options.fold)
     assigned = Assigned(tables, users.split(n_nodes)) if options.hostile else None
-    nodes = users.split(n_nodes) if assigned is None else assigned.nodes
+    poisoned = users if assigned is None else join(assigned.nodes)
     strategy = strategy_of(session, n_nodes, options, _nulls(users, options.coins(seed)))
 
     def report(replies: int, expected: int) -> None:
         if options.progress is not None:
             options.progress(session.round_index, replies, expected)
 
-    with _grid(nodes, seed, options, report) as grid:
+    with _grid(poisoned, n_nodes, seed, options, report) as grid:
         ready = time.perf_counter()
         hostile = None if assigned is None else HostileGrid(grid, assigned, seed)
         estimate = _estimate(strategy, hostile or grid, options)
@@ -73,16 +73,17 @@ def run_over_grid(
 
 
 def _grid(
-    nodes: Sequence[Users], seed: int, options: Options, progress: Progress
+    users: Users, n_nodes: int, seed: int, options: Options, progress: Progress
 ) -> AbstractContextManager[Grid]:
     if options.runtime == "inline":
         coins, owner = options.coins(seed), options.policy
+        nodes = users.split(n_nodes)
         return nullcontext(LocalGrid(nodes, coins, owner=owner, progress=progress))
     from simulations.runtimes.ray_grid import RayGrid
 
     return RayGrid(
-        join(nodes),
-        len(nodes),
+        users,
+        n_nodes,
         options.coins(seed),
         workers=options.workers,
         address=options.ray_address,

@@ -11,14 +11,12 @@ from fedhist.model.protocol import Estimate, Protocol
 from fedhist.protocols.few_users.few_users_mean import FewUsersMean
 from fedhist.protocols.histograms.bounded_histogram import BoundedHistogram
 from fedhist.protocols.means.mean import Mean
-from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from fedhist.users.streams import SeededStreams
 from simulations.adversaries import Adversary
 from simulations.adversaries.table import assign
-from simulations.runs.run import Options, Outcome, execute, noise_source
-from simulations.runtimes.inline import InlinePopulation
+from simulations.runs.run import Options, Outcome, execute
 
 SEED = 6
 COUNTS = Keys.of(["a", "b", "c"])
@@ -48,8 +46,7 @@ def hostile(
 
 
 def honest(protocol: Protocol, users: Users) -> Estimate:
-    session = Session(protocol, noise_source("simulated", SEED, protocol))
-    return session.run(InlinePopulation([users], SEED, fold=False).ask)
+    return execute(protocol, users, Options(seed=SEED, fold=False)).estimate
 
 
 def chosen(users: Users, *tables: Adversary) -> np.ndarray:

@@ -11,12 +11,11 @@ from flwr.app import ArrayRecord
 
 from fedhist.base.errors import MissingReplies
 from fedhist.protocols.means.mean import Mean
-from fedhist.session.session import Session
 from server.strategy import SessionStrategy
 from simulations.adversaries import KINDS, Adversary, Assigned, HostileGrid, of_messages
 from simulations.adversaries.hostile_grid import SILENT
 from simulations.adversaries.table import assign
-from simulations.runs.run import Options, execute, noise_source
+from simulations.runs.run import Options, execute, open_session
 from simulations.runtimes.simulated_grid import LocalGrid
 
 SEED = 3
@@ -29,7 +28,7 @@ def over_flower(
     tables = of_messages([table], len(USERS), nodes, fold)
     assigned = Assigned(tables, USERS.split(nodes))
     grid = HostileGrid(LocalGrid(assigned.nodes, SEED), assigned, SEED)
-    session = Session(PROTOCOL, noise_source("simulated", SEED, PROTOCOL))
+    session, _ = open_session(PROTOCOL, Options(seed=SEED))
     strategy = SessionStrategy(session, nodes, fold=fold, min_replies=least, node_timeout=0.0)
     strategy.start(grid, ArrayRecord())
     return strategy, grid
@@ -55,7 +54,7 @@ def test_nodes_misbehave_alike_wherever_their_users_are_added_up(kind: str, fold
     if kind == "replay" and not fold:  # what the first question's users sent, in both rounds
         bad = assign([table], "node", np.arange(20, dtype=np.uint64), np.ones(20)) >= 0
         ids = np.concatenate([u.ids for u, b in zip(USERS.split(20), bad, strict=True) if b])
-        query = Session(PROTOCOL, noise_source("simulated", SEED, PROTOCOL)).query
+        query = open_session(PROTOCOL, Options(seed=SEED))[0].query
         assert query is not None
         assert query.cohort is not None
         expected = 2 * int(query.cohort.contains(ids).sum())

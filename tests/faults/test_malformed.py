@@ -14,13 +14,12 @@ from fedhist.model.query import Report
 from fedhist.model.registry import protocol_class
 from fedhist.protocols.few_users.user_means import UserMeans
 from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
-from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from server.intake import sift, take_rows, without_numbers
 from simulations.adversaries import FORMS, KINDS, Adversary
 from simulations.adversaries.corrupted_records import emptied
 from simulations.adversaries.malformed import malform_report, malform_summary
-from simulations.runs.run import noise_source
+from simulations.runs.run import Options, open_session
 from simulations.runtimes.inline import InlinePopulation
 from tests.faults.attacks import (
     CASES,
@@ -91,7 +90,7 @@ def test_every_query_sees_every_form(protocol_name: str) -> None:
     """Whatever honest users send: all eight forms are refused, by WireError and nothing else."""
     cls = protocol_class(protocol_name)
     protocol, users = cls.example(), cls.example_users()
-    session = Session(protocol, noise_source("simulated", SEED, protocol))
+    session, _ = open_session(protocol, Options(seed=SEED))
     population = InlinePopulation([users], SEED)
     seen = 0
     while session.query is not None and seen < 3:

@@ -19,8 +19,6 @@ from fedhist import (
     Guarantee,
     Keys,
     Protocol,
-    Query,
-    Release,
     Report,
     Streams,
     Summary,
@@ -31,7 +29,7 @@ from fedhist import (
 )
 from fedhist.base.arrays import Array
 from fedhist.model.protocol import Script
-from fedhist.privacy.guarantee import pure
+from fedhist.model.query import LocalQuery
 from fedhist.session.curator import Curator
 
 MOST = 1 << 20
@@ -40,7 +38,7 @@ _answered = 0
 
 @register_query
 @dataclass(frozen=True)
-class NoisyParity(Query):
+class NoisyParity(LocalQuery):
     """Each user sends one randomized bit and one private word; faults happen on the way.
 
     ``kill_after`` >= 0 kills the worker at its kill_after-th node of the round, once per marker
@@ -48,16 +46,11 @@ class NoisyParity(Query):
     """
 
     wire_name: ClassVar[str] = "test-noisy-parity"
-    trust: ClassVar[Trust] = Trust.LOCAL
     epsilon: float
     number: int
     kill_after: int = -1
     marker: str = ""
     raise_on: int = 0
-
-    @property
-    def release(self) -> Release:
-        return pure(self.epsilon)
 
     @property
     def exact(self) -> bool:
@@ -87,15 +80,12 @@ class NoisyParity(Query):
         return Summary(report.n_users, sums)
 
     def check(self, report: Report) -> None:
-        limits = {"bit": Bounds((None,), "i", 0, 1), "word": Bounds((None,), "i", 0, MOST)}
-        for name, bounds in limits.items():
-            bounds.check(name, report.arrays[name])
+        for name, most in (("bit", 1), ("word", MOST)):
+            Bounds((None,), "i", 0, most).check(name, report.arrays[name])
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        return {
-            "bit": Bounds((1,), "i", 0, n_users),
-            "word": Bounds((1,), "i", 0, n_users * MOST),
-        }
+        limits = (("bit", 1), ("word", MOST))
+        return {name: Bounds((1,), "i", 0, n_users * most) for name, most in limits}
 
 
 @register_protocol

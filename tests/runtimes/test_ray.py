@@ -13,7 +13,7 @@ import pytest
 import ray
 from flwr.app import ArrayRecord
 
-from fedhist import Keys, MissingReplies, PopulationError, Protocol, Users
+from fedhist import Estimate, Keys, MissingReplies, PopulationError, Protocol, Users
 from fedhist.model.registry import load_plugin, protocol_class
 from fedhist.protocols import (
     AdaptiveHistogram,
@@ -26,9 +26,8 @@ from fedhist.protocols import (
     UnboundedHistogram,
     UserLevelErm,
 )
-from fedhist.session.session import Session
 from server.strategy import SessionStrategy
-from simulations.runs.run import Options, execute, noise_source
+from simulations.runs.run import Options, execute, open_session
 from simulations.runtimes.ray_grid import RayGrid, ray_session
 
 pytestmark = pytest.mark.ray
@@ -63,8 +62,12 @@ def samplers() -> Users:
     return Users.from_samples(np.arange(N) * 104729, np.arange(N + 1) * 64, values.reshape(-1, 1))
 
 
-def session_of(protocol: Protocol, seed: int) -> Session:
-    return Session(protocol, noise_source("simulated", seed, protocol))
+def over(grid: RayGrid, protocol: Protocol, seed: int, *, fold: bool = True) -> Estimate:
+    """Run a protocol on the nodes of a grid."""
+    session, _ = open_session(protocol, Options(seed=seed))
+    SessionStrategy(session, grid.n_nodes, fold=fold).start(grid, ArrayRecord())
+    assert session.estimate is not None
+    return session.estimate
 
 
 def cases(shoppers: Users, samplers: Users) -> list[tuple[str, Protocol, Users, bool]]:
@@ -98,15 +101,10 @@ def test_same_estimate_inline_and_on_ray(
                 np.testing.assert_array_equal(expected, whole, err_msg=name)
             else:
                 np.testing.assert_allclose(expected, whole, rtol=1e-9, atol=1e-9, err_msg=name)
-            session = session_of(protocol, 5)
-            SessionStrategy(session, nodes).start(grid, ArrayRecord())
-            assert session.estimate is not None
-            np.testing.assert_array_equal(session.estimate.value, expected, err_msg=name)
+            np.testing.assert_array_equal(over(grid, protocol, 5).value, expected, err_msg=name)
             if nodes == 3:
-                unfolded = session_of(protocol, 5)
-                SessionStrategy(unfolded, nodes, fold=False).start(grid, ArrayRecord())
-                assert unfolded.estimate is not None
-                np.testing.assert_allclose(unfolded.estimate.value, whole, rtol=1e-9, atol=1e-9)
+                unfolded = over(grid, protocol, 5, fold=False).value
+                np.testing.assert_allclose(unfolded, whole, rtol=1e-9, atol=1e-9)
 
 
 def histograms_with_a_choice(shoppers: Users) -> list[Protocol]:
@@ -133,12 +131,10 @@ def test_chosen_thresholds_on_ray(shoppers: Users) -> None:
             inline = execute(protocol, shoppers, Options(seed=5)).estimate
             assert inline.value is not None, inline.reason
             for fold in (True, False):
-                session = session_of(protocol, 5)
-                SessionStrategy(session, 150, fold=fold).start(grid, ArrayRecord())
-                assert session.estimate is not None
-                assert session.estimate.keys == inline.keys
-                np.testing.assert_array_equal(session.estimate.value, inline.value)
-                assert session.estimate.public == inline.public
+                estimate = over(grid, protocol, 5, fold=fold)
+                assert estimate.keys == inline.keys
+                np.testing.assert_array_equal(estimate.value, inline.value)
+                assert estimate.public == inline.public
 
 
 @pytest.mark.parametrize("learner", [Distribution, FewUsersMean, RaggedDistribution, UserLevelErm])
@@ -189,7 +185,6 @@ def test_killed_from_outside_at_random_moments(shoppers: Users) -> None:
     protocol = faulty(n_rounds=30)
     options = Options(seed=4, nodes=600, plugins=[PLUGIN])
     expected = execute(protocol, shoppers, options).estimate.value
-    session = session_of(protocol, 4)
     with RayGrid(shoppers, 600, 4, workers=2, plugins=[PLUGIN]) as grid:
         stop = threading.Event()
         killed: list[int] = []
@@ -204,37 +199,31 @@ def test_killed_from_outside_at_random_moments(shoppers: Users) -> None:
         thread = threading.Thread(target=kill)
         thread.start()
         try:
-            SessionStrategy(session, 600).start(grid, ArrayRecord())
+            estimate = over(grid, protocol, 4)
         finally:
             stop.set()
             thread.join()
-    assert session.estimate is not None
     assert killed, "nothing was killed: the test did not test"
-    np.testing.assert_array_equal(session.estimate.value, expected)
+    np.testing.assert_array_equal(estimate.value, expected)
 
 
 def test_spent_budget_stays_spent_after_a_kill(shoppers: Users) -> None:
     users = shoppers.slice(0, 40)
     owner = {"trust": "local", "epsilon": 1.0}
     with RayGrid(users, 20, 1, workers=2, owner=owner, plugins=[PLUGIN]) as grid:
-        first = session_of(faulty(epsilon=0.8), 1)
-        SessionStrategy(first, 20).start(grid, ArrayRecord())
-        assert first.estimate is not None
+        first = over(grid, faulty(epsilon=0.8), 1)
         for block in grid._blocks:
             ray.kill(block.actor)
         time.sleep(0.2)
         # the same query again costs nothing and gets the same answer
-        again = session_of(faulty(epsilon=0.8), 1)
-        SessionStrategy(again, 20).start(grid, ArrayRecord())
-        assert again.estimate is not None
-        np.testing.assert_array_equal(again.estimate.value, first.estimate.value)
+        again = over(grid, faulty(epsilon=0.8), 1)
+        np.testing.assert_array_equal(again.value, first.value)
         # another one passes the budget
-        more = session_of(faulty(epsilon=0.5), 1)
         with pytest.raises(MissingReplies, match="budget is spent"):
-            SessionStrategy(more, 20).start(grid, ArrayRecord())
-        central = session_of(BoundedHistogram(domain=users.vocabulary, clip=1.0, epsilon=1.0), 1)
+            over(grid, faulty(epsilon=0.5), 1)
+        central = BoundedHistogram(domain=users.vocabulary, clip=1.0, epsilon=1.0)
         with pytest.raises(MissingReplies, match="trusts none"):
-            SessionStrategy(central, 20).start(grid, ArrayRecord())
+            over(grid, central, 1)
 
 
 def test_a_client_that_raises_is_counted(shoppers: Users) -> None:

@@ -13,11 +13,10 @@ from flwr.serverapp.strategy import Result, Strategy
 import fedhist
 from fedhist.base.errors import MissingReplies
 from fedhist.protocols.means.mean import Mean
-from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from server import strategy as module
 from server.strategy import SessionStrategy, wait_for_nodes
-from simulations.runs.run import noise_source
+from simulations.runs.run import Options, open_session
 from simulations.runtimes.flower_internals import (
     FIRST_NODE_ID,
     SERVER_NODE_ID,
@@ -56,7 +55,7 @@ class Flaky(LocalGrid):
 
 
 def strategy(**options: Any) -> SessionStrategy:
-    session = Session(Mean.example(), noise_source("simulated", SEED, Mean.example()))
+    session, _ = open_session(Mean.example(), Options(seed=SEED))
     return SessionStrategy(session, NODES, node_timeout=0.0, **options)
 
 
@@ -159,7 +158,7 @@ def test_waiting_for_nodes() -> None:
 
 @pytest.mark.parametrize("bad", [{"n_nodes": 0}, {"min_replies": 0}, {"min_replies": 9}])
 def test_bad_arguments(bad: dict[str, int]) -> None:
-    session = Session(Mean.example(), noise_source("simulated", SEED, Mean.example()))
+    session, _ = open_session(Mean.example(), Options(seed=SEED))
     with pytest.raises(ValueError, match="got"):
         SessionStrategy(session, **({"n_nodes": NODES} | bad))
 
