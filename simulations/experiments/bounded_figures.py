@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fedhist.base.arrays import Floats
-from simulations.experiments.base import Findings, Request, Result, mean_and_error
+from simulations.experiments.base import Request, Result, mean_and_error
 from simulations.experiments.bounded_domain import (
     BEST,
     C_STAR,
@@ -26,6 +26,7 @@ from simulations.experiments.bounded_domain import (
     Losses,
     Setting,
 )
+from simulations.experiments.findings import Findings
 from simulations.experiments.settings import positive, whole, wholes
 from simulations.populations import Loaded
 from simulations.populations.base import most_frequent

@@ -19,7 +19,8 @@ from fedhist.protocols.densities.density import Density
 from fedhist.users.batch import Users
 from server.densities.series import GRID, midpoints, tail_energy
 from simulations.experiments.asked_users import SeriesUsers, deviations
-from simulations.experiments.base import Findings, Request, Result, mean_and_error, power_law
+from simulations.experiments.base import Request, Result, mean_and_error, power_law
+from simulations.experiments.findings import Findings
 from simulations.experiments.local_populations import fresh_ids
 from simulations.experiments.local_runs import largest_ratio
 from simulations.experiments.settings import positive, whole, wholes

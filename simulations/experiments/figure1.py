@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulations.experiments.base import Findings, Request, Result
+from simulations.experiments.base import Request, Result
+from simulations.experiments.findings import Findings
 from simulations.experiments.settings import whole
 
 NOT_PRIVATE = "NOT PRIVATE: every point of the curve is a count of one real user"

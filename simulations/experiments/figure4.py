@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from fedhist.base.hashing import digest64
-from simulations.experiments.base import Findings, Request, Result, mean_and_error
+from simulations.experiments.base import Request, Result, mean_and_error
+from simulations.experiments.findings import Findings
 from simulations.experiments.settings import positives, whole
 from simulations.experiments.single_items import (
     COLUMNS,

@@ -28,7 +28,8 @@ from fedhist.protocols.frequency_oracles.hadamard_response import HadamardRespon
 from fedhist.protocols.frequency_oracles.unary_encoding import UnaryEncoding
 from fedhist.protocols.shared.noninteractive_error import hadamard_noise, unary_noise
 from simulations.experiments.asked_users import RowUsers, deviations
-from simulations.experiments.base import Findings, Request, Result, mean_and_error, power_law
+from simulations.experiments.base import Request, Result, mean_and_error, power_law
+from simulations.experiments.findings import Findings
 from simulations.experiments.local_populations import items_of
 from simulations.experiments.local_runs import largest_ratio
 from simulations.experiments.settings import positive, whole, wholes

@@ -64,28 +64,6 @@ def ball_means(n: int, T: int, theta: ArrayLike, rng: np.random.Generator) -> Us
     return users_of(_means(n, T, root * np.asarray(theta, dtype=np.float64), rng) / root, rng)
 
 
-def sparse_means(
-    n: int, T: int, d: int, s: int, amplitude: float, rng: np.random.Generator
-) -> tuple[Users, Floats]:
-    """Make users whose samples are +-1, with mean +-amplitude in s places drawn anew and 0 else.
-
-    Returns
-    -------
-    Users
-        With (n, d) samples, as :func:`box_means`: 8 n d bytes.
-    (d,) float64
-        The mean.
-    """
-    theta = np.zeros(d)
-    theta[rng.choice(d, s, replace=False)] = amplitude * rng.choice([-1.0, 1.0], s)
-    return box_means(n, T, theta, rng), theta
-
-
-def uniform_items(n: int, T: int, k: int, rng: np.random.Generator) -> Users:
-    """Make users of T items each, uniform over k keys: multinomial counts."""
-    return items_of(n, T, np.full(k, 1 / k), rng)
-
-
 def items_of(n: int, T: int, p: ArrayLike, rng: np.random.Generator) -> Users:
     """Make users of T items each with the distribution p (k,) over k keys: multinomial counts."""
     shares = np.asarray(p, dtype=np.float64)

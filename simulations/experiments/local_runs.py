@@ -15,7 +15,8 @@ from fedhist.base.hashing import digest64
 from fedhist.model.protocol import Protocol
 from fedhist.protocols.shared.noninteractive_error import naive_mse
 from fedhist.users.batch import Users
-from simulations.experiments.base import Findings, Request
+from simulations.experiments.base import Request
+from simulations.experiments.findings import Findings
 from simulations.experiments.settings import positive, whole, wholes
 from simulations.runs.run import Options, execute
 

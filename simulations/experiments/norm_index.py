@@ -15,21 +15,17 @@ from numpy.typing import NDArray
 
 from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
-from fedhist.model.protocol import Protocol
 from fedhist.model.query import Summary
 from fedhist.privacy.guarantee import Guarantee, Trust
 from fedhist.privacy.ledger import Ledger
 from fedhist.protocols.clip_choice.rule import Choice, Search, ThresholdTask
-from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
 from fedhist.protocols.shared.clipped_totals import user_norms
 from fedhist.protocols.shared.contributions import STEPS, NormHistogram
 from fedhist.session.curator import Curator, Noise
 from fedhist.session.journal import Journal
-from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.noise import SimulatedNoise
-from simulations.runs.run import noise_source
 
 Rule = Callable[[ThresholdTask, Curator], Search]
 
@@ -79,35 +75,11 @@ class NormIndex:
         tails = np.append(self._tails(query.norm, float(query.radius))[first], 0)
         return Summary(len(self), {"weight": tails[:-1] - tails[1:]})
 
-    def choose(self, protocol: Protocol, seed: int) -> float:
-        """Run a protocol up to its release and return the threshold that the release clips to.
-
-        Parameters
-        ----------
-        protocol : Protocol
-            Asks for :class:`NormHistogram` until it asks for :class:`ClippedCounts`.
-        seed : int
-            Of the Curator's simulated noise.
-
-        Raises
-        ------
-        ValueError
-            If the protocol refuses, fails or asks for something else.
-        """
-        session = Session(protocol, noise_source("simulated", seed, protocol))
-        while isinstance(session.query, NormHistogram):
-            session.advance(self.answer(session.query))
-        if isinstance(session.query, ClippedCounts):
-            return float(session.query.clip)
-        estimate = session.estimate
-        why = f"asks for {session.query}" if estimate is None else estimate.reason
-        raise ValueError(f"{protocol.name} chose no threshold: {why}")
-
     def search(self, rule: Rule, task: ThresholdTask, noise: Noise) -> float:
         """Run a rule by itself, on a ledger of the task's own budget, and return its threshold.
 
-        With the noise of a protocol's run it is that run's choice; a session's records, which
-        nobody reads here, are what makes :meth:`choose` several times slower.
+        With the noise of a protocol's run it is that run's choice; a whole session, whose records
+        nobody reads here, is several times slower.
         """
         budget = Guarantee(task.epsilon, task.delta, Trust.CENTRAL, task.adjacency)
         server = Curator(Ledger(budget), noise, Journal())

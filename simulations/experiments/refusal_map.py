@@ -20,8 +20,9 @@ import numpy as np
 from fedhist.base.search import MOST_USERS, first_true
 from fedhist.users.batch import Users
 from server.few_users.plan import FewUsersPlan
-from simulations.experiments.base import Findings, Request, Result, power_law
+from simulations.experiments.base import Request, Result, power_law
 from simulations.experiments.few_users_error import Task
+from simulations.experiments.findings import Findings
 
 REFUSED, BALL, BLOCKS, LARGE = "refused", "one ball", "blocks", "large n (medians and clip)"
 NAMES = {"ball": BALL, "blocks": BLOCKS, "large-n": LARGE}

@@ -24,7 +24,8 @@ from fedhist.protocols.means.sparse.plan import VOTE_SHARE
 from fedhist.protocols.means.sparse.sparse_mean import SparseMean
 from fedhist.protocols.shared.noninteractive_error import naive_mse
 from simulations.experiments.asked_users import Asked, SparseCoins, deviations
-from simulations.experiments.base import Findings, Request, Result, mean_and_error, power_law
+from simulations.experiments.base import Request, Result, mean_and_error, power_law
+from simulations.experiments.findings import Findings
 from simulations.experiments.local_populations import users_of
 from simulations.experiments.local_runs import largest_ratio
 from simulations.experiments.settings import positive, whole, wholes

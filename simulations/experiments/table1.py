@@ -11,7 +11,8 @@ import numpy as np
 
 from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
-from simulations.experiments.base import FREE, Check, Findings, Request, Result, mean_and_error
+from simulations.experiments.base import FREE, Check, Request, Result, mean_and_error
+from simulations.experiments.findings import Findings
 from simulations.experiments.settings import positive
 from simulations.experiments.token_ranks import margins
 from simulations.experiments.unbounded_domain import (

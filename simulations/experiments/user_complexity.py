@@ -27,7 +27,8 @@ from fedhist.protocols.distributions import theory
 from fedhist.protocols.distributions.distribution import MECHANISMS, Distribution
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from simulations.experiments.base import Findings, Request, Result, power_law
+from simulations.experiments.base import Request, Result, power_law
+from simulations.experiments.findings import Findings
 from simulations.runs.run import Options, execute
 
 LAPLACE, SELECTION = "laplace", "ks"

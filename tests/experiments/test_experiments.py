@@ -267,7 +267,6 @@ def test_the_choice_is_that_of_a_whole_run(users: Users, method: str) -> None:
     s = setting(users)
     estimate = execute(s.protocol(method), users, Options(seed=11)).estimate
     assert s.choose(method, [11]).tolist() == [estimate.public["clip"]]
-    assert s.index.choose(s.protocol(method), 11) == estimate.public["clip"]
 
 
 @pytest.mark.parametrize("method", [bounded.EM_POINT, bounded.EM])

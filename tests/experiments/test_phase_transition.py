@@ -48,14 +48,6 @@ def test_samples_of_the_ball_lie_on_its_sphere() -> None:
     np.testing.assert_allclose(x.mean(axis=0), theta, atol=5 / math.sqrt(3 * 20_000))
 
 
-def test_sparse_means_are_zero_elsewhere() -> None:
-    """The places and signs are drawn; users vary around them."""
-    users, theta = populations.sparse_means(5000, 10, 30, 3, 0.5, np.random.default_rng(4))
-    assert sorted(np.abs(theta[theta != 0])) == [0.5] * 3
-    away = users.reals.values.mean(axis=0) - theta
-    np.testing.assert_array_less(np.abs(away), 5 / math.sqrt(5000 * 10))
-
-
 def test_items_are_multinomial() -> None:
     """T items a user, in the byte order of keys, with the shares asked for."""
     p = np.array([0.5, 0.3, 0.2, 0.0])
@@ -68,8 +60,6 @@ def test_items_are_multinomial() -> None:
     np.testing.assert_array_equal(again.counts.indptr, items.indptr)
     share = np.bincount(items.item, items.count, 4) / 28_000
     np.testing.assert_allclose(share, p, atol=5 * math.sqrt(0.25 / 28_000))
-    even = populations.uniform_items(1000, 3, 5, np.random.default_rng(6))
-    assert len(even.vocabulary) == 5
 
 
 def test_ids_are_fresh() -> None:

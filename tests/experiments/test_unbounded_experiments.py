@@ -16,8 +16,9 @@ from fedhist.protocols.clip_choice.unbounded import bound_probabilities
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from simulations.experiments import figure3, table1
-from simulations.experiments.base import Findings, Request
+from simulations.experiments.base import Request
 from simulations.experiments.catalogue import experiment
+from simulations.experiments.findings import Findings
 from simulations.experiments.token_ranks import kept_totals, margins
 from simulations.experiments.unbounded_domain import (
     Release,
