@@ -1,5 +1,5 @@
 """The tables and figures of the papers, measured again: ``fedhist reproduce``."""
 
-from simulations.experiments.base import Check, Curve, Expected, Request, Result, Run
+from simulations.experiments.base import Check, Curve, Request, Result, Run
 
-__all__ = ["Check", "Curve", "Expected", "Request", "Result", "Run"]
+__all__ = ["Check", "Curve", "Request", "Result", "Run"]

@@ -68,6 +68,8 @@ class Check:
     half : float
         Half the width of an interval around ``ours``, of which a part must lie within; 0 judges
         the number itself.
+    populations : tuple of str
+        Where a row of a TOML file is judged; empty for all.
     """
 
     setting: str
@@ -80,6 +82,7 @@ class Check:
     cause: str = ""
     stderr: float | None = None
     half: float = 0.0
+    populations: tuple[str, ...] = ()
 
     @property
     def difference(self) -> float | None:
@@ -217,31 +220,6 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Expected:
-    """A row [[value]] of the TOML file: what the paper prints, and how near ours must be.
-
-    Attributes
-    ----------
-    setting, quantity : str
-    paper : float or None
-    low, high : float
-        From ``relative`` or ``absolute`` around ``paper``, or given.
-    claim, cause : str
-    populations : tuple of str
-        The populations it is judged on; empty for all.
-    """
-
-    setting: str
-    quantity: str
-    paper: float | None
-    low: float
-    high: float
-    claim: str = ""
-    cause: str = ""
-    populations: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Request:
     """How the user asked for an experiment.
 
@@ -258,8 +236,9 @@ class Request:
     seed : int
     quick : bool
         Small sizes, to see that it works; nothing is then judged.
-    values : tuple of Expected
-        The TOML's [[value]] rows for this population.
+    values : tuple of Check
+        The TOML's [[value]] rows for this population: what the paper prints and how near ours must
+        be, not measured yet (``ours`` is NaN).
     parameters : mapping
         The TOML's [population.NAME]: ``kind`` (by default NAME) and the fields of that kind.
     """
@@ -270,7 +249,7 @@ class Request:
     population: str
     seed: int
     quick: bool
-    values: tuple[Expected, ...] = ()
+    values: tuple[Check, ...] = ()
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def judge(
@@ -279,9 +258,7 @@ class Request:
         """Compare a measurement with its [[value]] row; None if there is no such row."""
         for v in self.values:
             if (v.setting, v.quantity) == (setting, quantity):
-                return Check(
-                    setting, quantity, v.paper, ours, v.low, v.high, v.claim, v.cause, stderr
-                )
+                return replace(v, ours=ours, stderr=stderr)
         return None
 
     def only_shown(self) -> Request:

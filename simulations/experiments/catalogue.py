@@ -25,7 +25,7 @@ from typing import Any, cast
 
 from fedhist.base.errors import nearest
 from simulations.config.named_files import key_value
-from simulations.experiments.base import Expected, Request, Run
+from simulations.experiments.base import Check, Request, Run
 from simulations.populations import KINDS
 
 CONFIGS = "simulations.experiments.configs"
@@ -56,7 +56,7 @@ class Experiment:
     settings, quick, tolerances : mapping
     populations : mapping of str to mapping
         Parameters by population, the default first.
-    values : tuple of Expected
+    values : tuple of Check
     """
 
     name: str
@@ -67,7 +67,7 @@ class Experiment:
     quick: Mapping[str, Any]
     tolerances: Mapping[str, Any]
     populations: Mapping[str, Mapping[str, Any]]
-    values: tuple[Expected, ...]
+    values: tuple[Check, ...]
 
     @property
     def run(self) -> Run:
@@ -211,7 +211,7 @@ def _as_was(key: str, value: Any, old: Any) -> Any:
     return value
 
 
-def _expected(name: str, row: Mapping[str, Any], populations: Mapping[str, Any]) -> Expected:
+def _expected(name: str, row: Mapping[str, Any], populations: Mapping[str, Any]) -> Check:
     """Read one [[value]]."""
     _known(row, VALUE_KEYS, f"{name}: key of [[value]]")
     where = f"{name}: the value {row.get('setting')!r}, {row.get('quantity')!r}"
@@ -237,15 +237,16 @@ def _expected(name: str, row: Mapping[str, Any], populations: Mapping[str, Any])
     else:
         room = row["absolute"] if "absolute" in row else row["relative"] * abs(paper)
         low, high = paper - room, paper + room
-    return Expected(
+    return Check(
         row["setting"],
         row["quantity"],
         None if paper is None else float(paper),
+        math.nan,
         low,
         high,
         row.get("claim", ""),
         row.get("cause", ""),
-        tuple(row.get("populations", ())),
+        populations=tuple(row.get("populations", ())),
     )
 
 

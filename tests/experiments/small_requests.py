@@ -11,6 +11,7 @@ from simulations.experiments.base import Request, Result
 from simulations.experiments.catalogue import experiment
 
 SMALL: Mapping[str, Mapping[str, Any]] = {
+    "user-complexity": {"repeats": 1},
     "phase-transition": {"repeats": 4},
     "local-dimension": {
         "least_runs": 2,
