@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from fedhist.protocols.means.mean_l2 import MeanL2 as MeanL2
     from fedhist.protocols.means.mean_linf import MeanLinf as MeanLinf
     from fedhist.protocols.means.sparse.sparse_mean import SparseMean as SparseMean
+    from fedhist.protocols.quantiles.quantiles import Quantiles as Quantiles
     from fedhist.protocols.regression.user_level_erm import UserLevelErm as UserLevelErm
 else:
     from fedhist.base.lazy import public_names
