@@ -23,17 +23,18 @@ from numpy.typing import NDArray
 
 from clients.records.fourier_rows import fourier_rows
 from clients.records.functionals import samples_of
-from fedhist.base.arrays import Array, Bounds
+from fedhist.base.arrays import Bounds
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.base.errors import WireError
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.query import Query, Report, Summary
 from fedhist.model.registry import register_protocol, register_query
 from fedhist.model.results import Goal, ResultsRow, within
-from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
+from fedhist.privacy.guarantee import Adjacency, Trust, check_budget
 from fedhist.privacy.noise_law import noise_per_sensitivity
 from fedhist.protocols.densities.density_target import DensityTarget
 from fedhist.protocols.densities.theory import central_level, central_variance, row_sensitivity
+from fedhist.protocols.shared.central import Central, add_noise
 from fedhist.protocols.shared.sample_sizes import PlannedSizes
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
@@ -133,7 +134,7 @@ def _check_circles(rows: NDArray[np.integer[Any]], n_users: int) -> None:
 
 @register_protocol
 @dataclass(frozen=True)
-class CentralDensity(DensityTarget, PlannedSizes):
+class CentralDensity(DensityTarget, PlannedSizes, Central):
     """Smooth density of the users' samples on [0, 1], with a trusted server.
 
     The value is the density on ``grid`` equal cells, non-negative and with mean 1;
@@ -247,11 +248,6 @@ class CentralDensity(DensityTarget, PlannedSizes):
         return min(1, self.terms - 1)
 
     @property
-    def guarantee(self) -> Guarantee:
-        """(epsilon, delta) under the declared adjacency, trusting the server."""
-        return Guarantee(self.epsilon, self.delta, Trust.CENTRAL, Adjacency(self.adjacency))
-
-    @property
     def sensitivity(self) -> float:
         """Of the sum of the rows, in steps: in l2, or in l1 where delta = 0."""
         return self.query.sensitivity(Adjacency(self.adjacency), 2 if self.delta else 1)
@@ -274,7 +270,10 @@ class CentralDensity(DensityTarget, PlannedSizes):
         if not n:
             return Estimate.failed("nobody answered", public={"n_users": 0.0})
         k = self.terms - 1
-        theta = self._release(server, summary.sums["means"])[:k] * (math.sqrt(2) / STEPS / n)
+        s, epsilon, delta = self.sensitivity, self.epsilon, self.delta
+        sums = summary.sums["means"]
+        noisy = add_noise(server, sums, s, epsilon, delta, discrete=self.discrete)
+        theta = noisy[:k] * (math.sqrt(2) / STEPS / n)
         stderr = np.full(k, math.sqrt(2) * self.noise_std / n)
         predicted = self.tail + central_variance(
             self.terms,
@@ -287,15 +286,6 @@ class CentralDensity(DensityTarget, PlannedSizes):
         )
         public = {"n_users": float(n), "level": float(self.terms), "predicted_ise": predicted}
         return self.density(theta, stderr, public)
-
-    def _release(self, server: Curator, sums: Array) -> Array:
-        """Add noise to the sums, in steps."""
-        s, epsilon, delta = self.sensitivity, self.epsilon, self.delta
-        if not delta:
-            laplace = server.discrete_laplace if self.discrete else server.laplace
-            return laplace(sums, l1_sensitivity=s, epsilon=epsilon)
-        gaussian = server.discrete_gaussian if self.discrete else server.gaussian
-        return gaussian(sums, l2_sensitivity=s, epsilon=epsilon, delta=delta)
 
     def error(self, users: Users) -> ErrorBound:
         """Compute the integrated squared error: noise, and the energy left out. NOT PRIVATE.

@@ -25,20 +25,20 @@ from clients.bounding.sampling import MOST_CLIP
 from fedhist.base.arrays import Array
 from fedhist.base.checks import check_integer
 from fedhist.base.errors import PopulationError, nearest
-from fedhist.model.display import Display
-from fedhist.model.losses import L1, l1
+from fedhist.model.losses import L1
 from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
-from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget, zcdp_rho
+from fedhist.privacy.guarantee import check_budget, zcdp_rho
 from fedhist.protocols.distributions import mechanisms as distribution_mechanisms
 from fedhist.protocols.distributions import selection as binomial_mechanisms
 from fedhist.protocols.distributions import theory
 from fedhist.protocols.distributions.mechanisms import DistributionTask, Learned, Mechanism, Search
+from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.clipped_totals import in_domain
-from fedhist.protocols.shared.displays import DISTRIBUTION
+from fedhist.protocols.shared.distribution_target import DistributionTarget
 from fedhist.protocols.shared.domains import check_domain, with_domain
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
@@ -59,7 +59,7 @@ EXACT = "laplace"
 
 @register_protocol
 @dataclass(frozen=True)
-class Distribution(TwoModes):
+class Distribution(TwoModes, DistributionTarget, Central):
     """The distribution over k public symbols that the users' samples come from.
 
     Parameters
@@ -118,8 +118,6 @@ class Distribution(TwoModes):
 
     name: ClassVar[str] = "distribution"
     paper: ClassVar[str] = "Liu, Suresh, Yu, Kumar & Riley, NeurIPS 2020"
-    target: ClassVar[str] = "distribution"
-    display: ClassVar[Display | None] = DISTRIBUTION
     mechanisms: ClassVar[Mapping[str, Mechanism]] = MECHANISMS
     goals: ClassVar[tuple[Goal, ...]] = (
         Goal(0.05, words="laplace, m = 300", protocol={"mechanism": "laplace"}),
@@ -184,11 +182,6 @@ class Distribution(TwoModes):
     def max_rounds(self) -> int:
         """The mechanism's."""
         return self.chosen.rounds
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """(epsilon, delta) under replacement, trusting the server."""
-        return Guarantee(self.epsilon, self.delta, Trust.CENTRAL, Adjacency.REPLACE_USER)
 
     # -- the script ------------------------------------------------------------------------------
 
@@ -259,10 +252,6 @@ class Distribution(TwoModes):
     def truth(self, users: Users) -> Array:
         """Average the users' empirical distributions, (k,), empty ones left out. NOT PRIVATE."""
         return theory.average_distribution(users, self.domain)
-
-    def loss(self, value: Array, truth: Array) -> float:
-        """Return the l1 distance: twice the distance in total variation."""
-        return l1(value, truth)
 
     @classmethod
     def resolve(

@@ -27,8 +27,7 @@ from scipy.special import erf
 from clients.records.functionals import HadamardRows
 from fedhist.base.arrays import Array
 from fedhist.channels.hadamard import fwht, next_power_of_two
-from fedhist.model.display import Display
-from fedhist.model.losses import L1, l1
+from fedhist.model.losses import L1
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow
@@ -38,7 +37,7 @@ from fedhist.protocols.localize.script import (
     FoldEstimates,
 )
 from fedhist.protocols.shared.clipped_totals import user_norms
-from fedhist.protocols.shared.displays import DISTRIBUTION
+from fedhist.protocols.shared.distribution_target import DistributionTarget
 from fedhist.protocols.shared.domains import with_domain
 from fedhist.protocols.shared.sample_sizes import resolve_sizes
 from fedhist.users.batch import Users
@@ -54,7 +53,7 @@ MOST_SYMBOLS = 1 << 16
 
 @register_protocol
 @dataclass(frozen=True)
-class LocalDistribution(FoldProtocol):
+class LocalDistribution(DistributionTarget, FoldProtocol):
     """The distribution over k public symbols, under local differential privacy.
 
     Parameters
@@ -105,8 +104,6 @@ class LocalDistribution(FoldProtocol):
 
     name: ClassVar[str] = "local-distribution"
     paper: ClassVar[str] = "Kent, Berrett & Yu, arXiv 2405.11923, Section 3.2, on Hadamard rows"
-    target: ClassVar[str] = "distribution"
-    display: ClassVar[Display | None] = DISTRIBUTION
     goals: ClassVar[tuple[Goal, ...]] = (Goal(0.1, words="k = 50, m = 300"),)
     domain: Keys
     epsilon: float
@@ -189,10 +186,6 @@ class LocalDistribution(FoldProtocol):
     def truth(self, users: Users) -> Array:
         """Average the users' empirical distributions, (k,), empty ones left out. NOT PRIVATE."""
         return average_distribution(users, self.domain)
-
-    def loss(self, value: Array, truth: Array) -> float:
-        """Return the l1 distance: twice the distance in total variation."""
-        return l1(value, truth)
 
     def diagnostics(self, users: Users) -> Mapping[str, float]:
         """Count the users without items in the domain. NOT PRIVATE."""

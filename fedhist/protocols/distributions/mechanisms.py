@@ -23,6 +23,7 @@ from fedhist.base.arrays import Array, Floats
 from fedhist.model.query import Query, Summary
 from fedhist.privacy.noise_law import NoiseLaw
 from fedhist.protocols.distributions import theory
+from fedhist.protocols.shared.central import add_noise
 from fedhist.protocols.shared.item_encodings import ItemCounts, OneItem, Presence
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
@@ -207,13 +208,8 @@ class Additive:
         query, (epsilon, delta) = self.query(task), self.spends(task)
         summary = yield query
         exact = summary.sums["presence" if self.encoding == "presence" else "counts"]
-        if self.gaussian:
-            draw = server.discrete_gaussian if task.discrete else server.gaussian
-            l2 = query.l2_sensitivity
-            noisy = draw(exact, l2_sensitivity=l2, epsilon=epsilon, delta=delta)
-        else:
-            laplace = server.discrete_laplace if task.discrete else server.laplace
-            noisy = laplace(exact, l1_sensitivity=query.l1_sensitivity, epsilon=epsilon)
+        size = query.l2_sensitivity if self.gaussian else query.l1_sensitivity
+        noisy = add_noise(server, exact, size, epsilon, delta, discrete=task.discrete)
         if self.encoding == "presence":
             return _from_presence(noisy, task, self.law(task).std)
         return _from_counts(noisy, task, self._items(task), self.law(task).std)

@@ -19,14 +19,13 @@ from clients.bounding.contribution import domain_lookup
 from clients.records.user_rows import share_rows
 from fedhist.base.arrays import Array
 from fedhist.base.errors import PopulationError
-from fedhist.model.display import Display
-from fedhist.model.losses import L1, l1
+from fedhist.model.losses import L1
 from fedhist.model.protocol import ErrorBound
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow
 from fedhist.protocols.few_users.few_users_mean import FewUsers
 from fedhist.protocols.few_users.user_means import UserShares
-from fedhist.protocols.shared.displays import DISTRIBUTION
+from fedhist.protocols.shared.distribution_target import DistributionTarget
 from fedhist.protocols.shared.domains import check_domain, with_domain
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -35,7 +34,7 @@ from server.distributions.simplex import project_simplex
 
 @register_protocol
 @dataclass(frozen=True, kw_only=True)
-class FewUsersDistribution(FewUsers):
+class FewUsersDistribution(DistributionTarget, FewUsers):
     """Distribution of the users' items over a public domain, from few users with many items each.
 
     A user's row holds the shares of its items; as the mean of one-hot vectors it is within r = 1 /
@@ -66,8 +65,6 @@ class FewUsersDistribution(FewUsers):
 
     name: ClassVar[str] = "few-users-distribution"
     paper: ClassVar[str] = "Narayanan, Mirrokni & Esfandiari, ICML 2022, Corollary 8"
-    target: ClassVar[str] = "distribution"
-    display: ClassVar[Display | None] = DISTRIBUTION
     goals: ClassVar[tuple[Goal, ...]] = (
         Goal(
             0.7,
@@ -133,10 +130,6 @@ class FewUsersDistribution(FewUsers):
         if not usable.any():
             raise PopulationError("no user has an item of the domain; there is no distribution")
         return np.asarray(rows[usable].mean(axis=0))
-
-    def loss(self, value: Array, truth: Array) -> float:
-        """L1 distance."""
-        return l1(value, truth)
 
     @classmethod
     def resolve(

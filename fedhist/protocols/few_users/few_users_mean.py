@@ -29,8 +29,9 @@ from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.query import Query
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
-from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
+from fedhist.privacy.guarantee import check_budget
 from fedhist.protocols.few_users.user_means import UserMeans
+from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.mean_target import MeanTarget
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -47,7 +48,7 @@ DEFAULT_BOX = 2.0**30
 
 
 @dataclass(frozen=True, kw_only=True)
-class FewUsers(TwoModes):
+class FewUsers(TwoModes, Central):
     """What the protocols of this family share: budget, branch and its constants.
 
     A subclass says how users make their rows, in how many coordinates, and how far apart they are.
@@ -132,11 +133,6 @@ class FewUsers(TwoModes):
     def max_rounds(self) -> int:
         """One."""
         return 1
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """(epsilon, delta) under replacement, trusting the server."""
-        return Guarantee(self.epsilon, self.delta, Trust.CENTRAL, Adjacency.REPLACE_USER)
 
     def rounds(self, server: Curator) -> Script:
         """Ask every user for its row, then draw."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from fedhist.model.query import LocalQuery, Summary
 from fedhist.model.results import ResultsRow, within
 from fedhist.privacy.guarantee import check_budget
 from fedhist.protocols.shared.displays import DISTRIBUTION
-from fedhist.protocols.shared.domains import check_domain, with_domain
+from fedhist.protocols.shared.domains import OnDomain, check_domain
 from fedhist.protocols.shared.noninteractive import NonInteractive
 from fedhist.protocols.shared.noninteractive_error import oracle_mse, oracle_stderr
 from fedhist.users.batch import Users
@@ -101,10 +101,8 @@ class OracleQuery(LocalQuery):
         return votes.astype(np.int64)
 
 
-class OneVote(NonInteractive):
+class OneVote(OnDomain, NonInteractive):
     """A protocol of one query about one item of each user."""
-
-    domain: Keys
 
     @property
     @abstractmethod
@@ -202,13 +200,6 @@ class FrequencyOracle(OneVote):
     def loss(self, value: Array, truth: Array) -> float:
         """Squared l2 distance."""
         return squared_l2(value, truth)
-
-    @classmethod
-    def resolve(
-        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
-    ) -> tuple[dict[str, Any], list[str]]:
-        """Fill the domain."""
-        return with_domain(parameters, domain), []
 
     @classmethod
     def results(cls) -> Sequence[ResultsRow]:

@@ -14,9 +14,9 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from fedhist.model.losses import L1
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
-from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
+from fedhist.privacy.guarantee import Adjacency, check_budget
 from fedhist.privacy.sensitivity import sensitivity_multipliers
 from fedhist.protocols.clip_choice import theory as theory_thresholds
 from fedhist.protocols.clip_choice.budget import Shares, split_budget
@@ -35,8 +35,8 @@ from fedhist.protocols.clip_choice.rule import ThresholdRule, ThresholdTask
 from fedhist.protocols.histograms.bounded_histogram import GRID_STEPS, SHOPPERS, BoundedHistogram
 from fedhist.protocols.histograms.reference_clips import c_star_gaussian, c_star_laplace
 from fedhist.protocols.shared import clipped_totals
+from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.contributions import MOST_CAP
-from fedhist.protocols.shared.domains import with_domain
 from fedhist.protocols.shared.histogram_target import DomainHistogram
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
@@ -45,7 +45,7 @@ from fedhist.users.keys import Keys
 
 @register_protocol
 @dataclass(frozen=True)
-class AdaptiveHistogram(DomainHistogram):
+class AdaptiveHistogram(DomainHistogram, Central):
     """Total count of every item of a public domain; the clipping threshold is chosen privately.
 
     Parameters
@@ -165,11 +165,6 @@ class AdaptiveHistogram(DomainHistogram):
             epsilon_ratio=self.epsilon_ratio,
             ratio=self.debias,
         )
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """(epsilon, delta) under the declared adjacency, trusting the server."""
-        return Guarantee(self.epsilon, self.delta, Trust.CENTRAL, Adjacency(self.adjacency))
 
     # -- the two parts ---------------------------------------------------------------------------
 
@@ -320,13 +315,6 @@ class AdaptiveHistogram(DomainHistogram):
             k1 = sensitivity_multipliers(task.adjacency, len(self.domain))[0]
             best = c_star_laplace(l1, len(self.domain), self.shares.release_epsilon, k1)
         return min(max(best, self.clip_min), self.clip_max)
-
-    @classmethod
-    def resolve(
-        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
-    ) -> tuple[dict[str, Any], list[str]]:
-        """Fill the domain from the population's public one."""
-        return with_domain(parameters, domain), []
 
     @classmethod
     def results(cls) -> Sequence[ResultsRow]:

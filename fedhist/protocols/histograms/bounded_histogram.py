@@ -29,10 +29,11 @@ from fedhist.model.query import CHUNK, Query, Report, Summary
 from fedhist.model.registry import register_protocol, register_query
 from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy import noise_law
-from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
+from fedhist.privacy.guarantee import Adjacency, Trust, check_budget
 from fedhist.privacy.sensitivity import sensitivity_multipliers, sqrt_up
 from fedhist.protocols.histograms.reference_clips import reference_clip
 from fedhist.protocols.shared import clipped_totals
+from fedhist.protocols.shared.central import Central, add_noise
 from fedhist.protocols.shared.domains import check_domain, with_domain
 from fedhist.protocols.shared.histogram_target import DomainHistogram
 from fedhist.session.curator import Curator
@@ -179,7 +180,7 @@ SHOPPERS: Mapping[str, Any] = MappingProxyType(
 
 @register_protocol
 @dataclass(frozen=True)
-class BoundedHistogram(DomainHistogram):
+class BoundedHistogram(DomainHistogram, Central):
     """Total count of every item of a public domain, under central user-level privacy.
 
     Parameters
@@ -248,11 +249,6 @@ class BoundedHistogram(DomainHistogram):
         return 1
 
     @property
-    def guarantee(self) -> Guarantee:
-        """(epsilon, delta) under the declared adjacency, trusting the server."""
-        return Guarantee(self.epsilon, self.delta, Trust.CENTRAL, Adjacency(self.adjacency))
-
-    @property
     def norm(self) -> int:
         """1 with Laplace noise, 2 with Gaussian noise."""
         return 2 if self.delta else 1
@@ -293,16 +289,9 @@ class BoundedHistogram(DomainHistogram):
     def _release(self, server: Curator, counts: Array) -> Array:
         """Add noise to the totals; returns counts."""
         s = self.query.sensitivity(Adjacency(self.adjacency))
-        eps, delta = self.epsilon, self.delta
-        if self.grid is None and not delta:
-            return server.laplace(counts, l1_sensitivity=s, epsilon=eps)
-        if self.grid is None:
-            return server.gaussian(counts, l2_sensitivity=s, epsilon=eps, delta=delta)
-        if not delta:
-            return self.grid * server.discrete_laplace(counts, l1_sensitivity=s, epsilon=eps)
-        return self.grid * server.discrete_gaussian(
-            counts, l2_sensitivity=s, epsilon=eps, delta=delta
-        )
+        epsilon, delta, grid = self.epsilon, self.delta, self.grid
+        noisy = add_noise(server, counts, s, epsilon, delta, discrete=grid is not None)
+        return noisy if grid is None else grid * noisy
 
     def error(self, users: Users) -> ErrorBound:
         """Compute the exact expected l1 error on a known population. NOT PRIVATE."""

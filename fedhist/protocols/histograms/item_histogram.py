@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocols.histograms.bounded_histogram import SHOPPERS, BoundedHistogram
 from fedhist.protocols.histograms.per_item_counts import MOST_CLIP, PerItemClip
 from fedhist.protocols.shared import clipped_totals
-from fedhist.protocols.shared.domains import check_domain, with_domain
+from fedhist.protocols.shared.domains import check_domain
 from fedhist.protocols.shared.histogram_target import DomainHistogram
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
@@ -131,13 +131,6 @@ class ItemHistogram(DomainHistogram):
         lost = self.truth(users) - cut
         expected = noise_law.expected_l1(self.noise, lost, cut if self.nonneg else None)
         return ErrorBound(L1, expected, exact=True, source="sum of E|Z| and of what is cut")
-
-    @classmethod
-    def resolve(
-        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
-    ) -> tuple[dict[str, Any], list[str]]:
-        """Fill the domain."""
-        return with_domain(parameters, domain), []
 
     @classmethod
     def results(cls) -> Sequence[ResultsRow]:

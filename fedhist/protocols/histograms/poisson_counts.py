@@ -32,12 +32,13 @@ from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy import noise_law
-from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
+from fedhist.privacy.guarantee import Adjacency, check_budget
 from fedhist.protocols.clip_choice.budget import CHOICE_SHARE
 from fedhist.protocols.clip_choice.theory import em_probabilities, tails_of
 from fedhist.protocols.histograms import poisson_debiasing as debias
 from fedhist.protocols.histograms.per_item_counts import MOST_CLIP, PerItemClip
 from fedhist.protocols.shared import clipped_totals
+from fedhist.protocols.shared.central import Central, add_noise
 from fedhist.protocols.shared.contributions import NormHistogram, safe_rank, tail_scores
 from fedhist.protocols.shared.domains import check_domain, with_domain
 from fedhist.protocols.shared.histogram_target import DomainHistogram
@@ -51,7 +52,7 @@ MANY_ITEMS = 20
 
 @register_protocol
 @dataclass(frozen=True)
-class PoissonCounts(DomainHistogram):
+class PoissonCounts(DomainHistogram, Central):
     """Total counts of a few public items, debiased for Poisson data, under central privacy.
 
     Parameters
@@ -163,11 +164,6 @@ class PoissonCounts(DomainHistogram):
         return 2 if self._chooses else 1
 
     @property
-    def guarantee(self) -> Guarantee:
-        """(epsilon, delta) under the declared adjacency, trusting the server."""
-        return Guarantee(self.epsilon, self.delta, Trust.CENTRAL, Adjacency(self.adjacency))
-
-    @property
     def _chooses(self) -> bool:
         """Whether C is chosen; without noise no threshold is better than the largest."""
         return self.clip is None and not math.isinf(self.epsilon)
@@ -221,7 +217,9 @@ class PoissonCounts(DomainHistogram):
                 public=public,
                 warnings=warnings,
             )
-        noisy = self._release(server, query, summary.sums["counts"])
+        size = query.l2_sensitivity if self.delta else query.l1_sensitivity
+        epsilon, totals = self.budgets[1], summary.sums["counts"]
+        noisy = add_noise(server, totals, size, epsilon, self.delta, discrete=self.discrete)
         return self._conclude(noisy, clip, public, warnings)
 
     def _choose(self, server: Curator) -> Generator[Query, Summary, tuple[int, tuple[str, ...]]]:
@@ -240,15 +238,6 @@ class PoissonCounts(DomainHistogram):
         elif at == len(edges) - 1 > 0:
             warnings.append(f"the chosen threshold is the largest, {edges[at]:g}: raise clip_max?")
         return int(edges[at]), tuple(warnings)
-
-    def _release(self, server: Curator, query: PerItemClip, counts: Array) -> Array:
-        """Add noise to the totals."""
-        epsilon, l1, l2 = self.budgets[1], query.l1_sensitivity, query.l2_sensitivity
-        if self.delta:
-            draw = server.discrete_gaussian if self.discrete else server.gaussian
-            return draw(counts, l2_sensitivity=l2, epsilon=epsilon, delta=self.delta)
-        laplace = server.discrete_laplace if self.discrete else server.laplace
-        return laplace(counts, l1_sensitivity=l1, epsilon=epsilon)
 
     def _conclude(
         self, noisy: Array, clip: int, public: dict[str, float], warnings: tuple[str, ...]

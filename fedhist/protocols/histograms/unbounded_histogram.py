@@ -31,7 +31,7 @@ from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
-from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
+from fedhist.privacy.guarantee import Adjacency, check_budget
 from fedhist.privacy.sensitivity import sensitivity_multipliers
 from fedhist.protocols.clip_choice.rule import Choice
 from fedhist.protocols.clip_choice.unbounded import (
@@ -42,6 +42,7 @@ from fedhist.protocols.clip_choice.unbounded import (
 )
 from fedhist.protocols.histograms import unbounded_theory as theory
 from fedhist.protocols.histograms.random_clip import RandomClip
+from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.displays import HISTOGRAM
 from fedhist.session.curator import Curator
 from fedhist.session.unknown_keys import key_threshold, laplace_key_threshold
@@ -65,7 +66,7 @@ NEGLIGIBLE = 1e-9
 
 @register_protocol
 @dataclass(frozen=True)
-class UnboundedHistogram(TwoModes):
+class UnboundedHistogram(TwoModes, Central):
     """Total counts of the frequent items, whatever they are, under central user-level privacy.
 
     Parameters
@@ -174,11 +175,6 @@ class UnboundedHistogram(TwoModes):
     def max_rounds(self) -> int:
         """One for the release, and those of the choice."""
         return 1 + (self.task.rounds if self.clip is None else 0)
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """(epsilon, delta), trusting the server."""
-        return Guarantee(self.epsilon, self.delta, Trust.CENTRAL, Adjacency(self.adjacency))
 
     @property
     def real_valued(self) -> bool:

@@ -28,6 +28,7 @@ from fedhist.protocols.distributions.mechanisms import (
     additive,
 )
 from fedhist.protocols.distributions.selection import PHS, Budgets, costs, selection
+from fedhist.protocols.printed.claims import AsPrinted
 
 Spends = Callable[[DistributionTask], tuple[float, float]]
 
@@ -92,7 +93,7 @@ AS_PRINTED: Mapping[str, tuple[Mechanism, Spends]] = MappingProxyType(
 
 @register_printed
 @dataclass(frozen=True)
-class DistributionAsPrinted(Distribution):
+class DistributionAsPrinted(AsPrinted, Distribution):
     """A mechanism by name, with its printed budget; ``guarantee`` says what that really spends."""
 
     mechanisms: ClassVar[Mapping[str, Mechanism]] = MappingProxyType(
@@ -112,8 +113,3 @@ class DistributionAsPrinted(Distribution):
             return self.claimed
         spent, delta = AS_PRINTED[self.mechanism][1](self.task)  # 0 where delta alone pays for it
         return Guarantee(max(spent, 1e-12), delta, Trust.CENTRAL, Adjacency.REPLACE_USER)
-
-    @property
-    def claimed(self) -> Guarantee:
-        """(epsilon, delta) as asked."""
-        return Guarantee(self.epsilon, self.delta, Trust.CENTRAL, Adjacency.REPLACE_USER)

@@ -16,10 +16,11 @@ from fedhist.model.registry import register_printed
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from fedhist.protocols.few_users.few_users_distribution import FewUsersDistribution
 from fedhist.protocols.few_users.few_users_mean import FewUsers, FewUsersMean
+from fedhist.protocols.printed.claims import AsPrinted
 from server.few_users.sampler import paper_params
 
 
-class FewUsersAsPrinted(FewUsers):
+class FewUsersAsPrinted(AsPrinted, FewUsers):
     """One ball, kappa = 2/3; spends (2 epsilon, e^epsilon delta / 4), and the ledger says so."""
 
     @property
@@ -29,11 +30,6 @@ class FewUsersAsPrinted(FewUsers):
             return self.claimed
         cost = paper_params(self.n_users, self.epsilon, self.delta).release
         return Guarantee(cost.epsilon, cost.delta, Trust.CENTRAL, Adjacency.REPLACE_USER)
-
-    @property
-    def claimed(self) -> Guarantee:
-        """(epsilon, delta), which the printed constants do not keep."""
-        return Guarantee(self.epsilon, self.delta, Trust.CENTRAL, Adjacency.REPLACE_USER)
 
 
 @register_printed

@@ -27,6 +27,7 @@ from fedhist.privacy.noise_law import NoiseLaw
 from fedhist.protocols.distributions.ragged import theory
 from fedhist.protocols.distributions.ragged.ragged_distribution import RaggedDistribution
 from fedhist.protocols.distributions.ragged.release import RaggedTask
+from fedhist.protocols.printed.claims import AsPrinted
 from fedhist.session.curator import Curator
 
 
@@ -84,7 +85,7 @@ class RaggedTaskAsPrinted(RaggedTask):
 
 @register_printed
 @dataclass(frozen=True)
-class RaggedDistributionAsPrinted(RaggedDistribution):
+class RaggedDistributionAsPrinted(AsPrinted, RaggedDistribution):
     """Half of epsilon for "dyadic", and the printed budgets per symbol in the other half."""
 
     mode: Mode = "paper"
@@ -98,11 +99,6 @@ class RaggedDistributionAsPrinted(RaggedDistribution):
         if self.adjacency != Adjacency.REPLACE_USER.value:
             raise ValueError(f'mode "paper" is for "replace-user", got {self.adjacency!r}')
         super().__post_init__()
-
-    @property
-    def claimed(self) -> Guarantee:
-        """(epsilon, delta) as asked, which is what the paper states."""
-        return Guarantee(self.epsilon, self.delta, Trust.CENTRAL, Adjacency.REPLACE_USER)
 
     @property
     def guarantee(self) -> Guarantee:

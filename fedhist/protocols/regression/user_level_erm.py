@@ -21,12 +21,13 @@ import numpy as np
 from clients.records.gradients import MODELS, Model
 from fedhist.base.arrays import Array
 from fedhist.model.display import Display
-from fedhist.model.protocol import ErrorBound, Estimate, Protocol, Script
+from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
-from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
+from fedhist.privacy.guarantee import check_budget
 from fedhist.protocols.regression.gradient_oracles import mean_gradient
 from fedhist.protocols.regression.theory import EmpiricalRisk, predicted_excess
+from fedhist.protocols.shared.central import Central
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
@@ -36,7 +37,7 @@ from server.regression.plan import GradientPlan
 
 @register_protocol
 @dataclass(frozen=True)
-class UserLevelErm(Protocol):
+class UserLevelErm(Central):
     """Parameters of a linear or logistic regression that minimise the users' average loss.
 
     A user's samples are rows of d features and a response. The empirical risk is the average over
@@ -188,11 +189,6 @@ class UserLevelErm(Protocol):
     def max_rounds(self) -> int:
         """One for each step."""
         return self.steps
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """(epsilon, delta) under replacement, trusting the server."""
-        return Guarantee(self.epsilon, self.delta, Trust.CENTRAL, Adjacency.REPLACE_USER)
 
     # -- the script ------------------------------------------------------------------------------
 

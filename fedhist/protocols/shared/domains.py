@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fedhist.model.protocol import Protocol
+from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 
 
@@ -29,3 +31,16 @@ def with_domain(parameters: Mapping[str, Any], public: Keys | None) -> dict[str,
     if given is None:
         raise ValueError("a bounded domain is needed, got None: the population names none either")
     return {**parameters, "domain": given if isinstance(given, Keys) else Keys.of(given)}
+
+
+class OnDomain(Protocol):
+    """A protocol about the items of a public domain."""
+
+    domain: Keys
+
+    @classmethod
+    def resolve(
+        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Fill the domain from the population's public one."""
+        return with_domain(parameters, domain), []

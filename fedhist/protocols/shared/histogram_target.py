@@ -7,19 +7,17 @@ from typing import ClassVar
 from fedhist.base.arrays import Array
 from fedhist.model.display import Display
 from fedhist.model.losses import l1
-from fedhist.model.protocol import Protocol
 from fedhist.protocols.shared import clipped_totals
 from fedhist.protocols.shared.displays import HISTOGRAM
+from fedhist.protocols.shared.domains import OnDomain
 from fedhist.users.batch import Users
-from fedhist.users.keys import Keys
 
 
-class DomainHistogram(Protocol):
+class DomainHistogram(OnDomain):
     """A protocol whose estimate has one total count for every item of ``domain``."""
 
     target: ClassVar[str] = "histogram"
     display: ClassVar[Display | None] = HISTOGRAM
-    domain: Keys
 
     def truth(self, users: Users) -> Array:
         """Compute the total count of every item, (d,). NOT PRIVATE."""

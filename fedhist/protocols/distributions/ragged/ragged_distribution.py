@@ -27,13 +27,12 @@ import numpy as np
 
 from fedhist.base.arrays import Array
 from fedhist.base.checks import check_integer
-from fedhist.model.display import Display
-from fedhist.model.losses import L1, l1
+from fedhist.model.losses import L1
 from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
-from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget, zcdp_rho
+from fedhist.privacy.guarantee import Adjacency, check_budget, zcdp_rho
 from fedhist.protocols.distributions.ragged.median_size import (
     RULES,
     Median,
@@ -44,7 +43,8 @@ from fedhist.protocols.distributions.ragged.median_size import (
 )
 from fedhist.protocols.distributions.ragged.release import MOST_SELECTED, RaggedTask, release
 from fedhist.protocols.shared import clipped_totals
-from fedhist.protocols.shared.displays import DISTRIBUTION
+from fedhist.protocols.shared.central import Central
+from fedhist.protocols.shared.distribution_target import DistributionTarget
 from fedhist.protocols.shared.domains import check_domain, with_domain
 from fedhist.protocols.shared.item_encodings import ItemCounts
 from fedhist.session.curator import Curator
@@ -67,7 +67,7 @@ NEGLIGIBLE = 1e-9
 
 @register_protocol
 @dataclass(frozen=True)
-class RaggedDistribution(TwoModes):
+class RaggedDistribution(TwoModes, DistributionTarget, Central):
     """Distribution of the users' samples, who have different numbers of them.
 
     Parameters
@@ -123,8 +123,6 @@ class RaggedDistribution(TwoModes):
 
     name: ClassVar[str] = "ragged-distribution"
     paper: ClassVar[str] = "Liu et al., NeurIPS 2020, Appendix E"
-    target: ClassVar[str] = "distribution"
-    display: ClassVar[Display | None] = DISTRIBUTION
     goals: ClassVar[tuple[Goal, ...]] = (Goal(0.05, words="m_max = 4096"),)
 
     domain: Keys
@@ -164,11 +162,6 @@ class RaggedDistribution(TwoModes):
     def max_rounds(self) -> int:
         """One for the sizes, one for the samples."""
         return 2
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """(epsilon, delta), trusting the server."""
-        return Guarantee(self.epsilon, self.delta, Trust.CENTRAL, Adjacency(self.adjacency))
 
     @property
     def rule(self) -> MedianRule:
@@ -290,10 +283,6 @@ class RaggedDistribution(TwoModes):
         """Compute the pooled empirical distribution of all samples, (k,). NOT PRIVATE."""
         totals = clipped_totals.totals(users, self.domain)
         return np.asarray(totals / max(1.0, totals.sum()))
-
-    def loss(self, value: Array, truth: Array) -> float:
-        """Return the l1 distance."""
-        return l1(value, truth)
 
     @classmethod
     def resolve(

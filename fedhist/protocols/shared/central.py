@@ -1,0 +1,38 @@
+"""What protocols that trust the server share: their guarantee, and noise on totals."""
+
+from __future__ import annotations
+
+from fedhist.base.arrays import Array
+from fedhist.model.protocol import Protocol
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
+from fedhist.session.curator import Curator
+
+
+class Central(Protocol):
+    """A protocol with the fields epsilon and delta; replacement is its adjacency unless it says."""
+
+    epsilon: float
+    delta: float
+    adjacency: str = Adjacency.REPLACE_USER.value
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """(epsilon, delta) for a user under the declared adjacency, trusting the server."""
+        return Guarantee(self.epsilon, self.delta, Trust.CENTRAL, Adjacency(self.adjacency))
+
+
+def add_noise(
+    server: Curator,
+    totals: Array,
+    sensitivity: float,
+    epsilon: float,
+    delta: float,
+    *,
+    discrete: bool,
+) -> Array:
+    """Add Gaussian noise for an l2 sensitivity; where delta is 0 Laplace noise for an l1 one."""
+    if delta:
+        gaussian = server.discrete_gaussian if discrete else server.gaussian
+        return gaussian(totals, l2_sensitivity=sensitivity, epsilon=epsilon, delta=delta)
+    laplace = server.discrete_laplace if discrete else server.laplace
+    return laplace(totals, l1_sensitivity=sensitivity, epsilon=epsilon)
