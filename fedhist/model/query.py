@@ -322,5 +322,6 @@ class LocalQuery(Query):
 def only_array(report: Report, name: str) -> Array:
     """Return the one array of a report; WireError if there is another or none."""
     if report.arrays.keys() != {name} or report.ragged:
-        raise WireError(f"a report of {name!r} is expected, got {sorted(report.arrays)}")
+        found = [*report.arrays, *report.ragged]
+        raise WireError(f"a report of {name!r} is expected, got {found}")
     return report.arrays[name]

@@ -24,6 +24,7 @@ from fedhist.base.errors import WireError
 from fedhist.model.query import Keyed, Query, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Trust
+from fedhist.protocols.shared.entries import only_rows
 from fedhist.protocols.shared.item_rows import intern_records, pack_records, parse_records
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
@@ -93,9 +94,7 @@ class SizeCurves(Query):
 
     def check(self, report: Report) -> None:
         """Raise WireError unless every row is a histogram: distinct UTF-8 items, counts > 0."""
-        if report.arrays or report.ragged.keys() != {"records"}:
-            found = [*report.arrays, *report.ragged]
-            raise WireError(f"rows of 'records' are expected, got {found}")
+        only_rows(report, "records")
         count = _items(report).count
         if count.size and count.max() >= 1 << 62:
             raise WireError(f"'records' holds the count {count.max()}, not below 2^62")

@@ -27,7 +27,7 @@ from fedhist.base.arrays import Bounds
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.base.errors import WireError
 from fedhist.model.protocol import ErrorBound, Estimate, Script
-from fedhist.model.query import Query, Report, Summary
+from fedhist.model.query import Query, Report, Summary, only_array
 from fedhist.model.registry import register_protocol, register_query
 from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy.guarantee import Adjacency, Trust, check_budget
@@ -107,9 +107,7 @@ class FourierMeans(Query):
 
     def check(self, report: Report) -> None:
         """Raise WireError unless every row is a mean of points on circles."""
-        if report.arrays.keys() != {"means"} or report.ragged:
-            raise WireError(f"'means' is expected, got {[*report.arrays, *report.ragged]}")
-        rows = report.arrays["means"]
+        rows = only_array(report, "means")
         Bounds((report.n_users, self.width), "i", -STEPS - 1, STEPS + 1).check("means", rows)
         _check_circles(rows, 1)
 

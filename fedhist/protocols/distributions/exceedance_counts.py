@@ -24,6 +24,7 @@ from fedhist.model.query import Query, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Trust
 from fedhist.protocols.shared.domains import check_domain
+from fedhist.protocols.shared.entries import check_distinct, only_rows, row_sums
 from fedhist.protocols.shared.item_encodings import cut_words
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
@@ -124,18 +125,12 @@ class ThresholdCounts(Query):
 
     def check(self, report: Report) -> None:
         """Raise WireError unless every row is one-hot per symbol and needs at most m items."""
-        if report.arrays or report.ragged.keys() != {"cell"} or report.indptr is None:
-            raise WireError(f"rows of cell are expected, got {[*report.arrays, *report.ragged]}")
+        only_rows(report, "cell")
         k, width, cell = len(self.domain), len(self.thresholds), report.ragged["cell"]
         Bounds((None,), "u", 0, k * width - 1).check("cell", cell)
-        symbol, place = np.divmod(cell.astype(np.int64), width)
-        user = np.repeat(np.arange(report.n_users), np.diff(report.indptr))
-        named = np.sort(user * k + symbol)
-        if (named[1:] == named[:-1]).any():
-            raise WireError("a user's row names a symbol twice")
-        least = np.array(self.thresholds, dtype=np.int64)[place] + 1
-        before = np.concatenate((np.zeros(1, np.int64), np.cumsum(least)))
-        size = before[report.indptr[1:]] - before[report.indptr[:-1]]
+        symbol, place = np.divmod(cell, np.uint32(width))
+        check_distinct(report, symbol, k)
+        size = row_sums(report, np.array(self.thresholds, dtype=np.int64)[place] + 1)
         if (size > self.m).any():
             raise WireError(f"a row needs {int(size.max())} items, more than m = {self.m}")
 

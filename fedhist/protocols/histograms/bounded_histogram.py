@@ -35,6 +35,7 @@ from fedhist.protocols.histograms.reference_clips import reference_clip
 from fedhist.protocols.shared import clipped_totals
 from fedhist.protocols.shared.central import Central, add_noise
 from fedhist.protocols.shared.domains import check_domain, with_domain
+from fedhist.protocols.shared.entries import check_distinct, only_rows
 from fedhist.protocols.shared.histogram_target import DomainHistogram
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
@@ -136,17 +137,10 @@ class ClippedCounts(Query):
 
     def check(self, report: Report) -> None:
         """Raise WireError unless every row is a non-negative vector within the ball."""
-        if report.arrays or report.ragged.keys() != {"item", "value"} or report.indptr is None:
-            found = [*report.arrays, *report.ragged]
-            raise WireError(f"rows of item and value are expected, got {found}")
+        user = np.repeat(np.arange(report.n_users), np.diff(only_rows(report, "item", "value")))
         item, value = report.ragged["item"], report.ragged["value"]
-        d = len(self.domain)
-        Bounds((None,), "u", 0, d - 1).check("item", item)
+        check_distinct(report, item, len(self.domain), "an item")
         Bounds((None,), "iu" if self.grid else "f", 0, self.limit * ROUNDING).check("value", value)
-        user = np.repeat(np.arange(report.n_users), np.diff(report.indptr))
-        cells = np.sort(user * d + item.astype(np.int64))
-        if (cells[1:] == cells[:-1]).any():
-            raise WireError("a user's row names an item twice")
         size = np.bincount(user, value.astype(np.float64) ** self.norm, report.n_users)
         if self.grid and (size < 2.0**62).all():  # then integers cannot overflow: compare exactly
             size = np.zeros(report.n_users, dtype=np.int64)

@@ -10,8 +10,7 @@ import numpy as np
 
 from clients.bounding.contribution import domain_lookup
 from fedhist.base.arrays import Array, Bounds
-from fedhist.base.errors import WireError
-from fedhist.model.query import Query, Report, Summary
+from fedhist.model.query import Query, Report, Summary, only_array
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Trust
 from fedhist.privacy.sensitivity import sqrt_up
@@ -100,10 +99,8 @@ class PerItemClip(Query):
 
     def check(self, report: Report) -> None:
         """Raise WireError unless every user sends integers in [0, clip]."""
-        if report.arrays.keys() != {"counts"} or report.ragged:
-            raise WireError(f"'counts' is expected, got {[*report.arrays, *report.ragged]}")
-        limits = Bounds((report.n_users, len(self.domain)), "i", 0, self.clip)
-        limits.check("counts", report.arrays["counts"])
+        counts = only_array(report, "counts")
+        Bounds((report.n_users, len(self.domain)), "i", 0, self.clip).check("counts", counts)
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
         """Bound each total by n_users times the clip."""

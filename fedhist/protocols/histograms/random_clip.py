@@ -21,6 +21,7 @@ from fedhist.base.errors import WireError
 from fedhist.model.query import CHUNK, Keyed, Query, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Trust
+from fedhist.protocols.shared.entries import only_rows
 from fedhist.protocols.shared.item_rows import intern_records, pack_records, parse_records
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
@@ -95,11 +96,8 @@ class RandomClip(Query):
 
     def check(self, report: Report) -> None:
         """Raise WireError unless every row is a histogram of at most ``clip`` tokens."""
-        if report.arrays or report.ragged.keys() != {"records"} or report.indptr is None:
-            found = [*report.arrays, *report.ragged]
-            raise WireError(f"rows of records are expected, got {found}")
-        data = report.ragged["records"]
-        rows, starts, lengths, sent = parse_records(data, report.indptr, int(not self.raw_support))
+        indptr, data = only_rows(report, "records"), report.ragged["records"]
+        rows, starts, lengths, sent = parse_records(data, indptr, int(not self.raw_support))
         Bounds((None,), "u", 0, self.clip).check("records", sent)
         intern_records(data, starts, lengths)
         before = np.concatenate(([0], np.cumsum(sent.astype(np.int64))))

@@ -12,6 +12,7 @@ References
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -20,23 +21,84 @@ import numpy as np
 
 from clients.bounding.item_encodings import add_cut, add_presence, cut_rows
 from clients.bounding.sampling import MOST_CLIP
-from fedhist.base.arrays import Array, Bounds, Words
+from fedhist.base.arrays import Bounds, Integers, Words
 from fedhist.base.checks import check_integer
 from fedhist.base.errors import WireError
-from fedhist.model.query import CHUNK, Query, Report, Summary
+from fedhist.model.query import CHUNK, Query, Report, Summary, only_array
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Trust
 from fedhist.privacy.sensitivity import sqrt_up
 from fedhist.protocols.shared.domains import check_domain
+from fedhist.protocols.shared.entries import check_distinct, only_rows, row_sums
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
+from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
 from fedhist.users.streams import Streams
 
 
+class ItemEncoding(Query):
+    """A query whose summary is one total for every symbol of a domain.
+
+    Class attributes
+    ----------------
+    part : str
+        Name of the totals.
+    """
+
+    trust: ClassVar[Trust] = Trust.CENTRAL
+    part: ClassVar[str]
+    domain: Keys
+    m: int
+
+    def __post_init__(self) -> None:
+        check_domain(self.domain)
+        check_integer("m", self.m, MOST_CLIP)
+
+    @property
+    @abstractmethod
+    def l1_sensitivity(self) -> int:
+        """Of the totals, under replacement."""
+
+    @property
+    def l2_sensitivity(self) -> float:
+        """Of the totals, under replacement; rounded up."""
+        return sqrt_up(self.l1_sensitivity * self.most)
+
+    @property
+    def most(self) -> int:
+        """Most that a user adds to one symbol."""
+        return 1
+
+    @property
+    def most_in_all(self) -> int:
+        """Most that a user adds to all symbols together."""
+        return self.m
+
+    @abstractmethod
+    def add(self, items: Items, words: Words, total: Integers) -> None:
+        """Add users' rows to the totals."""
+
+    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
+        """Cut and add up; integers, so bit-identical to folding the answers."""
+        total = np.zeros(len(self.domain), dtype=np.int64)
+        for chunk in users.chunks(CHUNK):
+            self.add(chunk.counts, cut_words(rng(chunk)), total)
+        return Summary(len(users), {self.part: total})
+
+    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
+        """Bound each total by what everybody may add to it."""
+        return {self.part: Bounds((len(self.domain),), "i", 0, n_users * self.most)}
+
+    def check_summary(self, summary: Summary) -> None:
+        """Bound the sum over all symbols as well."""
+        super().check_summary(summary)
+        check_total(summary, self.part, self.most_in_all)
+
+
 @register_query
 @dataclass(frozen=True)
-class ItemCounts(Query):
+class ItemCounts(ItemEncoding):
     """Each user answers its counts, cut to m items, as (item, count) entries.
 
     Parameters
@@ -56,14 +118,11 @@ class ItemCounts(Query):
     """
 
     wire_name: ClassVar[str] = "item-counts"
-    trust: ClassVar[Trust] = Trust.CENTRAL
+    part: ClassVar[str] = "counts"
 
     domain: Keys
     m: int
     cohort: Cohort | None = None
-
-    def __post_init__(self) -> None:
-        _check(self.domain, self.m)
 
     @property
     def l1_sensitivity(self) -> int:
@@ -71,9 +130,9 @@ class ItemCounts(Query):
         return 2 * self.m if len(self.domain) > 1 else self.m
 
     @property
-    def l2_sensitivity(self) -> float:
-        """Return sqrt(2) m, or m for a single symbol, under replacement; rounded up."""
-        return sqrt_up(self.l1_sensitivity * self.m)
+    def most(self) -> int:
+        """M."""
+        return self.m
 
     # -- client half -----------------------------------------------------------------------------
 
@@ -82,12 +141,9 @@ class ItemCounts(Query):
         indptr, item, count = cut_rows(users.counts, self.domain, self.m, cut_words(rng))
         return Report(users.ids, ragged={"item": item, "count": count}, indptr=indptr)
 
-    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
-        """Cut and add up; integers, so bit-identical to folding the answers."""
-        total = np.zeros(len(self.domain), dtype=np.int64)
-        for chunk in users.chunks(CHUNK):
-            add_cut(chunk.counts, self.domain, self.m, cut_words(rng(chunk)), total)
-        return Summary(len(users), {"counts": total})
+    def add(self, items: Items, words: Words, total: Integers) -> None:
+        """Cut, and add up."""
+        add_cut(items, self.domain, self.m, words, total)
 
     # -- server half -----------------------------------------------------------------------------
 
@@ -99,26 +155,18 @@ class ItemCounts(Query):
 
     def check(self, report: Report) -> None:
         """Raise WireError unless every row holds distinct symbols that add up to at most m."""
-        check_items(report, {"item", "count"}, self.domain)
+        only_rows(report, "count", "item")
+        check_distinct(report, report.ragged["item"], len(self.domain))
         count = report.ragged["count"]
         Bounds((None,), "u", 1, self.m).check("count", count)
-        size = _row_sums(report, count.astype(np.int64))
+        size = row_sums(report, count)
         if (size > self.m).any():
             raise WireError(f"a row adds up to {int(size.max())}, more than m = {self.m}")
-
-    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """Bound each total by everybody's m."""
-        return {"counts": Bounds((len(self.domain),), "i", 0, n_users * self.m)}
-
-    def check_summary(self, summary: Summary) -> None:
-        """Bound the sum over all symbols as well."""
-        super().check_summary(summary)
-        check_total(summary, "counts", self.m)
 
 
 @register_query
 @dataclass(frozen=True)
-class OneItem(Query):
+class OneItem(ItemEncoding):
     """Each user answers one of its items, drawn uniformly from its own record.
 
     Parameters
@@ -133,23 +181,16 @@ class OneItem(Query):
     """
 
     wire_name: ClassVar[str] = "one-item"
-    trust: ClassVar[Trust] = Trust.CENTRAL
+    part: ClassVar[str] = "counts"
+    m: ClassVar[int] = 1  # type: ignore[misc]
 
     domain: Keys
     cohort: Cohort | None = None
-
-    def __post_init__(self) -> None:
-        _check(self.domain, 1)
 
     @property
     def l1_sensitivity(self) -> int:
         """Return 2, or 1 for a single symbol, under replacement."""
         return 2 if len(self.domain) > 1 else 1
-
-    @property
-    def l2_sensitivity(self) -> float:
-        """Return sqrt 2, or 1 for a single symbol, under replacement; rounded up."""
-        return sqrt_up(self.l1_sensitivity)
 
     def answer(self, users: Users, rng: Streams) -> Report:
         """Send the symbol's number; -1 from a user without one."""
@@ -158,12 +199,9 @@ class OneItem(Query):
         out[np.diff(indptr) > 0] = item
         return Report(users.ids, {"item": out})
 
-    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
-        """Draw and add up; integers, so bit-identical to folding the answers."""
-        total = np.zeros(len(self.domain), dtype=np.int64)
-        for chunk in users.chunks(CHUNK):
-            add_cut(chunk.counts, self.domain, 1, cut_words(rng(chunk)), total)
-        return Summary(len(users), {"counts": total})
+    def add(self, items: Items, words: Words, total: Integers) -> None:
+        """Cut, and add up."""
+        add_cut(items, self.domain, self.m, words, total)
 
     def fold(self, report: Report) -> Summary:
         """Add up by symbol: (k,) int64."""
@@ -173,24 +211,13 @@ class OneItem(Query):
 
     def check(self, report: Report) -> None:
         """Raise WireError unless every user names one symbol, or none (-1)."""
-        if report.arrays.keys() != {"item"} or report.ragged:
-            raise WireError(f"'item' is expected, got {[*report.arrays, *report.ragged]}")
-        limits = Bounds((report.n_users,), "i", -1, len(self.domain) - 1)
-        limits.check("item", report.arrays["item"])
-
-    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """Bound each total by the number of users."""
-        return {"counts": Bounds((len(self.domain),), "i", 0, n_users)}
-
-    def check_summary(self, summary: Summary) -> None:
-        """Bound the sum over all symbols as well."""
-        super().check_summary(summary)
-        check_total(summary, "counts", 1)
+        item = only_array(report, "item")
+        Bounds((report.n_users,), "i", -1, len(self.domain) - 1).check("item", item)
 
 
 @register_query
 @dataclass(frozen=True)
-class Presence(Query):
+class Presence(ItemEncoding):
     """Each user names the symbols among its m items, without their counts.
 
     Parameters
@@ -209,14 +236,11 @@ class Presence(Query):
     """
 
     wire_name: ClassVar[str] = "presence"
-    trust: ClassVar[Trust] = Trust.CENTRAL
+    part: ClassVar[str] = "presence"
 
     domain: Keys
     m: int
     cohort: Cohort | None = None
-
-    def __post_init__(self) -> None:
-        _check(self.domain, self.m)
 
     @property
     def l1_sensitivity(self) -> int:
@@ -224,21 +248,18 @@ class Presence(Query):
         return min(len(self.domain), 2 * self.m)
 
     @property
-    def l2_sensitivity(self) -> float:
-        """Return sqrt(min(k, 2 m)), under replacement; rounded up."""
-        return sqrt_up(self.l1_sensitivity)
+    def most_in_all(self) -> int:
+        """min(k, m)."""
+        return min(len(self.domain), self.m)
 
     def answer(self, users: Users, rng: Streams) -> Report:
         """Send the symbols of the cut record."""
         indptr, item, _ = cut_rows(users.counts, self.domain, self.m, cut_words(rng))
         return Report(users.ids, ragged={"item": item}, indptr=indptr)
 
-    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
-        """Cut and add up; integers, so bit-identical to folding the answers."""
-        total = np.zeros(len(self.domain), dtype=np.int64)
-        for chunk in users.chunks(CHUNK):
-            add_presence(chunk.counts, self.domain, self.m, cut_words(rng(chunk)), total)
-        return Summary(len(users), {"presence": total})
+    def add(self, items: Items, words: Words, total: Integers) -> None:
+        """Cut, and add up."""
+        add_presence(items, self.domain, self.m, words, total)
 
     def fold(self, report: Report) -> Summary:
         """Count the users that have a symbol: (k,) int64."""
@@ -247,37 +268,15 @@ class Presence(Query):
 
     def check(self, report: Report) -> None:
         """Raise WireError unless every row names at most m distinct symbols."""
-        check_items(report, {"item"}, self.domain)
-        size = _row_sums(report, np.ones(len(report.ragged["item"]), dtype=np.int64))
+        size = np.diff(only_rows(report, "item"))
+        check_distinct(report, report.ragged["item"], len(self.domain))
         if (size > self.m).any():
             raise WireError(f"a row names {int(size.max())} symbols, more than m = {self.m}")
-
-    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """Bound each total by the number of users."""
-        return {"presence": Bounds((len(self.domain),), "i", 0, n_users)}
-
-    def check_summary(self, summary: Summary) -> None:
-        """Bound the sum over all symbols as well."""
-        super().check_summary(summary)
-        check_total(summary, "presence", min(len(self.domain), self.m))
 
 
 def cut_words(rng: Streams) -> Words:
     """One private word per user for the cut to m items, whatever its record."""
     return rng.substream("random-clip").words(1)[:, 0]
-
-
-def check_items(report: Report, names: set[str], domain: Keys) -> None:
-    """Raise WireError unless rows of these names hold distinct symbols of the domain."""
-    if report.arrays or report.ragged.keys() != names or report.indptr is None:
-        found = [*report.arrays, *report.ragged]
-        raise WireError(f"rows of {', '.join(sorted(names))} are expected, got {found}")
-    k, item = len(domain), report.ragged["item"]
-    Bounds((None,), "u", 0, k - 1).check("item", item)
-    user = np.repeat(np.arange(report.n_users), np.diff(report.indptr))
-    cells = np.sort(user * k + item.astype(np.int64))
-    if (cells[1:] == cells[:-1]).any():
-        raise WireError("a user's row names a symbol twice")
 
 
 def check_total(summary: Summary, name: str, most: int) -> None:
@@ -287,16 +286,3 @@ def check_total(summary: Summary, name: str, most: int) -> None:
         raise WireError(
             f"{name!r} adds up to {total:.15g}, more than {summary.n_users} users of {most} each"
         )
-
-
-def _row_sums(report: Report, values: Array) -> Array:
-    """Sum the values of each row, exactly."""
-    if report.indptr is None:
-        raise WireError("rows are expected, got none")
-    before = np.concatenate((np.zeros(1, np.int64), np.cumsum(values)))
-    return np.asarray(before[report.indptr[1:]] - before[report.indptr[:-1]])
-
-
-def _check(domain: Keys, m: int) -> None:
-    check_domain(domain)
-    check_integer("m", m, MOST_CLIP)

@@ -34,6 +34,7 @@ from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.protocols.shared.contributions import NormHistogram
 from fedhist.protocols.shared.domains import check_domain
+from fedhist.protocols.shared.entries import check_distinct, only_rows, row_sums
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.columns import Items
@@ -165,25 +166,16 @@ class RaggedCounts(Query):
 
     def check(self, report: Report) -> None:
         """Raise WireError unless every row is empty or can be of ``size`` samples."""
-        names = {"kept"} if self.count_kept else set()
-        wrong = report.arrays.keys() != names or report.ragged.keys() != {"item", "cell"}
-        if wrong or report.indptr is None:
-            found = [*report.arrays, *report.ragged]
-            raise WireError(f"rows of item and cell are expected, got {found}")
+        kept_too = ("kept",) if self.count_kept else ()
+        indptr = only_rows(report, "item", "cell", arrays=kept_too)
         item, cell = report.ragged["item"], report.ragged["cell"]
         k, t, n = len(self.domain), len(self.thresholds), report.n_users
-        Bounds((None,), "u", 0, k - 1).check("item", item)
+        check_distinct(report, item, k, "an item")
         Bounds((None,), "u", 0, t - 1).check("cell", cell)
-        user = np.repeat(np.arange(n), np.diff(report.indptr))
-        places = np.sort(user * k + item.astype(np.int64))
-        if (places[1:] == places[:-1]).any():
-            raise WireError("a user's row names an item twice")
         least = np.asarray(self.thresholds, dtype=np.int64) + 1
         most = np.append(least[1:] - 1, self.size)
-        low, high = (np.zeros(n, dtype=np.int64) for _ in range(2))
-        np.add.at(low, user, least[cell])
-        np.add.at(high, user, most[cell])
-        entries = np.diff(report.indptr)
+        low, high = row_sums(report, least[cell]), row_sums(report, most[cell])
+        entries = np.diff(indptr)
         filled = entries > 0
         high += (k - entries) * self.thresholds[0]  # symbols that are held too rarely to be sent
         wrong_size = filled & ((low > self.size) | (high < self.size))
