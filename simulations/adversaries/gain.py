@@ -19,7 +19,7 @@ from fedhist.protocols.baselines.sphere_reports import SphereReports
 from fedhist.protocols.frequency_oracles.hadamard_response import HadamardIndices
 from fedhist.protocols.frequency_oracles.unary_encoding import UnaryVotes
 from fedhist.protocols.localize.queries import BinVotes, ClippedMean
-from fedhist.protocols.means.cover_votes import CellVotes
+from fedhist.protocols.means.cover_votes import CoverVotes
 from fedhist.protocols.means.sparse.queries import HashedVotes
 from fedhist.users.batch import Users
 from fedhist.users.streams import Streams
@@ -53,7 +53,7 @@ def best_messages(query: Query, users: Users, rng: Streams) -> Report:
     an honest user sets with probability q + tau f; of one scalar (bound / gain - u) / n in units of
     the half width, for an honest u.
     """
-    if isinstance(query, BinVotes | CellVotes | UnaryVotes):
+    if isinstance(query, BinVotes | CoverVotes | UnaryVotes):
         return replace(query, epsilon=math.inf).answer(users, rng)
     if isinstance(query, HadamardIndices):
         # without noise the client would send a row's number, which is another alphabet

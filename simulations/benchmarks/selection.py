@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedhist.privacy.guarantee import zcdp_rho
-from fedhist.protocols.distributions.exceedance_counts import ThresholdCounts
+from fedhist.protocols.distributions.exceedance_counts import ExceedanceCounts
 from fedhist.protocols.distributions.selection_theory import epsilon_per_symbol
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
@@ -26,7 +26,7 @@ def measure(*, quick: bool = False) -> Result:
     turns = 1 if quick else 7
     users = shoppers(n_users, n_items, m)
     item = users.counts.item.astype(np.int64)  # what bincount would convert itself
-    query = ThresholdCounts(users.vocabulary, m, KSPlan.of(m, 0.02).thresholds)
+    query = ExceedanceCounts(users.vocabulary, m, KSPlan.of(m, 0.02).thresholds)
     found = in_turns(
         {"ours": lambda: count(query, users), "bincount": lambda: np.bincount(item)}, turns
     )
@@ -50,7 +50,7 @@ def measure(*, quick: bool = False) -> Result:
     return Result("selection", setting, tuple(rows), notes)
 
 
-def count(query: ThresholdCounts, users: Users) -> object:
+def count(query: ExceedanceCounts, users: Users) -> object:
     """Run the client half of one node."""
     return query.answer_folded(users, lambda batch: SeededStreams(batch.ids, SEED, "selection"))
 

@@ -23,7 +23,7 @@ from fedhist.protocols.baselines.scalar_reports import ItemScalars, SampledScala
 from fedhist.protocols.baselines.sphere_reports import ItemSpheres, SphereReports
 from fedhist.protocols.densities.density import Density
 from fedhist.protocols.localize.queries import BinVotes, ClippedMean
-from fedhist.protocols.means.cover_votes import CellVotes
+from fedhist.protocols.means.cover_votes import CoverVotes
 from fedhist.protocols.means.mean import Mean
 from fedhist.protocols.means.mean_l2 import MeanL2
 from fedhist.protocols.means.mean_linf import MeanLinf
@@ -84,8 +84,8 @@ QUERIES: list[Query] = [
             SphereReports(3, radius, 1.0),
             SphereReports(3, radius, 1.0, one_sample=True),
             ItemSpheres(3, radius, 1.0),
-            CellVotes(BoxGrid(3, radius, 2), 1.0),
-            CellVotes(SobolevLattice(3, radius, 4, smoothness=16.0), 1.0),
+            CoverVotes(BoxGrid(3, radius, 2), 1.0),
+            CoverVotes(SobolevLattice(3, radius, 4, smoothness=16.0), 1.0),
         )
     ),
 ]
@@ -135,7 +135,7 @@ ONE_OF_EACH: list[Query] = [
     HashedVotes(3, 1.0, 0.1, 2, 1.0),
     SphereReports(3, 1.0, 1.0),
     SphereReports(3, 1.0, 1.0, one_sample=True),
-    CellVotes(BoxGrid(3, 1.0, 2), 1.0),
+    CoverVotes(BoxGrid(3, 1.0, 2), 1.0),
 ]
 
 

@@ -37,7 +37,7 @@ MOST_M = 1 << 24
 
 @register_query
 @dataclass(frozen=True)
-class ThresholdCounts(Query):
+class ExceedanceCounts(Query):
     """Each user names the cell of its count, between public thresholds, for every symbol.
 
     A one-hot vector per symbol over the cells (T_0, T_1], ..., (T_last, m]. The first cell,

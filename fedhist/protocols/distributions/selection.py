@@ -30,7 +30,7 @@ from fedhist.privacy.guarantee import Release, pure
 from fedhist.privacy.noise_law import NoiseLaw
 from fedhist.protocols.distributions import selection_theory as theory_selection
 from fedhist.protocols.distributions import theory as theory_distribution
-from fedhist.protocols.distributions.exceedance_counts import MOST_M, ThresholdCounts
+from fedhist.protocols.distributions.exceedance_counts import MOST_M, ExceedanceCounts
 from fedhist.protocols.distributions.mechanisms import DistributionTask, Learned, Mechanism, Search
 from fedhist.protocols.distributions.selection_theory import KS_HEIGHT, PHS_HEIGHT
 from fedhist.protocols.shared.item_encodings import Presence
@@ -107,7 +107,7 @@ def select(
     """
     _check_size(task, each)
     plan = build(task.m, pick_eta(task.n_users, each))
-    query = ThresholdCounts(task.domain, task.m, plan.thresholds)
+    query = ExceedanceCounts(task.domain, task.m, plan.thresholds)
     summary = yield query
     scores = plan.scores(query.below(summary), task.n_users)
     chosen = server.exponential_rows(

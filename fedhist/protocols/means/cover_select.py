@@ -30,7 +30,7 @@ from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy.guarantee import check_budget
 from fedhist.protocols.means.cover_theory import CoverPlan, expected_loss, least_users, plan_cover
-from fedhist.protocols.means.cover_votes import CellVotes, count_cells
+from fedhist.protocols.means.cover_votes import CoverVotes, count_cells
 from fedhist.protocols.shared.mean_target import MeanTarget
 from fedhist.protocols.shared.noninteractive import NonInteractive
 from fedhist.users.batch import Users
@@ -158,7 +158,7 @@ class CoverSelect(MeanTarget, NonInteractive):
             )
         if not plan.feasible:
             return Estimate.refused(self._infeasible())
-        query = CellVotes(cover, float(self.epsilon))
+        query = CoverVotes(cover, float(self.epsilon))
         votes = yield query
         if votes.n_users == 0:
             return Estimate.failed("nobody voted")

@@ -34,7 +34,7 @@ from fedhist.users.streams import Streams
 
 @register_query
 @dataclass(frozen=True)
-class CellVotes(LocalQuery):
+class CoverVotes(LocalQuery):
     """Each user votes for the cell that holds the mean of its samples, by randomized response.
 
     Parameters

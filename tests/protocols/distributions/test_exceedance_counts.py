@@ -11,7 +11,7 @@ from scipy.stats import hypergeom
 
 from fedhist.base.errors import WireError
 from fedhist.model.query import Report, Summary
-from fedhist.protocols.distributions.exceedance_counts import ThresholdCounts
+from fedhist.protocols.distributions.exceedance_counts import ExceedanceCounts
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams, Streams
@@ -24,7 +24,7 @@ def rng(seed: int = 1) -> Callable[[Users], Streams]:
     return lambda batch: SeededStreams(batch.ids, seed, "x")
 
 
-def both(query: ThresholdCounts, users: Users, seed: int = 1) -> tuple[Report, Summary]:
+def both(query: ExceedanceCounts, users: Users, seed: int = 1) -> tuple[Report, Summary]:
     """The report, and the fused summary; they must agree, and the server must accept both."""
     report = query.answer(users, rng(seed)(users))
     summary = query.answer_folded(users, rng(seed))
@@ -37,7 +37,7 @@ def both(query: ThresholdCounts, users: Users, seed: int = 1) -> tuple[Report, S
 def test_counts_users_at_or_below_each_threshold() -> None:
     table = np.random.default_rng(2).multinomial(9, [0.1, 0.3, 0.4, 0.2], 200)
     keys = Keys.of(["a", "b", "chai", "お茶"])  # chai is outside the domain
-    query = ThresholdCounts(DOMAIN, 9, (0, 1, 4, 8))
+    query = ExceedanceCounts(DOMAIN, 9, (0, 1, 4, 8))
     report, summary = both(query, table_users(table, keys))
     mine = table[:, [1, 0, 3]]
     expected = [[(mine[:, i] <= t).sum() for t in (0, 1, 4, 8)] for i in range(3)]
@@ -48,7 +48,7 @@ def test_counts_users_at_or_below_each_threshold() -> None:
 
 
 def test_counts_up_to_the_first_threshold_are_not_sent() -> None:
-    query = ThresholdCounts(DOMAIN, 5, (2, 4))
+    query = ExceedanceCounts(DOMAIN, 5, (2, 4))
     table = np.array([[2, 3, 0], [0, 0, 5], [1, 1, 1]])
     report, summary = both(query, table_users(table, DOMAIN))
     assert sorted(len(report.row(i)["cell"]) for i in range(3)) == [0, 1, 1]
@@ -56,7 +56,7 @@ def test_counts_up_to_the_first_threshold_are_not_sent() -> None:
 
 
 def test_results_outlive_the_summary() -> None:
-    query = ThresholdCounts(DOMAIN, 5, (0,))
+    query = ExceedanceCounts(DOMAIN, 5, (0,))
     summary = both(query, table_users(np.array([[1, 0, 2]]), DOMAIN))[1]
     above = query.above(summary)
     summary.sums["users"].fill(0)
@@ -68,7 +68,7 @@ def test_users_with_more_than_m_items_draw_m_of_them() -> None:
     n = 4000
     table = np.tile([[5, 10, 15]], (n, 1))
     table[0] = [8, 0, 0]
-    query = ThresholdCounts(DOMAIN, 8, tuple(range(8)))
+    query = ExceedanceCounts(DOMAIN, 8, tuple(range(8)))
     _, summary = both(query, table_users(table, DOMAIN))
     for i, held in enumerate([5, 10, 15]):
         expected = hypergeom.cdf(np.arange(8), 30, held, 8)
@@ -83,7 +83,7 @@ def test_items_outside_the_domain_change_nothing() -> None:
     keys = Keys.of(["a", "b", "chai", "お茶"])
     table = np.array([[3, 2, 0, 1], [9, 9, 0, 9]])
     with_chai = table + np.array([0, 0, 1000, 0])
-    query = ThresholdCounts(DOMAIN, 6, (0, 2))
+    query = ExceedanceCounts(DOMAIN, 6, (0, 2))
     alike = [both(query, table_users(t, keys))[1].sums["users"] for t in (table, with_chai)]
     assert np.array_equal(*alike)
 
@@ -92,7 +92,7 @@ def test_items_outside_the_domain_change_nothing() -> None:
 def test_one_user_moves_at_most_min_k_2m_symbols_by_one(k: int, m: int) -> None:
     """Over all pairs of records: the bound holds, and is attained."""
     domain = Keys.range(k)
-    query = ThresholdCounts(domain, m, tuple(range(m)))
+    query = ExceedanceCounts(domain, m, tuple(range(m)))
     records = [r for r in itertools.product(range(m + 1), repeat=k) if sum(r) <= m]
     found = [
         query.below(both(query, table_users(np.array([r]), domain))[1])
@@ -130,14 +130,14 @@ def report_of(cells: list[list[int]]) -> Report:
     ],
 )
 def test_rows_that_no_user_can_send(cells: list[list[int]], words: str) -> None:
-    query = ThresholdCounts(DOMAIN, 4, (0, 2))
+    query = ExceedanceCounts(DOMAIN, 4, (0, 2))
     query.check(report_of([[0, 2], [1, 2], [], [5]]))
     with pytest.raises(WireError, match=words):
         query.check(report_of(cells))
 
 
 def test_reports_of_other_shapes() -> None:
-    query = ThresholdCounts(DOMAIN, 4, (0, 2))
+    query = ExceedanceCounts(DOMAIN, 4, (0, 2))
     ids = np.arange(2, dtype=np.uint64)
     with pytest.raises(WireError, match="rows of cell are expected"):
         query.check(Report(ids, {"cell": np.zeros(2, np.uint32)}))
@@ -157,7 +157,7 @@ def test_reports_of_other_shapes() -> None:
     ],
 )
 def test_summaries_that_no_users_can_send(cells: list[list[int]], words: str) -> None:
-    query = ThresholdCounts(DOMAIN, 4, (0, 2))
+    query = ExceedanceCounts(DOMAIN, 4, (0, 2))
     query.check_summary(Summary(2, {"users": np.array([[2, 0], [0, 2], [0, 0]])}))
     with pytest.raises(WireError, match=words):
         query.check_summary(Summary(2, {"users": np.array(cells)}))
@@ -180,4 +180,4 @@ def test_summaries_that_no_users_can_send(cells: list[list[int]], words: str) ->
 def test_bad_fields(change: dict[str, object], words: str) -> None:
     fields = {"domain": DOMAIN, "m": 4, "thresholds": (0, 2)} | change
     with pytest.raises(ValueError, match=words):
-        ThresholdCounts(**fields)  # type: ignore[arg-type]
+        ExceedanceCounts(**fields)  # type: ignore[arg-type]

@@ -18,13 +18,13 @@ from fedhist.channels.lattice_covers import BallLattice, SobolevLattice, SparseL
 from fedhist.model.query import Report, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
 from fedhist.protocols.means.cover_select import CoverSelect
-from fedhist.protocols.means.cover_votes import CellVotes, count_cells, true_cells
+from fedhist.protocols.means.cover_votes import CoverVotes, count_cells, true_cells
 from fedhist.session.codec import decode_query, encode_fields, query_digest
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from tests.protocols.running import run, streams
 
-SMALL = CellVotes(BoxGrid(2, 1.0, 2), 1.0)
+SMALL = CoverVotes(BoxGrid(2, 1.0, 2), 1.0)
 
 
 def rows(points: list[list[list[float]]], dimension: int = 2) -> Users:
@@ -92,7 +92,7 @@ def test_no_record_sets_more_than_one_bit() -> None:
         SparseLattice(2, 1.0, 3, 1),
         SobolevLattice(2, 1.0, 3, 1.0),
     ):
-        query = CellVotes(cover, math.inf)
+        query = CoverVotes(cover, math.inf)
         votes = query.answer(users, streams(users, 0)).arrays["votes"]
         per_user = [int(count_bits(v[None, :], cover.n_cells).sum()) for v in votes]
         assert per_user == [1, 1, 0, 0, 0, 0]  # the last sum is not finite
@@ -123,7 +123,7 @@ def test_release_and_guarantee() -> None:
     ids=lambda c: c.wire_name,
 )
 def test_the_query_survives_the_wire(cover: Any) -> None:
-    query = CellVotes(cover, 1.0, Cohort(3, 0.0, 0.25))
+    query = CoverVotes(cover, 1.0, Cohort(3, 0.0, 0.25))
     text, arrays = encode_fields(query)
     back = decode_query(query.wire_name, text, arrays)
     assert back == query
@@ -187,7 +187,7 @@ def test_the_centre_of_the_cell_with_most_votes() -> None:
     protocol = CoverSelect(3.0, 400, 2, geometry="l2-ball", per_axis=7)
     theta = np.array([0.3, -0.61])
     estimate, (query,), _ = run(protocol, at_point(theta, 400), 1)
-    assert isinstance(query, CellVotes)
+    assert isinstance(query, CoverVotes)
     cell = query.cover.cells(theta[None, :])
     assert estimate.value == pytest.approx(query.cover.centres(cell)[0])
     assert protocol.loss_of(estimate, at_point(theta, 400)) <= query.cover.radius**2
@@ -266,7 +266,7 @@ def test_error_predicts_the_loss(geometry: Any, more: dict[str, Any]) -> None:
     theta = np.array([0.43, 0.0])
     protocol = CoverSelect(1.0, 60, 2, geometry=geometry, per_axis=5, **more)
     users = at_point(theta, 60)
-    query, rng = CellVotes(protocol.plan.cover, 1.0), np.random.default_rng(6)
+    query, rng = CoverVotes(protocol.plan.cover, 1.0), np.random.default_rng(6)
     losses = []
     for _ in range(400):
         best = np.argmax(query.draw_summary(users, rng).sums["votes"])
@@ -285,7 +285,7 @@ def test_failures_decay_exponentially_in_n_epsilon_squared() -> None:
     rng = np.random.default_rng(7)
     cover = BoxGrid(2, 1.0, 10)
     for epsilon in (0.5, 1.0):
-        query = CellVotes(cover, epsilon)
+        query = CoverVotes(cover, epsilon)
         unit = round(1 / query.channel.tau**2)
         measured, theory = [], []
         for n in (2 * unit, 4 * unit, 6 * unit):
