@@ -8,6 +8,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from commands import Answer, Command
+from rich.console import Console
 
 from fedhist.model.registry import load_builtin, load_plugin, protocols
 from simulations.runtimes.flower_internals import act_as_server
@@ -57,3 +59,29 @@ def throwaway() -> ModuleType:
 def flower_task() -> None:
     """Let the test make Flower messages, as a ServerApp's process does."""
     act_as_server(run_id=1)
+
+
+@pytest.fixture
+def fedhist(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Command:
+    """Run ``fedhist ARGUMENTS`` in this process, in an empty folder and 80 columns wide."""
+    from simulations.cli import main as cli
+    from simulations.cli import terminal
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(terminal, "console", Console(width=80, highlight=False))
+    monkeypatch.setattr(terminal, "errors", Console(width=80, highlight=False, stderr=True))
+
+    def command(*arguments: object) -> Answer:
+        monkeypatch.setattr(sys, "argv", ["fedhist", *map(str, arguments)])
+        capsys.readouterr()
+        code: object = 0
+        try:
+            cli.main()
+        except SystemExit as ended:
+            code = ended.code
+        out, err = capsys.readouterr()
+        return Answer(code if isinstance(code, int) else int(code is not None), out, err)
+
+    return command

@@ -127,8 +127,9 @@ def results(
 
     A study may be writing to FILE at the same time.
     """
+    from simulations.studies.records.filters import select
     from simulations.studies.records.store import Store, frame_of
-    from simulations.studies.records.summary import print_summary, select
+    from simulations.studies.records.summary import print_summary
 
     if out is not None and out.suffix not in FORMATS:
         raise ValueError(f"--out must end in {' or '.join(FORMATS)}, got {out}")

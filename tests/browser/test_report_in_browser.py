@@ -17,9 +17,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from simulations.studies.records.cells import Record
 from simulations.studies.records.store import Store
 from simulations.studies.report.assemble import write_report
+from tests.studies.test_report import record, run_folder
 
 pytestmark = pytest.mark.browser
 
@@ -49,33 +49,6 @@ def browser() -> Iterator[Any]:
         found.close()
 
 
-def record(label: str, n: int, m: int, epsilon: float, seed: int, loss: float) -> Record:
-    """Make a record by hand."""
-    return Record(
-        key=f"{label} {n} {m} {epsilon} {seed}",
-        label=label,
-        protocol="distribution",
-        target="distribution",
-        status="ok",
-        loss_name="l1",
-        loss=loss,
-        losses={"l1": loss},
-        predicted=loss,
-        guarantee="DP",
-        trust="central",
-        adjacency="replace-user",
-        unit="user",
-        epsilon=epsilon,
-        delta=0.0,
-        seed=seed,
-        cell={
-            "protocol": {"name": "distribution", "mechanism": label, "epsilon": epsilon},
-            "population": {"kind": "zipf", "n_users": n, "mean_items": m},
-            "run": {"seed": seed},
-        },
-    )
-
-
 @pytest.fixture(scope="module")
 def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home, rng = tmp_path_factory.mktemp("browser"), np.random.default_rng(5)
@@ -86,7 +59,8 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     for epsilon in (0.5, 2.0):
                         for seed in (0, 1):
                             loss = float(rng.uniform(1, 1.2)) / (epsilon * n * m) ** 0.5
-                            file.put(record(label, n, m, epsilon, seed, loss))
+                            axes = {"n_users": n, "mean_items": m, "epsilon": epsilon}
+                            file.put(record(label, loss, seed, **axes))
     write_report(home / "s.sqlite", home / "s.html")
     return home / "s.html"
 
@@ -218,8 +192,6 @@ def test_texts_and_tables_do_without_javascript(browser: Any, page_file: Path) -
 
 
 def test_a_big_estimate_is_drawn(browser: Any, tmp_path: Path) -> None:
-    from tests.studies.test_report import run_folder
-
     n = 60_000
     folder = run_folder(tmp_path / "run", [f"item {i}" for i in range(n)], [1.0] * n)
     assert pl.read_parquet(folder / "estimate.parquet").height == n

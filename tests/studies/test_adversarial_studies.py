@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
+from commands import Command
 
 from fedhist.protocols.means.mean import Mean
 from simulations.adversaries import Adversary
 from simulations.adversaries.table import assign
-from simulations.cli import main as cli
-from simulations.cli import terminal
 from simulations.populations.shared_mean import Gaussian
 from simulations.reporting.json_files import canonical
 from simulations.runs.options import NOT_SAFE, Options
@@ -382,16 +379,12 @@ def test_ranks_are_among_rows_of_one_share(tmp_path: Path) -> None:
 
 
 def test_a_comparison_with_fractions_from_the_command_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, fedhist: Command
 ) -> None:
-    monkeypatch.setattr(terminal, "console", Console(width=80, highlight=False))
     arguments = [written(tmp_path, ""), "--fractions", "0,0.3", "--seeds", 1]
     arguments += ["--set", "run.checks=false", "--out", tmp_path / "out"]
-    monkeypatch.setattr(sys, "argv", ["fedhist", "compare", *map(str, arguments)])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert not ended.value.code
-    said = capsys.readouterr().out
+    status, said, _ = fedhist("compare", *arguments)
+    assert status == 0
     for word in ("0% misbehave", "30% misbehave", "bias", NOT_SAFE, "30% of the users answer"):
         assert word in said, word
     body, records = read_comparison(tmp_path / "out")

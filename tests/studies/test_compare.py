@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import math
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,14 +13,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from commands import Command
 from rich.console import Console
 from scipy import optimize, stats
 
 from fedhist.model import registry
 from fedhist.model.registry import load_builtin
 from fedhist.users.keys import Keys
-from simulations.cli import main as cli
-from simulations.cli import terminal
 from simulations.populations.shared_mean import Uniform
 from simulations.populations.zipf import Zipf
 from simulations.studies.compare import tables as compare_tables
@@ -423,40 +421,26 @@ def test_built_in_comparisons_are_complete() -> None:
         assert ready.sampling or ready.loss == "ise"
 
 
-def command(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
-    monkeypatch.setattr(terminal, "console", Console(width=80, highlight=False))
-    monkeypatch.setattr(terminal, "errors", Console(width=80, highlight=False, stderr=True))
-    monkeypatch.setattr(sys, "argv", ["fedhist", "compare", *map(str, arguments)])
-    try:
-        cli.main()
-    except SystemExit as ended:
-        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-    return 0
-
-
-def test_the_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_command(tmp_path: Path, fedhist: Command) -> None:
     path = written(tmp_path, histograms(LAPLACE.format(60), GAUSSIAN.format(20)))
-    assert command(monkeypatch, path, "--seeds", 2, "--out", "here") == 0
-    said = capsys.readouterr().out
-    assert (tmp_path / "here" / "table.txt").read_text() in said
+    answer = fedhist("compare", path, "--seeds", 2, "--out", "here")
+    assert answer.status == 0
+    assert (tmp_path / "here" / "table.txt").read_text() in answer.out
     assert len(read_comparison(tmp_path / "here")[1]) == 4
-    assert command(monkeypatch, path, "--seeds", 1, "--set", "compare.epsilon=2") == 0
+    answer = fedhist("compare", path, "--seeds", 1, "--set", "compare.epsilon=2")
+    assert answer.status == 0
     assert len(list((tmp_path / "results").glob("compare-mine-*"))) == 1
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "mine.txt").write_text("mine")
-    capsys.readouterr()
-    assert command(monkeypatch, path, "--out", "taken") == 2
-    assert "left alone" in capsys.readouterr().err
-    assert command(monkeypatch, "no-such") == 2
-    assert command(monkeypatch, tmp_path / "no.toml") == 2
-    capsys.readouterr()
-    assert command(monkeypatch) == 0
-    assert "distribution" in capsys.readouterr().out
-    assert command(monkeypatch, "mean", "--show") == 0
-    assert "[compare]" in capsys.readouterr().out
+    answer = fedhist("compare", path, "--out", "taken")
+    assert answer.status == 2
+    assert "left alone" in answer.err
+    assert fedhist("compare", "no-such").status == 2
+    assert fedhist("compare", tmp_path / "no.toml").status == 2
+    for arguments, said in (((), "distribution"), (("mean", "--show"), "[compare]")):
+        answer = fedhist("compare", *arguments)
+        assert answer.status == 0
+        assert said in answer.out
 
 
 def test_the_figure_of_errors_that_are_zero(tmp_path: Path) -> None:

@@ -20,13 +20,13 @@ from typing import Any
 
 import polars as pl
 import pytest
+from commands import Answer, Command
 from rich.console import Console
 
-from simulations.cli import main as cli
-from simulations.cli import terminal
 from simulations.studies.records.cells import Cell, Record, run_cell
+from simulations.studies.records.filters import select
 from simulations.studies.records.store import Store, frame_of
-from simulations.studies.records.summary import axes, groups, print_summary, select
+from simulations.studies.records.summary import axes, groups, print_summary
 from simulations.studies.sweep.config import builtin_sweeps, load_sweep
 from simulations.studies.sweep.run import run_cells, writing
 
@@ -67,25 +67,13 @@ def write(tmp_path: Path) -> Write:
 
 
 @pytest.fixture
-def fedhist(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Callable[..., tuple[int, str, str]]:
-    """Run ``fedhist ARGUMENTS`` in an empty folder; returns status, output and errors."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(terminal, "console", Console(width=80, highlight=False))
-    monkeypatch.setattr(terminal, "errors", Console(width=80, highlight=False, stderr=True))
+def narrow(fedhist: Command) -> Command:
+    """Run ``fedhist ARGUMENTS`` and check that it prints at most 80 columns."""
 
-    def command(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["fedhist", *map(str, arguments)])
-        capsys.readouterr()
-        code: Any = 0
-        try:
-            cli.main()
-        except SystemExit as ended:
-            code = ended.code
-        out, err = capsys.readouterr()
-        assert all(len(line) <= 80 for line in out.split("\n") if "/" not in line)
-        return int(code or 0), out, err
+    def command(*arguments: object) -> Answer:
+        answer = fedhist(*arguments)
+        assert all(len(line) <= 80 for line in answer.out.split("\n") if "/" not in line)
+        return answer
 
     return command
 
@@ -337,9 +325,7 @@ def test_a_file_that_another_program_locks(
     assert runs(cells) == 25
 
 
-def test_interrupted_while_others_read(
-    write: Write, tmp_path: Path, fedhist: Callable[..., tuple[int, str, str]]
-) -> None:
+def test_interrupted_while_others_read(write: Write, tmp_path: Path, narrow: Command) -> None:
     """Ctrl-C keeps what is done; ``fedhist results`` reads a sweep that is running."""
     config = write('[sweep]\n"protocol.pause" = [0.05]\nseeds = 400\n')
     path = tmp_path / "a.sqlite"
@@ -355,11 +341,11 @@ def test_interrupted_while_others_read(
         if path.exists():
             with Store(path, create=False) as store:
                 found = len(store)
-    status, out, _ = fedhist("results", path)
+    status, out, _ = narrow("results", path)
     assert status == 0
     assert "ok" in out
     assert process.poll() is None
-    status, _, err = fedhist("sweep", config, "--out", path, "--set", "sweep.seeds=2")
+    status, _, err = narrow("sweep", config, "--out", path, "--set", "sweep.seeds=2")
     assert (status, "another process writes to" in err) == (2, True)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=30)
@@ -399,25 +385,23 @@ def test_ray_gives_the_same(cells: list[Cell], tmp_path: Path) -> None:
 # -- the commands ----------------------------------------------------------------------------------
 
 
-def test_a_sweep_and_its_results(
-    write: Write, tmp_path: Path, fedhist: Callable[..., tuple[int, str, str]]
-) -> None:
+def test_a_sweep_and_its_results(write: Write, tmp_path: Path, narrow: Command) -> None:
     config = write("[sweep]\nprotocol.epsilon = [0.5, 1]\npopulation.n_users = [60, 90]\nseeds=3\n")
-    status, out, _ = fedhist("sweep", config)
+    status, out, _ = narrow("sweep", config)
     assert status == 0
     assert "12 cells: 12 ok; written to results/grid.sqlite" in out
     assert len([line for line in out.split("\n") if line.endswith("     3 ")]) == 4
     file = tmp_path / "results" / "grid.sqlite"
-    status, out, _ = fedhist("results", file, "--where", "epsilon = 1", "--out", "one.csv")
+    status, out, _ = narrow("results", file, "--where", "epsilon = 1", "--out", "one.csv")
     assert status == 0
     rows = list(csv.DictReader((tmp_path / "one.csv").open()))
     assert {row["protocol.epsilon"] for row in rows} == {"1.0"}
     assert len(rows) == 6
     where = "epsilon = 1 and n_users > 60"
-    assert fedhist("results", file, "--where", where, "--out", "one.parquet")[0] == 0
+    assert narrow("results", file, "--where", where, "--out", "one.parquet")[0] == 0
     assert pl.read_parquet(tmp_path / "one.parquet")["loss"].len() == 3
-    assert "loss" in fedhist("results", file, "--columns")[1].split()
-    assert fedhist("results", file, "--protocol", "test-noted")[0] == 0
+    assert "loss" in narrow("results", file, "--columns")[1].split()
+    assert narrow("results", file, "--protocol", "test-noted")[0] == 0
     for arguments, message in (
         (("--protocol", "test-note"), "did you mean 'test-noted'"),
         (("--where", "epsilom = 1"), "did you mean 'epsilon'"),
@@ -425,33 +409,31 @@ def test_a_sweep_and_its_results(
         (("--where", "epsilon = one"), "epsilon holds numbers, got 'one'"),
         (("--out", "x.xlsx"), "must end in .parquet or .csv"),
     ):
-        status, _, err = fedhist("results", file, *arguments)
+        status, _, err = narrow("results", file, *arguments)
         assert status == 2
         assert message in " ".join(err.split())
-    assert fedhist("results", "none.sqlite")[0] == 2
+    assert narrow("results", "none.sqlite")[0] == 2
 
 
-def test_errors_end_with_their_status(
-    write: Write, tmp_path: Path, fedhist: Callable[..., tuple[int, str, str]]
-) -> None:
+def test_errors_end_with_their_status(write: Write, tmp_path: Path, narrow: Command) -> None:
     config = write("[sweep]\nprotocol.ending = ['ok', 'refused']\nseeds = 2\n")
     (tmp_path / "broken").touch()
-    status, out, err = fedhist("sweep", config, "--set", "protocol.broken=broken")
+    status, out, err = narrow("sweep", config, "--set", "protocol.broken=broken")
     assert status == 1
     assert "4 x error: RuntimeError: the script broke" in out
     assert "--retry" in err
     (tmp_path / "broken").unlink()
-    status, out, _ = fedhist("sweep", config, "--set", "protocol.broken=broken", "--retry")
+    status, out, _ = narrow("sweep", config, "--set", "protocol.broken=broken", "--retry")
     assert status == 0
     assert "2 x refused: too few users" in out
     assert "2 ok, 2 refused" in out
 
 
-def test_the_builtin_sweeps_are_listed(fedhist: Callable[..., tuple[int, str, str]]) -> None:
-    _, out, _ = fedhist("sweep")
+def test_the_builtin_sweeps_are_listed(narrow: Command) -> None:
+    _, out, _ = narrow("sweep")
     assert set(builtin_sweeps()) <= set(out.split())
-    assert "[sweep]" in fedhist("sweep", builtin_sweeps()[0], "--show")[1]
-    status, _, err = fedhist("sweep", "clipp")
+    assert "[sweep]" in narrow("sweep", builtin_sweeps()[0], "--show")[1]
+    status, _, err = narrow("sweep", "clipp")
     assert (status, "did you mean 'clip'" in err) == (2, True)
 
 
@@ -578,11 +560,9 @@ def test_two_labels_for_the_same_cells(write: Write) -> None:
         load_sweep(write(text))
 
 
-def test_a_summary_says_what_is_guaranteed(
-    write: Write, fedhist: Callable[..., tuple[int, str, str]]
-) -> None:
+def test_a_summary_says_what_is_guaranteed(write: Write, narrow: Command) -> None:
     config = write('[sweep]\n"protocol.epsilon" = [0.5, 1, 2]\nprotocol.clip = [5, "best"]\n')
-    status, out, _ = fedhist("sweep", config, "--out", "a.sqlite")
+    status, out, _ = narrow("sweep", config, "--out", "a.sqlite")
     told = " ".join(out.split())
     assert status == 0
     assert "test-noted: epsilon = 0.5, 1, 2, delta = 1e-06 per user, central trust" in told
@@ -592,7 +572,7 @@ def test_a_summary_says_what_is_guaranteed(
         (composed,) = {r.composed for r in store.records()}
         assert {bool(r.reads) for r in store.records()} == {True, False}
     assert composed in told
-    status, again, _ = fedhist("results", "a.sqlite")
+    status, again, _ = narrow("results", "a.sqlite")
     assert " ".join(again.split()).startswith(told.partition(" 6 cells")[0])
 
 

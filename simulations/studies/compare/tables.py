@@ -20,6 +20,7 @@ from simulations.reporting.table import HEADING, Column, Marked, Table, numeric
 from simulations.reporting.terminal import print_lines, print_table
 from simulations.runs.options import NOT_SAFE
 from simulations.studies.compare.run import LEVEL, Compared, Row
+from simulations.studies.records.summary import labels_by
 
 REFERENCE = "no privacy (exact)"
 """Label of the row that needs no run: the truth itself."""
@@ -196,25 +197,16 @@ def _promise(row: Row) -> str:
 
 def _composed(found: Compared) -> str:
     """Say by which composition the budgets were spent."""
-    of: dict[str, list[str]] = {}
-    for row in found.rows:
-        for how in dict.fromkeys(r.composed for r in row.records if r.composed):
-            of.setdefault(how, []).append(row.label)
-    told = [how if len(of) == 1 else f"{how} ({', '.join(labels)})" for how, labels in of.items()]
+    of = labels_by(found.records, lambda r: filter(None, [r.composed]))
+    told = [how if len(of) == 1 else f"{how} ({labels})" for how, labels in of.items()]
     return f"composed by: {'; '.join(told) or 'nothing was spent'}"
 
 
 def _notes(found: Compared) -> list[str]:
     """List what the rows computed from private data outside their guarantees."""
-    of: dict[str, dict[str, None]] = {}
-    for row in found.rows:
-        for note in dict.fromkeys(n for r in row.records for n in r.not_private):
-            of.setdefault(note, {})[row.label] = None
-    everywhere = len({row.label for row in found.rows})
-    return [
-        f"{'all' if len(rows) == everywhere else ', '.join(rows)}: {note}"
-        for note, rows in of.items()
-    ]
+    everybody = ", ".join(dict.fromkeys(r.label for r in found.records))
+    of = labels_by(found.records, lambda r: r.not_private)
+    return [f"{'all' if labels == everybody else labels}: {note}" for note, labels in of.items()]
 
 
 def _warnings(found: Compared) -> list[str]:

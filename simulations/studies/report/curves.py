@@ -19,6 +19,7 @@ from simulations.studies.report.plots import (
     look,
     number,
     scale,
+    trace,
 )
 from simulations.studies.report.study import is_number
 
@@ -36,26 +37,24 @@ def estimate_plot(frame: pl.DataFrame, y_title: str, title: str) -> Plot:
     part = frame[chosen.tolist()]
     values = [number(v) for v in part["estimate"].to_list()]
     ranks = (chosen + 1).tolist()
-    trace: dict[str, Any] = {
-        "type": "scatter",
-        "mode": "markers",
-        "name": "estimate",
-        "x": ranks,
-        "y": values,
-        "text": [in_plot(k) for k in part["key"].cast(pl.String).to_list()],
-        "hovertemplate": "<b>%{text}</b><br>rank %{x:,}<br>estimate %{y:,.5g}<extra></extra>",
-        "marker": {"color": COLOURS[0], "size": 8 if len(ranks) <= 100 else 4},
-        "meta": {"slice": None, "theory": False},
-    }
+    drawn = trace(
+        "estimate",
+        ranks,
+        values,
+        "markers",
+        text=[in_plot(k) for k in part["key"].cast(pl.String).to_list()],
+        hovertemplate="<b>%{text}</b><br>rank %{x:,}<br>estimate %{y:,.5g}<extra></extra>",
+        marker={"color": COLOURS[0], "size": 8 if len(ranks) <= 100 else 4},
+    )
     caption = ""
     if "stderr" in frame.columns:
         errors = [NORMAL * v for v in part["stderr"].to_list()]
-        trace["error_y"] = bars(errors, GREY) | {"width": 3 if len(ranks) <= 100 else 0}
+        drawn["error_y"] = bars(errors, GREY) | {"width": 3 if len(ranks) <= 100 else 0}
         if (
             len(set(errors)) == 1
         ):  # the usual case; a number each would make the page a tenth longer
-            del trace["error_y"]["array"]
-            trace["error_y"] |= {"type": "constant", "value": number(errors[0])}
+            del drawn["error_y"]["array"]
+            drawn["error_y"] |= {"type": "constant", "value": number(errors[0])}
         caption = "Bars: ± 1.96 standard errors of the noise; clipping bias apart. "
     if len(chosen) < len(frame):
         caption += f"{len(chosen):,} of {len(frame):,} points are drawn, those of the top ranks. "
@@ -65,12 +64,12 @@ def estimate_plot(frame: pl.DataFrame, y_title: str, title: str) -> Plot:
     few = len(ranks) <= FEW * 4
     horizontal: dict[str, Any] = {"title": {"text": "rank of the estimate"}, "type": "linear"}
     if few:
-        horizontal = {"tickvals": ranks, "ticktext": [t[:24] for t in trace["text"]]}
+        horizontal = {"tickvals": ranks, "ticktext": [t[:24] for t in drawn["text"]]}
         horizontal |= {"title": {"text": "item, by its estimate"}, "type": "linear"}
     elif len(ranks) > 500:
         horizontal |= {"type": "log", "dtick": 1}
     log = ("" if few else "x") + ("y" if positive else "")
-    return Plot(title, [trace], layout(horizontal, vertical), caption, log)
+    return Plot(title, [drawn], layout(horizontal, vertical), caption, log)
 
 
 def curve_plots(curves: pl.DataFrame, figure: Mapping[str, Any]) -> list[Plot]:
@@ -124,17 +123,18 @@ def _curve(rows: pl.DataFrame, label: str, index: int, line: bool) -> dict[str, 
     seen = look(index)
     errors = [e if e is not None and is_number(e) and e > 0 else None for e in rows["stderr"]]
     marked = not line and len(rows) <= 60
-    trace: dict[str, Any] = {
-        "type": "scatter",
-        "mode": "lines+markers" if marked else "lines",
-        "name": in_plot(label),
-        "x": [number(v) for v in rows["x"].to_list()],
-        "y": [number(v) for v in rows["y"].to_list()],
-        "line": {"color": seen["colour"], "dash": seen["dash"], "width": 1.6},
-        "marker": {"color": seen["colour"], "symbol": seen["marker"], "size": 7},
-        "hovertemplate": "x %{x:,.5g}<br>y %{y:.5g}",
-        "meta": {"slice": None, "theory": line},
-    }
-    if any(e is not None for e in errors):
-        trace["error_y"] = bars(errors, seen["colour"])
-    return trace
+    x, y = ([number(v) for v in rows[name].to_list()] for name in ("x", "y"))
+    more: dict[str, Any] = (
+        {"error_y": bars(errors, seen["colour"])} if any(e is not None for e in errors) else {}
+    )
+    return trace(
+        label,
+        x,
+        y,
+        "lines+markers" if marked else "lines",
+        theory=line,
+        line={"color": seen["colour"], "dash": seen["dash"], "width": 1.6},
+        marker={"color": seen["colour"], "symbol": seen["marker"], "size": 7},
+        hovertemplate="x %{x:,.5g}<br>y %{y:.5g}",
+        **more,
+    )

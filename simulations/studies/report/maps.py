@@ -12,8 +12,8 @@ from simulations.reporting.numbers import MISSING, shown
 from simulations.reporting.page import Plot, in_plot
 from simulations.reporting.pictures import COLOURS
 from simulations.reporting.table import TIE, Marked, Table
-from simulations.studies.report.plots import layout, look
-from simulations.studies.report.study import SAMPLES, Point, View, short, title_of, words
+from simulations.studies.report.plots import layout, look, trace
+from simulations.studies.report.study import SAMPLES, Point, View, axis_name, short, title_of, words
 
 MOST_CELLS = 4_000
 """Cells of all maps of a page; what is more is left out, with a note."""
@@ -131,7 +131,7 @@ def _map(view: View, x: str, y: str, slices: Sequence[Mapping[str, Any]]) -> lis
             traces.append(_key(series, pale(COLOURS[index % len(COLOURS)])))
     if any(w.tied for w in found):
         traces.append(_key(TIE, TIE_COLOUR))
-    title = f"Least error at each {_plain(x)} and {_plain(y)}"
+    title = f"Least error at each {axis_name(x)} and {axis_name(y)}"
     caption = (
         "Each cell names the mechanism of least mean error, and the factor by which the next one's "
         "error is larger. Grey: a tie, which the 95 % intervals do not tell apart; its mechanisms "
@@ -202,20 +202,8 @@ def _heat(
 
 def _key(series: str, colour: str) -> dict[str, Any]:
     """Return an entry of the legend: a map has none of its own."""
-    return {
-        "type": "scatter",
-        "x": [None],
-        "y": [None],
-        "mode": "markers",
-        "name": in_plot(series),
-        "marker": {
-            "symbol": "square",
-            "size": 14,
-            "color": colour,
-        },
-        "hoverinfo": "skip",
-        "meta": {"slice": None, "theory": False},
-    }
+    marker = {"symbol": "square", "size": 14, "color": colour}
+    return trace(series, [None], [None], "markers", marker=marker, hoverinfo="skip")
 
 
 def pale(colour: str) -> str:
@@ -254,7 +242,3 @@ def _told(found: Winner | None, x: str, y: str) -> str:
         if not found.told_apart:
             lines.append("not told apart by the 95 % intervals")
     return "<br>".join([*lines, in_plot(f"at {x}, {y}")])
-
-
-def _plain(key: str) -> str:
-    return short(key).replace("_", " ")

@@ -13,7 +13,7 @@ from typing import Any
 from simulations.reporting.numbers import shown
 from simulations.reporting.page import Plot, in_plot
 from simulations.reporting.pictures import COLOURS
-from simulations.studies.report.study import Point, View, short, title_of, words
+from simulations.studies.report.study import Point, View, title_of, words
 
 MARKERS = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x", "star")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "8px 2px", "2px 6px")
@@ -89,6 +89,22 @@ def number(value: float | None) -> float | None:
     return float(f"{value:.{DIGITS}g}")
 
 
+def trace(
+    name: str,
+    x: Sequence[Any],
+    y: Sequence[Any],
+    mode: str,
+    *,
+    part: int | None = None,
+    theory: bool = False,
+    **more: Any,
+) -> dict[str, Any]:
+    """Return points or a line; ``part`` is the slice that it belongs to, None for all."""
+    meta = {"slice": part, "theory": theory}
+    usual = {"type": "scatter", "name": in_plot(name), "x": x, "y": y, "mode": mode, "meta": meta}
+    return usual | more
+
+
 def error_plot(view: View, x: str, by: str, y_title: str, title: str, most: int) -> Plot:
     """Draw losses against an axis, with theory's curves.
 
@@ -150,36 +166,28 @@ def _line(
     """Return the traces of one line: theory's, then what was measured."""
     if not points:
         return []
-    seen, group, xs = look(index), f"{part}-{index}", [p.at[x] for p in points]
+    seen, xs = look(index), [p.at[x] for p in points]
     predicted = [number(p.predicted) for p in points]
     told = any(v is not None for v in predicted)
-    common: dict[str, Any] = {"type": "scatter", "name": in_plot(name), "legendgroup": group}
-    traces = []
-    if told:
-        traces.append(
-            common
-            | {
-                "x": xs,
-                "y": predicted,
-                "mode": "lines",
-                "line": {"color": seen["colour"], "dash": seen["dash"], "width": 2},
-                "showlegend": False,
-                "hoverinfo": "skip",
-                "meta": {"slice": part, "theory": True},
-            }
-        )
-    measured = common | {
-        "x": xs,
-        "y": [number(p.mean) for p in points],
-        "mode": "markers" if told else "lines+markers",
-        "marker": {"color": seen["colour"], "symbol": seen["marker"], "size": 9},
-        "line": {"color": seen["colour"], "dash": seen["dash"], "width": 1},
-        "error_y": bars([p.half_width for p in points], seen["colour"], [p.mean for p in points]),
-        "hovertext": [_hover(p, name, q, x) for p, q in zip(points, [None, *points], strict=False)],
-        "hoverinfo": "text",
-        "meta": {"slice": part, "theory": False},
-    }
-    return [*traces, measured]
+    common: dict[str, Any] = {"part": part, "legendgroup": f"{part}-{index}"}
+    line = {"color": seen["colour"], "dash": seen["dash"]}
+    measured = trace(
+        name,
+        xs,
+        [number(p.mean) for p in points],
+        "markers" if told else "lines+markers",
+        marker={"color": seen["colour"], "symbol": seen["marker"], "size": 9},
+        line=line | {"width": 1},
+        error_y=bars([p.half_width for p in points], seen["colour"], [p.mean for p in points]),
+        hovertext=[_hover(p, name, q, x) for p, q in zip(points, [None, *points], strict=False)],
+        hoverinfo="text",
+        **common,
+    )
+    if not told:
+        return [measured]
+    hidden: dict[str, Any] = {"showlegend": False, "hoverinfo": "skip"}
+    style: dict[str, Any] = {"line": line | {"width": 2}, "theory": True}
+    return [trace(name, xs, predicted, "lines", **style, **hidden, **common), measured]
 
 
 def bars(
@@ -235,24 +243,20 @@ def ranking_plot(view: View, y_title: str, title: str, order: Sequence[str] = ()
     points.sort(key=lambda p: (places.get(p.series, len(places)), p.mean))
     traces: list[dict[str, Any]] = []
     for index, p in enumerate(points):
-        seen = look(index)
+        seen, row = look(index), [in_plot(p.series)]
         common: dict[str, Any] = {
-            "type": "scatter",
-            "mode": "markers",
-            "name": in_plot(p.series),
             "legendgroup": p.series,
-            "y": [in_plot(p.series)],
             "hovertext": [_hover(p, p.series, None, "")],
             "hoverinfo": "text",
         }
-        spread = bars([p.half_width], seen["colour"], [p.mean])
         mark = {"color": seen["colour"], "symbol": seen["marker"], "size": 11}
-        measured = {"x": [number(p.mean)], "error_x": spread, "marker": mark}
-        traces.append(common | measured | {"meta": {"slice": None, "theory": False}})
+        spread = bars([p.half_width], seen["colour"], [p.mean])
+        own: dict[str, Any] = {"error_x": spread, "marker": mark}
+        traces.append(trace(p.series, [number(p.mean)], row, "markers", **own, **common))
         if p.predicted is not None:
             mark = {"color": "#000", "symbol": "line-ns-open", "size": 18, "line": {"width": 2}}
-            guess = {"x": [number(p.predicted)], "marker": mark, "showlegend": False}
-            traces.append(common | guess | {"meta": {"slice": None, "theory": True}})
+            own = {"theory": True, "marker": mark, "showlegend": False}
+            traces.append(trace(p.series, [number(p.predicted)], row, "markers", **own, **common))
     xs = [float(v) for t in traces for v in t["x"] if v is not None]
     positive = [v for v in xs if v > 0]
     caption = INTERVALS
@@ -261,16 +265,6 @@ def ranking_plot(view: View, y_title: str, title: str, order: Sequence[str] = ()
     if len(positive) < len(xs):
         caption += "An error of 0 has no place on a logarithmic axis. "
     rows = {"type": "category", "autorange": "reversed", "gridcolor": "#eef2f5"}
-    return Plot(
-        title,
-        traces,
-        layout(scale(positive, y_title, 3.0), rows),
-        caption + READ,
-        "x" if positive else "",
-        height=120 + 34 * len(points),
-    )
-
-
-def axis_name(key: str) -> str:
-    """Name an axis in a title: "epsilon"."""
-    return short(key).replace("_", " ")
+    axes = layout(scale(positive, y_title, 3.0), rows)
+    log, height = "x" if positive else "", 120 + 34 * len(points)
+    return Plot(title, traces, axes, caption + READ, log, height=height)

@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any
 
 from fedhist.base.files import whole_file
 from fedhist.model.protocol import Protocol
 from fedhist.model.query import Query
 from fedhist.model.registry import load_builtin, own_protocols
 from fedhist.privacy.guarantee import Trust
+from simulations.reporting.table import Table, markdown
 from simulations.runs.config import configs_of
 from simulations.runs.run import Options, execute
 from simulations.studies.records.metrics import bytes_per_user
@@ -26,10 +26,10 @@ TRUST = {
 }
 
 
-def plain(text: str) -> str:
+def as_markdown(text: str) -> str:
     """Turn the few marks of a docstring that are not Markdown into Markdown.
 
-    >>> plain(":class:`~fedhist.protocols.means.mean.Mean` with ``T``")
+    >>> as_markdown(":class:`~fedhist.protocols.means.mean.Mean` with ``T``")
     '`Mean` with `T`'
     """
     text = re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"`\1`", text)
@@ -66,7 +66,7 @@ def parameters_of(text: str) -> dict[str, str]:
 
 def page_of(cls: type[Protocol]) -> str:
     """Write the page of one protocol: Markdown."""
-    parts = sections(plain(inspect.getdoc(cls) or ""))
+    parts = sections(as_markdown(inspect.getdoc(cls) or ""))
     lead, _, rest = parts[""].partition("\n\n")
     lines = [f"# `{cls.name}`", "", lead.replace("\n", " "), ""]
     lines += [rest, ""] if rest else []
@@ -75,10 +75,16 @@ def page_of(cls: type[Protocol]) -> str:
     for title in ("Privacy", "Error", "Notes"):
         if title in parts:
             lines += [f"## {title}", "", parts[title], ""]
-    lines += ["## Parameters", "", "| Parameter | Default | Meaning |", "|---|---|---|"]
     meaning = parameters_of(parts.get("Parameters", ""))
-    for f in fields(cls):  # type: ignore[arg-type]
-        lines.append(f"| `{f.name}` | {_default(f)} | {_cell(meaning.get(f.name, ''))} |")
+    rows = [
+        (
+            f"`{f.name}`",
+            "required" if f.default is MISSING else f"`{f.default!r}`",
+            meaning.get(f.name, ""),
+        )
+        for f in fields(cls)  # type: ignore[arg-type]
+    ]
+    lines += ["## Parameters", "", markdown(Table.of(("Parameter", "Default", "Meaning"), rows))]
     lines += ["", *_configurations(cls)]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -116,13 +122,12 @@ def pages() -> Iterator[tuple[str, str]]:
     """Return name and text of every page; "README.md" lists the others."""
     ours = own_protocols()
     lines = ["# Protocols", "", "Written by `make docs` from the code.", ""]
-    lines += ["| Protocol | Estimates | Trust | What it does |", "|---|---|---|---|"]
+    rows = []
     for name, cls in ours.items():
         trust = cls.example().guarantee.trust.value
-        lead = (
-            sections(plain(inspect.getdoc(cls) or ""))[""].partition("\n\n")[0].replace("\n", " ")
-        )
-        lines.append(f"| [`{name}`]({name}.md) | {cls.target} | {trust} | {_cell(lead)} |")
+        lead, _, _ = sections(as_markdown(inspect.getdoc(cls) or ""))[""].partition("\n\n")
+        rows.append((f"[`{name}`]({name}.md)", cls.target, trust, lead))
+    lines.append(markdown(Table.of(("Protocol", "Estimates", "Trust", "What it does"), rows)))
     yield "README.md", "\n".join(lines) + "\n"
     for name, cls in ours.items():
         yield f"{name}.md", page_of(cls)
@@ -133,12 +138,6 @@ def _configurations(cls: type[Protocol]) -> list[str]:
     if not names:
         return []
     return ["## Configurations", "", f"Built in: {names}; `fedhist configs NAME` shows one.", ""]
-
-
-def _default(f: Any) -> str:
-    if f.default is MISSING:
-        return "required"
-    return f"`{f.default!r}`".replace("|", "\\|")
 
 
 def _cell(text: str) -> str:

@@ -116,9 +116,14 @@ def short(key: str) -> str:
     return key.rpartition(".")[2]
 
 
+def axis_name(key: str) -> str:
+    """Name an axis in a title: "mean items"."""
+    return short(key).replace("_", " ")
+
+
 def title_of(key: str) -> str:
     """Return an axis's title, with its unit."""
-    return UNITS.get(short(key), short(key).replace("_", " "))
+    return UNITS.get(short(key), axis_name(key))
 
 
 def is_share(key: str) -> bool:

@@ -16,10 +16,11 @@ from simulations.studies.records.summary import CHECKS, unit_of
 from simulations.studies.report.adversaries import attack_blocks, bias_plot
 from simulations.studies.report.data import Study
 from simulations.studies.report.maps import winner_maps
-from simulations.studies.report.plots import MOST_SETTINGS, axis_name, error_plot, ranking_plot
+from simulations.studies.report.plots import MOST_SETTINGS, error_plot, ranking_plot
 from simulations.studies.report.study import (
     SAMPLES,
     View,
+    axis_name,
     is_share,
     short,
     view_of,

@@ -12,6 +12,7 @@ from simulations.reporting.page import Block, Facts, Items, Text
 from simulations.reporting.table import Table, numeric
 from simulations.runs.results import NOT_PRIVATE
 from simulations.studies.records.cells import Record
+from simulations.studies.records.summary import labels_by
 
 TRUST: Mapping[str, str] = {
     Trust.CENTRAL.value: (
@@ -200,13 +201,8 @@ def not_private_of_study(records: Sequence[Record]) -> tuple[Block, ...]:
     """List what of a study is outside the guarantees."""
     lines = [KNOWN_TRUTH, "which mechanism wins, and every choice made by looking at these errors"]
     lines.append("theory's predictions where they use the users' data, and the times")
-    choices: dict[str, list[str]] = {}
-    for r in records:
-        for choice in r.not_private:
-            told = choices.setdefault(choice, [])
-            if r.label not in told:
-                told.append(r.label)
-    lines += [f"{choice} ({', '.join(labels)})" for choice, labels in choices.items()]
+    choices = labels_by(records, lambda r: r.not_private)
+    lines += [f"{choice} ({labels})" for choice, labels in choices.items()]
     open_ = sorted(
         {r.label for r in records if r.epsilon is not None and not math.isfinite(r.epsilon)}
     )

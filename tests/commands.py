@@ -1,12 +1,12 @@
-"""What the tests of the command line share."""
+"""What tests that call the command line share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-PLUGIN = Path(__file__).with_name("endings.py")
+PLUGIN = Path(__file__).with_name("cli") / "endings.py"
 SMALL = """
 [run]
 runtime = "inline"
@@ -27,8 +27,7 @@ mean_items = 5
 """
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """What a command said and how it ended."""
 
     status: int
