@@ -16,11 +16,11 @@ from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.registry import display_of
 from simulations.reporting.numbers import clipped
 from simulations.reporting.pictures import BLUE, GREY, ORANGE, picture
+from simulations.reporting.statistics import NORMAL
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-WIDTH = 1.96
 MOST_LABELS = 40
 MOST_LETTERS = 24
 INTERVAL = "± 1.96 standard errors"
@@ -67,7 +67,7 @@ def draw_on(
     true = None if truth is None else np.atleast_1d(np.asarray(truth, dtype=np.float64))
     half = None
     if estimate.stderr is not None:
-        half = WIDTH * np.broadcast_to(np.asarray(estimate.stderr, dtype=np.float64), value.shape)
+        half = NORMAL * np.broadcast_to(np.asarray(estimate.stderr, dtype=np.float64), value.shape)
     series = _Series(value, half, true)
     display = protocol.display or display_of(protocol.target)
     display = display if display.label else replace(display, label=protocol.target)

@@ -9,6 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import stdtrit
 
+NORMAL = 1.96
+"""Half the width of a 95 % interval of what is normal, in standard errors."""
+
 
 def student(n: int, level: float) -> float:
     """Return half the width of the interval of a mean of n values, in standard errors.

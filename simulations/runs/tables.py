@@ -9,6 +9,7 @@ from rich.console import Console
 
 from fedhist.privacy.guarantee import Trust
 from simulations.reporting.numbers import clipped, number
+from simulations.reporting.statistics import NORMAL
 from simulations.reporting.table import Column, Table, numeric
 from simulations.reporting.terminal import print_facts, print_table
 from simulations.runs.data_ledger import DataLedger
@@ -19,7 +20,6 @@ MOST_ROWS = 10
 MOST_LETTERS = 30
 MOST_ROUNDS = 4
 """Rounds up to which each has its line."""
-WIDTH = 1.96
 
 
 def print_job(console: Console, finished: Finished) -> None:
@@ -151,7 +151,7 @@ def _estimate_table(finished: Finished) -> Table:
     order = order[:MOST_ROWS]
     names, columns = ["estimate", "± 1.96 s.e."], [value.tolist(), [""] * len(value)]
     if estimate.stderr is not None:
-        columns[1] = (WIDTH * np.broadcast_to(estimate.stderr, value.shape)).tolist()
+        columns[1] = (NORMAL * np.broadcast_to(estimate.stderr, value.shape)).tolist()
     if evaluation is not None:
         truth = np.atleast_1d(evaluation.truth)
         if evaluation.support and keys:

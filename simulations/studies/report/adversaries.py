@@ -12,6 +12,7 @@ from simulations.studies.records.cells import Record
 from simulations.studies.records.summary import groups
 from simulations.studies.report.plots import error_plot
 from simulations.studies.report.study import Point, View
+from simulations.studies.report.words import MOST_ROWS
 
 HEADER = (
     *("mechanism", "adversary", "server"),
@@ -19,7 +20,6 @@ HEADER = (
     *("tampered with, per run", "dropped, per run"),
 )
 CHECKED = "checks every message"
-MOST_ROWS = 500
 HONEST = "Theory's predictions are about honest users."
 
 

@@ -20,8 +20,14 @@ from simulations.reporting.table import Column, Table, numeric
 from simulations.runs.results import NOT_PRIVATE
 from simulations.studies.report.curves import curve_plots, estimate_plot
 from simulations.studies.report.data import ExperimentFolder, RunFolder, Study, read_results
-from simulations.studies.report.sweep import MOST_ROWS, footer, study_page
-from simulations.studies.report.words import EVALUATION, facts, ledger_blocks, not_private_of_run
+from simulations.studies.report.sweep import footer, study_page
+from simulations.studies.report.words import (
+    EVALUATION,
+    MOST_ROWS,
+    facts,
+    ledger_blocks,
+    not_private_of_run,
+)
 
 TOP = 20
 """Entries of an estimate in its table."""

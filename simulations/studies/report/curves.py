@@ -8,7 +8,8 @@ from typing import Any
 import polars as pl
 
 from simulations.reporting.page import Plot, in_plot
-from simulations.reporting.pictures import COLOURS
+from simulations.reporting.pictures import COLOURS, GREY
+from simulations.reporting.statistics import NORMAL
 from simulations.studies.report.data import thin
 from simulations.studies.report.plots import (
     FEW,
@@ -17,14 +18,11 @@ from simulations.studies.report.plots import (
     buttons,
     layout,
     look,
-    number,
+    rounded,
     scale,
     trace,
 )
 from simulations.studies.report.study import is_number
-
-GREY = "#52606d"
-NORMAL = 1.96
 
 MOST_POINTS = 50_000
 """Points of a page; what is more is thinned, with a note."""
@@ -35,7 +33,7 @@ def estimate_plot(frame: pl.DataFrame, y_title: str, title: str) -> Plot:
     frame = frame.sort("estimate", descending=True, maintain_order=True)
     chosen = thin(len(frame), MOST_POINTS)
     part = frame[chosen.tolist()]
-    values = [number(v) for v in part["estimate"].to_list()]
+    values = [rounded(v) for v in part["estimate"].to_list()]
     ranks = (chosen + 1).tolist()
     drawn = trace(
         "estimate",
@@ -54,7 +52,7 @@ def estimate_plot(frame: pl.DataFrame, y_title: str, title: str) -> Plot:
             len(set(errors)) == 1
         ):  # the usual case; a number each would make the page a tenth longer
             del drawn["error_y"]["array"]
-            drawn["error_y"] |= {"type": "constant", "value": number(errors[0])}
+            drawn["error_y"] |= {"type": "constant", "value": rounded(errors[0])}
         caption = "Bars: ± 1.96 standard errors of the noise; clipping bias apart. "
     if len(chosen) < len(frame):
         caption += f"{len(chosen):,} of {len(frame):,} points are drawn, those of the top ranks. "
@@ -123,7 +121,7 @@ def _curve(rows: pl.DataFrame, label: str, index: int, line: bool) -> dict[str, 
     seen = look(index)
     errors = [e if e is not None and is_number(e) and e > 0 else None for e in rows["stderr"]]
     marked = not line and len(rows) <= 60
-    x, y = ([number(v) for v in rows[name].to_list()] for name in ("x", "y"))
+    x, y = ([rounded(v) for v in rows[name].to_list()] for name in ("x", "y"))
     more: dict[str, Any] = (
         {"error_y": bars(errors, seen["colour"])} if any(e is not None for e in errors) else {}
     )

@@ -82,7 +82,7 @@ def buttons(xs: Sequence[float], ys: Sequence[float]) -> str:
     return "".join(n for n, v in (("x", xs), ("y", ys)) if any(w > 0 for w in v))
 
 
-def number(value: float | None) -> float | None:
+def rounded(value: float | None) -> float | None:
     """Round a number for the page; what is not finite has no place in a plot."""
     if value is None or not math.isfinite(value):
         return None
@@ -167,14 +167,14 @@ def _line(
     if not points:
         return []
     seen, xs = look(index), [p.at[x] for p in points]
-    predicted = [number(p.predicted) for p in points]
+    predicted = [rounded(p.predicted) for p in points]
     told = any(v is not None for v in predicted)
     common: dict[str, Any] = {"part": part, "legendgroup": f"{part}-{index}"}
     line = {"color": seen["colour"], "dash": seen["dash"]}
     measured = trace(
         name,
         xs,
-        [number(p.mean) for p in points],
+        [rounded(p.mean) for p in points],
         "markers" if told else "lines+markers",
         marker={"color": seen["colour"], "symbol": seen["marker"], "size": 9},
         line=line | {"width": 1},
@@ -194,7 +194,7 @@ def bars(
     halves: Sequence[float | None], colour: str, around: Sequence[float | None] = ()
 ) -> dict[str, Any]:
     """Return error bars; an interval ``around`` a loss that reaches 0 loses its lower half."""
-    upper = [number(h) for h in halves]
+    upper = [rounded(h) for h in halves]
     lower: dict[str, Any] = {}
     if any(h is not None and y is not None and h >= y for h, y in zip(upper, around, strict=False)):
         cut = [
@@ -252,11 +252,11 @@ def ranking_plot(view: View, y_title: str, title: str, order: Sequence[str] = ()
         mark = {"color": seen["colour"], "symbol": seen["marker"], "size": 11}
         spread = bars([p.half_width], seen["colour"], [p.mean])
         own: dict[str, Any] = {"error_x": spread, "marker": mark}
-        traces.append(trace(p.series, [number(p.mean)], row, "markers", **own, **common))
+        traces.append(trace(p.series, [rounded(p.mean)], row, "markers", **own, **common))
         if p.predicted is not None:
             mark = {"color": "#000", "symbol": "line-ns-open", "size": 18, "line": {"width": 2}}
             own = {"theory": True, "marker": mark, "showlegend": False}
-            traces.append(trace(p.series, [number(p.predicted)], row, "markers", **own, **common))
+            traces.append(trace(p.series, [rounded(p.predicted)], row, "markers", **own, **common))
     xs = [float(v) for t in traces for v in t["x"] if v is not None]
     positive = [v for v in xs if v > 0]
     caption = INTERVALS

@@ -27,6 +27,7 @@ from simulations.studies.report.study import (
 )
 from simulations.studies.report.words import (
     EVALUATION,
+    MOST_ROWS,
     facts,
     guarantee_table,
     not_private_of_study,
@@ -34,9 +35,6 @@ from simulations.studies.report.words import (
 
 MOST_NAMED = 3
 """Populations that the page is headed with."""
-
-MOST_ROWS = 500
-"""Rows of a table; the study's file has the others."""
 
 
 def study_page(found: Study) -> Page:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fedhist.privacy.guarantee import Adjacency, Trust
@@ -32,6 +32,8 @@ NOISE: Mapping[str, str] = {
 }
 UNIT = "one {}: everything that a {} holds, in all rounds together"
 MOST_SEEDS = 20
+MOST_ROWS = 500
+"""Rows of a table; the study's file has the others."""
 EVALUATION = (
     "The errors on this page are computed from the users' data. Do not publish it as it is."
 )
@@ -46,6 +48,15 @@ def adjacency_in_words(value: str) -> str:
     """Explain an adjacency by its name; a name that this version does not know stands alone."""
     known = {a.value: a.in_words for a in Adjacency}
     return f"{value}: {known[value]}" if value in known else value
+
+
+EXPLAINED: Mapping[str, Callable[[str], str]] = {
+    "adjacency": adjacency_in_words,
+    "trust": lambda name: TRUST.get(name, name),
+    "noise": lambda name: NOISE.get(name, name),
+    "unit": lambda name: UNIT.format(name, name),
+}
+"""What the words for a guarantee mean, by the field of a record that holds them."""
 
 
 def budget(epsilon: float | None, delta: float | None) -> str:
@@ -120,11 +131,8 @@ def guarantee_table(records: Sequence[Record]) -> tuple[Block, ...]:
     for r in records:
         key = (r.label, r.trust, r.adjacency, r.unit, r.composed, r.noise, r.claimed)
         found.setdefault(key, []).append(r)
-    rows: list[tuple[str, ...]] = []
-    for (label, trust, adjacency, unit, composed, noise, claimed), own in sorted(found.items()):
-        if not own[0].guarantee:
-            continue
-        row = (
+    rows = [
+        (
             label,
             span([r.epsilon for r in own]),
             span([r.delta for r in own]),
@@ -136,27 +144,20 @@ def guarantee_table(records: Sequence[Record]) -> tuple[Block, ...]:
             noise,
             claimed,
         )
-        rows.append(row)
+        for (label, trust, adjacency, unit, composed, noise, claimed), own in sorted(found.items())
+        if own[0].guarantee
+    ]
     header = (
         *("mechanism", *numeric(("epsilon", "delta")), "unit", "trust", "adjacency"),
         *(*numeric(["spent epsilon"]), "composed by", "noise", "the paper claims"),
     )
-    if not any(row[-1] for row in rows):
-        header = header[:-1]
+    table = Table.of(header if any(row[-1] for row in rows) else header[:-1], rows)
     lines = [
-        f"adjacency: {adjacency_in_words(a)}"
-        for a in sorted({r.adjacency for r in records if r.adjacency})
+        f"{name}: {explained(value)}"
+        for name, explained in EXPLAINED.items()
+        for value in sorted({getattr(r, name) for r in records} - {""})
     ]
-    lines += [f"trust: {TRUST.get(t, t)}" for t in sorted({r.trust for r in records if r.trust})]
-    lines += [f"noise: {NOISE.get(n, n)}" for n in sorted({r.noise for r in records if r.noise})]
-    units = sorted({r.unit for r in records if r.unit})
-    lines += ["unit: " + UNIT.format(u, u) for u in units]
-    return (
-        Table.of(header, rows),
-        Items(tuple(lines)),
-        Text(BOTH),
-        *split_table(records),
-    )
+    return table, Items(tuple(lines)), Text(BOTH), *split_table(records)
 
 
 def split_table(records: Sequence[Record]) -> tuple[Block, ...]:
