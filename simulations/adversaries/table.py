@@ -71,6 +71,7 @@ class Adversary(Settings):
     """
 
     table: ClassVar[str] = "adversary"
+    many: ClassVar[bool] = True
     kind: Annotated[str, one_of(*KINDS)]
     fraction: float
     level: Annotated[str, one_of(*LEVELS)] = "user"
@@ -117,7 +118,7 @@ def read_adversaries(tables: object) -> tuple[Adversary, ...]:
     ValueError
         For unknown or missing keys and values out of range.
     """
-    return tuple(read(Adversary, table, "[[adversary]]") for table in rows_of(tables))
+    return tuple(read(Adversary, table) for table in rows_of(tables))
 
 
 def rows_of(tables: object) -> list[dict[str, Any]]:

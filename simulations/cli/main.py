@@ -81,6 +81,7 @@ def run(
     Exit status: 0 ok, 3 refused, 4 failed, 2 wrong usage, 1 the run broke off.
     """
     from fedhist.model.protocol import EXIT_CODES
+    from simulations.config.reading import reading
     from simulations.runs.config import load_config, prepare
     from simulations.runs.job import run_job
     from simulations.runs.results import check_target
@@ -108,7 +109,8 @@ def run(
     loaded = load_config(config, overrides)
     if loaded.run.out:
         check_target(Path(loaded.run.out))  # before anything is asked and spent
-    prepared = prepare(loaded)
+    with reading(config):
+        prepared = prepare(loaded)
     with terminal.progress_bar() as bar:
         tasks: dict[int, Any] = {}
 

@@ -89,6 +89,8 @@ def tables_of(text: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as e:
         raise ValueError(f"the text is not TOML: {e}") from None
+    except RecursionError:
+        raise ValueError("the text is not TOML that can be read: brackets nest too deep") from None
 
 
 @dataclass(frozen=True)
@@ -98,10 +100,13 @@ class Settings:
     Attributes
     ----------
     table : str
-        Name of the table, for errors.
+        Name of the table, for errors; empty for a whole file.
+    many : bool
+        Whether a file may have several of it, as [[adversary]].
     """
 
     table: ClassVar[str] = ""
+    many: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         given = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -115,23 +120,27 @@ def converted(cls: type, given: Mapping[str, Any], table: str) -> dict[str, Any]
     return {k: convert(f"{table}.{k}" if table else k, v, known[k]) for k, v in given.items()}
 
 
-def read(cls: type[T], table: object, what: str) -> T:
-    """Read a table as a dataclass; ``what`` it is, "[run]", for errors.
+def read(cls: type[T], given: object) -> T:
+    """Read a table as a dataclass.
 
     >>> @dataclass(frozen=True)
     ... class Sizes(Settings):
+    ...     table: ClassVar[str] = "sizes"
     ...     n_users: Whole
-    >>> read(Sizes, {"n_user": 3}, "[sizes]")
+    >>> read(Sizes, {"n_user": 3})
     Traceback (most recent call last):
     ValueError: unknown key of [sizes] 'n_user'; did you mean 'n_users'?
     """
-    given = as_table(table, what)
+    what = f"[[{cls.table}]]" if cls.many else f"[{cls.table}]"
+    table = as_table(given, what)
     known = [f.name for f in fields(cls)]
-    check_keys(given, known, f"key of {what}")
-    missing = [key for key in known if key in required(cls) - given.keys()]
+    check_keys(table, known, f"key of {what}" if cls.table else "table")
+    missing = [key for key in known if key in required(cls) - table.keys()]
+    if missing and cls.table:
+        raise ValueError(f"{what} needs the key {missing[0]!r}, got {repr_short(dict(table))}")
     if missing:
-        raise ValueError(f"{what} needs the key {missing[0]!r}, got {repr_short(dict(given))}")
-    return cls(**given)
+        raise ValueError(f"a table [{missing[0]}] is needed")
+    return cls(**table)
 
 
 def as_table(given: object, what: str) -> Table:
@@ -212,6 +221,8 @@ def _typed(name: str, value: Any, hint: Any, wanted: str) -> Any:
     origin, args = get_origin(hint), get_args(hint)
     if origin in UNIONS:
         return _member(name, value, args)
+    if isinstance(hint, type) and issubclass(hint, Settings):
+        return value if isinstance(value, hint) else read(hint, value)
     if origin is tuple:
         if isinstance(value, list | tuple) and (args[-1] is ... or len(value) == len(args)):
             each = args[:1] * len(value) if args[-1] is ... else args

@@ -16,34 +16,100 @@ from __future__ import annotations
 
 import importlib
 import math
-import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from fedhist.base.errors import nearest
 from simulations.config.named_files import key_value
+from simulations.config.reading import Settings, Table, check_keys, read, reading, tables_of
 from simulations.experiments.base import Check, Request, Run
 from simulations.populations import KINDS
 
 CONFIGS = "simulations.experiments.configs"
-TABLES = ("experiment", "settings", "quick", "tolerance", "population", "value")
-VALUE_KEYS = (
-    "setting",
-    "quantity",
-    "paper",
-    "relative",
-    "absolute",
-    "low",
-    "high",
-    "shown",
-    "claim",
-    "cause",
-    "populations",
-)
 OF_POPULATION = "population."
+
+
+@dataclass(frozen=True)
+class Head(Settings):
+    """The table [experiment]."""
+
+    table: ClassVar[str] = "experiment"
+    name: str
+    title: str
+    paper: str
+    runs: str
+
+
+@dataclass(frozen=True)
+class Value(Settings):
+    """A table [[value]]."""
+
+    table: ClassVar[str] = "value"
+    many: ClassVar[bool] = True
+    setting: str = ""
+    quantity: str = ""
+    paper: float | None = None
+    relative: float | None = None
+    absolute: float | None = None
+    low: float | None = None
+    high: float | None = None
+    shown: bool = False
+    claim: str = ""
+    cause: str = ""
+    populations: tuple[str, ...] = ()
+
+    def expected(self) -> Check:
+        """Work out between which numbers ours must lie."""
+        where = f"the value {self.setting!r}, {self.quantity!r}"
+        if not (self.setting and self.quantity):
+            raise ValueError(f"{where} needs a setting and a quantity")
+        given = {
+            "relative": self.relative is not None,
+            "absolute": self.absolute is not None,
+            "low and high": (self.low, self.high) != (None, None),
+            "shown": self.shown,
+        }
+        ways = [way for way, is_given in given.items() if is_given]
+        if len(ways) != 1:
+            raise ValueError(
+                f"{where} needs one of relative, absolute, low and high, shown; got {ways}"
+            )
+        paper = self.paper
+        if paper is None and not self.claim:
+            raise ValueError(f"{where} needs the paper's number, or its claim in words")
+        low = -math.inf if self.low is None else self.low
+        high = math.inf if self.high is None else self.high
+        if self.relative is not None or self.absolute is not None:
+            if paper is None:
+                raise ValueError(f"{where} has a {ways[0]} tolerance around no number")
+            room = (self.relative or 0.0) * abs(paper) if self.absolute is None else self.absolute
+            low, high = paper - room, paper + room
+        return Check(
+            self.setting,
+            self.quantity,
+            paper,
+            math.nan,
+            low,
+            high,
+            self.claim,
+            self.cause,
+            populations=self.populations,
+        )
+
+
+@dataclass(frozen=True)
+class File(Settings):
+    """The tables of an experiment's file."""
+
+    experiment: Head
+    population: Mapping[str, Table]
+    settings: Table = field(default_factory=dict)
+    quick: Table = field(default_factory=dict)
+    tolerance: Table = field(default_factory=dict)
+    value: tuple[Value, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -175,31 +241,27 @@ def parse(name: str, text: str) -> Experiment:
     ValueError
         For unknown tables and keys, and values without a tolerance.
     """
-    tables = tomllib.loads(text)
-    _known(tables, TABLES, f"{name}: table")
-    head = tables.get("experiment", {})
-    for key in ("name", "title", "paper", "runs"):
-        if not isinstance(head.get(key), str):
-            raise ValueError(f"{name}: [experiment] needs {key!r}")
-    if head["name"] != name:
-        raise ValueError(f"{name}.toml calls itself {head['name']!r}")
-    populations = tables.get("population", {})
-    if not populations:
-        raise ValueError(f"{name}: no [population.NAME] says what it can run on")
-    values = tuple(_expected(name, row, populations) for row in tables.get("value", []))
-    settings, quick = tables.get("settings", {}), tables.get("quick", {})
-    _known(quick, settings, f"{name}: [quick]")
-    return Experiment(
-        name,
-        head["title"],
-        head["paper"],
-        head["runs"],
-        settings,
-        quick,
-        tables.get("tolerance", {}),
-        populations,
-        values,
-    )
+    with reading(name):
+        file = read(File, tables_of(text))
+        head = file.experiment
+        if head.name != name:
+            raise ValueError(f"the file calls itself {head.name!r}")
+        if not file.population:
+            raise ValueError("no [population.NAME] says what it can run on")
+        check_keys(file.quick, file.settings, "key of [quick]")
+        for value in file.value:
+            check_keys(value.populations, file.population, "population of [[value]]")
+        return Experiment(
+            name,
+            head.title,
+            head.paper,
+            head.runs,
+            file.settings,
+            file.quick,
+            file.tolerance,
+            file.population,
+            tuple(value.expected() for value in file.value),
+        )
 
 
 def _as_was(key: str, value: Any, old: Any) -> Any:
@@ -211,52 +273,6 @@ def _as_was(key: str, value: Any, old: Any) -> Any:
     return value
 
 
-def _expected(name: str, row: Mapping[str, Any], populations: Mapping[str, Any]) -> Check:
-    """Read one [[value]]."""
-    _known(row, VALUE_KEYS, f"{name}: key of [[value]]")
-    where = f"{name}: the value {row.get('setting')!r}, {row.get('quantity')!r}"
-    if not (row.get("setting") and row.get("quantity")):
-        raise ValueError(f"{where} needs a setting and a quantity")
-    ways = [k for k in ("relative", "absolute") if k in row]
-    ways += ["low and high"] if "low" in row or "high" in row else []
-    ways += ["shown"] if row.get("shown") is True else []
-    if len(ways) != 1:
-        raise ValueError(
-            f"{where} needs one of relative, absolute, low and high, shown; got {ways}"
-        )
-    paper = row.get("paper")
-    if paper is None and not row.get("claim"):
-        raise ValueError(f"{where} needs the paper's number, or its claim in words")
-    _known(row.get("populations", []), populations, f"{where}: population")
-    if ways == ["shown"]:
-        low, high = -math.inf, math.inf
-    elif ways == ["low and high"]:
-        low, high = float(row.get("low", -math.inf)), float(row.get("high", math.inf))
-    elif paper is None:
-        raise ValueError(f"{where} has a {ways[0]} tolerance around no number")
-    else:
-        room = row["absolute"] if "absolute" in row else row["relative"] * abs(paper)
-        low, high = paper - room, paper + room
-    return Check(
-        row["setting"],
-        row["quantity"],
-        None if paper is None else float(paper),
-        math.nan,
-        low,
-        high,
-        row.get("claim", ""),
-        row.get("cause", ""),
-        populations=tuple(row.get("populations", ())),
-    )
-
-
 def _needs_file(name: str, parameters: Mapping[str, Any]) -> bool:
     kind = KINDS.get(str(parameters.get("kind", name)))
     return kind is not None and "path" in kind.__dataclass_fields__
-
-
-def _known(given: Iterable[str], known: Iterable[str], what: str) -> None:
-    allowed = list(known)
-    for key in given:
-        if key not in allowed:
-            raise ValueError(f"{what}: unknown {key!r}{nearest(key, allowed)}")

@@ -255,7 +255,7 @@ def config_of(tables: Mapping[str, Any], source: str | Path, name: str) -> Confi
     for table, key in CHOICE.items():
         if not isinstance(tables.get(table), dict) or key not in tables[table]:
             raise ValueError(f"{source} needs a table [{table}] with the key {key!r}")
-    run = read(RunTable, tables.get("run", {}), "[run]")
+    run = read(RunTable, tables.get("run", {}))
     if path.suffix == ".toml":
         run = replace(run, plugins=tuple(str(path.parent / p) for p in run.plugins))
     adversaries = read_adversaries(tables.get("adversary", []))

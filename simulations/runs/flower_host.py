@@ -28,6 +28,7 @@ from fedhist.flower.host import Config as FlatConfig
 from fedhist.flower.host import NodeSetup, ServerSetup
 from fedhist.model.registry import load_plugin
 from fedhist.users.batch import Users
+from simulations.config.reading import reading
 from simulations.populations import population
 from simulations.runs.config import Config, Prepared, load_config, prepare
 from simulations.runs.job import Reservations
@@ -235,7 +236,9 @@ def _key(run_config: FlatConfig) -> RunKey:
 @lru_cache(maxsize=2)
 def _prepared(key: RunKey) -> Prepared:
     name, overrides = key
-    return prepare(load_config(name, overrides))
+    config = load_config(name, overrides)
+    with reading(name):
+        return prepare(config)
 
 
 @lru_cache(maxsize=2)

@@ -127,13 +127,13 @@ def test_tolerances_are_read_as_written() -> None:
         ('[[value]]\nsetting="a"\nquantity="b"\npaper=1\nlow=0\nabsolute=1\n', "needs one of"),
         ('[[value]]\nsetting="a"\nquantity="b"\nlow=0\n', "or its claim in words"),
         ('[[value]]\nsetting="a"\nquantity="b"\nclaim="c"\nrelative=1\n', "around no number"),
-        ('[[value]]\nsetting="a"\nquantity="b"\npapr=1\n', "unknown 'papr'; did you mean 'paper'"),
+        ('[[value]]\nsetting="a"\nquantity="b"\npapr=1\n', r"\]\] 'papr'; did you mean 'paper'"),
         ('[[value]]\nquantity="b"\npaper=1\nabsolute=1\n', "needs a setting"),
         (
             '[[value]]\nsetting="a"\nquantity="b"\npaper=1\nabsolute=1\npopulations=["zpf"]\n',
-            "unknown 'zpf'; did you mean 'zipf'",
+            r"unknown population of \[\[value\]\] 'zpf'; did you mean 'zipf'",
         ),
-        ("[tolerances]\na=1\n", "unknown 'tolerances'; did you mean 'tolerance'"),
+        ("[tolerances]\na=1\n", "unknown table 'tolerances'; did you mean 'tolerance'"),
     ],
 )
 def test_a_malformed_file_is_refused(text: str, why: str) -> None:

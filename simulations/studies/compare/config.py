@@ -204,7 +204,7 @@ def comparison_of(tables: dict[str, Any], source: str | Path, name: str) -> Comp
     given = tables.pop("compare", None)
     if not isinstance(given, dict):
         raise ValueError(f"{source} needs a table [compare]; fedhist run runs a single protocol")
-    table = read(CompareTable, given, "[compare]")
+    table = read(CompareTable, given)
     check_run_keys(tables, "a comparison", "compare.seeds")
     common = dict(as_table(tables.pop("protocol", {}), "[protocol]"))
     for key in ("name", "epsilon", "delta", "adjacency"):

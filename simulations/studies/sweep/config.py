@@ -138,7 +138,7 @@ def sweep_of(tables: dict[str, Any], source: str | Path, name: str) -> Sweep:
     given = tables.pop("sweep", None)
     if not isinstance(given, dict):
         raise ValueError(f"{source} needs a table [sweep]; fedhist run runs a single setting")
-    table = read(SweepTable, {k: v for k, v in given.items() if k in OWN}, "[sweep]")
+    table = read(SweepTable, {k: v for k, v in given.items() if k in OWN})
     load_builtin()
     variants = _variants(table, as_table(tables.get("protocol", {}), "[protocol]"))
     # axes may complete the adversaries, which are then checked with their cells
