@@ -162,6 +162,8 @@ class Intake:
         if digest != self.digest:
             self._leave_out({OTHER_QUERY: report.n_users})
             return False
+        if node in self._parts and node not in self._used:  # whoever is in a sum is in it already
+            raise WireError(f"node {node} answered twice")
         good, reasons = sift(self.query, report)
         if reasons and self.on_bad_reply == "stop":
             self._stopped.add(node)

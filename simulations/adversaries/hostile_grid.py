@@ -183,11 +183,12 @@ class HostileGrid(Grid):
                 forms = FORMS if adversary.form == "any" else (adversary.form,)
                 for i, form in enumerate(forms[: len(rows)]):
                     yield digest, malform_report(take_rows(body, rows[i :: len(forms)]), form)
-        table = at.table(at.nodes[node].ids)
-        when, old = self._replay(question, _some(at.nodes[node], at.of_kind(table, "replay")))
-        if old.n_users:
-            self.injected["replay"] += old.n_users
-            yield when, old
+        again = at.of_kind(at.table(at.nodes[node].ids), "replay")
+        if again.any():
+            when, old = self._replay(question, _some(at.nodes[node], again))
+            if old.n_users:
+                self.injected["replay"] += old.n_users
+                yield when, old
 
     def _best(self, question: Question, users: Users, greedy: NDArray[np.bool_]) -> Report:
         """Make the messages that gain most, of the greedy users."""

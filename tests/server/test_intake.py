@@ -212,3 +212,14 @@ def test_the_first_good_report_of_a_user_counts() -> None:
     assert got.dropped["an answer to another query, users"] == 1
     assert sum(n for why, n in got.dropped.items() if "bits set" in why) == 2
     assert got.dropped["no reply"] == 5
+
+
+@pytest.mark.parametrize("summary_first", [True, False])
+def test_a_sum_and_reports_of_one_node_count_once(summary_first: bool) -> None:
+    report = Report(INSIDE[:3], {"votes": np.ones((3, 1), np.uint64)})
+    bodies = (VOTES.fold(report), report)
+    both = [reply(encode_answer(body, 0, query_digest(VOTES, 0))) for body in bodies]
+    got = taken_in(both if summary_first else both[::-1], least=1)
+    assert (got.replies, got.summary.n_users) == (1, 3)
+    assert got.summary.sums["votes"].tolist() == [[3, 0, 0]]
+    assert got.dropped == {"node 0 answered twice": 1, "no reply": 1}
