@@ -11,6 +11,8 @@ from simulations.experiments.base import Request, Result
 from simulations.experiments.catalogue import experiment
 
 SMALL: Mapping[str, Mapping[str, Any]] = {
+    "figure3": {"clip_step": 50, "readings": ["fitted"]},
+    "table1": {"clip_step": 50, "readings": ["fitted"]},
     "user-complexity": {"repeats": 1},
     "phase-transition": {"repeats": 4},
     "local-dimension": {

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_requests import SMALL, result_of, small
+from small_requests import result_of, small
 
 from simulations.experiments.catalogue import experiment, names
 
 READ_FILES = ("figure1", "figure2", "figure3", "figure5", "figure6", "table1", "table2")
 ROUGH = ("sparse-selection", "density-error", "local-distribution-error")
 """So small that a crossing may not be found."""
+LOCAL = ("phase-transition", "local-dimension", *ROUGH)
 
 
 @pytest.mark.parametrize("name", names())
@@ -26,7 +27,7 @@ def test_it_measures_and_draws(name: str) -> None:
     assert name in ROUGH or all(math.isfinite(c.ours) for c in result.checks)
     assert name in ("figure3", "figure4", "table1") or "NOT PRIVATE" in notes
     assert result.paper in experiment(name).paper
-    if name in SMALL and name != "user-complexity":
+    if name in LOCAL:
         assert "aggregate path" in notes or "clients = aggregate" in notes
         assert (result.log, result.undrawn) == ("xy", ())
         assert experiment(name).paper.endswith(result.paper)
@@ -68,10 +69,8 @@ FEW: dict[str, dict[str, Any]] = {
     "user-complexity": {
         "repeats": 1, "regimes": {"dense": {"k": 4, "alpha": 0.1, "m": [4, 8]}},
     },
-    "table1": {"clip_step": 50, "readings": ["fitted"]},
-    "figure3": {"clip_step": 50, "readings": ["fitted"]},
+    **{n: {} for n in names() if n.startswith(("figure", "table1"))},
     "figure4": {"alphas": [0.3, 1000.0]},
-    **{name: {} for name in ("figure1", "figure2", "figure5", "figure6")},
 }  # fmt: skip
 
 
@@ -79,8 +78,6 @@ FEW: dict[str, dict[str, Any]] = {
 def test_a_run_is_a_function_of_its_seed(name: str) -> None:
     """Numbers and curves bit for bit; another seed gives others."""
     request = small(name, **FEW[name])
-    if name in ("table1", "figure3"):
-        request = replace(request, parameters={**request.parameters, "n_users": 2000})
     run = experiment(name).run
     one = run(request) if FEW[name] else result_of(name)
     two, other = run(request), run(replace(request, seed=4))

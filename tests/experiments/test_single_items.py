@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from small_requests import small
 
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -83,9 +84,7 @@ def test_errors_by_clip_are_those_of_the_single_thresholds():
 
 
 def test_figure4_small():
-    what = experiment("figure4")
-    request = what.request(quick=True, overrides=["alphas=[0.3, 1000.0]"], seed=3)
-    result = what.run(request)
+    result = experiment("figure4").run(small("figure4", alphas=[0.3, 1000.0]))
     judged = {c.quantity: c for c in result.checks if c.claim}
     assert judged["debiasing / clipping"].verdict == "PASS"
     assert judged["largest debiasing / clipping"].verdict == "PASS"
