@@ -175,9 +175,23 @@ class Rotated(Functional):
         return out
 
 
+class _Signed(Functional):
+    """An average of numbers in [-1, 1]: of cosines, or of signs."""
+
+    @property
+    def low(self) -> float:
+        """All are -1."""
+        return -1.0
+
+    @property
+    def high(self) -> float:
+        """All are 1."""
+        return 1.0
+
+
 @register_part
 @dataclass(frozen=True)
-class Fourier(Functional):
+class Fourier(_Signed):
     """One trigonometric coefficient of the distribution of a user's samples on [0, 1].
 
     With phi_1 = 1, phi_2k = sqrt(2) cos(2 pi k x) and phi_{2k+1} = sqrt(2) sin(2 pi k x), a user of
@@ -208,16 +222,6 @@ class Fourier(Functional):
         """One for each coefficient."""
         return self.n_coefficients
 
-    @property
-    def low(self) -> float:
-        """A cosine lies in [-1, 1]."""
-        return -1.0
-
-    @property
-    def high(self) -> float:
-        """A cosine lies in [-1, 1]."""
-        return 1.0
-
     def scalars(self, users: Users, fold: Integers) -> Floats:
         """Average each user's cosine or sine: (n,) float64 in [-1, 1]."""
         samples = samples_of(users, 1)
@@ -228,7 +232,7 @@ class Fourier(Functional):
 
 @register_part
 @dataclass(frozen=True)
-class HadamardRows(Functional):
+class HadamardRows(_Signed):
     """One Hadamard row of a user's item shares: sum_x H[r, x] count_x / sum_x count_x.
 
     Parameters
@@ -249,16 +253,6 @@ class HadamardRows(Functional):
     def n_folds(self) -> int:
         """One for each row but the first."""
         return next_power_of_two(len(self.domain)) - 1
-
-    @property
-    def low(self) -> float:
-        """A signed sum of shares lies in [-1, 1]."""
-        return -1.0
-
-    @property
-    def high(self) -> float:
-        """A signed sum of shares lies in [-1, 1]."""
-        return 1.0
 
     def scalars(self, users: Users, fold: Integers) -> Floats:
         """Add each user's shares with the signs of its row: (n,) float64 in [-1, 1]."""

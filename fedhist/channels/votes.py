@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,17 +30,32 @@ MAX_SYMBOLS = (1 << 24) - 1
 
 
 @dataclass(frozen=True)
-class OptimalUnaryChannel(RandomizedResponse):
-    """k bits, one for each symbol: a true 1 stays with probability 1/2, a 0 turns with q [1].
-
-    q, ``flip``, is 1 / (e^epsilon + 1). A vote for nothing is the zero vector. Without noise
-    (epsilon = inf) the bits are sent as they are.
+class SymbolChannel(RandomizedResponse):
+    """A vote for one of k symbols, or for none.
 
     Parameters
     ----------
     epsilon : float
     n_symbols : int
-        k.
+        k, at most ``most_symbols``.
+    """
+
+    most_symbols: ClassVar[int]
+    epsilon: float
+    n_symbols: int
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon)
+        if not 1 <= self.n_symbols <= self.most_symbols:
+            raise ValueError(f"the symbols must be 1 to {self.most_symbols}, got {self.n_symbols}")
+
+
+@dataclass(frozen=True)
+class OptimalUnaryChannel(SymbolChannel):
+    """k bits, one for each symbol: a true 1 stays with probability 1/2, a 0 turns with q [1].
+
+    q, ``flip``, is 1 / (e^epsilon + 1). A vote for nothing is the zero vector. Without noise
+    (epsilon = inf) the bits are sent as they are.
 
     Privacy
     -------
@@ -55,13 +71,7 @@ class OptimalUnaryChannel(RandomizedResponse):
     True
     """
 
-    epsilon: float
-    n_symbols: int
-
-    def __post_init__(self) -> None:
-        check_budget(self.epsilon)
-        if not 1 <= self.n_symbols <= MAX_BITS:
-            raise ValueError(f"the symbols must be 1 to {MAX_BITS}, got {self.n_symbols}")
+    most_symbols: ClassVar[int] = MAX_BITS
 
     @property
     def keep(self) -> float:
@@ -99,19 +109,13 @@ class OptimalUnaryChannel(RandomizedResponse):
 
 
 @dataclass(frozen=True)
-class HadamardChannel(RandomizedResponse):
+class HadamardChannel(SymbolChannel):
     """One index y of {0, ..., K - 1}; symbol x prefers the half where H[x + 1, y] = 1 [2].
 
     K is the next power of two above k and H the Hadamard matrix of that order. A user with symbol x
     reports a uniform element of C_x = {y: H[x + 1, y] = 1} with probability e^epsilon / (e^epsilon
     + 1), else one of its complement; each has K / 2 elements. A vote for nothing is row 0, whose
     half is everything: a uniform y. Without noise (epsilon = inf) the row's number is sent.
-
-    Parameters
-    ----------
-    epsilon : float
-    n_symbols : int
-        k.
 
     Privacy
     -------
@@ -120,13 +124,7 @@ class HadamardChannel(RandomizedResponse):
     constants are public, and f = t / 2^64 with an integer t.
     """
 
-    epsilon: float
-    n_symbols: int
-
-    def __post_init__(self) -> None:
-        check_budget(self.epsilon)
-        if not 1 <= self.n_symbols <= MAX_SYMBOLS:
-            raise ValueError(f"the symbols must be 1 to {MAX_SYMBOLS}, got {self.n_symbols}")
+    most_symbols: ClassVar[int] = MAX_SYMBOLS
 
     @property
     def size(self) -> int:

@@ -16,9 +16,9 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from fedhist.users.batch import Users
-from simulations.config.reading import Natural, Positive, Whole, one_of
-from simulations.populations.base import Loaded, PopulationSpec
-from simulations.populations.paper_iid import item_weights
+from simulations.config.reading import one_of
+from simulations.populations.base import Loaded
+from simulations.populations.paper_iid import PaperIid, item_weights
 from simulations.populations.synthetic import categorical, numbered_items, synthetic_ids
 
 # Concentration of the Dirichlet over users that spreads their rates.
@@ -27,7 +27,7 @@ ITEM_CONCENTRATION = 0.5  # p_i ~ Dir(p / 2)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PaperNonIid(PopulationSpec):
+class PaperNonIid(PaperIid):
     """User i draws Poi(lambda_i) samples from its own p_i ~ Dir(p/2), p_j proportional to 1/(j+50).
 
     The paper prints "lambda_1, ..., lambda_i ~ 100 Dir(2)". As a vector over the users this sums
@@ -41,13 +41,10 @@ class PaperNonIid(PopulationSpec):
 
     Parameters
     ----------
-    n_users : int, default 500_000
-    d : int, default 50
-        The paper has 50, 100 and 200. Unknown to its protocols, so ``Loaded.domain`` is None.
-    mean_items : float, default 100.0
+    n_users, d, mean_items, seed
+        As in :class:`~simulations.populations.paper_iid.PaperIid`.
     reading : {"fitted", "as-printed"}, default "fitted"
         a = 1/2 or a = 2.
-    seed : int, default 0
 
     Cost
     ----
@@ -56,11 +53,7 @@ class PaperNonIid(PopulationSpec):
     """
 
     kind: ClassVar[str] = "paper-non-iid"
-    n_users: Whole = 500_000
-    d: Whole = 50
-    mean_items: Positive = 100.0
     reading: Annotated[str, one_of(*READINGS)] = "fitted"
-    seed: Natural = 0
 
     def load(self) -> Loaded:
         """Generate the users."""
