@@ -79,9 +79,11 @@ def _vote_sets(
         end = indptr[u] + found
         if end > out.shape[0]:
             more = np.empty(2 * end, dtype=np.int64)
-            more[: indptr[u]] = out[: indptr[u]]
+            for k in range(indptr[u]):
+                more[k] = out[k]
             out = more
-        out[indptr[u] : end] = column[:found]
+        for k in range(found):
+            out[indptr[u] + k] = column[k]
         indptr[u + 1] = end
     return out[: indptr[-1]].copy()
 
@@ -110,7 +112,7 @@ def _far_columns(
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _farthest(max_votes: int, far: Floats, column: Integers) -> Any:
     """Keep the farthest columns in place, of equally far ones the lowest; return how many."""
-    least = np.partition(far, len(far) - max_votes)[len(far) - max_votes]
+    least = np.sort(far)[len(far) - max_votes]  # a partition compiles for far longer
     ties = max_votes - np.count_nonzero(far > least)
     kept = 0
     for i in range(len(far)):
