@@ -66,7 +66,8 @@ def plan(
         print_templates(terminal.console)
         return
     if config is None or error is None:
-        raise ValueError("give a configuration or a protocol, and a target: --error X")
+        usual = _goal_of(config or "")
+        raise ValueError(f"give a configuration or a protocol, and a target: --error X{usual}")
     unknown = next((u for u in UNKNOWNS if u == solve), None)
     if unknown is None:
         raise ValueError(f"--solve must be one of {', '.join(UNKNOWNS)}, got {solve!r}")
@@ -93,6 +94,15 @@ def plan(
             print_verified(terminal.console, found)
     if all(a.x is None for a in answers):
         raise typer.Exit(EXIT_CODES["refused"])
+
+
+def _goal_of(name: str) -> str:
+    """Write the first goal that a protocol declares, as options; nothing if there is none."""
+    from fedhist.model.registry import load_builtin, protocols
+
+    load_builtin()
+    goals = protocols()[name].goals[:1] if name in protocols() else ()
+    return "".join(f", such as --error {g.error:g}{' --relative' * g.relative}" for g in goals)
 
 
 def measure_accuracy(seeds: int, out: Path | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -354,6 +355,13 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     assert CliRunner().invoke(cli.cli, none).exit_code == 3
     for wrong in (["plan", "mean"], ["plan", "mean", "--error", "1", "--solve", "delta"]):
         assert isinstance(CliRunner().invoke(cli.cli, wrong).exception, ValueError)
+
+
+def test_a_missing_target_names_the_goal_that_the_protocol_declares() -> None:
+    for name, told in (("mean", "such as --error 0.0001$"), ("quickstart", "--error X$")):
+        failed = CliRunner().invoke(cli.cli, ["plan", name]).exception
+        assert isinstance(failed, ValueError)
+        assert re.search(told, str(failed))
 
 
 def test_one_user_of_every_made_up_kind() -> None:
