@@ -61,6 +61,7 @@ class UnaryChannel(RandomizedResponse):
 
     Examples
     --------
+    >>> import math
     >>> channel = UnaryChannel(1.0)
     >>> round(channel.tau, 6) == round(math.tanh(0.25), 6)
     True
@@ -114,7 +115,7 @@ def planned_v(channel: ScalarChannel, size: float | None = None) -> float:
 def best_kind(epsilon: float, size: float | None = None) -> str:
     """Return the scalar channel of least planning variance, see :func:`planned_v`.
 
-    >>> best_kind(0.5), best_kind(1.0), best_kind(math.inf)
+    >>> best_kind(0.5), best_kind(1.0), best_kind(float("inf"))
     ('onebit', 'piecewise', 'laplace')
     >>> best_kind(1.0, size=1.0)
     'onebit'

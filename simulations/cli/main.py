@@ -284,7 +284,12 @@ for _registered in cli.registered_commands:
 
 def quiet_flower() -> None:
     """Keep Flower's own log lines out of the tables."""
-    logging.getLogger("flwr").setLevel(logging.WARNING)
+    # a filter and not a level: Flower sets its level when it is imported, which may be later
+    logging.getLogger("flwr").addFilter(_warns)
+
+
+def _warns(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.WARNING
 
 
 def main() -> None:

@@ -10,7 +10,6 @@ import polars as pl
 import pytest
 from commands import Command
 
-import simulations.runs.results as output
 from fedhist.base.errors import MissingReplies
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -150,7 +149,7 @@ def test_an_interrupt_while_writing_leaves_nothing_and_keeps_what_was_there(
     def interrupt(*arguments: object, **more: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(output, "draw_estimate", interrupt)
+    monkeypatch.setattr("simulations.reporting.figures.draw_estimate", interrupt)
     for folder in ("out", "new"):
         answer = run("--seed", "2", "--out", folder)
         assert answer.status == 130

@@ -9,9 +9,9 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from fedhist.model.results import Goal, ResultsRow
 from fedhist.protocols.few_users.few_users_mean import FewUsers
 from fedhist.protocols.few_users.user_means import UserShares
 from fedhist.protocols.shared.distribution_target import DistributionTarget
-from fedhist.protocols.shared.domains import check_domain, with_domain
+from fedhist.protocols.shared.domains import check_domain
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.distributions.simplex import project_simplex
@@ -130,15 +130,6 @@ class FewUsersDistribution(DistributionTarget, FewUsers):
         if not usable.any():
             raise PopulationError("no user has an item of the domain; there is no distribution")
         return np.asarray(rows[usable].mean(axis=0))
-
-    @classmethod
-    def resolve(
-        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
-    ) -> tuple[dict[str, Any], list[str]]:
-        """Take n_users from the population and fill the domain."""
-        out, not_private = super().resolve(parameters, users, domain)
-        out = with_domain(out, domain)
-        return out, not_private
 
     @classmethod
     def results(cls) -> Sequence[ResultsRow]:

@@ -137,6 +137,7 @@ class HadamardResponse(FrequencyOracle):
 
     Examples
     --------
+    >>> from fedhist import Keys
     >>> HadamardResponse(epsilon=1.0, domain=Keys.of(["tea", "rye"])).query.channel.size
     4
     """

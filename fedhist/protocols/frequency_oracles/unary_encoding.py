@@ -115,6 +115,7 @@ class UnaryEncoding(FrequencyOracle):
 
     Examples
     --------
+    >>> from fedhist import Keys
     >>> UnaryEncoding(epsilon=1.0, domain=Keys.of(["tea", "rye"])).max_rounds
     1
     """

@@ -43,4 +43,5 @@ class OnDomain(Protocol):
         cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
     ) -> tuple[dict[str, Any], list[str]]:
         """Fill the domain from the population's public one."""
-        return with_domain(parameters, domain), []
+        out, not_private = super().resolve(parameters, users, domain)
+        return with_domain(out, domain), not_private

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from fedhist.model.registry import load_builtin, protocols
+from fedhist.model.registry import load_builtin, own_protocols
 from fedhist.model.results import Goal
 from simulations.config.named_files import toml_value
 from simulations.reporting.table import markdown
@@ -44,9 +44,9 @@ class Setting:
 
 
 def settings() -> list[Setting]:
-    """Return the goals of the registered protocols."""
+    """Return the goals of this package's protocols."""
     load_builtin()
-    return [Setting(name, goal) for name, cls in protocols().items() for goal in cls.goals]
+    return [Setting(name, goal) for name, cls in own_protocols().items() for goal in cls.goals]
 
 
 def accuracy(
@@ -71,7 +71,7 @@ def accuracy(
 def page(found: Sequence[Verified], seeds: int) -> str:
     """Write the page of the documentation."""
     planned = {v.answer.label for v in found}
-    without = sorted(n for n in protocols() if n not in planned)
+    without = sorted(n for n in own_protocols() if n not in planned)
     used = ", ".join(f"{name} {version}" for name, version in versions().items())
     return f"""# How far off the planner is
 
