@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 else:
     from fedhist.base.lazy import public_names
 
-    __getattr__, __dir__, __all__ = public_names(__name__, __file__)
+    __getattr__, __dir__, __all__ = public_names(__name__)
     __all__ = sorted([*__all__, "__version__"])
 
 __version__ = "0.2.0"

@@ -27,8 +27,8 @@ OTHER_QUERY = "an answer to another query"
 TWICE = "the user has answered already"
 NUMBER = re.compile(r"[-+]?(?<![\w.])\d+(\.\d+)?(e[-+]?\d+)?")
 
-Nulls = Callable[[Query, str, Words], Report]
-"""Answers to a query of the given digest, for the given users as if they had no data."""
+Nulls = Callable[[Query, str, int, Words], Report]
+"""Answers to a query of the given digest, for users of the given node as if they had no data."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,8 @@ class Intake:
     on_bad_reply : {"drop", "null", "stop"}
         What becomes of a user whose report fails its check: "drop" leaves it out, "null" puts the
         null record in its place, and "stop" refuses all that its node sends. A node none of whose
-        users is left has not answered.
+        users is left has not answered. An index belongs to the sender whose reply under it was the
+        first to be used; a node sends one sum, or reports, and not both.
     nulls : callable, optional
         Makes null records' answers; "null" needs it.
     """
@@ -90,8 +91,9 @@ class Intake:
         self._nulls = nulls
         self._parts: dict[int, list[Summary]] = {}
         self._used: dict[int, list[Words]] = {}
-        self._refused: dict[int, list[Words]] = {}
-        self._stopped: set[int] = set()
+        self._owner: dict[int, int] = {}  # who sent what is used under a node's index
+        self._refused: dict[tuple[int, int], list[Words]] = {}  # by node and sender
+        self._stopped: set[int] = set()  # senders
         self._came: set[int] = set()
         self._size, self._last = 0, time.perf_counter()
 
@@ -134,49 +136,72 @@ class Intake:
             answer = decode_answer(message.content)
             if isinstance(answer.body, str):
                 raise WireError(f"the client refused: {answer.body}")
-            used = self.use(answer.node, answer.digest, answer.body)
+            source = message.metadata.src_node_id
+            used = self.use(answer.node, answer.digest, answer.body, source)
         except WireError as e:
             self.dropped[str(e)] += 1
         else:
             self._size += answer_bytes(message.content) if used else 0
 
-    def use(self, node: int, digest: str, body: Summary | Report) -> bool:
+    def use(
+        self, node: int, digest: str, body: Summary | Report, source: int | None = None
+    ) -> bool:
         """Check what a node answers, and keep what passes; says whether anything does.
+
+        Parameters
+        ----------
+        node : int
+            Index that the reply claims.
+        digest : str
+            Of the query that it answers.
+        body : Summary or Report
+        source : int, optional
+            Who sent it; by default the node.
 
         Raises
         ------
         WireError
             If all of it is refused, for one reason.
         """
+        source = node if source is None else source
         if isinstance(body, Report):
-            return self._use_report(node, digest, body)
+            used = self._use_report(node, digest, body, source)
+        else:
+            used = self._use_sum(node, digest, body, source)
+        if used:
+            self._owner.setdefault(node, source)
+        return used
+
+    def _use_sum(self, node: int, digest: str, summary: Summary, source: int) -> bool:
         if digest != self.digest:
             raise WireError(f"{OTHER_QUERY}, {digest}")
-        if node in self._parts:
+        if node in self._parts or (node, source) in self._refused:
             raise WireError(f"node {node} answered twice")
-        self.query.check_summary(body)
-        self.add(node, body)
+        self.query.check_summary(summary)
+        self.add(node, summary)
         return True
 
-    def _use_report(self, node: int, digest: str, report: Report) -> bool:
+    def _use_report(self, node: int, digest: str, report: Report, source: int) -> bool:
         if digest != self.digest:
             self._leave_out({OTHER_QUERY: report.n_users})
             return False
-        if node in self._parts and node not in self._used:  # whoever is in a sum is in it already
+        summed = node in self._parts and node not in self._used  # whoever is in it is in it already
+        if summed or self._owner.get(node, source) != source:
             raise WireError(f"node {node} answered twice")
         good, reasons = sift(self.query, report)
         if reasons and self.on_bad_reply == "stop":
-            self._stopped.add(node)
+            self._stopped.add(source)
+        if reasons and (self.on_bad_reply == "stop" or not report.n_users):
             raise WireError(next(iter(reasons)))
         self._leave_out(reasons)
-        self._refused.setdefault(node, []).append(report.ids[~good])
-        used = self._used.setdefault(node, [])
+        self._refused.setdefault((node, source), []).append(report.ids[~good])
+        used = self._used.get(node, [])
         fresh = good & ~np.isin(report.ids, np.concatenate(used)) if used else good
         self._leave_out({TWICE: int(good.sum() - fresh.sum())})
         if report.n_users and not fresh.any():
             return False
         kept = report if fresh.all() else take_rows(report, fresh)
-        used.append(kept.ids)
+        self._used.setdefault(node, []).append(kept.ids)
         self.add(node, self.query.fold(kept))
         return True
 
@@ -192,7 +217,8 @@ class Intake:
     def total(self, expected: int = 0, min_replies: int | None = None) -> Collected:
         """Add up what was kept; see :meth:`collect`."""
         replaced = self._replace()
-        found = {node: self._parts[node] for node in sorted(self._parts.keys() - self._stopped)}
+        stopped = {node for node, source in self._owner.items() if source in self._stopped}
+        found = {node: self._parts[node] for node in sorted(self._parts.keys() - stopped)}
         need = expected if min_replies is None else min_replies
         if len(found) < max(need, 1):
             raise MissingReplies(expected, len(found), self.dropped)
@@ -205,12 +231,15 @@ class Intake:
         replaced = 0
         if self.on_bad_reply != "null" or self._nulls is None:
             return replaced
-        for node, refused in self._refused.items():
-            used = self._used[node]
+        for (node, source), refused in self._refused.items():
+            if self._owner.get(node, source) != source:
+                continue  # somebody else's node
+            used = [ids for parts in self._used.values() for ids in parts]
             left = np.setdiff1d(np.concatenate(refused), np.concatenate([*used, refused[0][:0]]))
-            if len(left):
-                report = self._nulls(self.query, self.digest, left)
-                used.append(report.ids)
+            report = self._nulls(self.query, self.digest, node, left)
+            if report.n_users:
+                self._owner[node] = source
+                self._used.setdefault(node, []).append(report.ids)
                 self.add(node, self.query.fold(report))
                 replaced += report.n_users
         return replaced

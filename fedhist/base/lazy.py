@@ -6,12 +6,11 @@ import ast
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 
 def public_names(
-    package: str, file: str
+    package: str,
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Make a package's ``__getattr__``, ``__dir__`` and ``__all__``.
 
@@ -20,12 +19,13 @@ def public_names(
 
     Parameters
     ----------
-    package, file : str
-        Its ``__name__`` and its ``__file__``.
+    package : str
+        Its ``__name__``.
     """
+    loader: Any = sys.modules[package].__loader__
     homes = {
         alias.name: str(line.module)
-        for block in ast.parse(Path(file).read_text(encoding="utf-8")).body
+        for block in ast.parse(loader.get_source(package)).body
         if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
         for line in block.body
         if isinstance(line, ast.ImportFrom)

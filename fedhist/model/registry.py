@@ -94,12 +94,12 @@ def part_class(wire_name: str) -> type[Part]:
 def protocol_class(name: str) -> type[Protocol]:
     """Look up a protocol by name; ValueError, with the nearest known name, if there is none."""
     _import_one(name)
+    if name not in _protocols:
+        load_builtin()
     return _find(_protocols, name, "protocol")
 
 
 def _find(table: Mapping[str, type], name: str, what: str) -> type:
-    if name not in table:
-        load_builtin()
     if name not in table:
         raise ValueError(f"unknown {what} {name!r}{nearest(name, sorted(table))}")
     return table[name]

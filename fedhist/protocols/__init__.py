@@ -42,4 +42,4 @@ if TYPE_CHECKING:
 else:
     from fedhist.base.lazy import public_names
 
-    __getattr__, __dir__, __all__ = public_names(__name__, __file__)
+    __getattr__, __dir__, __all__ = public_names(__name__)

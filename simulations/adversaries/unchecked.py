@@ -26,7 +26,9 @@ class UncheckedSession(Session):
 class UncheckedIntake(Intake):
     """Uses whatever can be added up, however often and to whatever question it comes. NOT SAFE."""
 
-    def use(self, node: int, digest: str, body: Summary | Report) -> bool:
+    def use(
+        self, node: int, digest: str, body: Summary | Report, source: int | None = None
+    ) -> bool:
         """Keep what can be folded."""
         try:
             with np.errstate(all="ignore"):

@@ -243,6 +243,8 @@ def _member(name: str, value: Any, members: tuple[Any, ...]) -> Any:
     """Convert a value to the first type of a union that takes it; a list to one of lists."""
     listed = isinstance(value, list | tuple)
     others = [m for m in members if m is not NoneType]
+    if isinstance(value, str) and str in others:  # "inf" is then a word like any other
+        return value
     fitting = [m for m in others if listed == _is_list(m)] or others
     for member in fitting[:-1]:
         with suppress(ValueError):

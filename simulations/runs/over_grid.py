@@ -57,7 +57,9 @@ def run_over_grid(
     tables = of_messages(options.adversaries, len(users), n_nodes, options.fold)
     assigned = Assigned(tables, users.split(n_nodes)) if options.hostile else None
     poisoned = users if assigned is None else join(assigned.nodes)
-    strategy = strategy_of(session, n_nodes, options, _nulls(users, options.coins(seed)))
+    strategy = strategy_of(
+        session, n_nodes, options, _nulls(users.split(n_nodes), options.coins(seed))
+    )
 
     def report(replies: int, expected: int) -> None:
         if options.progress is not None:
@@ -109,11 +111,11 @@ def _estimate(strategy: SessionStrategy, grid: Grid, options: Options) -> Estima
     return replace(estimate, warnings=(*estimate.warnings, NOT_SAFE))
 
 
-def _nulls(users: Users, seed: int | None) -> Nulls:
-    """Answer for users of this population as if they had no data."""
+def _nulls(nodes: Sequence[Users], seed: int | None) -> Nulls:
+    """Answer for users of a node as if they had no data."""
 
-    def answer(query: Query, digest: str, ids: Words) -> Report:
-        asked = users.select(query.cohort)
+    def answer(query: Query, digest: str, node: int, ids: Words) -> Report:
+        asked = nodes[node].select(query.cohort) if node < len(nodes) else nodes[0].slice(0, 0)
         blank = emptied(asked.take(np.flatnonzero(np.isin(asked.ids, ids))))
         return query.answer(blank, streams(blank, seed, digest))
 

@@ -184,6 +184,13 @@ def test_bad_tables_are_refused(table: dict[str, Any], message: str) -> None:
         read_adversaries([table])
 
 
+def test_an_item_may_be_called_inf() -> None:
+    table = {"kind": "output-poisoning", "fraction": 0.1}
+    (item,) = read_adversaries([table | {"target": "inf"}])
+    (number,) = read_adversaries([table | {"target": math.inf}])
+    assert (item.target, number.target) == ("inf", math.inf)
+
+
 def test_options_that_do_not_go_together() -> None:
     table = (Adversary("dropout", 0.1),)
     for bad in (

@@ -8,6 +8,8 @@ from __future__ import annotations
 import io
 import pickle
 import struct
+import subprocess
+import sys
 import warnings
 from dataclasses import replace
 from typing import Any
@@ -462,3 +464,23 @@ def test_a_report_names_each_user_once() -> None:
     report = Report(np.array([4, 4], dtype=np.uint64), {"votes": np.zeros((2, 2), np.uint64)})
     with pytest.raises(WireError, match="names a user twice"):
         decode_answer(encode_answer(report, 0, "d"))
+
+
+def test_nothing_is_imported_because_a_message_names_it() -> None:
+    """In a process of its own, where nobody has asked for the protocols."""
+    code = (
+        "import sys\n"
+        "from fedhist.base.errors import WireError\n"
+        "from fedhist.model.registry import part_class, query_class\n"
+        "for find in (query_class, part_class):\n"
+        "    try: find('no-such-name')\n"
+        "    except ValueError as e: print(e)\n"
+        "print(sum(name.startswith('fedhist.protocols.') for name in sys.modules))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    *said, modules = done.stdout.splitlines()
+    assert [line.split(" 'no-such-name'")[0] for line in said] == [
+        "unknown query",
+        "unknown part of a query",
+    ]
+    assert modules == "0"

@@ -152,7 +152,8 @@ def taken_in(
     return intake.collect(replies, len(replies), least)
 
 
-def null_votes(query: Query, digest: str, ids: np.ndarray) -> Report:
+def null_votes(query: Query, digest: str, node: int, ids: np.ndarray) -> Report:
+    ids = ids[ids < 1000]  # whom the node holds
     return Report(ids, {"votes": np.full((len(ids), 1), 2, np.uint64)})
 
 
@@ -223,3 +224,71 @@ def test_a_sum_and_reports_of_one_node_count_once(summary_first: bool) -> None:
     assert (got.replies, got.summary.n_users) == (1, 3)
     assert got.summary.sums["votes"].tolist() == [[3, 0, 0]]
     assert got.dropped == {"node 0 answered twice": 1, "no reply": 1}
+
+
+ONES, LIE = np.ones((3, 1), np.uint64), np.full((3, 1), 8, np.uint64)
+
+
+def claimed(body: Summary | Report, node: int, sender: int) -> Message:
+    return reply(encode_answer(body, node, query_digest(VOTES, 0)), sender)
+
+
+def test_a_malformed_report_of_nobody_costs_its_node_only() -> None:
+    none = INSIDE[:0]
+    for empty in (
+        Report(none, {"nope": np.zeros((0, 1), np.uint64)}),
+        Report(none, {"votes": np.zeros((0, 2), np.uint64)}),
+        Report(none, {"votes": np.zeros((0, 1))}),
+    ):
+        for on_bad_reply in ("drop", "null", "stop"):
+            replies = [votes(0, INSIDE[:3], ONES), claimed(empty, 1, 1)]
+            got = taken_in(replies, on_bad_reply, least=1)
+            assert (got.replies, got.replaced, got.summary.n_users) == (1, 0, 3)
+            assert sum(got.dropped.values()) == 1
+            with pytest.raises(MissingReplies):
+                taken_in(replies, on_bad_reply)
+    well_formed = votes(1, none, np.zeros((0, 1), np.uint64))
+    assert taken_in([votes(0, INSIDE[:3], ONES), well_formed]).replies == 2
+
+
+@pytest.mark.parametrize("on_bad_reply", ["drop", "null"])
+def test_nobody_counts_twice_after_a_bad_report(on_bad_reply: str) -> None:
+    """A bad report, a sum and a good report of one node: the sum is one answer too many."""
+    good = Report(INSIDE[:3], {"votes": ONES})
+    replies = [
+        votes(0, INSIDE[:3], LIE),
+        claimed(VOTES.fold(good), 0, 0),
+        votes(0, INSIDE[:3], ONES),
+    ]
+    got = taken_in(replies, on_bad_reply, least=1)
+    assert (got.replies, got.replaced, got.summary.n_users) == (1, 0, 3)
+    assert got.dropped["node 0 answered twice"] == 1
+
+
+def test_null_records_stand_for_nobody_who_answered_and_for_no_stranger() -> None:
+    """A node lies about users of another, and about users that nobody has."""
+    strangers = np.array([5000, 5001, 5002], dtype=np.uint64)
+    strangers = strangers[VOTES.cohort.contains(strangers)] if VOTES.cohort else strangers
+    assert len(strangers)
+    theirs = votes(1, INSIDE[3:6], ONES)
+    got = taken_in([votes(0, INSIDE[3:6], LIE), theirs], "null", least=1)
+    assert (got.replies, got.replaced, got.summary.n_users) == (1, 0, 3)
+    got = taken_in([votes(0, strangers, LIE[: len(strangers)]), theirs], "null", least=1)
+    assert (got.replies, got.replaced, got.summary.n_users) == (1, 0, 3)
+
+
+def test_an_index_belongs_to_the_first_sender_whose_reply_is_used() -> None:
+    honest = votes(0, INSIDE[:3], ONES)
+    for body in (
+        Report(INSIDE[:3], {"votes": LIE}),
+        Report(INSIDE[:1], {"votes": np.zeros((1, 1), np.uint64)}),
+        VOTES.fold(Report(INSIDE[:3], {"votes": ONES})),
+    ):
+        for on_bad_reply in ("drop", "null", "stop"):
+            got = taken_in([honest, claimed(body, 0, 9)], on_bad_reply, least=1)
+            assert (got.replies, got.replaced, got.summary.n_users) == (1, 0, 3)
+            assert got.summary.sums["votes"].tolist() == [[3, 0, 0]]
+            assert got.dropped == {"node 0 answered twice": 1}
+    # a lie under somebody's index does not silence them
+    got = taken_in([claimed(Report(INSIDE[:3], {"votes": LIE}), 0, 9), honest], "stop", least=1)
+    assert (got.replies, got.summary.n_users) == (1, 3)

@@ -70,6 +70,7 @@ class FewUsers(TwoModes, Central):
     salt: int = 1
 
     def __post_init__(self) -> None:
+        self.check_mode()
         check_budget(self.epsilon, self.delta)
         _ = self.plan
 

@@ -10,6 +10,7 @@ bin whose ranks are near it.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -73,7 +74,7 @@ class BinShares(Query):
     cohort: Cohort | None = None
 
     def __post_init__(self) -> None:
-        if not (self.low < self.high and math.isfinite(self.low) and math.isfinite(self.high)):
+        if not (self.low < self.high and math.isfinite(self.high - self.low)):
             raise ValueError(f"need finite low < high, got [{self.low}, {self.high}]")
         check_integer("n_bins", self.n_bins, MOST_BINS, least=2)
         check_choice("of", self.of, OF)
@@ -256,7 +257,8 @@ seed = 7
     @property
     def least_users(self) -> int:
         """Fewest users that are asked, by the rule of thumb (8 / epsilon_each) ln(100 K)."""
-        return math.ceil(8 / self.epsilon_each * math.log(100 * self.n_bins))
+        users = 8 * math.log(100 * self.n_bins)
+        return math.ceil(users / max(self.epsilon_each, users / sys.maxsize))
 
     def scores(self, shares: Integers) -> Floats:
         """Minus the distance of every level's rank from each bin's ranks, in users: (J, K)."""

@@ -87,6 +87,16 @@ def test_a_class_of_somebody_elses_stays_what_it_is() -> None:
         Mine(2.0, 400, 64, -1.0, 1.0, mode="paper")
 
 
+@each
+def test_a_subclass_never_draws_as_printed_and_states_what_is_proven(name: str) -> None:
+    proven, _ = both(name)
+    cls = dataclass(frozen=True)(type("Mine", (type(proven),), {"name": f"mine-{name}"}))
+    values = {f.name: getattr(proven, f.name) for f in fields(proven)}  # type: ignore[arg-type]
+    assert type(cls(**values)) is cls
+    with pytest.raises(ValueError, match="has no version as printed, got mode 'paper'"):
+        cls(**values | {"mode": "paper"})
+
+
 def test_what_is_really_guaranteed() -> None:
     """Only the printed classes claim what they do not guarantee."""
     for name in PRINTED:

@@ -275,6 +275,7 @@ def test_the_errors_that_are_promised(of: str, J: int, most: float) -> None:
     ({"levels": (0.5, 0.5)}, "levels must increase"),
     ({"levels": (0.0, 0.5)}, "levels must increase"),
     ({"low": 1.0}, r"low < high, got \[1.0, 1.0\]"),
+    ({"low": -1e308, "high": 1e308}, "need finite low < high"),
     ({"n_bins": 1}, "n_bins must be an integer"),
     ({"of": "items"}, "got 'items'"),
     ({"adjacency": "replace-item"}, "got 'replace-item'"),
@@ -291,6 +292,12 @@ def test_too_few_users_are_not_asked() -> None:
     refused = fh.run(replace(ours, n_users=81), one_each([0.5]), seed=1)
     assert (refused.status, "82 at least" in refused.reason) == ("refused", True)
     assert fh.run(replace(ours, n_users=82), one_each([0.5]), seed=1).status == "ok"
+
+
+@pytest.mark.parametrize("levels", [(0.5,), LEVELS])
+def test_a_budget_next_to_nothing_asks_nobody(levels: tuple[float, ...]) -> None:
+    ours = protocol(epsilon=5e-324, levels=levels)
+    assert fh.run(ours, one_each([0.5]), seed=1).status == "refused"
 
 
 def test_the_number_of_users_is_noted_where_it_is_private() -> None:
