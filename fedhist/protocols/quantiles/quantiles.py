@@ -10,7 +10,6 @@ bin whose ranks are near it.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -257,8 +256,7 @@ seed = 7
     @property
     def least_users(self) -> int:
         """Fewest users that are asked, by the rule of thumb (8 / epsilon_each) ln(100 K)."""
-        users = 8 * math.log(100 * self.n_bins)
-        return math.ceil(users / max(self.epsilon_each, users / sys.maxsize))
+        return math.ceil(8 / max(self.epsilon_each, 1e-300) * math.log(100 * self.n_bins))
 
     def scores(self, shares: Integers) -> Floats:
         """Minus the distance of every level's rank from each bin's ranks, in users: (J, K)."""
