@@ -57,9 +57,10 @@ def run_over_grid(
     tables = of_messages(options.adversaries, len(users), n_nodes, options.fold)
     assigned = Assigned(tables, users.split(n_nodes)) if options.hostile else None
     poisoned = users if assigned is None else join(assigned.nodes)
-    strategy = strategy_of(
-        session, n_nodes, options, _nulls(users.split(n_nodes), options.coins(seed))
-    )
+    nulls = None
+    if options.on_bad_reply == "null":
+        nulls = _nulls(users.split(n_nodes), options.coins(seed))
+    strategy = strategy_of(session, n_nodes, options, nulls)
 
     def report(replies: int, expected: int) -> None:
         if options.progress is not None:
