@@ -1,0 +1,221 @@
+"""Layers: the one integer law behind every report that is a symbol of a finite alphabet.
+
+A record owns a set of exactly c of N symbols. One uniform 64-bit word decides: a lower layer gives
+every symbol the same weight B, an upper layer gives every symbol of the record's set X more, and
+the few words that are left say nothing. k-ary randomized response (c = 1), Hadamard response
+(c = N / 2), projective geometry response [1]_ and the ranks of a vector among public points are
+this law with differing sets; how a set is computed has no part in the privacy, only its size.
+
+References
+----------
+.. [1] Feldman, Nelson, Nguyen & Talwar, "Private frequency estimation via projective geometry",
+   ICML 2022.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from fedhist.base.arrays import Integers, Words
+from fedhist.base.checks import check_within
+from fedhist.channels.finite import FiniteChannel
+from fedhist.privacy.guarantee import check_budget
+
+WORDS = 1 << 64
+MAX_ALPHABET = 1 << 30
+_MOST_LOG_ODDS = 64.0
+"""Larger odds than e^64 have no room in 64 bits; the law then keeps a smaller promise."""
+
+
+@dataclass(frozen=True)
+class Layers:
+    """The law of a symbol of N, given a set of c symbols that is the record's.
+
+    Parameters
+    ----------
+    epsilon : float
+        inf sends symbols of the set only.
+    size : int
+        N, 2 to 2^30.
+    chosen : int
+        c, below N: the size of EVERY record's set.
+
+    Privacy
+    -------
+    epsilon-LDP exactly as drawn. A symbol has the probability (B + X) / 2^64 inside the set and
+    B / 2^64 outside it, and the erasure has the same probability for every record, because c is.
+    (B + X) / B <= e^epsilon in integers: X <= B (e - 1) for a rational e that is no larger than
+    e^epsilon. Nothing is assumed about how a set was found: floating-point error there costs
+    accuracy only.
+
+    Error
+    -----
+    The erasure has a probability below (N + c e^epsilon) / 2^64. Where epsilon is so large that
+    B would be 0, B is 1 and X what the words have room for, which is more private than asked.
+
+    Examples
+    --------
+    >>> law = Layers(math.log(3), size=4, chosen=2)
+    >>> round(law.inside, 6), round(law.outside, 6), law.erased < 1e-18
+    (0.375, 0.125, True)
+    """
+
+    epsilon: float
+    size: int
+    chosen: int
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon)
+        check_within("size", self.size, 2, MAX_ALPHABET)
+        check_within("chosen", self.chosen, 1, self.size - 1)
+        if self.upper == 0:
+            raise ValueError(
+                f"epsilon = {self.epsilon:g} is too small for {self.size} symbols in 64-bit words"
+            )
+
+    @cached_property
+    def levels(self) -> tuple[int, int]:
+        """B and X: weight of every symbol, and the additional weight of those in the set."""
+        n, c = self.size, self.chosen
+        if math.isinf(self.epsilon):
+            return 0, (WORDS - 1) // c
+        # expm1 errs by less than an ulp, and so does the product
+        more = Fraction(math.expm1(min(self.epsilon, _MOST_LOG_ODDS))) * (1 - Fraction(1, 1 << 50))
+        low, high = 1, (WORDS - 1) // n
+        while low < high:  # the largest B with N B + c floor(B (e - 1)) < 2^64
+            middle = (low + high + 1) // 2
+            if n * middle + c * math.floor(middle * more) < WORDS:
+                low = middle
+            else:
+                high = middle - 1
+        return low, min(math.floor(low * more), (WORDS - 1 - n * low) // c)
+
+    @property
+    def lower(self) -> int:
+        """B."""
+        return self.levels[0]
+
+    @property
+    def upper(self) -> int:
+        """X."""
+        return self.levels[1]
+
+    @property
+    def erased(self) -> float:
+        """Probability that a report says nothing."""
+        return (WORDS - self.size * self.lower - self.chosen * self.upper) / WORDS
+
+    @property
+    def inside(self) -> float:
+        """Probability of one symbol of the record's set."""
+        return (self.lower + self.upper) / WORDS
+
+    @property
+    def outside(self) -> float:
+        """Probability of one symbol that is not in the set."""
+        return self.lower / WORDS
+
+    @property
+    def gain(self) -> float:
+        """a: probability that the upper layer speaks, a uniform symbol of the set."""
+        return self.chosen * self.upper / WORDS
+
+    @property
+    def erasure(self) -> int:
+        """The symbol that says nothing: N."""
+        return self.size
+
+    @property
+    def bits(self) -> int:
+        """Bits of a message: ceil(log2(N + 1))."""
+        return self.size.bit_length()
+
+    def hit(self, overlap: int) -> float:
+        """P(report in S | record's set has ``overlap`` symbols in common with S), |S| = c."""
+        return (self.chosen * self.lower + overlap * self.upper) / WORDS
+
+    def weights(self, sets: Integers) -> NDArray[np.object_]:
+        """Enumerate the law for given sets, as integers over 2^64.
+
+        Parameters
+        ----------
+        sets : (r, c) int64
+            Distinct symbols in each row.
+
+        Returns
+        -------
+        (r, N + 1) object (Python int)
+            The last column is the erasure.
+        """
+        out = np.full((len(sets), self.size + 1), self.lower, dtype=object)
+        out[np.arange(len(sets))[:, None], sets] = self.lower + self.upper
+        out[:, self.size] = WORDS - self.size * self.lower - self.chosen * self.upper
+        return out
+
+    def law(self) -> FiniteChannel | None:
+        """Two records whose sets differ; None without noise.
+
+        A ratio depends on whether a symbol is in either set; where it is in both or in none, or is
+        the erasure, it is 1.
+        """
+        if math.isinf(self.epsilon):
+            return None
+        in_set, out_of_set = self.lower + self.upper, self.lower
+        rest = WORDS - in_set - out_of_set
+        rows = [[in_set, out_of_set, rest], [out_of_set, in_set, rest]]
+        labels = ["the set that holds the first symbol", "the set that holds the second"]
+        scope = "a symbol of one set only, one of the other only, and all else, which is alike"
+        return FiniteChannel.of(np.array(rows, dtype=object), labels, scope)
+
+
+def draw_layers(words: Words, law: Layers) -> Integers:
+    """Turn private words into symbols, or into ranks of members of the record's set: (n,) int64.
+
+    Parameters
+    ----------
+    words : (n,) uint64
+        Uniform.
+    law : Layers
+
+    Returns
+    -------
+    (n,) int64
+        A symbol in [0, N), the erasure N, or -1 - r for member r in [0, c) of the record's set.
+
+    Examples
+    --------
+    >>> law = Layers(math.inf, size=4, chosen=2)
+    >>> draw_layers(np.array([0, 1 << 63], dtype=np.uint64), law).tolist()
+    [-1, -2]
+    """
+    out = np.empty(len(words), dtype=np.int64)
+    _draw_layers(words, law.size, law.chosen, np.uint64(law.lower), np.uint64(law.upper), out)
+    return out
+
+
+@njit(cache=True, nogil=True, inline="always")  # type: ignore[untyped-decorator]
+def layer_of(word: Any, size: Any, chosen: Any, lower: Any, upper: Any) -> Any:
+    """Return what one word says; see :func:`draw_layers`."""
+    floor = np.uint64(size) * lower
+    if word < floor:
+        return np.int64(word // lower)
+    rank = (word - floor) // upper
+    if rank < np.uint64(chosen):
+        return -1 - np.int64(rank)
+    return size
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _draw_layers(
+    words: Words, size: int, chosen: int, lower: np.uint64, upper: np.uint64, out: Integers
+) -> None:
+    for i in range(words.shape[0]):
+        out[i] = layer_of(words[i], size, chosen, lower, upper)

@@ -1,0 +1,96 @@
+"""The integer law of finite reports, against its definition in fractions."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from itertools import combinations, islice
+
+import mpmath
+import numpy as np
+import pytest
+
+from fedhist.channels.layers import WORDS, Layers, draw_layers
+
+SIZES = [(2, 1), (3, 1), (4, 2), (13, 4), (40, 13), (64, 32), (64, 1), (64, 63)]
+
+
+def odds_of(law: Layers) -> Fraction:
+    return Fraction(law.lower + law.upper, law.lower)
+
+
+@pytest.mark.parametrize("epsilon", [1e-9, 0.1, 1.0, 8.0, 30.0, 100.0, 1e9])
+@pytest.mark.parametrize(("size", "chosen"), SIZES)
+def test_the_law_adds_up_and_its_odds_are_at_most_e_to_the_epsilon(
+    epsilon: float, size: int, chosen: int
+) -> None:
+    law = Layers(epsilon, size, chosen)
+    sets = np.array(list(islice(combinations(range(size), chosen), 50)))
+    weights = law.weights(sets)
+    assert all(sum(row) == WORDS for row in weights.tolist())
+    assert (weights >= 0).all()
+    odds = odds_of(law)
+    with mpmath.workdps(60):
+        assert mpmath.mpf(odds.numerator) / odds.denominator <= mpmath.exp(mpmath.mpf(epsilon))
+    ratios = [Fraction(a, b) for a, b in zip(weights.max(axis=0), weights.min(axis=0), strict=True)]
+    assert max(ratios) <= odds
+    exact = law.law()
+    assert exact is not None
+    worst = exact.worst()
+    assert Fraction(worst.more, worst.less) == odds
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0, 30.0])
+@pytest.mark.parametrize(("size", "chosen"), SIZES)
+def test_the_lower_level_is_the_largest_and_the_erasure_is_rare(
+    epsilon: float, size: int, chosen: int
+) -> None:
+    law = Layers(epsilon, size, chosen)
+    assert law.erased * WORDS <= size + chosen * math.exp(epsilon) + 1
+    assert math.isclose(
+        law.inside * chosen + law.outside * (size - chosen) + law.erased, 1.0, rel_tol=1e-12
+    )
+    assert math.log(odds_of(law)) == pytest.approx(epsilon, rel=1e-5)
+
+
+def test_what_is_drawn_is_the_enumerated_law_at_every_boundary_of_the_words() -> None:
+    law = Layers(1.0, 7, 3)
+    floor, top = law.size * law.lower, law.size * law.lower + law.chosen * law.upper
+    edges = [
+        (0, 0),
+        (law.lower - 1, 0),
+        (law.lower, 1),
+        (floor - 1, 6),
+        (floor, -1),
+        (floor + law.upper - 1, -1),
+        (floor + law.upper, -2),
+        (top - 1, -3),
+        (top, law.erasure),
+        (WORDS - 1, law.erasure),
+    ]
+    words = np.array([w for w, _ in edges], dtype=np.uint64)
+    assert draw_layers(words, law).tolist() == [s for _, s in edges]
+
+
+def test_without_noise_only_members_are_sent() -> None:
+    law = Layers(math.inf, 8, 4)
+    words = np.random.default_rng(0).integers(1 << 64, size=1000, dtype=np.uint64)
+    drawn = draw_layers(words, law)
+    assert set(drawn.tolist()) == {-1, -2, -3, -4}
+    assert law.law() is None
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "size", "chosen", "message"),
+    [
+        (0.0, 4, 2, "epsilon"),
+        (math.nan, 4, 2, "epsilon"),
+        (1.0, 1, 1, "size"),
+        (1.0, 4, 0, "chosen"),
+        (1.0, 4, 4, "chosen"),
+        (1e-300, 4, 2, "too small"),
+    ],
+)
+def test_bad_laws_are_refused(epsilon: float, size: int, chosen: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Layers(epsilon, size, chosen)
