@@ -1,7 +1,8 @@
 """Write the golden record: what this code answers and writes, which no later commit may change.
 
-``python tests/golden/record.py`` rewrites the record from today's code. Do so only in a commit of
-its own that says why the answers may change; a commit that moves or renames code never does.
+``python tests/golden/record.py [PROTOCOL ...]`` rewrites the record, or the entries of some
+protocols, from today's code. Do so only in a commit that says why their answers may change; a commit
+that moves or renames code never does.
 
 ``estimates.json`` has, for every own protocol and its variants (:func:`variants`), the digests, the
 estimate and what was charged, of one inline run with a fixed seed. Numbers stand as ``float.hex``
@@ -280,19 +281,27 @@ def write_files() -> dict[str, Any]:
     return out
 
 
-def write_record() -> None:
-    """Rewrite estimates.json and files/."""
+def write_record(*names: str) -> None:
+    """Rewrite the entries of the protocols named, and files/ where one of them wrote these; or all.
+
+    The fingerprint is that of the last whole record: renew single entries on such a machine.
+    """
     load_builtin()
-    with tempfile.TemporaryDirectory() as folder, chdir(folder):
-        files = write_files()
-        body = {"fingerprint": fingerprint(), "files": files, "protocols": {}}
-        shutil.rmtree(FILES)
-        shutil.copytree(folder, FILES)
-        FILES.chmod(0o755)
-    body["protocols"] = {name: estimates(name) for name in own_protocols()}
+    body: dict[str, Any] = {"fingerprint": fingerprint(), "protocols": {}}
+    if names:
+        body = json.loads(ESTIMATES.read_text(encoding="utf-8"))
+        if body["fingerprint"] != fingerprint():
+            raise SystemExit("the record is another machine's: it can only be renewed as a whole")
+    if not names or {*names} & {*JOURNALLED}:
+        with tempfile.TemporaryDirectory() as folder, chdir(folder):
+            body["files"] = write_files()
+            shutil.rmtree(FILES)
+            shutil.copytree(folder, FILES)
+            FILES.chmod(0o755)
+    body["protocols"] |= {name: estimates(name) for name in names or own_protocols()}
     text = json.dumps(body, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
     ESTIMATES.write_text(text.replace('{"changes"', '\n{"changes"') + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    write_record()
+    write_record(*sys.argv[1:])
