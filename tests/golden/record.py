@@ -1,7 +1,7 @@
 """Write the golden record: what this code answers and writes, which no later commit may change.
 
 ``python tests/golden/record.py [PROTOCOL ...]`` rewrites the record, or the entries of some
-protocols, from today's code. Do so only in a commit that says why their answers may change; a commit
+protocols, from today's code. Do so only in a commit that says why their answers may change; one
 that moves or renames code never does.
 
 ``estimates.json`` has, for every own protocol and its variants (:func:`variants`), the digests, the
