@@ -23,6 +23,20 @@ collect_ignore = [
 ]
 
 
+LONGEST = ("test_readme.py", "runtimes/", "benchmarks/", "studies/", "contract/", "faults/")
+"""Files of a few long tests each, the longest first: begun last they would keep one worker busy."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest files; whoever runs files side by side ends when all do."""
+
+    def place(item: pytest.Item) -> int:
+        path = item.path.as_posix()
+        return next((i for i, part in enumerate(LONGEST) if f"/tests/{part}" in path), len(LONGEST))
+
+    items.sort(key=place)
+
+
 def throwaway_module() -> ModuleType:
     """Load the throw-away protocols as a plugin, once."""
     load_builtin()
