@@ -1,7 +1,9 @@
 """Which coordinates a user votes for: those where its own mean is far from 0 [1]_.
 
 One compiled walk over the record, O(own record) and memory O(d); no means are kept. A record that
-cannot be used votes for nothing.
+cannot be used votes for nothing. Of equally far means a public hash of user and column decides, so
+that no column is preferred: means of few samples tie often, and by the number of the column the
+votes of most users would go to the same columns whether they hold a signal or not.
 
 References
 ----------
@@ -14,25 +16,34 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+from numba import njit, uint64
 
-from fedhist.base.arrays import Floats, Integers
+from fedhist.base.arrays import Floats, Integers, Words
+from fedhist.base.hashing import _mix
 from fedhist.users.columns import Samples
 
 
 def vote_sets(
-    samples: Samples, radius: float, threshold: float, max_votes: int, max_items: int = 0
+    keys: Words,
+    samples: Samples,
+    radius: float,
+    threshold: float,
+    max_votes: int,
+    max_items: int = 0,
 ) -> tuple[Integers, Integers]:
     """Find the coordinates whose mean is at least a threshold from 0, the farthest ones only.
 
     Parameters
     ----------
+    keys : (n,) uint64
+        Public hashes of the user ids, of no other purpose: of equally far columns j those of least
+        mix(key + (j + 1) golden) come first, which differ for different columns.
     samples : Samples
     radius : float
         Every coordinate of a sample is clipped to [-radius, radius] before averaging.
     threshold : float
     max_votes : int
-        Most coordinates of one user; of equally far ones the lowest come first.
+        Most coordinates of one user.
     max_items : int
         Use only the first so many samples of a user; 0 for all.
 
@@ -45,18 +56,19 @@ def vote_sets(
     Examples
     --------
     >>> two = Samples(np.array([0, 1, 2]), np.array([[0.4, -0.9, 0.1], [0.5, np.nan, 0.5]]))
-    >>> vote_sets(two, 1.0, 0.3, 5)
+    >>> vote_sets(np.arange(2, dtype=np.uint64), two, 1.0, 0.3, 5)
     (array([0, 2, 2]), array([0, 1]))
     """
     indptr = np.zeros(len(samples.indptr), dtype=np.int64)
     columns = _vote_sets(
-        samples.indptr, samples.values, radius, threshold, max_votes, max_items, indptr
+        keys, samples.indptr, samples.values, radius, threshold, max_votes, max_items, indptr
     )
     return indptr, columns
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _vote_sets(
+    keys: Words,
     rows: Integers,
     values: Floats,
     radius: float,
@@ -75,7 +87,7 @@ def _vote_sets(
             stop = min(stop, start + max_items)
         found = _far_columns(values[start:stop], radius, threshold, far, column)
         if found > max_votes:
-            found = _farthest(max_votes, far[:found], column)
+            found = _farthest(keys[u], max_votes, far[:found], column)
         end = indptr[u] + found
         if end > out.shape[0]:
             more = np.empty(2 * end, dtype=np.int64)
@@ -110,17 +122,28 @@ def _far_columns(
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _farthest(max_votes: int, far: Floats, column: Integers) -> Any:
-    """Keep the farthest columns in place, of equally far ones the lowest; return how many."""
+def _farthest(key: Any, max_votes: int, far: Floats, column: Integers) -> Any:
+    """Keep the farthest columns in place, of equally far ones by hash; return how many."""
     least = np.sort(far)[len(far) - max_votes]  # a partition compiles for far longer
     ties = max_votes - np.count_nonzero(far > least)
+    order = np.empty(np.count_nonzero(far == least), dtype=np.uint64)
+    last = uint64(0xFFFFFFFFFFFFFFFF)
+    if ties < len(order):
+        tied = 0
+        for i in range(len(far)):
+            if far[i] == least:
+                order[tied] = _tie_hash(key, column[i])
+                tied += 1
+        last = np.sort(order)[ties - 1]
     kept = 0
     for i in range(len(far)):
-        if far[i] >= least:
+        if far[i] > least or (far[i] == least and _tie_hash(key, column[i]) <= last):
             column[kept] = column[i]
-            if far[i] > least:
-                kept += 1
-            elif ties > 0:
-                ties -= 1
-                kept += 1
+            kept += 1
     return kept
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def _tie_hash(key: Any, column: Any) -> Any:
+    """Return the word at a column of a user's public stream: a bijection of the column."""
+    return _mix(key + uint64(column + 1) * uint64(0x9E3779B97F4A7C15))

@@ -13,7 +13,6 @@ import pytest
 from scipy.stats import binom
 from small_requests import small
 
-from clients.randomizers.vote_sets import vote_sets
 from clients.records.functionals import Fourier, HadamardRows
 from fedhist.protocols.localize.queries import BinVotes
 from fedhist.protocols.means.mean_linf import MeanLinf
@@ -52,7 +51,7 @@ def test_votes_have_the_law_of_whole_records() -> None:
     users = asked.SparseCoins(n, T, theta).draw(
         query, np.arange(n, dtype=np.uint64), np.random.default_rng(2)
     )
-    _, columns = vote_sets(users.reals, 1.0, 0.4, 65)
+    _, columns = query.votes(users)
     votes = np.bincount(columns, minlength=65)
     ups = np.arange(T + 1)
     far = np.abs(2 * ups / T - 1) >= 0.4

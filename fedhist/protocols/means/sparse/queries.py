@@ -21,6 +21,7 @@ from clients.randomizers.vote_sets import vote_sets
 from clients.records.functionals import samples_of
 from fedhist.base.arrays import Bounds, Floats
 from fedhist.base.checks import check_scale
+from fedhist.base.hashing import digest64
 from fedhist.channels.catalogue import ScalarChannel, scalar_channel
 from fedhist.channels.finite import FiniteChannel, scalar_law
 from fedhist.channels.sign_hashes import SignHash, sign_hash
@@ -29,6 +30,7 @@ from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import check_budget
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
+from fedhist.users.keys import keyed_hash
 from fedhist.users.streams import SeededStreams, Streams
 
 MAX_DIMENSION = 1 << 24
@@ -52,7 +54,8 @@ class HashedVotes(LocalQuery):
     threshold : float
         A mean at least so far from 0 gets a vote.
     max_votes : int
-        Most votes of a user: the farthest means.
+        Most votes of a user: the farthest means; of equally far ones a public hash of the user id
+        and the column decides, of a label of its own.
     epsilon : float
     vote : {"sign", "laplace"}
         Report the sign of S (of 0: a fair coin) by randomized response, or S clipped to
@@ -63,7 +66,7 @@ class HashedVotes(LocalQuery):
         Independent signs, or rows of permuted Hadamard matrices: the fold of a user then costs
         one addition in place of d.
     hash_salt : int
-        Public salt of the signs, of no other purpose.
+        Public salt of the signs; that of ties follows from it under another label.
     cohort : Cohort, optional
     max_items : int
         Use only a user's first so many samples; 0 for all.
@@ -131,15 +134,20 @@ class HashedVotes(LocalQuery):
 
     def answer(self, users: Users, rng: Streams) -> Report:
         """Vote, hash, randomize."""
-        indptr, columns = vote_sets(
+        u = self.scalars(self.signs.vote_sums(users.ids, *self.votes(users)))
+        return Report(users.ids, {"reports": randomize(u, self.channel, rng)})
+
+    def votes(self, users: Users) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Find each user's columns, in CSR form: (n + 1,) and (votes,) int64."""
+        return vote_sets(
+            # no word of the signs: a user's sum would depend on how its ties were broken
+            keyed_hash(users.ids, digest64("fedhist.ties", self.hash_salt)),
             samples_of(users, self.dimension),
             float(self.radius),
             float(self.threshold),
             self.max_votes,
             self.max_items,
         )
-        u = self.scalars(self.signs.vote_sums(users.ids, indptr, columns))
-        return Report(users.ids, {"reports": randomize(u, self.channel, rng)})
 
     def scalars(self, sums: NDArray[np.int64]) -> Floats:
         """Turn sums of signs into what the channel takes: (n,) float64 in [-1, 1]."""

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.randomizers.vote_sets import vote_sets
 from clients.records.functionals import samples_of
 from clients.records.user_rows import coordinate_points
 from fedhist.base.arrays import Array
@@ -211,8 +210,7 @@ class SparseMean(SparsePlan):
         if not self.selects:
             return self.dimension * self.plan_of(self.dimension).risk
         q, law = self.vote_query, self.law
-        samples = samples_of(users, self.dimension)
-        indptr, columns = vote_sets(samples, q.radius, q.threshold, q.max_votes, q.max_items)
+        indptr, columns = q.votes(users)
         sizes = np.diff(indptr)
         gains = np.array([law.gain(k) for k in range(int(sizes.max(initial=0)) + 1)])
         weights = np.repeat(gains[sizes], sizes)
