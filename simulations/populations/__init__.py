@@ -22,7 +22,7 @@ from simulations.populations.paper_poisson import PaperPoisson
 from simulations.populations.regression import Regression
 from simulations.populations.samples import SampleFile
 from simulations.populations.sentiment140 import Sentiment140
-from simulations.populations.shared_mean import Gaussian, TwoPoint, Uniform
+from simulations.populations.shared_mean import Coins, Gaussian, RankOne, TwoPoint, Uniform
 from simulations.populations.snap import Snap
 from simulations.populations.zipf import Zipf
 
@@ -41,6 +41,8 @@ KINDS: Mapping[str, type[PopulationSpec]] = MappingProxyType(
             Uniform,
             Gaussian,
             TwoPoint,
+            Coins,
+            RankOne,
             Regression,
             DensitySamples,
         )

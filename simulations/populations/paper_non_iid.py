@@ -18,6 +18,7 @@ import numpy as np
 from fedhist.users.batch import Users
 from simulations.config.reading import one_of
 from simulations.populations.base import Loaded
+from simulations.populations.differing import own_draws
 from simulations.populations.paper_iid import PaperIid, item_weights
 from simulations.populations.synthetic import categorical, numbered_items, synthetic_ids
 
@@ -61,26 +62,10 @@ class PaperNonIid(PaperIid):
         rate = rng.gamma(READINGS[self.reading], size=self.n_users)
         left = rng.poisson(self.mean_items * rate / rate.mean())
         weights = item_weights(self.d)
-        user, item, count = [], [], []
-        alive = np.flatnonzero(left)
-        while len(alive):
-            # A stick takes Beta(1, a) = 1 - U^(1/a) of what is left; its item comes from p.
-            share = 1.0 - rng.random(len(alive)) ** (1.0 / ITEM_CONCENTRATION)
-            taken = rng.binomial(left[alive], share)
-            atom = categorical(rng, weights, len(alive))
-            some = taken > 0
-            user.append(alive[some])
-            item.append(atom[some])
-            count.append(taken[some])
-            left[alive] -= taken
-            alive = alive[left[alive] > 0]
-        none = np.empty(0, dtype=np.int64)
-        users = Users.from_counts(
-            synthetic_ids(self.n_users),
-            np.concatenate([none, *user]),
-            np.concatenate([none, *item]),
-            np.concatenate([none, *count]),
-            numbered_items(self.d),
+        user, item, count = own_draws(
+            rng, left, ITEM_CONCENTRATION, lambda m: categorical(rng, weights, m)
         )
+        ids = synthetic_ids(self.n_users)
+        users = Users.from_counts(ids, user, item, count, numbered_items(self.d))
         title = f"non-i.i.d. synthetic ({self.reading}): {self.n_users:,} users, {self.d:,} items"
         return Loaded(users, title)

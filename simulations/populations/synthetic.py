@@ -10,7 +10,7 @@ from typing import Annotated
 
 import numpy as np
 
-from fedhist.base.arrays import Floats, Integers, Words, offsets
+from fedhist.base.arrays import Array, Floats, Integers, Words, offsets
 from fedhist.users.batch import Users
 from fedhist.users.columns import Items, Samples
 from fedhist.users.keys import Keys, user_ids_of_bytes
@@ -46,7 +46,9 @@ def numbered_items(d: int) -> Keys:
     return Keys.of(f"item-{j:0{width}d}" for j in range(1, d + 1))
 
 
-def categorical_users(rng: np.random.Generator, sizes: Integers, weights: Floats) -> Users:
+def categorical_users(
+    rng: np.random.Generator, sizes: Integers, weights: Floats, mirrored: Array | None = None
+) -> Users:
     """Draw ``sizes[u]`` independent items for each user and count them.
 
     Parameters
@@ -56,6 +58,8 @@ def categorical_users(rng: np.random.Generator, sizes: Integers, weights: Floats
         Items per user; zero gives an empty record.
     weights : (d,) float64
         Item j + 1 has probability weights[j] / weights.sum().
+    mirrored : (n,) bool, optional
+        Users for whom item j + 1 changes places with item d - j.
 
     Returns
     -------
@@ -71,7 +75,10 @@ def categorical_users(rng: np.random.Generator, sizes: Integers, weights: Floats
     while start < n:
         stop = max(start + 1, int(np.searchsorted(ptr, ptr[start] + CHUNK, side="right")) - 1)
         row = np.repeat(np.arange(stop - start), sizes[start:stop])
-        key = np.sort(row * d + categorical(rng, weights, len(row)))
+        drawn = categorical(rng, weights, len(row))
+        if mirrored is not None:
+            drawn = np.where(mirrored[start:stop][row], d - 1 - drawn, drawn)
+        key = np.sort(row * d + drawn)
         first = np.flatnonzero(np.diff(key, prepend=-1))
         part = slice(filled, filled + len(first))
         who, what = np.divmod(key[first], d)

@@ -7,14 +7,22 @@ from typing import ClassVar
 
 import numpy as np
 
+from fedhist.base.arrays import Floats, Integers
+from fedhist.users.batch import Users
 from simulations.config.reading import Natural, NonNegative, Positive, Whole
 from simulations.populations.base import Loaded, PopulationSpec
-from simulations.populations.synthetic import categorical_users
+from simulations.populations.differing import SharesDiffer, mirrored, own_draws
+from simulations.populations.synthetic import (
+    categorical,
+    categorical_users,
+    numbered_items,
+    synthetic_ids,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Zipf(PopulationSpec):
-    """Every user draws its items from one Zipf distribution; user sizes follow a Pareto law.
+    """Items of a Zipf distribution, which users share or differ around; sizes of a Pareto law.
 
     Parameters
     ----------
@@ -29,6 +37,12 @@ class Zipf(PopulationSpec):
         Shape a > 1 of the Pareto law of the user sizes: P(size > x) falls as x^-a, with the mean
         exact; infinity gives every user the mean. Sizes are rounded at random to a neighbouring
         integer, without bias.
+    users : {"alike", "dirichlet", "two-clusters", "outliers"}, default "alike"
+        Whose distribution a user's items come from. "alike": one p for all. "dirichlet": the
+        user's own, Dirichlet(concentration p). "two-clusters" and "outliers": a half, or 5 %, of
+        the users draw from p in reverse order (item 1 changes places with item d).
+    concentration : float, default 5.0
+        Of "dirichlet": the larger, the more alike.
     seed : int, default 0
     """
 
@@ -38,6 +52,8 @@ class Zipf(PopulationSpec):
     exponent: NonNegative = 1.0
     mean_items: Positive = 100.0
     tail: float = 2.0
+    users: SharesDiffer = "alike"
+    concentration: Positive = 5.0
     seed: Natural = 0
 
     def __post_init__(self) -> None:
@@ -52,9 +68,21 @@ class Zipf(PopulationSpec):
         size = scale * (1.0 - rng.random(self.n_users)) ** (-1.0 / self.tail)
         sizes = np.floor(size + rng.random(self.n_users)).astype(np.int64)
         weights = np.arange(1, self.d + 1, dtype=np.float64) ** -self.exponent
-        users = categorical_users(rng, sizes, weights)
+        users = self._users(rng, sizes, weights)
+        how = "" if self.users == "alike" else f", users {self.users}"
         title = (
             f"Zipf({self.exponent:g}) items: {self.n_users:,} users, {self.d:,} items, "
-            f"{self.mean_items:g} per user, tail {self.tail:g}"
+            f"{self.mean_items:g} per user, tail {self.tail:g}{how}"
         )
         return Loaded(users, title, domain=users.vocabulary)
+
+    def _users(self, rng: np.random.Generator, sizes: Integers, weights: Floats) -> Users:
+        if self.users == "alike":
+            return categorical_users(rng, sizes, weights)
+        if self.users == "dirichlet":
+            user, item, count = own_draws(
+                rng, sizes, self.concentration, lambda m: categorical(rng, weights, m)
+            )
+            ids = synthetic_ids(len(sizes))
+            return Users.from_counts(ids, user, item, count, numbered_items(self.d))
+        return categorical_users(rng, sizes, weights, mirrored(self.users, len(sizes), rng))

@@ -1,0 +1,195 @@
+"""Users who differ: the moments that each kind claims, and what it refuses.
+
+Every statistical check compares with a band of six standard errors or more: a false alarm has
+probability below 2e-9 each. The seeds are fixed.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from fedhist.users.batch import Users
+from simulations.populations import population
+from simulations.populations.density_samples import DensitySamples
+from simulations.populations.differing import OUTLIERS, own_draws, own_means
+
+N = 20_000
+
+
+def users_means(users: Users) -> np.ndarray:
+    """Every user's mean: (n, d)."""
+    x, indptr = users.reals.values, users.reals.indptr
+    return np.add.reduceat(x, indptr[:-1], axis=0) / np.diff(indptr)[:, None]
+
+
+@pytest.mark.parametrize("users", ["normal", "beta", "two-clusters", "outliers"])
+def test_own_means_have_the_moments(users: Any) -> None:
+    mean, rng = np.array([0.2, -0.1]), np.random.default_rng(1)
+    own = own_means(users, mean, 0.15, N, -1, 1, rng)
+    assert own.shape == (N, 2)
+    assert np.abs(own).max() <= 1
+    # the square of an outlier has the largest variance: kurtosis 19
+    assert own.mean(axis=0) == pytest.approx(mean, abs=6 * 0.15 / math.sqrt(N))
+    assert own.std(axis=0) == pytest.approx([0.15, 0.15], rel=6 * math.sqrt(19 / 4 / N))
+    if users in ("two-clusters", "outliers"):
+        assert len(np.unique(own[:, 0])) == 2
+        assert np.array_equal(own[:, 0] > 0.2, own[:, 1] > -0.1)  # one side for all coordinates
+        share = 0.5 if users == "two-clusters" else OUTLIERS
+        error = math.sqrt(share * (1 - share) / N)
+        assert (own[:, 0] > 0.2).mean() == pytest.approx(share, abs=6 * error)
+
+
+def test_beta_users_near_an_edge() -> None:
+    """Beta(.6, 5.4): mean .1, variance .09 / 7."""
+    rng, mean = np.random.default_rng(2), np.array([0.1])
+    own = own_means("beta", mean, math.sqrt(0.09 / 7), N, 0, 1, rng)[:, 0]
+    assert scipy.stats.kstest(own, scipy.stats.beta(0.6, 5.4).cdf).pvalue > 1e-6
+
+
+def test_coins_of_differing_users() -> None:
+    """Samples are ends of the range; T of them spread a user's mean by theta (1 - theta) / T."""
+    given: dict[str, Any] = {"low": 0.0, "mean": 0.5, "users": "beta", "user_spread": 0.2}
+    loaded = population("coins", n_users=N, samples_per_user=20, **given).load()
+    x = loaded.users.reals.values
+    assert set(np.unique(x)) == {0.0, 1.0}
+    own = users_means(loaded.users)[:, 0]
+    variance = 0.04 + (0.25 - 0.04) / 20
+    assert own.mean() == pytest.approx(0.5, abs=6 * math.sqrt(variance / N))
+    assert own.var() == pytest.approx(variance, rel=6 * math.sqrt(2 / N))
+    assert "users beta" in loaded.title
+
+
+@pytest.mark.parametrize("kind", ["uniform", "two-point", "gaussian"])
+def test_samples_lie_around_their_users_mean(kind: str) -> None:
+    given: dict[str, Any] = {"users": "two-clusters", "user_spread": 0.5, "spread": 0.2}
+    loaded = population(kind, n_users=400, samples_per_user=[20, 60], **given).load()
+    assert 20 <= loaded.users.n_items().min() < loaded.users.n_items().max() <= 60
+    # six standard errors of the mean of 20 samples
+    assert np.abs(np.abs(users_means(loaded.users)) - 0.5).max() < 6 * 0.2 / math.sqrt(20)
+
+
+def test_rank_one() -> None:
+    """+-v with P(+) = .75, where the mean is half of v; differing users have directions of their
+    own."""
+    v = np.array([0.6, 0.0, 0.8])
+    given: dict[str, Any] = {"mean": (v / 2).tolist(), "dimension": 3, "samples_per_user": 4}
+    x = population("rank-one", n_users=N, **given).load().users.reals.values
+    up = x @ v
+    assert np.abs(np.abs(up) - 1).max() < 1e-12
+    assert (up > 0).mean() == pytest.approx(0.75, abs=6 * math.sqrt(0.1875 / len(x)))
+    differing = population("rank-one", n_users=N, **given, users="normal").load().users
+    x = differing.reals.values
+    assert np.linalg.norm(x, axis=1) == pytest.approx(np.ones(len(x)))
+    four = x.reshape(N, 4, 3)
+    assert np.abs(np.abs((four[:, :1] * four).sum(axis=2)) - 1).max() < 1e-9  # one direction each
+    assert x.mean(axis=0) == pytest.approx(v / 2, abs=6 / math.sqrt(N))
+
+
+def item_counts(users: Users, d: int) -> np.ndarray:
+    """Every user's counts: (n, d)."""
+    items = users.counts
+    out = np.zeros((len(users), d))
+    np.add.at(
+        out, (np.repeat(np.arange(len(users)), np.diff(items.indptr)), items.item), items.count
+    )
+    return out
+
+
+@pytest.mark.parametrize("users", ["dirichlet", "two-clusters", "outliers"])
+def test_items_of_differing_users(users: str) -> None:
+    """Moments of Dirichlet(5 p) with T items: p (1 - p) (1 / 6 + 5 / 6 / T)."""
+    d, T = 6, 30
+    given: dict[str, Any] = {"n_users": 6000, "d": d, "mean_items": T, "tail": math.inf}
+    loaded = population("zipf", **given, users=users).load()
+    counts = item_counts(loaded.users, d)
+    assert (counts.sum(axis=1) == T).all()
+    shares = counts / T
+    p = 1 / np.arange(1, d + 1)
+    p /= p.sum()
+    far = {"dirichlet": 0.0, "two-clusters": 0.5, "outliers": 0.05}[users]
+    expected = (1 - far) * p + far * p[::-1]
+    variance = {
+        "dirichlet": p * (1 - p) * (1 / 6 + 5 / 6 / T),
+        "two-clusters": expected,
+        "outliers": expected,
+    }[users]
+    assert (np.abs(shares.mean(axis=0) - expected) < 6 * np.sqrt(variance / 6000)).all()
+    if users == "dirichlet":
+        assert shares.var(axis=0) == pytest.approx(variance, rel=0.12)
+    else:
+        like = shares @ np.log(p) > shares @ np.log(p[::-1])
+        assert (~like).mean() == pytest.approx(far, abs=0.03)
+    assert f"users {users}" in loaded.title
+
+
+@pytest.mark.parametrize(("a", "b"), [(1.0, 3.0), (2.0, 5.0)])
+def test_beta_densities(a: float, b: float) -> None:
+    spec = population("density", n_users=500, samples_per_user=20, density="beta", beta=[a, b])
+    assert isinstance(spec, DensitySamples)
+    x = spec.load().users.reals.values[:, 0]
+    assert scipy.stats.kstest(x, scipy.stats.beta(a, b).cdf).pvalue > 1e-6
+    cells = spec.on_grid(8)
+    assert cells == pytest.approx(8 * np.diff(scipy.stats.beta(a, b).cdf(np.arange(9) / 8)))
+    with pytest.raises(ValueError, match="no trigonometric series"):
+        _ = spec.exact
+
+
+@pytest.mark.parametrize("users", ["dirichlet", "two-clusters", "outliers"])
+def test_densities_of_differing_users(users: Any) -> None:
+    given: dict[str, Any] = {"n_users": 4000, "samples_per_user": [5, 20], "density": "beta"}
+    spec = population("density", **given, beta=[1, 3], users=users, concentration=3.0)
+    assert isinstance(spec, DensitySamples)
+    users_ = spec.load().users
+    first = users_.reals.values[users_.reals.indptr[:-1], 0]
+    second = users_.reals.values[users_.reals.indptr[:-1] + 1, 0]
+    edges = np.arange(9) / 8
+    found = np.histogram(first, edges)[0] / 4000
+    expected = spec.on_grid(8) / 8
+    assert (np.abs(found - expected) < 6 * np.sqrt(expected / 4000)).all()
+    if users == "dirichlet":
+        everyone = users_.reals
+        pairs = same = 0
+        for u in range(4000):
+            values = everyone.values[everyone.indptr[u] : everyone.indptr[u + 1], 0]
+            count = np.unique(values, return_counts=True)[1]
+            pairs += len(values) * (len(values) - 1)
+            same += int((count * (count - 1)).sum())
+        assert same / pairs == pytest.approx(0.25, abs=0.02)
+    else:
+        assert (first == second).mean() < 0.01
+
+
+def test_own_draws_use_every_sample_up() -> None:
+    sizes = np.array([0, 5, 1, 40])
+    user, atom, count = own_draws(np.random.default_rng(0), sizes, 2.0, lambda m: np.arange(m))
+    assert np.bincount(user, count, 4).astype(int).tolist() == sizes.tolist()
+    assert (count > 0).all()
+    assert len(atom) == len(user)
+    none = own_draws(np.random.default_rng(0), sizes * 0, 2.0, lambda m: np.zeros(m))
+    assert [len(x) for x in none] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong", "message"),
+    [
+        ("coins", {"users": "gamma"}, "gamma"),
+        ("coins", {"users": "beta", "user_spread": 1.0}, "user_spread = 1"),
+        ("coins", {"users": "outliers", "user_spread": 0.3}, r"1\.30767, outside \[-1, 1\]"),
+        ("two-point", {"users": "two-clusters", "user_spread": 0.8}, r"outside \[-0.75, 0.75\]"),
+        ("coins", {"user_spread": 0.0}, "user_spread must be positive, got 0"),
+        ("rank-one", {"mean": 0.0}, r"must lie in \(0, length = 1\], got 0"),
+        ("rank-one", {"mean": 0.5, "low": 0.0}, "symmetric"),
+        ("density", {"users": "normal"}, "normal"),
+        ("density", {"density": "beta", "beta": [1.0, 0.0]}, "beta"),
+        ("zipf", {"users": "dirichlet", "concentration": 0.0, "d": 3}, "concentration"),
+    ],
+)
+def test_refusals(kind: str, wrong: dict[str, Any], message: str) -> None:
+    sizes = {} if kind == "zipf" else {"samples_per_user": 3}
+    with pytest.raises(ValueError, match=message):
+        population(kind, **({"n_users": 5} | sizes | wrong))
