@@ -8,8 +8,9 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.common import log
 
+from clients.guard_folder import FolderStore
 from clients.node import Node
-from clients.store import ContextStore, FolderStore
+from clients.store import ContextStore
 from fedhist.base.errors import FedhistError, WireError
 from fedhist.flower.host import current_host
 from fedhist.model.registry import load_builtin
@@ -35,7 +36,8 @@ def answer(message: Message, context: Context) -> Message:
     if folder is None:
         return Message(node.answer(message.content, ContextStore(context.state)), reply_to=message)
     try:
-        reply = node.answer(message.content, FolderStore(str(folder), node.setup.index))
+        store = FolderStore(str(folder), node.setup.index, node.setup.owner.get("guard-counter"))
+        reply = node.answer(message.content, store)
     except WireError:
         raise
     except Exception as error:

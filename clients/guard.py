@@ -10,20 +10,24 @@ draw.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Words
+from fedhist.base.checks import check_integer, check_within
 from fedhist.privacy.guarantee import Trust
 from fedhist.privacy.ledger import SLACK
 from fedhist.users.cohort import Cohort
 
 if TYPE_CHECKING:
     from fedhist.flower.wire import Question
+    from fedhist.model.query import Query
 
 
 class Refusal(Exception):
@@ -46,6 +50,17 @@ class Policy:
         Queries that may be asked; empty allows every registered one.
     salts : tuple of int
         Cohort salts that may be used; empty allows any.
+    min_epsilon : float
+        Least cost of one local query: smaller ones tell nothing and would be asked without end.
+    min_users : int
+        Fewest users of a cohort that a central query may single out on this node; all of its users
+        may be asked together, however few they are.
+    max_answers : int
+        Most queries that are ever answered.
+    max_reply_bytes, max_store_bytes : int
+        Largest reply, and largest store of replies, in bytes.
+    limits : tuple of str
+        Ranges of fields of queries, such as ``"clipped-counts.clip<=100"``.
     simulated : bool
         Whether the users are made up: only then are queries answered that have no noise
         (epsilon = inf) or whose floating-point noise leaks in its low bits.
@@ -56,6 +71,12 @@ class Policy:
     max_epsilon: float = float("inf")
     wire_names: tuple[str, ...] = ()
     salts: tuple[int, ...] = ()
+    min_epsilon: float = 1e-3
+    min_users: int = 20
+    max_answers: int = 1000
+    max_reply_bytes: int = 1 << 26
+    max_store_bytes: int = 1 << 30
+    limits: tuple[str, ...] = ()
     simulated: bool = False
 
     def __post_init__(self) -> None:
@@ -67,7 +88,22 @@ class Policy:
             raise ValueError(
                 f"a policy's budgets must be positive, got {self.epsilon}, {self.max_epsilon}"
             )
+        check_within("min_epsilon", self.min_epsilon, 0.0, float("inf"))
+        for name in ("min_users", "max_answers", "max_reply_bytes", "max_store_bytes"):
+            check_integer(name, getattr(self, name), least=0 if name == "min_users" else 1)
+        _ = self.ranges
 
+    @cached_property
+    def ranges(self) -> tuple[tuple[str, str, str, float], ...]:
+        """The limits: query, field, "<=" or ">=", number."""
+        found = [_LIMIT.fullmatch(text.replace(" ", "")) for text in self.limits]
+        for text, match in zip(self.limits, found, strict=True):
+            if match is None:
+                raise ValueError(f"a limit is written QUERY.FIELD<=NUMBER (or >=), got {text!r}")
+        return tuple((m[1], m[2], m[3], float(m[4])) for m in found if m is not None)
+
+
+_LIMIT = re.compile(r"([a-z0-9-]+)\.([a-z_]+)(<=|>=)([-+.0-9e]+)")
 
 SIMULATED_OWNER = {"trust": "central", "epsilon": float("inf"), "simulated": True}
 """A simulated node's configuration of the guard; it makes :data:`SIMULATION`."""
@@ -85,6 +121,15 @@ class Answered:
     salt: int = -1
     lo: float = 0.0
     hi: float = 1.0
+
+    def __post_init__(self) -> None:
+        numbers = (self.epsilon, self.lo, self.hi)
+        if not isinstance(self.digest, str) or not all(type(x) in (int, float) for x in numbers):
+            raise TypeError(f"not an answered query: {self.digest!r}, {numbers}")
+        if not self.epsilon >= 0:
+            raise ValueError(f"an answer cannot cost epsilon = {self.epsilon}")
+        if type(self.salt) is not int or self.salt < -1 or not 0 <= self.lo <= self.hi <= 1:
+            raise ValueError(f"not a cohort: {self.salt}, {self.lo}, {self.hi}")
 
     def covers(self, ids: Words) -> NDArray[np.bool_]:
         """Say which users answered."""
@@ -116,7 +161,7 @@ class Guard:
     def __init__(self, policy: Policy, answered: Sequence[Answered] = ()) -> None:
         self.policy, self.answered = policy, tuple(answered)
 
-    def admit(self, question: Question, ids: Words) -> Answered | None:
+    def admit(self, question: Question, ids: Words, n_all: int | None = None) -> Answered | None:
         """Decide on a question for the users of this node that are in its cohort.
 
         Parameters
@@ -124,6 +169,8 @@ class Guard:
         question : Question
         ids : (n,) uint64
             The users who would answer.
+        n_all : int, optional
+            All users of the node; default: those who would answer.
 
         Returns
         -------
@@ -156,6 +203,8 @@ class Guard:
             )
         if any(a.digest == question.digest for a in self.answered):
             return None
+        if not policy.simulated:
+            self._refuse_excess(query, len(ids), n_all)
         entry = Answered(question.digest, cost)
         if cohort is not None:
             entry = Answered(question.digest, cost, cohort.salt, cohort.lo, cohort.hi)
@@ -167,6 +216,28 @@ class Guard:
                     f"costs {cost:g} more"
                 )
         return entry
+
+    def _refuse_excess(self, query: Query, n: int, n_all: int | None) -> None:
+        """Hold a new query against the owner's floors and ceilings."""
+        policy = self.policy
+        if len(self.answered) >= policy.max_answers:
+            raise Refusal(f"{len(self.answered)} queries were answered; this node answers no more")
+        cost = query.release.epsilon
+        if query.trust is Trust.LOCAL and cost < policy.min_epsilon:
+            raise Refusal(f"the query costs epsilon = {cost:g}; at least {policy.min_epsilon:g}")
+        singled_out = n < policy.min_users and n_all is not None and n < n_all
+        if query.trust is Trust.CENTRAL and singled_out:
+            raise Refusal(
+                f"a central query may not single out fewer than {policy.min_users} users of a node"
+            )
+        for name, field, sign, limit in policy.ranges:
+            if name != query.wire_name:
+                continue
+            value = getattr(query, field, None)
+            if not isinstance(value, int | float):
+                raise Refusal(f"{name!r} has no number {field!r}, which this owner has limited")
+            if not (value <= limit if sign == "<=" else value >= limit):
+                raise Refusal(f"{name}.{field} = {value:g} is not {sign} {limit:g}")
 
     def spent(self, ids: Words) -> NDArray[np.float64]:
         """Epsilon that each user has spent: (n,)."""

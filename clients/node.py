@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from typing import Any
 
@@ -10,9 +11,11 @@ from flwr.app import RecordDict
 from clients.answers import fold_node, streams
 from clients.guard import Guard, Policy, Refusal
 from clients.store import Store
+from fedhist.base.errors import PopulationError
 from fedhist.flower.host import NodeSetup
 from fedhist.flower.wire import Question, decode_question, encode_answer
 from fedhist.users.batch import Users
+from fedhist.users.streams import SystemStreams
 
 POLICY_KEYS = {
     "trust": "trust",
@@ -20,8 +23,15 @@ POLICY_KEYS = {
     "max-epsilon": "max_epsilon",
     "queries": "wire_names",
     "salts": "salts",
+    "min-epsilon": "min_epsilon",
+    "min-users": "min_users",
+    "max-answers": "max_answers",
+    "max-reply-bytes": "max_reply_bytes",
+    "max-store-bytes": "max_store_bytes",
+    "limits": "limits",
     "simulated": "simulated",
 }
+_LISTS = ("wire_names", "limits")
 
 
 def policy_of(owner: Any) -> Policy:
@@ -33,11 +43,12 @@ def policy_of(owner: Any) -> Policy:
     given: dict[str, Any] = {
         field: owner[key] for key, field in POLICY_KEYS.items() if key in owner
     }
-    for key in ("epsilon", "max_epsilon"):
+    for key in ("epsilon", "max_epsilon", "min_epsilon"):
         if key in given:
             given[key] = float(given[key])
-    if isinstance(given.get("wire_names"), str):
-        given["wire_names"] = tuple(x.strip() for x in given["wire_names"].split(",") if x.strip())
+    for key in _LISTS:
+        if isinstance(given.get(key), str):
+            given[key] = tuple(x.strip() for x in given[key].split(",") if x.strip())
     if isinstance(given.get("salts"), str | int):
         given["salts"] = tuple(int(x) for x in str(given["salts"]).split(",") if x.strip())
     return Policy(**given)
@@ -72,9 +83,13 @@ class Node:
             return self._guarded(question, store)
 
     def _guarded(self, question: Question, store: Store) -> RecordDict:
-        users = self.setup.users.select(question.query.cohort)
+        everybody = self.setup.users
+        users = everybody.select(question.query.cohort)
         try:
-            entry = Guard(self.policy, store.answered()).admit(question, users.ids)
+            guard = Guard(self.policy, store.answered())
+            entry = guard.admit(question, users.ids, len(everybody))
+            if entry is not None and not self.policy.simulated:
+                self._refuse_unfit(question, len(users), store)
         except Refusal as refusal:
             return encode_answer(str(refusal), self.setup.index, question.digest)
         if entry is None and self.setup.seed is None:
@@ -87,6 +102,33 @@ class Node:
         if entry is not None:
             store.add(entry, reply if self.setup.seed is None else None)
         return reply
+
+    def _refuse_unfit(self, question: Question, n: int, store: Store) -> None:
+        """Refuse what asks for other data than the node's, or for too large a reply.
+
+        Both from public facts, before any record is read: a made-up user of the declared shape is
+        asked in everybody's place.
+        """
+        query, size = question.query, 0
+        if question.fold:
+            parts = query.bounds(n).values()
+            size = sum(8 * math.prod(k for k in b.shape if k) for b in parts if None not in b.shape)
+        self._refuse_size(size, store)
+        if self.setup.shape is None:
+            return
+        try:
+            report = query.answer(self.setup.shape, SystemStreams(len(self.setup.shape)))
+        except PopulationError as error:
+            raise Refusal(f"the data of this node are of another kind: {error}") from None
+        if not question.fold:
+            self._refuse_size(n * sum(a.nbytes for a in report.arrays.values()), store)
+
+    def _refuse_size(self, size: int, store: Store) -> None:
+        policy = self.policy
+        if size > policy.max_reply_bytes:
+            raise Refusal(f"the reply would have {size} bytes; at most {policy.max_reply_bytes}")
+        if store.stored_bytes() + size > policy.max_store_bytes:
+            raise Refusal(f"this node keeps {policy.max_store_bytes} bytes of replies, no more")
 
     def _reply(self, question: Question, users: Users) -> RecordDict:
         query, digest = question.query, question.digest

@@ -1,22 +1,19 @@
-"""Where a node keeps what it has answered: in Flower's Context, or in a folder of its owner."""
+"""Where a node keeps what it has answered; here: in Flower's Context.
+
+The folder of an owner is :mod:`clients.guard_folder`.
+"""
 
 from __future__ import annotations
 
-import json
-import os
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
-from pathlib import Path
 from typing import cast
 
 from flwr.app import ConfigRecord, RecordDict
 
 from clients.guard import Answered
-from fedhist.base.errors import FedhistError
-from fedhist.base.files import locked, write_private
-from fedhist.flower.wire import ARRAYS, HEAD, pack_record, unpack_record
-from fedhist.session.codec import array_from_json, array_to_json
+from fedhist.flower.wire import ARRAYS, HEAD
 
 GUARD = "fedhist.guard"
 REPLY = "fedhist.reply"
@@ -40,6 +37,10 @@ class Store(ABC):
     @abstractmethod
     def reply(self, digest: str) -> RecordDict | None:
         """Return the stored answer to a query, if there is one."""
+
+    def stored_bytes(self) -> int:
+        """Bytes that are kept; 0 where a driver keeps them."""
+        return 0
 
 
 class ContextStore(Store):
@@ -92,63 +93,3 @@ def set_guard_lines(state: RecordDict, lines: tuple[str, ...]) -> None:
 # The nodes of a worker answer the same queries, so they have the same entries.
 _line = lru_cache(maxsize=1024)(Answered.to_json)
 _entry = lru_cache(maxsize=1024)(Answered.from_json)
-
-
-class FolderStore(Store):
-    """Keeps entries and answers in files of mode 0600, so that they outlive the node's process.
-
-    Parameters
-    ----------
-    folder : path
-        Owned by the node's owner; made if it does not exist.
-    node : int
-        Index of the node; a folder serves one node only.
-
-    Raises
-    ------
-    FedhistError
-        If the folder serves another node.
-    """
-
-    def __init__(self, folder: str | Path, node: int = 0) -> None:
-        self._folder = Path(folder)
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._log = self._folder / "answered.jsonl"
-        owner = self._folder / "node"
-        if not owner.exists():
-            write_private(owner, f"{node}\n".encode())
-        elif owner.read_text() != f"{node}\n":
-            raise FedhistError(f"the guard's folder belongs to node {owner.read_text().strip()}")
-
-    def locked(self) -> AbstractContextManager[object]:
-        """Hold the folder against other processes of this node."""
-        return locked(self._folder / "lock")
-
-    def answered(self) -> tuple[Answered, ...]:
-        """All queries answered so far, in order; a torn last line was never answered."""
-        if not self._log.exists():
-            return ()
-        complete, _, _ = self._log.read_text().rpartition("\n")
-        return tuple(Answered.from_json(line) for line in complete.splitlines() if line)
-
-    def add(self, entry: Answered, reply: RecordDict | None) -> None:
-        """Remember an answer on disk before it leaves: the answer first, then the charge."""
-        if reply is not None:
-            head, arrays = unpack_record(reply)
-            body = {"head": head, "arrays": {k: array_to_json(v) for k, v in arrays.items()}}
-            write_private(self._reply_file(entry.digest), json.dumps(body).encode())
-        if self._log.exists():
-            raw = self._log.read_bytes()
-            os.truncate(self._log, raw.rfind(b"\n") + 1)  # a torn line was never answered
-        write_private(self._log, f"{entry.to_json()}\n".encode(), append=True)
-
-    def reply(self, digest: str) -> RecordDict | None:
-        """Return the stored answer to a query, if there is one."""
-        file = self._reply_file(digest)
-        if not file.exists():
-            return None
-        body = json.loads(file.read_text())
-        return pack_record(body["head"], {k: array_from_json(v) for k, v in body["arrays"].items()})
-
-    def _reply_file(self, digest: str) -> Path:
-        return self._folder / f"reply-{digest}.json"

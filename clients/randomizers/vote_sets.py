@@ -84,7 +84,7 @@ def _vote_sets(
     for u in range(rows.shape[0] - 1):
         start, stop = rows[u], rows[u + 1]
         if max_items > 0:
-            stop = min(stop, start + max_items)
+            stop = start + min(stop - start, max_items)
         found = _far_columns(values[start:stop], radius, threshold, far, column)
         if found > max_votes:
             found = _farthest(keys[u], max_votes, far[:found], column)

@@ -29,7 +29,7 @@ def coordinates_kernel(
     for u in range(indptr.shape[0] - 1):
         start, stop = indptr[u], indptr[u + 1]
         if max_items > 0:
-            stop = min(stop, start + max_items)
+            stop = start + min(stop - start, max_items)
         c = column[u]
         total = 0.0 if stop > start else np.nan
         for i in range(start, stop):
@@ -131,7 +131,7 @@ def rotated_kernel(
     for u in range(indptr.shape[0] - 1):
         start, stop = indptr[u], indptr[u + 1]
         if max_items > 0:
-            stop = min(stop, start + max_items)
+            stop = start + min(stop - start, max_items)
         mean[:] = 0.0
         for i in range(start, stop):
             a, b = _shrink(values, i, radius)

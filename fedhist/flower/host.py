@@ -37,12 +37,16 @@ class NodeSetup:
         The simulation's seed; None draws the randomizers' coins from system entropy.
     owner : mapping
         What the node's owner configured: the keys of ``clients.guard.Policy`` and "guard-folder".
+    shape : Users, optional
+        A made-up user, whose record says what kind of data the owner declared: a query that such
+        a user cannot answer is refused before any real record is read.
     """
 
     users: Users
     index: int
     seed: int | None
     owner: Config
+    shape: Users | None = None
 
 
 @dataclass(frozen=True)

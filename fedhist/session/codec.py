@@ -27,6 +27,8 @@ from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
 
 SEP = "/"
+MOST_INTEGER = 1 << 40
+"""Largest number in a message, salts apart: sums and products with an index stay below 2^63."""
 DTYPES = frozenset(
     ["bool", *(f"{k}int{b}" for k in ("", "u") for b in (8, 16, 32, 64)), "float32", "float64"]
 )
@@ -86,6 +88,8 @@ def decode_fields(cls: type, text: str, arrays: Mapping[str, Array]) -> Any:
         for n, v in values.items():
             if not _fits(v, hints[n]):
                 raise WireError(f"field {n!r} must be {hints[n]}, got {type(v).__name__} {v!r}")
+            if type(v) is int and abs(v) > MOST_INTEGER and not n.endswith("salt"):
+                raise WireError(f"field {n!r} must be at most 2^40 in size, got {v}")
         if left:
             raise WireError(f"{cls.__name__} has no arrays {sorted(left)}")
         return cls(**values)

@@ -181,6 +181,24 @@ def ledger(
 
 
 @cli.command()
+def guard(
+    folder: Annotated[Path, typer.Argument(help="A node's guard-folder.")],
+    counter: Annotated[Path | None, typer.Option(help="The node's guard-counter.")] = None,
+    start_counter: Annotated[
+        bool, typer.Option("--start-counter", help="Begin to count FOLDER as it is now.")
+    ] = False,
+    reset: Annotated[
+        bool,
+        typer.Option("--reset", help="Forget what was answered: every budget is unspent again."),
+    ] = False,
+) -> None:
+    """Check FOLDER, a node's memory of what it has answered and its users have spent."""
+    from simulations.cli.guard import check_guard
+
+    check_guard(terminal.console, folder, counter, start_counter=start_counter, reset=reset)
+
+
+@cli.command()
 def validate(
     protocol: Annotated[str | None, typer.Argument(help="Only this protocol.")] = None,
     effort: Annotated[float, typer.Option(help="Multiplies the number of runs.")] = 1.0,

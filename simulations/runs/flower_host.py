@@ -15,19 +15,23 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections.abc import Mapping
 from functools import lru_cache
 from logging import ERROR, INFO, WARNING
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from flwr.common import log
 
 from clients.guard import SIMULATED_OWNER
+from clients.node import POLICY_KEYS, policy_of
 from fedhist.base.errors import PopulationError, WireError, nearest
 from fedhist.flower.host import Config as FlatConfig
 from fedhist.flower.host import NodeSetup, ServerSetup
 from fedhist.model.registry import load_plugin
 from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 from simulations.config.reading import reading
 from simulations.populations import population
 from simulations.runs.config import Config, Prepared, load_config, prepare
@@ -37,11 +41,12 @@ from simulations.runs.over_grid import strategy_of
 from simulations.runs.results import check_target, evaluate, write_results
 from simulations.runs.run import open_session
 
-POLICY_KEYS = ("trust", "epsilon", "max-epsilon", "queries", "salts", "guard-folder")
+KEEPING_KEYS = ("guard-folder", "guard-counter")
 READER_KEYS = ("user", "item", "count", "value", "separator", "encoding", "header")
 OWNER_KEYS = (
     *("data", "partition-id", "num-partitions", "split-data", "simulation-seed", "plugins"),
-    *POLICY_KEYS,
+    *(key for key in POLICY_KEYS if key != "simulated"),
+    *KEEPING_KEYS,
     *READER_KEYS,
 )
 """What an owner may configure: ``flower-supernode --node-config``. Not "simulated": that is for
@@ -173,24 +178,35 @@ def owned_node(run_config: FlatConfig, node_config: FlatConfig) -> NodeSetup:
     ):
         if key not in node_config:
             raise PopulationError(f"this node's owner must configure {key!r}: it {why}")
-    guard = Path(str(node_config["guard-folder"])).expanduser()
-    if not guard.is_absolute():
-        raise PopulationError("this node's 'guard-folder' must be an absolute path")
+    owner: dict[str, Any] = {k: node_config[k] for k in POLICY_KEYS if k in node_config}
+    for key in KEEPING_KEYS:
+        if key in node_config:
+            path = Path(str(node_config[key])).expanduser()
+            if not path.is_absolute():
+                raise PopulationError(f"this node's {key!r} must be an absolute path")
+            owner[key] = str(path)
     for key in ("epsilon", "max-epsilon"):
         budget = node_config.get(key, 1.0)
         if type(budget) not in (int, float) or not 0 < float(budget) < math.inf:
             raise PopulationError(f"{key!r} of this node must be a positive finite number")
-    for key in ("queries", "salts"):
+    for key in ("queries", "salts", "limits"):
         if key in node_config and not str(node_config[key]).strip(" ,"):
             raise PopulationError(f"{key!r} of this node allows nothing; leave it out to allow all")
+    try:
+        policy_of(owner)
+    except (ValueError, TypeError) as error:
+        raise PopulationError(f"the policy of this node cannot be read: {error}") from None
+    reader = {k: node_config[k] for k in READER_KEYS if k in node_config}
+    if "," in str(reader.get("value", "")):
+        reader["value"] = tuple(c.strip() for c in str(reader["value"]).split(",") if c.strip())
     index, parts = _natural(node_config, "partition-id"), _natural(node_config, "num-partitions", 1)
     seed = _natural(node_config, "simulation-seed") if "simulation-seed" in node_config else None
     try:
         for plugin in str(node_config.get("plugins", "")).split(","):
             if plugin.strip():
                 load_plugin(plugin.strip())
-        reader = tuple((k, node_config[k]) for k in READER_KEYS if k in node_config)
-        users = _owned_users(str(Path(str(node_config["data"])).expanduser()), reader)
+        path = str(Path(str(node_config["data"])).expanduser())
+        users = _owned_users(path, tuple(reader.items()))
         if node_config.get("split-data", False):
             users = users.split(parts)[index]
     except Exception as error:
@@ -198,8 +214,16 @@ def owned_node(run_config: FlatConfig, node_config: FlatConfig) -> NodeSetup:
         raise PopulationError(
             "the data of this node cannot be read; its own log says why"
         ) from None
-    owner: dict[str, Any] = {k: node_config[k] for k in POLICY_KEYS if k in node_config}
-    return NodeSetup(users, index, seed, owner | {"guard-folder": str(guard)})
+    return NodeSetup(users, index, seed, owner, declared_shape(reader))
+
+
+def declared_shape(reader: Mapping[str, Any]) -> Users:
+    """Make up a user whose record is of the kind that the names of the owner's columns declare."""
+    if "value" not in reader:
+        return Users.from_counts(np.zeros(1, np.uint64), [], [], [], Keys.of(()))
+    value = reader["value"]
+    dimension = len(value) if isinstance(value, tuple) else 1
+    return Users.from_samples([0], [0, 1], np.zeros((1, dimension)))
 
 
 def _refuse_seeds(run_config: FlatConfig) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,15 @@ import pytest
 from flwr.app import RecordDict
 
 from clients.guard import SIMULATED_OWNER, SIMULATION, Answered, Guard, Policy, Refusal
+from clients.guard_folder import FolderStore, GuardDamaged
 from clients.node import Node, policy_of
-from clients.records.functionals import Coordinates
-from clients.store import ContextStore, FolderStore, Store
+from clients.records.functionals import Coordinates, Rotated
+from clients.store import ContextStore, Store
 from fedhist.base.errors import WireError
 from fedhist.flower.host import NodeSetup
 from fedhist.flower.wire import Question, decode_answer, decode_question, encode_question
 from fedhist.model.query import Query, Report, Summary
+from fedhist.protocols.frequency_oracles.unary_encoding import UnaryVotes
 from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
 from fedhist.protocols.localize.queries import BinVotes, ClippedMean
 from fedhist.protocols.means.mean import Mean
@@ -154,7 +157,7 @@ def test_policies_from_a_node_s_configuration() -> None:
             "guard-folder": "/x",
         }
     )
-    assert policy == Policy("central", 2.0, 0.5, ("a", "b"), (1, 2), False)
+    assert policy == Policy("central", 2.0, 0.5, ("a", "b"), (1, 2))
     assert policy_of({}) == Policy(trust="local", epsilon=1.0)
     assert policy_of({"salts": 3}).salts == (3,)
     for bad in ({"epsilon": "much"}, {"salts": "x"}, {"trust": 1}, {"simulated": "no"}):
@@ -216,13 +219,94 @@ def test_a_spent_budget_outlives_the_process(tmp_path: Path) -> None:
 
 
 def test_an_answer_that_was_lost_is_not_drawn_again(tmp_path: Path) -> None:
+    """A folder that lost it is damaged; a Context may forget, and the guard then says so."""
     question = encode_question(votes(0.5), 0)
     node(None).answer(question, FolderStore(tmp_path))
     for file in tmp_path.glob("reply-*"):
         file.unlink()
-    answer = body(node(None).answer(question, FolderStore(tmp_path)))
+    with pytest.raises(GuardDamaged, match="reply of line 1 is missing"):
+        node(None).answer(question, FolderStore(tmp_path))
+    state = RecordDict()
+    node(None).answer(question, ContextStore(state))
+    for key in [k for k in state if k.startswith("fedhist.reply")]:
+        del state[key]
+    answer = body(node(None).answer(question, ContextStore(state)))
     assert isinstance(answer, str)
     assert "no longer here" in answer
+
+
+# -- floors and ceilings of the owner --------------------------------------------------------------
+
+
+def test_tiny_budgets_are_not_asked_without_end() -> None:
+    guard = Guard(Policy(epsilon=1.0))
+    assert "costs epsilon = 1e-17; at least 0.001" in refusal(guard, votes(1e-17))
+    assert Guard(Policy(min_epsilon=0.0)).admit(ask(votes(1e-17)), IDS) is not None
+    answered = [Answered(f"{i:032x}", 0.0) for i in range(1000)]
+    assert "1000 queries were answered" in refusal(Guard(Policy(), answered), votes())
+    # what was answered before still is
+    again = Guard(Policy(), [*answered, Answered(ask(votes()).digest, 1.0)])
+    assert again.admit(ask(votes()), IDS) is None
+
+
+def test_a_central_query_singles_nobody_out() -> None:
+    guard = Guard(Policy(trust="central"))
+    alone = dataclasses.replace(COUNTS, clip=1e9, cohort=Cohort(5, 0.0, 0.01))
+    with pytest.raises(Refusal, match="single out fewer than 20 users"):
+        guard.admit(ask(alone), IDS[:1], 1000)
+    assert guard.admit(ask(alone), IDS[:20], 1000) is not None
+    assert guard.admit(ask(COUNTS), IDS[:1], 1) is not None  # a phone whose owner trusts the server
+
+
+def test_ranges_of_fields() -> None:
+    guard = Guard(Policy(trust="central", limits=("clipped-counts.clip <= 100",)))
+    assert guard.admit(ask(COUNTS), IDS) is not None
+    assert "clipped-counts.clip = 1e+09 is not <= 100" in refusal(
+        guard, dataclasses.replace(COUNTS, clip=1e9)
+    )
+    unknown = Guard(Policy(trust="central", limits=("clipped-counts.klip<=1",)))
+    assert "no number 'klip'" in refusal(unknown, COUNTS)
+    for bad in ("clip<=1", "a.b<1", "a.b<=x1", "a.b=<1"):
+        with pytest.raises(ValueError, match=r"QUERY\.FIELD"):
+            Policy(limits=(bad,))
+    for field in ("max_answers", "max_reply_bytes", "max_store_bytes"):
+        with pytest.raises(ValueError, match=f"{field} must be a positive integer, got 0"):
+            Policy(**{field: 0})
+
+
+def owned(users: Users, shape: Users | None = None, **policy: Any) -> Node:
+    owner = {"trust": "local", "epsilon": 1.0, **policy}
+    return Node(NodeSetup(users, 3, None, owner, shape))
+
+
+def test_a_large_reply_is_refused_before_it_is_computed(tmp_path: Path) -> None:
+    """A short question whose answer would have more than a gigabyte."""
+    store, users = FolderStore(tmp_path), Users.from_samples([1, 2], [0, 1, 2], np.zeros((2, 1)))
+    wide = BinVotes(Rotated(1 << 14, 1.0, 1), 8192, 1.0)
+    assert "1073872896 bytes; at most 67108864" in str(
+        body(owned(users).answer(encode_question(wide, 0), store))
+    )
+    many = Users.from_samples(range(1, 10_001), range(10_001), np.zeros((10_000, 1)))
+    whole = encode_question(BinVotes(Coordinates(1), 65536, 1.0), 0, fold=False)
+    shape = users.select(None)
+    assert "bytes; at most" in str(body(owned(many, shape).answer(whole, store)))
+    small = owned(users, **{"max-store-bytes": 100})
+    assert "keeps 100 bytes" in str(body(small.answer(encode_question(votes(0.5), 0), store)))
+    assert store.answered() == ()
+
+
+@pytest.mark.parametrize("n_samples", [0, 1])
+def test_a_wrong_dimension_is_refused_whatever_the_records_hold(n_samples: int) -> None:
+    """By the declared shape, before any record is read: an empty one says the same."""
+    shape = Users.from_samples([0], [0, 1], np.zeros((1, 3)))
+    users = Users.from_samples([7], [0, n_samples], np.zeros((n_samples, 3)))
+    for query in (BinVotes(Coordinates(4), 8, 0.5), UnaryVotes(Keys.of(["a"]), 0.5)):
+        store = ContextStore(RecordDict())
+        answer = body(owned(users, shape).answer(encode_question(query, 0), store))
+        assert "the data of this node are of another kind" in str(answer)
+        assert store.answered() == ()
+    good = encode_question(BinVotes(Coordinates(3), 8, 0.5), 0)
+    assert isinstance(body(owned(users, shape).answer(good, ContextStore(RecordDict()))), Summary)
 
 
 def test_unfolded_answers_are_stored_too(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 from flwr.app import RecordDict
 
 from clients.guard import Answered
-from clients.store import ContextStore, FolderStore, Store, guard_lines, set_guard_lines
-from fedhist.base.errors import FedhistError
+from clients.guard_folder import FolderStore
+from clients.store import ContextStore, Store, guard_lines, set_guard_lines
 from fedhist.flower.wire import ARRAYS, HEAD, decode_answer, encode_answer
 from fedhist.model.query import Report, Summary
 
@@ -71,89 +71,3 @@ def test_context_survives_the_worker() -> None:
     empty = RecordDict()
     set_guard_lines(empty, ())
     assert ContextStore(empty).answered() == ()
-
-
-# -- the folder ------------------------------------------------------------------------------------
-
-
-def test_folder_survives_a_restart(tmp_path: Path) -> None:
-    for entry, reply in zip(ENTRIES, replies(), strict=True):
-        FolderStore(tmp_path / "g").add(entry, reply)
-    again = FolderStore(tmp_path / "g")
-    assert again.answered() == tuple(ENTRIES)
-    assert again.reply("bb") is not None
-
-
-def test_modes(tmp_path: Path) -> None:
-    store = FolderStore(tmp_path / "g")
-    store.add(ENTRIES[0], replies()[0])
-    assert (tmp_path / "g").stat().st_mode & 0o777 == 0o700
-    files = sorted(f.name for f in (tmp_path / "g").iterdir())
-    assert files == ["answered.jsonl", "node", "reply-aa.json"]
-    for file in (tmp_path / "g").iterdir():
-        assert file.stat().st_mode & 0o777 == 0o600
-
-
-def test_a_folder_serves_one_node(tmp_path: Path) -> None:
-    FolderStore(tmp_path, 3)
-    FolderStore(tmp_path, 3)
-    with pytest.raises(FedhistError, match="belongs to node 3"):
-        FolderStore(tmp_path, 4)
-
-
-@pytest.mark.parametrize("cut", [1, 10, 30])
-def test_a_torn_line_was_never_answered(tmp_path: Path, cut: int) -> None:
-    store = FolderStore(tmp_path)
-    for entry in ENTRIES[:2]:
-        store.add(entry, None)
-    log = tmp_path / "answered.jsonl"
-    log.write_bytes(log.read_bytes()[:-cut])
-    again = FolderStore(tmp_path)
-    assert again.answered() == (ENTRIES[0],)
-    again.add(ENTRIES[2], None)
-    assert FolderStore(tmp_path).answered() == (ENTRIES[0], ENTRIES[2])
-
-
-def test_a_broken_line_in_the_middle_is_not_skipped(tmp_path: Path) -> None:
-    """A guard that cannot read what was spent does not answer."""
-    store = FolderStore(tmp_path)
-    for entry in ENTRIES:
-        store.add(entry, None)
-    log = tmp_path / "answered.jsonl"
-    lines = log.read_text().splitlines(keepends=True)
-    log.write_text(lines[0] + lines[1][:9] + "\n" + lines[2])
-    with pytest.raises(ValueError):  # noqa: PT011 - JSON's own error
-        FolderStore(tmp_path).answered()
-
-
-def test_a_crash_between_reply_and_charge_leaves_no_charge(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The reply is written first; without its entry the query was never answered."""
-    from clients import store as module
-
-    write, calls = module.write_private, []
-
-    def crash(path: Path, data: bytes, *, append: bool = False) -> None:
-        calls.append(path.name)
-        if path.name == "answered.jsonl":
-            raise OSError("power cut")
-        write(path, data, append=append)
-
-    monkeypatch.setattr(module, "write_private", crash)
-    store = FolderStore(tmp_path)
-    with pytest.raises(OSError, match="power cut"):
-        store.add(ENTRIES[0], replies()[0])
-    assert calls == ["node", "reply-aa.json", "answered.jsonl"]
-    assert FolderStore(tmp_path).answered() == ()
-    assert not list(tmp_path.glob("*.part"))
-
-
-def test_the_lock_is_held(tmp_path: Path) -> None:
-    import fcntl
-
-    store = FolderStore(tmp_path)
-    with store.locked(), (tmp_path / "lock").open("w") as f, pytest.raises(BlockingIOError):
-        fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    with (tmp_path / "lock").open("w") as f:
-        fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -13,8 +13,8 @@ import pytest
 from kill_campaign import Ask, Case, asked_of, campaign, cases, scout, serve, table, trial
 
 from clients.guard import Guard
+from clients.guard_folder import FolderStore
 from clients.node import Node, policy_of
-from clients.store import FolderStore
 from fedhist.base.errors import FedhistError
 from fedhist.flower.host import NodeSetup
 from fedhist.flower.wire import decode_answer, encode_question

@@ -39,8 +39,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from clients.guard import Guard, Policy
+from clients.guard_folder import FolderStore
 from clients.node import Node
-from clients.store import FolderStore
 from fedhist import Adjacency, Estimate, Guarantee, Protocol, Query, Trust
 from fedhist.flower.host import NodeSetup
 from fedhist.flower.wire import decode_answer, encode_question

@@ -77,7 +77,7 @@ class NormHistogram(Query):
         if self.domain is not None:
             check_domain(self.domain)
         e = np.asarray(self.edges, dtype=np.float64)
-        if not e.size or not np.isfinite(e).all() or e[0] < 0 or (np.diff(e) <= 0).any():
+        if not e.size or not np.isfinite(e).all() or e[0] < 0 or (e[1:] <= e[:-1]).any():
             raise ValueError(f"edges must be non-negative, finite, increasing; got {self.edges}")
         if self.norm not in (1, 2):
             raise ValueError(f"norm must be 1 or 2, got {self.norm}")
