@@ -181,10 +181,10 @@ def owned_node(run_config: FlatConfig, node_config: FlatConfig) -> NodeSetup:
     owner: dict[str, Any] = {k: node_config[k] for k in POLICY_KEYS if k in node_config}
     for key in KEEPING_KEYS:
         if key in node_config:
-            path = Path(str(node_config[key])).expanduser()
-            if not path.is_absolute():
+            kept = Path(str(node_config[key])).expanduser()
+            if not kept.is_absolute():
                 raise PopulationError(f"this node's {key!r} must be an absolute path")
-            owner[key] = str(path)
+            owner[key] = str(kept)
     for key in ("epsilon", "max-epsilon"):
         budget = node_config.get(key, 1.0)
         if type(budget) not in (int, float) or not 0 < float(budget) < math.inf:
