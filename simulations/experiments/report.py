@@ -17,6 +17,7 @@ from rich.markup import escape
 import fedhist
 from simulations.experiments.base import FAIL, PASS, Check, Request, Result
 from simulations.experiments.catalogue import Experiment
+from simulations.experiments.heat_maps import write_maps
 from simulations.reporting.json_files import write_json
 from simulations.reporting.numbers import number
 from simulations.reporting.pictures import COLOURS, picture
@@ -136,7 +137,7 @@ def check_folder(what: Experiment, request: Request, out: str | None) -> Path:
 
 
 def write_result(what: Experiment, request: Request, result: Result, target: Path) -> None:
-    """Write the folder: config.json, table.csv, curves.csv, report.md and figure.png, whole."""
+    """Write the folder: config.json, table.csv, curves.csv, report.md, figure.png, maps; whole."""
     with whole_folder(target) as part:
         said = describe(what, request) | {"figure": axes_of(result)}
         write_json(part / "config.json", said)
@@ -145,6 +146,7 @@ def write_result(what: Experiment, request: Request, result: Result, target: Pat
         if result.curves:
             curve_frame(result).write_csv(part / "curves.csv")
             draw(result, part / "figure.png")
+        write_maps(result.maps, part)
 
 
 def describe(what: Experiment, request: Request) -> dict[str, Any]:

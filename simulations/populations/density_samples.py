@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from fedhist.base.arrays import Floats
+from fedhist.base.arrays import Floats, Integers
 from fedhist.base.errors import nearest
 from server.densities.series import TrigonometricDensity
 from simulations.config.reading import Finite, Must, Natural, Positive, Whole
@@ -95,23 +95,25 @@ class DensitySamples(PopulationSpec):
         """Generate the users."""
         rng = np.random.default_rng(self.seed)
         sizes = draw_sizes(rng, self.n_users, self.samples_per_user)
-        if self.users == "dirichlet":
-            user, atom, count = own_draws(
-                rng, sizes, self.concentration, lambda m: self.drawn(rng, m)
-            )
-            order = np.argsort(user, kind="stable")
-            values = np.repeat(atom[order], count[order])
-        else:
-            turned = mirrored(self.users, self.n_users, rng)
-            values = self.drawn(rng, int(sizes.sum()))
-            if turned is not None:
-                values = np.where(np.repeat(turned, sizes), 1.0 - values, values)
+        values = self.hold(rng, sizes)
         name = self.density if isinstance(self.density, str) else "trigonometric"
         if name == "beta":
             name = f"Beta({self.beta[0]:g}, {self.beta[1]:g})"
         users, told = sampled_users(sizes, values[:, None])
         told += "" if self.users == "alike" else f", users {self.users}"
         return Loaded(users, f"samples of a {name} density: {told}", value_range=(0.0, 1.0))
+
+    def hold(self, rng: np.random.Generator, sizes: Integers) -> Floats:
+        """Draw the samples of users of these sizes, (n,): one user's after the other's."""
+        if self.users == "dirichlet":
+            user, atom, count = own_draws(
+                rng, sizes, self.concentration, lambda m: self.drawn(rng, m)
+            )
+            order = np.argsort(user, kind="stable")
+            return np.asarray(np.repeat(atom[order], count[order]))
+        turned = mirrored(self.users, len(sizes), rng)
+        values = self.drawn(rng, int(sizes.sum()))
+        return values if turned is None else np.where(np.repeat(turned, sizes), 1 - values, values)
 
     def drawn(self, rng: np.random.Generator, n_samples: int) -> Floats:
         """Draw samples of the common density: (n_samples,) float64."""

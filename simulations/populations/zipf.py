@@ -11,7 +11,7 @@ from fedhist.base.arrays import Floats, Integers
 from fedhist.users.batch import Users
 from simulations.config.reading import Natural, NonNegative, Positive, Whole
 from simulations.populations.base import Loaded, PopulationSpec
-from simulations.populations.differing import SharesDiffer, mirrored, own_draws
+from simulations.populations.differing import SharesDiffer, mirrored, mirrored_share, own_draws
 from simulations.populations.synthetic import (
     categorical,
     categorical_users,
@@ -67,8 +67,7 @@ class Zipf(PopulationSpec):
         scale = self.mean_items * (1.0 if np.isinf(self.tail) else 1.0 - 1.0 / self.tail)
         size = scale * (1.0 - rng.random(self.n_users)) ** (-1.0 / self.tail)
         sizes = np.floor(size + rng.random(self.n_users)).astype(np.int64)
-        weights = np.arange(1, self.d + 1, dtype=np.float64) ** -self.exponent
-        users = self._users(rng, sizes, weights)
+        users = self.hold(rng, sizes)
         how = "" if self.users == "alike" else f", users {self.users}"
         title = (
             f"Zipf({self.exponent:g}) items: {self.n_users:,} users, {self.d:,} items, "
@@ -76,9 +75,16 @@ class Zipf(PopulationSpec):
         )
         return Loaded(users, title, domain=users.vocabulary)
 
-    def _users(self, rng: np.random.Generator, sizes: Integers, weights: Floats) -> Users:
-        if self.users == "alike":
-            return categorical_users(rng, sizes, weights)
+    @property
+    def p(self) -> Floats:
+        """Average distribution of the users' items: (d,) float64."""
+        weights = np.arange(1, self.d + 1, dtype=np.float64) ** -self.exponent
+        turned = mirrored_share(self.users)
+        return np.asarray(((1 - turned) * weights + turned * weights[::-1]) / weights.sum())
+
+    def hold(self, rng: np.random.Generator, sizes: Integers) -> Users:
+        """Draw users of these sizes, (n,)."""
+        weights = np.arange(1, self.d + 1, dtype=np.float64) ** -self.exponent
         if self.users == "dirichlet":
             user, item, count = own_draws(
                 rng, sizes, self.concentration, lambda m: categorical(rng, weights, m)

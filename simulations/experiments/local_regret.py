@@ -1,0 +1,303 @@
+"""Regret of the local protocols' defaults over a grid of settings. NOT PRIVATE.
+
+At every cell the default, the other methods of its protocol and the one-report alternatives run
+on the same users. Regret is the default's mean loss over the least mean loss: 1 where the default
+is the best of them. The least of several noisy means is too low, so that regret is overstated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedhist.base.arrays import Floats
+from fedhist.base.hashing import digest64
+from fedhist.model.protocol import Protocol
+from fedhist.model.registry import parameters, protocol_class
+from fedhist.users.batch import Users
+from simulations.experiments.base import Request, Result
+from simulations.experiments.findings import Findings
+from simulations.experiments.heat_maps import HeatMap, Square
+from simulations.experiments.local_regret_cells import SIZES, USERS, Cell, cells_of
+from simulations.experiments.settings import positives, whole, wholes
+from simulations.runs.run import Options, execute
+
+DEFAULT = "default"
+SMALL = 1.05
+"""A regret that is none."""
+UNDECIDED = 0.1
+"""Relative standard error of a regret above which more runs are made."""
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What was found at a cell.
+
+    Attributes
+    ----------
+    cell : Cell
+    losses : mapping of str to (R,) float64
+        By method; users are the same in each run.
+    predicted : float
+        Mean prediction of the default's loss; NaN where it refuses.
+    flagged : bool
+        Whether the prediction is said to be a bound.
+    trivial : float
+        Loss of the answer that needs no users.
+    refused : int
+        Runs in which the default had no value; the trivial answer took its place.
+    close : bool
+        Whether the default's plan says that two methods are close.
+    """
+
+    cell: Cell
+    losses: Mapping[str, Floats]
+    predicted: float
+    flagged: bool
+    trivial: float
+    refused: int
+    close: bool
+
+    @property
+    def best(self) -> str:
+        """The method of least mean loss."""
+        return min(self.losses, key=lambda m: float(self.losses[m].mean()))
+
+    @property
+    def regret(self) -> float:
+        """Mean loss of the default over the least mean loss."""
+        return float(self.losses[DEFAULT].mean() / self.losses[self.best].mean())
+
+    @property
+    def stderr(self) -> float:
+        """Standard error of the regret, from paired runs; 0 where the default is the best."""
+        one, two = self.losses[DEFAULT], self.losses[self.best]
+        spread = np.std(one / one.mean() - two / two.mean(), ddof=1) / math.sqrt(len(one))
+        return float(self.regret * spread)
+
+    @property
+    def least(self) -> float:
+        """Lower end of the regret's 95 % interval, at least 1."""
+        return max(1.0, self.regret - 2 * self.stderr)
+
+    @property
+    def ratio(self) -> float:
+        """Measured loss of the default over its prediction."""
+        return float(self.losses[DEFAULT].mean() / self.predicted)
+
+    @property
+    def ratio_error(self) -> float:
+        """Standard error of the ratio."""
+        one = self.losses[DEFAULT]
+        return float(one.std(ddof=1) / math.sqrt(len(one)) / self.predicted)
+
+    @property
+    def mispredicted(self) -> bool:
+        """Whether the prediction is off by more than 15 % and two standard errors, unflagged."""
+        if self.flagged or math.isnan(self.predicted):
+            return False
+        off = 2 * self.ratio_error
+        return self.ratio + off < 0.85 or self.ratio - off > 1.15
+
+    @property
+    def worse_than_trivial(self) -> bool:
+        """Whether the default loses to the trivial answer by more than the error it states."""
+        one = self.losses[DEFAULT]
+        mean, error = float(one.mean()), float(one.std(ddof=1)) / math.sqrt(len(one))
+        stated = 0.0 if math.isnan(self.predicted) else self.predicted
+        return mean - 2 * error > self.trivial + stated
+
+    @property
+    def row(self) -> dict[str, str | float]:
+        """One row of the table of all cells."""
+        c = self.cell
+        return {
+            "n": c.n,
+            "T": c.T,
+            "epsilon": c.epsilon,
+            "users": c.users,
+            "size": c.size,
+            "regret": self.regret,
+            "stderr": self.stderr,
+            "best": self.best,
+            "default loss": float(self.losses[DEFAULT].mean()),
+            "best loss": float(self.losses[self.best].mean()),
+            "trivial loss": self.trivial,
+            "predicted": self.predicted,
+            "measured / predicted": self.ratio,
+            "runs": float(len(self.losses[DEFAULT])),
+            "refused": float(self.refused),
+            "all": "; ".join(f"{m} {x.mean():.3g}" for m, x in self.losses.items()),
+        }
+
+
+def run(request: Request) -> Result:
+    """Measure the cells of every target."""
+    found, maps, s = Findings(request), [], request.settings
+    axes = wholes(request, "n"), [int(T) for T in s["T"]], positives(request, "epsilon")
+    for target in s["targets"]:
+        if target not in SIZES:
+            raise ValueError(f"targets must be among {', '.join(SIZES)}, got {target!r}")
+        cells = cells_of(target, *axes, whole(request, "cells"))
+        methods = s["methods"][target]
+        all_of_it = [measure(request, cell, methods) for cell in cells]
+        judge(found, target, all_of_it)
+        maps.append(map_of(target, all_of_it))
+    return found.result(
+        "Regret of local protocols' defaults",
+        "the project's own map of its local protocols",
+        x_label="share of the cells",
+        y_label="regret",
+        log="y",
+        maps=tuple(maps),
+        notes=(
+            "NOT PRIVATE: errors are measured with the truth: the average of the users' own means "
+            "or distributions; for sparse means and densities the parameter of their law",
+            "regret: mean loss of the default over the least mean loss of all methods, on the same "
+            "users in each run; the least of noisy means is too low, so that regret is overstated",
+            "sums of reports are drawn from their exact joint law (clients = aggregate); for means "
+            "a user holds one sample with the law of the mean of its T",
+            "loss: squared l2, for distributions l1, for densities the integrated squared error; "
+            "T = 0: ragged users, planned with the harmonic mean of their sizes",
+            "where the default refuses, the answer that needs no users stands in",
+        ),
+        population="users alike, differing, in clusters, with outliers, near an edge",
+    )
+
+
+def protocols_of(cell: Cell, methods: Mapping[str, Mapping[str, Any]]) -> dict[str, Protocol]:
+    """Build the methods that have a place in a cell: a protocol may refuse its public numbers.
+
+    Raises
+    ------
+    ValueError
+        If there is no default.
+    """
+    if DEFAULT not in methods:
+        raise ValueError(f"methods of {cell.target} need a {DEFAULT!r}, got {list(methods)}")
+    found = {}
+    for label, how in methods.items():
+        given = dict(how)
+        cls = protocol_class(str(given.pop("protocol")))
+        names = set(parameters(cls)) - set(cell.not_meant)
+        public = {k: v for k, v in cell.public.items() if k in names}
+        try:
+            found[label] = cls(**{**public, **given})
+        except ValueError:
+            if label == DEFAULT:
+                raise
+    return found
+
+
+def measure(request: Request, cell: Cell, methods: Mapping[str, Mapping[str, Any]]) -> Measured:
+    """Run every method on the same users, until the regret is known or runs are used up."""
+    protocols = protocols_of(cell, methods)
+    losses: dict[str, list[float]] = {label: [] for label in protocols}
+    predicted: list[float] = []
+    trivial: list[float] = []
+    refused, close, flagged = 0, False, False
+    few, many = whole(request, "repeats", 2), whole(request, "most_repeats", 2)
+    for r in range(many):
+        tag = digest64("local-regret", request.seed, repr(cell), r)
+        users, truth = cell.draw(np.random.default_rng(tag))
+        if cell.of_users:
+            truth = np.asarray(protocols[DEFAULT].truth(users))
+        trivial.append(cell.trivial(truth))
+        for label, protocol in protocols.items():
+            loss, warnings = one_run(cell, protocol, users, truth, tag)
+            if label == DEFAULT:
+                refused += math.isnan(loss)
+                close |= any("close" in w for w in warnings)
+                loss = trivial[-1] if math.isnan(loss) else loss
+                if r < few and not refused:
+                    bound = protocol.error(users)
+                    predicted.append(bound.expected)
+                    flagged = "bound" in bound.source
+            losses[label].append(loss)
+        if r + 1 >= few:
+            usable = {m: np.array(x) for m, x in losses.items() if not np.isnan(x).any()}
+            expected = float(np.mean(predicted)) if predicted and not refused else math.nan
+            found = Measured(
+                cell, usable, expected, flagged, float(np.mean(trivial)), refused, close
+            )
+            if found.regret < SMALL or found.stderr < UNDECIDED * found.regret:
+                break
+    return found
+
+
+def one_run(
+    cell: Cell, protocol: Protocol, users: Users, truth: Floats, tag: int
+) -> tuple[float, Sequence[str]]:
+    """Run a method once: its loss, NaN where it has no value, and its warnings."""
+    options = Options(seed=digest64("coins", tag) >> 1, clients="aggregate")
+    estimate = execute(protocol, users, options).estimate
+    if estimate.value is None:
+        return math.nan, ()
+    keys = protocol.support(users)
+    value = (estimate if keys is None else estimate.over(keys)).value
+    return cell.loss(np.asarray(value), truth), estimate.warnings
+
+
+def judge(found: Findings, target: str, cells: Sequence[Measured]) -> None:
+    """Judge a target, and show its worst cells."""
+    regrets = np.array([m.least for m in cells])
+    found.check(target, "share of the cells with regret <= 1.25", float((regrets <= 1.25).mean()))
+    surprising = [m.least for m in cells if not m.close]
+    quantity = "largest regret, close calls apart, - 2 stderr"
+    found.check(target, quantity, max(surprising, default=1.0))
+    worse = sum(m.worse_than_trivial for m in cells)
+    found.check(target, "cells worse than the trivial answer", float(worse))
+    off = sum(m.mispredicted for m in cells)
+    quantity = "share of the cells predicted within 15 %, or flagged"
+    found.check(target, quantity, 1 - off / len(cells))
+    worst = sorted(cells, key=lambda m: -m.least)[: whole(found.request, "shown")]
+    for m in worst:
+        if m.least > 1.0:
+            found.show(target, f"{m.cell}: regret, best {m.best}", m.regret, m.stderr)
+    for m in sorted(cells, key=lambda m: -abs(math.log(m.ratio)) if m.mispredicted else 0.0)[:3]:
+        if m.mispredicted:
+            found.show(target, f"{m.cell}: measured / predicted", m.ratio, m.ratio_error)
+    share = (np.arange(len(cells)) + 1) / len(cells)
+    plain = np.sort([m.regret for m in cells])
+    found.draw("regret at most", target, share, plain, style="-")
+
+
+def map_of(target: str, cells: Sequence[Measured]) -> HeatMap:
+    """Draw the largest regret over what two axes leave open: kinds of users, and sizes."""
+    sized = len(SIZES[target]) > 1
+    one = square(
+        cells,
+        ("T", lambda c: (c.T or math.inf, str(c.T or "ragged"))),
+        ("users", lambda c: (USERS.index(c.users), c.users)),
+    )
+    two = square(
+        cells,
+        ("epsilon", lambda c: (c.epsilon, f"{c.epsilon:g}")),
+        (
+            "users n" + ", size" * sized,
+            lambda c: (c.n * 2**20 + c.size, f"{c.n:,}" + f", {c.size}" * sized),
+        ),
+    )
+    title = f"{target}: largest regret of the default, and the best method there (NOT PRIVATE)"
+    return HeatMap(target, title, (one, two), [m.row for m in cells])
+
+
+Axis = tuple[str, Callable[[Cell], tuple[float, str]]]
+"""Its label, and where a cell stands on it: a number to sort by, and a name."""
+
+
+def square(cells: Sequence[Measured], x: Axis, y: Axis) -> Square:
+    """Lay the cells out on two axes; in each field the largest regret less two errors counts."""
+    columns, rows = ([name for _, name in sorted({at(m.cell) for m in cells})] for _, at in (x, y))
+    values = np.full((len(rows), len(columns)), math.nan)
+    words = [[""] * len(columns) for _ in rows]
+    for m in cells:
+        i, j = rows.index(y[1](m.cell)[1]), columns.index(x[1](m.cell)[1])
+        if not values[i, j] >= m.least:
+            values[i, j] = m.least
+            words[i][j] = m.best if m.least > SMALL else ""
+    return Square("the largest over all else", x[0], y[0], columns, rows, values, words)

@@ -1,0 +1,287 @@
+"""Cells of the map of local protocols: public settings, and populations exact in law. NOT PRIVATE.
+
+Means and vectors: a user holds one sample with the law of the mean of its T. Items and samples of
+densities are held whole.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from fedhist.base.arrays import Floats, Integers
+from fedhist.users.batch import Users
+from simulations.experiments.local_populations import fresh_ids, users_of
+from simulations.populations.density_samples import DensitySamples
+from simulations.populations.differing import MeansDiffer, SharesDiffer, own_means
+from simulations.populations.synthetic import draw_sizes, numbered_items
+from simulations.populations.zipf import Zipf
+
+USERS = ("alike", "differ", "two-clusters", "outliers", "edge")
+"""How users are: "differ" is normal for means, Dirichlet for distributions; "edge" is a skewed law
+near the edge of what is possible."""
+SIZES: Mapping[str, Sequence[int]] = MappingProxyType(
+    {
+        "mean": (1,),
+        "mean-l2": (8, 64),
+        "sparse-mean": (40, 300),
+        "distribution": (20, 100),
+        "density": (1,),
+        "oracle": (20, 1000),
+    }
+)
+"""Dimensions, or symbols, by target."""
+SPARSITY = 4
+MEANS: Mapping[str, MeansDiffer] = MappingProxyType(
+    {
+        "alike": "alike",
+        "differ": "normal",
+        "two-clusters": "two-clusters",
+        "outliers": "outliers",
+        "edge": "alike",
+    }
+)
+SHARES: Mapping[str, SharesDiffer] = MappingProxyType(
+    {
+        "alike": "alike",
+        "differ": "dirichlet",
+        "two-clusters": "two-clusters",
+        "outliers": "outliers",
+        "edge": "alike",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One square of the map.
+
+    Attributes
+    ----------
+    target : str
+        A key of :data:`SIZES`.
+    n : int
+    T : int
+        Samples of each user; 0 stands for ragged users, log-uniform on 1, ..., ``ragged``.
+    epsilon : float
+    users : str
+        One of :data:`USERS`.
+    size : int
+        Dimension d, or symbols k.
+    ragged : int
+    """
+
+    target: str
+    n: int
+    T: int
+    epsilon: float
+    users: str
+    size: int
+    ragged: int = 100
+
+    def __str__(self) -> str:
+        size = f" size={self.size}" if len(SIZES[self.target]) > 1 else ""
+        T = self.T or f"1..{self.ragged}"
+        return f"n={self.n} T={T} eps={self.epsilon:g} {self.users}{size}"
+
+    @property
+    def planned_samples(self) -> float:
+        """The public planning value: T, or the harmonic mean of ragged sizes.
+
+        >>> Cell("mean", 10, 30, 1.0, "alike", 1).planned_samples
+        30.0
+        """
+        if self.T:
+            return float(self.T)
+        k = np.arange(1, self.ragged + 1)
+        share = np.log((k + 1) / k) / math.log(self.ragged + 1)
+        return 1 / float((share / k).sum())
+
+    def sizes(self, rng: np.random.Generator) -> Integers:
+        """Draw the users' numbers of samples: (n,)."""
+        return draw_sizes(rng, self.n, self.T or (1, self.ragged))
+
+    def draw(self, rng: np.random.Generator) -> tuple[Users, Floats]:
+        """Draw users, and return the parameter of the law that they come from."""
+        return POPULATIONS[self.target](self, rng)
+
+    @property
+    def of_users(self) -> bool:
+        """Whether errors are measured from the average of the users' own, as predictions are.
+
+        Sparse means and densities are what the law has: the users' own are neither.
+        """
+        return self.target not in ("sparse-mean", "density")
+
+    @property
+    def public(self) -> Mapping[str, Any]:
+        """What a protocol may know, by the names of protocols' fields."""
+        return {
+            "epsilon": self.epsilon,
+            "n_users": self.n,
+            "samples_per_user": self.planned_samples,
+            "dimension": self.size,
+            "low": -1.0,
+            "high": 1.0,
+            "radius": 1.0,
+            "sparsity": SPARSITY,
+            "domain": numbered_items(self.size),
+        }
+
+    @property
+    def not_meant(self) -> tuple[str, ...]:
+        """Fields of that name mean something else here: a Sobolev radius is not the ball's."""
+        return ("radius",) if self.target == "density" else ()
+
+    @cached_property
+    def direction(self) -> Floats:
+        """A fixed unit vector with no equal coordinates: (d,)."""
+        v = np.cos(1.0 + np.arange(self.size))
+        return np.asarray(v / np.linalg.norm(v))
+
+    def loss(self, value: Floats, truth: Floats) -> float:
+        """Measure an estimate: squared l2; l1 for distributions; integrated for densities."""
+        if self.target == "distribution":
+            return float(np.abs(value - truth).sum())
+        squared = np.square(value - truth)
+        return float(squared.mean() if self.target == "density" else squared.sum())
+
+    def trivial(self, truth: Floats) -> float:
+        """Return the loss of what needs no users: the middle, zero, the uniform distribution."""
+        uniform = {"distribution": 1 / self.size, "density": 1.0, "oracle": 1 / self.size}
+        return self.loss(np.full_like(truth, uniform.get(self.target, 0.0)), truth)
+
+
+def _coins(own: Floats, sizes: Integers, rng: np.random.Generator) -> Floats:
+    """Means of so many samples +-1 around each user's own: (n, d)."""
+    T = np.broadcast_to(sizes[:, None], own.shape)
+    return np.asarray(rng.binomial(T, np.clip((1 + own) / 2, 0, 1)) * (2 / T) - 1)
+
+
+def _scalars(cell: Cell, rng: np.random.Generator) -> tuple[Users, Floats]:
+    """Draw samples +-1. At the edge: Beta(.6, 5.4) over the range, with a mean of a tenth of it."""
+    at, spread = {
+        "alike": (0.2, 0.0),
+        "differ": (0.2, 0.15),
+        "two-clusters": (0.1, 0.4),
+        "outliers": (0.1, 0.15),
+        "edge": (-0.8, 2 * math.sqrt(0.09 / 7)),
+    }[cell.users]
+    kind: MeansDiffer = "beta" if cell.users == "edge" else MEANS[cell.users]
+    mean = np.array([at])
+    own = own_means(kind, mean, spread, cell.n, -1.0, 1.0, rng)
+    return users_of(_coins(own, cell.sizes(rng), rng), rng), mean
+
+
+def _vectors(cell: Cell, rng: np.random.Generator) -> tuple[Users, Floats]:
+    """Draw samples +-v along the user's own mean, P(+) = .75. At the edge: nearly all of one sign.
+
+    v has length 1.
+    """
+    spread = 0.1 if cell.users == "outliers" else 0.3
+    mean = (0.97 if cell.users == "edge" else 0.5) * cell.direction
+    spread /= math.sqrt(cell.size)
+    own = own_means(MEANS[cell.users], mean, spread, cell.n, -2.0, 2.0, rng)
+    norm = np.linalg.norm(own, axis=1, keepdims=True)
+    sides = _coins(np.minimum(norm, 1.0), cell.sizes(rng), rng)
+    truth = mean if (norm <= 1).all() else (own * np.minimum(1, 1 / norm)).mean(axis=0)
+    return users_of(sides * own / norm, rng), truth
+
+
+def _sparse(cell: Cell, rng: np.random.Generator) -> tuple[Users, Floats]:
+    """Draw samples +-1; four means, the last among them, are +-.3; at the edge +-.08."""
+    strong = 0.08 if cell.users == "edge" else 0.3
+    mean = np.zeros(cell.size)
+    mean[[1, cell.size // 3, cell.size // 2, cell.size - 1]] = strong * np.array([1, -1, 1, -1])
+    own = np.zeros((cell.n, cell.size))
+    some = np.flatnonzero(mean)  # users differ where there is a signal
+    spread = 0.1 if cell.users == "outliers" else 0.2
+    kind = MEANS[cell.users]
+    own[:, some] = own_means(kind, mean[some], spread, cell.n, -1.0, 1.0, rng)
+    return users_of(_coins(own, cell.sizes(rng), rng), rng), mean
+
+
+def _items(cell: Cell, rng: np.random.Generator) -> tuple[Users, Floats]:
+    """Draw Zipf(1) items, Dirichlet(5 p) where users differ; Zipf(2) at the edge."""
+    kind = SHARES[cell.users]
+    exponent = 2.0 if cell.users == "edge" else 1.0
+    law = Zipf(n_users=cell.n, d=cell.size, exponent=exponent, users=kind)
+    users = law.hold(rng, cell.sizes(rng))
+    return Users(fresh_ids(cell.n, rng), items=users.counts), law.p
+
+
+GRID = 1024
+
+
+def _densities(cell: Cell, rng: np.random.Generator) -> tuple[Users, Floats]:
+    """Draw from Beta(2, 5), of users who differ Dirichlet processes around it; edge: Beta(1, 3)."""
+    kind = SHARES[cell.users]
+    shape = (1.0, 3.0) if cell.users == "edge" else (2.0, 5.0)
+    law = DensitySamples(
+        n_users=cell.n, samples_per_user=1, density="beta", beta=shape, users=kind
+    )  # fmt: skip
+    sizes = cell.sizes(rng)
+    indptr = np.concatenate(([0], np.cumsum(sizes)))
+    users = Users.from_samples(fresh_ids(cell.n, rng), indptr, law.hold(rng, sizes))
+    return users, law.on_grid(GRID)
+
+
+POPULATIONS: Mapping[str, Callable[[Cell, np.random.Generator], tuple[Users, Floats]]]
+POPULATIONS = MappingProxyType(
+    {
+        "mean": _scalars,
+        "mean-l2": _vectors,
+        "sparse-mean": _sparse,
+        "distribution": _items,
+        "density": _densities,
+        "oracle": _items,
+    }
+)
+
+
+def cells_of(
+    target: str, n: Sequence[int], T: Sequence[int], epsilon: Sequence[float], most: int
+) -> list[Cell]:
+    """List the cells of a target: all of them, or a fraction with every value equally often.
+
+    The fraction is a lattice: the k-th cell is found on each axis by k times an irrational number
+    of its own. With an oracle T does not matter: a user is asked about one item.
+
+    >>> some = cells_of("mean", [100, 1000], [1, 30], [1.0], 10)
+    >>> len(some), len({c.users for c in some})
+    (10, 5)
+    """
+    if target == "oracle":
+        T = (1,)
+    shape = len(n), len(T), len(epsilon), len(USERS), len(SIZES[target])
+
+    def cell(at: Sequence[int]) -> Cell:
+        i, j, k, u, d = at
+        return Cell(target, n[i], T[j], epsilon[k], USERS[u], SIZES[target][d])
+
+    if math.prod(shape) <= most:
+        return [cell(at) for at in np.ndindex(shape)]
+    x = _root(len(shape))
+    steps = np.array([x ** -(j + 1) for j in range(len(shape))])
+    found: dict[Cell, None] = {}
+    for k in itertools.count():
+        at = ((0.5 + k * steps) % 1 * shape).astype(np.int64)
+        found[cell(at.tolist())] = None
+        if len(found) == most:
+            break
+    return list(found)
+
+
+def _root(dimension: int) -> float:
+    """Solve x^(d + 1) = x + 1: the generalised golden ratio."""
+    x = 2.0
+    for _ in range(64):
+        x = (1 + x) ** (1 / (dimension + 1))
+    return x
