@@ -35,6 +35,12 @@ _MOST_LOG_ODDS = 64.0
 """Larger odds than e^64 have no room in 64 bits; the law then keeps a smaller promise."""
 
 
+def odds_less_one(epsilon: float) -> Fraction:
+    """Return a rational e - 1 just below e^epsilon - 1, for an epsilon of at most 64."""
+    # expm1 errs by less than an ulp, and so does the product
+    return Fraction(math.expm1(min(epsilon, _MOST_LOG_ODDS))) * (1 - Fraction(1, 1 << 50))
+
+
 @dataclass(frozen=True)
 class Layers:
     """The law of a symbol of N, given a set of c symbols that is the record's.
@@ -87,8 +93,7 @@ class Layers:
         n, c = self.size, self.chosen
         if math.isinf(self.epsilon):
             return 0, (WORDS - 1) // c
-        # expm1 errs by less than an ulp, and so does the product
-        more = Fraction(math.expm1(min(self.epsilon, _MOST_LOG_ODDS))) * (1 - Fraction(1, 1 << 50))
+        more = odds_less_one(self.epsilon)
         low, high = 1, (WORDS - 1) // n
         while low < high:  # the largest B with N B + c floor(B (e - 1)) < 2^64
             middle = (low + high + 1) // 2

@@ -1,0 +1,107 @@
+"""One symbol of a record, reported through a frequency oracle; and reports added up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, uint64
+
+from clients.randomizers.vote_reports import optimal_unary
+from fedhist.base.arrays import Array, Integers, Words
+from fedhist.channels.bit_oracles import SubsetOracle, UnaryOracle
+from fedhist.channels.bits import count_bits, n_words
+from fedhist.channels.layers import draw_layers
+from fedhist.channels.oracle_base import OracleChannel
+from fedhist.channels.summed_oracles import draw_counts
+from fedhist.channels.symbol_oracles import SymbolOracle
+from fedhist.users.streams import Streams
+
+__all__ = ["draw_counts", "fold_reports", "report_symbols"]
+
+_COLUMNS = 64
+"""Words of a user that are drawn at a time for a subset."""
+
+
+def report_symbols(symbols: Integers, channel: OracleChannel, rng: Streams) -> Array:
+    """Report one symbol of every user.
+
+    Parameters
+    ----------
+    symbols : (n,) int64
+        In [-1, k); -1 stands for none and is reported like a symbol.
+    channel : OracleChannel
+    rng : Streams
+
+    Returns
+    -------
+    (n,) uint32, or (n, words) uint64
+        A symbol, the erasure N among them; for subset and unary packed bits.
+
+    Privacy
+    -------
+    epsilon-LDP, see the channel; as many draws for every symbol.
+    """
+    if isinstance(channel, UnaryOracle):
+        return optimal_unary(symbols, channel.channel, rng)
+    own = np.where(symbols < 0, channel.n_symbols, symbols)
+    if isinstance(channel, SubsetOracle):
+        return _subsets(own, channel, rng)
+    if not isinstance(channel, SymbolOracle):
+        raise TypeError(f"no reports are known for a channel of kind {channel.kind!r}")
+    drawn = draw_layers(rng.substream("layers").words(1)[:, 0], channel.layers)
+    rows = np.flatnonzero(drawn < 0)
+    drawn[rows] = channel.members(own[rows], -1 - drawn[rows])
+    return drawn.astype(np.uint32)
+
+
+def fold_reports(reports: Array, channel: OracleChannel) -> Integers:
+    """Count reports: (channel.size,) int64, what ``channel.debias`` takes."""
+    if reports.ndim == 2:
+        return count_bits(reports, channel.size)
+    return np.bincount(reports, minlength=channel.size).astype(np.int64)
+
+
+def _subsets(own: Integers, channel: SubsetOracle, rng: Streams) -> Words:
+    """Draw whether the own symbol is in, then a uniform subset of the others, as packed bits.
+
+    Floyd's method with rejection: exactly uniform. A user goes on in its own words where one was
+    rejected, so that a batch does not change what a user draws.
+    """
+    inside = rng.substream("inside").words(1)[:, 0] < np.uint64(channel.threshold)
+    need = channel.chosen - inside.astype(np.int64)
+    bits = np.zeros((len(own), n_words(channel.size)), dtype=np.uint64)
+    done = np.zeros(len(own), dtype=np.int64)
+    block = 0
+    columns = min(channel.chosen // 2 + 1, _COLUMNS)
+    while (done < need).any():
+        words = rng.substream(f"others {block}").words(columns)
+        _take_others(words, own, channel.n_symbols, need, done, bits)
+        block += 1
+    rows = np.flatnonzero(inside)
+    bits[rows, own[rows] >> 6] |= np.uint64(1) << (own[rows] & 63).astype(np.uint64)
+    return bits
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _take_others(
+    words: Words, own: Integers, n_others: int, need: Integers, done: Integers, bits: Any
+) -> None:
+    """Go on taking others: both halves of a word give a uniform number below j + 1, or none."""
+    low_half = uint64(0xFFFFFFFF)
+    for u in range(words.shape[0]):
+        for i in range(2 * words.shape[1]):
+            if done[u] >= need[u]:
+                break
+            half = words[u, i >> 1] >> uint64(32 * (i & 1)) & low_half
+            j = n_others - need[u] + done[u]
+            size = uint64(j + 1)
+            scaled = half * size
+            if scaled & low_half < (uint64(1) << uint64(32)) % size:
+                continue
+            found = np.int64(scaled >> uint64(32))
+            symbol = found + (found >= own[u])
+            if bits[u, symbol >> 6] >> uint64(symbol & 63) & uint64(1):
+                symbol = j + (j >= own[u])
+            bits[u, symbol >> 6] |= uint64(1) << uint64(symbol & 63)
+            done[u] += 1

@@ -1,0 +1,126 @@
+"""Reports of frequency oracles: their law, their independence of the batch, their accuracy."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+from clients.randomizers.oracle_reports import draw_counts, fold_reports, report_symbols
+from fedhist.channels.layers import WORDS
+from fedhist.channels.oracles import oracle_channel
+from fedhist.channels.symbol_oracles import SymbolOracle
+from fedhist.users.streams import SeededStreams, SystemStreams
+
+KINDS = ["krr", "hadamard", "projective", "subset", "unary"]
+
+
+def streams(n: int, seed: int = 1, first: int = 0) -> SeededStreams:
+    return SeededStreams(np.arange(first, first + n, dtype=np.uint64), seed, "test")
+
+
+@pytest.mark.parametrize("kind", ["krr", "hadamard", "projective"])
+@pytest.mark.parametrize("symbol", [-1, 0, 3])
+def test_symbols_have_the_enumerated_law(kind: str, symbol: int) -> None:
+    """Chi-squared of 60,000 reports; 9 cases at 1e-5 each."""
+    n, channel = 60_000, oracle_channel(kind, 1.2, 5)
+    assert isinstance(channel, SymbolOracle)
+    c = channel.layers.chosen
+    own = np.full(c, symbol % 6)
+    weights = channel.layers.weights(channel.members(own, np.arange(c))[None])[0]
+    reports = report_symbols(np.full(n, symbol), channel, streams(n, symbol + 5))
+    assert reports.dtype == np.uint32
+    found = np.bincount(reports, minlength=channel.size)
+    expected = n * np.array([int(w) / WORDS for w in weights])
+    seen = expected > 1e-6
+    assert found[~seen].sum() == 0
+    z = float((np.square(found - expected)[seen] / expected[seen]).sum())
+    assert z < chi2.isf(1e-5, int(seen.sum()) - 1)
+
+
+@pytest.mark.parametrize("k", [4, 6])
+@pytest.mark.parametrize("symbol", [-1, 0, 3])
+def test_subsets_have_the_enumerated_law(k: int, symbol: int) -> None:
+    """Chi-squared over all subsets of w; 6 cases at 1e-5 each."""
+    n, channel = 60_000, oracle_channel("subset", 0.4, k)
+    w, own = channel.chosen, symbol % (k + 1)  # type: ignore[attr-defined]
+    assert w >= 2
+    bits = report_symbols(np.full(n, symbol), channel, streams(n, k))[:, 0]
+    assert (np.bitwise_count(bits) == w).all()
+    held = list(combinations(range(k + 1), w))
+    found = np.array([np.count_nonzero(bits == sum(1 << j for j in s)) for s in held])
+    p = channel.p
+    each = {True: p / math.comb(k, w - 1), False: (1 - p) / math.comb(k, w)}
+    expected = n * np.array([each[own in s] for s in held])
+    assert expected.sum() == pytest.approx(n)
+    assert (np.square(found - expected) / expected).sum() < chi2.isf(1e-5, len(held) - 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 6.0])
+def test_squared_error_is_the_stated_one(kind: str, epsilon: float) -> None:
+    """n times the l2 error of 40 runs of 2,000 users within 4 standard errors of v; 15 cases.
+
+    Under a correct program a case fails with probability 2e-4 (t law with 39 degrees).
+    """
+    k, n, runs = 60, 2000, 40
+    channel = oracle_channel(kind, epsilon, k)
+    rng = np.random.default_rng(3)
+    symbols = rng.integers(0, k, n)
+    truth = np.bincount(symbols, minlength=k + 1) / n
+    errors = []
+    for run in range(runs):
+        reports = report_symbols(symbols, channel, streams(n, run))
+        shares = channel.debias(fold_reports(reports, channel), n)
+        errors.append(n * float(np.square(shares - truth)[:k].sum()))
+    spread = float(np.std(errors, ddof=1)) / math.sqrt(runs)
+    assert abs(float(np.mean(errors)) - channel.v) < 4 * spread
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_reports_do_not_depend_on_the_batch(kind: str) -> None:
+    channel = oracle_channel(kind, 1.0, 200)
+    symbols = np.random.default_rng(0).integers(-1, 200, 300)
+    whole = report_symbols(symbols, channel, streams(300))
+    parts = [report_symbols(symbols[:70], channel, streams(70))]
+    parts.append(report_symbols(symbols[70:], channel, streams(230, first=70)))
+    assert (whole == np.concatenate(parts)).all()
+    assert (whole != report_symbols(symbols, channel, streams(300, seed=2))).any()
+    none = report_symbols(symbols[:0], channel, streams(0))
+    assert fold_reports(none, channel).tolist() == [0] * channel.size
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_user_without_a_symbol_is_counted_as_such(kind: str) -> None:
+    """Shares with the null symbol add up to the share of what was received, system streams too."""
+    n, channel = 5000, oracle_channel(kind, 8.0, 9)
+    symbols = np.where(np.arange(n) % 2, -1, 4)
+    shares = channel.debias(
+        fold_reports(report_symbols(symbols, channel, SystemStreams(n)), channel), n
+    )
+    assert shares[-1] == pytest.approx(0.5, abs=0.15)
+    assert shares[4] == pytest.approx(0.5, abs=0.1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_summed_law_agrees_with_reports(kind: str) -> None:
+    """Counts of 2,000 small populations, drawn both ways; two-sample chi-squared, 5 at 1e-5."""
+    runs, k = 2000, 4
+    channel = oracle_channel(kind, 1.0, k)
+    true = np.array([3, 0, 2, 1, 2])
+    symbols = np.repeat([0, 1, 2, 3, -1], true)
+    n = len(symbols)
+    generator = np.random.default_rng(6)
+    rows = np.array([draw_counts(true, channel, generator) for _ in range(runs)])
+    reports = report_symbols(np.tile(symbols, runs), channel, streams(n * runs))
+    drawn = np.array([fold_reports(part, channel) for part in np.split(reports, runs)])
+    weights = 3 ** np.arange(channel.size) % 101  # a number per outcome, the same for both
+    one, two = rows @ weights, drawn @ weights
+    edges = np.unique(np.quantile(one, np.linspace(0, 1, 13)))
+    a, b = (np.histogram(np.clip(x, edges[0], edges[-1]), edges)[0] for x in (one, two))
+    both = a + b
+    z = float((np.square(a - b)[both > 0] / both[both > 0]).sum())
+    assert z < chi2.isf(1e-5, len(a) - 1)
