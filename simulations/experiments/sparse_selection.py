@@ -296,8 +296,8 @@ def _procedures(found: Findings, base: Task) -> None:
         chosen = protocol.votes, protocol.vote_share
         theory = rule.threshold(b) if name == "threshold" else rule.select(b, *chosen)
         found.draw(where, "predicted", b, theory, style="--", x_label=axis)
-    for b, name in ((None, "none"), (0.5, "0.5")):
-        choice = task.protocol(min_signal=b).choice
+    for declared, name in ((None, "none"), (0.5, "0.5")):
+        choice = task.protocol(min_signal=declared).choice
         quantity = f"auto selects (1) or thresholds (0), min_signal {name}"
         found.check("two procedures", quantity, float(choice.method == "select"))
         quantity = f"regret of the automatic choice, min_signal {name}"
