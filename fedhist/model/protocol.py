@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -162,6 +163,11 @@ class Protocol(ABC):
     display: ClassVar[Display | None] = None
     starter: ClassVar[str] = ""
     goals: ClassVar[tuple[Goal, ...]] = ()
+
+    @property
+    def value_range(self) -> tuple[float, float]:
+        """Least and largest number that an entry of the truth can be, whatever the data are."""
+        return -math.inf, math.inf
 
     @property
     @abstractmethod

@@ -137,6 +137,12 @@ class NaiveMean(MeanTarget, NaiveReport):
         return SphereChannel(self.dimension, float(self.radius), float(self.epsilon))
 
     @property
+    def value_range(self) -> tuple[float, float]:
+        """The range, or the ball's: means lie where samples do."""
+        far = float(self.radius)
+        return (-far, far) if self.geometry == "l2" else (float(self.low), float(self.high))
+
+    @property
     def half_width(self) -> float:
         """Half of high - low."""
         return float(self.high - self.low) / 2

@@ -151,6 +151,11 @@ class FrequencyOracle(OneVote):
         _ = self.query
 
     @property
+    def value_range(self) -> tuple[float, float]:
+        """Shares lie in [0, 1]."""
+        return 0.0, 1.0
+
+    @property
     def query(self) -> OracleQuery:
         """The one question."""
         return self.asks(self.domain, float(self.epsilon))

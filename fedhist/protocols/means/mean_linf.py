@@ -163,6 +163,11 @@ class MeanLinf(PlannedMean, FoldMean):
         _ = self.functional
 
     @property
+    def value_range(self) -> tuple[float, float]:
+        """Means lie where samples do."""
+        return float(self.low), float(self.high)
+
+    @property
     def scale(self) -> float:
         """Standard deviation of a coordinate of a user's mean that is planned with."""
         return self.mean_scale or (self.high - self.low) / 2 / math.sqrt(self.samples_per_user)

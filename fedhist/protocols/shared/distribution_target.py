@@ -17,6 +17,11 @@ class DistributionTarget(OnDomain):
     target: ClassVar[str] = "distribution"
     display: ClassVar[Display | None] = DISTRIBUTION
 
+    @property
+    def value_range(self) -> tuple[float, float]:
+        """Shares lie in [0, 1]."""
+        return 0.0, 1.0
+
     def loss(self, value: Array, truth: Array) -> float:
         """Return the l1 distance: twice the distance in total variation."""
         return l1(value, truth)
