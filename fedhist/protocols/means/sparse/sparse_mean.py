@@ -265,8 +265,8 @@ class SparseMean(SparsePlan):
         return (
             row("n=8000 d=200 T=200 s=4 eps=1 select", select, 30, (0.5, 1.1)),
             row("n=32000 d=16 T=100 s=4 eps=1 threshold", threshold, 40, (0.4, 1.1)),
-            row("n=6000 d=300 T=200 s=16 eps=4 +-.4 auto", strong, 12, (0.5, 1.1), 4.0, 0.4),
-            row("n=60000 d=32 T=20 s=8 eps=2 +-.15 auto", weak, 12, (0.5, 1.5), 2.0, 0.15),
+            row("n=6000 d=300 T=200 s=16 eps=4 +-.4 auto", strong, 20, (0.5, 1.1), 4.0, 0.4),
+            row("n=60000 d=32 T=20 s=8 eps=2 +-.15 auto", weak, 20, (0.5, 1.5), 2.0, 0.15),
             row(edge_label, edge, 60, (0.5, 1.5)),
         )
 
