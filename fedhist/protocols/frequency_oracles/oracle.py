@@ -16,12 +16,13 @@ from fedhist.base.errors import PopulationError
 from fedhist.channels.votes import HadamardChannel, OptimalUnaryChannel
 from fedhist.model.display import Display
 from fedhist.model.losses import SQUARED_L2, squared_l2
-from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.protocol import ErrorBound, Estimate, LowerBound, Script
 from fedhist.model.query import LocalQuery, Summary
 from fedhist.model.results import ResultsRow, within
 from fedhist.privacy.guarantee import check_budget
 from fedhist.protocols.shared.displays import DISTRIBUTION
 from fedhist.protocols.shared.domains import OnDomain, check_domain
+from fedhist.protocols.shared.lower_bounds import share_bounds
 from fedhist.protocols.shared.noninteractive import NonInteractive
 from fedhist.protocols.shared.noninteractive_error import oracle_mse, oracle_stderr
 from fedhist.users.batch import Users
@@ -177,6 +178,10 @@ class FrequencyOracle(OneVote):
         mse = oracle_mse(self.query.noise, len(users), len(self.domain), p1, p2)
         source = f"{self.paper}; the variance of one report a user, summed over users and symbols"
         return ErrorBound(SQUARED_L2, mse, exact=not self.project, source=source)
+
+    def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:
+        """Bound the squared l2 error of any local protocol. NOT PRIVATE."""
+        return share_bounds(self.guarantee, users, 0.0, SQUARED_L2, 2)
 
     def truth(self, users: Users) -> Array:
         """Average the users' own shares, zero for a user without items: (k,). NOT PRIVATE.

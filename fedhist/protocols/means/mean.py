@@ -30,6 +30,7 @@ from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.protocols.localize.protocol import FoldProtocol
 from fedhist.protocols.localize.queries import check_range
 from fedhist.protocols.means.results import quadrature
+from fedhist.protocols.shared.lower_bounds import ParameterSet
 from fedhist.protocols.shared.mean_target import PlannedMean, clipped
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
@@ -150,6 +151,12 @@ class Mean(TwoModes, PlannedMean, FoldProtocol):
         """Predict the mean squared error by the plan."""
         source = "the plan's risk, for the rate of Kent et al., arXiv 2405.11923, Theorem 6"
         return ErrorBound(SQUARED_L2, self.plan.risk, exact=False, source=source)
+
+    @property
+    def parameter_set(self) -> ParameterSet:
+        """The range."""
+        half = float(self.high - self.low) / 2
+        return ParameterSet("box", 1, half, (half / self.scale) ** 2)
 
     def own_means(self, users: Users) -> Array:
         """Average each user's samples: (n, 1); NaN for none, or a NaN among them. NOT PRIVATE.

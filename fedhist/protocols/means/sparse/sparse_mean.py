@@ -31,6 +31,7 @@ from fedhist.model.results import Goal, ResultsRow
 from fedhist.protocols.localize.script import FoldEstimates
 from fedhist.protocols.means.sparse.plan import SparsePlan
 from fedhist.protocols.means.sparse.queries import HashedVotes
+from fedhist.protocols.shared.lower_bounds import ParameterSet
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.means.support import (
@@ -208,6 +209,13 @@ class SparseMean(SparsePlan):
         )
 
     # -- evaluation
+
+    @property
+    def parameter_set(self) -> ParameterSet:
+        """The vectors of the box with s entries that are not 0."""
+        radius, s = float(self.radius), min(self.sparsity, self.dimension)
+        samples = (radius / self.scale) ** 2
+        return ParameterSet("sparse", self.dimension, radius, samples, s)
 
     def own_means(self, users: Users) -> Array:
         """Average each user's samples by coordinate: (n, d); see :class:`Mean`. NOT PRIVATE.
