@@ -174,4 +174,4 @@ class ProjectiveOracle(SymbolOracle):
 
     def set_counts(self, counts: Integers) -> Floats:
         """By a transform; see the space."""
-        return self.space.set_counts(counts[:-1], self.n_symbols + 1)
+        return self.space.set_counts(counts[:-1])[: self.n_symbols + 1]
