@@ -63,10 +63,7 @@ class SignHash(ABC):
 
     @abstractmethod
     def vote_sums(self, ids: Words, indptr: Integers, columns: Integers) -> Integers:
-        """Add up each user's signs at its own columns, in CSR form: (n,) int64.
-
-        A column that stands as ~j = -1 - j takes the sign of column j off.
-        """
+        """Add up each user's signs at its own columns, in CSR form: (n,) int64."""
 
     @abstractmethod
     def fold(self, ids: Words, z: NDArray[Any]) -> NDArray[Any]:
@@ -218,13 +215,11 @@ def _word_sums(keys: Words, indptr: Integers, columns: Integers, out: Integers) 
     for u in range(keys.shape[0]):
         total, last, word = np.int64(0), np.int64(-1), uint64(0)
         for k in range(indptr[u], indptr[u + 1]):
-            column = columns[k] if columns[k] >= 0 else ~columns[k]
-            w = column >> 6
+            w = columns[k] >> 6
             if w != last:
                 word = _mix(keys[u] + uint64(w + 1) * uint64(0x9E3779B97F4A7C15))
                 last = w
-            sign = 1 - 2 * np.int64((word >> uint64(column & 63)) & uint64(1))
-            total += sign if columns[k] >= 0 else -sign
+            total += 1 - 2 * np.int64((word >> uint64(columns[k] & 63)) & uint64(1))
         out[u] = total
 
 
@@ -241,12 +236,10 @@ def _row_sums(
     for u in range(group.shape[0]):
         total = 0
         for k in range(indptr[u], indptr[u + 1]):
-            column = columns[k] if columns[k] >= 0 else ~columns[k]
-            both = row[u] & permutations[group[u], column]
+            both = row[u] & permutations[group[u], columns[k]]
             for shift in (32, 16, 8, 4, 2, 1):  # parity
                 both ^= both >> shift
-            sign = 1 - 2 * (both & 1)
-            total += sign if columns[k] >= 0 else -sign
+            total += 1 - 2 * (both & 1)
         out[u] = total
 
 

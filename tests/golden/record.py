@@ -190,15 +190,15 @@ def estimates(name: str, changes: list[dict[str, Any]] | None = None) -> dict[st
 
 
 def guarded() -> dict[str, Any]:
-    """Ask a node whose guard's folder is ./guard: two halves of its users, one of them again."""
+    """Ask a node whose guard's folder is ./guard: two parts of its users, one of them again."""
     local = own_protocols()[JOURNALLED[1]].example()
     central = own_protocols()[JOURNALLED[0]].example()
-    (first, second), counts = run(local)[1], run(central)[1][0]
-    other_half = dataclasses.replace(first, cohort=second.cohort)
+    (first, *_, last), counts = run(local)[1], run(central)[1][0]
+    other_part = dataclasses.replace(first, cohort=last.cohort)
     users, store = local.example_users(), FolderStore("guard")
     node = Node(NodeSetup(users, 0, None, OWNER))
     answers = []
-    for query, number in ((first, 0), (other_half, 1), (first, 2), (counts, 0)):
+    for query, number in ((first, 0), (other_part, 1), (first, 2), (counts, 0)):
         body = decode_answer(node.answer(encode_question(query, number), store)).body
         sums = body if isinstance(body, str) else {k: numbers(v) for k, v in body.sums.items()}
         answers.append([query_digest(query, number), sums])

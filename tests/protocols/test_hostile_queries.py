@@ -24,6 +24,8 @@ from fedhist.protocols.baselines.sphere_reports import ItemSpheres, SphereReport
 from fedhist.protocols.densities.density import Density
 from fedhist.protocols.localize.queries import BinVotes, ClippedMean
 from fedhist.protocols.means.cover_votes import CoverVotes
+from fedhist.protocols.means.distance_bins import DistanceBins
+from fedhist.protocols.means.interval_bits import IntervalBits
 from fedhist.protocols.means.mean import Mean
 from fedhist.protocols.means.mean_l2 import MeanL2
 from fedhist.protocols.means.mean_linf import MeanLinf
@@ -131,6 +133,8 @@ ONE_OF_EACH: list[Query] = [
     BinVotes(Coordinates(3), 5, 1.0),
     BinVotes(Rotated(3, 1.0, 1), 5, 1.0),
     ClippedMean(Coordinates(3), np.zeros(3), 0.1, 1.0, "onebit"),
+    IntervalBits(Coordinates(3, columns=np.array([1])), np.zeros(2), np.ones(2), 0.5, 0.1, 1.0),
+    DistanceBins(Coordinates(3, columns=np.array([1])), 0.0, np.array([0.5, 1.0]), 1.0),
     SampledScalar(Rotated(3, 1.0, 1), np.zeros(4), 0.1, 1.0, "piecewise"),
     HashedVotes(3, 1.0, 0.1, 2, 1.0),
     SphereReports(3, 1.0, 1.0),

@@ -24,12 +24,13 @@ from fedhist.base.arrays import Bounds, Floats, Integers, Words
 from fedhist.base.errors import WireError
 from fedhist.channels.bits import BitTally, check_bits, count_bits_by
 from fedhist.channels.catalogue import CHANNELS, ScalarChannel, UnaryChannel, scalar_channel
-from fedhist.channels.finite import FiniteChannel, scalar_law, unary_law
+from fedhist.channels.finite import FiniteChannel, unary_law
 from fedhist.channels.summed_reports import vote_totals
 from fedhist.model.part import Functional
-from fedhist.model.query import CHUNK, LocalQuery, Report, Summary, only_array
+from fedhist.model.query import CHUNK, LocalQuery, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import check_budget
+from fedhist.protocols.localize.fold_reports import FoldReports, check_sizes
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.folds import MAX_FOLDS, fold_of, fold_sizes
@@ -175,7 +176,7 @@ class BinVotes(LocalQuery):
 
 @register_query
 @dataclass(frozen=True)
-class ClippedMean(LocalQuery):
+class ClippedMean(FoldReports):
     """Each user reports its fold's scalar, clipped to a short interval, through a scalar channel.
 
     Parameters
@@ -227,13 +228,9 @@ class ClippedMean(LocalQuery):
         return scalar_channel(self.kind, self.epsilon)
 
     @property
-    def exact(self) -> bool:
-        """Whether the channel keeps its promise as it is drawn."""
-        return self.channel.exact
-
-    def finite_channel(self) -> FiniteChannel | None:
-        """Return the law of a report for every input of its channel."""
-        return scalar_law(self.channel)
+    def n_folds(self) -> int:
+        """Those of the functional."""
+        return self.functional.n_folds
 
     # -- client half
 
@@ -244,15 +241,9 @@ class ClippedMean(LocalQuery):
 
     def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
         """Draw the sum of each fold's reports."""
-        fold, k = self._fold(users.ids), self.functional.n_folds
+        fold = self._fold(users.ids)
         u = np.clip(np.nan_to_num(self._positions(users, fold), nan=0.0), -1.0, 1.0)
-        sums = self.channel.sum_law_by(u, fold, k, rng)
-        return Summary(
-            len(users), {"reports": sums, "users": np.bincount(fold, minlength=k).astype(np.int64)}
-        )
-
-    def _fold(self, ids: Words) -> Integers:
-        return fold_of(ids, self.fold_salt, self.functional.n_folds)
+        return self.draw_sums(u, fold, rng)
 
     def _positions(self, users: Users, fold: Integers) -> Floats:
         x = self.functional.scalars(users, fold)
@@ -260,37 +251,6 @@ class ClippedMean(LocalQuery):
             return np.asarray((x - self.centres[fold]) / self.half_width)
 
     # -- server half
-
-    def fold(self, report: Report) -> Summary:
-        """Add up the reports of each fold; integers, unless noise is off."""
-        fold, k = self._fold(report.ids), self.functional.n_folds
-        sums = np.zeros(k, dtype=self.channel.sum_dtype)
-        np.add.at(sums, fold, report.arrays["reports"].astype(self.channel.sum_dtype))
-        sizes = np.bincount(fold, minlength=k).astype(np.int64)
-        return Summary(report.n_users, {"reports": sums, "users": sizes})
-
-    def check(self, report: Report) -> None:
-        """Raise WireError unless every report is one that the channel can produce."""
-        self.channel.check("reports", only_array(report, "reports"), report.n_users)
-
-    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """As far from zero as n_users reports can be."""
-        k, kind = self.functional.n_folds, np.dtype(self.channel.sum_dtype).kind
-        most = n_users * self.channel.bound if n_users else 0.0
-        if kind == "f":
-            most *= 1 + 1e-9
-        return {
-            "reports": Bounds((k,), kind, -most, most),
-            "users": Bounds((k,), "i", 0, n_users),
-        }
-
-    def check_summary(self, summary: Summary) -> None:
-        """Bound the sum of a fold by its users as well."""
-        super().check_summary(summary)
-        check_sizes(summary)
-        most = summary.sums["users"] * self.channel.bound * (1 + 1e-9)
-        if (np.abs(summary.sums["reports"]) > most).any():
-            raise WireError("a fold's reports add up to more than its users can report")
 
     def estimates(self, summary: Summary, clip: bool = True) -> Floats:
         """Average the debiased reports of each fold, in the units of the scalars: (k,).
@@ -309,14 +269,6 @@ class ClippedMean(LocalQuery):
         n = np.maximum(summary.sums["users"], 1)
         u = summary.sums["reports"] / n / self.channel.gain
         return self.centres + self.half_width * (np.clip(u, -1.0, 1.0) if clip else u)
-
-
-def check_sizes(summary: Summary) -> None:
-    """Raise WireError unless the folds have as many users as answered."""
-    if int(summary.sums["users"].sum()) != summary.n_users:
-        raise WireError(
-            f"the folds have {int(summary.sums['users'].sum())} users, {summary.n_users} answered"
-        )
 
 
 def check_range(low: float, high: float) -> None:

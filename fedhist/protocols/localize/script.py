@@ -158,39 +158,52 @@ def localize_and_refine(
             fold_salt=folds,
             neighbours=steps.neighbours,
         )
-        votes = yield vote
-        if votes.n_users == 0:
-            return Estimate.failed("nobody voted")
-        found, centres = _localized(found, vote, votes, plan, steps)
+        windows = yield from find_windows(vote, plan, steps)
+        if isinstance(windows, Estimate):
+            return windows
+        found, middles = windows
+        centres = keep_inside(middles, plan.half_width, functional.low, functional.high)
         refine = replace(refine, centres=centres, cohort=Cohort(salt, split, hi))
     reports = yield refine
-    return _refined(found, refine, reports, plan, n_users * (hi - lo), steps)
+    return averaged(found, refine, reports, plan, n_users * (hi - lo), steps)
 
 
-def _localized(
-    found: FoldEstimates, vote: BinVotes, votes: Summary, plan: Plan, steps: Steps
-) -> tuple[FoldEstimates, Floats]:
-    """Find the centre of every fold's interval."""
-    low, high = vote.functional.low, vote.functional.high
+def find_windows(
+    vote: BinVotes, plan: Plan, steps: Steps = PROVEN
+) -> Generator[Query, Summary, tuple[FoldEstimates, Floats] | Estimate]:
+    """Ask for votes; find every fold's best window and its middle: (k,), anywhere in the range.
+
+    Returns
+    -------
+    (FoldEstimates, (k,) float64), or a failed Estimate where nobody voted
+        The estimates are the middles of the range so far.
+    """
+    votes = yield vote
+    if votes.n_users == 0:
+        return Estimate.failed("nobody voted")
+    low, high, k = vote.functional.low, vote.functional.high, vote.functional.n_folds
     middles, mass = steps.centres(vote.frequencies(votes), low, high)
     voted = votes.sums["users"] > 0
-    middles = np.where(voted, middles, (low + high) / 2)
-    public = {"window_mass": float(mass.min()), "n_vote": float(votes.n_users)}
-    found = replace(
-        found, window_mass=mass, public=public, warnings=_doubts(plan, mass, vote.functional)
+    found = FoldEstimates(
+        np.full(k, (low + high) / 2),
+        np.full(k, np.inf),
+        np.zeros(k, dtype=np.int64),
+        window_mass=mass,
+        public={"window_mass": float(mass.min()), "n_vote": float(votes.n_users)},
+        warnings=_doubts(plan, mass, vote.functional),
     )
-    return found, keep_inside(middles, plan.half_width, low, high)
+    return found, np.where(voted, middles, (low + high) / 2)
 
 
-def _refined(
+def averaged(
     found: FoldEstimates,
     refine: ClippedMean,
     reports: Summary,
     plan: Plan,
     planned: float,
-    steps: Steps,
+    steps: Steps = PROVEN,
 ) -> FoldEstimates | Estimate:
-    """Average every fold's reports."""
+    """Average every fold's reports, of ``planned`` users who were to vote or to report."""
     n, k = reports.sums["users"], refine.functional.n_folds
     if reports.n_users == 0:
         return Estimate.failed("nobody reported", public=found.public, warnings=found.warnings)

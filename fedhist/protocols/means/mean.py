@@ -1,8 +1,10 @@
-"""Mean of bounded samples under user-level local differential privacy, in two rounds [1]_.
+"""Mean of bounded samples under user-level local differential privacy: localize, then refine [1]_.
 
-Some of the users vote for the bin that holds their own sample mean; the others report their
-sample mean clipped to the short interval around the winning bins, where the noise is small. Each
-user answers one query only.
+Some of the users vote for the bin that holds their own sample mean. Some of the others say whether
+theirs lies near the winning bins; if too few do, the users' means differ, and their average is
+taken over an interval that holds them. If the users agree, those who are left refine the estimate:
+by signs around it, or by their mean clipped to a short interval, where the noise is small. Too few
+users for a vote narrow an interval from stage to stage. Each user answers one query only.
 
 References
 ----------
@@ -15,25 +17,30 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 
 from clients.records.functionals import Coordinates, samples_of
 from clients.records.user_rows import coordinate_points
 from fedhist.base.arrays import Array
+from fedhist.base.checks import check_choice
 from fedhist.model.losses import SQUARED_L2
 from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.query import CHUNK
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.protocols.localize.protocol import FoldProtocol
 from fedhist.protocols.localize.queries import check_range
+from fedhist.protocols.localize.script import PROVEN
+from fedhist.protocols.means.mean_error import Prediction
+from fedhist.protocols.means.mean_steps import Rounds
 from fedhist.protocols.means.results import quadrature
-from fedhist.protocols.shared.lower_bounds import ParameterSet
 from fedhist.protocols.shared.mean_target import PlannedMean, clipped
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
+from server.means.design import Design, plan_mean
 from server.means.localize import Plan
 
 if TYPE_CHECKING:
@@ -63,25 +70,32 @@ class Mean(TwoModes, PlannedMean, FoldProtocol):
         Range of the samples; a sample outside is clipped before averaging.
     mean_scale : float, optional
         Standard deviation of a user's mean around the common mean, or a bound; by default
-        (high - low) / (2 sqrt(T)). Enlarge it if the users' own means differ.
+        (high - low) / (2 sqrt(T)).
     kind : {"auto", "laplace", "onebit", "piecewise"}
         Channel of the second round; "auto" takes the one of least variance.
     mode : {"default", "paper"}
         "paper" follows the published procedure to the letter, with K = 1/4 and c = 1/100 for its
         unnamed constants: three votes a user, 7 delta, Laplace noise, the first T* samples.
     salt : int
-        Public salt of the split into voters and reporters.
+        Public salt of the split into rounds.
+    users : {"may differ", "same"}
+        "same" declares that all users share one mean: nobody is asked whether they do.
+    refine : {"auto", "clip"}
+        "clip" leaves out signs and stages: a vote and clipped reports, as in [1].
 
     Privacy
     -------
-    epsilon-LDP for a user's whole record, sequentially interactive: the two cohorts of one salt
-    are disjoint, so that each user answers one epsilon-LDP query, and the second query depends on
-    other users' messages only.
+    epsilon-LDP for a user's whole record, sequentially interactive: the cohorts of one salt are
+    disjoint, so that each user answers one epsilon-LDP query, and a query depends on other users'
+    messages only.
 
     Error
     -----
-    Of order (high - low)^2 (log(n epsilon^2 T) / (n T epsilon^2) + e^{-c n epsilon^2}) for
-    epsilon <= 1 [1, Theorem 6]; ``plan.risk`` predicts it with constants.
+    Of order (high - low)^2 (log(n epsilon^2 T) / (n T epsilon^2) + e^{-c n epsilon^2}) for users
+    who share a mean and epsilon <= 1 [1, Theorem 6]; ``design.risk`` predicts it with constants.
+    Where the users' means differ, one report over the interval that holds them is best possible up
+    to constants. Signs find the median of the users' means: for users who share a mean it lies
+    about skewness / (6 T) sample scales from it.
 
     Examples
     --------
@@ -117,17 +131,42 @@ class Mean(TwoModes, PlannedMean, FoldProtocol):
     kind: str = "auto"
     mode: Mode = "default"
     salt: int = 1
+    users: Literal["may differ", "same"] = "may differ"
+    refine: Literal["auto", "clip"] = "auto"
 
     def __post_init__(self) -> None:
         self.check_mode()
         self.check_fields(self.mean_scale)
         check_range(self.low, self.high)
-        _ = self.plan
+        check_choice("users", self.users, ("may differ", "same"))
+        check_choice("refine", self.refine, ("auto", "clip"))
+        _ = self.design
 
     @property
     def plan(self) -> Plan:
-        """Bins, shares and widths; from public numbers only."""
+        """Bins, shares and widths of the vote and the clipped reports; from public numbers only."""
         return self.fold_plan(self.n_users, (self.high - self.low) / 2)
+
+    @property
+    def design(self) -> Design:
+        """Which rounds there are; from public numbers only."""
+        if self.users == "same" and self.refine == "clip":
+            return Design(self.plan, self.plan.risk)
+        return plan_mean(
+            float(self.n_users),
+            float(self.scale),
+            (self.high - self.low) / 2,
+            float(self.epsilon),
+            float(self.samples_per_user),
+            self.channel_kind,
+            differ=self.users == "may differ",
+            refine=self.refine == "auto",
+        )
+
+    @property
+    def max_rounds(self) -> int:
+        """One to six: a vote, a check and two that refine, or stages."""
+        return self.design.max_rounds
 
     @property
     def scale(self) -> float:
@@ -135,28 +174,60 @@ class Mean(TwoModes, PlannedMean, FoldProtocol):
         return self.mean_scale or (self.high - self.low) / 2 / math.sqrt(self.samples_per_user)
 
     def rounds(self, server: Curator) -> Script:
-        """Vote, find the window, refine."""
-        plan = self.plan
-        if not plan.feasible:
+        """Vote, check, refine; or go by stages."""
+        design = self.design
+        if not design.feasible:
             return Estimate.refused(self.too_few(1, (self.high - self.low) / 2))
+        plan = design.vote
         whole = Coordinates(1, float(self.low), float(self.high), max_items=plan.max_items)
-        found = yield from self.ask(whole, plan)
-        if isinstance(found, Estimate):
-            return found
-        return Estimate.ok(
-            found.value, stderr=found.stderr, public=found.public, warnings=found.warnings
+        if design.plain:
+            found = yield from self.ask(whole, plan)
+            if isinstance(found, Estimate):
+                return found
+            return Estimate.ok(
+                found.value, stderr=found.stderr, public=found.public, warnings=found.warnings
+            )
+        rounds = Rounds(
+            whole,
+            design,
+            epsilon=float(self.epsilon),
+            kind=self.channel_kind,
+            salt=self.salt,
+            n_users=float(self.n_users),
+            samples=float(self.samples_per_user),
+            scale=float(self.scale),
         )
+        return (yield from rounds.run())
 
     def planned_error(self) -> ErrorBound:
-        """Predict the mean squared error by the plan."""
+        """Predict the mean squared error by the plan, for users who share a mean."""
         source = "the plan's risk, for the rate of Kent et al., arXiv 2405.11923, Theorem 6"
-        return ErrorBound(SQUARED_L2, self.plan.risk, exact=False, source=source)
+        return ErrorBound(SQUARED_L2, self.design.risk, exact=False, source=source)
 
-    @property
-    def parameter_set(self) -> ParameterSet:
-        """The range."""
-        half = float(self.high - self.low) / 2
-        return ParameterSet("box", 1, half, (half / self.scale) ** 2)
+    def error(self, users: Users) -> ErrorBound:
+        """Predict the mean squared error from the users' own means. NOT PRIVATE.
+
+        As printed, and without noise, by the plan.
+        """
+        if self.steps is not PROVEN or math.isinf(self.epsilon) or not self.design.feasible:
+            return super().error(users)
+        found = [self.own_means(b)[:, 0] for b in users.chunks(CHUNK)]
+        x = np.concatenate([np.zeros(0), *found])
+        x = x[~np.isnan(x)]
+        if not len(x):
+            return super().error(users)
+        kept = np.sort(np.clip(x, self.low, self.high))
+        low, high = float(self.low), float(self.high)
+        T, scale = float(self.samples_per_user), float(self.scale)
+        given = Prediction(
+            self.design, kept, low, high, float(self.epsilon), self.channel_kind, T, scale
+        )
+        return ErrorBound(
+            SQUARED_L2,
+            given.risk() + self.clipping_error(users),
+            exact=False,
+            source="the rounds followed with the users' own means in place of messages",
+        )
 
     def own_means(self, users: Users) -> Array:
         """Average each user's samples: (n, 1); NaN for none, or a NaN among them. NOT PRIVATE.
@@ -184,7 +255,7 @@ class Mean(TwoModes, PlannedMean, FoldProtocol):
             people = {"kind": "gaussian", "n_users": n, "samples_per_user": 1, "mean": 0.237}
             return ResultsRow(
                 label,
-                {**given, "kind": kind},
+                {**given, "kind": kind, "users": "same", "refine": "clip"},
                 {**people, "spread": spread},
                 repeats,
                 within(width),
@@ -203,7 +274,7 @@ class Mean(TwoModes, PlannedMean, FoldProtocol):
 
     @classmethod
     def example(cls) -> Self:
-        """Build a small instance with two rounds."""
+        """Build a small instance with a vote, a check and what follows."""
         return cls(epsilon=2.0, n_users=400, samples_per_user=64, low=-1.0, high=1.0)
 
     @classmethod

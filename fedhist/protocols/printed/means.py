@@ -24,6 +24,7 @@ from fedhist.protocols.means.mean_linf import MeanLinf
 from fedhist.protocols.means.sparse.queries import HashedVotes
 from fedhist.protocols.means.sparse.sparse_mean import SparseMean
 from fedhist.protocols.printed.localize import FoldsAsPrinted
+from server.means.design import Design
 from server.means.localize import Plan, plan_paper
 from server.means.support import paper_threshold, pick_support
 
@@ -37,6 +38,19 @@ class MeanAsPrinted(FoldsAsPrinted, Mean):
     """Section 3.1 to the letter."""
 
     mode: Mode = "paper"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.users, self.refine) != ("may differ", "auto"):
+            raise ValueError(
+                'mode "paper" neither checks nor chooses how to refine: leave out users and '
+                f"refine, got {self.users!r} and {self.refine!r}"
+            )
+
+    @property
+    def design(self) -> Design:
+        """A vote, and clipped reports."""
+        return Design(self.plan, self.plan.risk)
 
 
 @register_printed
@@ -84,8 +98,6 @@ class SparseMeanAsPrinted(FoldsAsPrinted, SparseMean):
     def __post_init__(self) -> None:
         if self.vote == "sign":
             raise ValueError(f'mode "paper" reports sums with Laplace noise, got {self.vote!r}')
-        if self.max_votes is not None:
-            raise ValueError(f'in mode "paper" every vote counts, got max_votes = {self.max_votes}')
         super().__post_init__()
 
     @property
@@ -105,23 +117,7 @@ class SparseMeanAsPrinted(FoldsAsPrinted, SparseMean):
             max_votes=d,
             hash="rademacher" if self.hash == "auto" else self.hash,
             max_items=items,
-            signed=False,
         )
-
-    @property
-    def votes(self) -> int:
-        """What its noise is planned for: the sparsity."""
-        return self.sparsity
-
-    @property
-    def vote_share(self) -> float:
-        """Half of the users [1, eq. (38)]."""
-        return 0.5
-
-    @property
-    def close(self) -> str:
-        """Nothing: the rule knows no amplitudes."""
-        return ""
 
     def select(self, query: HashedVotes, votes: Summary) -> NDArray[np.int64]:
         """Pick the first s coordinates whose score is 1/2 or more [1, eq. (41)]."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import ClassVar
 
 from fedhist.base.arrays import Array
@@ -19,11 +18,6 @@ class DomainHistogram(OnDomain):
 
     target: ClassVar[str] = "histogram"
     display: ClassVar[Display | None] = HISTOGRAM
-
-    @property
-    def value_range(self) -> tuple[float, float]:
-        """Counts are not negative."""
-        return 0.0, math.inf
 
     def truth(self, users: Users) -> Array:
         """Compute the total count of every item, (d,). NOT PRIVATE."""

@@ -63,11 +63,12 @@ def test_one_round_for_one_sample_a_user() -> None:
 def test_mse_of_two_rounds() -> None:
     n, T, theta = 2000, 1024, 0.237
     users = coin_users(n, T, theta)
-    protocol = Mean(1.0, n, T, -1.0, 1.0, kind="laplace")
+    protocol = Mean(1.0, n, T, -1.0, 1.0, kind="laplace", users="same", refine="clip")
     squares = np.array([(run(protocol, users, s)[0].value[0] - theta) ** 2 for s in range(150)])
     # theory: 1.55e-5; relative deviation of the average sqrt(2/150) = 0.12: chance below 1e-5
     assert 0.7e-5 < squares.mean() < 2.5e-5
-    assert protocol.error(users).expected == pytest.approx(2.04e-5, rel=0.01)
+    assert protocol.design.risk == pytest.approx(2.04e-5, rel=0.01)
+    assert protocol.error(users).expected == pytest.approx(1.55e-5, rel=0.1)
 
 
 def test_stderr_is_calibrated_and_kinds_agree() -> None:
@@ -134,9 +135,11 @@ def test_a_wrong_window_is_announced() -> None:
     rng = np.random.default_rng(0)
     n = 20_000
     users = Users.from_samples(np.arange(1, n + 1), np.arange(n + 1), rng.uniform(-1, 1, n))
-    estimate, _, _ = run(Mean(1.0, n, 1024, -1.0, 1.0), users, 0)
+    estimate, _, _ = run(Mean(1.0, n, 1024, -1.0, 1.0, users="same"), users, 0)
     assert estimate.public["window_mass"] < 0.6
     assert "may be the wrong one" in estimate.warnings[0]
+    checked, _, _ = run(Mean(1.0, n, 1024, -1.0, 1.0), users, 0)
+    assert "the users' means differ" in checked.warnings[0]
     good, _, _ = run(Mean(1.0, 2000, 64, -1.0, 1.0), coin_users(2000, 64, 0.3), 0)
     assert not good.warnings
     assert good.public["window_mass"] > 0.6

@@ -1,0 +1,225 @@
+"""Predicted error of a mean on users whose own means are known. NOT PRIVATE.
+
+Follows the rounds with the users' empirical distribution in place of messages: the vote's
+frequencies are integrated by quasi-Monte Carlo over their exact covariance, and for every centre
+that comes out the check's alarm, the interval after it, the signs and the clipped reports follow in
+closed form. Nothing is drawn at random and nothing calls the estimator.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+from scipy.stats import qmc
+
+from fedhist.base.arrays import Floats
+from fedhist.channels.catalogue import UnaryChannel, scalar_channel
+from fedhist.channels.oracles import oracle_channel
+from server.distributions.simplex import project_simplex
+from server.means.checks import (
+    SHELL_SHARE,
+    Check,
+    fitting_width,
+    share_error,
+    shell_edges,
+)
+from server.means.design import Design
+from server.means.localize import best_window, centroid, keep_inside
+from server.means.signs import (
+    CLIP_SCALE,
+    FIRST_STEP,
+    FIRST_WEIGHT,
+    SECOND_STEP,
+    Signs,
+    read_signs,
+    sign_variance,
+)
+from server.means.stages import stage_risks
+
+_CENTRES, _CHOICES = 64, 32
+_MOST_CELLS = 1 << 22
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The mean squared error of one design on users with these means.
+
+    Parameters
+    ----------
+    design : Design
+    means : (n,) float64
+        The users' own means, NaN left out, in increasing order.
+    low, high : float
+    epsilon : float
+    kind : str
+        Scalar channel.
+    samples, scale : float
+        Planned samples of a user, and standard deviation of its mean.
+    """
+
+    design: Design
+    means: Floats
+    low: float
+    high: float
+    epsilon: float
+    kind: str
+    samples: float
+    scale: float
+
+    @property
+    def half_range(self) -> float:
+        """Of the range."""
+        return (self.high - self.low) / 2
+
+    @property
+    def n(self) -> int:
+        """Users."""
+        return len(self.means)
+
+    @property
+    def gain(self) -> float:
+        """Of a randomised bit."""
+        return math.tanh(self.epsilon / 2)
+
+    @cached_property
+    def truth(self) -> float:
+        """Their average."""
+        return float(self.means.mean())
+
+    @cached_property
+    def sums(self) -> tuple[Floats, Floats]:
+        """Sums of the means and of their squares, from the least on: (n + 1,) each."""
+        x = self.means - self.truth
+        return np.append(0.0, np.cumsum(x)), np.append(0.0, np.cumsum(x * x))
+
+    def below(self, at: Floats) -> Floats:
+        """Share of the users whose mean is below a point."""
+        return np.asarray(np.searchsorted(self.means, at) / self.n)
+
+    # -- the parts
+
+    def risk(self) -> float:
+        """Predict the mean squared error around the average of the users' means."""
+        design, sampling = self.design, float(self.means.var())
+        if design.stages is not None:
+            middle = (self.low + self.high) / 2
+            spread = max(math.sqrt(sampling), 1e-9 * self.half_range)
+            stages, n = design.stages.stages, float(self.n)
+            return stage_risks(stages, n, spread, self.half_range, self.truth - middle)[-1]
+        if design.vote.n_bins == 1:
+            return float(
+                self.clipped(np.zeros(1) + (self.low + self.high) / 2, self.half_range, self.n)[0]
+            )
+        centres = self.centres()
+        return float(np.mean([self.after(c) for c in centres.tolist()]))
+
+    def centres(self) -> Floats:
+        """Quasi-random centres that the vote finds: (64,)."""
+        plan, vote = self.design.vote, UnaryChannel(self.epsilon)
+        edges = np.linspace(self.low, self.high, plan.n_bins + 1)[1:-1]
+        shares = np.diff(np.concatenate(([0.0], self.below(edges), [1.0])))
+        n_points = min(_CENTRES, max(4, _MOST_CELLS // plan.n_bins))
+        noise = vote.bit_variance / vote.tau**2 + shares * (1 - shares)
+        points = _normals(n_points, plan.n_bins)
+        h = shares + points * np.sqrt(noise / (self.n * plan.vote_share))
+        return centroid(h, best_window(h), self.low, self.high)
+
+    def after(self, centre: float) -> float:
+        """Mean squared error after a vote for this centre."""
+        design, plan = self.design, self.design.vote
+        H, rest, alarm = plan.half_width, self.n * (1 - plan.vote_share), 0.0
+        found = 0.0
+        if design.check is not None:
+            alarm = self.alarm(centre, design.check, rest)
+            rest *= 1 - design.check.share
+            if alarm > 1e-6:
+                found = alarm * self.widened(centre, rest)
+        signs = abs(centre - (self.low + self.high) / 2) + 2 * self.scale < self.half_range
+        told = self.signs(centre, rest) if design.signs and signs else None
+        if told is None:
+            told = float(self.clipped(np.array([centre]), H, rest)[0])
+        return found + (1 - alarm) * told
+
+    def alarm(self, centre: float, check: Check, rest: float) -> float:
+        """Probability that the check finds too few users inside."""
+        H, error = self.design.vote.half_width, share_error(check.share * rest, self.gain)
+        ends = self.below(np.array([centre - H, np.nextafter(centre + H, math.inf)]))
+        inside = float(ends[1] - ends[0])
+        spread = math.sqrt(max(error**2 - (inside - 0.5) ** 2 / (check.share * rest), 0.0))
+        return float(ndtr((check.expected - error - inside) / spread))
+
+    def widened(self, centre: float, rest: float) -> float:
+        """Mean squared error after an alarm: over the edges that the shells may choose."""
+        R, H = self.half_range, self.design.vote.half_width
+        edges = shell_edges(H, R + abs(centre - (self.low + self.high) / 2))
+        if len(edges) == 1:
+            return float(self.clipped(np.array([centre]), R, rest)[0])
+        inside = np.diff(
+            self.below(np.stack((centre - edges, np.nextafter(centre + edges, math.inf)))), axis=0
+        )
+        shares = np.diff(inside[0], prepend=0.0)
+        oracle, k = oracle_channel("auto", self.epsilon, len(edges)), len(edges)
+        # the noise of k + 1 shares, which adds up to 0
+        noise = _normals(_CHOICES, k) * np.sqrt(oracle.variance(0.1) / (SHELL_SHARE * rest))
+        noise -= noise.sum(axis=1, keepdims=True) / (k + 1) * (1 + 1 / math.sqrt(k + 1))
+        left = rest * (1 - SHELL_SHARE)
+        risks = {
+            float(e): float(self.clipped(np.array([centre]), min(float(e), R), left)[0])
+            for e in edges
+        }
+        widths = [fitting_width(project_simplex(shares + z), edges, math.inf)[0] for z in noise]
+        return float(np.mean([risks[w] for w in widths]))
+
+    def clipped(self, centre: Floats, half_width: float, n_users: float) -> Floats:
+        """Mean squared error of the average of reports clipped to centre +- half_width."""
+        c = keep_inside(centre, half_width, self.low, self.high)
+        low, high = c - half_width, c + half_width
+        a, b = np.searchsorted(self.means, low), np.searchsorted(self.means, high)
+        first, second = self.sums
+        left, right = a / self.n, 1 - b / self.n
+        x, y = low - self.truth, high - self.truth
+        mean = (first[b] - first[a]) / self.n + left * x + right * y
+        square = (second[b] - second[a]) / self.n + left * x * x + right * y * y
+        variance = np.maximum(square - mean**2, 0.0)
+        channel = scalar_channel(self.kind, self.epsilon)
+        u2 = (variance + (mean + self.truth - c) ** 2) / half_width**2
+        noise = half_width**2 * channel.variance(np.sqrt(np.minimum(u2, 1.0)))
+        # the users who report are drawn from those whose average is sought
+        drawn = variance * max(0.0, 1 - n_users / self.n)
+        return np.asarray((noise + drawn) / n_users + mean**2)
+
+    def signs(self, centre: float, rest: float) -> float | None:
+        """Mean squared error of two rounds of signs; None where they end in clipped reports."""
+        first = self.told(centre, FIRST_STEP * self.scale)
+        if first.scale < CLIP_SCALE * self.scale:
+            return None
+        second = self.told(first.mean, SECOND_STEP * first.scale)
+        value = FIRST_WEIGHT * first.mean + (1 - FIRST_WEIGHT) * second.mean
+        # the average that is sought moves with the users who are asked
+        shared = float(self.means.var()) / self.n
+        noise = sign_variance(rest, second.scale, self.gain)
+        return (value - self.truth) ** 2 + max(noise - shared, noise / 2)
+
+    def told(self, middle: float, step: float) -> Signs:
+        """Read the signs of everybody, without noise."""
+        dither = self.half_range / self.samples
+        moves = dither * np.linspace(-0.96875, 0.96875, 32)
+        points = np.array([[middle - step], [middle + step]]) + moves
+        above = 1 - self.below(points).mean(axis=1)
+        everybody = np.full(2, math.inf)
+        return read_signs(above, everybody, middle, step, self.scale, self.gain)
+
+
+def _normals(n_points: int, dimension: int) -> Floats:
+    """Quasi-random normals: (n_points, dimension)."""
+    if dimension > 64:  # a sequence of low dimension, turned over for the bins beyond
+        dimension, wide = 64, dimension
+        base = _normals(n_points, 64)
+        return np.stack([np.roll(base[:, j % 64], 7 * (j // 64)) for j in range(wide)], axis=1)
+    sequence = qmc.Sobol(dimension, scramble=False)
+    points = sequence.fast_forward(n_points).random(n_points)
+    return np.asarray(ndtri(points + 0.25 / n_points))

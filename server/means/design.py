@@ -1,0 +1,125 @@
+"""Which rounds find a mean: from public numbers only."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+from fedhist.channels.catalogue import scalar_channel
+from server.means.checks import MOST_ERROR, Check, plan_check, share_error
+from server.means.localize import Plan, plan_univariate
+from server.means.signs import sign_variance, sign_worth
+from server.means.stages import StagePlan, plan_stages
+
+_CHECKED, _CHECK_USERS = 0.2, 70.0
+
+
+@dataclass(frozen=True)
+class Design:
+    """The rounds of one mean.
+
+    Attributes
+    ----------
+    vote : Plan
+        Of the vote and the clipped reports, or of one round.
+    risk : float
+        Predicted mean squared error where all users share one mean.
+    stages : StagePlan or None
+        Takes the place of the vote where there are too few users for one.
+    check : Check or None
+        Whether the users' means agree, asked after the vote.
+    signs : bool
+        Whether signs refine the estimate, unless the vote or the check speaks against it.
+    unchecked : bool
+        Whether the users' means may differ and there are too few users to ask them.
+    """
+
+    vote: Plan
+    risk: float
+    stages: StagePlan | None = None
+    check: Check | None = None
+    signs: bool = False
+    unchecked: bool = False
+
+    @property
+    def plain(self) -> bool:
+        """Whether there is nothing but a vote and clipped reports, or one round of reports."""
+        return self.stages is None and self.check is None and not (self.signs or self.unchecked)
+
+    @property
+    def max_rounds(self) -> int:
+        """Most round trips."""
+        if self.stages is not None:
+            return len(self.stages.stages)
+        if self.vote.n_bins == 1:
+            return 1
+        return 2 + (self.check is not None) + (self.check is not None or self.signs)
+
+    @property
+    def feasible(self) -> bool:
+        """Whether the estimate is expected to beat the midpoint of the range."""
+        return self.vote.feasible or self.stages is not None
+
+
+@lru_cache(maxsize=4096)
+def plan_mean(
+    n_users: float,
+    mean_scale: float,
+    half_range: float,
+    epsilon: float,
+    samples: float,
+    kind: str,
+    differ: bool,
+    refine: bool,
+) -> Design:
+    """Choose the rounds.
+
+    Parameters
+    ----------
+    n_users : float
+    mean_scale : float
+        Standard deviation of a user's mean around the common mean.
+    half_range : float
+    epsilon : float
+    samples : float
+        Of a user.
+    kind : str
+        Scalar channel; not "auto".
+    differ : bool
+        Whether the users' means may differ: a vote is then checked.
+    refine : bool
+        Whether stages and signs may be used.
+
+    Returns
+    -------
+    Design
+
+    Examples
+    --------
+    >>> plan_mean(5000, 200**-0.5, 1.0, 1.0, 200, "piecewise", True, True).max_rounds
+    4
+    """
+    vote = plan_univariate(n_users, mean_scale, half_range, epsilon, kind)
+    gain = math.tanh(epsilon / 2)
+    if gain >= 1:  # noise is off
+        return Design(vote, vote.risk)
+    rest = n_users * (1 - vote.vote_share)
+    if refine and share_error(_CHECKED * rest, gain) > MOST_ERROR:
+        v = scalar_channel(kind, epsilon).v
+        stages = plan_stages(float(n_users), mean_scale, half_range, v)
+        if len(stages.stages) > 1 and stages.risk < vote.risk:
+            return Design(vote, stages.risk, stages=stages, unchecked=differ)
+    if vote.n_bins == 1:
+        return Design(vote, vote.risk)
+    check = plan_check(vote, n_users, mean_scale, half_range, gain) if differ else None
+    if check is not None and check.error > MOST_ERROR:
+        check = None
+    unchecked = differ and check is None
+    left = rest * (1 - check.share) if check is not None else rest
+    wrong = vote.failure * half_range**2
+    if refine and sign_worth(left, samples, epsilon):
+        risk = wrong + sign_variance(left, mean_scale, gain)
+        return Design(vote, min(risk, half_range**2), check=check, signs=True, unchecked=unchecked)
+    risk = vote.risk + vote.variance * (rest / left - 1)
+    return Design(vote, min(risk, half_range**2), check=check, unchecked=unchecked)

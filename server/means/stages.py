@@ -1,0 +1,182 @@
+"""A mean from too few users for a vote: stages of clipped reports, each interval around the last.
+
+A vote asks which of many bins is the right one, and fails all at once where it has too few users.
+A stage reports over an interval as wide as the estimate before it is uncertain: each one narrows
+the next. The stages and their users are planned from public numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from scipy.special import ndtr
+
+from fedhist.base.arrays import Floats
+
+MAX_STAGES = 6
+_SHARES = (0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
+_LEAST_LAST = 0.2
+_REACH = 1.85
+"""Half width of an interval, in standard deviations of a user's mean around its centre."""
+_BETTER = 0.97
+"""A further stage must lower the variance to this share."""
+_POINTS = 801
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One round of clipped reports.
+
+    Attributes
+    ----------
+    share : float
+        Of all users.
+    half_width : float
+        Of the interval around the estimate before it; the half range in the first stage.
+    user_variance : float
+        What one report contributes: the variance of the stage's average, times its users.
+    """
+
+    share: float
+    half_width: float
+    user_variance: float
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """The stages, and the mean squared error that they lead to.
+
+    Attributes
+    ----------
+    stages : tuple of Stage
+    risk : float
+        By quadrature over the estimate's error from stage to stage, clipping included.
+    """
+
+    stages: tuple[Stage, ...]
+    risk: float
+
+
+@lru_cache(maxsize=1024)
+def plan_stages(n_users: float, mean_scale: float, half_range: float, v: float) -> StagePlan:
+    """Choose one to six stages by least predicted variance.
+
+    Parameters
+    ----------
+    n_users : float
+    mean_scale : float
+        Standard deviation of a user's mean around the common mean.
+    half_range : float
+    v : float
+        Planning variance of the scalar channel over squared width.
+
+    Returns
+    -------
+    StagePlan
+
+    Error
+    -----
+    A stage of share f and half width r = min(R, 1.85 sqrt(sigma^2 + 1/P)) adds f n / (4 v r^2 +
+    sigma^2) to the precision P of the estimate so far; what is clipped counts in ``risk`` alone.
+
+    Examples
+    --------
+    >>> [round(s.half_width, 2) for s in plan_stages(250.0, 500**-0.5, 1.0, 2.2).stages]
+    [1.0, 0.55, 0.43, 0.33, 0.24, 0.19]
+    """
+    own = min(mean_scale, half_range) ** 2
+
+    def stage(share: float, precision: float) -> Stage:
+        spread = math.sqrt(own + 1 / precision) if precision else math.inf
+        r = min(half_range, _REACH * spread)
+        return Stage(share, r, 4 * v * r * r + own)
+
+    best: dict[int, tuple[float, tuple[Stage, ...]]] = {}
+
+    def extend(found: tuple[Stage, ...], precision: float, left: float) -> None:
+        last = stage(left, precision)
+        variance = 1 / (precision + left * n_users / last.user_variance)
+        k = len(found) + 1
+        if k not in best or variance < best[k][0]:
+            best[k] = variance, (*found, last)
+        if k == MAX_STAGES:
+            return
+        for share in _SHARES:
+            if left - share >= _LEAST_LAST - 1e-9:
+                more = stage(share, precision)
+                gained = share * n_users / more.user_variance
+                extend((*found, more), precision + gained, left - share)
+
+    extend((), 0.0, 1.0)
+    variance, chosen = best[1]
+    for k in range(2, MAX_STAGES + 1):
+        if best[k][0] < _BETTER ** (k - len(chosen)) * variance:
+            variance, chosen = best[k]
+    return StagePlan(chosen, stage_risks(chosen, n_users, mean_scale, half_range)[-1])
+
+
+def stage_risks(
+    stages: tuple[Stage, ...],
+    n_users: float,
+    mean_scale: float,
+    half_range: float,
+    mean: float | None = None,
+) -> list[float]:
+    """Follow the law of the estimate's error from stage to stage; return its mean squares.
+
+    Parameters
+    ----------
+    stages : tuple of Stage
+    n_users : float
+    mean_scale : float
+        True standard deviation of a user's mean.
+    half_range : float
+    mean : float, optional
+        The common mean, from the midpoint of the range; without it the ends of the range, which
+        keep estimates and intervals inside, are left out: a bound.
+
+    Error
+    -----
+    The error of an average of reports is normal; a mean that lies outside an interval, or users'
+    means that do, pull the average towards the interval's centre.
+    """
+    first = stages[0].user_variance / (stages[0].share * n_users)
+    grid = np.linspace(-6, 6, _POINTS) * math.sqrt(first)
+    weight = _phi(grid / math.sqrt(first))
+    weight /= weight.sum()
+    error = grid if mean is None else np.clip(grid, -half_range - mean, half_range - mean)
+    precision, risks = 1 / first, [float(weight @ error**2)]
+    for s in stages[1:]:
+        noise = s.user_variance / (s.share * n_users)
+        part = 1 / noise / (precision + 1 / noise)
+        centre = error
+        if mean is not None:
+            slack = half_range - s.half_width
+            centre = np.clip(error, -slack - mean, slack - mean)
+        told = centre + clipped_normal(-centre, mean_scale, s.half_width)
+        moved = error + part * (told - error)
+        spread = max(part * math.sqrt(noise), grid[1] - grid[0])
+        density = np.exp(-(((grid[:, None] - moved) / spread) ** 2) / 2)
+        weight, error = (density / density.sum(axis=0)) @ weight, grid
+        precision += 1 / noise
+        risks.append(float(weight @ grid**2))
+    return risks
+
+
+def clipped_normal(mean: Floats, scale: float, half_width: float) -> Floats:
+    """Mean of a normal (mean, scale) clipped to [-half_width, half_width].
+
+    >>> float(clipped_normal(np.array([0.0]), 1.0, 0.5)[0])
+    0.0
+    """
+    low, high = (-half_width - mean) / scale, (half_width - mean) / scale
+    below, above = ndtr(low), ndtr(-high)
+    inside = mean * (1 - below - above) + scale * (_phi(low) - _phi(high))
+    return np.asarray(inside + half_width * (above - below))
+
+
+def _phi(x: Floats) -> Floats:
+    return np.asarray(np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi))

@@ -1,0 +1,213 @@
+"""The public plan of a mean's rounds, and how the server reads checks, signs and stages."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+
+from server.means.checks import fitting_width, plan_check, share_error, shell_edges
+from server.means.design import Design, plan_mean
+from server.means.localize import plan_univariate
+from server.means.signs import read_signs, sign_variance, sign_worth, weighted
+from server.means.stages import Stage, clipped_normal, plan_stages, stage_risks
+
+
+def planned(
+    n: float, T: float, epsilon: float, *, differ: bool = True, refine: bool = True
+) -> Design:
+    return plan_mean(n, T**-0.5, 1.0, epsilon, T, "onebit", differ=differ, refine=refine)
+
+
+# -- which rounds ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("n", "T", "epsilon", "path"),
+    [
+        (5000, 200, 1.0, "signs"),
+        (3000, 1000, 2.0, "signs"),
+        (5000, 200, 0.5, "clip"),  # signs would gain nothing
+        (5000, 20, 1.0, "clip"),  # too few samples for the normal law of their means
+        (20_000, 200, 3.0, "clip"),  # clipped reports are as good at this budget
+        (250, 500, 0.7, "stages"),
+        (60, 1000, 2.0, "stages"),
+        (5000, 1, 1.0, "one round"),
+        (200, 2, 1.0, "one round"),
+    ],
+)
+def test_which_path_is_planned(n: int, T: int, epsilon: float, path: str) -> None:
+    design = planned(n, T, epsilon)
+    if path == "stages":
+        assert design.stages is not None
+        assert 2 <= design.max_rounds == len(design.stages.stages) <= 6
+        assert design.unchecked
+    elif path == "one round":
+        assert design.plain
+        assert design.max_rounds == 1
+    else:
+        assert design.signs == (path == "signs")
+        assert design.check is not None
+        assert not design.unchecked
+        assert design.max_rounds == 4
+
+
+def test_users_who_are_the_same_are_not_checked() -> None:
+    checked, alike = planned(5000, 200, 1.0), planned(5000, 200, 1.0, differ=False)
+    assert alike.check is None
+    assert alike.signs
+    assert not alike.unchecked
+    assert alike.max_rounds == 3
+    assert alike.risk < checked.risk
+    clip = planned(5000, 200, 1.0, differ=False, refine=False)
+    assert clip.plain
+    assert clip.risk == clip.vote.risk
+    assert planned(250, 500, 0.7, refine=False).stages is None
+
+
+def test_without_noise_there_is_one_round() -> None:
+    assert planned(5000, 200, math.inf).plain
+
+
+def test_a_vote_that_cannot_be_checked_says_so() -> None:
+    assert planned(250, 500, 0.7, refine=False).plain  # no vote: nothing to check
+    few = plan_mean(800, 500**-0.5, 1.0, 0.7, 500.0, "onebit", differ=True, refine=False)
+    assert few.vote.n_bins > 1
+    assert few.check is None
+    assert few.unchecked
+
+
+# -- the check -------------------------------------------------------------------------------
+
+
+def test_the_check_asks_a_fifth_at_most_and_no_more_than_it_needs() -> None:
+    gain = math.tanh(0.5)
+    for n in (600, 5000, 100_000):
+        vote = plan_univariate(n, 200**-0.5, 1.0, 1.0)
+        check, rest = plan_check(vote, n, 200**-0.5, 1.0, gain), n * (1 - vote.vote_share)
+        assert check.share * rest == pytest.approx(min(0.2 * rest, 70 / gain**2))
+        assert check.error == pytest.approx(share_error(check.share * rest, gain))
+        assert 0.5 < check.expected <= 0.95
+    assert share_error(70 / gain**2, gain) == pytest.approx(0.5 / math.sqrt(70))
+    assert share_error(0, gain) == math.inf
+
+
+def test_shells_reach_as_far_as_they_must() -> None:
+    for H, reach in ((0.1, 1.3), (0.25, 2.0), (0.3, 0.2), (1e-5, 2.0)):
+        edges = shell_edges(H, reach)
+        assert edges[0] == H
+        assert (edges[1:] == 2 * edges[:-1]).all()
+        assert edges[-1] >= reach * (1 - 1e-9)
+        assert len(edges) == 1 or edges[-2] < reach
+
+
+def test_the_width_after_an_alarm() -> None:
+    edges = np.array([0.1, 0.2, 0.4, 0.8, 1.6])
+    for shares, width, outside in (
+        ([0.86, 0.1, 0.04, 0, 0], 0.1, 0.14),  # a false alarm costs no width
+        ([0.5, 0.3, 0.15, 0.05, 0], 0.4, 0.05),
+        ([0.2, 0.2, 0.2, 0.2, 0.2], 1.0, 0.0),  # the range: nothing is clipped
+        ([0.5, 0.2, 0.1, 0.1, 0.1], 0.8, 0.1),
+    ):
+        assert fitting_width(np.array(shares), edges, 1.0) == (width, pytest.approx(outside))
+    # shifted by 0.3 into the range, the interval covers half of the last shell's width and more
+    shifted = fitting_width(np.array([0.5, 0.2, 0.1, 0.1, 0.1]), edges, 1.0, offset=0.5)
+    assert shifted == (0.8, pytest.approx(0.1 * (1.6 - 1.1) / 0.8))
+
+
+# -- signs -----------------------------------------------------------------------------------
+
+
+def test_signs_of_a_normal_law_tell_its_mean_and_scale() -> None:
+    for theta, scale in ((0.05, 0.08), (-0.03, 0.12), (0.0, 0.1)):
+        shares = ndtr((theta - np.array([-0.075, 0.075])) / scale)
+        found = read_signs(shares, np.full(2, 1e12), 0.0, 0.075, 0.1, 0.5)
+        assert (found.mean, found.scale) == (pytest.approx(theta), pytest.approx(scale))
+        assert found.variance < 1e-10
+
+
+@pytest.mark.parametrize("theta", [0.0, 0.06])
+def test_the_variance_of_signs(theta: float) -> None:
+    gain, sizes, step, scale = math.tanh(0.5), np.array([3000.0, 3000.0]), 0.075, 0.1
+    rng = np.random.default_rng(1)
+    up = ndtr((theta - np.array([-step, step])) / scale)
+    ones = rng.binomial(3000, (1 - gain) / 2 + gain * up, (4000, 2)) / 3000
+    told = [read_signs((s - (1 - gain) / 2) / gain, sizes, 0.0, step, scale, gain) for s in ones]
+    errors = np.array([t.mean - theta for t in told])
+    # 4,000 runs: 2.2 % is one standard error of a variance
+    assert np.mean([t.variance for t in told]) == pytest.approx((errors**2).mean(), rel=0.12)
+
+
+def test_the_planned_variance_is_that_of_both_rounds() -> None:
+    gain, n, scale = math.tanh(0.5), 8000.0, 0.1
+    halves = [n * share / 2 for share in (0.25, 0.75)]
+    pairs = [
+        read_signs(ndtr(np.array([b, -b])), np.full(2, h), 0.0, b * scale, scale, gain)
+        for b, h in zip((0.75, 0.6), halves, strict=True)
+    ]
+    assert sign_variance(n, scale, gain) == pytest.approx(weighted(*pairs)[1])
+    # (pi / 2) s^2 e^(b^2 / s^2) / (gain^2 n), but for the square of a share's distance from 1/2
+    page = math.pi / 2 * scale**2 * math.exp(0.36) / gain**2 / n
+    assert sign_variance(n, scale, gain) == pytest.approx(page, rel=0.06)
+
+
+def test_the_gates_of_signs() -> None:
+    assert sign_worth(3100, 30, 1.0)
+    assert not sign_worth(3000, 30, 1.0)  # the error of a share in half a quarter: 0.056
+    assert not sign_worth(1e9, 29, 1.0)
+    assert not sign_worth(1e9, 30, 3.0)
+    assert not sign_worth(0.0, 30, 1.0)
+
+
+def test_hopeless_shares_are_kept_in_bounds() -> None:
+    for shares in ([0.2, 0.9], [2.0, -3.0], [0.5, 0.5]):
+        found = read_signs(np.array(shares), np.ones(2), 0.0, 0.075, 0.1, 0.5)
+        assert 0.025 <= found.scale <= 0.13
+        assert math.isfinite(found.mean)
+        assert math.isfinite(found.variance)
+
+
+# -- stages ----------------------------------------------------------------------------------
+
+
+def test_stages_narrow_and_their_shares_add_up() -> None:
+    plan = plan_stages(250.0, 500**-0.5, 1.0, 2.0)
+    widths = [s.half_width for s in plan.stages]
+    assert widths[0] == 1.0
+    assert widths == sorted(widths, reverse=True)
+    assert sum(s.share for s in plan.stages) == pytest.approx(1)
+    assert len(plan_stages(250.0, 1.0, 1.0, 2.0).stages) == 1  # one sample a user
+
+
+def test_the_clipped_mean_of_a_normal() -> None:
+    x = np.linspace(-9, 9, 200_001)
+    density = np.exp(-((x - 0.3) ** 2) / (2 * 0.49))
+    slow = (np.clip(x, -0.5, 0.5) * density).sum() / density.sum()
+    assert clipped_normal(np.array([0.3]), 0.7, 0.5)[0] == pytest.approx(slow, abs=1e-6)
+
+
+@pytest.mark.parametrize("mean", [None, 0.2, 0.85])
+def test_the_risk_of_stages_is_that_of_runs(mean: float | None) -> None:
+    """Against the recursion drawn 20,000 times: 1 % is one standard error of a mean square."""
+    n, sigma, own = 300.0, 0.06, 0.06**2
+    stages = tuple(Stage(f, h, 8.0 * h * h + own) for f, h in ((0.3, 1.0), (0.3, 0.4), (0.4, 0.2)))
+    rng = np.random.default_rng(2)
+    theta, ends = (0.0, math.inf) if mean is None else (mean, 1.0)
+    value, precision = np.zeros(20_000), 0.0
+    for s in stages:
+        noise = s.user_variance / (s.share * n)
+        centre = np.clip(value, -(ends - s.half_width), ends - s.half_width)
+        if precision == 0:
+            told = np.full(20_000, theta)
+        else:
+            told = centre + clipped_normal(theta - centre, sigma, s.half_width)
+        told = told + math.sqrt(noise) * rng.normal(size=20_000)
+        if precision == 0:
+            told = np.clip(told, -ends, ends)
+        value = (precision * value + told / noise) / (precision + 1 / noise)
+        precision += 1 / noise
+    found = stage_risks(stages, n, sigma, 1.0, mean)
+    assert len(found) == 3
+    assert found[-1] == pytest.approx(((value - theta) ** 2).mean(), rel=0.06)
