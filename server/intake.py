@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Words, offsets
-from fedhist.base.errors import MissingReplies, PopulationError, WireError
+from fedhist.base.errors import MissingReplies, WireError
 from fedhist.model.query import Query, Report, Summary
 
 if TYPE_CHECKING:
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 OTHER_QUERY = "an answer to another query"
 TWICE = "the user has answered already"
+ELSEWHERE = "the user has answered on another node"
+MOST_USERS = 1 << 40
+"""Users that one reply may stand for, where the operator names no number."""
+MOST_SUM = (1 << 63) - 1
 NUMBER = re.compile(r"[-+]?(?<![\w.])\d+(\.\d+)?(e[-+]?\d+)?")
 
 Nulls = Callable[[Query, str, int, Words], Report]
@@ -75,25 +79,40 @@ class Intake:
     on_bad_reply : {"drop", "null", "stop"}
         What becomes of a user whose report fails its check: "drop" leaves it out, "null" puts the
         null record in its place, and "stop" refuses all that its node sends. A node none of whose
-        users is left has not answered. An index belongs to the sender whose reply under it was the
-        first to be used; a node sends one sum, or reports, and not both.
+        users is left has not answered.
     nulls : callable, optional
         Makes null records' answers; "null" needs it.
+    max_users : int, optional
+        Most users that one node has; a reply that stands for more is malformed.
+
+    Notes
+    -----
+    A reply belongs to whom it came from. A sender gives one sum, or reports, and not both, and its
+    user ids are its own from the first good report on. The index that it claims fixes the order of
+    adding up and nothing else: whoever claims another's index takes nothing from that node.
     """
 
     def __init__(
-        self, query: Query, digest: str, on_bad_reply: str = "drop", nulls: Nulls | None = None
+        self,
+        query: Query,
+        digest: str,
+        on_bad_reply: str = "drop",
+        nulls: Nulls | None = None,
+        max_users: int | None = None,
     ) -> None:
         if on_bad_reply == "null" and nulls is None:
             raise ValueError('on_bad_reply = "null" needs somebody who answers for null records')
         self.query, self.digest, self.on_bad_reply = query, digest, on_bad_reply
+        self.max_users = MOST_USERS if max_users is None else max_users
         self.dropped: Counter[str] = Counter()
         self._nulls = nulls
+        self._index: dict[int, int] = {}  # claimed by each sender; the keys below are senders, too
         self._parts: dict[int, list[Summary]] = {}
         self._used: dict[int, list[Words]] = {}
-        self._owner: dict[int, int] = {}  # who sent what is used under a node's index
-        self._refused: dict[tuple[int, int], list[Words]] = {}  # by node and sender
-        self._stopped: set[int] = set()  # senders
+        self._refused: dict[int, list[Words]] = {}
+        self._stopped: set[int] = set()
+        self._seen = _Ids()
+        self._sums: Counter[str] = Counter()  # largest sizes of what was added up
         self._came: set[int] = set()
         self._size, self._last = 0, time.perf_counter()
 
@@ -114,8 +133,6 @@ class Intake:
         ------
         MissingReplies
             If too few answered; with the reasons, counted. Also if nobody answered.
-        PopulationError
-            If unfolded reports of one user came from two nodes.
         """
         for message in replies:
             self._take(message)
@@ -164,45 +181,70 @@ class Intake:
             If all of it is refused, for one reason.
         """
         source = node if source is None else source
-        if isinstance(body, Report):
-            used = self._use_report(node, digest, body, source)
-        else:
-            used = self._use_sum(node, digest, body, source)
-        if used:
-            self._owner.setdefault(node, source)
-        return used
-
-    def _use_sum(self, node: int, digest: str, summary: Summary, source: int) -> bool:
+        self._index.setdefault(source, node)
+        if digest != self.digest and isinstance(body, Report):
+            self._leave_out({OTHER_QUERY: body.n_users})
+            return False
         if digest != self.digest:
             raise WireError(f"{OTHER_QUERY}, {digest}")
-        if node in self._parts or (node, source) in self._refused:
-            raise WireError(f"node {node} answered twice")
+        if body.n_users > self.max_users:
+            raise WireError(
+                f"a reply for {body.n_users} users; a node has {self.max_users} at most"
+            )
+        use = self._use_report if isinstance(body, Report) else self._use_sum
+        return use(source, body)  # type: ignore[arg-type]
+
+    def _use_sum(self, source: int, summary: Summary) -> bool:
+        if source in self._parts or source in self._refused:
+            raise WireError(f"node {self._index[source]} answered twice")
         self.query.check_summary(summary)
-        self.add(node, summary)
+        self._check_room(summary)
+        if summary.ids is not None:
+            if (summary.ids[1:] <= summary.ids[:-1]).any():
+                raise WireError("rows of users must be in the order of their ids, each once")
+            if self._seen.has(summary.ids).any():
+                raise WireError(f"{ELSEWHERE}, or names its users")
+            self._seen.add(summary.ids)
+        self.add(self._index[source], summary, source)
         return True
 
-    def _use_report(self, node: int, digest: str, report: Report, source: int) -> bool:
-        if digest != self.digest:
-            self._leave_out({OTHER_QUERY: report.n_users})
-            return False
-        summed = node in self._parts and node not in self._used  # whoever is in it is in it already
-        if summed or self._owner.get(node, source) != source:
-            raise WireError(f"node {node} answered twice")
+    def _check_room(self, summary: Summary) -> None:
+        """Refuse whole numbers that could wrap when they are added to what is here already."""
+        sums = {("sums", name): a for name, a in summary.sums.items()}
+        sums |= {("keyed", name): k.values for name, k in summary.keyed.items()}
+        whole = {str(key): a for key, a in sums.items() if a.size and a.dtype.kind in "iu"}
+        sizes = {key: max(abs(int(a.min())), abs(int(a.max()))) for key, a in whole.items()}
+        for key, size in sizes.items():
+            if self._sums[key] + size > MOST_SUM:
+                raise WireError(f"a sum of {size} does not fit into 64 bits with the others")
+        self._sums.update(sizes)
+
+    def _use_report(self, source: int, report: Report) -> bool:
+        if source in self._parts and source not in self._used:
+            raise WireError(f"node {self._index[source]} answered twice")
         good, reasons = sift(self.query, report)
         if reasons and self.on_bad_reply == "stop":
             self._stopped.add(source)
         if reasons and (self.on_bad_reply == "stop" or not report.n_users):
             raise WireError(next(iter(reasons)))
         self._leave_out(reasons)
-        self._refused.setdefault((node, source), []).append(report.ids[~good])
-        used = self._used.get(node, [])
-        fresh = good & ~np.isin(report.ids, np.concatenate(used)) if used else good
-        self._leave_out({TWICE: int(good.sum() - fresh.sum())})
+        self._refused.setdefault(source, []).append(report.ids[~good])
+        fresh = good & ~self._seen.has(report.ids)
+        own = np.isin(report.ids, np.concatenate([report.ids[:0], *self._used.get(source, [])]))
+        self._leave_out({TWICE: int((good & own).sum())})
+        self._leave_out({ELSEWHERE: int((good & ~fresh & ~own).sum())})
         if report.n_users and not fresh.any():
             return False
         kept = report if fresh.all() else take_rows(report, fresh)
-        self._used.setdefault(node, []).append(kept.ids)
-        self.add(node, self.query.fold(kept))
+        try:
+            summary = self.query.fold(kept)
+        except (TypeError, ValueError, OverflowError) as e:  # numbers of a type that nobody sends
+            raise WireError(f"a report that cannot be folded: {e}") from None
+        self.query.check_summary(summary)
+        self._check_room(summary)
+        self._used.setdefault(source, []).append(kept.ids)
+        self._seen.add(kept.ids)
+        self.add(self._index[source], summary, source)
         return True
 
     def _leave_out(self, reasons: Mapping[str, int]) -> None:
@@ -210,37 +252,39 @@ class Intake:
             if count:
                 self.dropped[f"{reason}, users"] += count
 
-    def add(self, node: int, summary: Summary) -> None:
+    def add(self, node: int, summary: Summary, source: int | None = None) -> None:
         """Keep a summary that needs no check, or has passed it."""
-        self._parts.setdefault(node, []).append(summary)
+        source = node if source is None else source
+        self._index.setdefault(source, node)
+        self._parts.setdefault(source, []).append(summary)
 
     def total(self, expected: int = 0, min_replies: int | None = None) -> Collected:
         """Add up what was kept; see :meth:`collect`."""
         replaced = self._replace()
-        stopped = {node for node, source in self._owner.items() if source in self._stopped}
-        found = {node: self._parts[node] for node in sorted(self._parts.keys() - stopped)}
+        senders = sorted(self._parts.keys() - self._stopped, key=lambda s: (self._index[s], s))
         need = expected if min_replies is None else min_replies
-        if len(found) < max(need, 1):
-            raise MissingReplies(expected, len(found), self.dropped)
-        _check_distinct([ids for node in found for ids in self._used.get(node, ())])
-        summary = self._merged([part for parts in found.values() for part in parts])
-        return Collected(summary, len(found), self._size, dict(self.dropped), replaced, self._last)
+        if len(senders) < max(need, 1):
+            raise MissingReplies(expected, len(senders), self.dropped)
+        summary = self._merged([part for sender in senders for part in self._parts[sender]])
+        return Collected(
+            summary, len(senders), self._size, dict(self.dropped), replaced, self._last
+        )
 
     def _replace(self) -> int:
         """Answer for the null record in the place of users who sent no good report."""
         replaced = 0
         if self.on_bad_reply != "null" or self._nulls is None:
             return replaced
-        for (node, source), refused in self._refused.items():
-            if self._owner.get(node, source) != source:
-                continue  # somebody else's node
-            used = [ids for parts in self._used.values() for ids in parts]
-            left = np.setdiff1d(np.concatenate(refused), np.concatenate([*used, refused[0][:0]]))
-            report = self._nulls(self.query, self.digest, node, left)
+        holders = Counter(self._index[source] for source in self._parts)
+        for source, refused in self._refused.items():
+            node = self._index[source]
+            if holders[node] > (source in self._parts):
+                continue  # somebody else answers under that index
+            left = np.unique(np.concatenate(refused))
+            report = self._nulls(self.query, self.digest, node, left[~self._seen.has(left)])
             if report.n_users:
-                self._owner[node] = source
-                self._used.setdefault(node, []).append(report.ids)
-                self.add(node, self.query.fold(report))
+                self._seen.add(report.ids)
+                self.add(node, self.query.fold(report), source)
                 replaced += report.n_users
         return replaced
 
@@ -321,14 +365,27 @@ def _fault(query: Query, report: Report) -> str | None:
     return None
 
 
-def _check_distinct(parts: Sequence[Words]) -> None:
-    """Raise PopulationError where two nodes sent reports of one user, who would count twice."""
-    ids = np.concatenate([np.zeros(0, np.uint64), *parts])
-    if not (ids[1:] > ids[:-1]).all():
-        ids = np.sort(ids)
-        twice = ids[1:][ids[1:] == ids[:-1]]
-        if len(twice):
-            raise PopulationError(f"user {int(twice[0])} answered on two nodes")
+class _Ids:
+    """User ids that have answered: sorted runs, of which two of a size become one."""
+
+    def __init__(self) -> None:
+        self._runs: list[Words] = []
+
+    def add(self, ids: Words) -> None:
+        """Keep distinct ids that are not here yet."""
+        run = np.sort(ids)
+        while self._runs and len(self._runs[-1]) <= len(run):
+            run = np.sort(np.concatenate([self._runs.pop(), run]), kind="stable")
+        self._runs.append(run)
+
+    def has(self, ids: Words) -> NDArray[np.bool_]:
+        """Say which of these are here: (n,) bool."""
+        found = np.zeros(len(ids), dtype=bool)
+        for run in self._runs:
+            if len(run):
+                at = np.minimum(np.searchsorted(run, ids), len(run) - 1)
+                found |= run[at] == ids
+        return found
 
 
 def _last_line(reason: str | None) -> str:

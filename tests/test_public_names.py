@@ -24,9 +24,9 @@ unary_law unary_votes unit_interval user_means zcdp_rho
 """
 PROTOCOLS = """
 AdaptiveHistogram BoundedHistogram CentralDensity CoverSelect Density Distribution
-FewUsersDistribution FewUsersMean HadamardResponse ItemHistogram LocalDistribution LocalHistogram
-Mean MeanL2 MeanLinf NaiveDensity NaiveMean PoissonCounts RaggedDistribution SparseMean
-UnaryEncoding UnboundedHistogram UserLevelErm
+FewUsersDistribution FewUsersMean FrequencyOracle HadamardResponse ItemHistogram LocalDistribution
+LocalHistogram Mean MeanL2 MeanLinf NaiveDensity NaiveMean PoissonCounts RaggedDistribution
+SparseMean UnaryEncoding UnboundedHistogram UserLevelErm
 """
 PROMISES = [(fh, NAMES.split()), (fedhist.protocols, PROTOCOLS.split())]
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numba import njit, uint64
+from numpy.typing import NDArray
 
 from clients.randomizers.vote_reports import optimal_unary
 from fedhist.base.arrays import Array, Integers, Words
@@ -46,13 +49,30 @@ def report_symbols(symbols: Integers, channel: OracleChannel, rng: Streams) -> A
         return optimal_unary(symbols, channel.channel, rng)
     own = np.where(symbols < 0, channel.n_symbols, symbols)
     if isinstance(channel, SubsetOracle):
-        return _subsets(own, channel, rng)
+        coin = rng.substream("inside").words(1)[:, 0]
+        return _subsets(own, coin < np.uint64(channel.threshold), channel, rng)
     if not isinstance(channel, SymbolOracle):
         raise TypeError(f"no reports are known for a channel of kind {channel.kind!r}")
     drawn = draw_layers(rng.substream("layers").words(1)[:, 0], channel.layers)
     rows = np.flatnonzero(drawn < 0)
     drawn[rows] = channel.members(own[rows], -1 - drawn[rows])
     return drawn.astype(np.uint32)
+
+
+def member_reports(symbols: Integers, channel: OracleChannel, rng: Streams) -> Array:
+    """Send a message of the symbol's own set, without privacy: what gains a symbol most.
+
+    Parameters and what is returned are those of :func:`report_symbols`.
+    """
+    if isinstance(channel, UnaryOracle):
+        return optimal_unary(symbols, replace(channel.channel, epsilon=math.inf), rng)
+    own = np.where(symbols < 0, channel.n_symbols, symbols)
+    if isinstance(channel, SubsetOracle):
+        return _subsets(own, np.ones(len(own), dtype=np.bool_), channel, rng)
+    if not isinstance(channel, SymbolOracle):
+        raise TypeError(f"no reports are known for a channel of kind {channel.kind!r}")
+    ranks = rng.substream("member").words(1)[:, 0] % np.uint64(channel.layers.chosen)
+    return channel.members(own, ranks.astype(np.int64)).astype(np.uint32)
 
 
 def fold_reports(reports: Array, channel: OracleChannel) -> Integers:
@@ -62,13 +82,14 @@ def fold_reports(reports: Array, channel: OracleChannel) -> Integers:
     return np.bincount(reports, minlength=channel.size).astype(np.int64)
 
 
-def _subsets(own: Integers, channel: SubsetOracle, rng: Streams) -> Words:
-    """Draw whether the own symbol is in, then a uniform subset of the others, as packed bits.
+def _subsets(
+    own: Integers, inside: NDArray[np.bool_], channel: SubsetOracle, rng: Streams
+) -> Words:
+    """Draw a uniform subset of the others, and put in the own symbol where it is inside.
 
     Floyd's method with rejection: exactly uniform. A user goes on in its own words where one was
     rejected, so that a batch does not change what a user draws.
     """
-    inside = rng.substream("inside").words(1)[:, 0] < np.uint64(channel.threshold)
     need = channel.chosen - inside.astype(np.int64)
     bits = np.zeros((len(own), n_words(channel.size)), dtype=np.uint64)
     done = np.zeros(len(own), dtype=np.int64)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from clients.bounding.item_encodings import cut_rows, in_domain
 from clients.bounding.kernels import columns_of, user_norms
 from fedhist.base.arrays import Integers, Words
-from fedhist.channels.votes import HadamardChannel, OptimalUnaryChannel
+from fedhist.channels.votes import OptimalUnaryChannel
 from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
 from fedhist.users.streams import Streams, integer_threshold
@@ -101,32 +100,3 @@ def optimal_unary(symbols: Integers, channel: OptimalUnaryChannel, rng: Streams)
     bits[rows, lane] &= ~(np.uint64(1) << shift)
     bits[rows, lane] |= coin[rows] << shift
     return bits
-
-
-def hadamard_response(
-    symbols: Integers, channel: HadamardChannel, rng: Streams
-) -> NDArray[np.uint32]:
-    """Report symbols as one index each: (n,) uint32 in [0, K).
-
-    Parameters
-    ----------
-    symbols : (n,) int64
-        In [-1, k); -1 stands for none.
-    channel : HadamardChannel
-    rng : Streams
-
-    Privacy
-    -------
-    epsilon-LDP, see the channel. A uniform index is drawn, and randomized response says whether it
-    shall lie in C_x. Where it does not do as it is told, its bit at the lowest one of x + 1 is
-    turned, which maps C_x one-to-one onto its complement: the index stays uniform on the half that
-    is wanted. Row 0, for a user without a symbol, has no such bit, and its index stays as drawn.
-    """
-    row = (symbols + 1).astype(np.uint64)
-    if math.isinf(channel.epsilon):
-        return row.astype(np.uint32)
-    y = rng.substream("point").words(1)[:, 0] & np.uint64(channel.size - 1)
-    lie = rng.substream("flip").bernoulli(np.full(len(symbols), channel.flip))
-    outside = (np.bitwise_count(y & row) & 1).astype(bool)
-    lowest = row & (~row + np.uint64(1))
-    return np.where(outside != lie, y ^ lowest, y).astype(np.uint32)

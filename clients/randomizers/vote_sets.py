@@ -3,7 +3,8 @@
 One compiled walk over the record, O(own record) and memory O(d); no means are kept. A record that
 cannot be used votes for nothing. Of equally far means a public hash of user and column decides, so
 that no column is preferred: means of few samples tie often, and by the number of the column the
-votes of most users would go to the same columns whether they hold a signal or not.
+votes of most users would go to the same columns whether they hold a signal or not. Distances are
+equal if they are in multiples of radius / 2^32: 1/6 and -1/6 as they are rounded are not.
 
 References
 ----------
@@ -30,6 +31,7 @@ def vote_sets(
     threshold: float,
     max_votes: int,
     max_items: int = 0,
+    signed: bool = False,
 ) -> tuple[Integers, Integers]:
     """Find the coordinates whose mean is at least a threshold from 0, the farthest ones only.
 
@@ -46,23 +48,27 @@ def vote_sets(
         Most coordinates of one user.
     max_items : int
         Use only the first so many samples of a user; 0 for all.
+    signed : bool
+        Whether a vote says on which side of 0 the mean is.
 
     Returns
     -------
     indptr : (n + 1,) int64
     columns : (votes,) int64
-        Increasing within a user; none for a user without samples or with a NaN among them.
+        Increasing within a user; none for a user without samples or with a NaN among them. With
+        ``signed``, j stands as ~j = -1 - j where the mean is below 0.
 
     Examples
     --------
     >>> two = Samples(np.array([0, 1, 2]), np.array([[0.4, -0.9, 0.1], [0.5, np.nan, 0.5]]))
     >>> vote_sets(np.arange(2, dtype=np.uint64), two, 1.0, 0.3, 5)
     (array([0, 2, 2]), array([0, 1]))
+    >>> vote_sets(np.arange(2, dtype=np.uint64), two, 1.0, 0.3, 5, signed=True)[1]
+    array([ 0, -2])
     """
     indptr = np.zeros(len(samples.indptr), dtype=np.int64)
-    columns = _vote_sets(
-        keys, samples.indptr, samples.values, radius, threshold, max_votes, max_items, indptr
-    )
+    limits = radius, threshold, max_votes, max_items, signed
+    columns = _vote_sets(keys, samples.indptr, samples.values, *limits, indptr)
     return indptr, columns
 
 
@@ -75,6 +81,7 @@ def _vote_sets(
     threshold: float,
     max_votes: int,
     max_items: int,
+    signed: bool,
     indptr: Integers,
 ) -> Any:
     """Fill ``indptr`` and return the columns; one user's means at a time."""
@@ -85,7 +92,7 @@ def _vote_sets(
         start, stop = rows[u], rows[u + 1]
         if max_items > 0:
             stop = start + min(stop - start, max_items)
-        found = _far_columns(values[start:stop], radius, threshold, far, column)
+        found = _far_columns(values[start:stop], radius, threshold, signed, far, column)
         if found > max_votes:
             found = _farthest(keys[u], max_votes, far[:found], column)
         end = indptr[u] + found
@@ -102,7 +109,12 @@ def _vote_sets(
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _far_columns(
-    values: Floats, radius: float, threshold: float, far: Floats, column: Integers
+    values: Floats,
+    radius: float,
+    threshold: float,
+    signed: bool,
+    far: Floats,
+    column: Integers,
 ) -> Any:
     """List the columns of one record whose mean is far from 0; return how many there are."""
     size = float(max(values.shape[0], 1))
@@ -116,7 +128,8 @@ def _far_columns(
     for j in range(mean.shape[0]):
         x = abs(mean[j]) / size
         usable &= not np.isnan(x)
-        far[found], column[found] = x, j
+        far[found] = np.rint(x * (4294967296.0 / radius))
+        column[found] = ~j if signed and mean[j] < 0 else j
         found += x >= threshold
     return found if usable else 0
 
@@ -146,4 +159,5 @@ def _farthest(key: Any, max_votes: int, far: Floats, column: Integers) -> Any:
 @njit(inline="always")  # type: ignore[untyped-decorator]
 def _tie_hash(key: Any, column: Any) -> Any:
     """Return the word at a column of a user's public stream: a bijection of the column."""
+    column = ~column if column < 0 else column
     return _mix(key + uint64(column + 1) * uint64(0x9E3779B97F4A7C15))

@@ -24,7 +24,7 @@ from fedhist.base.arrays import Array
 if TYPE_CHECKING:
     from fedhist.channels.catalogue import ScalarChannel, UnaryChannel
     from fedhist.channels.sphere import SphereChannel
-    from fedhist.channels.votes import HadamardChannel, OptimalUnaryChannel
+    from fedhist.channels.votes import OptimalUnaryChannel
 
 _BLOCK = 1 << 22
 """Entries of the weights that are held at once."""
@@ -228,20 +228,6 @@ def optimal_unary_law(channel: OptimalUnaryChannel) -> FiniteChannel | None:
     return FiniteChannel.of(
         small.weights(), labels, "any two votes, and none, on the bits in which they differ"
     )
-
-
-def hadamard_law(channel: HadamardChannel) -> FiniteChannel | None:
-    """Two symbols and none, at order at most 4.
-
-    Any two rows of a Hadamard matrix, and row 0, split the indices into four equal parts by their
-    signs, and a law is constant on each: this is the law of the part.
-    """
-    if math.isinf(channel.epsilon):
-        return None
-    small = type(channel)(channel.epsilon, min(channel.n_symbols, 2))
-    labels = ["no symbol", *(f"symbol {x}" for x in range(small.n_symbols))]
-    scope = "any two votes, and none; indices by the signs of the votes' rows"
-    return FiniteChannel.of(small.weights(), labels, scope)
 
 
 def sphere_law(channel: SphereChannel) -> FiniteChannel | None:

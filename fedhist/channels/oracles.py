@@ -9,7 +9,7 @@ from functools import lru_cache
 from fedhist.base.checks import check_choice
 from fedhist.channels.bit_oracles import SubsetOracle, UnaryOracle
 from fedhist.channels.oracle_base import OracleChannel
-from fedhist.channels.projective import MOST_CELLS, ProjectiveSpace, decodable
+from fedhist.channels.projective import MOST_CELLS, ProjectiveSpace
 from fedhist.channels.symbol_oracles import (
     MAX_DECODED,
     HadamardOracle,
@@ -52,9 +52,9 @@ def spaces(n_points: int) -> Iterator[ProjectiveSpace]:
     """List, for every prime q, the smallest space that has so many points and can be decoded."""
     for q in range(2, math.isqrt(MOST_CELLS) + 1):
         t = 3
-        while decodable(q, t) and (q**t - 1) // (q - 1) < n_points:
+        while q ** (t - 1) <= MOST_CELLS and (q**t - 1) // (q - 1) < n_points:
             t += 1
-        if decodable(q, t) and all(q % d for d in range(2, math.isqrt(q) + 1)):
+        if q ** (t - 1) <= MOST_CELLS and all(q % d for d in range(2, math.isqrt(q) + 1)):
             yield ProjectiveSpace(q, t)
 
 

@@ -63,7 +63,10 @@ class SignHash(ABC):
 
     @abstractmethod
     def vote_sums(self, ids: Words, indptr: Integers, columns: Integers) -> Integers:
-        """Add up each user's signs at its own columns, in CSR form: (n,) int64."""
+        """Add up each user's signs at its own columns, in CSR form: (n,) int64.
+
+        A column that stands as ~j = -1 - j takes the sign of column j off.
+        """
 
     @abstractmethod
     def fold(self, ids: Words, z: NDArray[Any]) -> NDArray[Any]:
@@ -215,11 +218,13 @@ def _word_sums(keys: Words, indptr: Integers, columns: Integers, out: Integers) 
     for u in range(keys.shape[0]):
         total, last, word = np.int64(0), np.int64(-1), uint64(0)
         for k in range(indptr[u], indptr[u + 1]):
-            w = columns[k] >> 6
+            column = columns[k] if columns[k] >= 0 else ~columns[k]
+            w = column >> 6
             if w != last:
                 word = _mix(keys[u] + uint64(w + 1) * uint64(0x9E3779B97F4A7C15))
                 last = w
-            total += 1 - 2 * np.int64((word >> uint64(columns[k] & 63)) & uint64(1))
+            sign = 1 - 2 * np.int64((word >> uint64(column & 63)) & uint64(1))
+            total += sign if columns[k] >= 0 else -sign
         out[u] = total
 
 
@@ -236,10 +241,12 @@ def _row_sums(
     for u in range(group.shape[0]):
         total = 0
         for k in range(indptr[u], indptr[u + 1]):
-            both = row[u] & permutations[group[u], columns[k]]
+            column = columns[k] if columns[k] >= 0 else ~columns[k]
+            both = row[u] & permutations[group[u], column]
             for shift in (32, 16, 8, 4, 2, 1):  # parity
                 both ^= both >> shift
-            total += 1 - 2 * (both & 1)
+            sign = 1 - 2 * (both & 1)
+            total += sign if columns[k] >= 0 else -sign
         out[u] = total
 
 

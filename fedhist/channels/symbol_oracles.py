@@ -12,6 +12,7 @@ References
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,11 +23,11 @@ import numpy as np
 from fedhist.base.arrays import Floats, Integers
 from fedhist.channels.finite import FiniteChannel
 from fedhist.channels.hadamard import fwht, next_power_of_two
-from fedhist.channels.layers import MAX_ALPHABET, Layers
+from fedhist.channels.layers import MAX_ALPHABET, WORDS, Layers
 from fedhist.channels.oracle_base import OracleChannel
 from fedhist.channels.projective import ProjectiveSpace
-from fedhist.channels.votes import MAX_SYMBOLS
 
+MAX_SYMBOLS = (1 << 24) - 2
 MAX_DECODED = 1 << 22
 """Domains beyond are reported by k-ary randomized response, which needs no transform."""
 
@@ -77,8 +78,18 @@ class SymbolOracle(OracleChannel):
         return self.layers.size + 1
 
     def law(self) -> FiniteChannel | None:
-        """Two symbols, on what lies in one set only."""
-        return self.layers.law()
+        """Two symbols, null or not, on which of their sets holds the report."""
+        if math.isinf(self.epsilon):
+            return None
+        law, both = self.layers, self.overlap
+        one = law.chosen - both
+        high, low = law.lower + law.upper, law.lower
+        row = [both * high, one * high, one * low]
+        row.append(WORDS - sum(row))
+        rows = [row, [row[0], row[2], row[1], row[3]]]
+        labels = ["the first symbol", "the second symbol"]
+        scope = "reports in both sets, the first, the second, neither: alike within each class"
+        return FiniteChannel.of(np.array(rows, dtype=object), labels, scope)
 
 
 @dataclass(frozen=True)
@@ -118,7 +129,7 @@ class HadamardOracle(SymbolOracle):
     """One index below K, a power of two above k + 1; symbol x has {y: H[x + 1, y] = 1} [2]."""
 
     kind: ClassVar[str] = "hadamard"
-    most_symbols: ClassVar[int] = MAX_SYMBOLS - 1
+    most_symbols: ClassVar[int] = MAX_SYMBOLS
 
     @cached_property
     def layers(self) -> Layers:
@@ -174,4 +185,4 @@ class ProjectiveOracle(SymbolOracle):
 
     def set_counts(self, counts: Integers) -> Floats:
         """By a transform; see the space."""
-        return self.space.set_counts(counts[:-1], self.n_symbols + 1)
+        return self.space.set_counts(counts[:-1])[: self.n_symbols + 1]

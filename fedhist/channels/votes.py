@@ -1,4 +1,4 @@
-"""The channels of two frequency oracles: what happens to one symbol of a public domain.
+"""Optimized unary encoding: what happens to one symbol of a public domain that is told in bits.
 
 A vote is a symbol of {0, ..., k - 1}, or none (-1) for a record without one. The law of a vote for
 nothing is data-independent, and its expected contribution to every estimate is zero.
@@ -7,55 +7,35 @@ References
 ----------
 .. [1] Wang, Blocki, Li & Jha, "Locally differentially private protocols for frequency estimation",
    USENIX Security 2017, Section 4.3 (optimized unary encoding).
-.. [2] Acharya, Sun & Zhang, "Hadamard response: estimating distributions privately, efficiently,
-   and with little communication", AISTATS 2019, Section 4.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.arrays import Floats
 from fedhist.channels.flips import RandomizedResponse
-from fedhist.channels.hadamard import fwht, hadamard_entry, next_power_of_two
 from fedhist.privacy.guarantee import check_budget
 
 MAX_BITS = 1 << 16
-MAX_SYMBOLS = (1 << 24) - 1
 
 
 @dataclass(frozen=True)
-class SymbolChannel(RandomizedResponse):
-    """A vote for one of k symbols, or for none.
+class OptimalUnaryChannel(RandomizedResponse):
+    """k bits, one for each symbol: a true 1 stays with probability 1/2, a 0 turns with q [1].
+
+    q, ``flip``, is 1 / (e^epsilon + 1). A vote for nothing is the zero vector. Without noise
+    (epsilon = inf) the bits are sent as they are.
 
     Parameters
     ----------
     epsilon : float
     n_symbols : int
-        k, at most ``most_symbols``.
-    """
-
-    most_symbols: ClassVar[int]
-    epsilon: float
-    n_symbols: int
-
-    def __post_init__(self) -> None:
-        check_budget(self.epsilon)
-        if not 1 <= self.n_symbols <= self.most_symbols:
-            raise ValueError(f"the symbols must be 1 to {self.most_symbols}, got {self.n_symbols}")
-
-
-@dataclass(frozen=True)
-class OptimalUnaryChannel(SymbolChannel):
-    """k bits, one for each symbol: a true 1 stays with probability 1/2, a 0 turns with q [1].
-
-    q, ``flip``, is 1 / (e^epsilon + 1). A vote for nothing is the zero vector. Without noise
-    (epsilon = inf) the bits are sent as they are.
+        k, at most 2^16.
 
     Privacy
     -------
@@ -71,7 +51,13 @@ class OptimalUnaryChannel(SymbolChannel):
     True
     """
 
-    most_symbols: ClassVar[int] = MAX_BITS
+    epsilon: float
+    n_symbols: int
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon)
+        if not 1 <= self.n_symbols <= MAX_BITS:
+            raise ValueError(f"the symbols must be 1 to {MAX_BITS}, got {self.n_symbols}")
 
     @property
     def keep(self) -> float:
@@ -105,60 +91,4 @@ class OptimalUnaryChannel(SymbolChannel):
                 out[vote + 1, z] = math.prod(
                     p if z >> j & 1 else one - p for j, p in enumerate(hits)
                 )
-        return out
-
-
-@dataclass(frozen=True)
-class HadamardChannel(SymbolChannel):
-    """One index y of {0, ..., K - 1}; symbol x prefers the half where H[x + 1, y] = 1 [2].
-
-    K is the next power of two above k and H the Hadamard matrix of that order. A user with symbol x
-    reports a uniform element of C_x = {y: H[x + 1, y] = 1} with probability e^epsilon / (e^epsilon
-    + 1), else one of its complement; each has K / 2 elements. A vote for nothing is row 0, whose
-    half is everything: a uniform y. Without noise (epsilon = inf) the row's number is sent.
-
-    Privacy
-    -------
-    With the drawn probability f (``flip``) of the complement, an index has the probability
-    2 (1 - f) / K or 2 f / K, of ratio (1 - f) / f <= e^epsilon, or 1 / K, which is their mean. The
-    constants are public, and f = t / 2^64 with an integer t.
-    """
-
-    most_symbols: ClassVar[int] = MAX_SYMBOLS
-
-    @property
-    def size(self) -> int:
-        """K: the least power of two above k."""
-        return next_power_of_two(self.n_symbols + 1)
-
-    @property
-    def gain(self) -> float:
-        """E H[x + 1, y] for a vote for x: tanh(epsilon / 2); 0 for every other vote."""
-        return self.tau
-
-    def debias(self, counts: ArrayLike, n_users: int) -> Floats:
-        """Turn counts of the indices, (K,), into unbiased shares of the users: (k,).
-
-        The rows of H are orthogonal: the average of H[x + 1, y] is gain times the share of x.
-        """
-        found = np.asarray(counts, dtype=np.float64)
-        if not math.isinf(self.epsilon):
-            found = fwht(found) / self.gain
-        return np.asarray(found[1 : self.n_symbols + 1] / n_users)
-
-    def weights(self) -> NDArray[np.object_]:
-        """Enumerate the exact law, as integers.
-
-        Returns
-        -------
-        (k + 1, K) object (Python int)
-            2^64 K / 2 times the probability of each index, for the votes -1, 0, ..., k - 1.
-        """
-        if math.isinf(self.epsilon):
-            raise ValueError("epsilon is inf: without noise the vote itself is sent")
-        t = self.flip_threshold
-        rows = np.arange(self.n_symbols + 1)[:, None]
-        inside = hadamard_entry(rows, np.arange(self.size)) > 0
-        out = np.where(inside, np.array((1 << 64) - t, dtype=object), np.array(t, dtype=object))
-        out[0] = 1 << 63
         return out

@@ -38,7 +38,7 @@ MESSAGE_TYPE = "query"
 STYPE = "numpy.ndarray"
 MAX_BYTES = 1 << 31
 MAGIC = b"\x93NUMPY\x01\x00"
-MAX_DIMENSIONS = 8
+MAX_DIMENSIONS, MAX_HEADER, MAX_NAME = 8, 256, 256
 _DESCRIPTIONS = {
     dtype.str: dtype for n in DTYPES for dtype in (np.dtype(n), np.dtype(n).newbyteorder(">"))
 }
@@ -262,7 +262,12 @@ def unpack_array(name: str, packed: Array) -> NDArray:
     if len(data) < 10 or data[:8] != MAGIC:
         raise WireError(f"array {name!r} does not start like an .npy file")
     start = 10 + struct.unpack("<H", data[8:10])[0]
-    dtype, shape, size = _parse_header(name, data[10:start])
+    if start > MAX_HEADER or len(name) > MAX_NAME:
+        raise WireError(f"array {name[:MAX_NAME]!r} has a header of {start} bytes")
+    try:
+        dtype, shape, size = _parse_header(data[10:start])
+    except WireError as e:
+        raise WireError(f"array {name!r} has {e}") from None
     if len(data) - start != size:
         raise WireError(f"array {name!r} has {len(data) - start} bytes of data, not {size}")
     if packed.dtype not in (dtype.name, str(dtype)) or tuple(packed.shape) != shape:
@@ -274,19 +279,19 @@ def unpack_array(name: str, packed: Array) -> NDArray:
     return a if dtype.isnative else a.astype(dtype.newbyteorder("="))
 
 
-@lru_cache(maxsize=4096)
-def _parse_header(name: str, header: bytes) -> tuple[np.dtype[Any], tuple[int, ...], int]:
+@lru_cache(maxsize=4096)  # of headers that are well formed, and short: a megabyte at most
+def _parse_header(header: bytes) -> tuple[np.dtype[Any], tuple[int, ...], int]:
     try:
         head = ast.literal_eval(header.decode("latin1"))
         dtype = _DESCRIPTIONS.get(head["descr"])
         shape, order = head["shape"], head["fortran_order"]
     except (ValueError, SyntaxError, TypeError, KeyError, MemoryError, RecursionError) as e:
-        raise WireError(f"array {name!r} has a malformed header: {e}") from None
+        raise WireError(f"a malformed header: {e}") from None
     if dtype is None or order is not False:
-        raise WireError(f"array {name!r} has dtype {head['descr']!r}, fortran_order {order!r}")
+        raise WireError(f"dtype {head['descr']!r}, fortran_order {order!r}")
     if not isinstance(shape, tuple) or not all(type(s) is int and s >= 0 for s in shape):
-        raise WireError(f"array {name!r} has shape {shape!r}")
+        raise WireError(f"shape {shape!r}")
     # zeros apart, so that no shape of an empty array is larger than NumPy can hold
     if len(shape) > MAX_DIMENSIONS or math.prod(max(s, 1) for s in shape) > MAX_BYTES:
-        raise WireError(f"array {name!r} has shape {shape!r}")
+        raise WireError(f"shape {shape!r}")
     return dtype, shape, dtype.itemsize * math.prod(shape)

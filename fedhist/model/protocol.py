@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -137,6 +138,27 @@ class ErrorBound:
     source: str
 
 
+@dataclass(frozen=True)
+class LowerBound:
+    """What no protocol under the same guarantee can beat.
+
+    Attributes
+    ----------
+    loss : str
+    value : float
+        In the loss's units: of the worst population for any one protocol.
+    explicit : bool
+        Whether it holds as it stands; an order of magnitude, with constants of 1, may be crossed.
+    source : str
+        Paper and theorem, or the derivation, and where it is not stated.
+    """
+
+    loss: str
+    value: float
+    explicit: bool
+    source: str
+
+
 class Protocol(ABC):
     """A federated estimator. Subclasses are frozen dataclasses; fields ARE the configuration.
 
@@ -164,6 +186,11 @@ class Protocol(ABC):
     goals: ClassVar[tuple[Goal, ...]] = ()
 
     @property
+    def value_range(self) -> tuple[float, float]:
+        """Least and largest number that an entry of the truth can be, whatever the data are."""
+        return -math.inf, math.inf
+
+    @property
     @abstractmethod
     def max_rounds(self) -> int:
         """Most round trips the script may take."""
@@ -185,6 +212,13 @@ class Protocol(ABC):
     @abstractmethod
     def error(self, users: Users) -> ErrorBound:
         """Predict the error on a known population. NOT PRIVATE: for evaluation only."""
+
+    def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:
+        """Bound from below what any protocol of this guarantee can do for such users.
+
+        Default: nothing is known. NOT PRIVATE: it may count the users' samples.
+        """
+        return ()
 
     @abstractmethod
     def truth(self, users: Users) -> Array:

@@ -292,7 +292,10 @@ class Query(ABC):
         if found.keys() != expected:
             raise WireError(f"a summary of {sorted(expected)} is expected, got {sorted(found)}")
         for name, limits in bounds.items():
-            limits.check(name, found[limits.part, name])
+            a = found[limits.part, name]
+            limits.check(name, a)
+            if a.dtype.itemsize != 8:  # parts of one kind add up
+                raise WireError(f"{name!r} has dtype {a.dtype}, expected 64 bits")
         if summary.ids is not None:
             self.check_cohort(summary.ids)
 

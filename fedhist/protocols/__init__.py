@@ -18,6 +18,9 @@ if TYPE_CHECKING:
         FewUsersDistribution as FewUsersDistribution,
     )
     from fedhist.protocols.few_users.few_users_mean import FewUsersMean as FewUsersMean
+    from fedhist.protocols.frequency_oracles.frequency_oracle import (
+        FrequencyOracle as FrequencyOracle,
+    )
     from fedhist.protocols.frequency_oracles.hadamard_response import (
         HadamardResponse as HadamardResponse,
     )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable
 from dataclasses import replace
+
+import numpy as np
 
 from fedhist.base.errors import FedhistError, WireError
 from fedhist.model.protocol import Estimate, Protocol
@@ -16,6 +19,9 @@ from fedhist.session.codec import protocol_digest, query_digest
 from fedhist.session.curator import Curator, Noise
 from fedhist.session.journal import Journal
 from fedhist.users.keys import Keys
+
+FAR = 10
+"""Standard errors that noise never explains: a chance below 1e-22."""
 
 Ask = Callable[[Query, int], Summary]
 """Asks a population one query in one round; hides who answers."""
@@ -135,7 +141,7 @@ class Session:
             )
         if not self.journal.ended:
             self.journal.append({"kind": "ended", "index": 0, "status": returned.status})
-        ordered = in_key_order(self.protocol, returned)
+        ordered = in_key_order(self.protocol, _held_against_range(self.protocol, returned))
         self.query, self.estimate = None, ordered.with_ledger(self.ledger)
 
     def _send_out(self, query: Query) -> None:
@@ -219,3 +225,22 @@ def _wipe(summary: Summary) -> None:
     for part in summary.keyed.values():
         if part.values.flags.writeable:
             part.values.fill(0)
+
+
+def _held_against_range(protocol: Protocol, estimate: Estimate) -> Estimate:
+    """Warn where an estimate lies further outside what is possible than noise can explain."""
+    if estimate.value is None or estimate.stderr is None or not np.size(estimate.value):
+        return estimate
+    low, high = protocol.value_range
+    value, spread = (np.asarray(a, dtype=np.float64) for a in (estimate.value, estimate.stderr))
+    rounding = 1e-9 * max((abs(x) for x in (low, high) if math.isfinite(x)), default=0.0)
+    beyond = np.maximum(low - value, value - high) - FAR * spread - rounding
+    if not (beyond > 0).any():
+        return estimate
+    at = int(np.argmax(beyond))
+    warning = (
+        f"a check failed: the estimate holds {value.flat[at]:g}, more than {FAR} standard errors "
+        f"outside its possible range [{low:g}, {high:g}]; somebody has sent what no honest users "
+        "send, or the parameters do not fit the data"
+    )
+    return replace(estimate, warnings=(*estimate.warnings, warning))

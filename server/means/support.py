@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import ndtr
 from scipy.stats import binom
 
 from fedhist.base.arrays import Floats, Integers
 from fedhist.channels.catalogue import ScalarChannel
-from server.means.localize import Plan, plan_univariate
+from server.means.localize import Plan
 
 Z_MIN = 3.0
 """A score below so many standard deviations is no evidence."""
@@ -34,9 +35,12 @@ REACH = 2.0
 """M = 2 sqrt(s): where the sum of s signs is clipped before Laplace noise."""
 
 
-def vote_threshold(mean_scale: float, dimension: int, sparsity: int) -> float:
-    """Distance from 0 at which a user votes: sqrt(2 log(4 d / s)) / 2 deviations of its mean."""
-    log = math.log(4 * dimension / min(sparsity, dimension))
+def vote_threshold(mean_scale: float, dimension: int, votes: int) -> float:
+    """Distance from 0 at which a user votes: sqrt(2 log(4 d / w)) / 2 deviations of its mean.
+
+    w is the most votes that it has; the cap does the rest.
+    """
+    log = math.log(4 * dimension / min(votes, dimension))
     return VOTE_FACTOR * mean_scale * math.sqrt(2 * log)
 
 
@@ -57,6 +61,7 @@ def paper_threshold(
     return radius * math.sqrt(PAPER_K * math.log(2 * dimension) / items), items
 
 
+@lru_cache(maxsize=1 << 12)
 def sign_gain(n_votes: int) -> float:
     """Return E v_j sign(S) for a coordinate among n_votes voted ones, S the sum of their signs.
 
@@ -182,56 +187,22 @@ def keep_largest(value: Floats, stderr: Floats, sparsity: int) -> Floats:
     return out
 
 
-@dataclass(frozen=True)
-class SparseRisk:
-    """Predicted summed squared errors of the two procedures, in squared units of the samples."""
-
-    select: float
-    threshold: float
-
-    @property
-    def best(self) -> str:
-        """The procedure that is expected to err less: "select" or "threshold"."""
-        return "select" if self.select <= self.threshold else "threshold"
+def selection_level(dimension: int, sparsity: int) -> float:
+    """Deviations that a score must lead by: Z_MIN, or what the largest of the noise reaches."""
+    return max(Z_MIN, math.sqrt(2 * math.log(2 * dimension / sparsity)))
 
 
-@lru_cache(maxsize=1024)
-def sparse_rule(
-    n_users: float,
-    mean_scale: float,
-    dimension: int,
-    sparsity: int,
-    radius: float,
-    epsilon: float,
-    kind: str,
-    law: VoteLaw,
-    vote_share: float = 0.5,
-    min_signal: float | None = None,
-) -> SparseRisk:
-    """Predict the errors of selection and of thresholding, for the hardest signals.
+def kept_noise(theta: ArrayLike, variance: float, dimension: int) -> tuple[Floats, Floats]:
+    """Return P(kept) and E[error^2; kept] of a hard threshold at sd sqrt(2 log 2d): as theta.
 
-    ``mean_scale`` is the standard deviation of a user's mean, radius / sqrt(T) say. A signal that a
-    user cannot see in its own mean may be lost, which costs 2 log(2 d / s) / T a coordinate; a
-    declared ``min_signal`` above that level says that there are none.
-
-    Error
-    -----
-    Selection: s min(1, Phi(sqrt(2 log(d / s)) - z) + 2 log(2 d / s) / T + risk(n_2 / s)), with z
-    the lead of a coordinate that all voters vote for; thresholding: s min(1, (1 + 2 log 2d)
-    var(n / d) + d failure / s); for radius 1.
+    The estimate of theta is Gaussian around it, of this variance.
     """
-    s, ratio = sparsity, dimension / sparsity
-    inner = plan_univariate(n_users * (1 - vote_share) / s, mean_scale, radius, epsilon, kind)
-    hidden = 2 * math.log(2 * ratio) * (mean_scale / radius) ** 2
-    if min_signal is not None and min_signal >= radius * math.sqrt(hidden):
-        hidden = 0.0
-    lead = law.lead(n_users * vote_share)
-    missed = float(ndtr(math.sqrt(2 * math.log(ratio)) - lead))
-    select = min(1.0, missed + hidden + inner.risk / radius**2)
-    outer = plan_univariate(n_users / dimension, mean_scale, radius, epsilon, kind)
-    noise = (1 + 2 * math.log(2 * dimension)) * outer.variance / radius**2
-    threshold = min(1.0, noise + dimension * outer.failure / s)
-    return SparseRisk(s * radius**2 * select, s * radius**2 * threshold)
+    sd, a = math.sqrt(variance), math.sqrt(2 * math.log(2 * dimension))
+    z = np.asarray(theta) / sd
+    up, down = a - z, a + z  # kept where noise > up or noise < -down
+    kept = ndtr(-up) + ndtr(-down)
+    tails = up * np.exp(-np.square(up) / 2) + down * np.exp(-np.square(down) / 2)
+    return kept, variance * (kept + tails / math.sqrt(2 * math.pi))
 
 
 def selection_error(
@@ -254,12 +225,11 @@ def selection_error(
     Error
     -----
     Scores are taken as Gaussian. The s coordinates of largest mean score are found if they pass
-    Z_MIN deviations and the level that the largest of the others' noise reaches; the others never.
+    :func:`selection_level`; the others never.
     """
-    d = len(theta)
-    level = max(Z_MIN, math.sqrt(2 * math.log(d / sparsity)))
-    top = pick_support(mean_score, sparsity, -math.inf)
-    z = mean_score[top] * math.sqrt(n_voters) / law.deviation
+    level = selection_level(len(theta), sparsity)
+    top = pick_support(np.abs(mean_score), sparsity, -math.inf)
+    z = np.abs(mean_score[top]) * math.sqrt(n_voters) / law.deviation
     found = ndtr(z - level)
     hit = ((1 - found) * theta[top] ** 2 + found * risk).sum()
     return float(hit + (theta**2).sum() - (theta[top] ** 2).sum())
@@ -274,12 +244,7 @@ def thresholding_error(theta: Floats, plan: Plan, sparsity: int, radius: float) 
     kept only where those leave room. A fold that finds the wrong window costs radius^2.
     """
     d = len(theta)
-    sd = math.sqrt(plan.variance)
-    a = math.sqrt(2 * math.log(2 * d))
-    up, down = a - theta / sd, a + theta / sd  # kept where noise > up or noise < -down
-    kept = ndtr(-up) + ndtr(-down)
-    tails = up * np.exp(-np.square(up) / 2) + down * np.exp(-np.square(down) / 2)
-    noise = plan.variance * (kept + tails / math.sqrt(2 * math.pi))
+    kept, noise = kept_noise(theta, plan.variance, d)
     first = np.zeros(d, dtype=bool)
     first[pick_support(np.abs(theta), sparsity, 0.0)] = True
     room = (sparsity - kept[first].sum()) / max(float(kept[~first].sum()), 1e-300)

@@ -13,19 +13,16 @@ from dataclasses import replace
 
 import numpy as np
 
+from clients.randomizers.oracle_reports import member_reports
 from fedhist.model.query import Query, Report
 from fedhist.protocols.baselines.scalar_reports import ItemLevel
 from fedhist.protocols.baselines.sphere_reports import SphereReports
-from fedhist.protocols.frequency_oracles.hadamard_response import HadamardIndices
-from fedhist.protocols.frequency_oracles.unary_encoding import UnaryVotes
+from fedhist.protocols.frequency_oracles.oracle import OracleQuery
 from fedhist.protocols.localize.queries import BinVotes, ClippedMean
 from fedhist.protocols.means.cover_votes import CoverVotes
 from fedhist.protocols.means.sparse.queries import HashedVotes
 from fedhist.users.batch import Users
 from fedhist.users.streams import Streams
-
-CERTAIN = 40.0
-"""An epsilon at which a client that keeps its alphabet tells the truth, but for 1 in 10^17."""
 
 
 def best_messages(query: Query, users: Users, rng: Streams) -> Report:
@@ -42,10 +39,10 @@ def best_messages(query: Query, users: Users, rng: Streams) -> Report:
     -------
     Report
         Of messages within the alphabet, so that no check can tell them from honest ones. Bits:
-        exactly the target's are set. Scalars: the largest report of the target's sign. Hadamard
-        response: an index in the target's half. Spheres: the point nearest to the target. Any
-        other query, the central ones among them: the honest client's answer on the record, which
-        for a central query is a full clip or a full box of the target.
+        exactly the target's are set. Scalars: the largest report of the target's sign. Oracles of
+        a symbol or a subset: a message of the target's own. Spheres: the point nearest to the
+        target. Any other query, the central ones among them: the honest client's answer on the
+        record, which for a central query is a full clip or a full box of the target.
 
     Notes
     -----
@@ -53,11 +50,11 @@ def best_messages(query: Query, users: Users, rng: Streams) -> Report:
     an honest user sets with probability q + tau f; of one scalar (bound / gain - u) / n in units of
     the half width, for an honest u.
     """
-    if isinstance(query, BinVotes | CoverVotes | UnaryVotes):
+    if isinstance(query, BinVotes | CoverVotes):
         return replace(query, epsilon=math.inf).answer(users, rng)
-    if isinstance(query, HadamardIndices):
-        # without noise the client would send a row's number, which is another alphabet
-        return replace(query, epsilon=max(query.epsilon, CERTAIN)).answer(users, rng)
+    if isinstance(query, OracleQuery):
+        sent = member_reports(query.symbols(users, rng), query.channel, rng)
+        return Report(users.ids, {query.part: sent})
     if isinstance(query, ClippedMean) and not isinstance(query, ItemLevel):
         wished = replace(query, kind="laplace", epsilon=math.inf).answer(users, rng)
         return _extreme(wished, query)

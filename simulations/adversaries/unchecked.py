@@ -36,7 +36,7 @@ class UncheckedIntake(Intake):
         except Exception:  # whatever a server that does not check stumbles over
             self.dropped[UNFIT] += body.n_users
             return False
-        self.add(node, summary)
+        self.add(node, summary, source)
         return True
 
     def _merged(self, parts: Sequence[Summary]) -> Summary:

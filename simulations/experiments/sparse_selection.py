@@ -20,9 +20,9 @@ from fedhist.channels.sign_hashes import HadamardSigns
 from fedhist.model.losses import squared_l2
 from fedhist.model.protocol import Protocol
 from fedhist.protocols.means.mean_linf import MeanLinf
-from fedhist.protocols.means.sparse.plan import VOTE_SHARE
 from fedhist.protocols.means.sparse.sparse_mean import SparseMean
 from fedhist.protocols.shared.noninteractive_error import naive_mse
+from fedhist.users.cohort import Cohort
 from simulations.experiments.asked_users import Asked, SparseCoins, deviations
 from simulations.experiments.base import Request, Result, mean_and_error, power_law
 from simulations.experiments.findings import Findings
@@ -33,6 +33,8 @@ from simulations.runs.run import Options, execute
 
 AGAINST_D, SUCCESS, HASHES = "against d", "selection", "Hadamard hashes"
 SIGN, LAPLACE = "sign", "laplace"
+VOTERS = 0.5
+"""Share of the users who select, where selection is measured by itself."""
 LEVEL = 0.9
 """Share of successes that defines the users needed."""
 
@@ -92,7 +94,7 @@ class Task:
 
     def success(self, protocol: SparseMean, request: Request, label: str, runs: int) -> float:
         """Share of runs whose first round selects exactly the right coordinates."""
-        hits, query = 0, protocol.vote_query
+        hits, query = 0, replace(protocol.vote_query, cohort=Cohort(protocol.salt, 0.0, VOTERS))
         for k in range(runs):
             seed = self.seed(request, label, k)
             population = self.population(seed)
@@ -103,7 +105,18 @@ class Task:
     def users_to_select(self, vote: str) -> float:
         """Predict the users at which a lead of sqrt(2 log(d / s)) + 2 deviations is reached."""
         lead = math.sqrt(2 * math.log(self.d / self.s)) + 2
-        return (lead / self.protocol(method="select", vote=vote).law.lead(1.0)) ** 2 / VOTE_SHARE
+        return (lead / self.selecting(vote).law.lead(1.0)) ** 2 / VOTERS
+
+    def selecting(self, vote: str) -> SparseMean:
+        """Build the protocol whose users have s votes each."""
+        return self.protocol(method="select", vote=vote, max_votes=self.s)
+
+    @property
+    def predicted(self) -> float:
+        """Summed squared error of selection, at this amplitude."""
+        p = self.protocol(method="select")
+        b = np.array([self.amplitude])
+        return float(p.setting.select(b, p.votes, p.vote_share)[0])
 
     @property
     def item_level(self) -> float:
@@ -160,7 +173,7 @@ def _against_d(found: Findings, base: Task) -> None:
     dims, folds = wholes(request, "dimensions"), wholes(request, "fold_dimensions")
     runs = whole(request, "repeats")
     tasks = [replace(base, d=d) for d in dims]
-    theory = [t.protocol(method="select", min_signal=t.amplitude).predicted.select for t in tasks]
+    theory = [t.predicted for t in tasks]
     ours = [
         mean_and_error(t.losses(t.protocol(method="select"), request, "select", runs))
         for t in tasks
@@ -215,7 +228,7 @@ def _selection(found: Findings, base: Task) -> None:
         ns, rate = [round(float(f) * predicted) for f in factors], []
         for n in ns:
             at = replace(task, n=n)
-            protocol = at.protocol(method="select", vote=vote)
+            protocol = at.selecting(vote)
             rate.append(at.success(protocol, request, f"{vote} success", runs))
         label = f"{vote}, d = {d:,}, epsilon = {budget:g}"
         needed.append(reaches(ns, rate, LEVEL))
@@ -266,18 +279,29 @@ def _procedures(found: Findings, base: Task) -> None:
     )
     task = Task(base.epsilon, n, T, d, s, 0.0)
     where = f"two procedures: n = {n:,}, T = {T}, d = {d}, s = {s}"
-    for method, marker in (("select", "o"), ("threshold", "^")):
-        protocol, sse = task.protocol(method=method), []
+    for name, how, marker in (
+        ("select", {"method": "select"}, "o"),
+        ("select with s votes", {"method": "select", "max_votes": s}, "s"),
+        ("threshold", {"method": "threshold"}, "^"),
+    ):
+        protocol, sse = task.protocol(**how), []
         for a in amplitudes:
             at = replace(task, amplitude=float(a))
-            sse.append(mean_and_error(at.losses(protocol, request, method, runs)))
-            found.check(f"amplitude {a:g}", f"SSE of {method}", *sse[-1])
-        label, axis = f"sparse-mean, {method}", "amplitude of the signals"
-        found.draw_means(where, label, amplitudes, sse, marker, x_label=axis)
-    for b, name in ((None, "none"), (1.0, "1")):
-        selects = task.protocol(min_signal=b).procedure == "select"
+            sse.append(mean_and_error(at.losses(protocol, request, name, runs)))
+            found.check(f"amplitude {a:g}", f"SSE of {name}", *sse[-1])
+        axis = "amplitude of the signals"
+        found.draw_means(where, f"sparse-mean, {name}", amplitudes, sse, marker, x_label=axis)
+        b = np.geomspace(min(amplitudes), max(amplitudes), 60)
+        rule = protocol.setting
+        chosen = protocol.votes, protocol.vote_share
+        theory = rule.threshold(b) if name == "threshold" else rule.select(b, *chosen)
+        found.draw(where, "predicted", b, theory, style="--", x_label=axis)
+    for declared, name in ((None, "none"), (0.5, "0.5")):
+        choice = task.protocol(min_signal=declared).choice
         quantity = f"auto selects (1) or thresholds (0), min_signal {name}"
-        found.check("two procedures", quantity, float(selects))
+        found.check("two procedures", quantity, float(choice.method == "select"))
+        quantity = f"regret of the automatic choice, min_signal {name}"
+        found.check("two procedures", quantity, choice.regret)
 
 
 def _paths(found: Findings, base: Task) -> None:

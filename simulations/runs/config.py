@@ -68,6 +68,8 @@ class RunTable(Settings):
         exact law (inline only).
     min_replies : int
         Fewest nodes that must answer; 0 asks for all.
+    max_users_per_node : int
+        Most users that one node has: a reply that stands for more is malformed; 0 names no number.
     timeout : float
         Seconds to wait for the nodes of a round.
     repeats : int
@@ -98,6 +100,7 @@ class RunTable(Settings):
     fold: Annotated[str, one_of("node", "server")] = "node"
     clients: str = "per-user"
     min_replies: Natural = 0
+    max_users_per_node: Natural = 0
     timeout: float = 3600.0
     repeats: Whole = 1
     ray_address: str = ""
@@ -129,6 +132,7 @@ class RunTable(Settings):
             "fold": self.fold == "node",
             "clients": self.clients,
             "min_replies": self.min_replies or None,
+            "max_users_per_node": self.max_users_per_node or None,
             "timeout": self.timeout,
             "journal": self.journal or None,
             "plugins": self.plugins,

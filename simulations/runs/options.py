@@ -69,6 +69,7 @@ class Options:
     fold: bool = True
     clients: str = "per-user"
     min_replies: int | None = None
+    max_users_per_node: int | None = None
     timeout: float = 3600.0
     journal: str | Path | None = None
     plugins: Sequence[str] = ()
@@ -112,6 +113,9 @@ class Options:
             raise ValueError(f"timeout must be positive, got {self.timeout}")
         if self.min_replies is not None and self.min_replies < 1:
             raise ValueError(f"min_replies must be positive, got {self.min_replies}")
+        most = self.max_users_per_node
+        if most is not None and most < 1:
+            raise ValueError(f"max_users_per_node must be positive, got {most}")
         if self.nodes is not None:
             self.n_nodes(self.nodes)
 

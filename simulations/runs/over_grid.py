@@ -35,7 +35,7 @@ def strategy_of(
         if options.watch is not None:
             options.watch(query)
         take_in = Intake if options.checks else UncheckedIntake
-        return take_in(query, digest, on_bad_reply, nulls)
+        return take_in(query, digest, on_bad_reply, nulls, options.max_users_per_node)
 
     return SessionStrategy(
         session,

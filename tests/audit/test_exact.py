@@ -8,18 +8,19 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+from oracle_laws import enumerated
 
 from fedhist.channels.catalogue import OneBitChannel, PiecewiseChannel, UnaryChannel, scalar_channel
 from fedhist.channels.finite import (
     FiniteChannel,
-    hadamard_law,
     optimal_unary_law,
     scalar_law,
     sphere_law,
     unary_law,
 )
+from fedhist.channels.oracles import oracle_channel
 from fedhist.channels.sphere import SphereChannel
-from fedhist.channels.votes import HadamardChannel, OptimalUnaryChannel
+from fedhist.channels.votes import OptimalUnaryChannel
 from fedhist.model.registry import load_builtin, own_protocols, protocols
 from fedhist.privacy.guarantee import Trust
 from simulations.audit.exact import audit_exact, epsilon_at, exceeds, judge_channel
@@ -69,14 +70,27 @@ def test_the_bits_left_out_cancel(ones: int) -> None:
 
 @pytest.mark.parametrize("n_symbols", [1, 2, 3, 5])
 def test_votes_need_two_symbols_only(n_symbols: int) -> None:
-    unary, hadamard = OptimalUnaryChannel(0.9, n_symbols), HadamardChannel(0.9, n_symbols)
-    for small, whole in ((optimal_unary_law(unary), unary), (hadamard_law(hadamard), hadamard)):
-        assert small is not None
-        rows = [[int(w) for w in row] for row in whole.weights()]
-        ratio, delta = brute_force(rows, 0.3)
-        worst = small.worst()
-        assert Fraction(worst.more, worst.less) == ratio
-        assert small.delta_curve([0.3])[0][0] == pytest.approx(delta, rel=1e-12)
+    unary = OptimalUnaryChannel(0.9, n_symbols)
+    small = optimal_unary_law(unary)
+    assert small is not None
+    rows = [[int(w) for w in row] for row in unary.weights()]
+    ratio, delta = brute_force(rows, 0.3)
+    worst = small.worst()
+    assert Fraction(worst.more, worst.less) == ratio
+    assert small.delta_curve([0.3])[0][0] == pytest.approx(delta, rel=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["krr", "hadamard", "projective", "subset"])
+@pytest.mark.parametrize("n_symbols", [1, 2, 5])
+def test_oracles_need_two_symbols_only(kind: str, n_symbols: int) -> None:
+    """The law by classes has the ratio and the divergences of the law of all messages."""
+    channel = oracle_channel(kind, 0.9, n_symbols)
+    small = channel.law()
+    assert small is not None
+    ratio, delta = brute_force(enumerated(channel)[0], 0.3)
+    worst = small.worst()
+    assert Fraction(worst.more, worst.less) == ratio
+    assert small.delta_curve([0.3])[0][0] == pytest.approx(delta, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +126,6 @@ def test_without_noise_there_is_no_law() -> None:
     assert unary_law(UnaryChannel(math.inf), 4) is None
     assert scalar_law(PiecewiseChannel(math.inf)) is None
     assert optimal_unary_law(OptimalUnaryChannel(math.inf, 3)) is None
-    assert hadamard_law(HadamardChannel(math.inf, 3)) is None
     assert sphere_law(SphereChannel(2, 1.0, math.inf)) is None
 
 

@@ -9,6 +9,7 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
+from oracle_laws import enumerated, sets_of
 
 from fedhist.channels.hadamard import hadamard_entry
 from fedhist.channels.layers import WORDS
@@ -20,13 +21,6 @@ from fedhist.channels.symbol_oracles import ProjectiveOracle, SymbolOracle
 
 SYMBOL_KINDS = ["krr", "hadamard", "projective"]
 KINDS = [*SYMBOL_KINDS, "subset", "unary"]
-
-
-def sets_of(channel: SymbolOracle) -> np.ndarray:
-    """Every symbol's set, member by member: (k + 1, c)."""
-    c, total = channel.layers.chosen, channel.n_symbols + 1
-    symbols, ranks = np.repeat(np.arange(total), c), np.tile(np.arange(c), total)
-    return channel.members(symbols, ranks).reshape(total, c)
 
 
 def symbol_channel(kind: str, epsilon: float, k: int) -> SymbolOracle:
@@ -87,8 +81,22 @@ def test_projective_sets_and_counts_by_their_definition(q: int, t: int) -> None:
         members = space.members(np.full(c, x), np.arange(c))
         assert sorted(members.tolist()) == np.flatnonzero(orthogonal[x]).tolist()
     counts = np.random.default_rng(q).integers(0, 9, space.size)
-    assert space.set_counts(counts, space.size).tolist() == (orthogonal @ counts).tolist()
+    assert space.set_counts(counts).tolist() == (orthogonal @ counts).tolist()
     assert (orthogonal[:, 0] & orthogonal[:, -1]).sum() == space.overlap
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("k", [1, 2, 6])
+def test_declared_epsilon_suffices_and_a_smaller_one_does_not(kind: str, k: int) -> None:
+    """Over all messages and all pairs of symbols, none included."""
+    weights, _ = enumerated(oracle_channel(kind, 0.7, k))
+    totals = {sum(row) for row in weights}
+    assert len(totals) == 1
+    columns = zip(*weights, strict=True)
+    odds = max(Fraction(max(z), min(z)) for z in columns if min(z) > 0)
+    assert math.log(odds) <= 0.7
+    if k > 1 or kind != "unary":  # one bit alone costs less
+        assert math.log(odds) > 0.7 * (1 - 1e-9)
 
 
 def test_hadamard_sets_by_their_definition() -> None:

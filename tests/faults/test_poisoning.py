@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 from flwr.app import Message
+from oracle_laws import enumerated
 
 from clients.answers import streams
 from clients.records.functionals import Coordinates
@@ -18,6 +19,7 @@ from fedhist.flower.wire import MESSAGE_TYPE, encode_question
 from fedhist.model.query import Report, Summary
 from fedhist.protocols.baselines.sphere_reports import SphereReports
 from fedhist.protocols.few_users.few_users_mean import FewUsersMean
+from fedhist.protocols.frequency_oracles.frequency_oracle import Kind, OracleReports
 from fedhist.protocols.frequency_oracles.hadamard_response import HadamardIndices
 from fedhist.protocols.localize.queries import BinVotes, ClippedMean
 from fedhist.protocols.means.sparse.queries import HashedVotes
@@ -145,15 +147,21 @@ def test_maximal_gain_of_a_scalar(kind: str, target: float) -> None:
 
 
 def test_maximal_gain_of_the_others() -> None:
-    """Hadamard response: half of the indices promote a symbol; spheres: one point is nearest."""
+    """Oracles: a set of messages promotes a symbol; spheres: one point is nearest."""
     items = Users.from_counts(
         user_ids(Keys.range(4)), np.arange(4), np.full(4, 2), np.ones(4, int), COUNTS
     )
-    query = HadamardIndices(COUNTS, 1.0)
-    best = best_messages(query, items, coins(items))
-    query.check(best)
-    gains = [query.shares(Summary(1, {"index": np.eye(4, dtype=np.int64)[y]}))[2] for y in range(4)]
-    assert all(math.isclose(gains[y], max(gains)) for y in best.arrays["index"])
+    for query in (
+        HadamardIndices(COUNTS, 1.0),
+        *(OracleReports(COUNTS, 1.0, kind=kind) for kind in get_args(Kind)),
+    ):
+        best = best_messages(query, items, coins(items))
+        query.check(best)
+        _, counts = enumerated(query.channel)
+        one = [query.shares(Summary(1, {query.part: c}))[2] for c in counts]
+        gained = query.shares(query.fold(best))[2]
+        # bits of other symbols do not matter to this one's share
+        assert math.isclose(gained, max(one), rel_tol=1e-9)
     x = np.tile([0.6, -0.8], (4, 1))
     users = Users.from_samples(items.ids, np.arange(5), x)
     sphere = SphereReports(2, 1.0, 1.0)

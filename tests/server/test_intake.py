@@ -10,21 +10,23 @@ import pytest
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 
 from clients.records.functionals import Coordinates
-from fedhist.base.errors import MissingReplies, PopulationError
+from fedhist.base.errors import MissingReplies, WireError
 from fedhist.flower.wire import HEAD, encode_answer, encode_question
 from fedhist.model.query import Query, Report, Summary
+from fedhist.protocols.few_users.user_means import UserMeans
 from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
 from fedhist.protocols.localize.queries import BinVotes
 from fedhist.session.codec import query_digest
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
-from server.intake import Collected, Intake
+from server.intake import Collected, Intake, _Ids
 
 pytestmark = pytest.mark.usefixtures("flower_task")
 
 QUERY = ClippedCounts(Keys.of(["a", "b"]), 2.0, 1)
 DIGEST = query_digest(QUERY, 0)
 VOTES = BinVotes(Coordinates(1, 0.0, 1.0), 3, 1.0, cohort=Cohort(1, 0.0, 0.5))
+MEANS = UserMeans(2, 1.0)
 EVERYBODY = np.arange(100, dtype=np.uint64)
 INSIDE = EVERYBODY[Cohort(1, 0.0, 0.5).contains(EVERYBODY)]
 OUTSIDE = np.setdiff1d(EVERYBODY, INSIDE)
@@ -79,7 +81,6 @@ def bad_replies() -> dict[str, Message]:
         "shape": summary(1, (1.0, 2.0, 3.0)),
         "wire version 99": reply(record, 1),
         "not a fedhist message": reply(RecordDict(), 1),
-        "node 0 answered twice": reply(summary(0).content, 1),
     }
 
 
@@ -93,7 +94,6 @@ REASONS = [
     "shape",
     "wire version 99",
     "not a fedhist message",
-    "node 0 answered twice",
 ]
 
 
@@ -114,6 +114,12 @@ def test_bad_replies_are_counted_with_their_reason(reason: str) -> None:
     assert (got.replies, got.summary.n_users) == (1, 3)
     assert got.summary.sums["counts"].tolist() == [1.0, 2.0]
     assert sum(got.dropped.values()) == 1
+
+
+def test_a_second_sum_of_a_node_is_left_out() -> None:
+    got = Intake(QUERY, DIGEST).collect([summary(0), summary(0), summary(1)], 2)
+    assert (got.replies, got.summary.n_users) == (2, 6)
+    assert got.dropped == {"node 0 answered twice": 1}
 
 
 def test_missing_and_late_replies() -> None:
@@ -172,9 +178,12 @@ def test_a_user_outside_the_cohort_is_refused() -> None:
         taken_in([votes(0, INSIDE[:3]), votes(1, OUTSIDE[:1])])
 
 
-def test_a_user_on_two_nodes_is_refused() -> None:
-    with pytest.raises(PopulationError, match=f"user {INSIDE[2]} answered on two nodes"):
-        taken_in([votes(0, INSIDE[:3]), votes(1, INSIDE[2:5])])
+def test_a_user_on_two_nodes_counts_once() -> None:
+    """And is counted among what was left out: whoever names another's users ends no run."""
+    got = taken_in([votes(0, INSIDE[:3], ONES), votes(1, INSIDE[2:5], 2 * ONES)])
+    assert (got.replies, got.summary.n_users) == (2, 5)
+    assert got.summary.sums["votes"].tolist() == [[3, 2, 0]]
+    assert got.dropped == {"the user has answered on another node, users": 1}
 
 
 def test_what_becomes_of_a_bad_report() -> None:
@@ -277,18 +286,82 @@ def test_null_records_stand_for_nobody_who_answered_and_for_no_stranger() -> Non
     assert (got.replies, got.replaced, got.summary.n_users) == (1, 0, 3)
 
 
-def test_an_index_belongs_to_the_first_sender_whose_reply_is_used() -> None:
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("on_bad_reply", ["drop", "null", "stop"])
+def test_whoever_claims_an_index_takes_nothing_from_its_node(on_bad_reply: str, order: int) -> None:
+    """Whether it comes first or last, and whatever it sends: the honest reply counts."""
     honest = votes(0, INSIDE[:3], ONES)
-    for body in (
-        Report(INSIDE[:3], {"votes": LIE}),
-        Report(INSIDE[:1], {"votes": np.zeros((1, 1), np.uint64)}),
-        VOTES.fold(Report(INSIDE[:3], {"votes": ONES})),
-    ):
-        for on_bad_reply in ("drop", "null", "stop"):
-            got = taken_in([honest, claimed(body, 0, 9)], on_bad_reply, least=1)
-            assert (got.replies, got.replaced, got.summary.n_users) == (1, 0, 3)
-            assert got.summary.sums["votes"].tolist() == [[3, 0, 0]]
-            assert got.dropped == {"node 0 answered twice": 1}
-    # a lie under somebody's index does not silence them
-    got = taken_in([claimed(Report(INSIDE[:3], {"votes": LIE}), 0, 9), honest], "stop", least=1)
-    assert (got.replies, got.summary.n_users) == (1, 3)
+    lies = claimed(Report(INSIDE[3:6], {"votes": LIE}), 0, 9)
+    got = taken_in([honest, lies][::order], on_bad_reply, least=1)
+    assert (got.replies, got.replaced, got.summary.n_users) == (1, 0, 3)
+    fits = claimed(VOTES.fold(Report(INSIDE[3:5], {"votes": 2 * ONES[:2]})), 0, 9)
+    got = taken_in([honest, fits][::order], on_bad_reply, least=1)
+    assert (got.replies, got.summary.n_users) == (2, 5)
+    assert got.summary.sums["votes"].tolist() == [[3, 2, 0]]
+    assert got.dropped == {}
+
+
+def row_summary(ids: Any, node: int) -> Message:
+    rows = Summary(
+        len(ids), rows={"mean": np.full((len(ids), 2), 0.5)}, ids=np.array(ids, np.uint64)
+    )
+    return reply(encode_answer(rows, node, query_digest(MEANS, 0)), node)
+
+
+@pytest.mark.parametrize(
+    ("ids", "why"),
+    [([7, 7, 8], "each once"), ([9, 8, 7], "order of their ids"), ([5, 7], "on another node")],
+)
+def test_rows_of_one_node_never_end_the_round(ids: list[int], why: str) -> None:
+    replies = [row_summary([3, 5], 0), row_summary(ids, 1), row_summary([10], 2)]
+    got = Intake(MEANS, query_digest(MEANS, 0)).collect(replies, 3, min_replies=2)
+    assert got.summary.ids is not None
+    assert got.summary.ids.tolist() == [3, 5, 10]
+    assert [why in reason for reason in got.dropped] == [True]
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32])
+def test_sums_of_another_width_cost_their_node_only(dtype: Any) -> None:
+    sums = VOTES.fold(Report(INSIDE[:3], {"votes": ONES})).sums
+    for name in sums:
+        narrow = {**sums, name: sums[name].astype(dtype)}
+        replies = [votes(0, INSIDE[3:6], ONES), claimed(Summary(3, narrow), 1, 1)]
+        for order in (1, -1):
+            got = taken_in(replies[::order], least=1)
+            assert (got.replies, got.summary.n_users) == (1, 3)
+            assert got.dropped == {f"{name!r} has dtype {np.dtype(dtype)}, expected 64 bits": 1}
+
+
+def test_sums_that_would_wrap_are_refused_before_they_are_added() -> None:
+    n = 1 << 39
+    sums = {"votes": np.full((1, 3), n), "users": np.array([n])}
+    body = Summary(n, sums)
+    intake = Intake(VOTES, query_digest(VOTES, 0))
+    intake._sums["('sums', 'votes')"] = (1 << 63) - 1 - n  # as many millions of nodes would
+    assert intake.use(0, intake.digest, body)
+    with pytest.raises(WireError, match="does not fit into 64 bits"):
+        intake.use(1, intake.digest, body)
+
+
+def test_a_reply_stands_for_no_more_users_than_a_node_has() -> None:
+    """A node that declares a million users where it has a hundred."""
+
+    def declared(n: int, node: int) -> Message:
+        sums = {"votes": np.zeros((1, 3), np.int64), "users": np.array([n])}
+        return claimed(Summary(n, sums), node, node)
+
+    intake = Intake(VOTES, query_digest(VOTES, 0), max_users=100)
+    got = intake.collect([declared(100, 0), declared(10**6, 1)], 2, min_replies=1)
+    assert (got.replies, got.summary.n_users) == (1, 100)
+    assert got.dropped == {"a reply for 1000000 users; a node has 100 at most": 1}
+
+
+def test_ids_that_have_answered() -> None:
+    """Against a set, in runs of all sizes."""
+    seen, known, rng = _Ids(), set[int](), np.random.default_rng(4)
+    for size in rng.integers(0, 40, 200).tolist():
+        ids = rng.choice(5000, size, replace=False).astype(np.uint64)
+        assert seen.has(ids).tolist() == [i in known for i in ids.tolist()]
+        new = ids[~seen.has(ids)]
+        seen.add(new)
+        known |= set(new.tolist())

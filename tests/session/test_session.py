@@ -16,6 +16,7 @@ from fedhist.base.errors import BudgetExceeded, FedhistError, WireError
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Summary
 from fedhist.privacy.guarantee import EXACT, Adjacency, Guarantee, Trust
+from fedhist.protocols.baselines.naive_mean import NaiveMean
 from fedhist.protocols.histograms.bounded_histogram import BoundedHistogram, ClippedCounts
 from fedhist.protocols.histograms.unbounded_histogram import UnboundedHistogram
 from fedhist.protocols.localize.queries import BinVotes
@@ -269,3 +270,31 @@ def test_every_key_has_one_value_and_occurs_once() -> None:
         session(keyed(["b", "a"], value=[1.0, 2.0], stderr=[1.0]), UnboundedHistogram)
     with pytest.raises(ValueError, match="not distinct"):
         session(keyed(["b", "b"], value=[1.0, 2.0]), UnboundedHistogram)
+
+
+@pytest.mark.parametrize(
+    ("value", "stderr", "warns"),
+    [
+        (1.0 + 9.9 * 0.1, 0.1, False),
+        (1.0 + 10.1 * 0.1, 0.1, True),
+        (-1.0 - 10.1 * 0.1, 0.1, True),
+        (1.0 + 1e-12, 0.0, False),
+        (50.0, None, False),
+        (50.0, math.inf, False),
+    ],
+)
+def test_an_impossible_estimate_is_not_silent(
+    value: float, stderr: float | None, *, warns: bool
+) -> None:
+    """Beyond what noise explains, in a range of [-1, 1]; without a standard error nothing is."""
+
+    def script(server: Curator) -> Script:
+        yield from ()
+        spread = None if stderr is None else np.array([0.1, stderr])
+        return Estimate.ok([0.0, value], stderr=spread)
+
+    found = session(script, NaiveMean).estimate
+    assert found is not None
+    assert [
+        w.startswith(f"a check failed: the estimate holds {value:g}") for w in found.warnings
+    ] == ([True] if warns else [])

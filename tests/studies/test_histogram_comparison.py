@@ -10,7 +10,7 @@ from simulations.studies.compare.setup import set_up
 def test_it_has_every_kind() -> None:
     ready = set_up(load_comparison("histogram", ["population.n_users=300", "compare.seeds=1"]))
     local = [c for c in ready.contenders if c.protocol.guarantee.trust is Trust.LOCAL]
-    assert {getattr(c.protocol, "oracle", "") for c in local} == {"unary", "hadamard"}
+    assert {getattr(c.protocol, "oracle", "") for c in local} == {"auto", "hadamard"}
     assert not any(c.flags for c in local)
     central = [c for c in ready.contenders if c.protocol.guarantee.trust is Trust.CENTRAL]
     assert {c.protocol.name for c in central if not c.flags} >= {

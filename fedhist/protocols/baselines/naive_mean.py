@@ -35,6 +35,7 @@ from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.protocols.baselines.protocol import SCALAR_QUERIES, Method, NaiveReport
 from fedhist.protocols.baselines.sphere_reports import ItemSpheres, SphereReports
 from fedhist.protocols.localize.queries import ClippedMean, check_range
+from fedhist.protocols.shared.lower_bounds import ParameterSet
 from fedhist.protocols.shared.mean_target import MeanTarget
 from fedhist.protocols.shared.noninteractive_error import fold_mse, naive_mse, sphere_mse
 from fedhist.users.batch import Users
@@ -135,6 +136,12 @@ class NaiveMean(MeanTarget, NaiveReport):
     def sphere(self) -> SphereChannel:
         """What happens to a vector."""
         return SphereChannel(self.dimension, float(self.radius), float(self.epsilon))
+
+    @property
+    def value_range(self) -> tuple[float, float]:
+        """The range, or the ball's: means lie where samples do."""
+        far = float(self.radius)
+        return (-far, far) if self.geometry == "l2" else (float(self.low), float(self.high))
 
     @property
     def half_width(self) -> float:
@@ -251,6 +258,14 @@ class NaiveMean(MeanTarget, NaiveReport):
                 variance = second - u**2
         truth = self.truth(users)
         return fold_mse(middle + h * u, h**2 * variance, fold, truth, middle)
+
+    @property
+    def parameter_set(self) -> ParameterSet:
+        """The box, or the ball."""
+        size = self.samples_per_user or 0.0
+        if self.geometry == "l2":
+            return ParameterSet("ball", self.dimension, float(self.radius), size)
+        return ParameterSet("box", self.dimension, self.half_width, size)
 
     def own_means(self, users: Users) -> Array:
         """Average each user's samples: (n, d), NaN where they cannot be used. NOT PRIVATE.

@@ -13,7 +13,8 @@ from fedhist.base.arrays import Array
 from fedhist.base.checks import check_scale
 from fedhist.base.errors import PopulationError
 from fedhist.model.display import Display
-from fedhist.model.protocol import Estimate, Protocol
+from fedhist.model.protocol import Estimate, LowerBound, Protocol
+from fedhist.protocols.shared.lower_bounds import density_bounds
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.densities.series import (
@@ -119,6 +120,12 @@ class DensityTarget(Protocol):
             public=public,
             warnings=tuple(warnings),
         )
+
+    def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:
+        """Bound the integrated squared error of any local protocol. NOT PRIVATE."""
+        planned = float(getattr(self, "samples_per_user", None) or 0.0)
+        beta, r = float(self.smoothness), float(self.radius)
+        return density_bounds(self.guarantee, users, planned, beta, r, "ise")
 
     def left_out(self, users: Users) -> float:
         """Return the energy of the terms of :meth:`truth` beyond the estimate's. NOT PRIVATE."""

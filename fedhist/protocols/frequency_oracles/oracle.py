@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
 from clients.bounding.item_encodings import in_domain
+from clients.randomizers.oracle_reports import draw_counts, fold_reports, report_symbols
 from clients.randomizers.vote_reports import drawn_symbols
-from fedhist.base.arrays import Array, Words
-from fedhist.base.errors import PopulationError
-from fedhist.channels.votes import HadamardChannel, OptimalUnaryChannel
+from fedhist.base.arrays import Array, Bounds, Words
+from fedhist.base.errors import PopulationError, WireError
+from fedhist.channels.bit_oracles import SubsetOracle
+from fedhist.channels.bits import check_bits
+from fedhist.channels.finite import FiniteChannel
+from fedhist.channels.oracle_base import OracleChannel
+from fedhist.channels.symbol_oracles import SymbolOracle
 from fedhist.model.display import Display
 from fedhist.model.losses import SQUARED_L2, squared_l2
-from fedhist.model.protocol import ErrorBound, Estimate, Script
-from fedhist.model.query import LocalQuery, Summary
+from fedhist.model.protocol import ErrorBound, Estimate, LowerBound, Script
+from fedhist.model.query import CHUNK, LocalQuery, Report, Summary, only_array
 from fedhist.model.results import ResultsRow, within
 from fedhist.privacy.guarantee import check_budget
 from fedhist.protocols.shared.displays import DISTRIBUTION
 from fedhist.protocols.shared.domains import OnDomain, check_domain
+from fedhist.protocols.shared.lower_bounds import share_bounds
 from fedhist.protocols.shared.noninteractive import NonInteractive
-from fedhist.protocols.shared.noninteractive_error import oracle_mse, oracle_stderr
+from fedhist.protocols.shared.noninteractive_error import (
+    layered_noise,
+    oracle_mse,
+    oracle_stderr,
+    subset_noise,
+    unary_noise,
+)
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys, user_ids
@@ -69,22 +81,34 @@ class OracleQuery(LocalQuery):
 
     @property
     @abstractmethod
-    def channel(self) -> OptimalUnaryChannel | HadamardChannel:
+    def channel(self) -> OracleChannel:
         """What happens to an item."""
 
     @property
-    @abstractmethod
     def noise(self) -> tuple[float, float]:
-        """(a, b): the variance of a debiased report is a + b p - p^2."""
+        """(a, b): the variance of a debiased report is a + b f - f^2, in closed form."""
+        channel = self.channel
+        if isinstance(channel, SymbolOracle):
+            law = channel.layers
+            return layered_noise(self.epsilon, law.size, law.chosen, channel.overlap)
+        if isinstance(channel, SubsetOracle):
+            return subset_noise(self.epsilon, channel.size, channel.chosen)
+        return unary_noise(self.epsilon)
 
     @property
     def exact(self) -> bool:
         """Reports are drawn with integer thresholds and bits."""
-        return True
+        return self.channel.exact
+
+    def finite_channel(self) -> FiniteChannel | None:
+        """Return the law of a report for every input of its channel."""
+        return self.channel.law()
 
     def shares(self, summary: Summary) -> Array:
         """Return the unbiased share of the users that drew each symbol: (k,)."""
-        return self.channel.debias(summary.sums[self.part], summary.n_users)
+        return self.channel.debias(summary.sums[self.part], summary.n_users)[:-1]
+
+    # -- client half
 
     def drawn(self, users: Users, words: Words) -> Array:
         """Draw every user's symbol, (n,) int64, -1 for none, from its (n, n_words) words."""
@@ -94,11 +118,63 @@ class OracleQuery(LocalQuery):
         """Draw every user's symbol from its private stream."""
         return self.drawn(users, rng.substream("one-item").words(self.n_words))
 
-    def votes(self, users: Users, rng: np.random.Generator) -> Array:
-        """Draw how many users vote for nothing and for each symbol: (k + 1,) int64."""
+    def answer(self, users: Users, rng: Streams) -> Report:
+        """Draw an item and report it."""
+        reports = report_symbols(self.symbols(users, rng), self.channel, rng)
+        return Report(users.ids, {self.part: reports})
+
+    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
+        """Count symbols once for the whole node: there may be more than users in a chunk."""
+        if not isinstance(self.channel, SymbolOracle):
+            return super().answer_folded(users, rng)
+        found = [self.answer(c, rng(c)).arrays[self.part] for c in users.chunks(CHUNK)]
+        return self._count(np.concatenate([np.zeros(0, np.uint32), *found]))
+
+    def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
+        """Draw everybody's item, then the counts from their joint law."""
         words = rng.integers(1 << 64, size=(len(users), self.n_words), dtype=np.uint64)
-        votes = np.bincount(self.drawn(users, words) + 1, minlength=len(self.domain) + 1)
-        return votes.astype(np.int64)
+        drawn = self.drawn(users, words)
+        drawn[drawn < 0] = len(self.domain)
+        votes = np.bincount(drawn, minlength=len(self.domain) + 1).astype(np.int64)
+        return Summary(len(users), {self.part: draw_counts(votes, self.channel, rng)})
+
+    # -- server half
+
+    def fold(self, report: Report) -> Summary:
+        """Count the messages, or the ones of each symbol."""
+        return self._count(report.arrays[self.part])
+
+    def _count(self, reports: Array) -> Summary:
+        return Summary(len(reports), {self.part: fold_reports(reports, self.channel)})
+
+    def check(self, report: Report) -> None:
+        """Raise WireError unless every user sends a message that the channel can give."""
+        channel = self.channel
+        if isinstance(channel, SymbolOracle):
+            sent = only_array(report, self.part)
+            Bounds((report.n_users,), "u", 0, channel.layers.erasure).check(self.part, sent)
+            if sent.dtype != np.uint32:
+                raise WireError(f"{self.part!r} has dtype {sent.dtype}, expected uint32")
+            return
+        check_bits(report, self.part, channel.size)
+        if isinstance(channel, SubsetOracle):
+            ones = np.bitwise_count(report.arrays[self.part]).sum(axis=1)
+            if (ones != channel.chosen).any():
+                bad = int(ones[ones != channel.chosen][0])
+                raise WireError(f"{self.part!r} has {bad} bits set, expected {channel.chosen}")
+
+    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
+        """Between nobody and everybody for each message, or for each symbol."""
+        return {self.part: Bounds((self.channel.size,), "i", 0, n_users)}
+
+    def check_summary(self, summary: Summary) -> None:
+        """Every user has sent one symbol, or as many as a subset has."""
+        super().check_summary(summary)
+        if isinstance(self.channel, SymbolOracle | SubsetOracle):
+            each = self.channel.chosen if isinstance(self.channel, SubsetOracle) else 1
+            total, wanted = int(summary.sums[self.part].sum()), each * summary.n_users
+            if total != wanted:
+                raise WireError(f"{self.part!r} adds up to {total}, expected {wanted}")
 
 
 class OneVote(OnDomain, NonInteractive):
@@ -125,18 +201,13 @@ class OneVote(OnDomain, NonInteractive):
 
 
 @dataclass(frozen=True)
-class FrequencyOracle(OneVote):
+class OneItemOracle(OneVote):
     """A distribution over a public domain from one item of each user.
 
     Subclasses are the frequency oracles; they say which query asks for the item.
-
-    Class attributes
-    ----------------
-    asks : type of OracleQuery
     """
 
     target: ClassVar[str] = "distribution"
-    asks: ClassVar[type[OracleQuery]]
     display: ClassVar[Display | None] = DISTRIBUTION
 
     epsilon: float
@@ -151,9 +222,9 @@ class FrequencyOracle(OneVote):
         _ = self.query
 
     @property
-    def query(self) -> OracleQuery:
-        """The one question."""
-        return self.asks(self.domain, float(self.epsilon))
+    def value_range(self) -> tuple[float, float]:
+        """Shares lie in [0, 1]."""
+        return 0.0, 1.0
 
     def conclude(self, shares: Array, stderr: Array, n_users: int) -> Estimate:
         """Project if that is wanted."""
@@ -172,6 +243,10 @@ class FrequencyOracle(OneVote):
         mse = oracle_mse(self.query.noise, len(users), len(self.domain), p1, p2)
         source = f"{self.paper}; the variance of one report a user, summed over users and symbols"
         return ErrorBound(SQUARED_L2, mse, exact=not self.project, source=source)
+
+    def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:
+        """Bound the squared l2 error of any local protocol. NOT PRIVATE."""
+        return share_bounds(self.guarantee, users, 0.0, SQUARED_L2, 2)
 
     def truth(self, users: Users) -> Array:
         """Average the users' own shares, zero for a user without items: (k,). NOT PRIVATE.

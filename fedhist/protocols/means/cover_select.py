@@ -25,7 +25,7 @@ from fedhist.channels.catalogue import UnaryChannel
 from fedhist.channels.covers import BoxGrid, Cover
 from fedhist.channels.lattice_covers import BallLattice, SobolevLattice, SparseLattice
 from fedhist.model.losses import SQUARED_L2
-from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.protocol import ErrorBound, Estimate, LowerBound, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy.guarantee import check_budget
@@ -36,6 +36,7 @@ from fedhist.protocols.shared.noninteractive import NonInteractive
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.means.localize import LEAST_MASS, MOST_FAILURE
+from server.means.lower_bounds import packing_bound
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
@@ -205,6 +206,20 @@ class CoverSelect(MeanTarget, NonInteractive):
         expected = expected_loss(cover, votes, len(users), tau, self.truth(users))
         source = "normal totals of the votes; rates of Kent et al., arXiv 2405.11923, Theorem 1"
         return ErrorBound(SQUARED_L2, expected, exact=False, source=source)
+
+    def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:
+        """Bound the error for users who all know one point of the set. NOT PRIVATE: their number.
+
+        The packing is of the set itself; of sparse vectors, of those of the first coordinates.
+        """
+        d, bound = self.dimension, float(self.bound)
+        box = self.geometry in ("linf-ball", "sparse")
+        axes = [bound] * (self.sparsity if self.geometry == "sparse" else d)
+        if self.geometry == "sobolev":
+            axes = [bound * j ** -float(self.smoothness) for j in range(2, d + 2)]
+        value = packing_bound(len(users), float(self.epsilon), axes, box)
+        source = "packing (Fano); Kent et al., arXiv 2405.11923, Theorem 1, with our constant"
+        return (LowerBound(SQUARED_L2, value, explicit=True, source=source),)
 
     def own_means(self, users: Users) -> Array:
         """Average each user's samples: (n, d); NaN without a finite mean. NOT PRIVATE."""

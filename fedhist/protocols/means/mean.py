@@ -37,6 +37,7 @@ from fedhist.protocols.localize.script import PROVEN
 from fedhist.protocols.means.mean_error import Prediction
 from fedhist.protocols.means.mean_steps import Rounds
 from fedhist.protocols.means.results import quadrature
+from fedhist.protocols.shared.lower_bounds import ParameterSet
 from fedhist.protocols.shared.mean_target import PlannedMean, clipped
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
@@ -228,6 +229,12 @@ class Mean(TwoModes, PlannedMean, FoldProtocol):
             exact=False,
             source="the rounds followed with the users' own means in place of messages",
         )
+
+    @property
+    def parameter_set(self) -> ParameterSet:
+        """The range."""
+        half = float(self.high - self.low) / 2
+        return ParameterSet("box", 1, half, (half / self.scale) ** 2)
 
     def own_means(self, users: Users) -> Array:
         """Average each user's samples: (n, 1); NaN for none, or a NaN among them. NOT PRIVATE.

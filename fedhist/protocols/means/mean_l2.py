@@ -32,6 +32,7 @@ from fedhist.model.results import Goal, ResultsRow
 from fedhist.protocols.localize.script import FoldEstimates
 from fedhist.protocols.means.mean_linf import FoldMean
 from fedhist.protocols.means.results import fold_row
+from fedhist.protocols.shared.lower_bounds import ParameterSet
 from fedhist.protocols.shared.mean_target import PlannedMean
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
@@ -178,6 +179,11 @@ class MeanL2(PlannedMean, FoldMean):
             value *= self.radius / norm
         stderr = float(np.sqrt(np.mean(np.square(found.stderr))))
         return value, np.full(self.dimension, stderr)
+
+    @property
+    def parameter_set(self) -> ParameterSet:
+        """The ball."""
+        return ParameterSet("ball", self.dimension, float(self.radius), self.samples_per_user)
 
     def own_means(self, users: Users) -> Array:
         """Average each user's samples: (n, d); NaN for none, or one not finite. NOT PRIVATE."""

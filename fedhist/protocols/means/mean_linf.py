@@ -33,6 +33,7 @@ from fedhist.protocols.localize.protocol import FoldProtocol
 from fedhist.protocols.localize.queries import check_range
 from fedhist.protocols.localize.script import FoldEstimates
 from fedhist.protocols.means.results import fold_row
+from fedhist.protocols.shared.lower_bounds import ParameterSet
 from fedhist.protocols.shared.mean_target import MeanTarget, PlannedMean, clipped
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
@@ -163,6 +164,11 @@ class MeanLinf(PlannedMean, FoldMean):
         _ = self.functional
 
     @property
+    def value_range(self) -> tuple[float, float]:
+        """Means lie where samples do."""
+        return float(self.low), float(self.high)
+
+    @property
     def scale(self) -> float:
         """Standard deviation of a coordinate of a user's mean that is planned with."""
         return self.mean_scale or (self.high - self.low) / 2 / math.sqrt(self.samples_per_user)
@@ -181,6 +187,12 @@ class MeanLinf(PlannedMean, FoldMean):
     def conclude(self, found: FoldEstimates) -> tuple[Array, Array]:
         """Every fold is a coordinate."""
         return found.value, found.stderr
+
+    @property
+    def parameter_set(self) -> ParameterSet:
+        """The box."""
+        half = float(self.high - self.low) / 2
+        return ParameterSet("box", self.dimension, half, (half / self.scale) ** 2)
 
     def own_means(self, users: Users) -> Array:
         """Average each user's samples by coordinate: (n, d); see :class:`Mean`. NOT PRIVATE."""

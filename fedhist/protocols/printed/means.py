@@ -98,6 +98,8 @@ class SparseMeanAsPrinted(FoldsAsPrinted, SparseMean):
     def __post_init__(self) -> None:
         if self.vote == "sign":
             raise ValueError(f'mode "paper" reports sums with Laplace noise, got {self.vote!r}')
+        if self.max_votes is not None:
+            raise ValueError(f'in mode "paper" every vote counts, got max_votes = {self.max_votes}')
         super().__post_init__()
 
     @property
@@ -117,7 +119,23 @@ class SparseMeanAsPrinted(FoldsAsPrinted, SparseMean):
             max_votes=d,
             hash="rademacher" if self.hash == "auto" else self.hash,
             max_items=items,
+            signed=False,
         )
+
+    @property
+    def votes(self) -> int:
+        """What its noise is planned for: the sparsity."""
+        return self.sparsity
+
+    @property
+    def vote_share(self) -> float:
+        """Half of the users [1, eq. (38)]."""
+        return 0.5
+
+    @property
+    def close(self) -> str:
+        """Nothing: the rule knows no amplitudes."""
+        return ""
 
     def select(self, query: HashedVotes, votes: Summary) -> NDArray[np.int64]:
         """Pick the first s coordinates whose score is 1/2 or more [1, eq. (41)]."""

@@ -6,9 +6,12 @@ from typing import ClassVar
 
 from fedhist.base.arrays import Array
 from fedhist.model.display import Display
-from fedhist.model.losses import l1
+from fedhist.model.losses import L1, l1
+from fedhist.model.protocol import LowerBound
 from fedhist.protocols.shared.displays import DISTRIBUTION
 from fedhist.protocols.shared.domains import OnDomain
+from fedhist.protocols.shared.lower_bounds import share_bounds
+from fedhist.users.batch import Users
 
 
 class DistributionTarget(OnDomain):
@@ -16,6 +19,16 @@ class DistributionTarget(OnDomain):
 
     target: ClassVar[str] = "distribution"
     display: ClassVar[Display | None] = DISTRIBUTION
+
+    @property
+    def value_range(self) -> tuple[float, float]:
+        """Shares lie in [0, 1]."""
+        return 0.0, 1.0
+
+    def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:
+        """Bound the l1 error of any local protocol. NOT PRIVATE."""
+        planned = float(getattr(self, "samples_per_user", None) or 0.0)
+        return share_bounds(self.guarantee, users, planned, L1, 1)
 
     def loss(self, value: Array, truth: Array) -> float:
         """Return the l1 distance: twice the distance in total variation."""

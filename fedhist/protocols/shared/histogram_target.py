@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 from fedhist.base.arrays import Array
@@ -18,6 +19,11 @@ class DomainHistogram(OnDomain):
 
     target: ClassVar[str] = "histogram"
     display: ClassVar[Display | None] = HISTOGRAM
+
+    @property
+    def value_range(self) -> tuple[float, float]:
+        """Counts are not negative."""
+        return 0.0, math.inf
 
     def truth(self, users: Users) -> Array:
         """Compute the total count of every item, (d,). NOT PRIVATE."""

@@ -13,8 +13,9 @@ from fedhist.base.arrays import Array
 from fedhist.base.errors import PopulationError
 from fedhist.model.display import Display
 from fedhist.model.losses import SQUARED_L2, squared_l2
-from fedhist.model.protocol import ErrorBound, Protocol
+from fedhist.model.protocol import ErrorBound, LowerBound, Protocol
 from fedhist.model.query import CHUNK
+from fedhist.protocols.shared.lower_bounds import ParameterSet, mean_bounds
 from fedhist.users.batch import Users
 from fedhist.users.columns import Samples
 
@@ -41,6 +42,16 @@ class MeanTarget(Protocol):
         users share; on real data this average takes its place.
         """
         return self._average(users, self.own_means)
+
+    @property
+    def parameter_set(self) -> ParameterSet | None:
+        """Where the mean lies, for lower bounds; None where that cannot be said."""
+        return None
+
+    def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:
+        """Bound the squared l2 error of any local protocol for such users. NOT PRIVATE."""
+        where = self.parameter_set
+        return () if where is None else mean_bounds(self.guarantee, users, where, SQUARED_L2)
 
     def clipping_error(self, users: Users) -> float:
         """Return the squared l2 error that clipping to the range alone makes. NOT PRIVATE."""

@@ -10,6 +10,8 @@ References
 .. [2] Wang, Blocki, Li & Jha, "Locally differentially private protocols for frequency estimation",
    USENIX Security 2017, Table 1.
 .. [3] Acharya, Sun & Zhang, "Hadamard response", AISTATS 2019.
+.. [4] Ye & Barg, "Optimal schemes for discrete distribution estimation under locally differential
+   privacy", IEEE Transactions on Information Theory, 2018.
 """
 
 from __future__ import annotations
@@ -150,6 +152,30 @@ def hadamard_noise(epsilon: float) -> tuple[float, float]:
     The debiased report is +-coth(epsilon / 2) with the mean p.
     """
     return (0.0, 1.0) if math.isinf(epsilon) else (1 / math.tanh(epsilon / 2) ** 2, 0.0)
+
+
+def layered_noise(epsilon: float, size: int, chosen: int, overlap: int) -> tuple[float, float]:
+    """Coefficients (a, b) of a symbol of ``size``, e^epsilon times likelier in a record's set.
+
+    A report falls into its own set with probability p = c e / D, D = N + c (e - 1), and into
+    another, which has o symbols in common with it, with q = (c + o (e - 1)) / D: the debiased
+    indicator has the variance a + b f - f^2 with a = q (1 - q) / (p - q)^2 and
+    b = (1 - 2 q) / (p - q).
+    """
+    s = math.exp(-epsilon)
+    whole = size * s + chosen * (1 - s)
+    return hit_noise(chosen / whole, (chosen * s + overlap * (1 - s)) / whole)
+
+
+def subset_noise(epsilon: float, size: int, chosen: int) -> tuple[float, float]:
+    """Coefficients (a, b) of a subset of ``chosen`` of ``size`` symbols [4]."""
+    p = chosen / (chosen + (size - chosen) * math.exp(-epsilon))
+    return hit_noise(p, (p * (chosen - 1) + (1 - p) * chosen) / (size - 1))
+
+
+def hit_noise(p: float, q: float) -> tuple[float, float]:
+    """Return q (1 - q) / (p - q)^2 and (1 - 2 q) / (p - q)."""
+    return q * (1 - q) / (p - q) ** 2, (1 - 2 * q) / (p - q)
 
 
 def oracle_mse(noise: tuple[float, float], n_users: int, k: int, p1: float, p2: float) -> float:

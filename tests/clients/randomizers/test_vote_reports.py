@@ -5,10 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from clients.randomizers.vote_reports import drawn_symbols, hadamard_response, optimal_unary
+from clients.randomizers.vote_reports import drawn_symbols, optimal_unary
 from fedhist.channels.bits import n_words
-from fedhist.channels.hadamard import hadamard_entry
-from fedhist.channels.votes import HadamardChannel, OptimalUnaryChannel
+from fedhist.channels.votes import OptimalUnaryChannel
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams, SystemStreams
@@ -39,22 +38,16 @@ def test_users_without_items_vote_for_nothing() -> None:
     assert sorted(drawn_symbols(users.counts, Keys.of(["tea"]), words).tolist()) == [-1, -1, 0]
 
 
-def frequencies(channel: OptimalUnaryChannel | HadamardChannel, vote: int, n: int) -> np.ndarray:
+def frequencies(channel: OptimalUnaryChannel, vote: int, n: int) -> np.ndarray:
     votes = np.full(n, vote)
-    if isinstance(channel, HadamardChannel):
-        y = hadamard_response(votes, channel, streams(n, vote + 2))
-        return np.bincount(y, minlength=channel.size) / n
     bits = optimal_unary(votes, channel, streams(n, vote + 2))
     return np.bincount(bits[:, 0].astype(int), minlength=1 << channel.n_symbols) / n
 
 
-@pytest.mark.parametrize("cls", [OptimalUnaryChannel, HadamardChannel])
 @pytest.mark.parametrize("k", [1, 3, 4])
-def test_reports_follow_the_channel_s_law(
-    cls: type[OptimalUnaryChannel] | type[HadamardChannel], k: int
-) -> None:
+def test_reports_follow_the_channel_s_law(k: int) -> None:
     """All outputs of all votes, none included, within 5 sigma (false alarm below 1e-4)."""
-    n, channel = 100_000, cls(1.2, k)
+    n, channel = 100_000, OptimalUnaryChannel(1.2, k)
     weights = channel.weights()
     for vote in range(-1, k):
         law = np.array([float(w) for w in weights[vote + 1]])
@@ -80,21 +73,6 @@ def test_bits_are_where_they_belong(k: int) -> None:
     assert (other[1:] <= np.eye(k)).all()
 
 
-def test_hadamard_indices_by_a_slow_version() -> None:
-    """Where the response tells the truth, the index lies in the symbol's half; and uniformly."""
-    channel = HadamardChannel(1e9, 12)  # a lie has a probability of 5e-324, drawn as 2^-64
-    symbols = np.repeat(np.arange(12), 4000)
-    y = hadamard_response(symbols, channel, streams(len(symbols)))
-    assert (hadamard_entry(symbols + 1, y) == 1).all()
-    for x in range(12):
-        counts = np.bincount(y[symbols == x], minlength=16)
-        assert (counts > 0).sum() == 8
-        assert np.abs(counts[counts > 0] - 500).max() < 5.5 * math.sqrt(4000 * 7 / 64)
-    quiet = hadamard_response(np.arange(-1, 12), HadamardChannel(math.inf, 12), streams(13))
-    assert quiet.tolist() == list(range(13))
-
-
 def test_secure_streams_work_too() -> None:
     symbols = np.array([-1, 0, 1])
-    assert hadamard_response(symbols, HadamardChannel(1.0, 2), SystemStreams(3)).max() < 4
     assert optimal_unary(symbols, OptimalUnaryChannel(1.0, 2), SystemStreams(3)).max() < 4

@@ -1,21 +1,25 @@
-"""The two frequency oracles: unary encoding and Hadamard response of one item per user."""
+"""The frequency oracles: one item per user through every kind of channel."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+from oracle_laws import enumerated
 
 from clients.guard import Guard, Policy
 from fedhist.base.errors import PopulationError, WireError
 from fedhist.flower.wire import Question
 from fedhist.model.query import Report, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
+from fedhist.protocols.frequency_oracles.frequency_oracle import FrequencyOracle, OracleReports
 from fedhist.protocols.frequency_oracles.hadamard_response import HadamardResponse
-from fedhist.protocols.frequency_oracles.oracle import FrequencyOracle
+from fedhist.protocols.frequency_oracles.oracle import OneItemOracle
 from fedhist.protocols.frequency_oracles.unary_encoding import UnaryEncoding
 from fedhist.protocols.shared.noninteractive_error import hadamard_noise, unary_noise
 from fedhist.users.batch import Users
@@ -25,7 +29,11 @@ from simulations.runs.run import run
 
 DOMAIN = Keys.of([f"w{j}" for j in range(9)])
 BOTH = [UnaryEncoding, HadamardResponse]
-each = pytest.mark.parametrize("cls", BOTH)
+Maker = Callable[..., OneItemOracle]
+KINDS = ["krr", "hadamard", "projective", "subset", "unary"]
+each = pytest.mark.parametrize(
+    "cls", [*BOTH, *(partial(FrequencyOracle, kind=k) for k in ["auto", *KINDS])], ids=str
+)
 
 
 def mixed_users(n: int = 50) -> Users:
@@ -53,15 +61,15 @@ def slow_shares(users: Users) -> np.ndarray:
 
 
 @each
-def test_the_error_by_the_enumerated_law(cls: type[FrequencyOracle]) -> None:
+def test_the_error_by_the_enumerated_law(cls: Maker) -> None:
     """The exact law of every user's report gives the mean and the variance of the estimate."""
     users = mixed_users()
     protocol = cls(1.3, DOMAIN)
     channel = protocol.query.channel
-    weights = channel.weights()
+    weights, counts = enumerated(channel)
     laws = np.array([[float(w) for w in row] for row in weights])
     laws /= laws.sum(axis=1, keepdims=True)
-    one = np.array([channel.debias(counts_of(cls, z, 9), 1) for z in range(laws.shape[1])])
+    one = np.array([channel.debias(c, 1)[:-1] for c in counts])
     shares = slow_shares(users)
     votes = np.concatenate((1 - shares.sum(axis=1, keepdims=True), shares), axis=1)
     mixed = votes @ laws  # the law of every user's output, (n, outputs)
@@ -75,22 +83,15 @@ def test_the_error_by_the_enumerated_law(cls: type[FrequencyOracle]) -> None:
 
 
 @each
-def test_the_error_without_noise_is_that_of_the_draw(cls: type[FrequencyOracle]) -> None:
+def test_the_error_without_noise_is_that_of_the_draw(cls: Maker) -> None:
     users = mixed_users()
     p = slow_shares(users)
     expected = (p - p**2).sum() / len(users) ** 2
     assert cls(math.inf, DOMAIN).error(users).expected == pytest.approx(expected, rel=1e-12)
 
 
-def counts_of(cls: type[FrequencyOracle], output: int, k: int) -> np.ndarray:
-    """The counts that one output adds to a summary."""
-    if cls is UnaryEncoding:
-        return (output >> np.arange(k)) & 1
-    return np.eye(16)[output]
-
-
 @each
-def test_the_aggregate_path_has_the_law_of_the_reports(cls: type[FrequencyOracle]) -> None:
+def test_the_aggregate_path_has_the_law_of_the_reports(cls: Maker) -> None:
     """Means of the estimates equal the truth, and the mean losses agree, each within 5 sigma.
 
     False alarm below 1e-4 for all cases.
@@ -125,12 +126,15 @@ def test_noise_coefficients(epsilon: float) -> None:
     assert unary_noise(epsilon) == pytest.approx((4 * e / (e - 1) ** 2, 2.0), rel=1e-12)
     assert hadamard_noise(epsilon) == pytest.approx((((e + 1) / (e - 1)) ** 2, 0.0), rel=1e-12)
     channel = UnaryEncoding(epsilon, DOMAIN).query.channel
-    q, g = channel.flip, channel.gain
+    q, g = channel.q, channel.p - channel.q
     assert unary_noise(epsilon)[0] == pytest.approx(q * (1 - q) / g**2, rel=1e-9)
+    for kind in KINDS:  # closed forms, and the integer laws
+        query = FrequencyOracle(epsilon, DOMAIN, kind=kind).query
+        assert query.noise == pytest.approx(query.channel.noise, rel=1e-9)
 
 
 @each
-def test_the_error_does_not_fall_with_the_number_of_items(cls: type[FrequencyOracle]) -> None:
+def test_the_error_does_not_fall_with_the_number_of_items(cls: Maker) -> None:
     rng = np.random.default_rng(4)
     found = []
     for T in (1, 1000):
@@ -143,9 +147,10 @@ def test_the_error_does_not_fall_with_the_number_of_items(cls: type[FrequencyOra
 
 
 @each
-def test_projection_helps(cls: type[FrequencyOracle]) -> None:
+def test_projection_helps(cls: Maker) -> None:
     """With an item for everybody the projected loss is never the larger one."""
-    users, raw = cls.example_users(), replace(cls.example(), epsilon=0.5)
+    users = UnaryEncoding.example_users()
+    raw = cls(0.5, UnaryEncoding.example().domain)
     projected = replace(raw, project=True)
     truth = raw.truth(users)
     assert not projected.error(users).exact
@@ -161,7 +166,7 @@ def test_projection_helps(cls: type[FrequencyOracle]) -> None:
 
 
 @each
-def test_standard_errors_cover(cls: type[FrequencyOracle]) -> None:
+def test_standard_errors_cover(cls: Maker) -> None:
     """Of 300 runs over 9 symbols at least 98% lie within 2.6 of them (99% expected)."""
     users, protocol = mixed_users(400), cls(1.0, DOMAIN)
     query, rng, truth = protocol.query, np.random.default_rng(9), protocol.truth(users)
@@ -180,18 +185,18 @@ def test_standard_errors_cover(cls: type[FrequencyOracle]) -> None:
 
 
 @each
-def test_promise(cls: type[FrequencyOracle]) -> None:
+def test_promise(cls: Maker) -> None:
     protocol = cls(1.0, DOMAIN)
     assert protocol.guarantee == Guarantee(1.0, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER)
     assert protocol.query.release == pure(1.0)
     assert protocol.query.exact
     assert protocol.max_rounds == 1
     ids = np.arange(3, dtype=np.uint64)
-    assert Guard(Policy(epsilon=1.0)).admit(Question(protocol.query, 0, True, "d"), ids)
+    assert Guard(Policy(epsilon=1.0)).admit(Question(protocol.query, 0, "d", True), ids)
 
 
 @each
-def test_counts_without_data(cls: type[FrequencyOracle]) -> None:
+def test_counts_without_data(cls: Maker) -> None:
     users = mixed_users()
     protocol = cls(1.0, DOMAIN)
     empty = float((slow_shares(users).sum(axis=1) == 0).sum())
@@ -209,6 +214,13 @@ def test_counts_without_data(cls: type[FrequencyOracle]) -> None:
 
 def test_messages_are_checked() -> None:
     ids = np.arange(2, dtype=np.uint64)
+    subset = FrequencyOracle(1.0, DOMAIN, kind="subset").query
+    w = subset.channel.chosen  # type: ignore[attr-defined]
+    ones = np.full((2, 1), (1 << w) - 1, dtype=np.uint64)
+    subset.check(Report(ids, {"report": ones}))
+    for bad in (ones << np.uint64(10 - w + 1), ones | np.uint64(512), ones & np.uint64(6)):
+        with pytest.raises(WireError, match="bits set"):
+            subset.check(Report(ids, {"report": bad}))
     bits = UnaryEncoding(1.0, DOMAIN).query
     good = np.array([[3], [0]], dtype=np.uint64)
     bits.check(Report(ids, {"bits": good}))
@@ -216,7 +228,7 @@ def test_messages_are_checked() -> None:
         with pytest.raises(WireError):
             bits.check(Report(ids, {"bits": bad}))
     index = HadamardResponse(1.0, DOMAIN).query
-    fine = np.array([15, 0], dtype=np.uint32)
+    fine = np.array([16, 0], dtype=np.uint32)  # 16 is the erasure
     index.check(Report(ids, {"index": fine}))
     for bad in (fine + np.uint32(1), fine.astype(np.uint64), fine.astype(np.int64)):
         with pytest.raises(WireError):
@@ -225,23 +237,40 @@ def test_messages_are_checked() -> None:
         with pytest.raises(WireError):
             query.check(Report(ids, {"other": good}))
         with pytest.raises(WireError):
-            query.check_summary(Summary(0, {name: np.full(16, 1)}))
-    with pytest.raises(WireError, match="adds up to 16, expected 17"):
-        index.check_summary(Summary(17, {"index": np.ones(16, dtype=np.int64)}))
+            query.check_summary(Summary(0, {name: np.full(17, 1)}))
+    with pytest.raises(WireError, match="adds up to 17, expected 18"):
+        index.check_summary(Summary(18, {"index": np.ones(17, dtype=np.int64)}))
 
 
 @each
 @pytest.mark.parametrize(
     "bad", [{"epsilon": 0.0}, {"domain": ["a"]}, {"domain": Keys.of([])}, {"project": 1}], ids=str
 )
-def test_bad_parameters(cls: type[FrequencyOracle], bad: dict[str, Any]) -> None:
+def test_bad_parameters(cls: Maker, bad: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="got"):
         cls(**{"epsilon": 1.0, "domain": DOMAIN} | bad)
 
 
-@each
-def test_resolve_takes_the_public_domain(cls: type[FrequencyOracle]) -> None:
+@pytest.mark.parametrize("cls", [*BOTH, FrequencyOracle])
+def test_resolve_takes_the_public_domain(cls: type[OneItemOracle]) -> None:
     users = mixed_users()
     assert cls.resolve({"epsilon": 1.0}, users, DOMAIN) == ({"epsilon": 1.0, "domain": DOMAIN}, [])
     with pytest.raises(ValueError, match="domain"):
         cls.resolve({"epsilon": 1.0}, users, None)
+
+
+def test_kinds_and_lengths_of_messages() -> None:
+    wide = Keys.of([f"w{j}" for j in range(5000)])
+    assert FrequencyOracle(1.0, wide).query.kind == "projective"
+    assert FrequencyOracle(9.0, DOMAIN).query.kind == "krr"
+    assert FrequencyOracle(math.inf, wide).query.kind == "krr"
+    with pytest.raises(ValueError, match=r"max_message_bits must be at least 5000 .*, got 4096"):
+        FrequencyOracle(1.0, wide, kind="unary")
+    assert FrequencyOracle(1.0, wide, kind="unary", max_message_bits=5000).query.kind == "unary"
+    with pytest.raises(ValueError, match="kind must be"):
+        FrequencyOracle(1.0, wide, kind="best")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="kind must be"):
+        OracleReports(wide, 1.0, kind="auto")  # type: ignore[arg-type]
+    for bad in (0, 1.5, 1 << 20):
+        with pytest.raises(ValueError, match="max_message_bits must be"):
+            FrequencyOracle(1.0, wide, max_message_bits=bad)  # type: ignore[arg-type]

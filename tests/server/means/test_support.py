@@ -9,7 +9,6 @@ import pytest
 from fedhist.channels.catalogue import scalar_channel
 from server.means.localize import Plan
 from server.means.support import (
-    SparseRisk,
     VoteLaw,
     clip_gain,
     keep_largest,
@@ -17,7 +16,6 @@ from server.means.support import (
     pick_support,
     selection_error,
     sign_gain,
-    sparse_rule,
     thresholding_error,
     vote_threshold,
 )
@@ -106,23 +104,6 @@ def test_thresholds() -> None:
     assert items == math.floor(math.exp(0.01 * 400 / 2))  # T* below T
     assert least == pytest.approx(math.sqrt(2 * math.log(100) / items))
     assert paper_threshold(10**6, 64, 50, 2, 2.0, math.inf)[1] == 64
-
-
-def rule(n: int, T: int, d: int, s: int, **more: float) -> SparseRisk:
-    law = VoteLaw(scalar_channel("onebit", 1.0), s)
-    return sparse_rule(n, T**-0.5, d, s, 1.0, 1.0, "piecewise", law, **more)
-
-
-def test_the_rule_follows_users_and_dimension_not_samples() -> None:
-    """Few users for d folds: selection. Many: thresholding, unless the signals are declared."""
-    for T in (20, 200, 2000):
-        assert rule(8000, T, 1000, 4).best == "select"
-    many = rule(64_000, 10, 64, 4)
-    assert many.best == "threshold"
-    assert rule(64_000, 10, 64, 4, min_signal=0.9).best == "select"
-    assert rule(64_000, 10, 64, 4, min_signal=0.2) == many  # below what a user can see
-    assert rule(100, 200, 10**6, 4) == SparseRisk(4.0, 4.0)  # neither is better than 0
-    assert rule(8000, 200, 1000, 4).threshold == 4.0
 
 
 def test_errors_of_thresholding_by_simulation() -> None:

@@ -158,7 +158,7 @@ class RaggedCounts(Query):
     def fold(self, report: Report) -> Summary:
         """Count the entries by symbol and cell: (k, T) int64."""
         k, t = len(self.domain), len(self.thresholds)
-        flat = report.ragged["item"].astype(np.int64) * t + report.ragged["cell"]
+        flat = report.ragged["item"].astype(np.int64) * t + report.ragged["cell"].astype(np.int64)
         sums = {"cells": np.bincount(flat, minlength=k * t).reshape(k, t).astype(np.int64)}
         if self.count_kept:
             sums["kept"] = report.arrays["kept"].sum(keepdims=True, dtype=np.int64)

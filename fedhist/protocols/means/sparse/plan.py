@@ -11,24 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.records.functionals import Coordinates
-from fedhist.base.checks import check_scale
+from fedhist.base.checks import check_integer, check_scale
 from fedhist.base.hashing import digest64
 from fedhist.channels.sign_hashes import HASHES
 from fedhist.protocols.means.mean_linf import FoldMean
 from fedhist.protocols.means.sparse.queries import VOTES, HashedVotes, vote_channel
 from fedhist.users.cohort import Cohort
 from server.means.localize import Plan
-from server.means.support import (
-    REACH,
-    SparseRisk,
-    VoteLaw,
-    sparse_rule,
-    vote_threshold,
-)
+from server.means.sparse_rule import VOTE_SHARES, Choice, SparseSetting, sparse_rule
+from server.means.support import REACH, VoteLaw, vote_threshold
 
 METHODS = ("select", "threshold")
-VOTE_SHARE = 0.5
-"""Of the users, who select."""
 HADAMARD_FROM = 1 << 14
 """From so many coordinates on, "auto" hashes by Hadamard rows: a fold then costs one addition."""
 
@@ -42,6 +35,7 @@ class SparsePlan(FoldMean):
     radius: float = 1.0
     method: Literal["auto", "select", "threshold"] = "auto"
     min_signal: float | None = None
+    max_votes: int | None = None
     mean_scale: float | None = None
     vote: Literal["auto", "sign", "laplace"] = "auto"
     hash: Literal["auto", "rademacher", "hadamard"] = "auto"
@@ -53,6 +47,8 @@ class SparsePlan(FoldMean):
             raise ValueError(f"sparsity must be positive, got {self.sparsity}")
         if self.min_signal is not None and not 0 <= self.min_signal <= self.radius:
             raise ValueError(f"min_signal must lie in [0, {self.radius}], got {self.min_signal}")
+        if self.max_votes is not None:
+            check_integer("max_votes", self.max_votes, self.dimension)
         for name, options in (("method", METHODS), ("vote", VOTES), ("hash", HASHES)):
             got = getattr(self, name)
             if got not in ("auto", *options):
@@ -81,49 +77,72 @@ class SparsePlan(FoldMean):
 
     @property
     def best_procedure(self) -> str:
-        """The procedure of less predicted error for the hardest signals."""
-        return self.predicted.best
+        """The procedure of least regret over the amplitudes that may occur."""
+        return self.choice.method
 
     @cached_property
-    def predicted(self) -> SparseRisk:
-        """Predicted errors of the two procedures for the hardest signals."""
-        return sparse_rule(
-            self.n_users,
+    def choice(self) -> Choice:
+        """The procedure and the number of votes: by regret, of those that the fields allow."""
+        return sparse_rule(self.setting, self.method, self.min_signal, self.max_votes)
+
+    @property
+    def selection(self) -> Choice:
+        """How selection goes about it, whether or not it is chosen."""
+        return sparse_rule(self.setting, "select", self.min_signal, self.max_votes)
+
+    @property
+    def setting(self) -> SparseSetting:
+        """What the procedures are chosen by."""
+        return SparseSetting(
+            float(self.n_users),
             self.scale,
             self.dimension,
             min(self.sparsity, self.dimension),
-            self.radius,
-            self.epsilon,
+            float(self.radius),
+            float(self.epsilon),
             self.channel_kind,
-            self.law,
-            VOTE_SHARE,
-            self.min_signal,
+            self.law_of(1),
         )
+
+    @property
+    def votes(self) -> int:
+        """Most votes of a user who selects."""
+        return self.selection.votes if self.selects else self.dimension
+
+    @property
+    def vote_share(self) -> float:
+        """Expected share of the users who select."""
+        return self.selection.share if self.selects else VOTE_SHARES[0]
 
     @property
     def law(self) -> VoteLaw:
         """Gain and noise of a selecting user's report."""
+        return self.law_of(self.votes)
+
+    def law_of(self, votes: int) -> VoteLaw:
+        """Return the law of a report about so many votes."""
         vote = self.auto_vote if self.vote == "auto" else self.vote
-        reach = REACH * math.sqrt(self.sparsity) if vote == "laplace" else 0.0
-        return VoteLaw(vote_channel(vote, self.epsilon), self.sparsity, reach)
+        reach = REACH * math.sqrt(votes) if vote == "laplace" else 0.0
+        return VoteLaw(vote_channel(vote, self.epsilon), votes, reach)
 
     @property
     def vote_query(self) -> HashedVotes:
         """What the selecting users are asked."""
-        d, s, reach, hashed = self.dimension, self.sparsity, self.law.reach, self.hash
+        d, votes, reach, hashed = self.dimension, self.votes, self.law.reach, self.hash
         if hashed == "auto":
             hashed = "hadamard" if d >= HADAMARD_FROM else "rademacher"
         return HashedVotes(
             dimension=d,
             radius=float(self.radius),
-            threshold=vote_threshold(self.scale, d, s),
-            max_votes=s,
+            threshold=vote_threshold(self.scale, d, votes),
+            max_votes=votes,
             epsilon=float(self.epsilon),
             vote="laplace" if reach else "sign",
             reach=reach or 1.0,
             hash=hashed,
             hash_salt=digest64("fedhist.hash", self.salt) >> 1,
-            cohort=Cohort(self.salt, 0.0, VOTE_SHARE),
+            cohort=Cohort(self.salt, 0.0, self.vote_share),
+            signed=True,
         )
 
     @property
@@ -150,7 +169,7 @@ class SparsePlan(FoldMean):
 
     def plan_of(self, n_selected: int) -> Plan:
         """Plan the means of so many selected coordinates."""
-        share = 1 - VOTE_SHARE if self.selects else 1.0
+        share = 1 - self.vote_share if self.selects else 1.0
         return self.fold_plan(self.n_users * share / n_selected, self.radius)
 
     def useless(self) -> str:
@@ -158,7 +177,7 @@ class SparsePlan(FoldMean):
         if self.procedure == "select" and not self.selects:
             d = self.dimension
             return "" if self.plan_of(d).feasible else self.too_few(d, self.radius)
-        if getattr(self.predicted, self.procedure) < self.sparsity * self.radius**2:
+        if self.choice.useful:
             return ""
         return (
             f"{self.n_users} users with {self.samples_per_user:g} samples each are too few to "

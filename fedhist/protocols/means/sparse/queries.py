@@ -43,7 +43,8 @@ class HashedVotes(LocalQuery):
     """Each user votes for the coordinates of its mean that are far from 0, hashed to one number.
 
     With V_i the votes of user i and v_ij its public signs it reports S_i = sum of v_ij over V_i,
-    through a channel; the server multiplies by v_ij again.
+    through a channel; the server multiplies by v_ij again. A signed vote counts v_ij times the sign
+    of the mean: votes of noise then cancel, and of coordinates whose users are on both sides.
 
     Parameters
     ----------
@@ -70,6 +71,8 @@ class HashedVotes(LocalQuery):
     cohort : Cohort, optional
     max_items : int
         Use only a user's first so many samples; 0 for all.
+    signed : bool
+        Whether a vote tells the sign of the mean; the paper's do not.
 
     Privacy
     -------
@@ -91,6 +94,7 @@ class HashedVotes(LocalQuery):
     hash_salt: int = 0
     cohort: Cohort | None = None
     max_items: int = 0
+    signed: bool = False
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon)
@@ -138,7 +142,7 @@ class HashedVotes(LocalQuery):
         return Report(users.ids, {"reports": randomize(u, self.channel, rng)})
 
     def votes(self, users: Users) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Find each user's columns, in CSR form: (n + 1,) and (votes,) int64."""
+        """Find each user's columns j, or ~j, in CSR form: (n + 1,) and (votes,) int64."""
         return vote_sets(
             # no word of the signs: a user's sum would depend on how its ties were broken
             keyed_hash(users.ids, digest64("fedhist.ties", self.hash_salt)),
@@ -147,6 +151,7 @@ class HashedVotes(LocalQuery):
             float(self.threshold),
             self.max_votes,
             self.max_items,
+            self.signed,
         )
 
     def scalars(self, sums: NDArray[np.int64]) -> Floats:

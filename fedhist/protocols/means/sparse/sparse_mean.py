@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
@@ -29,8 +29,9 @@ from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow
 from fedhist.protocols.localize.script import FoldEstimates
-from fedhist.protocols.means.sparse.plan import VOTE_SHARE, SparsePlan
+from fedhist.protocols.means.sparse.plan import SparsePlan
 from fedhist.protocols.means.sparse.queries import HashedVotes
+from fedhist.protocols.shared.lower_bounds import ParameterSet
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.means.support import (
@@ -65,11 +66,14 @@ class SparseMean(SparsePlan):
     radius : float
         Every coordinate of a sample is clipped to [-radius, radius] before averaging.
     method : {"auto", "select", "threshold"}
-        "auto" takes the one of less predicted error for the hardest signals: selection where the
-        users are few for d folds. With many users, T small and signals that are strong it may
-        take thresholding where selection is better: say so by ``min_signal``.
+        "auto" takes the one of least regret over all amplitudes of the signals; where it may err
+        more than twice as much as another choice the estimate says "close: declare min_signal".
     min_signal : float, optional
-        Declared least distance from 0 of a coordinate that is not 0.
+        Declared least distance from 0 of a coordinate that is not 0: smaller ones are not planned
+        for. It restricts nothing.
+    max_votes : int, optional
+        Most coordinates that a selecting user votes for, its farthest means; by default planned
+        with the procedure: s for strong signals, more for those that no user sees by itself.
     mean_scale : float, optional
         Standard deviation of a coordinate of a user's mean around the common mean, or a bound; by
         default radius / sqrt(T). Enlarge it if the users' own means differ.
@@ -95,9 +99,9 @@ class SparseMean(SparsePlan):
     -----
     Selection: of order s log(d) / T + s^2 log(.) / (n T epsilon^2) + e^{-c n epsilon^2 / s}, with
     d in logarithms only; it needs about s log(d) / epsilon^2 users. Thresholding: s d log(.) /
-    (n T epsilon^2) + d e^{-c n epsilon^2 / d} [1, Theorem 8]. Signals that no user can see in its
-    own mean are lost by selection: up to 2 log(2 d / s) / T each. If more than s coordinates are
-    not 0 the smaller ones are lost.
+    (n T epsilon^2) + d e^{-c n epsilon^2 / d} [1, Theorem 8]. The votes are signed, which the
+    paper's are not: those of noise cancel, and with more of them than s weaker signals are found.
+    If more than s coordinates are not 0 some are lost: the smaller ones where a user has s votes.
 
     Examples
     --------
@@ -123,6 +127,16 @@ class SparseMean(SparsePlan):
         ),
     )
 
+    @property
+    def close(self) -> str:
+        """Say where the automatic choice may be another one than the signals'; else empty."""
+        if self.method != "auto" or not self.selects or not self.choice.close:
+            return ""
+        return (
+            f"close: declare min_signal (at some amplitude another procedure than "
+            f"{self.procedure} errs {self.choice.worst:.2g} times less)"
+        )
+
     # -- the script
 
     @property
@@ -136,9 +150,16 @@ class SparseMean(SparsePlan):
         if useless:
             return Estimate.refused(useless)
         if self.procedure == "threshold":
-            return (yield from super().rounds(server))
-        if not self.selects:
-            return (yield from self._estimate(np.arange(self.dimension), 0.0, {}))
+            found = yield from super().rounds(server)
+        elif not self.selects:
+            found = yield from self._estimate(np.arange(self.dimension), 0.0, {})
+        else:
+            found = yield from self._select_and_estimate()
+        told = (self.close,) if self.close else ()
+        return replace(found, warnings=(*found.warnings, *told))
+
+    def _select_and_estimate(self) -> Generator[Query, Summary, Estimate]:
+        """Ask for votes, then about the coordinates that they name."""
         query = self.vote_query
         votes = yield query
         if votes.n_users == 0:
@@ -153,12 +174,15 @@ class SparseMean(SparsePlan):
                 public=public,
                 warnings=("no coordinate was selected: the estimate is 0 everywhere",),
             )
-        return (yield from self._estimate(support, VOTE_SHARE, public))
+        return (yield from self._estimate(support, self.vote_share, public))
 
     def select(self, query: HashedVotes, votes: Summary) -> NDArray[np.int64]:
-        """Pick the coordinates whose score is no noise: (k,) int64, increasing, k <= s."""
+        """Pick the coordinates whose score is no noise: (k,) int64, increasing, k <= s.
+
+        Votes are signed, and so are scores.
+        """
         law = self.law
-        scores = query.scores(votes) * law.unit
+        scores = np.abs(query.scores(votes)) * law.unit
         least = Z_MIN * law.deviation / math.sqrt(votes.n_users)
         return pick_support(scores, self.sparsity, least)
 
@@ -186,6 +210,13 @@ class SparseMean(SparsePlan):
 
     # -- evaluation
 
+    @property
+    def parameter_set(self) -> ParameterSet:
+        """The vectors of the box with s entries that are not 0."""
+        radius, s = float(self.radius), min(self.sparsity, self.dimension)
+        samples = (radius / self.scale) ** 2
+        return ParameterSet("sparse", self.dimension, radius, samples, s)
+
     def own_means(self, users: Users) -> Array:
         """Average each user's samples by coordinate: (n, d); see :class:`Mean`. NOT PRIVATE.
 
@@ -196,12 +227,10 @@ class SparseMean(SparsePlan):
 
     def error(self, users: Users) -> ErrorBound:
         """Predict the expected squared l2 error from the users' means and votes. NOT PRIVATE."""
-        return ErrorBound(
-            SQUARED_L2,
-            self._expected(users),
-            exact=False,
-            source="Gaussian scores and estimates; Kent et al., arXiv 2405.11923, Theorem 8",
-        )
+        source = "Gaussian scores and estimates; Kent et al., arXiv 2405.11923, Theorem 8"
+        if self.close:
+            source += f"; {self.close}"
+        return ErrorBound(SQUARED_L2, self._expected(users), exact=False, source=source)
 
     def _expected(self, users: Users) -> float:
         theta = self.truth(users)
@@ -213,30 +242,40 @@ class SparseMean(SparsePlan):
         indptr, columns = q.votes(users)
         sizes = np.diff(indptr)
         gains = np.array([law.gain(k) for k in range(int(sizes.max(initial=0)) + 1)])
-        weights = np.repeat(gains[sizes], sizes)
+        weights = np.repeat(gains[sizes], sizes) * np.where(columns < 0, -1.0, 1.0)
+        columns = np.where(columns < 0, ~columns, columns)
         means = np.bincount(columns, weights, self.dimension) / len(users)
-        risk = self.plan_of(self.sparsity).risk
-        return selection_error(theta, means, self.n_users * VOTE_SHARE, law, self.sparsity, risk)
+        n, risk = self.n_users * self.vote_share, self.plan_of(self.sparsity).risk
+        return selection_error(theta, means, n, law, self.sparsity, risk)
 
     @classmethod
     def results(cls) -> Sequence[ResultsRow]:
         """Hold the prediction against runs."""
 
         def row(
-            label: str, n: int, d: int, T: int, repeats: int, band: tuple[float, float]
+            label: str,
+            sizes: tuple[int, int, int, int],
+            repeats: int,
+            band: tuple[float, float],
+            epsilon: float = 1.0,
+            amplitude: float = 0.5,
         ) -> ResultsRow:
-            method = label.rpartition(" ")[2]
-            given = {"epsilon": 1.0, "dimension": d, "samples_per_user": T, "sparsity": 4}
+            n, d, T, s = sizes
+            given = {"epsilon": epsilon, "dimension": d, "samples_per_user": T, "sparsity": s}
             people = {"kind": "gaussian", "n_users": n, "samples_per_user": 1, "dimension": d}
-            people |= {"mean": [0.5, -0.5, 0.5, -0.5], "spread": 1 / math.sqrt(T)}
-            return ResultsRow(label, {**given, "method": method}, people, repeats, band, anew=True)
+            people |= {"mean": [amplitude, -amplitude] * (s // 2), "spread": 1 / math.sqrt(T)}
+            how = {**given, "method": label.rpartition(" ")[2]}
+            return ResultsRow(label, how, people, repeats, band, anew=True)
 
-        threshold = "n=32000 d=16 T=100 s=4 eps=1 threshold"
-        edge = "EDGE n=3500 d=200 T=200 s=4 eps=1 select"
+        select, threshold = (8000, 200, 200, 4), (32_000, 16, 100, 4)
+        strong, weak, edge = (6000, 300, 200, 16), (60_000, 32, 20, 8), (3500, 200, 200, 4)
+        edge_label = "EDGE n=3500 d=200 T=200 s=4 eps=1 select"
         return (
-            row("n=8000 d=200 T=200 s=4 eps=1 select", 8000, 200, 200, 30, (0.5, 1.1)),
-            row(threshold, 32_000, 16, 100, 40, (0.4, 1.1)),
-            row(edge, 3500, 200, 200, 60, (0.5, 1.5)),
+            row("n=8000 d=200 T=200 s=4 eps=1 select", select, 30, (0.5, 1.1)),
+            row("n=32000 d=16 T=100 s=4 eps=1 threshold", threshold, 40, (0.4, 1.1)),
+            row("n=6000 d=300 T=200 s=16 eps=4 +-.4 auto", strong, 20, (0.5, 1.1), 4.0, 0.4),
+            row("n=60000 d=32 T=20 s=8 eps=2 +-.15 auto", weak, 20, (0.5, 1.5), 2.0, 0.15),
+            row(edge_label, edge, 60, (0.5, 1.5)),
         )
 
     @classmethod

@@ -1,0 +1,47 @@
+"""Exact laws of frequency oracles, message by message; for small alphabets."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+import numpy as np
+
+from fedhist.channels.bit_oracles import SubsetOracle, UnaryOracle
+from fedhist.channels.layers import WORDS
+from fedhist.channels.oracle_base import OracleChannel
+from fedhist.channels.symbol_oracles import SymbolOracle
+
+
+def sets_of(channel: SymbolOracle) -> np.ndarray:
+    """Every symbol's set, member by member, null last: (k + 1, c)."""
+    c, total = channel.layers.chosen, channel.n_symbols + 1
+    symbols, ranks = np.repeat(np.arange(total), c), np.tile(np.arange(c), total)
+    return channel.members(symbols, ranks).reshape(total, c)
+
+
+def enumerated(channel: OracleChannel) -> tuple[list[list[int]], np.ndarray]:
+    """Integer weights of all messages, for none and for each symbol; and what each adds.
+
+    Returns
+    -------
+    weights : k + 1 rows
+        The first is that of a user without a symbol.
+    counts : (messages, channel.size) int64
+    """
+    k = channel.n_symbols
+    if isinstance(channel, UnaryOracle):
+        weights = [[int(w) for w in row] for row in channel.channel.weights()]
+        return weights, (np.arange(1 << k)[:, None] >> np.arange(k)) & 1
+    if isinstance(channel, SubsetOracle):
+        w, t = channel.chosen, channel.threshold
+        held = list(combinations(range(k + 1), w))
+        counts = np.array([[int(j in s) for j in range(k + 1)] for s in held])
+        # over a common denominator, 2^64 C(k, w - 1) C(k, w)
+        inside, outside = t * math.comb(k, w), (WORDS - t) * math.comb(k, w - 1)
+        rows = [[inside if x in s else outside for s in held] for x in range(k + 1)]
+    else:
+        assert isinstance(channel, SymbolOracle)
+        rows = channel.layers.weights(sets_of(channel)).tolist()
+        counts = np.eye(channel.size, dtype=np.int64)
+    return [rows[-1], *rows[:-1]], counts
