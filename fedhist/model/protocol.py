@@ -151,12 +151,27 @@ class LowerBound:
         Whether it holds as it stands; an order of magnitude, with constants of 1, may be crossed.
     source : str
         Paper and theorem, or the derivation, and where it is not stated.
+
+    Examples
+    --------
+    >>> str(LowerBound("l1", 0.25, explicit=False, source="a paper"))
+    '~0.25'
     """
 
     loss: str
     value: float
     explicit: bool
     source: str
+
+    def __str__(self) -> str:
+        """Write the value, an order of magnitude with a tilde."""
+        return f"{'' if self.explicit else '~'}{self.value:.3g}"
+
+    @property
+    def words(self) -> str:
+        """Say of what kind it is, and where it comes from."""
+        kind = "explicit" if self.explicit else "order only, estimates may cross it"
+        return f"{kind}: {self.source}"
 
 
 class Protocol(ABC):

@@ -14,7 +14,7 @@ from fedhist.base.checks import check_scale
 from fedhist.base.errors import PopulationError
 from fedhist.model.display import Display
 from fedhist.model.protocol import Estimate, LowerBound, Protocol
-from fedhist.protocols.shared.lower_bounds import density_bounds
+from fedhist.protocols.shared.lower_bounds import density_bounds, planned_sizes
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.densities.series import (
@@ -123,7 +123,7 @@ class DensityTarget(Protocol):
 
     def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:
         """Bound the integrated squared error of any local protocol. NOT PRIVATE."""
-        planned = float(getattr(self, "samples_per_user", None) or 0.0)
+        planned = planned_sizes(self)
         beta, r = float(self.smoothness), float(self.radius)
         return density_bounds(self.guarantee, users, planned, beta, r, "ise")
 

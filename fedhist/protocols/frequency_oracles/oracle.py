@@ -246,7 +246,7 @@ class OneItemOracle(OneVote):
 
     def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:
         """Bound the squared l2 error of any local protocol. NOT PRIVATE."""
-        return share_bounds(self.guarantee, users, 0.0, SQUARED_L2, 2)
+        return share_bounds(self.guarantee, users, (0.0, 0.0), SQUARED_L2, 2)
 
     def truth(self, users: Users) -> Array:
         """Average the users' own shares, zero for a user without items: (k,). NOT PRIVATE.

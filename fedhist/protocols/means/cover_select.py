@@ -217,7 +217,7 @@ class CoverSelect(MeanTarget, NonInteractive):
         axes = [bound] * (self.sparsity if self.geometry == "sparse" else d)
         if self.geometry == "sobolev":
             axes = [bound * j ** -float(self.smoothness) for j in range(2, d + 2)]
-        value = packing_bound(len(users), float(self.epsilon), axes, box)
+        value = packing_bound(max(len(users), self.n_users), float(self.epsilon), axes, box)
         source = "packing (Fano); Kent et al., arXiv 2405.11923, Theorem 1, with our constant"
         return (LowerBound(SQUARED_L2, value, explicit=True, source=source),)
 

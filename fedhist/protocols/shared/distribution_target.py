@@ -10,7 +10,7 @@ from fedhist.model.losses import L1, l1
 from fedhist.model.protocol import LowerBound
 from fedhist.protocols.shared.displays import DISTRIBUTION
 from fedhist.protocols.shared.domains import OnDomain
-from fedhist.protocols.shared.lower_bounds import share_bounds
+from fedhist.protocols.shared.lower_bounds import planned_sizes, share_bounds
 from fedhist.users.batch import Users
 
 
@@ -27,8 +27,7 @@ class DistributionTarget(OnDomain):
 
     def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:
         """Bound the l1 error of any local protocol. NOT PRIVATE."""
-        planned = float(getattr(self, "samples_per_user", None) or 0.0)
-        return share_bounds(self.guarantee, users, planned, L1, 1)
+        return share_bounds(self.guarantee, users, planned_sizes(self), L1, 1)
 
     def loss(self, value: Array, truth: Array) -> float:
         """Return the l1 distance: twice the distance in total variation."""

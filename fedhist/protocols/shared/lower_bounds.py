@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedhist.model.protocol import LowerBound
+from fedhist.model.protocol import LowerBound, Protocol
 from fedhist.privacy.guarantee import Guarantee, Trust
 from fedhist.protocols.shared.sample_sizes import samples_held
 from fedhist.users.batch import Users
@@ -67,31 +67,32 @@ def covered(guarantee: Guarantee) -> bool:
     return guarantee.trust is Trust.LOCAL and guarantee.unit == "user" and guarantee.delta == 0
 
 
-def sizes_of(users: Users, planned: float) -> Sizes:
+def sizes_of(users: Users, planned: float, n_users: float = 0.0) -> Sizes:
     """Count users by their numbers of items, those without any left out. NOT PRIVATE.
+
+    Fewer users than the planned number stand for so many.
 
     A planned number above the average held takes its place: one item may stand for the mean of so
     many, and no bound may be above what such users allow.
     """
     held = samples_held(users)
     held = held[held > 0]
+    times = max(1.0, n_users / max(len(users), 1))
     if not len(held) or held.mean() < planned:
-        return Sizes(
-            np.array([float(math.ceil(max(planned * (1 - 1e-9), 1.0)))]),
-            np.array([max(len(held), 1.0)]),
-        )
+        one = np.array([float(math.ceil(max(planned * (1 - 1e-9), 1.0)))])
+        return Sizes(one, np.array([times * max(len(held), 1)]))
     items, counts = np.unique(held, return_counts=True)
-    return Sizes(items, counts.astype(np.float64))
+    return Sizes(items, np.asarray(times * counts, dtype=np.float64))
 
 
 def mean_bounds(
-    guarantee: Guarantee, users: Users, where: ParameterSet, loss: str
+    guarantee: Guarantee, users: Users, where: ParameterSet, n_users: float, loss: str
 ) -> tuple[LowerBound, ...]:
     """Return the bounds on the squared l2 error of a mean. NOT PRIVATE: it counts samples."""
     if not covered(guarantee):
         return ()
     eps, d, square = float(guarantee.epsilon), where.dimension, where.half_width**2
-    sizes = sizes_of(users, where.samples)
+    sizes = sizes_of(users, where.samples, n_users)
     value = square * two_point_bound(sizes, eps, coins())
     explicit = LowerBound(loss, value, explicit=True, source=COINS)
     if d == 1 or math.isinf(eps):
@@ -108,15 +109,18 @@ def mean_bounds(
 def density_bounds(
     guarantee: Guarantee,
     users: Users,
-    planned: float,
+    planned: tuple[float, float],
     smoothness: float,
     radius: float,
     loss: str,
 ) -> tuple[LowerBound, ...]:
-    """Return the bounds on the integrated squared error of a density. NOT PRIVATE."""
+    """Return the bounds on the integrated squared error of a density. NOT PRIVATE.
+
+    ``planned`` are the samples per user and the users, 0 where there are no such numbers.
+    """
     if not covered(guarantee):
         return ()
-    eps, sizes = float(guarantee.epsilon), sizes_of(users, planned)
+    eps, sizes = float(guarantee.epsilon), sizes_of(users, *planned)
     # the basis function is the second one, whose coefficient is at most radius / 2^smoothness
     value = two_point_bound(sizes, eps, waves(radius / 2**smoothness))
     explicit = LowerBound(loss, value, explicit=True, source=WAVES)
@@ -127,7 +131,11 @@ def density_bounds(
 
 
 def share_bounds(
-    guarantee: Guarantee, users: Users, planned: float, loss: str, power: Literal[1, 2]
+    guarantee: Guarantee,
+    users: Users,
+    planned: tuple[float, float],
+    loss: str,
+    power: Literal[1, 2],
 ) -> tuple[LowerBound, ...]:
     """Return the bound on the l1 or squared l2 error of the shares of symbols. NOT PRIVATE.
 
@@ -136,9 +144,15 @@ def share_bounds(
     """
     if not covered(guarantee):
         return ()
-    sizes = sizes_of(users, planned)
+    sizes = sizes_of(users, *planned)
     value = two_point_bound(sizes, float(guarantee.epsilon), coins(), power) / power
     return (LowerBound(loss, value, explicit=True, source=SYMBOLS),)
+
+
+def planned_sizes(protocol: Protocol) -> tuple[float, float]:
+    """Return the samples per user and the users that a protocol plans with; 0 if it does not."""
+    size, n = (getattr(protocol, name, None) for name in ("samples_per_user", "n_users"))
+    return float(size or 0.0), float(n or 0.0)
 
 
 def _order(loss: str, value: float, theorem: str, epsilon: float) -> LowerBound:

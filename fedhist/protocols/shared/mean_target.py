@@ -15,7 +15,7 @@ from fedhist.model.display import Display
 from fedhist.model.losses import SQUARED_L2, squared_l2
 from fedhist.model.protocol import ErrorBound, LowerBound, Protocol
 from fedhist.model.query import CHUNK
-from fedhist.protocols.shared.lower_bounds import ParameterSet, mean_bounds
+from fedhist.protocols.shared.lower_bounds import ParameterSet, mean_bounds, planned_sizes
 from fedhist.users.batch import Users
 from fedhist.users.columns import Samples
 
@@ -51,7 +51,10 @@ class MeanTarget(Protocol):
     def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:
         """Bound the squared l2 error of any local protocol for such users. NOT PRIVATE."""
         where = self.parameter_set
-        return () if where is None else mean_bounds(self.guarantee, users, where, SQUARED_L2)
+        if where is None:
+            return ()
+        _, n_users = planned_sizes(self)
+        return mean_bounds(self.guarantee, users, where, n_users, SQUARED_L2)
 
     def clipping_error(self, users: Users) -> float:
         """Return the squared l2 error that clipping to the range alone makes. NOT PRIVATE."""

@@ -79,6 +79,7 @@ def _row(row: Row) -> dict[str, Any]:
         **({} if row.bias is None else {"bias": row.bias}),
         "predicted": row.predicted,
         "ratio": row.ratio,
+        "at_least": [vars(b) for b in row.bounds],
         "rounds": row.rounds,
         "bytes_per_user": row.bytes_per_user,
         "seconds": row.seconds,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedhist.model.losses import L1, SQUARED_L2
+from fedhist.model.protocol import LowerBound
 from fedhist.model.registry import display_of
 from simulations.reporting.statistics import half_width
 from simulations.studies.compare.setup import ROUNDING, Ready
@@ -37,6 +38,8 @@ class Row:
         In the order of the seeds, in the common loss.
     fraction : float or None
         Share of misbehaving users, where several are compared: a rank is among the rows of one.
+    bounds : tuple of LowerBound
+        What no protocol of this guarantee can beat for such users, in the common loss.
     """
 
     rank: int | None
@@ -45,6 +48,12 @@ class Row:
     flags: tuple[str, ...]
     records: tuple[Record, ...]
     fraction: float | None = None
+    bounds: tuple[LowerBound, ...] = ()
+
+    @property
+    def at_least(self) -> LowerBound | None:
+        """The largest of the lower bounds."""
+        return max(self.bounds, key=lambda b: b.value, default=None)
 
     @property
     def name(self) -> str:
@@ -150,7 +159,8 @@ def run_comparison(
         part = []
         for c in ready.contenders:
             records = tuple(found[c.label, fraction, s] for s in ready.comparison.seeds)
-            part.append(Row(None, c.label, c.protocol.name, c.flags, records, fraction))
+            row = Row(None, c.label, c.protocol.name, c.flags, records, fraction, c.bounds)
+            part.append(row)
         rows += ranked(part)
     return Compared(ready, tuple(rows))
 

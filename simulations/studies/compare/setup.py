@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedhist.base.errors import FedhistError, nearest
-from fedhist.model.protocol import Protocol
+from fedhist.model.protocol import LowerBound, Protocol
 from fedhist.model.registry import parameters, protocol_class
 from fedhist.privacy.guarantee import Adjacency, Guarantee
 from fedhist.users.batch import Users
@@ -45,12 +45,15 @@ class Contender:
     protocol : Protocol
     flags : tuple of str
         Why it cannot be ranked with the others; empty if it can.
+    bounds : tuple of LowerBound
+        What no protocol of its guarantee can beat, in the common loss. NOT PRIVATE.
     """
 
     label: str
     table: Mapping[str, Any]
     protocol: Protocol
     flags: tuple[str, ...]
+    bounds: tuple[LowerBound, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -159,9 +162,15 @@ def set_up(comparison: Comparison) -> Ready:
             kept.append(replace(contender, flags=(*contender.flags, flag)))
         else:
             out.append(_other_truth(contender, truth, common))
+    kept = [replace(c, bounds=_bounds(c.protocol, loaded.users, loss)) for c in kept]
     size = len(loaded.users)
     entries = common[1].value.size
     return Ready(comparison, loaded.title, size, tuple(kept), tuple(out), loss, sampling, entries)
+
+
+def _bounds(protocol: Protocol, users: Users, loss: str) -> tuple[LowerBound, ...]:
+    """Return the lower bounds that are known in the common loss."""
+    return tuple(b for b in protocol.lower_bounds(users) if b.loss == loss)
 
 
 def _contender(comparison: Comparison, entry: Entry, loaded: Loaded, taken: set[str]) -> Contender:

@@ -45,6 +45,7 @@ def print_comparison(console: Console, found: Compared) -> None:
     promises = dict.fromkeys(f"{row.label}: {_promise(row)}" for row in found.rows)
     noise = f"noise: {c.run.noise}; clients: {c.run.clients}; {_composed(found)}"
     _print_section(console, "guarantees", [*promises, noise])
+    _print_section(console, "at least", _bounds(found))
     secret = "errors, theory and times: computed from the users' data"
     _print_section(console, "NOT PRIVATE in these runs", [secret, *_notes(found)])
     _print_section(console, "warnings", _warnings(found))
@@ -92,10 +93,14 @@ def _attack(found: Compared) -> list[str]:
 
 def _table(found: Compared) -> Table:
     attacked = _attacked(found)
-    theory = ("bias",) if attacked else ("theory", "ratio")  # which knows of no adversary
-    names = (found.ready.loss, f"± {LEVEL:.0%}", *theory, "rounds", "bytes", "sec")
+    bounded = not attacked and any(row.bounds for row in found.rows)
+    theory = ["bias"] if attacked else ["theory", "ratio"]  # which knows of no adversary
+    # 80 columns have no place for both; the seconds are in the folder
+    last = [] if bounded else ["sec"]
+    theory += ["at least"] * bounded
+    names = (found.ready.loss, f"± {LEVEL:.0%}", *theory, "rounds", "bytes", *last)
     rows: list[Sequence[object] | None] = []
-    rows.append((None, "", REFERENCE, "0", *[MISSING] * (4 + len(theory))))
+    rows.append((None, "", REFERENCE, "0", *[MISSING] * (3 + len(theory) + len(last))))
     before: Row | None = None
     for row in found.rows:
         if row.fraction is not None and (before is None or row.fraction != before.fraction):
@@ -112,9 +117,10 @@ def _table(found: Compared) -> Table:
                 short(row.mean),
                 short(row.half_width, 2),
                 *([short(row.bias, 3)] if attacked else _theory(row)),
+                *([_at_least(row)] if bounded else []),
                 row.rounds,
                 fixed(row.bytes_per_user),
-                "<.01" if row.seconds < 0.005 else fixed(row.seconds, 2 * (row.seconds < 100)),
+                *([] if bounded else [_seconds(row)]),
             )
         )
     header = (Column("#", right=True), "", "protocol", *numeric(names, keep=True))
@@ -125,6 +131,28 @@ def _table(found: Compared) -> Table:
 def _theory(row: Row) -> list[str]:
     exact = "*" if any(r.predicted_exact for r in row.records) else ""
     return [short(row.predicted) + exact, short(row.ratio, 3)]
+
+
+def _seconds(row: Row) -> str:
+    return "<.01" if row.seconds < 0.005 else fixed(row.seconds, 2 * (row.seconds < 100))
+
+
+def _at_least(row: Row) -> str:
+    bound = row.at_least
+    return MISSING if bound is None else ("" if bound.explicit else "~") + short(bound.value, 2)
+
+
+def _bounds(found: Compared) -> list[str]:
+    """Say what the lower bounds are, each kind with its rows."""
+    if _attacked(found):
+        return []
+    told: dict[str, list[str]] = {}
+    for row in found.rows:
+        for bound in row.bounds:
+            told.setdefault(bound.words, []).append(row.label)
+    lines = [f"{words} ({', '.join(dict.fromkeys(labels))})" for words, labels in told.items()]
+    what = "what no protocol of that guarantee can beat on all such users; ~: order only"
+    return [what, *lines] if lines else []
 
 
 def _attacked(found: Compared) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from fedhist.model.protocol import Protocol
+from fedhist.model.protocol import LowerBound, Protocol
 from fedhist.model.registry import load_builtin, load_plugin
 from fedhist.model.results import Unknown
 from fedhist.protocols.shared.mean_target import PlannedMean
@@ -88,6 +88,8 @@ class Answer:
     read : bool
         Whether theory looked at the users of the template, not at public numbers only.
     notes : tuple of str
+    at_least : LowerBound or None
+        The largest lower bound that is known there, for any protocol of this guarantee.
     """
 
     config: Config
@@ -112,6 +114,7 @@ class Answer:
     slope: float = math.nan
     read: bool = False
     notes: tuple[str, ...] = ()
+    at_least: LowerBound | None = None
 
 
 def plan(
@@ -285,8 +288,17 @@ def describe(oracle: Oracle, found: Answer) -> Answer:
         rounds=protocol.max_rounds,
         bytes_per_user=sent,
         bytes_of=asked,
+        at_least=None if found.relative else _at_least(oracle, setting, protocol),
         notes=(*found.notes, *(f"NOT PRIVATE: {note}" for note in prepared.not_private)),
     )
+
+
+def _at_least(oracle: Oracle, setting: Setting, protocol: Protocol) -> LowerBound | None:
+    """Return the largest lower bound; from some users where the others only add to their number."""
+    template = oracle.template
+    few = isinstance(getattr(protocol, "n_users", None), int)
+    users = template.sample(setting).users if few else template.lazy(setting)[0].users
+    return max(protocol.lower_bounds(users), key=lambda b: b.value, default=None)
 
 
 def limit(oracle: Oracle, setting: Setting, protocol: Protocol, error: float) -> str:

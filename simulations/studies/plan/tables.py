@@ -32,7 +32,8 @@ def print_plans(console: Console, answers: Sequence[Answer]) -> None:
     first = answers[0]
     share = " (relative)" if first.relative else ""
     console.print(f"{WORDS[first.unknown]} for a predicted error of {first.target:g}{share}")
-    rows = []
+    rows: list[Sequence[object]] = []
+    bounded = any(a.x is not None and a.at_least for a in answers)
     for a in answers:
         found = a.x is not None
         rows.append(
@@ -40,6 +41,7 @@ def print_plans(console: Console, answers: Sequence[Answer]) -> None:
                 a.label,
                 "none" if a.x is None else a.x,
                 f"{a.predicted:.4g} {a.loss}" if found else MISSING,
+                *([str(a.at_least or MISSING) if found else MISSING] if bounded else []),
                 a.limit if found else MISSING,
                 a.rounds or MISSING,
                 a.bytes_per_user,
@@ -55,6 +57,7 @@ def print_plans(console: Console, answers: Sequence[Answer]) -> None:
     columns = (
         Column("protocol", keep=True),
         *numeric((WORDS[first.unknown], "predicted"), write=number),
+        *(numeric(("at least",)) if bounded else ()),
         "mostly",
         *numeric(("rounds", "bytes a user"), write=number),
     )
@@ -84,6 +87,8 @@ def remarks(a: Answer) -> list[str]:
     else:
         kind = "exact formula" if a.exact else "approximation or rate"
         out.append(f"{kind}: {a.source}")
+        if a.at_least is not None:
+            out.append(f"at least {a.at_least}, {a.at_least.words}")
         out.append(f"below the target from there up to {number(a.searched)}, where the search ends")
     if a.refused_below is not None:
         out.append(f"refused below {what} = {number(a.refused_below)}: {a.reason}")

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import fedhist
+from fedhist.model.protocol import LowerBound
 from simulations.reporting.json_files import canonical, flat
 from simulations.reporting.numbers import shown
 from simulations.reporting.page import Block, Facts, Items, Page, Picture, Section, Text
@@ -53,7 +54,7 @@ def study_page(found: Study) -> Page:
     overview = [Facts((("Runs", f"{len(found.records):,}: {counts}"), *_axes(view)))]
     warnings = Counter(f"{r.status}: {r.reason}" for r in found.records if r.reason)
     reasons = tuple(f"{n:,} × {reason}" for reason, n in warnings.most_common(10))
-    lines = (*found.notes, *notes, *left, *_left_out(found), *reasons)
+    lines = (*found.notes, *notes, *left, *_left_out(found), *_bounds(found), *reasons)
     blocks: tuple[Block, ...] = (*overview, *((Items(lines),) if lines else ()))
     if found.figure:
         plots = [*plots, Picture(found.figure, "Static figure")]
@@ -61,7 +62,7 @@ def study_page(found: Study) -> Page:
         Section("Overview", blocks),
         Section("Which mechanism wins", (*_promises(found, view), *maps) if maps else ()),
         Section("Errors", tuple(plots)),
-        Section("Results", (_points(view, found.loss),)),
+        Section("Results", (_points(view, found.loss, found.comparison or {}),)),
         Section("Adversaries", attack_blocks(found.records)),
         Section("Privacy ledger", guarantee_table(found.records)),
         Section("What was not private", not_private_of_study(found.records)),
@@ -150,16 +151,32 @@ def _left_out(found: Study) -> tuple[str, ...]:
     return tuple(dict.fromkeys(lines))  # a row of several shares says the same in each
 
 
-def _points(view: View, loss: str) -> Table:
+def _at_least(row: Mapping[str, Any]) -> str:
+    """Write the largest lower bound of a row of a comparison; empty if none is known."""
+    best = max(row.get("at_least", []), key=lambda b: float(b["value"]), default=None)
+    return "" if best is None else str(LowerBound(**best))
+
+
+def _bounds(found: Study) -> tuple[str, ...]:
+    """Say what the lower bounds are."""
+    rows = (found.comparison or {}).get("rows", [])
+    told = dict.fromkeys(LowerBound(**b).words for r in rows for b in r.get("at_least", []))
+    return tuple(f"at least: {words}" for words in told)
+
+
+def _points(view: View, loss: str, summary: Mapping[str, Any]) -> Table:
     points = view.points
     ratio = any(p.predicted is not None for p in points)
     biased = any(p.bias is not None for p in points)
     many = len({p.loss_name for p in points if p.loss_name}) > 1
+    least = {str(r["label"]): _at_least(r) for r in summary.get("rows", [])}
+    bounded = any(least.values())
     header = (
         "mechanism",
         *numeric(map(short, view.axes)),
         *numeric([f"error ({loss})" if loss else "error", "± 95 %"]),
         *(numeric(["theory", "ratio"]) if ratio else ()),
+        *(numeric(["at least"]) if bounded else ()),
         *(numeric(["bias"]) if biased else ()),
         *(["loss"] if many else ()),
         "runs",
@@ -177,6 +194,7 @@ def _points(view: View, loss: str) -> Table:
                 p.mean,
                 None if half is None else f"{half:.2g}",
                 *((p.predicted, shown(p.ratio, 3)) if ratio else ()),
+                *((least.get(p.series, ""),) if bounded else ()),
                 *((shown(p.bias, 3),) if biased else ()),
                 *((p.loss_name,) if many else ()),
                 ", ".join(f"{n} {s}" for s, n in sorted(p.statuses.items())),
