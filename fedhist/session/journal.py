@@ -1,8 +1,9 @@
 """The journal: what a run has released so far, so that a restart repeats and never redraws.
 
-One file of JSON lines, mode 0600, each line forced to disk before its value is used. Exact
-central summaries are kept beside it only until everything drawn from them is journalled; what a
-killed process left of them is removed when the journal is opened again.
+One chained file of lines, mode 0600, each line forced to disk before its value is used. An exact
+central summary is kept beside it only until something drawn from it is written: it is deleted, and
+that forced to disk, BEFORE the first line of such a release. So no exact summary outlives a
+release, whenever the process is killed; one that is still needed then is asked for again.
 """
 
 from __future__ import annotations
@@ -15,12 +16,18 @@ from typing import IO, Any
 import numpy as np
 
 from fedhist.base.arrays import Array
+from fedhist.base.chained_log import ChainedLog, DamagedLog, Line
 from fedhist.base.errors import FedhistError
 from fedhist.base.files import locked, sync_folder, write_private
 from fedhist.model.query import Summary
 from fedhist.session.codec import array_from_json, array_to_json, summary_arrays, summary_of_arrays
 
-Line = dict[str, Any]
+LOG, TALLY = "journal.jsonl", "tally.json"
+
+
+def log_of(folder: Path) -> ChainedLog:
+    """Return the file of lines in a journal's folder."""
+    return ChainedLog(folder / LOG, folder / TALLY)
 
 
 class Journal:
@@ -34,50 +41,42 @@ class Journal:
 
     Raises
     ------
+    DamagedLog
+        If a line is missing, altered, doubled or cannot be read; a torn last one was never used.
     FedhistError
-        If a line other than a torn last one cannot be read, or another process holds the
-        journal: two runs on one journal would both draw.
+        If another process holds the journal: two runs on one journal would both draw.
     """
 
     def __init__(self, folder: str | Path | None = None) -> None:
         self._folder = Path(folder) if folder is not None else None
         self._lines: list[Line] = []
         self._exact: dict[int, Summary] = {}
+        self._on_disk: set[int] = set()
         self._lock: IO[str] | None = None
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             sync_folder(self._folder.parent)
             self._lock = _exclusive(self._folder / "lock")
-            self._read(self._folder / "journal.jsonl")
+            self._log = log_of(self._folder)
+            if not self._log.file.exists() and not self._log.tally.exists():
+                self._log.start()
+            self._lines = self._log.read()
+            for number, line in enumerate(self._lines, 1):
+                if not {"kind", "index"} <= line.keys():
+                    raise DamagedLog(f"{self._log.file}, line {number}, is no line of a journal")
             self._sweep()
-
-    def _read(self, file: Path) -> None:
-        if not file.exists():
-            return
-        raw = file.read_bytes()
-        complete, _, torn = raw.rpartition(b"\n")
-        for number, text in enumerate(complete.splitlines(), 1):
-            try:
-                line = json.loads(text)
-                if not isinstance(line, dict) or not {"kind", "index"} <= line.keys():
-                    raise ValueError("not a line of a journal")
-                self._lines.append(line)
-            except ValueError as e:
-                raise FedhistError(f"{file}, line {number}, cannot be read: {e}") from None
-        if torn:  # a write that was cut off: its value was never used
-            with file.open("r+b") as f:
-                f.truncate(len(raw) - len(torn))
 
     def _sweep(self) -> None:
         """Delete exact summaries that no replay reads: half written, not yet noted, or used up."""
         if self._folder is None:
             return
         wanted = {
-            self._exact_file(line["index"])
+            line["index"]: self._exact_file(line["index"])
             for line in self._lines
             if line["kind"] == "exact" and self.find("forgotten", line["index"]) is None
         }
-        left = [f for f in self._folder.glob("exact-*") if f not in wanted]
+        self._on_disk = {index for index, file in wanted.items() if file.exists()}
+        left = [f for f in self._folder.glob("exact-*") if f not in wanted.values()]
         for file in left:
             file.unlink()
         if left:
@@ -92,11 +91,7 @@ class Journal:
     def append(self, line: Line) -> None:
         """Write one line and force it to disk."""
         if self._folder is not None:
-            write_private(
-                self._folder / "journal.jsonl",
-                json.dumps(line, separators=(",", ":")).encode() + b"\n",
-                append=True,
-            )
+            self._log.append(line)
         self._lines.append(line)
 
     def find(self, kind: str, index: int) -> Line | None:
@@ -127,7 +122,9 @@ class Journal:
     # -- released values -----------------------------------------------------------------------
 
     def release(self, index: int, label: str, value: Array) -> None:
-        """Journal a released value."""
+        """Journal a released value; exact summaries on disk are deleted first."""
+        for kept in sorted(self._on_disk):
+            self.drop_exact(kept)
         self.append(
             {"kind": "release", "index": index, "label": label, "value": array_to_json(value)}
         )
@@ -165,6 +162,7 @@ class Journal:
         if self._folder is not None:
             body = {"n_users": summary.n_users, "arrays": _encoded(arrays)}
             write_private(self._exact_file(index), json.dumps(body).encode())
+            self._on_disk.add(index)
         else:
             self._exact[index] = summary
         shapes = {
@@ -185,6 +183,7 @@ class Journal:
     def drop_exact(self, index: int) -> None:
         """Delete an exact summary that may still be needed: a replay asks for it again."""
         self._exact.pop(index, None)
+        self._on_disk.discard(index)
         if self._folder is not None and self._exact_file(index).exists():
             self._exact_file(index).unlink()
             sync_folder(self._folder)  # or a power cut brings it back

@@ -161,8 +161,12 @@ def ledger(
     path: Annotated[Path, typer.Argument(help="Ledger file of a data set.")],
     cap_epsilon: Annotated[float | None, typer.Option(help="Set the cap.")] = None,
     cap_delta: Annotated[float | None, typer.Option(help="Set the cap.")] = None,
+    adjacency: Annotated[
+        str | None, typer.Option(help="State the total under it; default: the strongest.")
+    ] = None,
 ) -> None:
-    """Show PATH, the ledger of what was released from a data set; set its cap."""
+    """Check and show PATH, the ledger of what was released from a data set; set its cap."""
+    from fedhist.privacy.guarantee import Adjacency
     from simulations.runs.data_ledger import Cap, DataLedger
     from simulations.runs.tables import print_ledger
 
@@ -177,7 +181,23 @@ def ledger(
         )
     elif not path.exists():
         raise ValueError(f"no such ledger: {path} (--cap-epsilon makes one)")
-    print_ledger(terminal.console, book)
+    print_ledger(terminal.console, book, Adjacency(adjacency) if adjacency else None)
+
+
+@cli.command()
+def journal(
+    folder: Annotated[Path, typer.Argument(help="A run's journal folder.")],
+) -> None:
+    """Check FOLDER, a run's journal: that no line is missing, altered or doubled."""
+    from fedhist.session.journal import LOG, log_of
+
+    if not (folder / LOG).is_file():
+        raise ValueError(f"no journal: {folder} (it has a file {LOG!r})")
+    lines = log_of(folder).read()
+    released = sum(line.get("kind") == "release" for line in lines)
+    ended = any(line.get("kind") == "ended" for line in lines)
+    state = "the run has ended" if ended else "the run can go on"
+    terminal.console.print(f"{len(lines)} lines, {released} releases; {state}. It is whole.")
 
 
 @cli.command()

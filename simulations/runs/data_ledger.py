@@ -11,12 +11,13 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fedhist.base.chained_log import CHAIN, DamagedLog, chained, link, unchained
 from fedhist.base.errors import BudgetExceeded
 from fedhist.base.files import locked, write_private
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Release, approximate, pure
@@ -85,6 +86,8 @@ class DataLedger:
         ------
         ValueError
             If the file exists and is not a ledger.
+        DamagedLog
+            If a line was removed, altered or doubled, or the cap was altered by hand.
         """
         if not self.path.exists():
             return Cap(), []
@@ -94,7 +97,14 @@ class DataLedger:
                 raise ValueError(f"format {body['format']}, this version reads {FORMAT}")
             cap = Cap(**{k: float(v) for k, v in body["cap"].items()})
             cap.check()
-            lines = [Spending(**_numbers(s)) for s in body["spendings"]]
+            found = unchained(body["spendings"], str(self.path))
+            if body.get("entries", len(found)) != len(found):
+                raise DamagedLog(
+                    f"{self.path} has {len(found)} lines where it has counted {body['entries']}"
+                )
+            lines = [Spending(**_numbers(s)) for s in found]
+            if "chain" in body and body["chain"] != _seal(body["cap"], body["spendings"]):
+                raise DamagedLog(f"{self.path}: the cap or the last line was altered")
         except (ValueError, KeyError, TypeError, AttributeError) as e:
             raise ValueError(f"{self.path} is not a ledger: {e}") from None
         return cap, lines
@@ -105,10 +115,21 @@ class DataLedger:
         with self._locked():
             self._write(cap, self.read()[1])
 
-    def total(self) -> tuple[float, float]:
-        """Return (epsilon, delta) of everything released, at the cap's delta."""
+    def total(self, adjacency: Adjacency | None = None) -> tuple[float, float]:
+        """Return (epsilon, delta) of everything released, at the cap's delta.
+
+        Parameters
+        ----------
+        adjacency : Adjacency, optional
+            Default: :func:`common_adjacency` of the lines.
+
+        Raises
+        ------
+        ValueError
+            If a line says nothing under that adjacency.
+        """
         cap, lines = self.read()
-        return _total(lines, cap.delta), cap.delta
+        return _total(lines, cap.delta, adjacency), cap.delta
 
     def reserve(
         self, what: str, guarantee: Guarantee, run: str = "", *, ended: bool = False
@@ -180,12 +201,15 @@ class DataLedger:
             self._write(cap, lines)
 
     def _write(self, cap: Cap, lines: list[Spending]) -> None:
+        limits, spendings = plain(asdict(cap)), chained(plain([asdict(s) for s in lines]))
         body = {
             "format": FORMAT,
-            "cap": asdict(cap),
-            "spendings": [asdict(s) for s in lines],
+            "cap": limits,
+            "spendings": spendings,
+            "entries": len(spendings),
+            "chain": _seal(limits, spendings),
         }
-        write_private(self.path, json.dumps(plain(body), indent=1, ensure_ascii=False).encode())
+        write_private(self.path, json.dumps(body, indent=1, ensure_ascii=False).encode())
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -194,21 +218,56 @@ class DataLedger:
             yield
 
 
-def _total(lines: list[Spending], delta: float) -> float:
-    """Epsilon of all lines; under replacement where any line is, then a removal counts twice."""
-    replace_user = Adjacency.REPLACE_USER.value
-    mixed = any(s.adjacency == replace_user for s in lines)
+def common_adjacency(lines: Sequence[Spending]) -> Adjacency:
+    """Return the adjacency that a total is stated under: the lines' own, or the strongest of them.
+
+    >>> common_adjacency([]).value
+    'zero-out-user'
+    """
+    found = {s.adjacency for s in lines}
+    if len(found) == 1:
+        return Adjacency(found.pop())
+    replaces = Adjacency.REPLACE_USER.value in found
+    return Adjacency.REPLACE_USER if replaces else Adjacency.ZERO_OUT_USER
+
+
+def convert(r: Release, source: Adjacency, target: Adjacency) -> Release:
+    """State a release under another adjacency.
+
+    A record replaced is one removed and one added, or one emptied and one filled: two steps of
+    group privacy. One emptied is one removed and an empty one added: two steps. An empty record
+    is a record, so that a replacement covers emptying. How many users there are is public under
+    zeroing out and under replacement, so that neither says anything about adding one.
+
+    Raises
+    ------
+    ValueError
+        If it says nothing there.
+    """
+    if Adjacency.REPLACE_ITEM in (source, target) and source is not target:
+        raise ValueError(f"a release under {source.value} says nothing under {target.value}")
+    if source is target or (source, target) == (Adjacency.REPLACE_USER, Adjacency.ZERO_OUT_USER):
+        return r
+    if target is Adjacency.ADD_REMOVE_USER:
+        raise ValueError(f"a release under {source.value} says nothing under {target.value}")
+    delta = r.delta * (1 + math.exp(min(r.epsilon, 700.0))) if r.delta else 0.0
+    return Release(2 * r.epsilon, min(delta, 1.0), math.inf if r.slack else 4 * r.rho)
+
+
+def _total(lines: list[Spending], delta: float, adjacency: Adjacency | None = None) -> float:
+    """Epsilon of all lines under one adjacency."""
+    target = adjacency or common_adjacency(lines)
     entries = [
-        Entry(s.what, _twice(s.release) if mixed and s.adjacency != replace_user else s.release)
+        Entry(s.what, convert(s.release, Adjacency(s.adjacency), target))
         for s in lines
+        if s.state != "refused"
     ]
     return spent(entries, delta).epsilon
 
 
-def _twice(r: Release) -> Release:
-    """Group privacy: replacing a user is removing one and adding another."""
-    delta = r.delta * (1 + math.exp(min(r.epsilon, 700.0))) if r.delta else 0.0
-    return Release(2 * r.epsilon, delta, math.inf if r.slack else 4 * r.rho)
+def _seal(cap: dict[str, Any], lines: list[dict[str, Any]]) -> str:
+    """Hash the cap after all lines."""
+    return link(lines[-1][CHAIN] if lines else "", cap)
 
 
 def _numbers(body: dict[str, Any]) -> dict[str, Any]:

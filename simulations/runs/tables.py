@@ -7,12 +7,12 @@ import math
 import numpy as np
 from rich.console import Console
 
-from fedhist.privacy.guarantee import Trust
+from fedhist.privacy.guarantee import Adjacency, Trust
 from simulations.reporting.numbers import clipped, number
 from simulations.reporting.statistics import NORMAL
 from simulations.reporting.table import Column, Table, numeric
 from simulations.reporting.terminal import print_facts, print_table
-from simulations.runs.data_ledger import DataLedger
+from simulations.runs.data_ledger import DataLedger, common_adjacency
 from simulations.runs.job import Finished
 from simulations.runs.results import Evaluation
 
@@ -176,14 +176,15 @@ def _estimate_table(finished: Finished) -> Table:
     )
 
 
-def print_ledger(console: Console, ledger: DataLedger) -> None:
-    """Show what has been released from a data set."""
+def print_ledger(console: Console, ledger: DataLedger, adjacency: Adjacency | None = None) -> None:
+    """Show what has been released from a data set, in all under one adjacency."""
     cap, lines = ledger.read()
-    epsilon, delta = ledger.total()
+    epsilon, delta = ledger.total(adjacency)
+    under = adjacency or common_adjacency(lines)
     limit = "no cap" if math.isinf(cap.epsilon) else f"the cap is {cap.epsilon:g}"
-    notes = [f"released: epsilon = {epsilon:.6g} at delta = {delta:g}; {limit}"]
-    if len({s.adjacency for s in lines}) > 1:
-        notes.insert(0, "mixed adjacencies: under replacement, another line counts twice")
+    notes = [f"released, {under.value}: epsilon = {epsilon:.6g} at delta = {delta:g}; {limit}"]
+    if {s.adjacency for s in lines} - {under.value}:
+        notes.insert(0, f"mixed adjacencies: lines are stated under {under.value}, in two steps")
     names = ("when", "run", "trust", "adjacency", "epsilon", "delta", "state")
     rows = [
         (s.when[:16], s.what, s.trust, s.adjacency, s.epsilon, f"{s.delta:g}", s.state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,10 @@ from pathlib import Path
 import pytest
 from commands import Command
 
-from simulations.runs.data_ledger import DataLedger
+from fedhist.base.chained_log import DamagedLog
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Release, Trust
+from fedhist.session.journal import log_of
+from simulations.runs.data_ledger import Cap, DataLedger, convert
 
 RACER = """
 import sys, time
@@ -154,7 +158,7 @@ def test_another_run_on_the_journal_or_on_its_copy_is_counted_apart(
     shutil.copytree("one", "two")
     assert run(*options, "run.journal=two").status == 0
     assert states() == ["spent", "spent"]
-    Path("one", "journal.jsonl").unlink()  # nothing is left to go on from: a new release
+    shutil.rmtree("one")  # nothing is left to go on from: a new release
     assert run(*options, "run.journal=one").status == 0
     assert states() == ["spent", "spent", "spent"]
     for other in (("--epsilon", "2"), ("--set", "protocol.clip=6")):
@@ -191,6 +195,8 @@ def test_a_ledger_of_before_there_were_journals_is_read(fedhist: Command, run: C
     assert run("--ledger", "book.json").status == 0
     body = json.loads(Path("book.json").read_text())
     assert body["spendings"][0].pop("run") == ""
+    for hashed in (body, body["spendings"][0]):
+        hashed.pop("chain")
     before = DataLedger("book.json").total()
     Path("book.json").write_text(json.dumps(body))
     assert DataLedger("book.json").total() == before
@@ -256,3 +262,109 @@ def test_processes_cannot_pass_a_cap_together(fedhist: Command, tmp_path: Path) 
     assert words.count("took") == 3
     assert words.count("refused") == 4
     assert states() == ["reserved"] * 3
+
+
+# -- damage, and one adjacency per total ---------------------------------------------------------
+
+
+def guarantee(adjacency: Adjacency, epsilon: float = 0.5, delta: float = 0.0) -> Guarantee:
+    return Guarantee(epsilon, delta, Trust.CENTRAL, adjacency)
+
+
+def booked(path: Path, *adjacencies: Adjacency) -> DataLedger:
+    book = DataLedger(path)
+    for adjacency in adjacencies:
+        book.reserve(adjacency.value, guarantee(adjacency))
+    return book
+
+
+def test_a_ledger_shows_every_damage(fedhist: Command, tmp_path: Path) -> None:
+    book = booked(tmp_path / "book.json", *[ZERO_OUT] * 3)
+    book.set_cap(Cap(4.0, 1e-5))
+    whole = json.loads(book.path.read_text())
+    lines = whole["spendings"]
+    for at in range(3):
+        for changed in (
+            lines[:at] + lines[at + 1 :],
+            [*lines[:at], lines[at], *lines[at:]],
+            [*lines[:at], lines[at] | {"epsilon": 0.1}, *lines[at + 1 :]],
+            [*lines[:at], {**lines[at], "state": "refused"}, *lines[at + 1 :]],
+        ):
+            book.path.write_text(json.dumps(whole | {"spendings": changed}))
+            with pytest.raises(DamagedLog, match=r"line \d|has \d lines where"):
+                book.read()
+    book.path.write_text(json.dumps(whole | {"cap": {"epsilon": 40.0, "delta": 1e-5}}))
+    with pytest.raises(DamagedLog, match="the cap or the last line was altered"):
+        book.total()
+    assert fedhist("ledger", book.path).status != 0
+    # one of an earlier version has no hashes, and gets them with the next line
+    old = {k: v for k, v in whole.items() if k not in ("entries", "chain")}
+    old["spendings"] = [{k: v for k, v in s.items() if k != "chain"} for s in lines]
+    book.path.write_text(json.dumps(old))
+    assert book.total()[0] == pytest.approx(1.5)
+    booked(book.path, ZERO_OUT)
+    assert all("chain" in s for s in json.loads(book.path.read_text())["spendings"])
+
+
+ZERO_OUT, REPLACE = Adjacency.ZERO_OUT_USER, Adjacency.REPLACE_USER
+ADD_REMOVE = Adjacency.ADD_REMOVE_USER
+
+
+@pytest.mark.parametrize(
+    ("adjacencies", "under", "total"),
+    [
+        ([ADD_REMOVE] * 2, ADD_REMOVE, 1.0),
+        ([ZERO_OUT] * 2, ZERO_OUT, 1.0),
+        ([REPLACE] * 2, REPLACE, 1.0),
+        ([ADD_REMOVE, ZERO_OUT], ZERO_OUT, 1.5),
+        ([ADD_REMOVE, REPLACE], REPLACE, 1.5),
+        ([ZERO_OUT, REPLACE], REPLACE, 1.5),
+    ],
+)
+def test_a_total_is_under_one_adjacency(
+    tmp_path: Path, fedhist: Command, adjacencies: list[Adjacency], under: Adjacency, total: float
+) -> None:
+    """Two steps of group privacy where a line is of a weaker one."""
+    book = booked(tmp_path / "book.json", *adjacencies)
+    assert book.total()[0] == pytest.approx(total)
+    shown = " ".join(fedhist("ledger", book.path).out.split())
+    assert f"released, {under.value}: epsilon = {total:g}" in shown
+
+
+def test_what_cannot_be_converted_is_refused(tmp_path: Path, fedhist: Command) -> None:
+    book = booked(tmp_path / "book.json", ADD_REMOVE, ZERO_OUT, REPLACE)
+    with pytest.raises(ValueError, match="zero-out-user says nothing under add-remove-user"):
+        book.total(ADD_REMOVE)
+    assert book.total(ZERO_OUT)[0] == pytest.approx(0.5 * 4)  # a replacement covers emptying
+    assert fedhist("ledger", book.path, "--adjacency", "add-remove-user").status != 0
+    assert fedhist("ledger", book.path, "--adjacency", "nobody").status != 0
+
+
+def test_two_steps_of_a_release() -> None:
+    """Against group privacy: (2 epsilon, (1 + e^epsilon) delta), and 4 rho."""
+    once = Release(0.5, 1e-6, 0.02, 0.0)
+    twice = convert(once, ZERO_OUT, REPLACE)
+    assert twice.epsilon == 1.0
+    assert twice.delta == pytest.approx(1e-6 * (1 + math.exp(0.5)))
+    assert twice.rho == pytest.approx(0.08)
+    assert convert(once, REPLACE, ZERO_OUT) == once == convert(once, REPLACE, REPLACE)
+    with pytest.raises(ValueError, match="replace-item"):
+        convert(once, Adjacency.REPLACE_ITEM, REPLACE)
+
+
+def test_a_journal_is_checked(fedhist: Command, tmp_path: Path) -> None:
+    folder = tmp_path / "j"
+    log = log_of(folder)
+    folder.mkdir()
+    log.start()
+    log.read()
+    for kind in ("run", "release", "release"):
+        log.append({"kind": kind, "index": 0})
+    shown = fedhist("journal", folder)
+    assert "3 lines, 2 releases; the run can go on" in " ".join(shown.out.split())
+    raw = log.file.read_bytes().splitlines(keepends=True)
+    log.file.write_bytes(raw[0] + raw[2])
+    damaged = fedhist("journal", folder)
+    assert damaged.status != 0
+    assert "line 2" in " ".join(damaged.err.split())
+    assert "no journal" in " ".join(fedhist("journal", tmp_path).err.split())

@@ -11,6 +11,8 @@ from test_store import ENTRIES, replies
 
 from clients import guard_folder
 from clients.guard_folder import FolderStore, GuardDamaged
+from fedhist.base import chained_log
+from fedhist.base.chained_log import DamagedLog
 from fedhist.base.errors import FedhistError
 
 
@@ -52,7 +54,7 @@ class Killed(Exception):
 
 def killed_at(monkeypatch: pytest.MonkeyPatch, name: str, *, torn: bool = False) -> None:
     """Let a write of this file end the process, with half of what is appended on disk if torn."""
-    write = guard_folder.write_private
+    write = chained_log.write_private
 
     def stopped(path: Path, data: bytes, *, append: bool = False) -> None:
         if path.name == name:
@@ -61,7 +63,8 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, name: str, *, torn: bool = False)
             raise Killed
         write(path, data, append=append)
 
-    monkeypatch.setattr(guard_folder, "write_private", stopped)
+    for module in (chained_log, guard_folder):
+        monkeypatch.setattr(module, "write_private", stopped)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +153,7 @@ def test_damage_refuses_everything_until_the_owner_resets(tmp_path: Path, name: 
     if name == "node deleted":
         return
     store = FolderStore(folder)
-    with pytest.raises(GuardDamaged, match=r"line|tally\.json|reply|entries"):
+    with pytest.raises(GuardDamaged, match=r"line|tally\.json|reply"):
         store.add(ENTRIES[0], None)
     aside = store.reset()
     assert FolderStore(folder).answered() == ()
@@ -177,21 +180,23 @@ def test_a_folder_put_back_from_an_older_copy_is_found_out(tmp_path: Path) -> No
     shutil.rmtree(folder)
     shutil.copytree(tmp_path / "old", folder)
     assert len(FolderStore(folder).answered()) == 1
-    with pytest.raises(GuardDamaged, match="1 entries where counter has counted 3"):
+    with pytest.raises(GuardDamaged, match=r"1 lines where .*counter has counted 3"):
         FolderStore(folder, counter=counter).answered()
     shutil.rmtree(folder)
-    with pytest.raises(GuardDamaged, match="0 entries where counter has counted 3"):
+    with pytest.raises(GuardDamaged, match=r"0 lines where .*counter has counted 3"):
         FolderStore(folder, counter=counter).answered()
 
 
 def test_a_counter_can_be_started_later(tmp_path: Path) -> None:
     folder, counter = tmp_path / "g", tmp_path / "counter"
     filled(folder)
-    with pytest.raises(GuardDamaged, match="counter is missing"):
+    with pytest.raises(
+        GuardDamaged, match=r"counter, which counts the lines of answered\.jsonl, is missing"
+    ):
         FolderStore(folder, counter=counter).answered()
     FolderStore(folder, counter=counter).start_counter()
     assert len(FolderStore(folder, counter=counter).answered()) == 3
-    with pytest.raises(GuardDamaged, match="there already"):
+    with pytest.raises(DamagedLog, match="there already"):
         FolderStore(folder, counter=counter).start_counter()
 
 

@@ -5,7 +5,8 @@ protocol in both grades of noise, and prints a table. A server is a forked proce
 disk. Half of the kills come from outside at a random time; the other half at a point inside: around
 and in the middle of each write, between a draw and its journal line, between a draw and the next
 query, between an answer and its journal line, around the deletion of an exact copy. A third of the
-servers are killed again after the restart. The last restart runs to the end.
+servers are killed again after the restart. The last restart runs to the end. No exact copy may be
+found beside a release that was drawn from it.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from typing import Any
 
 import numpy as np
 
+from fedhist.base import chained_log
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import load_builtin, own_protocols, protocol_class
@@ -124,6 +126,12 @@ def finish(case: Case, folder: Path, ask: Ask) -> tuple[Estimate, Session]:
     return session.run(ask), session
 
 
+def written(path: Path) -> str:
+    """Name what a file of the journal's folder holds."""
+    what = {"journal.jsonl": "a journal line", "tally.json": "a tally"}
+    return what.get(path.name, "an exact copy")
+
+
 class Points:
     """Counts the points that a server passes, and kills it at one of them."""
 
@@ -151,7 +159,7 @@ class Points:
         replace = os.replace
 
         def writing(path: Path, data: bytes, *, append: bool = False) -> None:
-            what = "a journal line" if append else "an exact copy"
+            what = written(path)
             self.reach(f"before {what}")
             if self.due(f"in the middle of {what}"):
                 target = path if append else path.with_suffix(path.suffix + ".part")
@@ -162,7 +170,7 @@ class Points:
             self.reach(f"after {what}")
 
         def renaming(source: Any, target: Any) -> None:
-            self.reach("an exact copy written, not renamed")
+            self.reach(f"{written(Path(target))} written, not renamed")
             replace(source, target)
 
         def releasing(journal: Journal, *args: Any) -> None:
@@ -175,7 +183,7 @@ class Points:
             drop(journal, index)
             self.reach("after an exact copy is deleted")
 
-        module.write_private = writing
+        module.write_private = chained_log.write_private = writing
         os.replace = renaming  # type: ignore[assignment]
         Journal.release, Journal.drop_exact = releasing, dropping  # type: ignore[assignment]
 
@@ -311,6 +319,7 @@ def trial(
         files = list(journal.glob("exact-*"))
         done.exact_left += bool(files)
         claim(len(files) <= 1, f"{len(files)} exact copies at once")
+        claim(not outlived(before, files), "an exact copy beside a release drawn from it")
     if journal.exists():
         Journal(journal).close()
         wanted = numbers(before, "exact") - numbers(before, "forgotten")
@@ -347,9 +356,21 @@ def trial(
     return done
 
 
+def outlived(lines: list[bytes], files: list[Path]) -> set[str]:
+    """Name the exact copies of rounds from which something was released."""
+    found, current = set(), ""
+    for line in map(json.loads, lines):
+        if line["kind"] == "exact":
+            current = f"exact-{line['index']}.json"
+        elif line["kind"] == "release" and current:
+            found.add(current)
+    return found & {f.name for f in files}
+
+
 def nameless(lines: list[bytes]) -> list[dict[str, Any]]:
-    """Read journal lines without the name of the run, which is drawn."""
-    return [{k: v for k, v in json.loads(line).items() if k != "name"} for line in lines]
+    """Read journal lines without the name of the run, which is drawn, and the hashes over it."""
+    drawn = ("name", "chain")
+    return [{k: v for k, v in json.loads(line).items() if k not in drawn} for line in lines]
 
 
 def same(a: Estimate, b: Estimate) -> bool:

@@ -261,7 +261,11 @@ def write_files() -> dict[str, Any]:
         cut = re.search(rb'{"kind":"(summary|exact)","index":1', whole)
         for folder in (f"{name}-unfinished", "again"):
             Path(folder).mkdir()
-            Path(folder, "journal.jsonl").write_bytes(whole[: cut.start()])  # type: ignore[union-attr]
+            left = whole[: cut.start()]  # type: ignore[union-attr]
+            Path(folder, "journal.jsonl").write_bytes(left)
+            lines = left.splitlines()
+            tally = {"entries": len(lines), "chain": json.loads(lines[-1])["chain"]}
+            Path(folder, "tally.json").write_text(json.dumps(tally))
         again = run(example, journal="again", seed=OTHER_SEED)
         resumed[name] = [len(again[1]), estimated(again[0])]
         shutil.rmtree("again")

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from clients.records.functionals import Coordinates
+from fedhist.base.chained_log import DamagedLog
 from fedhist.base.errors import BudgetExceeded, FedhistError, WireError
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Summary
@@ -149,15 +150,34 @@ def test_a_draw_that_fails_can_be_taken_up_again(
     assert estimate.ledger.spent().epsilon == 2.0
 
 
-def test_a_damaged_journal_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["removed", "altered", "doubled", "swapped", "cut off", "not"])
+def test_a_damaged_journal_is_refused(tmp_path: Path, damage: str) -> None:
+    """Else a release whose line is gone would be drawn again, and nobody told."""
     run = Session(BoundedHistogram.example(), noise, Journal(tmp_path))
     run.run(InlinePopulation([BoundedHistogram.example_users()], 3).ask)
     file = tmp_path / "journal.jsonl"
     lines = file.read_bytes().splitlines(keepends=True)
-    for bad in (b"not json\n", b"5\n", b"{}\n", b"\n"):
-        file.write_bytes(lines[0] + bad + b"".join(lines[1:]))
-        with pytest.raises(FedhistError, match="line 2"):
-            Journal(tmp_path)
+    assert len(lines) >= 4
+    for at in range(len(lines) - 1):
+        head, line, after = lines[:at], lines[at], lines[at + 1 :]
+        found = {
+            "removed": [head + after],
+            "altered": [[*head, line.replace(b'"index":0', b'"index":1'), *after]],
+            "doubled": [[*head, line, line, *after]],
+            "swapped": [[*head, after[0], line, *after[1:]]],
+            "cut off": [head, [*head, line[:9]]],
+            "not": [[*head, bad, *after] for bad in (b"not json\n", b"5\n", b"{}\n", b"\n")],
+        }[damage]
+        for changed in found:
+            file.write_bytes(b"".join(changed))
+            if file.read_bytes() == b"".join(lines):
+                continue
+            with pytest.raises(DamagedLog, match=rf"line {at + 1}\b|lines where|line {at + 2}\b"):
+                Journal(tmp_path)
+    (tmp_path / "tally.json").unlink()
+    file.write_bytes(b"".join(lines))
+    with pytest.raises(DamagedLog, match=r"tally\.json"):
+        Journal(tmp_path)
 
 
 def test_charges_follow_the_cohort_of_the_summary() -> None:
