@@ -42,6 +42,9 @@ MANY_FROM = 6.0
 CELLS = 1 << 16
 """Values of a coordinate before it is scaled to the sphere; four of them from a 64-bit word."""
 
+UNIT = 1 << 30
+"""A coordinate of a point in a sum: 2^33 of them are below 2^63."""
+
 _LANES = 4
 _NODES = 256
 
@@ -235,8 +238,8 @@ def word_at(counter: Any) -> Any:
     return z ^ (z >> uint64(31))
 
 
-def sum_points(ids: Words, salt: int, symbols: NDArray[np.uint16], channel: RankUnit) -> Floats:
-    """Add up the points that were reported: (d,) float64; erasures add nothing.
+def sum_points(ids: Words, salt: int, symbols: NDArray[np.uint16], channel: RankUnit) -> Integers:
+    """Add up the points that were reported; erasures add nothing.
 
     Parameters
     ----------
@@ -248,12 +251,14 @@ def sum_points(ids: Words, salt: int, symbols: NDArray[np.uint16], channel: Rank
 
     Returns
     -------
-    (d,) float64
-        The sum of unit vectors; divided by g n it is unbiased for the records' mean.
+    (d,) int64
+        The sum of unit vectors whose coordinates are rounded to multiples of 1 / UNIT, in these
+        units: it has the same bits however users are grouped. Divided by UNIT g n it is unbiased
+        for the records' mean.
     """
-    out = np.zeros(channel.dimension)
+    out = np.zeros(channel.dimension, dtype=np.int64)
     if channel.dimension == 1:
-        out[0] = np.count_nonzero(symbols == 0) - np.count_nonzero(symbols == 1)
+        out[0] = UNIT * (np.count_nonzero(symbols == 0) - np.count_nonzero(symbols == 1))
     else:
         point = np.empty(channel.dimension, dtype=np.float32)
         keys = point_keys(ids, salt)
@@ -263,7 +268,7 @@ def sum_points(ids: Words, salt: int, symbols: NDArray[np.uint16], channel: Rank
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _sum_points(
-    keys: Words, symbols: Integers, size: int, table: Table, point: Table, out: Floats
+    keys: Words, symbols: Integers, size: int, table: Table, point: Table, out: Integers
 ) -> None:
     blocks = size // _LANES
     step = uint64(blocks) * uint64(0x9E3779B97F4A7C15)
@@ -278,9 +283,9 @@ def _sum_points(
             y = np.float64(point[k])
             squares += y * y
             counter += step
-        scale = 1.0 / math.sqrt(squares)
+        scale = UNIT / math.sqrt(squares)
         for k in range(point.shape[0]):
-            out[k] += scale * np.float64(point[k])
+            out[k] += np.int64(np.rint(scale * np.float64(point[k])))
 
 
 def public_points(ids: Words, salt: int, channel: RankUnit) -> Floats:

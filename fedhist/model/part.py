@@ -1,8 +1,9 @@
-"""Part: plain data inside a query. Functional: one scalar of a user's record, by fold.
+"""Part: plain data inside a query. Functional, VectorPart: numbers of a user's record.
 
 A *fold* is a public, data-independent group of users, see :func:`fedhist.users.folds.fold_of`. All
 users of one fold report about the same scalar functional of their records: a coordinate of the
-mean, a rotated coordinate, a Fourier coefficient, a row of a Hadamard matrix.
+mean, a rotated coordinate, a Fourier coefficient, a row of a Hadamard matrix. A *vector* is all of
+them at once, for reports of a whole vector.
 """
 
 from __future__ import annotations
@@ -67,6 +68,36 @@ class Functional(Part, ABC):
         (n,) float64
             In [low, high], whatever the record; NaN for a record without usable data. Each entry
             depends on its own user's record and fold only.
+
+        Raises
+        ------
+        PopulationError
+            If the users hold another kind of data, or samples of another dimension.
+        """
+
+
+class VectorPart(Part, ABC):
+    """A vector of a user's record, in a ball around 0 whose radius is public."""
+
+    @property
+    @abstractmethod
+    def n_coordinates(self) -> int:
+        """Of the vector: d."""
+
+    @property
+    @abstractmethod
+    def bound(self) -> float:
+        """Largest l2 norm."""
+
+    @abstractmethod
+    def vectors(self, users: Users) -> NDArray[np.float64]:
+        """Compute each user's vector.
+
+        Returns
+        -------
+        (n, d) float64
+            Of norm ``bound`` at most, up to rounding, whatever the record; a row of NaN for a
+            record without usable data. Each row depends on its own user's record only.
 
         Raises
         ------

@@ -76,7 +76,8 @@ class Dimensions(Grid):
 
     def mean(self, geometry: Geometry, n: int, d: int, T: int | None = None) -> FoldMean:
         """Build the protocol."""
-        make: Callable[..., FoldMean] = MeanLinf if geometry == "linf" else MeanL2
+        by_folds = partial(MeanL2, method="folds")
+        make: Callable[..., FoldMean] = MeanLinf if geometry == "linf" else by_folds
         size = self.samples if T is None else T
         return make(epsilon=self.epsilon, n_users=n, dimension=d, samples_per_user=size)
 

@@ -11,6 +11,7 @@ from scipy.stats import beta, kstest, norm
 from fedhist.channels.layers import Layers
 from fedhist.channels.rank_unit import (
     CELLS,
+    UNIT,
     RankUnit,
     normal_cells,
     public_points,
@@ -120,7 +121,11 @@ def test_the_server_adds_the_points_that_were_reported(d: int, epsilon: float) -
     symbols[7] = channel.size  # an erasure
     y = np.concatenate((public_points(ids, 9, channel), np.zeros((50, 1, d))), axis=1)
     total = y[np.arange(50), symbols].sum(axis=0)
-    assert sum_points(ids, 9, symbols, channel) == pytest.approx(total, abs=1e-12)
+    found = sum_points(ids, 9, symbols, channel)
+    assert found.dtype == np.int64
+    assert found / UNIT == pytest.approx(total, abs=50 / UNIT)
+    parts = [sum_points(ids[i::3], 9, symbols[i::3], channel) for i in range(3)]
+    assert (sum(parts) == found).all()
 
 
 def test_without_noise_the_vector_itself_is_sent() -> None:

@@ -107,7 +107,12 @@ MORE: dict[str, list[dict[str, Any]]] = {
         {"oracle": "projective"},
         {"oracle": "subset"},
     ],
-    "mean-l2": [{"kind": "laplace"}, {"mode": "paper"}, {"samples_per_user": 1}],
+    "mean-l2": [
+        {"method": "folds"},
+        {"method": "folds", "kind": "laplace"},
+        {"mode": "paper"},
+        {"samples_per_user": 1},
+    ],
     "mean-linf": [{"kind": "onebit"}, {"mode": "paper"}, {"samples_per_user": 1}],
     "mean": [{"kind": "onebit"}, {"kind": "laplace"}, {"mode": "paper"}],
     "naive-density": [

@@ -1,8 +1,10 @@
-"""Mean of vectors in a Euclidean ball under user-level local differential privacy [1]_.
+"""Mean of vectors in a Euclidean ball under user-level local differential privacy.
 
-A public random rotation spreads every vector over all coordinates, so that each of them is short
-and concentrates; the users of fold j run the univariate procedure on rotated coordinate j of their
-own mean. The error grows linearly in the dimension, where coordinate folds would be quadratic.
+By default users report whole vectors, stage by stage around what earlier users have found
+(:mod:`fedhist.protocols.centred`). By folds, as in [1]_, a public random rotation spreads every
+vector over all coordinates, so that each of them is short and concentrates; the users of fold j run
+the univariate procedure on rotated coordinate j of their own mean. The error grows linearly in the
+dimension, where coordinate folds would be quadratic.
 
 References
 ----------
@@ -15,20 +17,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
 from clients.randomizers.sphere import ball_means
 from clients.records.functionals import Rotated, samples_of
 from clients.records.user_rows import user_points
-from fedhist.base.arrays import Array
+from clients.records.vectors import BallMean
+from fedhist.base.arrays import Array, Floats
+from fedhist.base.checks import check_choice
 from fedhist.base.hashing import digest64
 from fedhist.channels.hadamard import fwht, next_power_of_two
 from fedhist.model.losses import SQUARED_L2
-from fedhist.model.protocol import ErrorBound
+from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import Goal, ResultsRow
+from fedhist.model.results import Goal, ResultsRow, within
+from fedhist.protocols.centred.method import METHODS, Method, check_clip_mass
+from fedhist.protocols.centred.script import centred_mean
+from fedhist.protocols.centred.theory import SIMULATED, simulated_loss, spread_of
 from fedhist.protocols.localize.script import FoldEstimates
 from fedhist.protocols.means.mean_linf import FoldMean
 from fedhist.protocols.means.results import fold_row
@@ -36,7 +43,11 @@ from fedhist.protocols.shared.lower_bounds import ParameterSet
 from fedhist.protocols.shared.mean_target import PlannedMean
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
+from server.means.centred import CLIP_MASS, CentredPlan, plan_centred
 from server.means.localize import Plan
+
+if TYPE_CHECKING:
+    from fedhist.session.curator import Curator
 
 SIGN_FAILURE = 0.05
 """Chance, over the signs, that a rotated mean on the sphere has a coordinate beyond the range."""
@@ -61,41 +72,62 @@ class MeanL2(PlannedMean, FoldMean):
         ``"harmonic-mean"`` in a configuration.
     radius : float
         A sample of a larger l2 norm is scaled down to it before averaging.
+    method : {"centred", "folds", "auto"}
+        "centred": reports of whole vectors, in one to four stages: the users' own spread is
+        learned, so that T moves shares only. "folds": a rotated coordinate a user [1]_, which needs
+        some 400 / min(1, epsilon^2) users for each of them and trusts T. "auto": what the plans
+        predict less of.
+    clip_mass : float
+        Of "centred": most of the users who may lie outside the radius of a stage. The votes say
+        how much bias that may be, and the radius weighs it against the noise; a smaller mass trusts
+        them less, for up to twice the variance.
     c_sigma : float
-        A rotated coordinate of a user's mean is planned with the standard deviation
+        Of "folds". A rotated coordinate of a user's mean is planned with the standard deviation
         c_sigma radius / sqrt(d2 T), but at most radius / sqrt(T). On average over the coordinates 1
         is a bound; 1.25 leaves room for those that get more. Where the samples may lie on one line
         (a covariance of rank one) rare wrong windows then make the error up to 2.5 times the
         predicted one; 1.5 avoids that, for 1.4 times the error of other samples. Enlarge it if the
         users' own means differ.
     kind : {"auto", "laplace", "onebit", "piecewise"}
-        Channel of the second round; "auto" takes the one of least variance.
+        Of "folds": channel of the second round; "auto" takes the one of least variance.
     mode : {"default", "paper"}
-        "paper" follows the published procedure: range [-radius, radius] and
-        delta = radius sqrt(K log(n epsilon^2 T*) / (T* d2)), with K = 1/4, and c = 1/100 in T*.
+        "paper" has folds, whatever the method, and follows the published procedure: range
+        [-radius, radius] and delta = radius sqrt(K log(n epsilon^2 T*) / (T* d2)), with K = 1/4,
+        and c = 1/100 in T*.
     salt : int
-        Public salt of the split into voters and reporters; folds and signs follow from it.
+        Public salt of the split into stages, or voters and reporters; folds, signs and points
+        follow from it.
 
     Privacy
     -------
-    epsilon-LDP for a user's whole record, for every choice of signs, sequentially interactive:
-    fold, cohort and signs are public and know nothing of the data, and each user answers one
-    epsilon-LDP query about one scalar. Rotation and projection of the answers are post-processing.
+    epsilon-LDP for a user's whole record, for every choice of points and signs, sequentially
+    interactive: cohort, points, fold and signs are public and know nothing of the data, and each
+    user answers one epsilon-LDP query; its centre and radius, or interval, come from other users'
+    messages. Rotation and projection of the answers are post-processing.
 
     Error
     -----
-    Of order d log(n epsilon^2 T) / (n T epsilon^2) + e^{-c n epsilon^2 / d} in squared l2, for
-    epsilon <= 1 and radius 1 [1, Theorem 6]; d2 ``plan.risk`` predicts it with constants, before
-    the projection on the ball, which can only help.
+    "centred": one stage has radius^2 / (g^2 n), some 1.6 d radius^2 coth^2(epsilon / 2) / n for
+    small epsilon, whoever the users are; more stages have less where users are alike. Where their
+    means differ much the radius stays, and the votes for it cost up to 8 % of the users a stage.
+    Squared l2 error of an estimate: d stderr^2, and what shortening those outside the last radius
+    may add, at most ``clipping`` or so.
+
+    "folds": of order d log(n epsilon^2 T) / (n T epsilon^2) + e^{-c n epsilon^2 / d} in squared l2,
+    for epsilon <= 1 and radius 1 [1, Theorem 6]; d2 ``plan.risk`` predicts it with constants,
+    before the projection on the ball, which can only help.
 
     Examples
     --------
-    >>> MeanL2(epsilon=1.0, n_users=16000, dimension=8, samples_per_user=100).plan.n_bins > 8
-    True
+    >>> MeanL2(epsilon=1.0, n_users=16000, dimension=8, samples_per_user=100).centred_plan.n_stages
+    3
     """
 
     name: ClassVar[str] = "mean-l2"
-    paper: ClassVar[str] = "Kent, Berrett & Yu, arXiv 2405.11923, Section 3.3"
+    paper: ClassVar[str] = (
+        "own stages of PrivUnit (Bhowmick et al., arXiv 1812.00984) by ranks; "
+        "folds: Kent, Berrett & Yu, arXiv 2405.11923, Section 3.3"
+    )
     goals: ClassVar[tuple[Goal, ...]] = (
         Goal(
             0.05,
@@ -106,14 +138,38 @@ class MeanL2(PlannedMean, FoldMean):
     )
     radius: float = 1.0
     c_sigma: float = 1.25
+    method: Method = "centred"
+    clip_mass: float = CLIP_MASS
 
     def __post_init__(self) -> None:
         self._check()
+        check_choice("method", self.method, METHODS)
+        check_clip_mass(self.clip_mass)
         for what in ("radius", "c_sigma"):
             x = getattr(self, what)
             if not 0 < x < math.inf:
                 raise ValueError(f"{what} must be positive and finite, got {x}")
-        _ = self.functional
+        _ = self.functional if self.uses_folds else (self.part, self.centred_plan)
+
+    @property
+    def uses_folds(self) -> bool:
+        """Whether users report a coordinate each, and not their vector."""
+        if self.mode == "paper" or self.method == "folds":
+            return True
+        return self.method == "auto" and self.fold_risk < self.centred_plan.risk
+
+    @property
+    def centred_plan(self) -> CentredPlan:
+        """Stages of reports of whole vectors; from public numbers only."""
+        sigma = self.radius / math.sqrt(self.samples_per_user)
+        return plan_centred(
+            self.n_users, sigma, float(self.radius), float(self.epsilon), self.dimension
+        )
+
+    @property
+    def part(self) -> BallMean:
+        """What a user's vector is."""
+        return BallMean(self.dimension, float(self.radius))
 
     @property
     def n_folds(self) -> int:
@@ -143,8 +199,13 @@ class MeanL2(PlannedMean, FoldMean):
 
     @property
     def plan(self) -> Plan:
-        """Bins, shares and widths of one rotated coordinate; from public numbers only."""
+        """Of "folds": bins, shares and widths of one rotated coordinate; from public numbers."""
         return self.fold_plan(self.n_users / self.n_folds, self.half_range)
+
+    @property
+    def fold_risk(self) -> float:
+        """Predicted squared l2 error by folds: d2 times the plan's risk."""
+        return self.n_folds * self.plan.risk
 
     @property
     def feasible(self) -> bool:
@@ -152,7 +213,45 @@ class MeanL2(PlannedMean, FoldMean):
 
         That is less than the range's midpoint costs coordinate by coordinate.
         """
-        return self.plan.feasible and self.n_folds * self.plan.risk <= self.radius**2
+        if not self.uses_folds:
+            return self.centred_plan.feasible
+        return self.plan.feasible and self.fold_risk <= self.radius**2
+
+    @property
+    def max_rounds(self) -> int:
+        """A stage and the vote before it, but for the first; two by folds, or one."""
+        return super().max_rounds if self.uses_folds else self.centred_plan.n_rounds
+
+    def rounds(self, server: Curator) -> Script:
+        """Report, vote for a radius, report what is left inside it; or fold by fold."""
+        if self.uses_folds:
+            return (yield from super().rounds(server))
+        if not self.feasible:
+            return Estimate.refused(
+                f"{self.n_users} users are too few at epsilon = {self.epsilon:g}: the centre of "
+                f"the ball is the better estimate; at least {self._least_users()} are needed"
+            )
+        found = yield from centred_mean(
+            self.part,
+            self.centred_plan,
+            epsilon=self.epsilon,
+            salt=self.salt,
+            clip_mass=self.clip_mass,
+            project=self.project,
+        )
+        if isinstance(found, Estimate):
+            return found
+        return Estimate.ok(
+            self.project(found.value),
+            stderr=np.full(self.dimension, found.stderr),
+            public=found.public | {"clipping": found.clipping},
+            warnings=found.warnings,
+        )
+
+    def project(self, value: Floats) -> Floats:
+        """Shorten a vector to the radius: the mean is no longer."""
+        norm = float(np.linalg.norm(value))
+        return value * (self.radius / norm) if norm > self.radius else value
 
     @property
     def functional(self) -> Rotated:
@@ -174,9 +273,7 @@ class MeanL2(PlannedMean, FoldMean):
         """
         root = math.sqrt(self.n_folds)
         value = (self.functional.signs * fwht(found.value) / root)[: self.dimension]
-        norm = float(np.linalg.norm(value))
-        if norm > self.radius:
-            value *= self.radius / norm
+        value = self.project(value)
         stderr = float(np.sqrt(np.mean(np.square(found.stderr))))
         return value, np.full(self.dimension, stderr)
 
@@ -199,17 +296,48 @@ class MeanL2(PlannedMean, FoldMean):
         """Predict the mean squared l2 error by the plan."""
         source = "d2 times the plan's risk of n / d2 users; Kent et al., 2405.11923, Theorem 6"
         most = (2 * self.radius) ** 2  # estimate and clipped mean lie in the ball
-        risk = min(self.n_folds * self.plan.risk, most)
+        risk = min(self.fold_risk, most)
         return ErrorBound(SQUARED_L2, risk, exact=False, source=source)
+
+    def error(self, users: Users) -> ErrorBound:
+        """Predict the mean squared l2 error; by stages from the users' own spread. NOT PRIVATE."""
+        if self.uses_folds:
+            return super().error(users)
+        truth = self.truth(users)
+        expected = simulated_loss(
+            spread_of(users, self.part),
+            self.centred_plan,
+            lambda value: self.loss(self.project(value), truth),
+            epsilon=self.epsilon,
+            project=self.project,
+            clip_mass=self.clip_mass,
+        )
+        return ErrorBound(SQUARED_L2, expected, exact=False, source=SIMULATED)
 
     @classmethod
     def results(cls) -> Sequence[ResultsRow]:
-        """Hold the prediction against runs."""
-        padded = "n=16000 d=5 (8 rows) T=64 eps=2 onebit"
-        some = "n=32000 d=16 T=256 eps=1 piecewise"
-        edge = "EDGE n=5600 d=8 T=1024 eps=1 laplace"
+        """Hold the prediction against runs, and errors against those that must be reached."""
+
+        def row(size: tuple[int, int, int], epsilon: float, reach: float | None) -> ResultsRow:
+            n, d, T = size
+            label = f"n={n} d={d} T={T} eps={epsilon:g}, samples +-v"
+            people = {"kind": "rank-one", "n_users": n, "samples_per_user": T, "dimension": d}
+            people |= {"mean": [0.5 / math.sqrt(d)] * d, "low": -1.0, "high": 1.0}
+            given = {"epsilon": epsilon, "dimension": d, "samples_per_user": T}
+            if reach is None:
+                return ResultsRow(label, given, people, 40, within(0.2), anew=True)
+            label += f", at most {reach:g}"
+            return ResultsRow(label, given, people, 20, (0.2, 1.15), anew=True, expected=reach)
+
+        padded = "n=16000 d=5 (8 rows) T=64 eps=2 folds, onebit"
+        edge = "EDGE n=5600 d=8 T=1024 eps=1 folds, laplace"
         return (
-            fold_row(some, (32_000, 16, 256), (1.0, "piecewise"), 100, 0.1, ball=True),
+            row((20_000, 64, 1), 1.0, 0.0202),
+            row((20_000, 64, 32), 1.0, 0.0039),
+            row((5_000, 16, 2), 2.0, 0.0051),
+            row((20_000, 64, 8), 4.0, 0.00051),
+            row((8_000, 16, 30), 2.0, None),
+            row((4_000, 32, 10), 1.0, None),
             fold_row(padded, (16_000, 5, 64), (2.0, "onebit"), 200, 0.1, ball=True),
             fold_row(edge, (5_600, 8, 1024), (1.0, "laplace"), 800, 0.25, ball=True),
         )

@@ -67,6 +67,7 @@ def fold_row(
     people = {"kind": "gaussian", "n_users": n, "samples_per_user": 1, "dimension": d}
     people |= {"mean": mean.tolist(), "spread": spread, "low": -3.0, "high": 3.0}
     given = {"epsilon": epsilon, "dimension": d, "samples_per_user": T, "kind": kind}
+    given |= {"method": "folds"} if ball else {}
     return ResultsRow(label, given, people, repeats, within(width), anew=True, expected=quadrature)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from clients.randomizers.ranks import ends_of, pick, rank_symbols
 from fedhist.channels.layers import draw_layers
-from fedhist.channels.rank_unit import RankUnit, public_points, sum_points
+from fedhist.channels.rank_unit import UNIT, RankUnit, public_points, sum_points
 from fedhist.users.streams import SeededStreams, SystemStreams
 
 SALT = 5
@@ -110,13 +110,13 @@ def test_reports_are_unbiased_with_the_variance_of_the_channel(
     channel = RankUnit(epsilon, d)
     x = np.linspace(-0.3, 0.5, d)
     x *= 0.8 / np.linalg.norm(x)
-    total = np.zeros(d)
+    total = np.zeros(d, dtype=np.int64)
     for first in range(0, n, 50_000):
         ids = ids_of(50_000, first)
         rng = SeededStreams(ids, 1, "test")
         symbols = rank_symbols(np.tile(x, (len(ids), 1)), ids, SALT, channel, rng, every=False)
         total += sum_points(ids, SALT, symbols, channel)
-    error = total / channel.gain / n - x
+    error = total / UNIT / channel.gain / n - x
     one = math.sqrt(channel.variance(0.8) / d / n)  # of a coordinate, on average over directions
     assert np.abs(error).max() < 5 * 1.2 * one
     assert np.square(error).sum() < 5 * channel.variance(0.8) / n
@@ -134,7 +134,7 @@ def test_mean_squared_error_is_the_formula() -> None:
         x = rng.normal(size=(n, d))
         x *= 0.4 / np.linalg.norm(x, axis=1, keepdims=True)
         symbols = report(x, channel, run, every=False)
-        mean = sum_points(ids_of(n), SALT, symbols, channel) / channel.gain / n
+        mean = sum_points(ids_of(n), SALT, symbols, channel) / UNIT / channel.gain / n
         losses.append(n * np.square(mean - x.mean(axis=0)).sum())
     assert np.mean(losses) == pytest.approx(25.78 - 0.16, rel=4 * 0.08)
 

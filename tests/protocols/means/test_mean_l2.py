@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -19,6 +20,8 @@ from fedhist.protocols.means.theory import exact_two_stage_mse
 from fedhist.users.keys import public_signs
 from fedhist.users.streams import SeededStreams
 from tests.protocols.running import one_sample, run
+
+by_folds = partial(MeanL2, method="folds")
 
 
 def rotation(protocol: MeanL2) -> np.ndarray:
@@ -114,7 +117,7 @@ def test_error_is_that_of_the_theory(kind: str) -> None:
     deviations, false alarm 5e-4 for each of four. Wrong windows: 1e-5 a run by the theory.
     """
     n, d, T, rng = 16000, 16, 100, np.random.default_rng(2)
-    protocol = MeanL2(1.5, n, d, T, kind=kind, c_sigma=1.5)
+    protocol = by_folds(1.5, n, d, T, kind=kind, c_sigma=1.5)
     v = np.ones(d) / 4 * np.where(np.arange(d) % 3 == 0, -1, 1)
     theta = 0.4 * v
     for covariance in ((1 - 0.4**2) * np.outer(v, v), np.eye(d) / d - np.outer(theta, theta)):
@@ -139,7 +142,7 @@ def test_covariances_of_rank_one_stay_within_the_plan(c_sigma: float) -> None:
     n, d, T, m, rng = 16000, 32, 100, 0.4, np.random.default_rng(3)
     losses = []
     for seed in range(12):
-        protocol = MeanL2(2.0, n, d, T, salt=seed, c_sigma=c_sigma)
+        protocol = by_folds(2.0, n, d, T, salt=seed, c_sigma=c_sigma)
         v = rng.standard_normal(d)
         v /= np.linalg.norm(v)
         x = 2 * rng.binomial(T, (1 + m) / 2, n) / T - 1
@@ -159,7 +162,7 @@ def test_what_rank_one_costs_at_worst() -> None:
     weight = np.exp(-(g**2) / 2)
     ratio = {}
     for c_sigma in (1.25, 1.5):
-        protocol = MeanL2(1.0, n, d, T, kind="piecewise", c_sigma=c_sigma)
+        protocol = by_folds(1.0, n, d, T, kind="piecewise", c_sigma=c_sigma)
         found = [
             fold_error(protocol, m * x / math.sqrt(d), x * math.sqrt((1 - m**2) / (d * T)), 10)
             for x in g
@@ -185,7 +188,7 @@ def test_linear_in_the_dimension_where_coordinates_are_quadratic() -> None:
         for salt in range(4):
             users = one_sample(theta + rng.standard_normal((n, d)) / math.sqrt(d * T))
             box = MeanLinf(epsilon, n, d, T, salt=salt)
-            ball = MeanL2(epsilon, n, d, T, salt=salt)
+            ball = by_folds(epsilon, n, d, T, salt=salt)
             for protocol, losses in ((box, boxes), (ball, balls)):
                 estimate, _, _ = run(protocol, users, salt, aggregate=True)
                 losses.append(protocol.loss(estimate.value, theta))
@@ -205,7 +208,7 @@ def test_exact_without_noise_for_users_who_agree(d: int) -> None:
     rng = np.random.default_rng(d)
     theta = rng.standard_normal(d)
     theta *= 0.3 / np.linalg.norm(theta)
-    protocol = MeanL2(math.inf, 400 * 16, d, 4)
+    protocol = by_folds(math.inf, 400 * 16, d, 4)
     inside, _, _ = run(protocol, one_sample(np.tile(theta, (6400, 1))), 0)
     assert inside.value == pytest.approx(theta, abs=1e-12)
     small = replace(protocol, radius=0.05)
@@ -217,7 +220,7 @@ def test_exact_without_noise_for_users_who_agree(d: int) -> None:
 
 def test_folds_are_rotated_back_by_the_written_out_matrix() -> None:
     """And folds without reports make the whole estimate uncertain."""
-    protocol, rng = MeanL2(1.0, 40000, 5, 100, radius=10.0), np.random.default_rng(6)
+    protocol, rng = by_folds(1.0, 40000, 5, 100, radius=10.0), np.random.default_rng(6)
     z, s = rng.standard_normal(8), rng.random(8)
     value, stderr = protocol.conclude(FoldEstimates(z, s, np.ones(8, dtype=np.int64)))
     assert value == pytest.approx((rotation(protocol).T @ z)[:5], abs=1e-12)
@@ -228,14 +231,14 @@ def test_folds_are_rotated_back_by_the_written_out_matrix() -> None:
 
 
 def test_estimates_lie_in_the_ball() -> None:
-    protocol = MeanL2(1.0, 40000, 4, 100, radius=0.5)
+    protocol = by_folds(1.0, 40000, 4, 100, radius=0.5)
     value, _ = protocol.conclude(FoldEstimates(np.full(4, 3.0), np.ones(4), np.ones(4, np.int64)))
     assert np.linalg.norm(value) == pytest.approx(0.5)
 
 
 def test_one_dimension_is_the_univariate_procedure_up_to_a_public_sign() -> None:
     one = Mean(2.0, 400, 64, -1.0, 1.0)
-    other = MeanL2(2.0, 400, 1, 64)
+    other = by_folds(2.0, 400, 1, 64)
     assert other.plan == one.plan
     assert (other.n_folds, other.half_range, other.scale) == (1, 1.0, 1 / 8)
     literal = replace(other, mode="paper")
@@ -248,11 +251,11 @@ def test_one_dimension_is_the_univariate_procedure_up_to_a_public_sign() -> None
 
 def test_range_and_spread() -> None:
     """The formulas of the default; and the range holds a rotated mean for 95 of 100 signs."""
-    protocol = MeanL2(1.0, 640000, 60, 25, radius=3.0, c_sigma=1.5)
+    protocol = by_folds(1.0, 640000, 60, 25, radius=3.0, c_sigma=1.5)
     assert protocol.half_range == pytest.approx(3 * math.sqrt(2 * math.log(2 * 64 / 0.05) / 64))
     assert protocol.scale == pytest.approx(3 * 1.5 / math.sqrt(64 * 25))
     assert replace(protocol, mode="paper").half_range == 3.0
-    assert MeanL2(1.0, 8000, 4, 25).half_range == 1.0
+    assert by_folds(1.0, 8000, 4, 25).half_range == 1.0
     v = np.random.default_rng(0).standard_normal(60)
     v *= 3 / np.linalg.norm(v)
     outside = [
@@ -268,7 +271,7 @@ def test_range_and_spread() -> None:
 
 def test_what_the_estimate_has_to_beat() -> None:
     """The centre of the ball, not d2 midpoints of the range."""
-    for protocol in (MeanL2(0.1, 50, 7, 64), MeanL2(1.0, 64 * 60, 64, 100)):
+    for protocol in (by_folds(0.1, 50, 7, 64), by_folds(1.0, 64 * 60, 64, 100)):
         enough = replace(protocol, n_users=protocol._least_users())
         assert enough.feasible
         assert enough.planned_error().expected <= 1.0
@@ -279,7 +282,7 @@ def test_what_the_estimate_has_to_beat() -> None:
 def test_paper_mode_is_the_papers_procedure() -> None:
     """Whole range, three votes, Laplace noise, T* for n / d2 users, and T* d2 in delta."""
     n, T = 12000, 256
-    protocol = MeanL2(1.0, n, 3, T, mode="paper", radius=2.0)
+    protocol = by_folds(1.0, n, 3, T, mode="paper", radius=2.0)
     _, (vote, refine), _ = run(protocol, one_sample(np.full((n, 3), 0.2)), 0, aggregate=True)
     assert isinstance(vote, BinVotes)
     assert isinstance(refine, ClippedMean)
@@ -295,7 +298,7 @@ def test_paper_mode_is_the_papers_procedure() -> None:
 def test_paper_mode_finds_the_mean() -> None:
     """A wrong window in 20 votes with probability 2e-4 at most; five standard errors otherwise."""
     n, T, rng = 16000, 256, np.random.default_rng(7)
-    protocol, theta = MeanL2(1.0, n, 3, T, mode="paper"), np.array([0.5, -0.3, 0.1])
+    protocol, theta = by_folds(1.0, n, 3, T, mode="paper"), np.array([0.5, -0.3, 0.1])
     assert protocol.plan.failure < 1e-5
     users = one_sample(theta + rng.standard_normal((n, 3)) / math.sqrt(4 * T))
     for seed in range(5):

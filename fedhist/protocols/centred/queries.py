@@ -1,0 +1,283 @@
+"""The two queries of centred reports: how far a vector is from a centre, and what is left of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from clients.randomizers.oracle_reports import draw_counts, fold_reports, report_symbols
+from clients.randomizers.ranks import rank_symbols
+from fedhist.base.arrays import Array, Bounds, Floats, Integers
+from fedhist.base.checks import check_scale
+from fedhist.base.errors import WireError
+from fedhist.channels.bits import check_bits
+from fedhist.channels.finite import FiniteChannel
+from fedhist.channels.oracles import OracleChannel, oracle_channel
+from fedhist.channels.rank_unit import UNIT, RankUnit, sum_points
+from fedhist.model.part import VectorPart
+from fedhist.model.query import CHUNK, LocalQuery, Report, Summary, only_array
+from fedhist.model.registry import register_query
+from fedhist.privacy.guarantee import check_budget
+from fedhist.users.batch import Users
+from fedhist.users.cohort import Cohort
+from fedhist.users.streams import SeededStreams, Streams
+
+MOST_EDGES = 1 << 12
+ROUNDING = 1 + 1e-9
+
+
+@register_query
+@dataclass(frozen=True)
+class RadiusVotes(LocalQuery):
+    """Each user says in which bin the distance of its vector from a centre lies.
+
+    Parameters
+    ----------
+    part : VectorPart
+    centre : (d,) float64
+        From other users' reports.
+    edges : (m - 1,) float64
+        Falling. A vector beyond all of them is in bin 0, one inside all of them in bin m - 1.
+    epsilon : float
+    cohort : Cohort, optional
+
+    Privacy
+    -------
+    epsilon-LDP for a user's whole record: the report is one symbol's through the frequency oracle
+    of least variance, exact as drawn; a record without a usable vector has a symbol of its own.
+    """
+
+    wire_name: ClassVar[str] = "radius-votes"
+    part: VectorPart
+    centre: Floats
+    edges: Floats
+    epsilon: float
+    cohort: Cohort | None = None
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon)
+        check_centre(self.centre, self.part)
+        e = self.edges
+        if e.dtype != np.float64 or e.ndim != 1 or not 1 <= len(e) <= MOST_EDGES:
+            raise ValueError(f"edges must be (m - 1,) float64, 1 to {MOST_EDGES}, got {e.shape}")
+        if not (np.isfinite(e).all() and e[-1] > 0 and (np.diff(e) < 0).all()):
+            raise ValueError(f"edges must be positive and falling, got {e}")
+        _ = self.channel
+
+    @property
+    def n_bins(self) -> int:
+        """The edges and one: m."""
+        return len(self.edges) + 1
+
+    @property
+    def channel(self) -> OracleChannel:
+        """What happens to a bin."""
+        return oracle_channel("auto", self.epsilon, self.n_bins)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the channel keeps its promise as it is drawn."""
+        return self.channel.exact
+
+    def finite_channel(self) -> FiniteChannel | None:
+        """Return the law of a report for every input of its channel."""
+        return self.channel.law()
+
+    # -- client half
+
+    def answer(self, users: Users, rng: Streams) -> Report:
+        """Report the bin."""
+        return Report(users.ids, {"bin": report_symbols(self._bins(users), self.channel, rng)})
+
+    def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
+        """Count the true bins, then draw the counts of the reports."""
+        counts = np.zeros(self.n_bins + 1, dtype=np.int64)
+        for chunk in users.chunks(CHUNK):
+            bins = self._bins(chunk)
+            counts += np.bincount(np.where(bins < 0, self.n_bins, bins), minlength=len(counts))
+        return Summary(len(users), {"bin": draw_counts(counts, self.channel, rng)})
+
+    def _bins(self, users: Users) -> Integers:
+        """Bin of every user, (n,) int64; -1 for one without a usable vector."""
+        distance = distances(self.part.vectors(users) - self.centre)
+        bins = len(self.edges) - np.searchsorted(self.edges[::-1], distance)
+        return np.where(np.isnan(distance), -1, bins).astype(np.int64)
+
+    # -- server half
+
+    def fold(self, report: Report) -> Summary:
+        """Count the reports."""
+        counts = fold_reports(report.arrays["bin"], self.channel)
+        return Summary(report.n_users, {"bin": counts})
+
+    def check(self, report: Report) -> None:
+        """Raise WireError unless every report is one that the channel can produce."""
+        reports = only_array(report, "bin")
+        if reports.dtype == np.uint64:
+            check_bits(report, "bin", self.channel.size)
+        else:
+            Bounds((report.n_users,), "u", 0, self.channel.size - 1).check("bin", reports)
+
+    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
+        """Between nobody and everybody for each symbol or bit."""
+        return {"bin": Bounds((self.channel.size,), "i", 0, n_users)}
+
+    def shares(self, summary: Summary) -> tuple[Floats, Floats]:
+        """Return unbiased shares of the bins, and last of users without a vector: (m + 1,) each.
+
+        And their standard errors, the draw of the voters included.
+        """
+        channel, n = self.channel, summary.n_users
+        shares = channel.debias(summary.sums["bin"], n)
+        likely = np.clip(shares, 0.0, 1.0)
+        variance = channel.variance(likely) + likely * (1 - likely)
+        return shares, np.sqrt(variance / n)
+
+
+@register_query
+@dataclass(frozen=True)
+class RankReports(LocalQuery):
+    """Each user reports its vector less a centre, scaled back into a ball, by ranks.
+
+    Parameters
+    ----------
+    part : VectorPart
+    centre : (d,) float64
+        From other users' reports.
+    radius : float
+        A longer vector is shortened to it.
+    epsilon : float
+    cohort : Cohort, optional
+    salt : int
+        Public salt of the points.
+
+    Privacy
+    -------
+    epsilon-LDP for a user's whole record, exact as drawn, see
+    :class:`~fedhist.channels.rank_unit.RankUnit`; the zero vector, which is the centre, stands for
+    a record without a usable one.
+    """
+
+    wire_name: ClassVar[str] = "rank-reports"
+    part: VectorPart
+    centre: Floats
+    radius: float
+    epsilon: float
+    cohort: Cohort | None = None
+    salt: int = 0
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon)
+        check_centre(self.centre, self.part)
+        check_scale("radius", self.radius)
+        if not 0 <= self.salt < 1 << 63:
+            raise ValueError(f"salt must lie in [0, 2^63), got {self.salt}")
+        _ = self.channel
+
+    @property
+    def channel(self) -> RankUnit:
+        """What happens to a vector, in units of the radius."""
+        return RankUnit(float(self.epsilon), self.part.n_coordinates)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the channel keeps its promise as it is drawn."""
+        return self.channel.exact
+
+    def finite_channel(self) -> FiniteChannel | None:
+        """Return the law of a report for every input of its channel."""
+        return self.channel.law()
+
+    # -- client half
+
+    def answer(self, users: Users, rng: Streams) -> Report:
+        """Report a point; without noise the vector."""
+        return self._answer(users, rng, every=True)
+
+    def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
+        """Add up reports from fresh streams: a sum of such points has no shorter exact law.
+
+        The points of those whose symbol does not depend on them are left out, which is most of
+        the work at a small epsilon.
+        """
+        key = int(rng.integers(1 << 62))
+
+        def folded(chunk: Users) -> Summary:
+            streams = SeededStreams(chunk.ids, key, "aggregate")
+            return self.fold(self._answer(chunk, streams, every=False))
+
+        parts = [folded(chunk) for chunk in users.chunks(CHUNK)]
+        return Summary.merge(parts or [folded(users)])
+
+    def _answer(self, users: Users, rng: Streams, every: bool) -> Report:
+        with np.errstate(over="ignore"):  # who overflows in a strange ball is private
+            left = (self.part.vectors(users) - self.centre) / self.radius
+        left[~np.isfinite(left).all(axis=1)] = 0.0
+        if math.isinf(self.epsilon):
+            left /= np.maximum(distances(left), 1.0)[:, None]
+            return Report(users.ids, {"points": left})
+        symbols = rank_symbols(left, users.ids, self.salt, self.channel, rng, every=every)
+        return Report(users.ids, {"points": symbols})
+
+    # -- server half
+
+    def fold(self, report: Report) -> Summary:
+        """Add up the points that were reported: (d,) int64; vectors without noise."""
+        points = report.arrays["points"]
+        if math.isinf(self.epsilon):
+            return Summary(report.n_users, {"points": points.sum(axis=0)})
+        total = sum_points(report.ids, self.salt, points, self.channel)
+        return Summary(report.n_users, {"points": total})
+
+    def check(self, report: Report) -> None:
+        """Raise WireError unless every report is a symbol; a vector of the ball without noise."""
+        points = only_array(report, "points")
+        if math.isinf(self.epsilon):
+            Bounds((report.n_users, self.channel.dimension), "f").check("points", points)
+            if (distances(points) > ROUNDING).any():
+                raise WireError(f"'points' holds a vector of norm {distances(points).max()}")
+            return
+        Bounds((report.n_users,), "u", 0, self.channel.size).check("points", points)
+        if points.dtype != np.uint16:
+            raise WireError(f"'points' has dtype {points.dtype}, expected uint16")
+
+    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
+        """As far from zero as n_users unit vectors can be."""
+        free = math.isinf(self.epsilon)
+        most = n_users * ROUNDING if free else n_users * UNIT
+        return {"points": Bounds((self.channel.dimension,), "f" if free else "i", -most, most)}
+
+    def check_summary(self, summary: Summary) -> None:
+        """Bound the sum's norm as well."""
+        super().check_summary(summary)
+        norm = float(np.linalg.norm(self._total(summary)))
+        if norm > summary.n_users * (ROUNDING + math.sqrt(self.channel.dimension) / UNIT):
+            raise WireError(f"'points' adds up to the norm {norm}, more than its users can report")
+
+    def estimate(self, summary: Summary) -> Floats:
+        """Return the centre and the average of what is left: (d,) float64."""
+        step = self.radius / self.channel.gain / max(summary.n_users, 1)
+        return np.asarray(self.centre + step * self._total(summary))
+
+    def _total(self, summary: Summary) -> Floats:
+        """Sum of the unit vectors."""
+        unit = 1 if math.isinf(self.epsilon) else UNIT
+        return np.asarray(summary.sums["points"] / unit)
+
+
+def distances(rows: Floats) -> Floats:
+    """Norms of rows, NaN for a row with one."""
+    return np.asarray(np.sqrt(np.einsum("ij,ij->i", rows, rows)))
+
+
+def check_centre(centre: Array, part: VectorPart) -> None:
+    """Raise ValueError unless the centre is a finite vector of the part's dimension."""
+    d = part.n_coordinates
+    if centre.dtype != np.float64 or centre.shape != (d,):
+        raise ValueError(f"centre must be ({d},) float64, got {centre.dtype}{centre.shape}")
+    if not np.isfinite(centre).all():
+        raise ValueError(f"centre must be finite, got {centre[~np.isfinite(centre)][0]}")

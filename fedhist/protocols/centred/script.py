@@ -1,0 +1,189 @@
+"""Centred reports: the script that estimates the mean of users' vectors in one to four stages.
+
+The users of the first stage report their vector, those of every later one what is left of it after
+the estimate so far, inside a ball whose radius other users have voted for in between. Each user
+answers one query only. One stage is one report of every user over the whole ball.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedhist.base.arrays import Floats
+from fedhist.base.hashing import digest64
+from fedhist.model.part import VectorPart
+from fedhist.model.protocol import Estimate
+from fedhist.model.query import Query, Summary
+from fedhist.protocols.centred.queries import RadiusVotes, RankReports
+from fedhist.users.cohort import Cohort
+from server.means.centred import CLIP_MASS, CentredPlan, Learned, learned_radius, radius_edges
+
+Project = Callable[[Floats], Floats]
+
+
+@dataclass(frozen=True)
+class Opening:
+    """Another first report than that of the vector: of one item, say.
+
+    Attributes
+    ----------
+    ask : callable of Cohort or None to Query
+        An epsilon-LDP query.
+    read : callable of Summary to (d,) float64
+        An unbiased estimate of the vectors' mean, of the total variance ``plan.first_v`` / n.
+    """
+
+    ask: Callable[[Cohort | None], Query]
+    read: Callable[[Summary], Floats]
+
+
+@dataclass(frozen=True)
+class VectorEstimate:
+    """What the stages found.
+
+    Attributes
+    ----------
+    value : (d,) float64
+    variance : float
+        Total variance of the value, all coordinates added, by the reports that came.
+    clipping : float
+        What shortening the vectors outside the last radius may add to the squared error, by the
+        votes: if all of these lie in one direction. Zero in one stage.
+    radius : float
+        Of the last stage.
+    n_report : int
+        Users who reported a vector, or opened.
+    public : dict of str to float
+    warnings : tuple of str
+    """
+
+    value: Floats
+    variance: float
+    clipping: float
+    radius: float
+    n_report: int
+    public: dict[str, float] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def stderr(self) -> float:
+        """Standard error of a coordinate, on average over all directions."""
+        return math.sqrt(self.variance / len(self.value))
+
+    @property
+    def error(self) -> float:
+        """Expected squared l2 error: variance and clipping."""
+        return self.variance + self.clipping
+
+
+def centred_mean(
+    part: VectorPart,
+    plan: CentredPlan,
+    *,
+    epsilon: float,
+    salt: int,
+    lo: float = 0.0,
+    hi: float = 1.0,
+    clip_mass: float = CLIP_MASS,
+    project: Project | None = None,
+    opening: Opening | None = None,
+) -> Generator[Query, Summary, VectorEstimate | Estimate]:
+    """Ask the users whose hash under ``salt`` lies in [lo, hi), stage by stage.
+
+    Parameters
+    ----------
+    part : VectorPart
+    plan : CentredPlan
+        For n_users (hi - lo) users and vectors of norm ``part.bound``.
+    epsilon : float
+        Of each query; no user answers two.
+    salt : int
+        Public salt of the cohorts; that of the points follows from it.
+    lo, hi : float
+        Which part of the population takes part.
+    clip_mass : float
+        Most of the users that may lie outside the radius of a stage; fewer where the votes see
+        more bias than noise.
+    project : callable, optional
+        Maps an estimate to the nearest vector that a mean can be, before the next stage goes on
+        from there; the last stage's estimate is left as it is.
+    opening : Opening, optional
+        What the users of the first stage report in place of their vector.
+
+    Returns
+    -------
+    VectorEstimate, or a failed Estimate where nobody reported
+
+    Privacy
+    -------
+    epsilon-LDP, sequentially interactive: stages and votes are disjoint intervals of one salted
+    hash of the public id, so that each user answers one epsilon-LDP query; its centre and radius
+    depend on other users' messages only, and the plan on public numbers.
+    """
+    whole = (lo, hi) == (0.0, 1.0) and plan.n_stages == 1
+    cohorts = [None if whole else Cohort(salt, *ends) for ends in plan.intervals(lo, hi)]
+    points = digest64("fedhist.centred", salt) >> 1
+    value = np.zeros(part.n_coordinates)
+    precision, learned, n_report, share = 0.0, Learned(plan.radius), 0, 1.0
+    before = math.inf
+    for stage in range(plan.n_stages):
+        if project is not None and precision:
+            value = project(value)
+        if stage > 0:
+            edges = radius_edges(learned.radius, plan.radius, plan.sigma)
+            vote = RadiusVotes(part, value, edges[1:], float(epsilon), cohorts[2 * stage - 1])
+            votes = yield vote
+            if votes.n_users:
+                learned = learned_radius(
+                    *vote.shares(votes),
+                    edges,
+                    learned.radius,
+                    precision=precision,
+                    reports=votes.n_users * plan.shares[stage] / plan.vote_share / plan.v,
+                    clip_mass=clip_mass,
+                )
+            before = 1 / precision if precision else math.inf
+        cohort = cohorts[2 * stage]
+        if stage == 0 and opening is not None:
+            reports = yield opening.ask(cohort)
+            n, variance = reports.n_users, plan.first_v
+            found = opening.read(reports) if n else value
+        else:
+            query = RankReports(part, value, learned.radius, float(epsilon), cohort, points)
+            reports = yield query
+            n, variance = reports.n_users, plan.v * learned.radius**2
+            found = query.estimate(reports)
+        if n == 0:
+            continue
+        n_report += n
+        gained = n / variance if variance else math.inf
+        share = 1.0 if math.isinf(gained) else gained / (precision + gained)
+        value = value + share * (found - value)
+        precision += gained
+    public = {"stages": float(plan.n_stages), "radius": learned.radius, "n_report": float(n_report)}
+    if n_report == 0:
+        return Estimate.failed("nobody reported", public=public)
+    return VectorEstimate(
+        value,
+        1 / precision,
+        (share * learned.bias) ** 2,
+        learned.radius,
+        n_report,
+        public if plan.n_stages == 1 else public | {"outside": learned.outside},
+        _doubts(plan, learned.radius, before),
+    )
+
+
+def _doubts(plan: CentredPlan, radius: float, before: float) -> tuple[str, ...]:
+    """Say where the users are much further apart than planned."""
+    expected = math.sqrt(plan.sigma**2 + before)
+    if plan.n_stages == 1 or radius <= 3 * expected or expected >= plan.radius:
+        return ()
+    return (
+        f"users differ: most of them lie up to {radius:.3g} from the mean, where {expected:.3g} "
+        "was planned, so that more samples of each buy less",
+    )

@@ -1,0 +1,285 @@
+"""Plan and steps of centred reports: vectors reported around an estimate from earlier users.
+
+Own idea: the first users report over the whole ball. A few others say how far they are from that
+estimate, in bins of a geometric grid, and the next ones report what is left inside the radius that
+most of them need. Nothing of this trusts the declared number of samples, which plans shares only.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+
+import numpy as np
+
+from fedhist.base.arrays import Floats
+from fedhist.channels.rank_unit import RankUnit
+from server.distributions.simplex import project_simplex
+
+MOST_STAGES = 4
+SHARES = (0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
+LAST_SHARE = 0.3
+"""At least what the last stage has of the users."""
+
+CLIP_MASS = 0.3
+"""Most of the users that may lie outside the radius that is reported in."""
+
+_DOUBT = 0.5
+"""Standard errors by which a bias must be seen, before a longer radius is paid for."""
+
+MOST_BINS = 15
+_MOST_VOTERS, _FEWEST_VOTERS = 0.08, 300.0
+_ROOM = 1.35
+"""Planned radius over the root mean square distance."""
+
+_BETTER = 0.97
+"""One more stage has to lower the variance to this share."""
+
+
+@dataclass(frozen=True)
+class CentredPlan:
+    """Who answers what, from public numbers only.
+
+    Attributes
+    ----------
+    shares : tuple of float
+        Share of the users of each stage.
+    vote_share : float
+        Share of the users who say how far they are, before each stage but the first.
+    radius : float
+        R, of the ball that holds all vectors.
+    sigma : float
+        Planned root mean square distance of a user's vector from the mean of all.
+    v : float
+        n times the total variance of a report in the unit ball: 1 / g^2.
+    first_v : float
+        The same of the first stage, in the units of the vectors.
+    risk : float
+        Predicted total variance of the estimate, R^2 at most.
+    feasible : bool
+        Whether that is less than R^2, the most that 0 can be off.
+    """
+
+    shares: tuple[float, ...]
+    vote_share: float
+    radius: float
+    sigma: float
+    v: float
+    first_v: float
+    risk: float
+    feasible: bool
+
+    @property
+    def n_stages(self) -> int:
+        """K: 1 is one report of every user."""
+        return len(self.shares)
+
+    @property
+    def n_rounds(self) -> int:
+        """2 K - 1: a stage and the vote before it, which the stage has to wait for."""
+        return 2 * len(self.shares) - 1
+
+    def intervals(self, lo: float = 0.0, hi: float = 1.0) -> tuple[tuple[float, float], ...]:
+        """Divide the users whose hash lies in [lo, hi): stage, vote, stage, vote, ..., stage."""
+        sizes = [self.shares[0]]
+        for share in self.shares[1:]:
+            sizes += [self.vote_share, share]
+        ends = lo + np.cumsum(sizes) / math.fsum(sizes) * (hi - lo)
+        edges = [lo, *ends[:-1].tolist(), hi]
+        return tuple((edges[i], edges[i + 1]) for i in range(len(sizes)))
+
+
+@lru_cache(maxsize=1024)
+def plan_centred(
+    n_users: float,
+    sigma: float,
+    radius: float,
+    epsilon: float,
+    dimension: int,
+    first_v: float | None = None,
+) -> CentredPlan:
+    """Find the stages of least predicted variance; more of them only for 3 percent less.
+
+    Parameters
+    ----------
+    n_users : float
+    sigma : float
+        Root mean square distance of a user's vector from the mean: about radius / sqrt(T).
+    radius : float
+    epsilon : float
+        inf: one stage, which is exact.
+    dimension : int
+    first_v : float, optional
+        n times the total variance of another first report than that of a vector, if it has one.
+
+    Examples
+    --------
+    >>> plan_centred(20_000, 1.0, 1.0, 1.0, 64).n_stages
+    1
+    >>> plan = plan_centred(20_000, 1 / 32**0.5, 1.0, 1.0, 64)
+    >>> plan.n_stages, plan.shares[:3], plan.risk < 0.0035
+    (4, (0.15, 0.1, 0.15), True)
+    """
+    v = RankUnit(epsilon, dimension).v
+    opening = v * radius**2 if first_v is None else first_v
+    voters = vote_share(n_users, epsilon)
+    best: tuple[float, tuple[float, ...]] = (opening / n_users, (1.0,))
+    for n_stages in range(2, MOST_STAGES + 1 if opening > 0 else 2):
+        found = []
+        for some in product(SHARES, repeat=n_stages - 1):
+            last = 1 - math.fsum(some) - (n_stages - 1) * voters
+            if last >= LAST_SHARE:
+                shares = (*some, last)
+                found.append((_variance(n_users, shares, sigma, radius, v, opening), shares))
+        least = min(found, default=best)
+        if least[0] < _BETTER * best[0]:
+            best = least
+    variance, shares = best
+    return CentredPlan(
+        shares=shares,
+        vote_share=voters if len(shares) > 1 else 0.0,
+        radius=radius,
+        sigma=min(sigma, radius),
+        v=v,
+        first_v=opening,
+        risk=min(variance, radius**2),
+        feasible=variance <= radius**2,
+    )
+
+
+def vote_share(n_users: float, epsilon: float) -> float:
+    """Share of the users who say how far they are: 8 percent, or what is enough."""
+    odds = min(epsilon, 700.0)
+    enough = 400 * 4 * math.exp(-odds) / math.expm1(-odds) ** 2
+    return min(_MOST_VOTERS, max(_FEWEST_VOTERS, enough) / n_users)
+
+
+def _variance(
+    n_users: float,
+    shares: tuple[float, ...],
+    sigma: float,
+    radius: float,
+    v: float,
+    first_v: float,
+) -> float:
+    precision, rho = shares[0] * n_users / first_v, radius
+    for share in shares[1:]:
+        # as far as the bins of one vote reach
+        least = radius_edges(rho, radius, 0.0)[-1]
+        rho = min(rho, max(least, _ROOM * math.sqrt(sigma**2 + 1 / precision)))
+        precision += share * n_users / (v * rho**2)
+    return 1 / precision
+
+
+def radius_edges(before: float, radius: float, sigma: float) -> Floats:
+    """Divide the distances from a centre into bins, the widest first.
+
+    Parameters
+    ----------
+    before : float
+        The radius that was reported in before.
+    radius : float
+        R, of the ball that holds all vectors.
+    sigma : float
+        Planned distance; no bin ends below half of it.
+
+    Returns
+    -------
+    (m,) float64
+        Falling by sqrt 2. Bin 0 holds what is beyond the second one, bin l what lies between those
+        after it, and the last one, m - 1, all that is nearer than the last edge; m is 2 to 15.
+
+    Examples
+    --------
+    >>> radius_edges(1.0, 1.0, 0.5).round(3)
+    array([1.5  , 1.061, 0.75 , 0.53 , 0.375, 0.265])
+    """
+    first = min(2 * radius, 1.5 * before)
+    edges = first * 2.0 ** (-np.arange(MOST_BINS) / 2)
+    return np.asarray(edges[: max(2, int(np.count_nonzero(edges >= sigma / 2)))])
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What the votes say of the next stage.
+
+    Attributes
+    ----------
+    radius : float
+        To report in.
+    outside : float
+        Share of the users whose vectors are longer, and shortened.
+    bias : float
+        How far that may move their mean: if all of them lie in one direction. What could be the
+        noise of the votes is left out.
+    """
+
+    radius: float
+    outside: float = 0.0
+    bias: float = 0.0
+
+
+def learned_radius(
+    shares: Floats,
+    stds: Floats,
+    edges: Floats,
+    before: float,
+    *,
+    precision: float,
+    reports: float,
+    clip_mass: float = CLIP_MASS,
+) -> Learned:
+    """Weigh the noise of a wide radius against the bias of a short one.
+
+    Of the edges that leave few users outside, that of least 1 / (precision + reports / radius^2)
+    + (share of the stage in that sum times the bias)^2 is taken; of equal ones the shortest.
+
+    Parameters
+    ----------
+    shares : (m + 1,) float64
+        Unbiased shares of the bins, as of :func:`radius_edges`; last that of users without a
+        vector. They are projected on the simplex first: noise in the far bins, where nobody is,
+        would else decide.
+    stds : (m + 1,) float64
+        Standard errors of the shares.
+    edges : (m,) float64
+    before : float
+        The radius of before, which is never passed.
+    precision : float
+        1 / variance of the centre.
+    reports : float
+        Expected reports over v: 1 / variance of their mean in a ball of radius 1.
+    clip_mass : float
+        Most of the users with a vector that may lie outside, where nothing else is seen.
+
+    Examples
+    --------
+    >>> edges = np.array([1.5, 1.06, 0.75, 0.53])
+    >>> shares, stds = np.array([0.0, 0.0625, 0.25, 0.6875, 0.0]), np.full(5, 0.001)
+    >>> [learned_radius(shares, stds, edges, 1.0, precision=0, reports=n).radius for n in (20, 1e6)]
+    [0.75, 1.0]
+    """
+    mass = project_simplex(shares)[:-1]
+    total = float(mass.sum())
+    if total <= 0:
+        return Learned(before)
+    mass, noise = mass / total, stds[:-1] / total
+    # nobody counts as outside the first edge: the second is as far as the votes can tell
+    beyond = np.concatenate(([0.0], np.cumsum(mass[:-1])))
+    allowed = int(np.flatnonzero(beyond <= clip_mass)[-1])
+    ends = np.append(edges, 0.0)
+    middles = (ends[:-1] + ends[1:]) / 2
+    middles[0] = (edges[0] + edges[1]) / 2
+    best, least = Learned(before), math.inf
+    for radius in dict.fromkeys(np.minimum(edges[: allowed + 1], before).tolist()):
+        out = ends[1:] >= radius  # bins that lie outside altogether; bin 0 begins at edge 1
+        far = np.where(out, middles - radius, 0.0)
+        bias = max(0.0, float(far @ mass) - _DOUBT * float(np.linalg.norm(far * noise)))
+        gained = reports / radius**2
+        variance = 1 / (precision + gained)
+        risk = variance + (gained * variance * bias) ** 2
+        if risk <= least:
+            best, least = Learned(radius, float(mass[out].sum()), bias), risk
+    return best

@@ -1,0 +1,63 @@
+"""Vectors of users' records."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from clients.records.vectors import BallMean, CentredShares, from_sum_zero, to_sum_zero
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from tests.protocols.running import table_users
+
+
+def helmert(k: int) -> np.ndarray:
+    """The basis written out: (k - 1, k)."""
+    rows = np.zeros((k - 1, k))
+    for j in range(1, k):
+        rows[j - 1, :j], rows[j - 1, j] = 1.0, -j
+        rows[j - 1] /= math.sqrt(j * (j + 1))
+    return rows
+
+
+@pytest.mark.parametrize("k", [2, 3, 17])
+def test_the_basis_is_helmerts(k: int) -> None:
+    basis, rng = helmert(k), np.random.default_rng(k)
+    assert basis @ basis.T == pytest.approx(np.eye(k - 1), abs=1e-12)
+    rows = rng.normal(size=(5, k))
+    assert to_sum_zero(rows) == pytest.approx(rows @ basis.T, abs=1e-12)
+    back = rng.normal(size=(5, k - 1))
+    assert from_sum_zero(back) == pytest.approx(back @ basis, abs=1e-12)
+    assert to_sum_zero(from_sum_zero(back)) == pytest.approx(back, abs=1e-12)
+
+
+def test_shares_lie_in_the_ball_and_nothing_known_is_nan() -> None:
+    table = np.array([[5, 0, 0], [1, 1, 1], [0, 2, 2], [0, 0, 0]])
+    users = table_users(np.hstack([table, [[0], [3], [0], [9]]]), Keys.of(["a", "b", "c", "x"]))
+    part = CentredShares(Keys.of(["a", "b", "c"]))
+    rows = part.vectors(users)
+    norms = np.linalg.norm(rows[:3], axis=1)
+    assert norms == pytest.approx([part.bound, 0.0, math.sqrt(1 / 2 - 1 / 3)], abs=1e-12)
+    assert np.isnan(rows[3]).all()
+    assert from_sum_zero(rows[:3]) + 1 / 3 == pytest.approx(
+        table[:3] / table[:3].sum(axis=1, keepdims=True)
+    )
+
+
+def test_means_of_a_ball() -> None:
+    values = np.array([[3.0, 4.0], [0.0, 1.0], [np.nan, 0.0], [0.1, 0.2], [np.inf, 0.0]])
+    users = Users.from_samples([1, 2, 3, 4], [0, 2, 4, 4, 5], values)
+    rows = BallMean(2, 1.0).vectors(users)
+    assert rows[0] == pytest.approx([0.3, 0.9])
+    assert np.isnan(rows[1:]).all()
+
+
+def test_bad_parameters() -> None:
+    with pytest.raises(ValueError, match="dimension must lie in"):
+        BallMean(0, 1.0)
+    with pytest.raises(ValueError, match="radius must"):
+        BallMean(2, math.inf)
+    with pytest.raises(ValueError, match="the number of items must lie in"):
+        CentredShares(Keys.of(["a"]))

@@ -1,0 +1,156 @@
+"""Plan and radii of centred reports."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from fedhist.channels.rank_unit import RankUnit
+from server.distributions.simplex import project_simplex
+from server.means.centred import (
+    LAST_SHARE,
+    SHARES,
+    learned_radius,
+    plan_centred,
+    radius_edges,
+    vote_share,
+)
+
+SETTINGS = [
+    # d, n, epsilon, T, stages, predicted variance
+    (64, 20_000, 1.0, 1, 1, 0.02026),
+    (64, 20_000, 1.0, 32, 4, 0.00320),
+    (64, 200_000, 1.0, 4, 3, 0.00102),
+    (16, 5_000, 2.0, 2, 1, 0.00516),
+    (64, 20_000, 4.0, 8, 3, 0.000376),
+]
+
+
+@pytest.mark.parametrize(("d", "n", "epsilon", "T", "stages", "risk"), SETTINGS)
+def test_plans(d: int, n: int, epsilon: float, T: int, stages: int, risk: float) -> None:
+    plan = plan_centred(n, 1 / math.sqrt(T), 1.0, epsilon, d)
+    assert plan.n_stages == stages
+    assert plan.n_rounds == 2 * stages - 1
+    assert plan.risk == pytest.approx(risk, rel=0.005)
+    # the recursion, written out
+    v, P = RankUnit(epsilon, d).v, 0.0
+    for share in plan.shares:
+        rho = min(1.0, 1.35 * math.sqrt(1 / T + 1 / P)) if P else 1.0
+        P += share * n / v / rho**2
+    assert plan.risk == pytest.approx(1 / P, rel=1e-12)
+    assert set(plan.shares[:-1]) <= set(SHARES)
+    assert stages == 1 or plan.shares[-1] >= LAST_SHARE
+    total = sum(plan.shares) + (stages - 1) * plan.vote_share
+    assert total == pytest.approx(1.0, abs=1e-12)
+
+
+def test_no_more_stages_without_gain_and_none_without_noise() -> None:
+    assert plan_centred(10_000, 1.0, 1.0, 1.0, 64).shares == (1.0,)
+    free = plan_centred(10_000, 0.1, 1.0, math.inf, 64)
+    assert (free.shares, free.risk, free.vote_share) == ((1.0,), 0.0, 0.0)
+    few = plan_centred(10, 0.1, 1.0, 0.1, 64)
+    assert not few.feasible
+    assert few.risk == 1.0
+
+
+def test_another_opening_is_planned_with_its_variance() -> None:
+    usual = plan_centred(20_000, 0.25, 1.0, 3.0, 36)
+    opened = plan_centred(20_000, 0.25, 1.0, 3.0, 36, usual.v / 3)
+    assert opened.first_v == usual.v / 3
+    assert opened.risk < usual.risk
+
+
+@pytest.mark.parametrize(("lo", "hi"), [(0.0, 1.0), (0.25, 0.7)])
+def test_stages_and_votes_divide_the_users(lo: float, hi: float) -> None:
+    plan = plan_centred(20_000, 0.1, 1.0, 1.0, 64)
+    parts = plan.intervals(lo, hi)
+    assert len(parts) == plan.n_rounds
+    assert (parts[0][0], parts[-1][1]) == (lo, hi)
+    assert all(a[1] == b[0] for a, b in pairwise(parts))
+    sizes = [(b - a) / (hi - lo) for a, b in parts]
+    assert sizes[::2] == pytest.approx(plan.shares)
+    assert sizes[1::2] == pytest.approx([plan.vote_share] * (plan.n_stages - 1))
+
+
+def test_the_share_of_the_votes() -> None:
+    assert vote_share(1000, 1.0) == 0.08
+    assert vote_share(100_000, 8.0) == pytest.approx(0.003)
+    e = math.exp(1.0)
+    assert vote_share(100_000, 1.0) == pytest.approx(400 * 4 * e / (e - 1) ** 2 / 100_000)
+    assert vote_share(1e6, 1e-9) == 0.08
+
+
+def test_edges_go_down_to_half_of_the_planned_distance() -> None:
+    edges = radius_edges(0.5, 1.0, 0.2)
+    assert edges[0] == 0.75
+    assert edges[:-1] / edges[1:] == pytest.approx(np.full(len(edges) - 1, math.sqrt(2)))
+    assert edges[-1] >= 0.1 > edges[-1] / math.sqrt(2)
+    assert radius_edges(1.0, 0.6, 0.2)[0] == 1.2
+    assert len(radius_edges(1.0, 1.0, 1e-9)) == 15
+    assert len(radius_edges(0.01, 1.0, 1.0)) == 2
+
+
+def brute_force(
+    shares: np.ndarray, stds: np.ndarray, edges: np.ndarray, before: float, P: float, n: float
+) -> float:
+    """The rule of the docstring, bin by bin."""
+    mass = project_simplex(shares)
+    mass, stds = mass[:-1] / mass[:-1].sum(), stds[:-1] / mass[:-1].sum()
+    best = (math.inf, before)
+    for i, edge in enumerate(edges):
+        if sum(mass[:i]) > 0.3:
+            break
+        radius, b, s = min(edge, before), 0.0, 0.0
+        for j in range(len(edges)):
+            low = edges[j + 1] if j + 1 < len(edges) else 0.0
+            if low >= radius:
+                far = (edges[j] + low) / 2 - radius
+                b, s = b + far * mass[j], s + (far * stds[j]) ** 2
+        b = max(0.0, b - math.sqrt(s) / 2)
+        V = 1 / (P + n / radius**2)
+        risk = V + (n / radius**2 * V * b) ** 2
+        best = min(best, (risk, radius))
+    return best[1]
+
+
+def test_the_radius_weighs_bias_against_noise() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        before = rng.uniform(0.1, 1.0)
+        edges = radius_edges(before, 1.0, rng.uniform(0.01, 0.5))
+        stds = np.full(len(edges) + 1, rng.choice([0.0, 0.01, 0.05]))
+        shares = rng.dirichlet(np.full(len(edges) + 1, 0.3)) + stds * rng.standard_normal(
+            len(edges) + 1
+        )
+        P, n = rng.choice([0.0, 50.0]), 10 ** rng.uniform(1, 6)
+        learned = learned_radius(shares, stds, edges, before, precision=P, reports=n)
+        assert learned.radius == brute_force(shares, stds, edges, before, P, n)
+        assert learned.radius <= before
+        assert 0 <= learned.outside <= 1
+
+
+def test_users_far_out_are_left_out_where_noise_is_more_than_they_are() -> None:
+    """5 percent at the edge of the ball, the others near: few reports cut them, many do not."""
+    edges = radius_edges(1.0, 1.0, 0.05)
+    shares = np.zeros(len(edges) + 1)
+    shares[1], shares[-2] = 0.05, 0.95
+    stds = np.full(len(shares), 0.001)
+    few = learned_radius(shares, stds, edges, 1.0, precision=0.0, reports=20)
+    many = learned_radius(shares, stds, edges, 1.0, precision=0.0, reports=1e5)
+    assert few.radius < 0.1
+    assert few.outside == pytest.approx(0.05)
+    assert few.bias == pytest.approx(0.05 * 0.83, rel=0.15)
+    assert many.radius > 0.7
+    unsure = learned_radius(shares, 50 * stds, edges, 1.0, precision=0.0, reports=1e4)
+    assert unsure.radius < 1.0
+
+
+def test_votes_that_say_nothing_leave_the_radius() -> None:
+    edges = radius_edges(1.0, 1.0, 0.2)
+    nobody = np.zeros(len(edges) + 1)
+    nobody[-1] = 1.0
+    learned = learned_radius(nobody, nobody, edges, 1.0, precision=0.0, reports=100)
+    assert (learned.radius, learned.outside, learned.bias) == (1.0, 0.0, 0.0)
