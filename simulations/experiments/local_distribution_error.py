@@ -71,8 +71,8 @@ class Task:
 
     @property
     def protocol(self) -> LocalDistribution:
-        """The local protocol."""
-        return LocalDistribution(self.users.domain, self.epsilon, self.n, self.T)
+        """The local protocol by folds, whose users report one row each."""
+        return LocalDistribution(self.users.domain, self.epsilon, self.n, self.T, method="folds")
 
     @property
     def predicted(self) -> float:

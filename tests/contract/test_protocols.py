@@ -98,8 +98,9 @@ MORE: dict[str, list[dict[str, Any]]] = {
         {"kind": "unary"},
     ],
     "local-distribution": [
-        {"kind": "onebit", "project": False},
-        {"domain": Keys.of(["rye", "tea"]), "kind": "laplace"},
+        {"method": "folds", "kind": "onebit", "project": False},
+        {"domain": Keys.of(["rye", "tea"]), "project": False},
+        {"domain": Keys.of(["rye", "tea"]), "method": "folds", "kind": "laplace"},
         {"samples_per_user": 1},
     ],
     "local-histogram": [

@@ -54,6 +54,22 @@ class Spread:
         return self.usable * float(np.square(rows).sum(axis=1).mean()) if len(rows) else 0.0
 
 
+@dataclass(frozen=True)
+class Opened:
+    """Noise of another first report, given the users.
+
+    Attributes
+    ----------
+    std : (k,) float64
+        Of one report in each of its own coordinates, which are taken as independent.
+    turn : callable
+        From its coordinates to those of the vectors. Users without a vector are left out of it.
+    """
+
+    std: Floats
+    turn: Callable[[Floats], Floats]
+
+
 def spread_of(users: Users, part: VectorPart) -> Spread:
     """Average the users' vectors and draw some of them, with a fixed seed. NOT PRIVATE."""
     d, n = part.n_coordinates, len(users)
@@ -77,6 +93,7 @@ def simulated_loss(
     epsilon: float,
     project: Project,
     clip_mass: float = CLIP_MASS,
+    opened: Opened | None = None,
     runs: int = RUNS,
 ) -> float:
     """Average a loss over runs of the stages in normal noise. NOT PRIVATE.
@@ -91,12 +108,13 @@ def simulated_loss(
     project : callable
         See :func:`~fedhist.protocols.centred.script.centred_mean`.
     clip_mass : float
+    opened : Opened, optional
     runs : int
         One is enough without noise.
     """
     rng = np.random.default_rng(1)
     found = []
-    first_held = spread.square if 0 < plan.first_v == plan.v * plan.radius**2 else 0.0
+    first_held = spread.square if plan.first_v > 0 else 0.0
     for _ in range(runs if plan.first_v > 0 else 1):
         value, precision, radius = np.zeros(len(spread.mean)), 0.0, plan.radius
         for stage, share in enumerate(plan.shares):
@@ -129,7 +147,11 @@ def simulated_loss(
                 variance = plan.v * radius**2 - share * held
             gained = n / variance if variance else np.inf
             weight = 1.0 if np.isinf(gained) else gained / (precision + gained)
-            noise = rng.standard_normal(len(value)) / np.sqrt(gained * len(value))
+            if stage == 0 and opened is not None:
+                mean = spread.mean / max(spread.usable, 1e-300)
+                noise = opened.turn(opened.std * rng.standard_normal(len(opened.std))) / np.sqrt(n)
+            else:
+                noise = rng.standard_normal(len(value)) / np.sqrt(gained * len(value))
             value = value + weight * (mean + noise - value)
             precision += gained
         found.append(loss(value))

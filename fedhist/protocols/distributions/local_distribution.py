@@ -1,9 +1,13 @@
-"""Learn a discrete distribution under user-level local differential privacy, in two rounds.
+"""Learn a discrete distribution under user-level local differential privacy.
 
-The Hadamard transform of the distribution is a vector of means in [-1, 1]. The users are split into
-folds, one for each row but the first, which is known; a user votes on, or reports about, the row of
-its fold only, as in the localize-then-refine procedure [1]_. It is the local companion of
-``distribution``: target and loss are the same.
+It is the local companion of ``distribution``: target and loss are the same. A user's shares, less
+1 / k each, are a vector of k - 1 coordinates in an orthonormal basis. By default users report it in
+stages around what earlier users have found (:mod:`fedhist.protocols.centred`), the first ones one
+item where that says more.
+
+By folds, the Hadamard transform of the distribution is a vector of means in [-1, 1]. The users are
+split into folds, one for each row but the first, which is known; a user votes on, or reports about,
+the row of its fold only, as in the localize-then-refine procedure [1]_.
 
 References
 ----------
@@ -17,21 +21,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import erf
 
 from clients.records.functionals import HadamardRows
-from fedhist.base.arrays import Array
+from clients.records.vectors import CentredShares, from_sum_zero, to_sum_zero
+from fedhist.base.arrays import Array, Floats
+from fedhist.base.checks import check_choice
+from fedhist.base.search import MOST_USERS, first_true
 from fedhist.channels.hadamard import fwht, next_power_of_two
+from fedhist.channels.oracles import MAX_MESSAGE_BITS, OracleChannel, oracle_channel
+from fedhist.channels.rank_unit import RankUnit
 from fedhist.model.losses import L1
 from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.query import Summary
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow
-from fedhist.protocols.distributions.theory import average_distribution
+from fedhist.protocols.centred.method import METHODS, Method, check_clip_mass
+from fedhist.protocols.centred.script import Opening, centred_mean
+from fedhist.protocols.centred.theory import SIMULATED, Opened, simulated_loss, spread_of
+from fedhist.protocols.distributions.local_results import rows
+from fedhist.protocols.distributions.theory import average_distribution, mean_absolute
+from fedhist.protocols.frequency_oracles.frequency_oracle import OracleReports, chosen_kind
 from fedhist.protocols.localize.protocol import FoldProtocol
 from fedhist.protocols.localize.script import (
     FoldEstimates,
@@ -41,14 +54,21 @@ from fedhist.protocols.shared.distribution_target import DistributionTarget
 from fedhist.protocols.shared.domains import with_domain
 from fedhist.protocols.shared.sample_sizes import resolve_sizes
 from fedhist.users.batch import Users
+from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys, user_ids
 from server.distributions.simplex import project_simplex
+from server.means.centred import CLIP_MASS, CentredPlan, plan_centred
 from server.means.localize import Plan
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
 
 MOST_SYMBOLS = 1 << 16
+MOST_IN_VECTORS = 4096
+"""Symbols of a domain whose users may report a vector, at a cost of 256 k each."""
+
+LEAST_HELD = 0.1
+"""Least share of users with an item that a division by it is trusted for."""
 
 
 @register_protocol
@@ -68,42 +88,61 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
         Public planning value T of items in the domain, repetitions counted;
         ``"harmonic-mean"`` in a configuration, see :class:`Mean`. Privacy never depends on it.
     mean_scale : float, optional
-        Standard deviation of a user's own row, a mean of +-1, around the common one; by default
-        1 / sqrt(T), for users who draw from one distribution. Enlarge it if the users' own
-        distributions differ; 1 is always enough.
+        Planned distance of a user's own distribution from the common one, over that of a corner
+        of the simplex from its middle; by default 1 / sqrt(T), for users who draw from one
+        distribution. "folds" trust it (the standard deviation of a row, a mean of +-1): enlarge it
+        there if the users' own distributions differ; 1 is always enough.
     kind : {"auto", "laplace", "onebit", "piecewise"}
-        Channel of the second round; "auto" takes the one of least variance, which for users of one
-        item each is that at +-1.
+        Of "folds": channel of the second round; "auto" takes the one of least variance, which for
+        users of one item each is that at +-1.
     project : bool
         Whether to project the estimate onto the simplex.
     salt : int
-        Public salt of the cohorts; that of the folds is derived from it.
+        Public salt of the cohorts; those of folds and points are derived from it.
+    method : {"centred", "folds", "auto"}
+        "centred": reports of whole vectors in one to four stages, which learn how far the users are
+        apart. One stage is one report of every user: the frequency oracle of least variance on one
+        item, or the whole vector; the first for more than 4096 symbols. "folds": a Hadamard row a
+        user, which trusts T and needs some 400 / min(1, epsilon^2) users for each. "auto": what the
+        plans predict less of.
+    clip_mass : float
+        Of "centred": most of the users who may lie outside the radius of a stage.
 
     Privacy
     -------
     epsilon-LDP for a user's whole record, sequentially interactive: each user answers one
-    epsilon-LDP query about one scalar in [-1, 1]; a user without items in the domain answers about
-    the middle of the interval.
+    epsilon-LDP query, about one item, its vector, the distance of it from a centre, or one scalar.
+    Centre, radius and interval come from other users' messages. A user without items in the domain
+    reports a null symbol, the centre, or the middle of the interval.
 
     Error
     -----
-    Squared l2 error risk(n / (K - 1)) (K - 1) / K for K the next power of two: about
+    "centred": n V for the squared l2 error of one report is 4 k e^epsilon / (e^epsilon - 1)^2 or
+    so, and more stages have less where users are alike, as ``centred_plan.risk`` says; the
+    projection lowers it further. Where users differ it stays, and the votes cost up to 8 % of the
+    users a stage.
+
+    "folds": squared l2 error risk(n / (K - 1)) (K - 1) / K for K the next power of two: about
     25 K / (n T epsilon^2) for epsilon <= 1 while the votes succeed (n / K of some 400 / epsilon^2
     or more); squared l1 error at most k times that, the rate of [2].
 
-    Users without items in the domain report the middle of their fold's interval. After a vote
-    that is at most about ``plan.half_width`` from the truth; in a script of one round it is 0 for
-    all rows, so that they count as the uniform distribution on K symbols. Declare a domain that
+    There, users without items in the domain report the middle of their fold's interval. After a
+    vote that is at most about ``plan.half_width`` from the truth; in a script of one round it is 0
+    for all rows, so that they count as the uniform distribution on K symbols. Declare a domain that
     most users have items of.
 
     Examples
     --------
-    >>> LocalDistribution(Keys.range(50), 1.0, 64_000, 100).n_folds
-    63
+    >>> protocol = LocalDistribution(Keys.range(50), 1.0, 64_000, 100)
+    >>> protocol.centred_plan.n_stages, protocol.opens_with_an_item, protocol.n_folds
+    (4, True, 63)
     """
 
     name: ClassVar[str] = "local-distribution"
-    paper: ClassVar[str] = "Kent, Berrett & Yu, arXiv 2405.11923, Section 3.2, on Hadamard rows"
+    paper: ClassVar[str] = (
+        "own stages of PrivUnit (Bhowmick et al., arXiv 1812.00984) by ranks; "
+        "folds: Kent, Berrett & Yu, arXiv 2405.11923, Section 3.2, on Hadamard rows"
+    )
     goals: ClassVar[tuple[Goal, ...]] = (Goal(0.1, words="k = 50, m = 300"),)
     domain: Keys
     epsilon: float
@@ -113,12 +152,54 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
     kind: str = "auto"
     project: bool = True
     salt: int = 1
+    method: Method = "centred"
+    clip_mass: float = CLIP_MASS
 
     def __post_init__(self) -> None:
         self.check_fields(self.mean_scale)
+        check_choice("method", self.method, METHODS)
+        check_clip_mass(self.clip_mass)
         if not 1 <= len(self.domain) <= MOST_SYMBOLS:
             raise ValueError(f"the domain must have 1 to {MOST_SYMBOLS} symbols, got {self.domain}")
-        _ = self.plan
+        _ = self.plan if self.uses_folds else self.centred_plan
+
+    @property
+    def uses_folds(self) -> bool:
+        """Whether users report a Hadamard row each, and not their vector."""
+        if self.method == "auto" and len(self.domain) > 1:
+            return self.fold_risk < self.centred_plan.risk
+        return self.method == "folds"
+
+    @property
+    def radius(self) -> float:
+        """Distance of a corner of the simplex from its middle: sqrt(1 - 1 / k)."""
+        return math.sqrt(1 - 1 / len(self.domain))
+
+    @property
+    def oracle(self) -> OracleChannel:
+        """The frequency oracle of least variance, for one item."""
+        return oracle_channel("auto", float(self.epsilon), len(self.domain))
+
+    @property
+    def opens_with_an_item(self) -> bool:
+        """Whether the first users report one item, and not their vector.
+
+        The item drawn adds radius^2 - |x|^2 to the oracle's variance, where a vector's report has
+        -|x|^2.
+        """
+        if math.isinf(self.epsilon):
+            return False
+        k = len(self.domain)
+        v = RankUnit(float(self.epsilon), k - 1).v
+        return k > MOST_IN_VECTORS or self.oracle.v + self.radius**2 < v * self.radius**2
+
+    @property
+    def centred_plan(self) -> CentredPlan:
+        """Stages of reports of whole vectors; from public numbers only. For k >= 2."""
+        k, R = len(self.domain), self.radius
+        opening = self.oracle.v + R**2 if self.opens_with_an_item else None
+        sigma = R * (1.0 if k > MOST_IN_VECTORS else min(self.scale, 1.0))
+        return plan_centred(self.n_users, sigma, R, float(self.epsilon), k - 1, opening)
 
     @property
     def n_folds(self) -> int:
@@ -127,8 +208,14 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
 
     @property
     def plan(self) -> Plan:
-        """Bins, shares and widths of one fold; from public numbers only."""
+        """Of "folds": bins, shares and widths of one of them; from public numbers only."""
         return self.fold_plan(self.n_users / max(1, self.n_folds), 1.0)
+
+    @property
+    def fold_risk(self) -> float:
+        """Predicted squared l2 error by folds, before the projection."""
+        K = self.n_folds + 1
+        return self.plan.risk * (K - 1) / K
 
     @property
     def report_size(self) -> float | None:
@@ -142,17 +229,63 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
 
     @property
     def max_rounds(self) -> int:
-        """Two; one where a vote would not help; none for one symbol."""
-        return 0 if self.n_folds == 0 else super().max_rounds
+        """A stage and the vote before it, but for the first; by folds at most 2; 0 for k = 1."""
+        if self.n_folds == 0:
+            return 0
+        return super().max_rounds if self.uses_folds else self.centred_plan.n_rounds
 
     def rounds(self, server: Curator) -> Script:
-        """Estimate the Hadamard rows fold by fold, and transform them back."""
+        """Report, vote for a radius, report what is left inside it; or row by row."""
         if self.n_folds == 0:
             return Estimate.ok([1.0], stderr=np.zeros(1), keys=self.domain)
+        if not self.uses_folds:
+            return (yield from self._stages())
         if not self.plan.feasible:
             return Estimate.refused(self.too_few(self.n_folds, 1.0))
         found = yield from self.ask(HadamardRows(self.domain), self.plan)
         return found if isinstance(found, Estimate) else self._conclude(found)
+
+    def _stages(self) -> Script:
+        plan, k = self.centred_plan, len(self.domain)
+        if not plan.feasible:
+            least = first_true(lambda n: replace(self, n_users=n).centred_plan.feasible, MOST_USERS)
+            return Estimate.refused(
+                f"{self.n_users} users are too few at epsilon = {self.epsilon:g}: the uniform "
+                f"distribution is the better estimate; at least {least or MOST_USERS} are needed"
+            )
+        found = yield from centred_mean(
+            CentredShares(self.domain),
+            plan,
+            epsilon=self.epsilon,
+            salt=self.salt,
+            clip_mass=self.clip_mass,
+            project=project_coordinates,
+            opening=Opening(self._item_query, self._item_shares)
+            if self.opens_with_an_item
+            else None,
+        )
+        if isinstance(found, Estimate):
+            return found
+        p = from_sum_zero(found.value) + 1 / k
+        return Estimate.ok(
+            project_simplex(p) if self.project else p,
+            stderr=np.full(k, math.sqrt(found.variance / k)),
+            keys=self.domain,
+            public=found.public | {"clipping": found.clipping},
+            warnings=found.warnings,
+        )
+
+    def _item_query(self, cohort: Cohort | None = None) -> OracleReports:
+        """Ask for one item of each user."""
+        kind = chosen_kind("auto", float(self.epsilon), len(self.domain), MAX_MESSAGE_BITS)
+        return OracleReports(self.domain, float(self.epsilon), cohort, kind)
+
+    def _item_shares(self, summary: Summary) -> Floats:
+        """Turn reports of one item into coordinates; those who have none are left out."""
+        query = self._item_query()
+        shares = query.channel.debias(summary.sums[query.part], summary.n_users)
+        held = min(1.0, max(1.0 - float(shares[-1]), LEAST_HELD))
+        return to_sum_zero(shares[:-1] / held)
 
     def _conclude(self, found: FoldEstimates) -> Estimate:
         """Compute H q / K, q_0 = 1; the standard errors are those before the projection."""
@@ -168,13 +301,16 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
         )
 
     def error(self, users: Users) -> ErrorBound:
-        """Predict the expected l1 error before the projection, which lowers it. NOT PRIVATE.
+        """Predict the expected l1 error. NOT PRIVATE.
 
-        A symbol's estimate is (1 / K) times a signed sum of K - 1 row estimates; it is taken as
-        Gaussian, with the plan's risk in each row and, in a script of one round, the bias of the
-        users without items in the domain.
+        By stages from the users' own spread, the projection included. By folds before the
+        projection, which lowers it: a symbol's estimate is (1 / K) times a signed sum of K - 1 row
+        estimates; it is taken as Gaussian, with the plan's risk in each row and, in a script of one
+        round, the bias of the users without items in the domain.
         """
         K, p = self.n_folds + 1, self.truth(users)
+        if self.n_folds and not self.uses_folds:
+            return ErrorBound(L1, self._simulated(users, p), exact=False, source=SIMULATED)
         deviation = math.sqrt(self.n_folds * self.plan.risk) / K
         bias = np.zeros(len(p))
         if self.plan.n_bins == 1:
@@ -182,6 +318,30 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
         expected = float(mean_absolute(bias, deviation).sum()) if self.n_folds else 0.0
         source = "the plans' risks, as Gaussian errors of the rows; rate of Acharya et al. 2023"
         return ErrorBound(L1, expected, exact=False, source=source)
+
+    def _simulated(self, users: Users, truth: Array) -> float:
+        """Average the l1 error over simulated stages."""
+        spread, k = spread_of(users, CentredShares(self.domain)), len(self.domain)
+
+        def loss(value: Floats) -> float:
+            p = from_sum_zero(value) + 1 / k
+            return self.loss(project_simplex(p) if self.project else p, truth)
+
+        first = None
+        if self.opens_with_an_item:
+            # a draw among a user's own items, and the oracle's noise, symbol by symbol
+            squares = np.square(from_sum_zero(spread.some) + 1 / k).mean(axis=0)
+            variance = self.oracle.variance(truth) + np.maximum(truth - squares, 0.0)
+            first = Opened(np.sqrt(variance), to_sum_zero)
+        return simulated_loss(
+            spread,
+            self.centred_plan,
+            loss,
+            epsilon=self.epsilon,
+            project=project_coordinates,
+            clip_mass=self.clip_mass,
+            opened=first,
+        )
 
     def truth(self, users: Users) -> Array:
         """Average the users' empirical distributions, (k,), empty ones left out. NOT PRIVATE."""
@@ -204,22 +364,8 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
 
     @classmethod
     def results(cls) -> Sequence[ResultsRow]:
-        """Hold the prediction against runs."""
-
-        def row(
-            label: str, size: tuple[int, int, int], repeats: int, least: float, project: bool
-        ) -> ResultsRow:
-            n, k, T = size
-            people = {"kind": "items", "n_users": n, "d": k, "items": T}
-            given = {"epsilon": 1.0, "samples_per_user": T, "project": project}
-            return ResultsRow(label, given, people, repeats, (least, 1.1), anew=True)
-
-        projected = "n=32000 k=16 T=1000 eps=1, projected"
-        return (
-            row("n=16000 k=8 T=100 eps=1", (16_000, 8, 100), 60, 0.6, False),
-            row(projected, (32_000, 16, 1000), 30, 0.5, True),
-            row("EDGE n=3500 k=8 T=100 eps=1", (3500, 8, 100), 200, 0.4, True),
-        )
+        """Hold predictions against runs, and errors against those that must be reached."""
+        return rows()
 
     @classmethod
     def example(cls) -> Self:
@@ -239,12 +385,6 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
         return Users.from_counts(user_ids(Keys.range(1400)), user, item, cups[user, item], drinks)
 
 
-def mean_absolute(mean: NDArray[np.float64], deviation: float) -> NDArray[np.float64]:
-    """Return E |X| for Gaussian X with the given means and one positive deviation.
-
-    >>> mean_absolute(np.array([0.0, 3.0]), 1.0).round(4)
-    array([0.7979, 3.0008])
-    """
-    z = mean / deviation
-    spread = deviation * math.sqrt(2 / math.pi) * np.exp(-(z**2) / 2)
-    return np.asarray(spread + mean * erf(z / math.sqrt(2)))
+def project_coordinates(value: Floats) -> Floats:
+    """Move coordinates to the nearest ones that a distribution has."""
+    return to_sum_zero(project_simplex(from_sum_zero(value) + 1 / (len(value) + 1)))

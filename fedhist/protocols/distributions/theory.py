@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from scipy.special import gammaln, ndtri
+from scipy.special import erf, gammaln, ndtri
 
 from fedhist.base.arrays import Floats, Integers
 from fedhist.base.search import MOST_USERS, first_true
@@ -273,3 +273,14 @@ def users_for_pure(k: int, m: int, alpha: float, epsilon: float) -> float:
     statement has lost the sqrt(m) in one place.)
     """
     return k / (2700 * math.sqrt(m) * epsilon * alpha)
+
+
+def mean_absolute(mean: Floats, deviation: float) -> Floats:
+    """Return E |X| for Gaussian X with the given means and one positive deviation.
+
+    >>> mean_absolute(np.array([0.0, 3.0]), 1.0).round(4)
+    array([0.7979, 3.0008])
+    """
+    z = mean / deviation
+    spread = deviation * math.sqrt(2 / math.pi) * np.exp(-(z**2) / 2)
+    return np.asarray(spread + mean * erf(z / math.sqrt(2)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ from scipy.linalg import hadamard
 
 from fedhist.base.arrays import Floats
 from fedhist.protocols.distributions.distribution import Distribution
-from fedhist.protocols.distributions.local_distribution import LocalDistribution, mean_absolute
+from fedhist.protocols.distributions.local_distribution import LocalDistribution
+from fedhist.protocols.distributions.theory import mean_absolute
 from fedhist.protocols.localize.queries import ClippedMean
 from fedhist.users.batch import Users
 from fedhist.users.columns import Items
@@ -25,6 +27,8 @@ from fedhist.users.keys import Keys, user_ids
 from server.distributions.simplex import project_simplex
 from simulations.populations.synthetic import numbered_items, synthetic_ids
 from tests.protocols.running import drawn as run
+
+by_folds = partial(LocalDistribution, method="folds")
 
 
 def draw(n: int, T: int, p: Floats, copies: int = 1, seed: int = 1) -> Users:
@@ -50,7 +54,7 @@ def zipf(k: int, exponent: float = 0.5) -> Floats:
 def test_the_value_is_the_transform_of_the_folds_estimates(k: int) -> None:
     """Against SciPy's matrix; every symbol has the same standard error."""
     p = zipf(k)
-    protocol = LocalDistribution(numbered_items(k), 2.0, 4000, 50, project=False)
+    protocol = by_folds(numbered_items(k), 2.0, 4000, 50, project=False)
     estimate, queries, summaries = run(protocol, draw(4000, 50, p))
     refine = queries[-1]
     assert isinstance(refine, ClippedMean)
@@ -67,7 +71,7 @@ def test_the_value_is_the_transform_of_the_folds_estimates(k: int) -> None:
 
 
 def test_one_symbol_costs_nothing() -> None:
-    protocol = LocalDistribution(Keys.of(["tea"]), 1.0, 10, 5)
+    protocol = by_folds(Keys.of(["tea"]), 1.0, 10, 5)
     estimate, queries, _ = run(protocol, draw(10, 5, np.ones(1)))
     assert estimate.value.tolist() == [1.0]
     assert estimate.stderr.tolist() == [0.0]
@@ -91,7 +95,7 @@ def test_items_outside_the_domain_are_dropped() -> None:
     bare = Users.from_counts(
         ids, user[inside], item[inside], count[user, item][inside], Keys.of(names)
     )
-    protocol = LocalDistribution(numbered_items(k), 3.0, n, 10)
+    protocol = by_folds(numbered_items(k), 3.0, n, 10)
     first, _, rounds = run(protocol, noisy, aggregate=False)
     second, _, again = run(protocol, bare, aggregate=False)
     assert np.array_equal(first.value, second.value)
@@ -119,7 +123,7 @@ def test_users_without_items_count_as_uniform_in_one_round() -> None:
         users.vocabulary,
     )
     assert len(gone) + len(rest) == len(whole)
-    protocol = LocalDistribution(users.vocabulary, 4.0, n, 30, mean_scale=1.0, project=False)
+    protocol = by_folds(users.vocabulary, 4.0, n, 30, mean_scale=1.0, project=False)
     assert protocol.max_rounds == 1
     truth = protocol.truth(whole)
     values = np.array([run(protocol, whole, seed)[0].value for seed in range(20)])
@@ -148,7 +152,7 @@ def test_figures_of_theory() -> None:
     """
     p = zipf(64)
     users = draw(16_000, 1000, p, copies=16)
-    protocol = LocalDistribution(users.vocabulary, 1.0, 256_000, 1000, project=False)
+    protocol = by_folds(users.vocabulary, 1.0, 256_000, 1000, project=False)
     values = np.array([run(protocol, users, seed)[0].value for seed in range(2)])
     l1 = np.abs(values - p).sum(axis=1).mean()
     assert l1 < 0.03
@@ -166,7 +170,7 @@ def test_predicted_error(k: int, epsilon: float) -> None:
     """
     p = zipf(k)
     users = draw(4000, 100, p)
-    protocol = LocalDistribution(users.vocabulary, epsilon, 4000, 100, project=False)
+    protocol = by_folds(users.vocabulary, epsilon, 4000, 100, project=False)
     losses = [protocol.loss(run(protocol, users, s)[0].value, p) for s in range(30)]
     assert 0.4 < np.mean(losses) / protocol.error(users).expected < 1.5
 
@@ -177,7 +181,7 @@ def test_users_of_one_item_are_planned_as_such() -> None:
     60 runs of n = 32,000 and K = 8 against the plan's risk: 420 row errors, mean within 5 standard
     errors (false alarm 6e-7).
     """
-    protocol = LocalDistribution(numbered_items(8), 1.0, 32_000, 1, project=False)
+    protocol = by_folds(numbered_items(8), 1.0, 32_000, 1, project=False)
     assert protocol.channel_kind == "onebit"
     assert protocol.plan.n_bins == 1
     assert protocol.plan.risk == pytest.approx(7 / 32_000 / math.tanh(0.5) ** 2, rel=1e-12)
@@ -193,7 +197,7 @@ def test_users_of_one_item_are_planned_as_such() -> None:
 def test_every_users_report() -> None:
     p = zipf(8)
     users = draw(6000, 40, p)
-    protocol = LocalDistribution(users.vocabulary, 2.0, 6000, 40)
+    protocol = by_folds(users.vocabulary, 2.0, 6000, 40)
     estimate, _, _ = run(protocol, users, aggregate=False)
     # over 60 seeds 0.88 of the prediction, with a deviation of 0.23
     assert protocol.loss_of(estimate, users) < 2 * protocol.error(users).expected
@@ -202,7 +206,7 @@ def test_every_users_report() -> None:
 def test_against_the_central_model() -> None:
     """One population, one target, one loss: what doing without a trusted server costs."""
     users = draw(8000, 100, zipf(8))
-    local = LocalDistribution(users.vocabulary, 1.0, 8000, 100)
+    local = by_folds(users.vocabulary, 1.0, 8000, 100)
     central = Distribution(users.vocabulary, 1.0, 100, 8000, delta=1e-6)
     assert np.array_equal(local.truth(users), central.truth(users))
     assert local.target == central.target
@@ -219,7 +223,7 @@ def test_samples_help_local_users_as_well() -> None:
     average = {}
     for T in (50, 200):
         users = draw(20_000, T, p)
-        protocol = LocalDistribution(users.vocabulary, 2.0, 20_000, T, project=False)
+        protocol = by_folds(users.vocabulary, 2.0, 20_000, T, project=False)
         losses = [protocol.loss(run(protocol, users, s)[0].value, p) for s in range(5)]
         average[T] = np.mean(losses)
     assert 0.4 < average[200] / average[50] < 0.75

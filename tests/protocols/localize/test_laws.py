@@ -19,6 +19,13 @@ from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from tests.protocols.running import run
 
+
+def by_folds(cls: type[Any]) -> Any:
+    """The example, with a scalar a user."""
+    example = cls.example()
+    return replace(example, method="folds") if hasattr(example, "uses_folds") else example
+
+
 MEANS: list[type[Any]] = [Mean, MeanLinf, MeanL2]
 ALL: list[type[Any]] = [*MEANS, Density, LocalDistribution]
 N_FOLDS = {Mean: 1, MeanLinf: 3, MeanL2: 4, Density: 4, LocalDistribution: 7}
@@ -34,7 +41,7 @@ N_FOLDS = {Mean: 1, MeanLinf: 3, MeanL2: 4, Density: 4, LocalDistribution: 7}
     ],
 )
 def test_every_user_answers_one_query_about_one_scalar(cls: type[Any], mode: str) -> None:
-    protocol, users = cls.example(), cls.example_users()
+    protocol, users = by_folds(cls), cls.example_users()
     if mode == "paper":
         protocol = replace(protocol, mode=mode)
     estimate, (vote, refine), (voters, reporters) = run(protocol, users)
@@ -65,10 +72,10 @@ def test_every_user_answers_one_query_about_one_scalar(cls: type[Any], mode: str
     [
         (Mean(0.1, 50, 64, -1.0, 1.0), 1),
         (MeanLinf(0.1, 50, 7, 64), 1),
-        (MeanL2(0.1, 50, 7, 64), 1),
-        (MeanL2(1.0, 64 * 60, 64, 100), 1),
+        (MeanL2(0.1, 50, 7, 64, method="folds"), 1),
+        (MeanL2(1.0, 64 * 60, 64, 100, method="folds"), 1),
         (Density(0.5, 300, 100, level=21), 20),
-        (LocalDistribution(Keys.range(64), 0.5, 500, 100), 63),
+        (LocalDistribution(Keys.range(64), 0.5, 500, 100, method="folds"), 63),
     ],
     ids=lambda p: getattr(p, "name", ""),
 )
@@ -97,7 +104,7 @@ def test_other_ranges_are_the_same_problem(
     cls: type[Any], changes: dict[str, float], move: Callable[[Any], Any], mean: list[float]
 ) -> None:
     """The plan moves with the range; and so does the estimate where no noise is in the way."""
-    unit, wide = cls.example(), replace(cls.example(), **changes)
+    unit, wide = by_folds(cls), replace(by_folds(cls), **changes)
     assert wide.plan.n_bins == unit.plan.n_bins
     assert wide.plan.half_width == pytest.approx(10 * unit.plan.half_width)
     assert wide.plan.risk == pytest.approx(100 * unit.plan.risk)
@@ -112,7 +119,7 @@ def test_other_ranges_are_the_same_problem(
 @pytest.mark.parametrize("cls", [MeanLinf, MeanL2])
 def test_bad_records_cost_little_and_break_nothing(cls: type[Any]) -> None:
     """An infinity is an end of a box, and no point of a ball, where a huge sample is one."""
-    clean, protocol = cls.example_users(), cls.example()
+    clean, protocol = cls.example_users(), by_folds(cls)
     values, indptr = clean.reals.values.copy(), clean.reals.indptr
     values[indptr[:10]] = np.nan
     values[indptr[10], :] = np.inf, -np.inf, np.inf
