@@ -85,7 +85,7 @@ def plan_stages(n_users: float, mean_scale: float, half_range: float, v: float) 
     Examples
     --------
     >>> [round(s.half_width, 2) for s in plan_stages(250.0, 500**-0.5, 1.0, 2.2).stages]
-    [1.0, 0.55, 0.43, 0.33, 0.24, 0.19]
+    [1.0, 0.78, 0.53, 0.36, 0.25, 0.18]
     """
     own = min(mean_scale, half_range) ** 2
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -75,8 +76,11 @@ class Phases(Grid):
         self.repeats = whole(request, "repeats", 2)
 
     def mean(self, n: int, T: int, kind: str = "auto", mode: Mode = "default") -> Mean:
-        """Build the protocol."""
-        return Mean(self.epsilon, n, T, low=-1.0, high=1.0, kind=kind, mode=mode)
+        """Build the protocol: a vote and clipped reports, which is what the paper is about."""
+        given: dict[str, Any] = {"low": -1.0, "high": 1.0, "kind": kind, "mode": mode}
+        if mode == "default":
+            given |= {"users": "same", "refine": "clip"}
+        return Mean(self.epsilon, n, T, **given)
 
     def errors(self, protocol: Mean | NaiveMean, T: int, clients: Clients = "aggregate") -> Errors:
         """Measure a point, once."""

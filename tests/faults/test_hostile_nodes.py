@@ -19,7 +19,8 @@ from simulations.runs.run import Options, execute, open_session
 from simulations.runtimes.simulated_grid import LocalGrid
 
 SEED = 3
-PROTOCOL, USERS = Mean.example(), Mean.example_users()
+PROTOCOL = replace(Mean.example(), users="same", refine="clip")  # two rounds
+USERS = Mean.example_users()
 
 
 def over_flower(

@@ -42,7 +42,7 @@ def config(protocol: dict[str, Any], people: dict[str, Any]) -> Config:
 
 def risk(n: int, epsilon: float = 1.0, samples: int = 64) -> float:
     """Return the plan's risk; infinite where the script refuses."""
-    found = Mean(epsilon, n, samples, low=-1.0, high=1.0).plan
+    found = Mean(epsilon, n, samples, low=-1.0, high=1.0).design
     return found.risk if found.feasible else math.inf
 
 

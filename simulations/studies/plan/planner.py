@@ -313,8 +313,9 @@ def limit(oracle: Oracle, setting: Setting, protocol: Protocol, error: float) ->
             isinstance(protocol, PlannedMean) and oracle.clipping(protocol) >= 0.5 * error
         )
         return f"{'clipping' if clips else 'sampling'} {min(left, 1.0):.0%}"
-    found = getattr(protocol, "plan", None)
-    if isinstance(found, Localisation) and found.n_bins > 1 and found.risk > 0:
+    found, design = getattr(protocol, "plan", None), getattr(protocol, "design", None)
+    votes = design is None or design.stages is None
+    if votes and isinstance(found, Localisation) and found.n_bins > 1 and found.risk > 0:
         # voters do not report, and a wrong window costs: a known window would need neither
         lost = 1 - found.variance * (1 - found.vote_share) / found.risk
         return f"localisation {lost:.0%}" if lost > 0.5 else f"noise {1 - lost:.0%}"
