@@ -51,7 +51,15 @@ class Task:
     @property
     def protocol(self) -> Density:
         """The protocol, which chooses its level."""
-        return Density(self.epsilon, self.n, self.T, smoothness=self.smoothness, radius=self.radius)
+        return Density(
+            self.epsilon,
+            self.n,
+            self.T,
+            smoothness=self.smoothness,
+            radius=self.radius,
+            basis="fourier",
+            method="folds",
+        )
 
     def predicted(self, theta: Floats) -> float:
         """Variance of the estimated coefficients, folds times risk, and the energy left out."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fedhist.base.text import visible
-
 MISSING = "-"
 
 
@@ -65,10 +63,9 @@ def span(values: Sequence[float | None]) -> str:
 
 
 def clipped(text: str, most: int) -> str:
-    """Cut a long name, with a sign that it was cut; control characters become visible.
+    """Cut a long name, with a sign that it was cut.
 
     >>> clipped("item-0001", 6)
     'item-…'
     """
-    text = visible(text)
     return text if len(text) <= most else text[: most - 1] + "…"

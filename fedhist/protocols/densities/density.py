@@ -1,45 +1,70 @@
-"""Density of samples on [0, 1] under user-level local differential privacy, in two rounds [1]_.
+"""Density of samples on [0, 1] under user-level local differential privacy.
 
-The coefficients of the trigonometric series are means of bounded functions of a sample. The users
-are split into folds, one for each coefficient; a user votes on, or reports about, the one of its
-fold only.
+The coefficients of the density in a cosine basis are the mean of a vector that each user has; the
+users report it whole, in stages, see :mod:`fedhist.protocols.centred`. The first of them tell the
+bin of one sample instead, where that says more.
+
+Or by folds [1]_: the users are split, one fold for each coefficient of the Fourier series, and a
+user votes on, or reports about, the one of its fold only, in two rounds.
 
 References
 ----------
 .. [1] Kent, Berrett & Yu, "Rate optimality and phase transition for user-level local
    differential privacy", arXiv 2405.11923, Section 5, eq. (49), (50), Theorem 9.
+.. [2] Efromovich, "Nonparametric curve estimation", Springer 1999: the cosine basis for densities
+   on [0, 1] that are not periodic.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, get_args
+
+import numpy as np
 
 from clients.records.functionals import Fourier
+from clients.records.series_means import MOST_COEFFICIENTS, BasisName
+from fedhist.base.arrays import Array
+from fedhist.base.checks import check_choice
 from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import Goal, ResultsRow
+from fedhist.model.results import Goal, ResultsRow, within
+from fedhist.protocols.centred.method import check_clip_mass
+from fedhist.protocols.centred.script import centred_mean
+from fedhist.protocols.centred.theory import SIMULATED, simulated_loss, spread_of
 from fedhist.protocols.densities.density_target import DensityTarget
+from fedhist.protocols.densities.stages import SeriesStages
 from fedhist.protocols.localize.protocol import FoldProtocol
 from fedhist.users.batch import Users
-from server.densities.series import GRID, GridDensity, coefficient_scale, density_level
+from server.densities.bases import BASES, Basis
+from server.densities.centred_plan import SeriesPlan, plan_series
+from server.densities.series import (
+    GRID,
+    GridDensity,
+    coefficient_scale,
+    density_level,
+)
+from server.densities.shrinkage import shrink_by_decay
+from server.means.centred import CLIP_MASS
 from server.means.localize import Plan
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
 
+Method = Literal["centred", "folds"]
+
 
 @register_protocol
 @dataclass(frozen=True)
 class Density(TwoModes, DensityTarget, FoldProtocol):
-    """Smooth density of the samples that all users draw from, on [0, 1].
+    """Smooth density of the users' samples on [0, 1].
 
     The value is the density on ``grid`` equal cells, non-negative and with mean 1;
-    :func:`density_of` makes a function of it. The series is periodic: a density that differs at
-    the two ends of [0, 1] is approximated slowly.
+    :func:`density_of` makes a function of it.
 
     Parameters
     ----------
@@ -49,59 +74,82 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
         Public planning value; the estimate uses the number who answered.
     samples_per_user : float
         Public planning value T; ``"harmonic-mean"`` in a configuration, see :class:`Mean`.
-    smoothness, radius : float
+    basis : {"cosine", "fourier"}
+        "cosine": cos(pi j x), for any density. "fourier": sines and cosines of 2 pi k x, for one
+        that is declared to be periodic, the same at the two ends of [0, 1]; one that differs there
+        is approximated slowly.
+    method : {"centred", "folds"}
+        "centred": one to four stages, planned from public numbers; the users' own spread is
+        learned, T moves shares only. One stage is one report of every user, of which either the
+        bin of one sample or all coefficients. "folds": one coefficient a user [1]_, in the Fourier
+        basis; it trusts T.
+    smoothness, radius : float, optional
         beta and r of the Sobolev ellipsoid sum_j j^(2 beta) theta_j^2 <= r^2 that the level is
-        chosen for [1, eq. (19)].
+        chosen for [1, eq. (19)]; by default 2 and 9, which suited densities of one and two bumps
+        and with a slope at the ends at every budget that was tried, and 1 and 1.5 by folds.
     level : int, optional
-        Terms J of the series, the known one included; by default
-        :func:`~server.densities.series.density_level`, from public numbers. With 1, which is chosen
-        where the users are too few for anything better, nobody is asked.
+        Terms J of the series, the known one included; by default that of least predicted error,
+        from public numbers. With 1, which is chosen where the users are too few for anything
+        better, nobody is asked.
     mean_scale : float, optional
         Standard deviation of a user's mean of phi_j / sqrt(2) around the common one; by default
-        1 / sqrt(2 T), which holds on average over the two coefficients of a frequency. Enlarge it
-        if the users' own densities differ.
+        1 / sqrt(2 T), which holds on average over the coefficients. Enlarge it for "folds" if the
+        users' own densities differ.
     kind : {"auto", "laplace", "onebit", "piecewise"}
-        Channel of the second round.
+        Of "folds": channel of the second round.
     shrink : bool
-        Whether to shrink each coefficient towards zero (positive-part James-Stein).
+        Whether to shrink the coefficients: by how they fall, which they say themselves
+        (:func:`~server.densities.shrinkage.shrink_by_decay`); by folds each of them by itself
+        (positive-part James-Stein).
     project : bool
         Whether to project onto the densities. The value of an estimate that is not is the series.
     grid : int
         Cells.
     mode : {"default", "paper"}
-        "paper" takes the level of [1, eq. (49)] with c = 1/100 for its unnamed constant and the
-        paper's plan in each fold (of all samples), and neither shrinks nor projects. The value
-        is then the series at the midpoints of the cells.
+        "paper" has folds, whatever the method and the basis, takes the level of [1, eq. (49)] with
+        c = 1/100 for its unnamed constant and the paper's plan in each fold (of all samples), and
+        neither shrinks nor projects. The value is then the series at the midpoints of the cells.
     truth_level : int
         Terms of the series that :meth:`truth` takes from the samples; for evaluation only.
+    clip_mass : float
+        Of "centred": share of the users who may lie outside the radius of a stage, see
+        :class:`~fedhist.protocols.means.mean_l2.MeanL2`.
     salt : int
-        Public salt of the cohorts; that of the folds is derived from it.
+        Public salt of the cohorts; those of folds and points are derived from it.
 
     Privacy
     -------
     epsilon-LDP for a user's whole record, sequentially interactive: each user answers one
-    epsilon-LDP query about one scalar in [-1, 1]. Level, plan, folds and cohorts come from public
-    numbers; everything after the reports is post-processing.
+    epsilon-LDP query, about its vector or its distance from a centre, about the bin of one of its
+    samples, or, by folds, about one scalar in [-1, 1]. Level, plan, folds and cohorts come from
+    public numbers, centres and radii from other users' messages; everything after the reports is
+    post-processing.
 
     Error
     -----
     Integrated squared error of order (n T epsilon^2)^(-2 beta / (2 beta + 2)) or
-    (n epsilon^2)^(-2 beta), whichever is larger, up to logarithms [1, Theorem 9].
+    (n epsilon^2)^(-2 beta), whichever is larger, up to logarithms [1, Theorem 9]. Before shrinkage
+    and projection several stages have about 16 J^2 / (n T epsilon^2), and the bins of one sample
+    about 7 J^2 / (n epsilon^2), for epsilon <= 1.
 
     Examples
     --------
-    >>> Density(epsilon=1.0, n_users=20_000, samples_per_user=100).terms
-    19
+    >>> protocol = Density(epsilon=1.0, n_users=20_000, samples_per_user=100)
+    >>> protocol.terms, protocol.max_rounds
+    (15, 7)
     """
 
     name: ClassVar[str] = "density"
-    paper: ClassVar[str] = "Kent, Berrett & Yu, arXiv 2405.11923, Section 5"
+    paper: ClassVar[str] = (
+        "own stages on the cosine basis (Efromovich 1999); folds: Kent, Berrett & Yu, "
+        "arXiv 2405.11923, Section 5"
+    )
     goals: ClassVar[tuple[Goal, ...]] = (Goal(0.05, words="two bumps"),)
     epsilon: float
     n_users: int
     samples_per_user: float
-    smoothness: float = 1.0
-    radius: float = 1.5
+    smoothness: float | None = None
+    radius: float | None = None
     level: int | None = None
     mean_scale: float | None = None
     kind: str = "auto"
@@ -111,25 +159,67 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
     mode: Mode = "default"
     truth_level: int = 65
     salt: int = 1
+    basis: BasisName = "cosine"
+    method: Method = "centred"
+    clip_mass: float = CLIP_MASS
 
     def __post_init__(self) -> None:
         self.check_mode()
         self.check_fields(self.mean_scale)
+        check_choice("basis", self.basis, get_args(BasisName))
+        check_choice("method", self.method, get_args(Method))
+        check_clip_mass(self.clip_mass)
+        if self.method == "folds" and self.basis != "fourier" and self.mode == "default":
+            raise ValueError(f'method = "folds" has the basis "fourier", got {self.basis!r}')
         self.check_series()
-        _ = self.plan
+        _ = self.plan if self.uses_folds else self.series_plan
+
+    @property
+    def uses_folds(self) -> bool:
+        """Whether users report a coefficient each, and not all of them."""
+        return self.method == "folds" or self.mode == "paper"
+
+    @property
+    def series(self) -> Basis:
+        """What the density is a series of."""
+        return BASES["fourier" if self.uses_folds else self.basis]
+
+    @property
+    def ellipsoid(self) -> tuple[float, float]:
+        """Return beta and r of the Sobolev ellipsoid that is planned with."""
+        beta, r = (1.0, 1.5) if self.uses_folds else (2.0, 9.0)
+        return (
+            beta if self.smoothness is None else self.smoothness,
+            r if self.radius is None else self.radius,
+        )
 
     @property
     def terms(self) -> int:
         """Terms J of the series in use, the known one included."""
-        n, beta, most = self.n_users, self.smoothness, self.grid - 1
         if self.level is not None:
             return self.level
-        kind = self.channel_kind
-        return density_level(n, self.scale, self.epsilon, kind, beta, self.radius, most)
+        if not self.uses_folds:
+            return self.series_plan.n_coefficients + 1
+        n, most = self.n_users, self.grid - 1
+        return density_level(n, self.scale, self.epsilon, self.channel_kind, *self.ellipsoid, most)
+
+    @property
+    def series_plan(self) -> SeriesPlan:
+        """Of "centred": coefficients, bins and stages; from public numbers only."""
+        return plan_series(
+            self.n_users,
+            float(self.samples_per_user),
+            float(self.epsilon),
+            self.basis,
+            *self.ellipsoid,
+            min(self.grid - 2, MOST_COEFFICIENTS),
+            None if self.level is None else self.level - 1,
+            self.mean_scale,
+        )
 
     @property
     def plan(self) -> Plan:
-        """Bins, shares and widths of one fold; from public numbers only."""
+        """Of "folds": bins, shares and widths of one fold; from public numbers only."""
         return self.fold_plan(self.n_users / max(1, self.terms - 1), 1.0)
 
     @property
@@ -139,14 +229,53 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
 
     @property
     def max_rounds(self) -> int:
-        """Two; one where a vote would not help; none for the uniform density."""
-        return 0 if self.terms == 1 else super().max_rounds
+        """A stage and the vote before it, but for the first; none for the uniform density.
+
+        By folds two; one where a vote would not help.
+        """
+        if self.terms == 1:
+            return 0
+        if self.uses_folds:
+            return super().max_rounds
+        stages = self.series_plan.stages
+        return stages.n_rounds if stages else 0
+
+    @property
+    def stages(self) -> SeriesStages:
+        """Of "centred": what the script is given."""
+        return SeriesStages(self.basis, self.series_plan, float(self.epsilon))
 
     def rounds(self, server: Curator) -> Script:
-        """Estimate the coefficients fold by fold, then make a density of their series."""
-        plan, k = self.plan, self.terms - 1
-        if k == 0:
+        """Estimate the coefficients in stages or fold by fold, then make a density of them."""
+        if self.terms == 1:
             return self.uniform()
+        if self.uses_folds:
+            return (yield from self._folds())
+        planned, stages = self.series_plan, self.stages
+        if planned.stages is None:
+            return self.uniform()
+        found = yield from centred_mean(
+            stages.part,
+            planned.stages,
+            epsilon=self.epsilon,
+            salt=self.salt,
+            clip_mass=self.clip_mass,
+            project=stages.nearest,
+            opening=stages.opening,
+        )
+        if isinstance(found, Estimate):
+            return found
+        public = {
+            "level": float(self.terms),
+            "bins": float(planned.n_bins),
+            "predicted_ise": found.error + planned.energy,
+        }
+        stderr = stages.stderr(found.variance)
+        return self.density(found.value, stderr, found.public | public, found.warnings)
+
+    def _folds(self) -> Generator[Query, Summary, Estimate]:
+        """Estimate the coefficients fold by fold."""
+        plan, k = self.plan, self.terms - 1
         if not plan.feasible:
             return Estimate.refused(self.too_few(k, 1.0))
         found = yield from self.ask(Fourier(k), plan)
@@ -161,28 +290,66 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
             found.warnings,
         )
 
-    def error(self, users: Users) -> ErrorBound:
-        """Predict the integrated squared error: the plan's risk, and the energy left out.
+    def shrunk(self, theta: Array, stderr: Array) -> Array:
+        """Shrink the coefficients by how they fall; by folds each of them by itself."""
+        return super().shrunk(theta, stderr) if self.uses_folds else shrink_by_decay(theta, stderr)
 
-        The variance is that of the series, which shrinkage and projection lower; the energy is
-        that of the terms from J + 1 on in :meth:`truth`. NOT PRIVATE.
+    def error(self, users: Users) -> ErrorBound:
+        """Predict the integrated squared error. NOT PRIVATE.
+
+        Of "centred" in full: the stages are gone through on the users' own vectors, in normal
+        noise, and what they find is shrunk and projected. Of "folds" that of the series, which
+        shrinkage and projection lower: the plan's risk, and the energy of the terms from J + 1 on
+        in :meth:`truth`.
         """
         k = self.terms - 1
-        expected = 2 * k * self.plan.risk + self.left_out(users)
-        source = "the plans' risks and the energy left out, for Kent et al., Theorem 9"
-        return ErrorBound("ise", expected, exact=False, source=source)
+        if self.uses_folds:
+            expected = 2 * k * self.plan.risk + self.left_out(users)
+            source = (
+                "bound: the plans' risks and the energy left out, before shrinkage and projection; "
+                "Kent et al., Theorem 9"
+            )
+            return ErrorBound("ise", expected, exact=False, source=source)
+        truth, stages, plan = self.truth(users), self.stages, self.series_plan.stages
+        if k == 0 or plan is None:
+            return ErrorBound("ise", self.loss(np.ones(self.grid), truth), True, "the density")
+        stderr = stages.stderr(plan.risk)
+        expected = simulated_loss(
+            spread_of(users, stages.part),
+            plan,
+            lambda theta: self.loss(self.finished(theta, stderr), truth),
+            epsilon=self.epsilon,
+            project=stages.nearest,
+            clip_mass=self.clip_mass,
+        )
+        return ErrorBound("ise", expected, exact=False, source=SIMULATED)
 
     @classmethod
     def results(cls) -> Sequence[ResultsRow]:
         """Hold the prediction against runs."""
+
+        def row(n: int, T: int, epsilon: float, beta: list[float], repeats: int) -> ResultsRow:
+            people = {"kind": "density", "n_users": n, "samples_per_user": T}
+            label = f"Beta({beta[0]:g}, {beta[1]:g}), n={n} T={T} eps={epsilon:g}"
+            return ResultsRow(
+                label,
+                {"epsilon": epsilon, "samples_per_user": T},
+                {**people, "density": "beta", "beta": beta},
+                repeats,
+                within(0.15),
+                anew=True,
+            )
+
         many = {"kind": "density", "n_users": 20_000, "samples_per_user": 50}
         few = {**many, "n_users": 2000}
         base = {"epsilon": 1.0, "samples_per_user": 50}
-        plain, label = {**base, "shrink": False}, "n=20000 T=50 eps=1, not shrunk"
+        by_folds = {**base, "method": "folds", "basis": "fourier"}
         return (
-            ResultsRow(label, plain, many, 30, (0.4, 1.1), anew=True),
-            ResultsRow("n=20000 T=50 eps=1", base, many, 30, (0.25, 1.0), anew=True),
-            ResultsRow("EDGE n=2000 T=50 eps=1", base, few, 100, (0.25, 1.1), anew=True),
+            row(40_000, 20, 1.0, [1.0, 3.0], 20),
+            row(15_000, 40, 1.6, [2.0, 5.0], 30),
+            row(15_000, 1, 1.6, [2.0, 5.0], 60),
+            ResultsRow("EDGE n=2000 T=50 eps=1", base, few, 60, within(0.15), anew=True),
+            ResultsRow("n=20000 T=50 eps=1, folds", by_folds, many, 30, (0.25, 1.0), anew=True),
         )
 
     @classmethod

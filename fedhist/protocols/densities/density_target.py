@@ -17,12 +17,11 @@ from fedhist.model.protocol import Estimate, LowerBound, Protocol
 from fedhist.protocols.shared.lower_bounds import density_bounds, planned_sizes
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
+from server.densities.bases import BASES, Basis
 from server.densities.series import (
     TrigonometricDensity,
-    coefficients_of,
     project_density,
     shrink,
-    standard_error,
     tail_energy,
 )
 
@@ -43,8 +42,8 @@ class DensityTarget(Protocol):
         interval="at each point (terms left out apart)",
     )
     epsilon: float
-    smoothness: float
-    radius: float
+    smoothness: float | None
+    radius: float | None
     level: int | None
     shrink: bool
     project: bool
@@ -57,9 +56,21 @@ class DensityTarget(Protocol):
         """Terms J of the series in use, the known one included; from public numbers only."""
 
     @property
+    def ellipsoid(self) -> tuple[float, float]:
+        """Return beta and r of the Sobolev ellipsoid that is planned with."""
+        if self.smoothness is None or self.radius is None:
+            raise ValueError("smoothness and radius must be given")
+        return self.smoothness, self.radius
+
+    @property
+    def series(self) -> Basis:
+        """What the density is a series of."""
+        return BASES["fourier"]
+
+    @property
     def tail(self) -> float:
         """Largest energy of the terms left out, in the Sobolev ellipsoid."""
-        return tail_energy(self.terms, self.smoothness, self.radius)
+        return tail_energy(self.terms, *self.ellipsoid)
 
     @property
     def shrinks(self) -> bool:
@@ -73,8 +84,8 @@ class DensityTarget(Protocol):
 
     def check_series(self) -> None:
         """Raise ValueError, with the value, unless the fields of the series are valid."""
-        for name in ("smoothness", "radius"):
-            check_scale(name, getattr(self, name))
+        for name, value in zip(("smoothness", "radius"), self.ellipsoid, strict=True):
+            check_scale(name, value)
         if not 2 <= self.grid <= MOST_GRID:
             raise ValueError(f"grid must lie in [2, {MOST_GRID}], got {self.grid}")
         for name in ("level", "truth_level"):
@@ -111,12 +122,9 @@ class DensityTarget(Protocol):
         Estimate
             The standard error is that of the series, which shrinkage and projection lower.
         """
-        if self.shrinks:
-            theta = shrink(theta, stderr)
-        values = TrigonometricDensity(np.append(1.0, theta)).on_grid(self.grid)
         return Estimate.ok(
-            project_density(values) if self.projects else values,
-            stderr=standard_error(np.append(0.0, stderr), self.grid),
+            self.finished(theta, stderr),
+            stderr=self.series.standard_error(np.append(0.0, stderr), self.grid),
             public=public,
             warnings=tuple(warnings),
         )
@@ -124,8 +132,18 @@ class DensityTarget(Protocol):
     def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:
         """Bound the integrated squared error of any local protocol. NOT PRIVATE."""
         planned = planned_sizes(self)
-        beta, r = float(self.smoothness), float(self.radius)
-        return density_bounds(self.guarantee, users, planned, beta, r, "ise")
+        return density_bounds(self.guarantee, users, planned, *self.ellipsoid, "ise")
+
+    def finished(self, theta: Array, stderr: Array) -> Array:
+        """Shrink the coefficients, and project their series on the densities: (grid,)."""
+        if self.shrinks:
+            theta = self.shrunk(theta, stderr)
+        values = self.series.on_grid(np.append(1.0, theta), self.grid)
+        return project_density(values) if self.projects else values
+
+    def shrunk(self, theta: Array, stderr: Array) -> Array:
+        """Shrink each coefficient towards zero."""
+        return shrink(theta, stderr)
 
     def left_out(self, users: Users) -> float:
         """Return the energy of the terms of :meth:`truth` beyond the estimate's. NOT PRIVATE."""
@@ -144,7 +162,7 @@ class DensityTarget(Protocol):
         Where the density is known, measure against that instead: ``loss_of(estimate, users,
         truth=TrigonometricDensity(theta).on_grid(grid))``.
         """
-        return TrigonometricDensity(self.coefficients(users)).on_grid(self.grid)
+        return self.series.on_grid(self.coefficients(users), self.grid)
 
     def coefficients(self, users: Users) -> Array:
         """Average the users' own coefficients. NOT PRIVATE."""
@@ -157,7 +175,7 @@ class DensityTarget(Protocol):
             raise PopulationError("no user has usable samples; there is no density")
         weight = (usable / np.maximum(sizes, 1) / np.count_nonzero(usable))[owner]
         clipped = np.clip(np.where(np.isnan(x), 0.0, x), 0.0, 1.0)
-        return coefficients_of(clipped, weight, max(self.terms, self.truth_level))
+        return self.series.coefficients_of(clipped, weight, max(self.terms, self.truth_level))
 
     def loss(self, value: Array, truth: Array) -> float:
         """Integrated squared error, by the midpoint rule: exact for series of the grid's terms."""

@@ -33,7 +33,7 @@ class DensityAsPrinted(FoldsAsPrinted, Density):
         if self.level is not None:
             return self.level
         n, T, most = self.n_users, self.samples_per_user, self.grid - 1
-        return paper_level(n, T, self.epsilon, self.smoothness, most)
+        return paper_level(n, T, self.epsilon, self.ellipsoid[0], most)
 
     @property
     def shrinks(self) -> bool:

@@ -1,234 +1,190 @@
-"""Densities under local privacy, against the density that the samples were drawn from.
+"""Densities by centred reports under local privacy, against the density that samples are from.
 
-Runs over many seeds draw the summaries from their exact law; the contract tests and one test
-here go through every user's report.
+Runs over many seeds draw the summaries from their exact law; one test here and the contract tests
+go through every user's report.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from fedhist.base.arrays import Floats
-from fedhist.base.errors import PopulationError
-from fedhist.model.protocol import Estimate
-from fedhist.protocols.densities.density import Density, density_of
-from fedhist.protocols.localize.queries import ClippedMean
+from fedhist.protocols.centred.queries import RadiusVotes, RankReports
+from fedhist.protocols.densities.bin_reports import BinReports
+from fedhist.protocols.densities.density import Density
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
-from server.densities.series import project_density, shrink
+from server.densities.series import project_density
+from server.densities.shrinkage import shrink_by_decay
 from simulations.populations.density_samples import DensitySamples
 from tests.protocols.running import drawn as run
 
 
-def sample(n: int, T: Any, density: Any, seed: int = 1) -> tuple[Users, Floats]:
-    """Users, and the density itself on the grid."""
-    spec = DensitySamples(n_users=n, samples_per_user=T, density=density, seed=seed)
-    return spec.load().users, spec.exact.on_grid()
+def sample(n: int, T: Any, seed: int = 1, **how: Any) -> tuple[Users, Floats]:
+    """Users, and the average density of theirs on the grid."""
+    given = {"density": "beta", "beta": (2.0, 5.0), **how}
+    spec = DensitySamples(n_users=n, samples_per_user=T, seed=seed, **given)
+    return spec.load().users, spec.on_grid(1024)
 
 
-def phi(j: int, x: Floats) -> Floats:
-    if j == 1:
-        return np.ones_like(x)
-    return math.sqrt(2) * (np.sin if j % 2 else np.cos)(2 * math.pi * (j // 2) * x)
+def losses(protocol: Density, runs: int, T: Any, **how: Any) -> Floats:
+    """Integrated squared errors of runs on users drawn anew."""
+    found = []
+    for seed in range(runs):
+        users, exact = sample(protocol.n_users, T, seed, **how)
+        found.append(protocol.loss(run(protocol, users, seed)[0].value, exact))
+    return np.array(found)
 
 
 # -- the script ------------------------------------------------------------------------------------
 
 
-def test_the_value_is_made_of_the_folds_estimates() -> None:
-    """Series, shrinkage and projection by hand; the stderr is that of the series."""
-    users, _ = sample(3000, 100, "two-bumps")
-    x = (np.arange(1024) + 0.5) / 1024
-    base = Density(epsilon=2.0, n_users=3000, samples_per_user=100, level=8)
-    for mode, shrunk in (("default", True), ("default", False), ("paper", True)):
-        protocol = dataclasses.replace(base, mode=mode, shrink=shrunk)
-        estimate, queries, summaries = run(protocol, users)
-        refine = queries[-1]
-        assert isinstance(refine, ClippedMean)
-        theta = math.sqrt(2) * refine.estimates(summaries[-1], clip=mode == "default")
-        n = summaries[-1].sums["users"]
-        planned = protocol.plan.variance * (1 - protocol.plan.vote_share) * 3000 / 7
-        se = np.sqrt(2 * planned / n)
-        if mode == "default" and shrunk:
-            theta = shrink(theta, se)
-            assert (theta == 0).any()
-        series = 1 + sum(t * phi(j, x) for j, t in enumerate(theta, start=2))
-        expected = series if mode == "paper" else project_density(series)
-        assert estimate.value == pytest.approx(expected, abs=1e-9)
-        if mode == "paper":
-            assert series.min() < 0
-        variance = sum((s * phi(j, x)) ** 2 for j, s in enumerate(se, start=2))
-        assert estimate.stderr == pytest.approx(np.sqrt(variance))
-        assert estimate.public["level"] == 8
+def test_stages_and_votes_are_disjoint_cohorts() -> None:
+    users, _ = sample(8000, 40)
+    protocol = Density(2.0, 8000, 40)
+    estimate, queries, summaries = run(protocol, users)
+    kinds = [type(q) for q in queries]
+    assert kinds[0] is BinReports
+    assert kinds[1:3] == [RadiusVotes, RankReports]
+    assert len(queries) == protocol.max_rounds >= 3
+    cohorts = [getattr(q, "cohort") for q in queries]  # noqa: B009
+    assert sum(c.share for c in cohorts) == pytest.approx(1)
+    assert all(a.disjoint(b) for i, a in enumerate(cohorts) for b in cohorts[:i])
+    assert sum(s.n_users for s in summaries) == 8000
+    assert estimate.public["bins"] == queries[0].n_bins
+    assert estimate.public["level"] == protocol.terms
 
 
-def test_a_function_comes_out() -> None:
-    users, _ = sample(4000, 100, "one-bump")
-    estimate, _, _ = run(Density(2.0, 4000, 100), users)
-    f = density_of(estimate)
-    assert f.evaluate([0.4]) == estimate.value[int(0.4 * 1024)]
-    assert f.integrate(0.0, 1.0) == pytest.approx(1)
-    # one-bump holds 91 percent of its mass here; the ISE of 0.01 allows an error of 0.07
-    assert f.integrate(0.15, 0.65) == pytest.approx(0.924, abs=0.07)
-    with pytest.raises(ValueError, match="got refused"):
-        density_of(Estimate.refused("no"))
+def test_the_value_is_made_of_the_bins() -> None:
+    """One sample a user: coefficients of the bins' shares, shrunk and projected by hand."""
+    users, _ = sample(9000, 1)
+    protocol = Density(2.0, 9000, 1)
+    estimate, (query,), (summary,) = run(protocol, users)
+    assert isinstance(query, BinReports)
+    assert query.cohort is None
+    B, J = query.n_bins, protocol.terms - 1
+    shares = query.masses(summary)
+    middle, x = (np.arange(B) + 0.5) / B, (np.arange(1024) + 0.5) / 1024
+    theta, spread = np.empty(J), np.empty(J)
+    for j in range(1, J + 1):
+        kept = math.sin(math.pi * j / (2 * B)) / (math.pi * j / (2 * B))
+        theta[j - 1] = math.sqrt(2) * (np.cos(math.pi * j * middle) * shares).sum() / kept
+        spread[j - 1] = 1 / kept
+    assert protocol.series_plan.stages is not None
+    stderr = spread * math.sqrt(protocol.series_plan.stages.risk / np.square(spread).sum())
+    waves = np.stack([math.sqrt(2) * np.cos(math.pi * j * x) for j in range(1, J + 1)])
+    series = 1 + shrink_by_decay(theta, stderr) @ waves
+    assert estimate.value == pytest.approx(project_density(series), abs=1e-9)
+    assert estimate.stderr == pytest.approx(np.sqrt(np.square(stderr) @ np.square(waves)))
+    plain = run(replace(protocol, shrink=False, project=False), users)[0]
+    assert plain.value == pytest.approx(1 + theta @ waves, abs=1e-9)
 
 
-@pytest.mark.parametrize("level", [None, 1])
-def test_the_uniform_density_costs_nothing(level: int | None) -> None:
-    users, _ = sample(300, 10, "one-bump")
-    protocol = Density(0.1, 300, 10, level=level)
+@pytest.mark.parametrize("given", [{"level": 1}, {"n_users": 20, "epsilon": 0.1}])
+def test_the_uniform_density_costs_nothing(given: dict[str, Any]) -> None:
+    users, _ = sample(300, 10)
+    protocol = Density(**({"epsilon": 0.5, "n_users": 300, "samples_per_user": 10} | given))
     estimate, queries, _ = run(protocol, users)
-    assert protocol.terms == 1
-    assert protocol.max_rounds == 0
-    assert queries == []
+    assert (protocol.terms, protocol.max_rounds, queries) == (1, 0, [])
     assert estimate.value.tolist() == [1.0] * 1024
-    assert "nobody was asked" in estimate.warnings[0]
-    assert estimate.ledger is not None
-    assert not estimate.ledger.entries
+    assert protocol.error(users).exact
 
 
 # -- its error -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("density", "radius"), [("one-bump", 3.0), ("two-bumps", 4.0)])
-def test_error_against_the_density_itself(density: str, radius: float) -> None:
-    """Prediction, shrinkage and projection.
+@pytest.mark.parametrize(
+    ("n", "T", "epsilon", "how", "runs", "most"),
+    [
+        (15_000, 40, 1.6, {}, 10, 0.0050),  # .0038 over 30 runs
+        (15_000, 1, 1.6, {}, 16, 0.021),  # .0155
+        (40_000, 20, 1.0, {"beta": (1.0, 3.0)}, 6, 0.0042),  # .0024
+        (8000, 4, 4.0, {"users": "dirichlet"}, 12, 0.012),
+    ],
+)
+def test_error_is_predicted(
+    n: int, T: int, epsilon: float, how: dict[str, Any], runs: int, most: float
+) -> None:
+    """One run deviates by half of the error at most, and so the average by .5 / sqrt(runs).
 
-    Over 48 seeds the series has 0.79 and 0.88 of the predicted error, the projection leaves 0.86
-    and 0.91 of that, and the shrinkage 0.42 and 0.66 of that. The average of 16 runs deviates by
-    0.05, the ratio of two of them by 0.02: every bound is five deviations away.
+    Bounds are four deviations away, so that a false alarm has probability 1e-4 each; ``most`` is
+    what the error was in longer runs, and three deviations more.
     """
-    users, exact = sample(8000, 40, density)
-    protocol = Density(2.0, 8000, 40, radius=radius)
-    plain = dataclasses.replace(protocol, shrink=False)
-    errors = []
-    for seed in range(16):
-        (shrunk, _, _), (kept, queries, summaries) = (
-            run(protocol, users, seed),
-            run(plain, users, seed),
-        )
-        refine = queries[-1]
-        assert isinstance(refine, ClippedMean)
-        theta = math.sqrt(2) * refine.estimates(summaries[-1])
-        x = (np.arange(1024) + 0.5) / 1024
-        series = 1 + sum(t * phi(j, x) for j, t in enumerate(theta, start=2))
-        ise = [plain.loss(v, exact) for v in (series, kept.value, shrunk.value)]
-        assert ise[1] <= ise[0] * (1 + 1e-9)  # the projection never enlarges it
-        errors.append(ise)
-    series_ise, kept_ise, shrunk_ise = np.mean(errors, axis=0)
-    expected = protocol.error(users).expected
-    assert 0.5 * expected < series_ise < 1.2 * expected
-    assert kept_ise < series_ise
-    assert shrunk_ise < 0.8 * kept_ise
+    protocol = Density(epsilon, n, T)
+    found = losses(protocol, runs, T, **how)
+    expected = protocol.error(sample(n, T, **how)[0]).expected
+    assert abs(found.mean() / expected - 1) < 4 * 0.5 / math.sqrt(runs)
+    assert found.mean() < most
 
 
-def test_without_projection_the_value_is_the_series() -> None:
-    """At the middles of the cells, written out; projected it is what the default returns."""
-    users, _ = sample(3000, 4, "two-bumps")
-    protocol = Density(2.0, 3000, 4, level=9, shrink=False)
-    value = run(dataclasses.replace(protocol, project=False), users)[0].value
-    projected, queries, summaries = run(protocol, users)
-    refine = queries[-1]
-    assert isinstance(refine, ClippedMean)
-    x = (np.arange(1024) + 0.5) / 1024
-    theta = math.sqrt(2) * refine.estimates(summaries[-1])
-    np.testing.assert_allclose(value, 1 + sum(t * phi(j, x) for j, t in enumerate(theta, start=2)))
-    assert value.min() < 0 <= projected.value.min()
-    np.testing.assert_allclose(projected.value, project_density(value))
+def test_a_density_that_differs_at_the_ends_needs_no_period() -> None:
+    """Beta(1, 3) on the Fourier basis has the error of its jump, whatever the users."""
+    how = {"beta": (1.0, 3.0)}
+    cosine = losses(Density(2.0, 8000, 30), 4, 30, **how).mean()
+    fourier = losses(Density(2.0, 8000, 30, basis="fourier"), 4, 30, **how).mean()
+    assert cosine < 0.2 * fourier
 
 
-def test_every_users_report() -> None:
-    """The same through the clients: one run, below the prediction for the plain series.
-
-    Runs average a third of it and deviate by a tenth: a false alarm is less likely than 1e-3.
-    """
-    users, exact = sample(8000, 50, "one-bump")
-    protocol = Density(2.0, 8000, 50, radius=3.0)
-    estimate, _, _ = run(protocol, users, aggregate=False)
-    assert protocol.loss(estimate.value, exact) < protocol.error(users).expected
-    assert protocol.loss_of(estimate, users, exact) == protocol.loss(estimate.value, exact)
-
-
-def test_samples_help_until_they_do_not() -> None:
-    """The error falls with the samples while the votes succeed; too few users gain nothing.
-
-    Over 24 seeds: 0.0127 and 0.0026 for the first pair, 0.135 and 0.134 for the second. One run
-    deviates by 40 and by 65 percent: the bounds are over three deviations of the ratio away.
-    """
-
-    def average(n: int, T: int, runs: int) -> float:
-        users, exact = sample(n, T, "two-bumps")
-        protocol = Density(2.0, n, T, radius=4.0)
-        found = [run(protocol, users, seed)[0].value for seed in range(runs)]
-        return float(np.mean([protocol.loss(value, exact) for value in found]))
-
-    assert average(6000, 256, 4) < average(6000, 16, 4) / 2
-    assert 0.4 < average(250, 1000, 16) / average(250, 250, 16) < 2.5
+def test_a_periodic_density() -> None:
+    """Declared periodic, whole vectors have a fraction of the error of one coefficient a user."""
+    how = {"density": "two-bumps"}
+    centred = losses(Density(2.0, 8000, 40, basis="fourier"), 4, 40, **how).mean()
+    given: dict[str, Any] = {"basis": "fourier", "method": "folds", "radius": 4.0}
+    folds = losses(Density(2.0, 8000, 40, **given), 4, 40, **how).mean()
+    assert centred < 0.6 * folds
 
 
 def test_stderr_is_calibrated() -> None:
-    """Of a density that the projection leaves alone, and within its level."""
-    users, exact = sample(8000, 40, [0.4, -0.3, 0.0, 0.1])
-    protocol = Density(2.0, 8000, 40, level=5, shrink=False)
-    z2 = []
-    for seed in range(40):
-        estimate, _, _ = run(protocol, users, seed)
-        assert estimate.value.min() > 0
-        z2.append(np.mean(np.square((estimate.value - exact) / estimate.stderr)))
-    # 0.84 over 100 seeds; the average of 40 runs deviates by 0.1
-    assert 0.45 < np.mean(z2) < 1.4
+    """Of a density that the projection leaves alone, and within its level.
 
-
-# -- truth -----------------------------------------------------------------------------------------
-
-
-def test_truth_by_hand() -> None:
-    """Averages of the users' own means; the unusable ones are left out, the others clipped."""
-    records: dict[str, list[float]] = {
-        "a": [0.1, 0.4],
-        "b": [0.9],
-        "empty": [],
-        "broken": [0.3, math.nan],
-        "outside": [-3.0, 1e300, 0.25],
-        "infinite": [math.inf, 0.5],
-    }
-    users = Users.from_records(records)
-    protocol = Density(1.0, 6, 2, level=3, grid=16, truth_level=5)
-    clipped = [[0.1, 0.4], [0.9], [0.0, 1.0, 0.25], [1.0, 0.5]]
-    x = (np.arange(16) + 0.5) / 16
-    theta = [np.mean([np.mean(phi(j, np.array(u))) for u in clipped]) for j in range(1, 6)]
-    slow = sum(t * phi(j, x) for j, t in enumerate(theta, start=1))
-    assert protocol.truth(users) == pytest.approx(slow)
-    left_out = theta[3] ** 2 + theta[4] ** 2
-    assert protocol.error(users).expected == pytest.approx(4 * protocol.plan.risk + left_out)
-    higher = dataclasses.replace(protocol, level=7)
-    assert np.mean(higher.truth(users) * phi(7, x)) != pytest.approx(0)
-    with pytest.raises(PopulationError, match="no user has usable samples"):
-        protocol.truth(Users.from_records({"a": [math.nan], "b": []}))
-    with pytest.raises(PopulationError, match="dimension"):
-        protocol.truth(Users.from_samples([1], [0, 1], np.zeros((1, 2))))
-
-
-def test_truth_is_near_the_density() -> None:
-    """Its error is what the docstring says: (J - 1) avg(1 / T_i) / n, less the squared means.
-
-    Averaged over 20 populations of 64 coefficients: a standard deviation of 4 percent.
+    A run's average of z^2 over the grid deviates by .7 or less, that of 24 runs by .15.
     """
-    protocol, ise, bound = Density(1.0, 300, 20), [], []
-    for seed in range(20):
-        users, exact = sample(300, [5, 80], "two-bumps", seed)
-        ise.append(protocol.loss(protocol.truth(users), exact))
-        bound.append(64 * np.mean(1 / users.n_items()) / 300)
-    assert 0.8 < np.mean(ise) / np.mean(bound) < 1.15
+    spec = DensitySamples(n_users=4000, samples_per_user=30, density="beta", beta=(1.0, 2.0))
+    exact = spec.on_grid(1024)  # 2 - 2 x: theta_j = 0 for even j, and 4 sqrt(2) / (pi j)^2
+    z2 = []
+    for seed in range(24):
+        users = replace(spec, seed=seed).load().users
+        protocol = Density(3.0, 4000, 30, level=6, shrink=False, project=False)
+        estimate = run(protocol, users, seed)[0]
+        z2.append(np.mean(np.square((estimate.value - exact) / estimate.stderr)))
+    assert 0.4 < np.mean(z2) < 1.8
 
 
-# -- records and parameters ------------------------------------------------------------------------
+def test_every_users_report() -> None:
+    """The same through the clients: one run, below three times the prediction."""
+    users, exact = sample(3000, [4, 40])
+    protocol = Density(2.0, 3000, 15)
+    estimate, _, _ = run(protocol, users, aggregate=False)
+    assert protocol.loss(estimate.value, exact) < 3 * protocol.error(users).expected
+    assert estimate.value.mean() == pytest.approx(1)
+    assert estimate.value.min() >= 0
+
+
+# -- plan, records, parameters ---------------------------------------------------------------------
+
+
+def test_the_plan_follows_the_public_numbers() -> None:
+    plan = Density(1.0, 20_000, 100).series_plan
+    few, one = Density(1.0, 2000, 100).series_plan, Density(1.0, 20_000, 1).series_plan
+    assert few.n_coefficients < plan.n_coefficients
+    assert one.n_coefficients < plan.n_coefficients
+    assert one.stages is not None
+    assert plan.stages is not None
+    assert (one.stages.n_stages, one.n_bins > one.n_coefficients) == (1, True)
+    assert plan.stages.n_stages > 1
+    wide = Density(1.0, 20_000, 100, mean_scale=1.0).series_plan
+    assert wide.stages is not None
+    assert wide.stages.sigma > plan.stages.sigma
+    smooth = Density(1.0, 20_000, 100, smoothness=3.0).series_plan
+    assert smooth.n_coefficients < plan.n_coefficients
+    assert Density(1.0, 20_000, 100, basis="fourier").terms % 2 == 1
+    assert Density(1.0, 20_000, 100, level=6).series_plan.n_coefficients == 5
+    assert Density(1.0, 20_000, 100, grid=8, truth_level=5).terms < 8
 
 
 def test_any_record_is_answered_for() -> None:
@@ -237,41 +193,9 @@ def test_any_record_is_answered_for() -> None:
     users = Users.from_samples(user_ids(Keys.range(n)), np.arange(n + 1), values)
     for T in (1, 64):
         for aggregate in (False, True):
-            protocol = Density(4.0, n, T, level=3)
-            estimate, _, summaries = run(protocol, users, aggregate=aggregate)
+            estimate, _, summaries = run(Density(4.0, n, T, level=3), users, aggregate=aggregate)
             assert sum(s.n_users for s in summaries) == n
             assert np.isfinite(estimate.value).all()
-
-
-def test_an_empty_fold_is_told() -> None:
-    users, _ = sample(6, 50, "uniform")
-    estimate, _, _ = run(Density(30.0, 6, 50, level=9), users)
-    assert any("had no reports" in w for w in estimate.warnings)
-    assert np.isinf(estimate.stderr).all()
-    assert np.isfinite(estimate.value).all()
-
-
-def test_resolve() -> None:
-    users, _ = sample(50, [2, 40], "uniform")
-    given = {"epsilon": 1.0, "samples_per_user": "harmonic-mean"}
-    parameters, notes = Density.resolve(given, users, None)
-    protocol = Density(**parameters)
-    assert protocol.n_users == 50
-    assert protocol.samples_per_user == pytest.approx(50 / np.sum(1 / users.n_items()))
-    assert len(notes) == 1
-    assert Density.resolve(given | {"samples_public": True}, users, None)[1] == []
-
-
-def test_scale_and_level() -> None:
-    protocol = Density(1.0, 20_000, 100)
-    assert protocol.scale == pytest.approx(1 / math.sqrt(200))
-    wide = dataclasses.replace(protocol, mean_scale=1.0)
-    assert wide.plan.n_bins == 1
-    assert 1 < wide.terms < protocol.terms
-    assert dataclasses.replace(protocol, smoothness=3.0, radius=100.0).terms < 15
-    assert dataclasses.replace(protocol, mode="paper").terms == 20  # 10,000 log: 2e4 / (100 * 9.9)
-    assert dataclasses.replace(protocol, level=6).terms == 6
-    assert dataclasses.replace(protocol, epsilon=math.inf).terms > protocol.terms
 
 
 @pytest.mark.parametrize(
@@ -279,10 +203,11 @@ def test_scale_and_level() -> None:
     [
         ({"smoothness": 0.0}, "smoothness.*0"),
         ({"radius": math.inf}, "radius.*inf"),
-        ({"level": 0}, "level.*0"),
+        ({"basis": "sine"}, "basis.*'sine'"),
+        ({"method": "fold"}, "method.*'fold'"),
+        ({"method": "folds"}, "has the basis \"fourier\", got 'cosine'"),
+        ({"clip_mass": 0.6}, "clip_mass.*0.6"),
         ({"level": 1024}, "level.*1024"),
-        ({"truth_level": 2000}, "truth_level.*2000"),
-        ({"grid": 1}, "grid.*1"),
     ],
 )
 def test_refusals(wrong: dict[str, Any], message: str) -> None:

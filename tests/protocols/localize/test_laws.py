@@ -23,6 +23,8 @@ from tests.protocols.running import run
 def by_folds(cls: type[Any]) -> Any:
     """The example, with a scalar a user."""
     example = cls.example()
+    if isinstance(example, Density):
+        return replace(example, method="folds", basis="fourier")
     return replace(example, method="folds") if hasattr(example, "uses_folds") else example
 
 
@@ -74,7 +76,7 @@ def test_every_user_answers_one_query_about_one_scalar(cls: type[Any], mode: str
         (MeanLinf(0.1, 50, 7, 64), 1),
         (MeanL2(0.1, 50, 7, 64, method="folds"), 1),
         (MeanL2(1.0, 64 * 60, 64, 100, method="folds"), 1),
-        (Density(0.5, 300, 100, level=21), 20),
+        (Density(0.5, 300, 100, level=21, basis="fourier", method="folds"), 20),
         (LocalDistribution(Keys.range(64), 0.5, 500, 100, method="folds"), 63),
     ],
     ids=lambda p: getattr(p, "name", ""),
