@@ -34,7 +34,7 @@ SIZES: Mapping[str, Sequence[int]] = MappingProxyType(
         "sparse-mean": (40, 300),
         "distribution": (20, 100),
         "density": (1,),
-        "oracle": (20, 1000),
+        "oracle": (20, 1000, 30_000),
     }
 )
 """Dimensions, or symbols, by target."""

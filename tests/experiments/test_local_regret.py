@@ -83,7 +83,7 @@ def found(default: list[float], other: list[float], **facts: float | bool) -> Me
     cell = Cell("mean", 1000, 30, 1.0, "alike", 1)
     given = {"predicted": 1.0, "flagged": False, "trivial": 10.0, "refused": 0, "close": False}
     losses = {"default": np.array(default), "other": np.array(other)}
-    return Measured(cell, losses, **(given | facts))  # type: ignore[arg-type]
+    return Measured(cell, losses, losses["default"], **(given | facts))  # type: ignore[arg-type]
 
 
 def test_regret_and_its_error() -> None:
@@ -129,9 +129,7 @@ def test_methods_get_what_is_public() -> None:
 
 
 def test_a_refusal_counts_as_the_trivial_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "simulations.experiments.local_regret.one_run", lambda *_: (math.nan, ("too few",))
-    )
+    monkeypatch.setattr("simulations.experiments.local_regret.one_run", lambda *_: (None, ()))
     cell = Cell("mean", 40, 300, 0.5, "alike", 1)
     m = measure(small("local-regret"), cell, {"default": {"protocol": "mean"}})
     assert m.refused == 2
