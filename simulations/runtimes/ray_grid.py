@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import os
+import socket
 import time
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,6 +39,12 @@ PART_BYTES = 32 << 20
 
 MOST_RESTARTS = 100
 """Replaced workers after which a run gives up: something kills them for a reason."""
+
+PLACED_SECONDS = 60.0
+"""How long Ray may take to start a worker; if it has no CPU for one, the others take its nodes."""
+
+REACHED_SECONDS = 20.0
+"""How long a cluster's address is tried."""
 
 WORKER_OPTIONS = {
     "num_cpus": 1,
@@ -110,10 +117,9 @@ class RayGrid(SimulatedGrid):
         try:
             n_workers = workers or int(ray.cluster_resources().get("CPU", 1))
             self._blocks = _blocks(users, nodes, max(1, min(n_workers, n_nodes)))
-            for block in self._blocks:  # all processes start at once, then each gets its users
-                block.actor = self._new_actor()
-            for block in self._blocks:
-                self._fill(block)
+            new = [self._new_actor() for _ in self._blocks]  # all processes start at once
+            for block, actor in zip(self._blocks, new, strict=True):
+                self._settle(block, actor)
         except BaseException:
             self.close()
             raise
@@ -125,16 +131,39 @@ class RayGrid(SimulatedGrid):
         actor = ray.remote(Worker).options(**WORKER_OPTIONS)
         return actor.remote(self._seed, self._owner, self._plugins)
 
-    def _fill(self, block: _Block) -> None:
-        """Hand a worker its users part by part, so that no process maps a second copy of all."""
+    def _settle(self, block: _Block, actor: Any) -> None:
+        """Hand a worker a block's users part by part: no process maps a second copy of all.
+
+        If Ray has no CPU for it, one of the other workers takes them; if it dies, another new one.
+
+        Raises
+        ------
+        FedhistError
+            If Ray has no CPU for any worker.
+        """
         while True:
             try:
+                if not _placed(actor):
+                    ray.kill(actor)
+                    actor = self._spare(block)
                 for part in block.parts:
-                    ray.get(block.actor.take.remote(part))
+                    ray.get(actor.take.remote(part))
+                block.actor = actor
                 return
             except ray.exceptions.RayActorError:
                 self._count_restart()
-                block.actor = self._new_actor()
+                actor = self._new_actor()
+
+    def _spare(self, block: _Block) -> Any:
+        """Choose a live worker of another block, one with the fewest blocks."""
+        others = [b.actor for b in self._blocks if b is not block and b.actor is not None]
+        for actor in sorted(others, key=others.count):
+            if _alive(actor):
+                return actor
+        raise FedhistError(
+            f"Ray started no worker within {PLACED_SECONDS:g} s, and none is left: are its CPUs "
+            "taken?"
+        )
 
     def worker_pids(self) -> list[int]:
         """Return the process ids of the live workers."""
@@ -260,8 +289,8 @@ class RayGrid(SimulatedGrid):
         """Start a new worker for a block unless that has been done already."""
         if block.actor is dead and not _alive(dead):
             self._count_restart()
-            block.actor = self._new_actor()
-            self._fill(block)
+            block.actor = None  # nobody's spare
+            self._settle(block, self._new_actor())
 
     def _count_restart(self) -> None:
         self._restarts += 1
@@ -273,9 +302,18 @@ class RayGrid(SimulatedGrid):
             )
 
 
+def _placed(actor: Any) -> bool:
+    """Wait until a worker answers; False if it is still waiting for a CPU then."""
+    answer = actor.pid.remote()
+    done, _ = ray.wait([answer], timeout=PLACED_SECONDS)
+    return bool(done) and ray.get(answer) > 0
+
+
 def _alive(actor: Any) -> bool:
     try:
-        ray.get(actor.pid.remote())
+        ray.get(actor.pid.remote(), timeout=PLACED_SECONDS)
+    except ray.exceptions.GetTimeoutError:
+        return False
     except ray.exceptions.RayActorError:
         return False
     return True
@@ -317,13 +355,33 @@ def start_ray(workers: int | None, address: str | None) -> bool:
     os.environ.setdefault("RAY_free_objects_period_milliseconds", "10")
     quiet = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
     if address:
+        _reach(address)
         try:
             ray.init(address=address, **quiet)
         except (ConnectionError, ValueError, RuntimeError) as e:
             raise FedhistError(f"no Ray cluster answers at {address!r}: {e}") from e
         return True
-    ray.init(num_cpus=workers, include_dashboard=False, **quiet)
+    # "local": never a cluster of somebody else's that runs on this machine
+    ray.init(address="local", num_cpus=workers, include_dashboard=False, **quiet)
     return True
+
+
+def _reach(address: str) -> None:
+    """Raise FedhistError unless something listens at host:port; Ray itself would wait for long."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if not host or not port.isdecimal():
+        return  # "auto" and such
+    end = time.monotonic() + REACHED_SECONDS
+    while True:
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), timeout=5.0):
+                return
+        except OSError as e:
+            if time.monotonic() > end:
+                raise FedhistError(
+                    f"no Ray cluster answers at {address!r} within {REACHED_SECONDS:g} s: {e}"
+                ) from e
+        time.sleep(0.5)
 
 
 @contextmanager

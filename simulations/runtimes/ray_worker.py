@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -59,13 +59,13 @@ class Block:
         self._nodes: dict[int, Node] = {}
 
     def take(self, part: Part) -> None:
-        """Take in the next nodes, copied out of the memory that carried them."""
+        """Take in nodes, copied out of the memory that carried them."""
         users = part.users.copy()
         if self._parts and users.items is not None:
             shared = self._parts[0].users.vocabulary
             if users.vocabulary == shared:
                 users = Users(users.ids, items=replace(users.items, vocabulary=shared))
-        self._parts.append(replace(part, users=users))
+        insort(self._parts, replace(part, users=users), key=lambda p: p.first_node)
 
     def node(self, index: int) -> Node:
         """Return the node of the given index."""
@@ -97,7 +97,7 @@ class Worker:
         gc.freeze()  # what is imported stays: no need to walk it again while messages are answered
 
     def take(self, part: Part) -> None:
-        """Take in the next nodes of this worker, in order."""
+        """Take in nodes of this worker."""
         self._block.take(part)
 
     def pid(self) -> int:
