@@ -27,7 +27,7 @@ from server.means.support import REACH, VoteLaw, kept_noise, selection_level, vo
 VOTE_SHARES = (0.5, 0.3, 0.15)
 """Of the users, who select: one of these."""
 AMPLITUDES = 40
-CLOSE = 2.0
+CLOSE = 1.8
 """A choice is close if at some amplitude another one errs so many times less."""
 WRONG_FOLD = 0.33
 """Of radius^2: what a coordinate costs that a failed vote puts among the s largest."""

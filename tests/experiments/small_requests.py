@@ -32,6 +32,8 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
         "comparisons": 1,
         "path_runs": 2,
     },
+    "cover-rates": {"runs": 2, "n": [80, 140], "sparse_n": [110, 140, 170]},
+    "sparse-thresholding": {"repeats": 1, "choice_n": [4000], "choice_amplitudes": [0.5]},
     "density-error": {
         "n": [2000, 4000],
         "repeats": [1, 1],

@@ -67,7 +67,7 @@ class SparseMean(SparsePlan):
         Every coordinate of a sample is clipped to [-radius, radius] before averaging.
     method : {"auto", "select", "threshold"}
         "auto" takes the one of least regret over all amplitudes of the signals; where it may err
-        more than twice as much as another choice the estimate says "close: declare min_signal".
+        more than 1.8 times as much as another choice the estimate says "close: declare min_signal".
     min_signal : float, optional
         Declared least distance from 0 of a coordinate that is not 0: smaller ones are not planned
         for. It restricts nothing.
