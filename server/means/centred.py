@@ -30,7 +30,8 @@ _DOUBT = 0.5
 """Standard errors by which a bias must be seen, before a longer radius is paid for."""
 
 MOST_BINS = 15
-_MOST_VOTERS, _FEWEST_VOTERS = 0.08, 300.0
+_LEAST_SHARE, _MOST_VOTERS, _FEWEST_VOTERS = 0.02, 0.08, 300.0
+_SHARPNESS = 2.0
 _ROOM = 1.35
 """Planned radius over the root mean square distance."""
 
@@ -124,7 +125,7 @@ def plan_centred(
     """
     v = RankUnit(epsilon, dimension).v
     opening = v * radius**2 if first_v is None else first_v
-    voters = vote_share(n_users, epsilon)
+    voters = vote_share(n_users, epsilon, v)
     best: tuple[float, tuple[float, ...]] = (opening / n_users, (1.0,))
     for n_stages in range(2, MOST_STAGES + 1 if opening > 0 else 2):
         found = []
@@ -149,11 +150,24 @@ def plan_centred(
     )
 
 
-def vote_share(n_users: float, epsilon: float) -> float:
-    """Share of the users who say how far they are: 8 percent, or what is enough."""
+def vote_share(n_users: float, epsilon: float, v: float) -> float:
+    """Share of the users who say how far they are: enough to find the radius, at most 8 percent.
+
+    A few hundred find where most users are. Where many users make the noise of the reports small,
+    the votes must see what a small cluster far out would cost: the variance of a share of theirs
+    is kept to a part of that of the mean, both in units of the radius.
+
+    Parameters
+    ----------
+    n_users : float
+    epsilon : float
+    v : float
+        n times the variance of the mean of reports in the unit ball.
+    """
     odds = min(epsilon, 700.0)
-    enough = 400 * 4 * math.exp(-odds) / math.expm1(-odds) ** 2
-    return min(_MOST_VOTERS, max(_FEWEST_VOTERS, enough) / n_users)
+    one = 4 * math.exp(-odds) / math.expm1(-odds) ** 2  # n times the variance of a share
+    least = max(_FEWEST_VOTERS, 400 * one) / n_users
+    return min(_MOST_VOTERS, max(_LEAST_SHARE, least, _SHARPNESS * one / v if v > 0 else 0.0))
 
 
 def _variance(

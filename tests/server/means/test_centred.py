@@ -23,9 +23,9 @@ SETTINGS = [
     # d, n, epsilon, T, stages, predicted variance
     (64, 20_000, 1.0, 1, 1, 0.02026),
     (64, 20_000, 1.0, 32, 4, 0.00320),
-    (64, 200_000, 1.0, 4, 3, 0.00102),
+    (64, 200_000, 1.0, 4, 2, 0.001074),
     (16, 5_000, 2.0, 2, 1, 0.00516),
-    (64, 20_000, 4.0, 8, 3, 0.000376),
+    (64, 20_000, 4.0, 8, 3, 0.000380),
 ]
 
 
@@ -76,11 +76,14 @@ def test_stages_and_votes_divide_the_users(lo: float, hi: float) -> None:
 
 
 def test_the_share_of_the_votes() -> None:
-    assert vote_share(1000, 1.0) == 0.08
-    assert vote_share(100_000, 8.0) == pytest.approx(0.003)
-    e = math.exp(1.0)
-    assert vote_share(100_000, 1.0) == pytest.approx(400 * 4 * e / (e - 1) ** 2 / 100_000)
-    assert vote_share(1e6, 1e-9) == 0.08
+    one = 4 * math.exp(1.0) / (math.exp(1.0) - 1) ** 2  # n times the variance of a share
+    assert vote_share(1000, 1.0, 405.0) == 0.08
+    assert vote_share(20_000, 1.0, 405.0) == pytest.approx(400 * one / 20_000)
+    assert vote_share(1e6, 8.0, 2.0) == 0.02
+    assert vote_share(1e6, 1.0, 120.0) == pytest.approx(2 * one / 120)
+    assert vote_share(1e6, 1.0, 10.0) == 0.08
+    assert vote_share(1e9, 1e-9, 1e20) == 0.08
+    assert vote_share(100, math.inf, 0.0) == 0.08
 
 
 def test_edges_go_down_to_half_of_the_planned_distance() -> None:
