@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from fedhist.base.arrays import Words, offsets
 from fedhist.base.errors import MissingReplies, WireError
+from fedhist.base.text import one_line
 from fedhist.model.query import Query, Report, Summary
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ class Intake:
         try:
             answer = decode_answer(message.content)
             if isinstance(answer.body, str):
-                raise WireError(f"the client refused: {answer.body}")
+                raise WireError(f"the client refused: {one_line(answer.body)}")
             source = message.metadata.src_node_id
             used = self.use(answer.node, answer.digest, answer.body, source)
         except WireError as e:
@@ -390,5 +391,5 @@ class _Ids:
 
 def _last_line(reason: str | None) -> str:
     """Keep the line of a traceback that says what happened."""
-    lines = [line.strip() for line in (reason or "no reason given").splitlines() if line.strip()]
-    return lines[-1][:200] if lines else "no reason given"
+    lines = [line.strip() for line in (reason or "").splitlines() if line.strip()]
+    return one_line(lines[-1]) if lines else "no reason given"

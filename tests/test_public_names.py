@@ -23,7 +23,7 @@ key_threshold pure randomize register_protocol register_query run scalar_channel
 unary_law unary_votes unit_interval user_means zcdp_rho
 """
 PROTOCOLS = """
-AdaptiveHistogram BoundedHistogram CentralDensity CoverSelect Density Distribution
+AdaptiveHistogram BoundedHistogram CentralDensity CoverSelect Dame Density Distribution
 FewUsersDistribution FewUsersMean FrequencyOracle HadamardResponse ItemHistogram LocalDistribution
 LocalHistogram Mean MeanL2 MeanLinf NaiveDensity NaiveMean PoissonCounts RaggedDistribution
 SparseMean UnaryEncoding UnboundedHistogram UserLevelErm

@@ -25,8 +25,8 @@ from fedhist.base.checks import check_scale, check_within
 from fedhist.model.part import Part
 from fedhist.model.registry import register_part
 
-MAX_CELLS = 65536
-"""Most cells of a cover: bits of one vote message."""
+MAX_CELLS = 1 << 22
+"""Most cells of a cover: what a vote's totals are worked out for."""
 MAX_DIMENSION = 65536
 
 

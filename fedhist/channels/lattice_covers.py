@@ -1,7 +1,7 @@
 """Covers by lattice cubes: of an l_2 ball, of sparse vectors, of a Sobolev ellipsoid.
 
-Volume decides what can be written down: a unary vote has at most MAX_CELLS bits, which is enough
-for a ball of up to 8 dimensions, for a few coordinates of a sparse vector, and for the first
+Volume decides what can be written down: a vote has at most MAX_CELLS cells, which is enough
+for a ball of up to 11 dimensions, for a few coordinates of a sparse vector, and for the first
 few coefficients of a density.
 
 References

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from fedhist.base.checks import check_choice
 from fedhist.channels.bit_oracles import SubsetOracle, UnaryOracle
-from fedhist.channels.oracle_base import OracleChannel
+from fedhist.channels.oracle_base import OracleChannel, summed_variance
 from fedhist.channels.projective import MOST_CELLS, ProjectiveSpace
 from fedhist.channels.symbol_oracles import (
     MAX_DECODED,
@@ -42,20 +42,30 @@ def best_projective(epsilon: float, n_symbols: int) -> ProjectiveOracle:
     ValueError
         If no space that can be decoded has a point for every symbol and for none.
     """
-    found = [ProjectiveOracle(epsilon, n_symbols, space) for space in spaces(n_symbols + 1)]
+
+    def v(space: ProjectiveSpace) -> float:
+        hits = space.hit(space.chosen, epsilon), space.hit(space.overlap, epsilon)
+        return summed_variance(*hits, n_symbols)
+
+    found = list(spaces(n_symbols + 1))
     if not found:
         raise ValueError(f"the symbols must be at most {MAX_DECODED}, got {n_symbols}")
-    return min(found, key=lambda channel: channel.v)
+    return ProjectiveOracle(epsilon, n_symbols, min(found, key=v))
 
 
 def spaces(n_points: int) -> Iterator[ProjectiveSpace]:
     """List, for every prime q, the smallest space that has so many points and can be decoded."""
-    for q in range(2, math.isqrt(MOST_CELLS) + 1):
+    for q in _primes(math.isqrt(MOST_CELLS)):
         t = 3
         while q ** (t - 1) <= MOST_CELLS and (q**t - 1) // (q - 1) < n_points:
             t += 1
-        if q ** (t - 1) <= MOST_CELLS and all(q % d for d in range(2, math.isqrt(q) + 1)):
+        if q ** (t - 1) <= MOST_CELLS:
             yield ProjectiveSpace(q, t)
+
+
+@lru_cache(maxsize=1)
+def _primes(most: int) -> tuple[int, ...]:
+    return tuple(q for q in range(2, most + 1) if all(q % d for d in range(2, math.isqrt(q) + 1)))
 
 
 MAKERS: Mapping[str, Callable[[float, int], OracleChannel]] = {

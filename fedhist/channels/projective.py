@@ -13,6 +13,7 @@ References
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -54,7 +55,7 @@ class ProjectiveSpace:
     t: int
 
     def __post_init__(self) -> None:
-        if self.q < 2 or any(self.q % p == 0 for p in range(2, int(self.q**0.5) + 1)):
+        if self.q < 2 or any(self.q % p == 0 for p in range(2, math.isqrt(self.q) + 1)):
             raise ValueError(f"q must be a prime, got {self.q}")
         if self.t < 3 or self.q ** (self.t - 1) > MOST_CELLS:
             raise ValueError(
@@ -79,6 +80,12 @@ class ProjectiveSpace:
     def overlap(self) -> int:
         """Points that two sets have in common."""
         return self.points(self.t - 2)
+
+    def hit(self, common: int, epsilon: float) -> float:
+        """P(report in a set | record's set has ``common`` points in common with it)."""
+        low = math.exp(-epsilon)
+        weight = self.chosen * low + common * (1 - low)
+        return weight / (self.size * low + self.chosen * (1 - low))
 
     @cached_property
     def tables(self) -> tuple[Integers, Integers, Integers]:

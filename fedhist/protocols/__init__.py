@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from fedhist.protocols.baselines.dame import Dame as Dame
     from fedhist.protocols.baselines.naive_density import NaiveDensity as NaiveDensity
     from fedhist.protocols.baselines.naive_mean import NaiveMean as NaiveMean
     from fedhist.protocols.densities.central_density import CentralDensity as CentralDensity

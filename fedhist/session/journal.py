@@ -157,9 +157,12 @@ class Journal:
         )
 
     def keep_exact(self, index: int, summary: Summary) -> None:
-        """Keep an exact central summary until :meth:`forget_exact`; journal its shapes only."""
+        """Keep an exact central summary until :meth:`forget_exact`; journal its shapes only.
+
+        On disk, unless something drawn from it is written already: it was asked for again then.
+        """
         arrays = summary_arrays(summary)
-        if self._folder is not None:
+        if self._folder is not None and not self._drawn_from(index):
             body = {"n_users": summary.n_users, "arrays": _encoded(arrays)}
             write_private(self._exact_file(index), json.dumps(body).encode())
             self._on_disk.add(index)
@@ -203,10 +206,21 @@ class Journal:
             if index in self._exact:
                 return self._exact[index]
             if self._folder is None or not self._exact_file(index).exists():
-                return _blank(exact) if self.find("forgotten", index) else None
+                return _blank(exact) if self._settled(index) else None
             line = json.loads(self._exact_file(index).read_bytes())
         arrays = {k: array_from_json(v) for k, v in line["arrays"].items()}
         return summary_of_arrays(line["n_users"], arrays)
+
+    def _drawn_from(self, index: int) -> bool:
+        """Whether a release follows the exact summary of a round."""
+        kinds = [line["kind"] for line in self._lines]
+        found = self.find("exact", index)
+        return found is not None and "release" in kinds[self._lines.index(found) :]
+
+    def _settled(self, index: int) -> bool:
+        """Whether everything drawn from the answer of a round is written."""
+        later = self.find("forgotten", index) or self.find("query", index + 1)
+        return later is not None or self.ended
 
     def _exact_file(self, index: int) -> Path:
         if self._folder is None:

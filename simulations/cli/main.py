@@ -11,6 +11,7 @@ import typer
 
 import fedhist
 from fedhist.base.errors import FedhistError, PopulationError
+from fedhist.base.text import visible
 from simulations.cli import compare as cli_compare
 from simulations.cli import plan as cli_plan
 from simulations.cli import report as cli_report
@@ -339,12 +340,13 @@ def main() -> None:
         from simulations.runs.data_ledger import CapExceeded
 
         if isinstance(e, CapExceeded):
-            terminal.errors.print(f"[bold red]refused:[/] {e}", soft_wrap=True)
+            terminal.errors.print("[bold red]refused:[/] ", end="")
+            terminal.errors.print(visible(str(e)), markup=False, soft_wrap=True)
             sys.exit(EXIT_CODES["refused"])
         usage = isinstance(e, ValueError | OSError | PopulationError)
         terminal.errors.print("[bold red]error:[/] ", end="")
         what = str(e) if usage else f"{type(e).__name__}: {e}"
-        terminal.errors.print(what, markup=False, soft_wrap=True)
+        terminal.errors.print(visible(what), markup=False, soft_wrap=True)
         sys.exit(terminal.USAGE_ERROR if usage else terminal.RUN_ERROR)
     except MemoryError as e:
         what = str(e) or "out of memory"

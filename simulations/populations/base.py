@@ -141,7 +141,10 @@ def read_domain(path: Path) -> Keys:
 
 
 def existing(path: Path) -> Path:
-    """Return the path of a file that exists; PopulationError otherwise."""
+    """Return the path of a regular file that exists; PopulationError otherwise."""
+    if path.exists() and not path.is_file():
+        what = "a folder" if path.is_dir() else "a pipe" if path.is_fifo() else "no regular file"
+        raise PopulationError(f"{path} is {what}, not a file of data")
     if not path.is_file():
         beside = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
         close = [name for name in beside if name.lower().startswith(path.stem.lower()[:4])]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fedhist.base.text import visible
+
 MISSING = "-"
 
 
@@ -63,9 +65,10 @@ def span(values: Sequence[float | None]) -> str:
 
 
 def clipped(text: str, most: int) -> str:
-    """Cut a long name, with a sign that it was cut.
+    """Cut a long name, with a sign that it was cut; control characters become visible.
 
     >>> clipped("item-0001", 6)
     'item-…'
     """
+    text = visible(text)
     return text if len(text) <= most else text[: most - 1] + "…"

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from fedhist.base.text import visible
 from simulations.reporting.table import BAD, GOOD, HEADING, TIE, Column, Marked, Table
 
 STYLES = {HEADING: "bold", GOOD: "green", BAD: "bold red", TIE: "bright_black"}
@@ -21,7 +22,8 @@ def print_table(console: Console, table: Table, *, gap: int = 2) -> None:
     """Print a table, then its notes.
 
     What fits stands in one line. Otherwise the widest columns give way, and none below its longest
-    word. Nothing of it is read as markup.
+    word. Nothing of it is read as markup, and
+    control characters stand as escapes.
 
     Parameters
     ----------
@@ -30,7 +32,9 @@ def print_table(console: Console, table: Table, *, gap: int = 2) -> None:
     gap : int
         Letters between the columns, at least 2.
     """
-    rows = [None if row is None else [(c.text, c.mark) for c in row] for row in table.written()]
+    rows = [
+        None if row is None else [(visible(c.text), c.mark) for c in row] for row in table.written()
+    ]
     cells = [[c.name] for c in table.columns]
     for row in rows:
         for own, (text, _) in zip(cells, row or (), strict=False):
@@ -42,7 +46,7 @@ def print_table(console: Console, table: Table, *, gap: int = 2) -> None:
         show_header=any(table.header),
         pad_edge=False,
         padding=(0, 1, 0, gap - 2),
-        title=Text(table.title) if table.title else None,
+        title=Text(visible(table.title)) if table.title else None,
         title_justify="left",
     )
     for column, width in zip(table.columns, widths, strict=True):
@@ -72,7 +76,7 @@ def print_facts(console: Console, rows: Iterable[tuple[str, str]]) -> None:
 def print_lines(console: Console, lines: Iterable[str]) -> None:
     """Print sentences without markup, each on lines of its own."""
     for line in lines:
-        console.print(line, markup=False)
+        console.print(visible(line), markup=False)
 
 
 def _widths(cells: Sequence[Sequence[str]], keep: Sequence[bool], room: int) -> list[int]:

@@ -103,6 +103,8 @@ class DataLedger:
                     f"{self.path} has {len(found)} lines where it has counted {body['entries']}"
                 )
             lines = [Spending(**_numbers(s)) for s in found]
+            for s in lines:
+                Adjacency(s.adjacency)
             if "chain" in body and body["chain"] != _seal(body["cap"], body["spendings"]):
                 raise DamagedLog(f"{self.path}: the cap or the last line was altered")
         except (ValueError, KeyError, TypeError, AttributeError) as e:

@@ -20,6 +20,7 @@ import numpy as np
 
 import fedhist
 from fedhist.base.arrays import Array
+from fedhist.base.text import no_formula
 from fedhist.model.protocol import ErrorBound, Protocol
 from fedhist.privacy.guarantee import Trust
 from fedhist.privacy.ledger import Ledger
@@ -77,12 +78,17 @@ def evaluate(prepared: Prepared, outcomes: Sequence[Outcome]) -> Evaluation | No
     return Evaluation(truth, protocol.support(users), losses, protocol.error(users))
 
 
+SHAREABLE = ("estimate.csv", "estimate.parquet")
+"""What holds released numbers only; the other files hold seeds, and the truth."""
+
+
 @contextmanager
-def whole_folder(target: Path) -> Iterator[Path]:
+def whole_folder(target: Path, *, shared: bool = False) -> Iterator[Path]:
     """Let a folder of results appear whole or not at all.
 
     Yields a folder to write into. An existing folder of results is replaced, and is lost only when
-    the new one has its place.
+    the new one has its place. It and its files are its owner's alone (0700 and 0600, but for
+    :data:`SHAREABLE`), unless they are to be shared with whom the umask allows.
 
     Raises
     ------
@@ -95,7 +101,7 @@ def whole_folder(target: Path) -> Iterator[Path]:
     aside = part.with_name(f"{part.name}-old")
     try:
         yield part
-        part.chmod(0o755)
+        _set_modes(part, shared)
         if target.exists():
             os.rename(target, aside)
         os.replace(part, target)
@@ -105,6 +111,15 @@ def whole_folder(target: Path) -> Iterator[Path]:
             os.rename(aside, target)
         shutil.rmtree(part, ignore_errors=True)
         raise
+
+
+def _set_modes(folder: Path, shared: bool) -> None:
+    mask = os.umask(0)
+    os.umask(mask)
+    for path in (folder, *folder.rglob("*")):
+        open_to_all = 0o777 if path.is_dir() else 0o666
+        private = not shared and path.name not in SHAREABLE
+        path.chmod(open_to_all & (0o700 if private else ~mask))
 
 
 def write_results(
@@ -138,14 +153,13 @@ def write_results(
     first = outcomes[0]
     stamp = time.strftime("%Y%m%d-%H%M%S")
     target = Path(out or Path("results") / f"{prepared.config.name}-{stamp}").absolute()
-    with whole_folder(target) as part:
+    with whole_folder(target, shared=prepared.config.run.shared) as part:
         write_json(part / "config.json", describe(prepared, [o.seed for o in outcomes]))
         write_json(part / "metrics.json", metrics(prepared, outcomes, evaluation))
         write_json(part / "ledger.json", ledger_in_words(prepared, first.estimate.ledger))
         frame = estimate_frame(first)
         if frame is not None:
-            frame.write_csv(part / "estimate.csv")
-            frame.write_parquet(part / "estimate.parquet")
+            write_shareable(part, frame, raw=prepared.config.run.raw_csv)
             from simulations.reporting.figures import draw_estimate
 
             shown, truth = first.estimate, None
@@ -161,6 +175,17 @@ def write_results(
                 not_private=prepared.not_private,
             )
     return target
+
+
+def write_shareable(part: Path, frame: pl.DataFrame, *, raw: bool) -> None:
+    """Write the released estimate as CSV and Parquet: nothing else of the folder may be shared."""
+    import polars as pl
+
+    frame.write_parquet(part / "estimate.parquet")
+    if not raw:
+        names = [no_formula(name) for name in frame["key"].to_list()]
+        frame = frame.with_columns(pl.Series("key", names, dtype=pl.String))
+    frame.write_csv(part / "estimate.csv")
 
 
 def check_target(target: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -176,3 +177,42 @@ def test_a_folder_of_something_else_is_left_alone(run: Command, tmp_path: Path) 
     assert nothing_but(tmp_path, "mine")
     Path("empty").mkdir()
     assert run("--out", "empty").status == 0
+
+
+def modes(folder: str) -> dict[str, int]:
+    files = {p.name: p.stat().st_mode & 0o777 for p in Path(folder).iterdir()}
+    return {".": Path(folder).stat().st_mode & 0o777, **files}
+
+
+def test_truth_and_seeds_are_their_owner_s_alone(run: Command) -> None:
+    """But for the released numbers, which may be handed on; and unless told otherwise."""
+    before = os.umask(0o022)
+    try:
+        assert run("--out", "out").status == 0
+        assert run("--out", "open", "--set", "run.shared=true").status == 0
+    finally:
+        os.umask(before)
+    private = dict.fromkeys(FILES - {"estimate.csv", "estimate.parquet"}, 0o600)
+    assert modes("out") == {".": 0o700, **private, "estimate.csv": 0o644, "estimate.parquet": 0o644}
+    assert modes("open") == {".": 0o755, **dict.fromkeys(FILES, 0o644)}
+
+
+NASTY = ("=cmd|'/c calc'!A0", "+1", "-5", "@sum(a)", "red \x1b[31mtext", "[bold]tea[/]", "\x9b2J")
+
+
+def test_names_of_items_do_nothing_to_a_terminal_or_a_spreadsheet(fedhist: Command) -> None:
+    rows = "".join(f'u{i},"{name}"\n' for i, name in enumerate(NASTY))
+    Path("events.csv").write_text("user,item\n" + rows)
+    Path("domain.txt").write_text("\n".join(NASTY) + "\n")
+    command = ("run", "quickstart", "--runtime", "inline", "--data", "events.csv", "--user", "user")
+    command += ("--item", "item", "--set", "population.domain=domain.txt", "--seed", "1")
+    answer = fedhist(*command, "--out", "out")
+    assert answer.status == 0, answer.err
+    assert not set(answer.out + answer.err) & {"\x1b", "\x9b", "\x07"}
+    assert "[bold]tea[/]" in answer.out
+    keys = pl.read_csv("out/estimate.csv", infer_schema=False)["key"].to_list()
+    assert sorted(keys) == sorted(f"'{n}" if n[0] in "=@" else n for n in NASTY)
+    assert sorted(pl.read_parquet("out/estimate.parquet")["key"].to_list()) == sorted(NASTY)
+    assert fedhist(*command, "--out", "raw", "--set", "run.raw_csv=true").status == 0
+    raw = pl.read_csv("raw/estimate.csv", infer_schema=False)["key"].to_list()
+    assert sorted(raw) == sorted(NASTY)

@@ -175,7 +175,7 @@ def test_axes_are_named_in_words() -> None:
 
 def test_a_ledger(tmp_path: Path) -> None:
     book = DataLedger(tmp_path / "ledger.jsonl")
-    guarantee = Guarantee(0.123456, 1e-6, Adjacency.ZERO_OUT_USER, Trust.CENTRAL)
+    guarantee = Guarantee(0.123456, 1e-6, Trust.CENTRAL, Adjacency.ZERO_OUT_USER)
     book.reserve("lastfm-unbounded-as-it-was-in-the-paper", guarantee)
     assert_whole(lambda c: print_ledger(c, book))
 

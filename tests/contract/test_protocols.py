@@ -70,6 +70,7 @@ MORE: dict[str, list[dict[str, Any]]] = {
         {"geometry": "l2-ball"},
         {"geometry": "sparse", "sparsity": 2},
         {"geometry": "sobolev", "smoothness": 1.0, "bound": 2.0},
+        {"per_axis": 75},
     ],
     "density": [{"kind": "onebit"}, {"mode": "paper"}, {"shrink": False, "samples_per_user": 1}],
     "distribution": [

@@ -220,3 +220,22 @@ def test_two_processes_write_and_one_reads(path: Path) -> None:
     for writer in writers:
         writer.communicate()
         assert writer.returncode == 0
+
+
+def test_damaged_pages_give_an_error_that_names_the_file(path: Path) -> None:
+    """Not a traceback, whatever the damage; the header stays, so that the file opens."""
+    with Store(path) as store:
+        for i in range(200):
+            store.put(replace(ONE, key=f"k{i:03d}"))
+    whole = path.read_bytes()
+    said = []
+    for start in range(4096, len(whole), 4096):
+        path.write_bytes(whole[:start] + b"\xa5" * 2048 + whole[start + 2048 :])
+        try:
+            with Store(path, create=False) as store:
+                store.records()
+                store.statuses()
+        except ValueError as e:
+            said.append(str(e))
+    assert len(said) > 3
+    assert all("study.sqlite" in text for text in said)

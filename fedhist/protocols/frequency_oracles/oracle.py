@@ -18,11 +18,11 @@ from fedhist.channels.bit_oracles import SubsetOracle
 from fedhist.channels.bits import check_bits
 from fedhist.channels.finite import FiniteChannel
 from fedhist.channels.oracle_base import OracleChannel
-from fedhist.channels.symbol_oracles import SymbolOracle
+from fedhist.channels.symbol_oracles import SymbolOracle, check_symbols, check_total
 from fedhist.model.display import Display
 from fedhist.model.losses import SQUARED_L2, squared_l2
 from fedhist.model.protocol import ErrorBound, Estimate, LowerBound, Script
-from fedhist.model.query import CHUNK, LocalQuery, Report, Summary, only_array
+from fedhist.model.query import CHUNK, LocalQuery, Report, Summary
 from fedhist.model.results import ResultsRow, within
 from fedhist.privacy.guarantee import check_budget
 from fedhist.protocols.shared.displays import DISTRIBUTION
@@ -151,10 +151,7 @@ class OracleQuery(LocalQuery):
         """Raise WireError unless every user sends a message that the channel can give."""
         channel = self.channel
         if isinstance(channel, SymbolOracle):
-            sent = only_array(report, self.part)
-            Bounds((report.n_users,), "u", 0, channel.layers.erasure).check(self.part, sent)
-            if sent.dtype != np.uint32:
-                raise WireError(f"{self.part!r} has dtype {sent.dtype}, expected uint32")
+            check_symbols(report, self.part, channel)
             return
         check_bits(report, self.part, channel.size)
         if isinstance(channel, SubsetOracle):
@@ -172,9 +169,7 @@ class OracleQuery(LocalQuery):
         super().check_summary(summary)
         if isinstance(self.channel, SymbolOracle | SubsetOracle):
             each = self.channel.chosen if isinstance(self.channel, SubsetOracle) else 1
-            total, wanted = int(summary.sums[self.part].sum()), each * summary.n_users
-            if total != wanted:
-                raise WireError(f"{self.part!r} adds up to {total}, expected {wanted}")
+            check_total(self.part, summary, each * summary.n_users)
 
 
 class OneVote(OnDomain, NonInteractive):

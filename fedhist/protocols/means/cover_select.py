@@ -21,7 +21,6 @@ import numpy as np
 from clients.records.functionals import samples_of
 from clients.records.user_rows import user_points
 from fedhist.base.arrays import Array
-from fedhist.channels.catalogue import UnaryChannel
 from fedhist.channels.covers import BoxGrid, Cover
 from fedhist.channels.lattice_covers import BallLattice, SobolevLattice, SparseLattice
 from fedhist.model.losses import SQUARED_L2
@@ -29,8 +28,14 @@ from fedhist.model.protocol import ErrorBound, Estimate, LowerBound, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy.guarantee import check_budget
-from fedhist.protocols.means.cover_theory import CoverPlan, expected_loss, least_users, plan_cover
-from fedhist.protocols.means.cover_votes import CoverVotes, count_cells
+from fedhist.protocols.means.cover_theory import (
+    CoverPlan,
+    expected_loss,
+    least_users,
+    plan_cover,
+    vote_step,
+)
+from fedhist.protocols.means.cover_votes import count_cells, vote_query
 from fedhist.protocols.shared.mean_target import MeanTarget
 from fedhist.protocols.shared.noninteractive import NonInteractive
 from fedhist.users.batch import Users
@@ -91,7 +96,9 @@ class CoverSelect(MeanTarget, NonInteractive):
     a = n min(epsilon, epsilon^2) and up to constants: e^{-c a / d} for the l_2 ball and
     d e^{-c a / d} for the l_inf ball [1, Proposition 3], e^{-c a / s} for sparse vectors if a
     exceeds a multiple of s log d [1, Proposition 4], a^{-2 smoothness} for densities [1,
-    Proposition 5]. Covers here have at most 65536 cells, which stops the decay. :meth:`error`
+    Proposition 5]. Covers that are chosen here have at most 2^18 cells, given ones 2^22, which
+    stops the decay. Above 4,096 cells a vote is one symbol, of log2 N bits instead of N, with
+    nearly the same exponent. :meth:`error`
     predicts the expected loss of the vote for the true votes of a population.
 
     Examples
@@ -159,11 +166,11 @@ class CoverSelect(MeanTarget, NonInteractive):
             )
         if not plan.feasible:
             return Estimate.refused(self._infeasible())
-        query = CoverVotes(cover, float(self.epsilon))
+        query = vote_query(cover, float(self.epsilon))
         votes = yield query
         if votes.n_users == 0:
             return Estimate.failed("nobody voted")
-        best = int(np.argmax(votes.sums["votes"]))  # the lowest of several equal ones
+        best = query.winner(votes)
         shares = query.frequencies(votes)
         second, top = np.partition(shares, -2)[-2:]
         public |= {
@@ -202,8 +209,8 @@ class CoverSelect(MeanTarget, NonInteractive):
         """
         cover = self.plan.cover
         votes = count_cells(cover, users)
-        tau = UnaryChannel(self.epsilon).tau
-        expected = expected_loss(cover, votes, len(users), tau, self.truth(users))
+        step = vote_step(float(self.epsilon), votes, len(users))
+        expected = expected_loss(cover, votes, step, self.truth(users))
         source = "normal totals of the votes; rates of Kent et al., arXiv 2405.11923, Theorem 1"
         return ErrorBound(SQUARED_L2, expected, exact=False, source=source)
 
@@ -237,11 +244,13 @@ class CoverSelect(MeanTarget, NonInteractive):
             return ResultsRow(label, {"epsilon": 1.0, **how}, people, repeats, within(width))
 
         ball = {"geometry": "l2-ball", "per_axis": 5}
+        wide = "n=130 d=2 eps=1 box of 4,900 cells, one symbol"
         edge = "EDGE n=70 d=2 eps=1 box of 64 cells"
         # users who hold a point each, near a common one, as many samples would tell it
         return (
             row("n=1000 d=2 eps=1 box", 1000, 2, 1e-3, 100, 0.1),
             row("n=150 d=3 eps=1 ball, 5 cells an axis", 150, 3, 0.01, 4000, 0.15, **ball),
+            row(wide, 130, 2, 1e-3, 4000, 0.15, per_axis=70),
             row(edge, 70, 2, 0.02, 4000, 0.15, per_axis=8),
         )
 

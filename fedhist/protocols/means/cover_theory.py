@@ -1,8 +1,9 @@
 """How often a vote over the cells of a cover finds the right one, and which cover is best.
 
-Every user votes for one of N cells by unary randomized response with tau = tanh(epsilon / 4). The
-totals of the true cell and of another one differ by n tau on average, a sum of 2n independent
-bits of variance (1 - tau^2) / 4 each.
+Every user votes for one of N cells: by unary randomized response with tau = tanh(epsilon / 4),
+where the totals of the true cell and of another one differ by n tau on average, a sum of 2n
+independent bits of variance (1 - tau^2) / 4 each; or by one symbol, see
+:mod:`fedhist.channels.wide_votes`.
 
 References
 ----------
@@ -13,6 +14,7 @@ References
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -24,10 +26,13 @@ from fedhist.base.arrays import Floats, Integers
 from fedhist.base.search import MOST_USERS, first_true
 from fedhist.channels.catalogue import UnaryChannel
 from fedhist.channels.covers import Cover
+from fedhist.channels.wide_votes import is_wide, wide_steps
 
 _REACH = 10.0
 """Deviations beyond which a normal tail (1e-23) is nothing."""
 _STEP = 1.1
+MOST_PLANNED = 1 << 18
+"""Cells of the covers that compete; finer ones, which take seconds of the server, can be given."""
 _BLOCK = 4096
 
 
@@ -39,7 +44,7 @@ class CoverPlan:
     ----------
     cover : Cover
     failure : float
-        Bound on the probability that the wrong cell wins; see :func:`failure_bound`.
+        Probability that the wrong cell wins; see :func:`vote_failure`.
     risk : float
         delta^2 + diameter^2 failure: a bound on the expected squared l_2 error in the model.
     feasible : bool
@@ -72,26 +77,39 @@ def failure_bound(n_users: int, n_cells: int, flip: float) -> float:
     return min(1.0, (n_cells - 1) * float(binom.sf(n_users - 1, 2 * n_users, flip)))
 
 
-@lru_cache(maxsize=64)
-def _candidates(one: Cover) -> tuple[tuple[int, int, float], ...]:
-    """List (per_axis, n_cells, radius) of the covers that are finer than one cell."""
-    out: list[tuple[int, int, float]] = []
+def vote_failure(n_users: int, n_cells: int, epsilon: float) -> float:
+    """Bound or predict P(the wrong cell wins) for the vote that is asked for, by a union.
+
+    In bits :func:`failure_bound`; as one symbol the pairwise probability of
+    :meth:`~fedhist.channels.wide_votes.Steps.log_failure`.
+    """
+    if n_cells == 1 or not is_wide(epsilon, n_cells):
+        return failure_bound(n_users, n_cells, UnaryChannel(epsilon).flip)
+    pair = wide_steps(epsilon, n_cells)[0].log_failure(n_users)
+    return math.exp(min(0.0, math.log(n_cells - 1) + pair))
+
+
+@lru_cache(maxsize=4096)
+def _candidate(one: Cover, per_axis: int) -> tuple[int, int, float] | None:
+    """Return (per_axis, n_cells, radius) of a cover; None with too many cells."""
+    try:
+        cover = replace(one, per_axis=per_axis)
+    except ValueError:
+        return None
+    return per_axis, cover.n_cells, cover.radius
+
+
+def _options(one: Cover, per_axis: int | None) -> Iterator[tuple[int, int, float]]:
+    """List (per_axis, n_cells, radius) of the given cover, or of those finer than one cell."""
+    if per_axis is not None:
+        given = replace(one, per_axis=per_axis)
+        yield per_axis, given.n_cells, given.radius
+        return
     m = 2
-    while True:
-        try:
-            cover = replace(one, per_axis=m)
-        except ValueError:  # too many cells
-            return tuple(out)
-        if cover.radius < one.radius:
-            out.append((m, cover.n_cells, cover.radius))
+    while (found := _candidate(one, m)) and found[1] <= MOST_PLANNED:
+        if found[2] < one.radius:
+            yield found
         m = max(m + 1, int(m * _STEP))
-
-
-def _options(one: Cover, per_axis: int | None) -> tuple[tuple[int, int, float], ...]:
-    if per_axis is None:
-        return _candidates(one)
-    given = replace(one, per_axis=per_axis)
-    return ((per_axis, given.n_cells, given.radius),)
 
 
 @lru_cache(maxsize=256)
@@ -106,12 +124,12 @@ def plan_cover(one: Cover, n_users: int, epsilon: float, per_axis: int | None = 
         Planned number of users.
     epsilon : float
     per_axis : int, optional
-        The cover to assess; by default all of at most MAX_CELLS cells compete, per_axis in steps
+        The cover to assess; by default all of at most MOST_PLANNED cells compete, per_axis in steps
         of a tenth. Where none is feasible, the plan holds the cover of one cell.
 
     Notes
     -----
-    risk = delta^2 + diameter^2 P with P the :func:`failure_bound`: the upper bound of Theorem 1.
+    risk = delta^2 + diameter^2 P with P the :func:`vote_failure`: the upper bound of Theorem 1.
 
     Examples
     --------
@@ -119,19 +137,19 @@ def plan_cover(one: Cover, n_users: int, epsilon: float, per_axis: int | None = 
     >>> plan_cover(BoxGrid(1, 1.0, 1), 400, 1.0).cover.n_cells > 8
     True
     """
-    flip = UnaryChannel(epsilon).flip
-    options = _options(one, per_axis)
-    failures = [failure_bound(n_users, n_cells, flip) for _, n_cells, _ in options]
-    risks = [
-        delta**2 + one.diameter**2 * failure
-        for (_, _, delta), failure in zip(options, failures, strict=True)
-    ]
-    alone = one.radius**2
-    best = int(np.argmin(risks)) if risks else -1
-    feasible = best >= 0 and risks[best] < alone
-    if not feasible and per_axis is None:
+    alone, worst = one.radius**2, one.diameter**2
+    best: tuple[float, int, float] | None = None
+    for m, n_cells, delta in _options(one, per_axis):
+        failure = vote_failure(n_users, n_cells, epsilon)
+        risk = delta**2 + worst * failure
+        if best is None or risk < best[0]:
+            best = risk, m, failure
+        if worst * failure >= min(best[0], alone):
+            break  # failures are likelier with more cells
+    feasible = best is not None and best[0] < alone
+    if best is None or (not feasible and per_axis is None):
         return CoverPlan(one, 0.0, alone, False)
-    return CoverPlan(replace(one, per_axis=options[best][0]), failures[best], risks[best], feasible)
+    return CoverPlan(replace(one, per_axis=best[1]), best[2], best[0], feasible)
 
 
 def least_users(one: Cover, epsilon: float, per_axis: int | None = None) -> int | None:
@@ -142,20 +160,37 @@ def least_users(one: Cover, epsilon: float, per_axis: int | None = None) -> int 
     >>> [plan_cover(BoxGrid(2, 1.0, 1), k, 1.0).feasible for k in (n - 1, n)]
     [False, True]
     """
-    flip = UnaryChannel(epsilon).flip
-    # what P(Bin(2n, flip) >= n), which falls with n, may be at most
-    allowed = max(
-        (
-            (one.radius**2 - delta**2) / (one.diameter**2 * (n_cells - 1))
-            for _, n_cells, delta in _options(one, per_axis)
-            if n_cells > 1
-        ),
-        default=0.0,
-    )
-    return first_true(lambda n: failure_bound(n, 2, flip) < allowed, MOST_USERS)
+
+    def feasible(n: int) -> bool:
+        for _, n_cells, delta in _options(one, per_axis):
+            lost = one.diameter**2 * vote_failure(n, n_cells, epsilon)
+            if n_cells > 1 and delta**2 + lost < one.radius**2:
+                return True
+            if lost >= one.radius**2:
+                return False
+        return False
+
+    return first_true(feasible, MOST_USERS)
 
 
-def expected_loss(cover: Cover, votes: Integers, n_users: int, tau: float, truth: Floats) -> float:
+def vote_step(epsilon: float, votes: Integers, n_users: int) -> float:
+    """By how many standard deviations one vote raises a cell's total, in the vote asked for.
+
+    A symbol's totals are not independent; of their differences, which decide, those between the
+    largest cell and others are taken.
+    """
+    if n_users == 0:
+        return math.inf
+    if not is_wide(epsilon, len(votes)):
+        tau = UnaryChannel(epsilon).tau
+        return 2 * tau / math.sqrt(n_users * (1 - tau**2)) if tau < 1 else math.inf
+    found, top = wide_steps(epsilon, len(votes))[0], int(votes.max())
+    spread = found.up + found.down - found.drift**2
+    variance = top * spread / 2 + (n_users - top) * found.aside
+    return found.drift / math.sqrt(variance) if variance > 0 else math.inf
+
+
+def expected_loss(cover: Cover, votes: Integers, step: float, truth: Floats) -> float:
     """Predict the expected squared l_2 distance of the winning centre to the truth.
 
     Parameters
@@ -163,22 +198,21 @@ def expected_loss(cover: Cover, votes: Integers, n_users: int, tau: float, truth
     cover : Cover
     votes : (n_cells,) int64
         True votes for each cell.
-    n_users : int
-        Users who vote; those without a usable record have no true vote.
-    tau : float
+    step : float
+        Of :func:`vote_step`; inf without noise.
     truth : (dimension,) float64
 
     Notes
     -----
-    The totals are independent over cells and taken as normal, all of the same variance
+    The totals are taken as normal, independent over cells and all of the same variance, in bits
     n (1 - tau^2) / 4; the probability to win is one integral for each distinct number of votes.
     """
     values, which = np.unique(votes, return_inverse=True)
-    if tau >= 1 or n_users == 0:
+    if math.isinf(step):
         wins = np.zeros(len(votes))
         wins[int(np.argmax(votes))] = 1.0
     else:
-        wins = _win_probabilities(values, np.bincount(which), n_users, tau)[which]
+        wins = _win_probabilities(np.asarray(values * step), np.bincount(which))[which]
     total = 0.0
     for start in range(0, len(votes), _BLOCK):
         cells = np.arange(start, min(start + _BLOCK, len(votes)), dtype=np.int64)
@@ -187,9 +221,8 @@ def expected_loss(cover: Cover, votes: Integers, n_users: int, tau: float, truth
     return total
 
 
-def _win_probabilities(values: Integers, cells: Integers, n_users: int, tau: float) -> Floats:
-    """P(one given cell with so many votes wins), for every distinct number of votes."""
-    at = values * (2 * tau / math.sqrt(n_users * (1 - tau**2)))
+def _win_probabilities(at: Floats, cells: Integers) -> Floats:
+    """P(one given cell wins), for every distinct mean of totals, in standard deviations."""
     # the cells with most votes leave the largest total above this grid's start
     t = at[-1] + np.linspace(-_REACH, 2 * _REACH, 6001)
     z = t - at[:, None]

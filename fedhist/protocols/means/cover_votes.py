@@ -1,4 +1,4 @@
-"""The query of CoverSelect: a vote for the cell of a cover.
+"""The queries of CoverSelect: a vote for the cell of a cover, in bits or as one symbol.
 
 References
 ----------
@@ -14,22 +14,30 @@ from typing import ClassVar
 
 import numpy as np
 
+from clients.randomizers.oracle_reports import draw_counts, fold_reports, report_symbols
 from clients.randomizers.scalars import unary_votes
 from clients.randomizers.vote_kernels import add_votes
 from clients.records.functionals import samples_of
 from clients.records.user_rows import user_points
-from fedhist.base.arrays import Bounds, Floats, Integers
+from fedhist.base.arrays import Array, Bounds, Floats, Integers
+from fedhist.base.checks import check_within
+from fedhist.base.hashing import digest64, mix64
 from fedhist.channels.bits import BitTally, check_bits, count_bits
 from fedhist.channels.catalogue import UnaryChannel
 from fedhist.channels.covers import Cover
 from fedhist.channels.finite import FiniteChannel, unary_law
 from fedhist.channels.summed_reports import vote_totals
+from fedhist.channels.symbol_oracles import SymbolOracle, check_symbols, check_total
+from fedhist.channels.votes import MAX_BITS
+from fedhist.channels.wide_votes import is_wide, wide_channel
 from fedhist.model.query import CHUNK, LocalQuery, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import check_budget
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.streams import Streams
+
+_TIES = digest64("fedhist.cell-ties")
 
 
 @register_query
@@ -57,6 +65,7 @@ class CoverVotes(LocalQuery):
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon)
+        check_within("cells of a vote in bits", self.cover.n_cells, 1, MAX_BITS)
 
     @property
     def channel(self) -> UnaryChannel:
@@ -115,6 +124,107 @@ class CoverVotes(LocalQuery):
     def frequencies(self, summary: Summary) -> Floats:
         """Return the unbiased share of the voters in each cell: (n_cells,)."""
         return self.channel.debias(summary.sums["votes"], summary.n_users)
+
+    def winner(self, summary: Summary) -> int:
+        """Return the cell of most votes, the lowest of several."""
+        return int(np.argmax(summary.sums["votes"]))
+
+
+@register_query
+@dataclass(frozen=True)
+class CellReports(LocalQuery):
+    """Each user reports the cell that holds the mean of its samples as one symbol.
+
+    Parameters
+    ----------
+    cover : Cover
+        The numbered cells.
+    epsilon : float
+    cohort : Cohort, optional
+
+    Privacy
+    -------
+    epsilon-LDP for a user's whole record, exactly as drawn, see the channel; a user without a
+    finite mean reports one more cell.
+    """
+
+    wire_name: ClassVar[str] = "cell-reports"
+    cover: Cover
+    epsilon: float
+    cohort: Cohort | None = None
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon)
+
+    @property
+    def channel(self) -> SymbolOracle:
+        """What happens to a vote."""
+        return wide_channel(self.epsilon, self.cover.n_cells)
+
+    @property
+    def exact(self) -> bool:
+        """Symbols are drawn by integers."""
+        return self.channel.exact
+
+    def finite_channel(self) -> FiniteChannel | None:
+        """Return the law of a report for every input of its channel."""
+        return self.channel.law()
+
+    # -- client half
+
+    def answer(self, users: Users, rng: Streams) -> Report:
+        """Vote."""
+        sent = report_symbols(true_cells(self.cover, users), self.channel, rng)
+        return Report(users.ids, {"cell": sent})
+
+    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
+        """Count once for the whole node: there may be more symbols than users in a chunk."""
+        found = [self.answer(c, rng(c)).arrays["cell"] for c in users.chunks(CHUNK)]
+        return self._count(np.concatenate([np.zeros(0, np.uint32), *found]))
+
+    def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
+        """Count the true votes, then draw the counts of the symbols from their joint law."""
+        counts = count_cells(self.cover, users)
+        votes = np.append(counts, len(users) - counts.sum())
+        return Summary(len(users), {"cell": draw_counts(votes, self.channel, rng)})
+
+    # -- server half
+
+    def fold(self, report: Report) -> Summary:
+        """Count the symbols."""
+        return self._count(report.arrays["cell"])
+
+    def _count(self, sent: Array) -> Summary:
+        return Summary(len(sent), {"cell": fold_reports(sent, self.channel)})
+
+    def check(self, report: Report) -> None:
+        """Raise WireError unless every user sends a symbol of the alphabet, or the erasure."""
+        check_symbols(report, "cell", self.channel)
+
+    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
+        """Between nobody and everybody for each symbol."""
+        return {"cell": Bounds((self.channel.size,), "i", 0, n_users)}
+
+    def check_summary(self, summary: Summary) -> None:
+        """Every user has sent one symbol."""
+        super().check_summary(summary)
+        check_total("cell", summary, summary.n_users)
+
+    def frequencies(self, summary: Summary) -> Floats:
+        """Return the unbiased share of the voters in each cell: (n_cells,)."""
+        return self.channel.debias(summary.sums["cell"], summary.n_users)[:-1]
+
+    def winner(self, summary: Summary) -> int:
+        """Return the cell of most votes; of several, which are not rare here, by a public hash."""
+        totals = self.channel.set_counts(summary.sums["cell"])[:-1]
+        tied = np.flatnonzero(totals == totals.max())
+        return int(tied[np.argmin(mix64(tied.astype(np.uint64) ^ np.uint64(_TIES)))])
+
+
+def vote_query(cover: Cover, epsilon: float) -> CoverVotes | CellReports:
+    """Ask for a vote in bits, or for one symbol where that is better or bits are too many."""
+    make = CellReports if is_wide(epsilon, cover.n_cells) else CoverVotes
+    return make(cover, epsilon)
 
 
 def true_cells(cover: Cover, users: Users) -> Integers:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -145,7 +145,28 @@ class Store:
         self.close()
 
     def __len__(self) -> int:
-        return int(self._db.execute("SELECT count(*) FROM cells").fetchone()[0])
+        return int(self._rows("SELECT count(*) FROM cells")[0][0])
+
+    def _rows(self, question: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Return what a question gives; ValueError if the file is damaged."""
+        try:
+            return self._db.execute(question, values).fetchall()
+        except sqlite3.OperationalError:
+            raise
+        except sqlite3.DatabaseError as e:
+            raise self._damaged(e) from None
+
+    def _damaged(self, why: Exception) -> ValueError:
+        return ValueError(
+            f"{self.path} is damaged: {why}; restore a copy, or let sqlite3's .recover save what "
+            "can be read"
+        )
+
+    def _record(self, text: str) -> Record:
+        try:
+            return Record.from_json(text)
+        except (ValueError, TypeError, KeyError) as e:
+            raise self._damaged(e) from None
 
     def put(self, record: Record) -> bool:
         """Write a record in a transaction of its own.
@@ -175,12 +196,12 @@ class Store:
 
     def get(self, key: str) -> Record | None:
         """Return the record of a key, if there is one."""
-        row = self._db.execute("SELECT record FROM cells WHERE key = ?", (key,)).fetchone()
-        return None if row is None else Record.from_json(row[0])
+        rows = self._rows("SELECT record FROM cells WHERE key = ?", (key,))
+        return self._record(rows[0][0]) if rows else None
 
     def statuses(self) -> dict[str, str]:
         """Return the status of every key."""
-        return dict(self._db.execute(f"SELECT key, {self._expression('status')} FROM cells"))
+        return {k: s for k, s in self._rows(f"SELECT key, {self._expression('status')} FROM cells")}
 
     def records(self, where: Mapping[str, Any] | None = None) -> list[Record]:
         """Return the records in the order of their keys.
@@ -200,10 +221,8 @@ class Store:
             if name not in COLUMNS and name != "key":
                 raise ValueError(f"{name!r} is not one of the columns {', '.join(COLUMNS)}")
         test = " AND ".join(f"{self._expression(name)} IS ?" for name in asked) or "1"
-        rows = self._db.execute(
-            f"SELECT record FROM cells WHERE {test} ORDER BY key", list(asked.values())
-        )
-        return [Record.from_json(text) for (text,) in rows]
+        question = f"SELECT record FROM cells WHERE {test} ORDER BY key"
+        return [self._record(text) for (text,) in self._rows(question, list(asked.values()))]
 
     def _expression(self, name: str) -> str:
         """Name a column, or find it in the record of a file that has not got it."""

@@ -83,6 +83,8 @@ def _put(store: Store, record: Record) -> None:
         store.put(record)
     except sqlite3.OperationalError as e:  # locked by another program, or the disk is full
         raise OSError(f"{store.path} cannot be written to: {e}; what it has is kept") from None
+    except sqlite3.DatabaseError as e:
+        raise ValueError(f"{store.path} is damaged: {e}") from None
 
 
 def _is_left(status: str | None, retry: bool) -> bool:

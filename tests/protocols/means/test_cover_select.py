@@ -18,7 +18,14 @@ from fedhist.channels.lattice_covers import BallLattice, SobolevLattice, SparseL
 from fedhist.model.query import Report, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
 from fedhist.protocols.means.cover_select import CoverSelect
-from fedhist.protocols.means.cover_votes import CoverVotes, count_cells, true_cells
+from fedhist.protocols.means.cover_theory import expected_loss, vote_failure, vote_step
+from fedhist.protocols.means.cover_votes import (
+    CellReports,
+    CoverVotes,
+    count_cells,
+    true_cells,
+    vote_query,
+)
 from fedhist.session.codec import decode_query, encode_fields, query_digest
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
@@ -196,11 +203,11 @@ def test_the_centre_of_the_cell_with_most_votes() -> None:
 
 
 def test_ties_go_to_the_lowest_cell() -> None:
-    protocol = CoverSelect(2.0, 100, 2, per_axis=2)
+    protocol = CoverSelect(1.0, 100, 2, per_axis=3)
     script = protocol.rounds(None)
     query = next(script)
     with pytest.raises(StopIteration) as end:
-        script.send(Summary(100, {"votes": np.array([20, 90, 90, 30])}))
+        script.send(Summary(100, {"votes": np.array([20, 90, 90, 30, 20, 20, 20, 20, 20])}))
     assert end.value.value.value == pytest.approx(query.cover.centres(np.array([1]))[0])
     assert end.value.value.public["gap"] == 0
 
@@ -337,7 +344,83 @@ def test_bad_parameters() -> None:
         ({"dimension": 0}, "dimension .* got 0"),
         ({"bound": -1.0}, r"bound .* got -1\.0"),
         ({"per_axis": 0}, "per_axis .* got 0"),
-        ({"per_axis": 300}, "cells are more than"),
+        ({"per_axis": 3000}, "cells are more than"),
     ):
         with pytest.raises(ValueError, match=what):
             replace(good, **change)
+
+
+# -- many cells --------------------------------------------------------------------------------
+
+WIDE = CellReports(BoxGrid(2, 1.0, 70), 1.0)
+
+
+def test_a_vote_of_many_cells_is_one_symbol() -> None:
+    """Chosen by the number of cells; sent, folded, drawn in aggregate, checked."""
+    assert isinstance(vote_query(BoxGrid(2, 1.0, 64), 1.0), CoverVotes)
+    assert vote_query(BoxGrid(2, 1.0, 70), 1.0) == WIDE
+    assert WIDE.exact
+    assert WIDE.release == pure(1.0)
+    law = WIDE.finite_channel()
+    assert law is not None
+    assert law.worst().log_ratio == pytest.approx(1.0, rel=1e-9)
+    users = rows(ABSURD)
+    report = WIDE.answer(users, streams(users, 0))
+    WIDE.check(report)
+    summary = WIDE.fold(report)
+    WIDE.check_summary(summary)
+    folded = WIDE.answer_folded(users, lambda u: streams(u, 0))
+    assert (folded.sums["cell"] == summary.sums["cell"]).all()
+    ids = np.arange(2, dtype=np.uint64)
+    with pytest.raises(WireError, match="outside"):
+        WIDE.check(Report(ids, {"cell": np.array([0, WIDE.channel.size], dtype=np.uint32)}))
+    with pytest.raises(WireError, match="adds up to"):
+        WIDE.check_summary(Summary(5, {"cell": np.zeros(WIDE.channel.size, dtype=np.int64)}))
+    with pytest.raises(ValueError, match="bits"):
+        CoverVotes(BoxGrid(2, 1.0, 300), 1.0)
+
+
+def test_the_estimate_from_many_cells() -> None:
+    protocol = CoverSelect(3.0, 300, 2, per_axis=200)
+    theta = np.array([0.3111, -0.6127])
+    users = at_point(theta, 300)
+    estimate, (query,), _ = run(protocol, users, 1)
+    assert isinstance(query, CellReports)
+    assert protocol.loss_of(estimate, users) <= query.cover.radius**2
+    assert estimate.public["top_share"] == pytest.approx(1, abs=0.2)
+    quiet = replace(protocol, epsilon=math.inf)
+    assert protocol.loss_of(run(quiet, users, 0)[0], users) <= query.cover.radius**2
+
+
+def test_ties_of_many_cells_go_by_a_public_hash() -> None:
+    """Nobody's totals: all cells tie, and neither the first nor the last one wins."""
+    winners = set()
+    for n_axis in (70, 71, 72, 73):
+        query = CellReports(BoxGrid(2, 1.0, n_axis), 1.0)
+        nothing = Summary(0, {"cell": np.zeros(query.channel.size, dtype=np.int64)})
+        winners.add(query.winner(nothing))
+        assert query.winner(nothing) not in (0, n_axis**2 - 1)
+    assert len(winners) > 0
+
+
+@pytest.mark.parametrize(("epsilon", "n"), [(0.5, 330), (1.0, 90), (1.0, 130)])
+def test_failures_of_a_wide_vote_are_as_predicted(epsilon: float, n: int) -> None:
+    """300 votes over 4,900 cells for one point, against normal totals; below the union bound.
+
+    Four standard errors and a tenth: the false alarm is below 1e-4 for all three.
+    """
+    query = CellReports(BoxGrid(2, 1.0, 70), epsilon)
+    users, rng, runs = at_point(np.array([0.31, 0.77]), n), np.random.default_rng(5), 300
+    cell = int(true_cells(query.cover, users)[0])
+    failed = np.mean([query.winner(query.draw_summary(users, rng)) != cell for _ in range(runs)])
+    union = vote_failure(n, query.cover.n_cells, epsilon)
+    far = np.square(query.cover.centres(np.arange(4900)) - [0.31, 0.77]).sum(axis=1)
+    step = vote_step(epsilon, count_cells(query.cover, users), n)
+    truth = query.cover.centres(np.array([cell]))[0]
+    loss = expected_loss(query.cover, count_cells(query.cover, users), step, truth)
+    predicted = loss / (far.sum() / 4899)  # the others are equally likely to win
+    assert (
+        abs(failed - predicted)
+        < 4 * math.sqrt(predicted * (1 - predicted) / runs) + 0.1 * predicted
+    )
+    assert failed <= union

@@ -18,6 +18,8 @@ from fedhist.protocols.means.cover_theory import (
     failure_bound,
     least_users,
     plan_cover,
+    vote_failure,
+    vote_step,
 )
 
 
@@ -92,7 +94,6 @@ SETS = [
 @pytest.mark.parametrize("n_users", [60, 250])
 def test_the_plan_is_the_best_of_its_covers(one: BoxGrid, n_users: int) -> None:
     """Against every number of cells per axis up to 12, with the risk written out."""
-    flip = UnaryChannel(1.0).flip
     plan = plan_cover(one, n_users, 1.0)
     risks = {}
     for m in range(1, 13):
@@ -100,7 +101,7 @@ def test_the_plan_is_the_best_of_its_covers(one: BoxGrid, n_users: int) -> None:
             c = replace(one, per_axis=m)
         except ValueError:
             break
-        risks[m] = c.radius**2 + c.diameter**2 * failure_bound(n_users, c.n_cells, flip)
+        risks[m] = c.radius**2 + c.diameter**2 * vote_failure(n_users, c.n_cells, 1.0)
     best = min(risks, key=risks.__getitem__)
     if best < 12:  # otherwise the best one may be finer than those tried here
         assert plan.cover.per_axis == best
@@ -122,7 +123,7 @@ def test_least_users(one: BoxGrid, per_axis: int | None) -> None:
 
 
 def test_no_number_of_users_is_enough() -> None:
-    wide = BallLattice(20, 1.0, 1)  # no cover of 65,536 cells is finer than the ball itself
+    wide = BallLattice(20, 1.0, 1)  # no cover of 2^22 cells is finer than the ball itself
     assert least_users(wide, 1.0) is None
     assert not plan_cover(wide, 10**9, 1.0).feasible
     assert least_users(BoxGrid(2, 1.0, 1), 1.0, 1) is None  # one cell: nothing to vote on
@@ -142,7 +143,7 @@ def test_expected_loss_against_simulation(votes: list[int]) -> None:
     # ties at random here: the normal approximation has none
     won = (won + np.random.default_rng(3).random(won.shape)).argmax(axis=1)
     square = np.square(cover.centres(won) - truth).sum(axis=1)
-    expected = expected_loss(cover, held, n, channel.tau, truth)
+    expected = expected_loss(cover, held, vote_step(1.5, held, n), truth)
     noise = 5 * square.std() / math.sqrt(runs)
     assert abs(square.mean() - expected) < 0.05 * expected + noise
 
@@ -150,6 +151,8 @@ def test_expected_loss_against_simulation(votes: list[int]) -> None:
 def test_expected_loss_without_noise() -> None:
     cover = BoxGrid(1, 1.0, 4)
     votes = np.array([0, 2, 3, 0])
-    assert expected_loss(cover, votes, 5, 1.0, np.array([0.0])) == pytest.approx(1 / 16)
-    nobody = expected_loss(cover, np.zeros(4, dtype=np.int64), 0, 0.3, np.array([0.0]))
+    step = vote_step(math.inf, votes, 5)
+    assert expected_loss(cover, votes, step, np.array([0.0])) == pytest.approx(1 / 16)
+    none = np.zeros(4, dtype=np.int64)
+    nobody = expected_loss(cover, none, vote_step(0.3, none, 0), np.array([0.0]))
     assert nobody == pytest.approx(9 / 16)

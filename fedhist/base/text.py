@@ -1,0 +1,55 @@
+"""Texts of others, made safe to show: in a terminal, in a log, in a spreadsheet."""
+
+from __future__ import annotations
+
+import unicodedata
+
+MOST_LETTERS = 300
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_KEPT = ("\n",)
+
+
+def visible(text: str) -> str:
+    r"""Write control characters as escapes: none of them reaches a terminal. Line ends stay.
+
+    Of Unicode, the categories Cc (C0, DEL and C1), Cf (marks that turn the direction of writing
+    and such), Cs, Zl and Zp.
+
+    >>> visible("red \x1b[31m, bell \x07, C1 \x9b, tea"), visible("お茶")
+    ('red \\x1b[31m, bell \\x07, C1 \\x9b, tea', 'お茶')
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        ascii(c)[1:-1] if unicodedata.category(c) in _HIDDEN and c not in _KEPT else c for c in text
+    )
+
+
+_HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+
+
+def one_line(text: str, most: int = MOST_LETTERS) -> str:
+    r"""Cut a stranger's text to one line of printable characters.
+
+    >>> one_line("no\nline 2\x1b"), one_line("x" * 400)[-3:], len(one_line("x" * 400))
+    ('no line 2\\x1b', 'xx…', 300)
+    """
+    line = visible(" ".join(text[: 4 * most].split()))
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def no_formula(cell: str) -> str:
+    """Keep a spreadsheet from reading a name as a formula: a quotation mark comes before it.
+
+    Numbers stay numbers.
+
+    >>> no_formula("=1+1"), no_formula("-5"), no_formula("tea"), no_formula("@a")
+    ("'=1+1", '-5', 'tea', "'@a")
+    """
+    if not cell.startswith(_FORMULA):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
