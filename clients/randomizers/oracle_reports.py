@@ -16,8 +16,14 @@ from fedhist.channels.bit_oracles import SubsetOracle, UnaryOracle
 from fedhist.channels.bits import count_bits, n_words
 from fedhist.channels.layers import draw_layers
 from fedhist.channels.oracle_base import OracleChannel
+from fedhist.channels.projective import member_of
 from fedhist.channels.summed_oracles import draw_counts
-from fedhist.channels.symbol_oracles import SymbolOracle
+from fedhist.channels.symbol_oracles import (
+    HadamardOracle,
+    ProjectiveOracle,
+    SymbolOracle,
+    half_member_of,
+)
 from fedhist.users.streams import Streams
 
 __all__ = ["draw_counts", "fold_reports", "report_symbols"]
@@ -47,16 +53,22 @@ def report_symbols(symbols: Integers, channel: OracleChannel, rng: Streams) -> A
     """
     if isinstance(channel, UnaryOracle):
         return optimal_unary(symbols, channel.channel, rng)
-    own = np.where(symbols < 0, channel.n_symbols, symbols)
     if isinstance(channel, SubsetOracle):
+        own = np.where(symbols < 0, channel.n_symbols, symbols)
         coin = rng.substream("inside").words(1)[:, 0]
         return _subsets(own, coin < np.uint64(channel.threshold), channel, rng)
     if not isinstance(channel, SymbolOracle):
         raise TypeError(f"no reports are known for a channel of kind {channel.kind!r}")
-    drawn = draw_layers(rng.substream("layers").words(1)[:, 0], channel.layers)
-    rows = np.flatnonzero(drawn < 0)
-    drawn[rows] = channel.members(own[rows], -1 - drawn[rows])
-    return drawn.astype(np.uint32)
+    said = draw_layers(rng.substream("layers").words(1)[:, 0], channel.layers)
+    out = np.empty(len(symbols), dtype=np.uint32)
+    if isinstance(channel, ProjectiveOracle):
+        space = channel.space
+        _send_points(said, symbols, channel.n_symbols, space.q, space.t, *space.tables, out)
+    elif isinstance(channel, HadamardOracle):
+        _send_halves(said, symbols, channel.n_symbols, out)
+    else:
+        _send_own(said, symbols, channel.n_symbols, out)
+    return out
 
 
 def member_reports(symbols: Integers, channel: OracleChannel, rng: Streams) -> Array:
@@ -80,6 +92,45 @@ def fold_reports(reports: Array, channel: OracleChannel) -> Integers:
     if reports.ndim == 2:
         return count_bits(reports, channel.size)
     return np.bincount(reports, minlength=channel.size).astype(np.int64)
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _send_own(said: Integers, symbols: Integers, null: int, out: Any) -> None:
+    """Send symbols; a rank stands for the own one."""
+    for i in range(said.shape[0]):
+        own = symbols[i] if symbols[i] >= 0 else null
+        out[i] = own if said[i] < 0 else said[i]
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _send_halves(said: Integers, symbols: Integers, null: int, out: Any) -> None:
+    """Send indices; a rank stands for a member of the own half."""
+    for i in range(said.shape[0]):
+        own = symbols[i] if symbols[i] >= 0 else null
+        member = half_member_of(own, ~said[i])
+        out[i] = member if said[i] < 0 else said[i]
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _send_points(
+    said: Integers,
+    symbols: Integers,
+    null: int,
+    q: int,
+    t: int,
+    powers: Integers,
+    first: Integers,
+    inverses: Integers,
+    out: Any,
+) -> None:
+    """Send points of a projective space; a rank stands for a point of the own set."""
+    digits = np.empty(t, dtype=np.int64)
+    for i in range(said.shape[0]):
+        own = symbols[i] if symbols[i] >= 0 else null
+        if said[i] < 0:
+            out[i] = member_of(own, ~said[i], q, t, powers, first, inverses, digits)
+        else:
+            out[i] = said[i]
 
 
 def _subsets(

@@ -160,7 +160,7 @@ class ProjectiveSpace:
 
 
 @njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
-def _member(
+def member_of(
     x: Any, rank: Any, q: Any, t: Any, powers: Any, first: Any, inverses: Any, digits: Any
 ) -> Any:
     """Return the rank of member ``rank`` of the set of point x; ``digits`` is scratch, (t,).
@@ -210,7 +210,7 @@ def _members(
 ) -> None:
     digits = np.empty(t, dtype=np.int64)
     for i in range(points.shape[0]):
-        out[i] = _member(points[i], ranks[i], q, t, powers, first, inverses, digits)
+        out[i] = member_of(points[i], ranks[i], q, t, powers, first, inverses, digits)
 
 
 @njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]

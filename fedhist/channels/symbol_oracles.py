@@ -16,9 +16,10 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numba import njit
 
 from fedhist.base.arrays import Bounds, Floats, Integers
 from fedhist.base.errors import WireError
@@ -146,16 +147,34 @@ class HadamardOracle(SymbolOracle):
 
     def members(self, symbols: Integers, ranks: Integers) -> Integers:
         """Put the parity of the rank's bits on the row into the place of the row's lowest one."""
-        row = symbols + 1
-        lowest = row & -row
-        low = ranks & (lowest - 1)
-        rest = ((ranks - low) << 1) | low
-        return np.asarray(rest | (lowest * (np.bitwise_count(rest & row) & 1)), dtype=np.int64)
+        out = np.empty(len(symbols), dtype=np.int64)
+        _members(symbols, ranks, out)
+        return out
 
     def set_counts(self, counts: Integers) -> Floats:
         """(received + transform) / 2."""
         found = counts[:-1]
         return np.asarray((int(found.sum()) + fwht(found)[1 : self.n_symbols + 2]) / 2)
+
+
+@njit(cache=True, nogil=True, inline="always")  # type: ignore[untyped-decorator]
+def half_member_of(symbol: Any, rank: Any) -> Any:
+    """Return the index y of that rank with H[symbol + 1, y] = 1."""
+    row = symbol + 1
+    lowest = row & -row
+    low = rank & (lowest - 1)
+    found = ((rank - low) << 1) | low
+    bits = found & row  # below 2^32; its parity by halves, of four bits by a table
+    bits ^= bits >> 16
+    bits ^= bits >> 8
+    bits ^= bits >> 4
+    return found | (lowest * ((0x6996 >> (bits & 15)) & 1))
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _members(symbols: Integers, ranks: Integers, out: Integers) -> None:
+    for i in range(symbols.shape[0]):
+        out[i] = half_member_of(symbols[i], ranks[i])
 
 
 @dataclass(frozen=True)

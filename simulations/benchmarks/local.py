@@ -20,6 +20,7 @@ from fedhist.channels.catalogue import CHANNELS, UnaryChannel, scalar_channel
 from fedhist.channels.hadamard import fwht
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
+from simulations.benchmarks import oracles
 from simulations.benchmarks.kernels import SIDE, two_products
 from simulations.benchmarks.measuring import (
     Result,
@@ -55,6 +56,8 @@ def measure(*, quick: bool = False) -> Result:
         *report_rows(n_users, turns),
         *rotation_rows(max(1, repeats // 10), turns),
         *transform_rows(repeats, turns),
+        *oracles.report_rows(n_users, turns),
+        *oracles.decoding_rows(turns, quick=quick),
     )
     notes = (
         "Votes: from bin numbers to summed votes, the users' keys included. 'Summed as drawn' is "
@@ -69,6 +72,7 @@ def measure(*, quick: bool = False) -> Result:
         "one coordinate of its rotation; against fwht of all users and the choice of one entry, "
         "without the checks.",
         f"Transforms: {ROWS} rows at a time, and one; ns per row.",
+        *oracles.notes(),
     )
     return Result("local", f"{n_users:,} users, epsilon = {EPSILON:g}, one thread", rows, notes)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
+from clients.randomizers.oracle_reports import report_symbols
 from clients.randomizers.vote_kernels import add_votes
 from fedhist.channels.bits import BitTally
 from fedhist.channels.catalogue import UnaryChannel
 from fedhist.users.streams import SeededStreams
-from simulations.benchmarks import local, running
+from simulations.benchmarks import local, oracles, running
 
 
 def test_it_runs_small() -> None:
@@ -43,3 +45,14 @@ def test_every_form_draws_votes_of_the_same_law() -> None:
     for sums, flip in forms:
         mean = true * (1 - flip) + (n - true) * flip
         assert np.abs((sums - mean) / np.sqrt(n * flip * (1 - flip))).max() < 6
+
+
+@pytest.mark.parametrize("kind", ["krr", "hadamard", "projective"])
+@pytest.mark.parametrize("epsilon", [0.5, 3.0])
+def test_numpy_s_oracles_send_the_same_messages(kind: str, epsilon: float) -> None:
+    ids = np.random.default_rng(1).integers(1 << 63, size=20_000, dtype=np.uint64)
+    channel = oracles.symbol_channel(kind, 40, epsilon)
+    symbols = np.arange(len(ids)) % 41
+    ours = report_symbols(symbols, channel, SeededStreams(ids, 1, "x"))
+    plain = oracles.plain_reports(symbols, channel, ids, oracles.layers_seed(1, "x"))
+    assert (ours == plain).all()

@@ -94,3 +94,24 @@ def test_without_noise_only_members_are_sent() -> None:
 def test_bad_laws_are_refused(epsilon: float, size: int, chosen: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Layers(epsilon, size, chosen)
+
+
+@pytest.mark.parametrize(("size", "chosen"), [*SIZES, (1 << 30, 5), (1 << 30, 1 << 29)])
+@pytest.mark.parametrize("epsilon", [1e-3, 1.0, 8.0, 40.0, math.inf])
+def test_words_are_divided_exactly(size: int, chosen: int, epsilon: float) -> None:
+    """At random words and beside every kind of boundary, against Python's integers."""
+    law = Layers(epsilon, size, chosen)
+    low, high = law.lower, law.upper
+    floor = size * low
+    near = [k * low for k in (1, 2, size // 3, size - 1, size)]
+    near += [floor + k * high for k in (0, 1, chosen // 2, chosen - 1, chosen)]
+    words = [w + d for w in near for d in (-1, 0, 1) if 0 <= w + d < WORDS]
+    words += np.random.default_rng(size).integers(1 << 64, size=300, dtype=np.uint64).tolist()
+
+    def said(word: int) -> int:
+        if word < floor:
+            return word // low
+        rank = (word - floor) // high
+        return -1 - rank if rank < chosen else size
+
+    assert draw_layers(np.array(words, dtype=np.uint64), law).tolist() == [said(w) for w in words]

@@ -33,7 +33,6 @@ from fedhist.protocols.means.cover_theory import (
     expected_loss,
     least_users,
     plan_cover,
-    vote_step,
 )
 from fedhist.protocols.means.cover_votes import count_cells, vote_query
 from fedhist.protocols.shared.mean_target import MeanTarget
@@ -204,14 +203,16 @@ class CoverSelect(MeanTarget, NonInteractive):
     def error(self, users: Users) -> ErrorBound:
         """Predict the expected squared l_2 distance of the winning centre to :meth:`truth`.
 
-        For the votes that these users cast, totals taken as normal; where the run would be
+        For the votes that these users cast, totals taken as independent; where the run would be
         refused, that of the centre of the set.
         """
         cover = self.plan.cover
         votes = count_cells(cover, users)
-        step = vote_step(float(self.epsilon), votes, len(users))
-        expected = expected_loss(cover, votes, step, self.truth(users))
-        source = "normal totals of the votes; rates of Kent et al., arXiv 2405.11923, Theorem 1"
+        epsilon = float(self.epsilon)
+        expected = expected_loss(cover, votes, len(users), epsilon, self.truth(users))
+        source = (
+            "independent totals of the votes; rates of Kent et al., arXiv 2405.11923, Theorem 1"
+        )
         return ErrorBound(SQUARED_L2, expected, exact=False, source=source)
 
     def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:

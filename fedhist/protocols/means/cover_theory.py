@@ -26,7 +26,8 @@ from fedhist.base.arrays import Floats, Integers
 from fedhist.base.search import MOST_USERS, first_true
 from fedhist.channels.catalogue import UnaryChannel
 from fedhist.channels.covers import Cover
-from fedhist.channels.wide_votes import is_wide, wide_steps
+from fedhist.channels.symbol_oracles import SymbolOracle
+from fedhist.channels.wide_votes import is_wide, wide_channel, wide_steps
 
 _REACH = 10.0
 """Deviations beyond which a normal tail (1e-23) is nothing."""
@@ -34,6 +35,8 @@ _STEP = 1.1
 MOST_PLANNED = 1 << 18
 """Cells of the covers that compete; finer ones, which take seconds of the server, can be given."""
 _BLOCK = 4096
+_FEW, _DISTINCT = 4096, 64
+"""Users, and distinct numbers of votes, up to which totals have their binomial laws."""
 
 
 @dataclass(frozen=True)
@@ -173,24 +176,9 @@ def least_users(one: Cover, epsilon: float, per_axis: int | None = None) -> int 
     return first_true(feasible, MOST_USERS)
 
 
-def vote_step(epsilon: float, votes: Integers, n_users: int) -> float:
-    """By how many standard deviations one vote raises a cell's total, in the vote asked for.
-
-    A symbol's totals are not independent; of their differences, which decide, those between the
-    largest cell and others are taken.
-    """
-    if n_users == 0:
-        return math.inf
-    if not is_wide(epsilon, len(votes)):
-        tau = UnaryChannel(epsilon).tau
-        return 2 * tau / math.sqrt(n_users * (1 - tau**2)) if tau < 1 else math.inf
-    found, top = wide_steps(epsilon, len(votes))[0], int(votes.max())
-    spread = found.up + found.down - found.drift**2
-    variance = top * spread / 2 + (n_users - top) * found.aside
-    return found.drift / math.sqrt(variance) if variance > 0 else math.inf
-
-
-def expected_loss(cover: Cover, votes: Integers, step: float, truth: Floats) -> float:
+def expected_loss(
+    cover: Cover, votes: Integers, n_users: int, epsilon: float, truth: Floats
+) -> float:
     """Predict the expected squared l_2 distance of the winning centre to the truth.
 
     Parameters
@@ -198,27 +186,64 @@ def expected_loss(cover: Cover, votes: Integers, step: float, truth: Floats) -> 
     cover : Cover
     votes : (n_cells,) int64
         True votes for each cell.
-    step : float
-        Of :func:`vote_step`; inf without noise.
+    n_users : int
+        Users who vote; those without a usable record have no true vote.
+    epsilon : float
     truth : (dimension,) float64
 
     Notes
     -----
-    The totals are taken as normal, independent over cells and all of the same variance, in bits
-    n (1 - tau^2) / 4; the probability to win is one integral for each distinct number of votes.
+    The totals are taken as independent over cells. In bits they are, all of the same variance
+    n (1 - tau^2) / 4; those of one symbol nearly so, as any two sets of messages overlap as
+    independent ones would. They are taken as normal, or, for one symbol and at most 4,096 users,
+    with their binomial laws, ties at random. The probability to win is one integral for each
+    distinct number of votes.
     """
     values, which = np.unique(votes, return_inverse=True)
-    if math.isinf(step):
+    cells_of = np.bincount(which)
+    if n_users == 0 or math.isinf(epsilon):
         wins = np.zeros(len(votes))
         wins[int(np.argmax(votes))] = 1.0
+    elif not is_wide(epsilon, len(votes)):
+        tau = UnaryChannel(epsilon).tau
+        step = 2 * tau / math.sqrt(n_users * (1 - tau**2))
+        wins = _win_probabilities(np.asarray(values * step), cells_of)[which]
+    elif n_users <= _FEW and len(values) <= _DISTINCT:
+        wins = _win_by_counts(values, cells_of, n_users, wide_channel(epsilon, len(votes)))[which]
     else:
-        wins = _win_probabilities(np.asarray(values * step), np.bincount(which))[which]
+        found, top = wide_steps(epsilon, len(votes))[0], int(values[-1])
+        spread = found.up + found.down - found.drift**2
+        variance = top * spread / 2 + (n_users - top) * found.aside
+        at = np.asarray(values * (found.drift / math.sqrt(variance)))
+        wins = _win_probabilities(at, cells_of)[which]
     total = 0.0
     for start in range(0, len(votes), _BLOCK):
         cells = np.arange(start, min(start + _BLOCK, len(votes)), dtype=np.int64)
         square = np.square(cover.centres(cells) - truth).sum(axis=1)
         total += float(wins[cells] @ square)
     return total
+
+
+def _win_by_counts(values: Integers, cells: Integers, n_users: int, law: SymbolOracle) -> Floats:
+    """P(one given cell with so many votes wins), for every distinct number of votes.
+
+    A total is Bin(v, p) + Bin(n - v, q); the largest one wins, of several each as likely: with mu
+    others at the same total on average, (1 - e^-mu) / mu.
+    """
+    k = np.arange(n_users + 1)
+    share = [
+        np.convolve(
+            binom.pmf(k[: v + 1], v, law.p), binom.pmf(k[: n_users - v + 1], n_users - v, law.q)
+        )
+        for v in values.tolist()
+    ]
+    here = np.array(share)
+    up_to = np.maximum(np.cumsum(here, axis=1), 1e-300)
+    ties = (cells @ (here / up_to))[None, :] - here / up_to
+    alone = np.where(ties > 1e-9, -np.expm1(-ties) / np.maximum(ties, 1e-9), 1.0)
+    others = np.exp((cells @ np.log(np.minimum(up_to, 1.0)))[None, :]) / up_to
+    wins = (here * np.minimum(others, 1.0) * alone).sum(axis=1)
+    return np.asarray(wins / (cells @ wins))
 
 
 def _win_probabilities(at: Floats, cells: Integers) -> Floats:
