@@ -34,6 +34,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     },
     "cover-rates": {"runs": 2, "n": [80, 140], "sparse_n": [110, 140, 170]},
     "sparse-thresholding": {"repeats": 1, "choice_n": [4000], "choice_amplitudes": [0.5]},
+    "rate-tables": {"box_T": [16, 64], "density_n": 600, "density_T": [16, 32]},
     "density-error": {
         "n": [2000, 4000],
         "repeats": [1, 1],
