@@ -63,7 +63,7 @@ def test_exact_likelihood_ratios_of_all_vote_sets(epsilon: float, vote: str) -> 
     """
     q = query(epsilon=epsilon, vote=vote, max_votes=4, reach=2.0)
     signs = np.array(list(product((-1, 1), repeat=4)))
-    votes = np.array(list(product((0, 1), repeat=4)))
+    votes = np.array(list(product((-1, 0, 1), repeat=4)))  # signed ones, too
     sums = signs @ votes.T  # (patterns, vote sets)
     u = q.scalars(np.unique(sums))
     assert u.min() == -1
@@ -120,6 +120,21 @@ def test_no_record_leaves_the_range_of_the_channel() -> None:
         assert q.exact
         z = replace(q, epsilon=math.inf).answer(users, streams(users, 2)).arrays["reports"]
         assert (np.abs(z) <= 1).all()
+
+
+@pytest.mark.parametrize("hashed", ["rademacher", "hadamard"])
+def test_signed_votes_count_their_signs(hashed: str) -> None:
+    """S is the sum of sign(mean) v_ij over the votes; scores of a coordinate have its sign."""
+    q = query(hash=hashed, signed=True, max_votes=3, epsilon=6.0)
+    users = crowd(4000, [0.9, -0.8, 0.1, 0.0, 0.5])
+    indptr, columns = q.votes(users)
+    assert columns[:3].tolist() == [0, ~1, 4]
+    sums = q.signs.vote_sums(users.ids, indptr, columns)
+    v = [q.signs.signs(users.ids, np.full(4000, j)).astype(int) for j in (0, 1, 4)]
+    assert np.array_equal(sums, v[0] - v[1] + v[2])
+    scores = q.scores(q.fold(q.answer(users, streams(users, 5))))
+    assert np.abs(scores[[0, 4]] - 0.5).max() < 0.08  # gain 1/2 of three votes; 5 deviations
+    assert abs(scores[1] + 0.5) < 0.08
 
 
 # -- messages -----------------------------------------------------------------------
