@@ -82,6 +82,14 @@ class CentredPlan:
         """2 K - 1: a stage and the vote before it, which the stage has to wait for."""
         return 2 * len(self.shares) - 1
 
+    def opens(self, stage: int, radius: float) -> bool:
+        """Whether a stage asks for the first report, where that is another than of the vector.
+
+        The first stage does; a later one where that report is the better one at the radius that was
+        learned, because users differ more than was planned.
+        """
+        return stage == 0 or self.first_v < self.v * radius**2
+
     def intervals(self, lo: float = 0.0, hi: float = 1.0) -> tuple[tuple[float, float], ...]:
         """Divide the users whose hash lies in [lo, hi): stage, vote, stage, vote, ..., stage."""
         sizes = [self.shares[0]]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -28,6 +28,9 @@ Project = Callable[[Floats], Floats]
 @dataclass(frozen=True)
 class Opening:
     """Another first report than that of the vector: of one item, say.
+
+    Later stages ask for it again where the users turn out to be so far apart that it is the better
+    report still, see :meth:`~server.means.centred.CentredPlan.opens`.
 
     Attributes
     ----------
@@ -148,9 +151,9 @@ def centred_mean(
                 )
             before = 1 / precision if precision else math.inf
         cohort = cohorts[2 * stage]
-        if stage == 0 and opening is not None:
+        if opening is not None and plan.opens(stage, learned.radius):
             reports = yield opening.ask(cohort)
-            n, variance = reports.n_users, plan.first_v
+            n, variance, learned = reports.n_users, plan.first_v, replace(learned, bias=0.0)
             found = opening.read(reports) if n else value
         else:
             query = RankReports(part, value, learned.radius, float(epsilon), cohort, points)

@@ -135,6 +135,8 @@ def simulated_loss(
                     reports=n / plan.v,
                     clip_mass=clip_mass,
                 ).radius
+            opens = plan.opens(stage, radius)
+            if not opens:
                 inside = np.minimum(distance, radius)
                 shorter = inside / np.maximum(distance, 1e-300)
                 # what shortening moves, on the drawn users; all of them have the exact mean
@@ -147,7 +149,7 @@ def simulated_loss(
                 variance = plan.v * radius**2 - share * held
             gained = n / variance if variance else np.inf
             weight = 1.0 if np.isinf(gained) else gained / (precision + gained)
-            if stage == 0 and opened is not None:
+            if opens and opened is not None:
                 mean = spread.mean / max(spread.usable, 1e-300)
                 noise = opened.turn(opened.std * rng.standard_normal(len(opened.std))) / np.sqrt(n)
             else:

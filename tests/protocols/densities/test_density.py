@@ -213,3 +213,16 @@ def test_any_record_is_answered_for() -> None:
 def test_refusals(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Density(**({"epsilon": 1.0, "n_users": 100, "samples_per_user": 10} | wrong))
+
+
+def test_users_who_differ_are_asked_for_bins_again() -> None:
+    """Where the radius stays large a bin says more than the vector; it is found out, not declared.
+
+    One in two samples of a user is the same atom, so that 300 of them are worth two.
+    """
+    how = {"users": "dirichlet", "concentration": 1.0}
+    users, _ = sample(4000, 300, **how)
+    queries = run(Density(4.0, 4000, 300), users)[1]
+    assert sum(isinstance(q, BinReports) for q in queries) >= 2
+    alike, _ = sample(4000, 300)
+    assert [type(q) for q in run(Density(4.0, 4000, 300), alike)[1]].count(BinReports) == 1
