@@ -9,11 +9,12 @@ import numpy as np
 from scipy.special import ndtr
 
 from fedhist.base.arrays import Floats
+from server.distributions.simplex import project_simplex
 from server.means.localize import Plan
 
 MOST_ERROR = 0.12
 """A check with a larger standard error is not worth its users."""
-MOST_EXPECTED = 0.95
+MOST_EXPECTED, MOST_CERTAIN = 0.95, 0.995
 MOST_OUTSIDE = 0.15
 """Share of the users whose means may lie outside the interval that is refined after an alarm."""
 SHELL_SHARE = 0.15
@@ -21,7 +22,11 @@ SHELL_SHARE = 0.15
 CLIPPED = 2 / 3
 """How far, in half widths, a mean outside is thought to lie from the interval's end."""
 
-_SHARE, _USERS = 0.2, 70.0
+_SURE = 2.0
+"""Standard errors by which users far away must be seen, to count."""
+_MOST_SHARE, _USERS = 0.2, 70.0
+_LEAST_SHARES = 0.06, 0.15
+"""Of those who have not voted: at small and large budgets; see :func:`least_share`."""
 
 
 @dataclass(frozen=True)
@@ -33,14 +38,29 @@ class Check:
     share : float
         Of the users not asked yet, who are asked.
     expected : float
-        Least share of users inside where their means agree.
+        Least share of users inside where their means agree, with room for other laws than normal.
+    certain : float
+        The same for normal means, the vote's centre half a bin off.
     error : float
         Planned standard error of the share.
+    gain : float
+        tanh(epsilon / 2) of the randomised response.
     """
 
     share: float
     expected: float
+    certain: float
     error: float
+    gain: float
+
+    def threshold(self, n_users: float) -> float:
+        """Return the share inside, of so many who answered, below which the users' means differ.
+
+        One standard error below what is expected; or, where many answer, three below what is
+        certain: so that few users far away are noticed as well.
+        """
+        plain = self.expected - share_error(n_users, self.gain)
+        return max(plain, self.certain - 3 * share_error(n_users, self.gain, self.certain))
 
 
 def plan_check(
@@ -62,19 +82,37 @@ def plan_check(
     Returns
     -------
     Check
-        At most a fifth of those who have not voted, and no more than 70 / gain^2. The centre of
-        the vote may be half a bin off.
+        It asks 70 / gain^2 users, but between 6 (see :func:`least_share`) and 20 percent of those
+        who have not voted.
     """
     rest = n_users * (1 - vote.vote_share)
-    asked = min(_SHARE * rest, _USERS / (gain * gain))
-    slack = vote.half_width - half_range / vote.n_bins / 2
-    expected = min(MOST_EXPECTED, 2 * float(ndtr(slack / mean_scale)) - 1)
-    return Check(asked / rest, expected, share_error(asked, gain))
+    asked = min(_MOST_SHARE * rest, max(least_share(gain) * rest, _USERS / (gain * gain)))
+    half_bin = half_range / vote.n_bins
+
+    def inside(off: float) -> float:
+        return 2 * float(ndtr((vote.half_width - off * half_bin) / mean_scale)) - 1
+
+    expected, certain = min(MOST_EXPECTED, inside(0.5)), min(MOST_CERTAIN, inside(1.0))
+    return Check(asked / rest, expected, certain, share_error(asked, gain), gain)
 
 
-def share_error(n_users: float, gain: float) -> float:
-    """Bound the standard error of a share that so many randomised bits tell."""
-    return 1 / (2 * gain * math.sqrt(n_users)) if n_users > 0 else math.inf
+def least_share(gain: float) -> float:
+    """Return the least share of users who check: more where one report over the range is precise.
+
+    There a few users far away, unnoticed, would cost more than all the noise.
+    """
+    return _LEAST_SHARES[int(gain * gain > 0.8)]
+
+
+def share_error(n_users: float, gain: float, share: float = 0.5) -> float:
+    """Return the standard error of a share that so many randomised bits tell; 1/2 is the worst.
+
+    >>> share_error(100, 1.0), share_error(0, 1.0)
+    (0.05, inf)
+    """
+    if n_users <= 0:
+        return math.inf
+    return math.sqrt((1 / (4 * gain * gain) - (share - 0.5) ** 2) / n_users)
 
 
 def shell_edges(half_width: float, reach: float) -> Floats:
@@ -87,39 +125,88 @@ def shell_edges(half_width: float, reach: float) -> Floats:
     return np.asarray(half_width * 2.0 ** np.arange(k + 1))
 
 
-def fitting_width(
-    shares: Floats, edges: Floats, half_range: float, offset: float = 0.0
-) -> tuple[float, float]:
-    """Choose the interval's half width from the users' distances to its centre.
+def shell_noise(variance: float, n_users: float) -> float:
+    """Return the variance of a shell's share: of its reports, and of who happens to be asked.
+
+    Parameters
+    ----------
+    variance : float
+        Of a debiased share of MOST_OUTSIDE, given the users, times their number.
+    n_users : float
+    """
+    return (variance + MOST_OUTSIDE * (1 - MOST_OUTSIDE)) / n_users
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The interval that fits users who differ.
+
+    Attributes
+    ----------
+    half_width : float
+    outside : float
+        Share of the users beyond it.
+    bias : float
+        Bound on what clipping to it costs, as a standard error.
+    """
+
+    half_width: float
+    outside: float
+    bias: float
+
+
+def fitting_interval(
+    shares: Floats,
+    noise: float,
+    edges: Floats,
+    half_range: float,
+    offset: float,
+    unit_variance: float,
+) -> Fit:
+    """Choose the interval from the users' distances to its centre.
+
+    The least edge with at most MOST_OUTSIDE of the users beyond; or a larger one, if what lies
+    beyond the first is surely worth the noise.
 
     Parameters
     ----------
     shares : (k,) float64
-        Of the users in each shell: a point of the simplex.
+        Unbiased, of the users in each shell.
+    noise : float
+        Variance of one of them, from :func:`shell_noise`.
     edges : (k,) float64
         Outer edges of the shells; the last shell holds the range.
     half_range : float
     offset : float
         Distance of the centre from the middle of the range. An interval that would leave the range
         is shifted into it, and so reaches farther to the other side.
-
-    Returns
-    -------
-    half_width : float
-        The least edge with at most MOST_OUTSIDE of the users beyond; at most ``half_range``.
-    outside : float
-        Share of the users beyond the interval as it is shifted.
+    unit_variance : float
+        Variance of the average of the reports that follow, over an interval of half width 1.
 
     Examples
     --------
-    >>> three = np.array([0.5, 0.4, 0.1]), np.array([0.25, 0.5, 1.0])
-    >>> fitting_width(*three, 1.0), fitting_width(*three, 1.0, offset=0.75)
-    ((0.5, 0.1), (0.5, 0.05))
+    >>> three, edges = np.array([0.5, 0.4, 0.1]), np.array([0.25, 0.5, 1.0])
+    >>> fit = fitting_interval(three, 0.0, edges, 1.0, 0.0, 0.01)
+    >>> fit.half_width, fit.outside, round(fit.bias, 4)
+    (0.5, 0.1, 0.0333)
+    >>> fitting_interval(three, 0.0, edges, 1.0, 0.0, 1e-6).half_width
+    1.0
     """
-    within = np.cumsum(shares)
-    half_width = float(edges[np.argmax(within >= 1 - MOST_OUTSIDE - 1e-12)])
-    if half_width >= half_range:
-        return float(half_range), 0.0
-    reach = half_width + max(0.0, offset + half_width - half_range)
-    inside = np.interp(reach, np.append(0.0, edges), np.append(0.0, within))
-    return half_width, round(max(0.0, 1 - float(inside)), 12)
+    within = np.cumsum(project_simplex(shares))
+    widths = np.minimum(edges, half_range)
+    reach = widths + np.maximum(0.0, offset + widths - half_range)
+    ends = np.minimum(edges, half_range + offset)
+    starts = np.append(0.0, ends[:-1])
+    # users uniform in their shell: how far they lie beyond the interval, on average
+    first = np.maximum(starts, reach[:, None])
+    part = np.maximum(ends - first, 0.0) / np.maximum(ends - starts, 1e-300)
+    excess = part * ((first + ends) / 2 - reach[:, None])
+    beyond = excess @ shares - _SURE * math.sqrt(noise) * np.sqrt((excess**2).sum(axis=1))
+    risk = unit_variance * widths**2 + np.maximum(beyond, 0.0) ** 2
+    risk[within < 1 - MOST_OUTSIDE - 1e-12] = math.inf
+    j = int(np.argmin(risk))
+    if reach[j] >= half_range + offset:
+        return Fit(float(widths[j]), 0.0, 0.0)
+    outside = max(0.0, 1 - float(np.interp(reach[j], np.append(0.0, edges), np.append(0, within))))
+    seen = CLIPPED * float(widths[j]) * math.hypot(outside, math.sqrt(noise))
+    return Fit(float(widths[j]), round(outside, 12), max(seen, float(beyond[j])))

@@ -24,7 +24,6 @@ from fedhist.privacy.guarantee import check_budget
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.streams import Streams
-from server.distributions.simplex import project_simplex
 
 MAX_SHELLS = 64
 
@@ -125,11 +124,8 @@ class DistanceBins(LocalQuery):
         return {"votes": Bounds((self.channel.size,), "i", 0, n_users)}
 
     def shares(self, summary: Summary) -> Floats:
-        """Return the share of the users in each shell, of those who have one: on the simplex.
-
-        All are in the last shell where nobody answered.
-        """
+        """Return the unbiased share of the users in each shell: (k,); 0 where nobody answered."""
         k = len(self.edges)
         if summary.n_users == 0:
-            return np.asarray(np.eye(k)[-1])
-        return project_simplex(self.channel.debias(summary.sums["votes"], summary.n_users)[:k])
+            return np.zeros(k)
+        return np.asarray(self.channel.debias(summary.sums["votes"], summary.n_users)[:k])

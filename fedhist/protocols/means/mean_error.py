@@ -19,13 +19,14 @@ from scipy.stats import qmc
 from fedhist.base.arrays import Floats
 from fedhist.channels.catalogue import UnaryChannel, scalar_channel
 from fedhist.channels.oracles import oracle_channel
-from server.distributions.simplex import project_simplex
 from server.means.checks import (
+    MOST_OUTSIDE,
     SHELL_SHARE,
     Check,
-    fitting_width,
+    fitting_interval,
     share_error,
     shell_edges,
+    shell_noise,
 )
 from server.means.design import Design
 from server.means.localize import best_window, centroid, keep_inside
@@ -146,33 +147,32 @@ class Prediction:
 
     def alarm(self, centre: float, check: Check, rest: float) -> float:
         """Probability that the check finds too few users inside."""
-        H, error = self.design.vote.half_width, share_error(check.share * rest, self.gain)
+        H, asked = self.design.vote.half_width, check.share * rest
         ends = self.below(np.array([centre - H, np.nextafter(centre + H, math.inf)]))
         inside = float(ends[1] - ends[0])
-        spread = math.sqrt(max(error**2 - (inside - 0.5) ** 2 / (check.share * rest), 0.0))
-        return float(ndtr((check.expected - error - inside) / spread))
+        spread = max(share_error(asked, self.gain, inside), 1e-9)
+        return float(ndtr((check.threshold(asked) - inside) / spread))
 
     def widened(self, centre: float, rest: float) -> float:
         """Mean squared error after an alarm: over the edges that the shells may choose."""
         R, H = self.half_range, self.design.vote.half_width
-        edges = shell_edges(H, R + abs(centre - (self.low + self.high) / 2))
+        offset = abs(centre - (self.low + self.high) / 2)
+        edges = shell_edges(H, R + offset)
         if len(edges) == 1:
             return float(self.clipped(np.array([centre]), R, rest)[0])
-        inside = np.diff(
-            self.below(np.stack((centre - edges, np.nextafter(centre + edges, math.inf)))), axis=0
-        )
-        shares = np.diff(inside[0], prepend=0.0)
+        around = np.stack((centre - edges, np.nextafter(centre + edges, math.inf)))
+        shares = np.diff(np.diff(self.below(around), axis=0)[0], prepend=0.0)
         oracle, k = oracle_channel("auto", self.epsilon, len(edges)), len(edges)
+        variance = shell_noise(float(oracle.variance(MOST_OUTSIDE)), SHELL_SHARE * rest)
         # the noise of k + 1 shares, which adds up to 0
-        noise = _normals(_CHOICES, k) * np.sqrt(oracle.variance(0.1) / (SHELL_SHARE * rest))
-        noise -= noise.sum(axis=1, keepdims=True) / (k + 1) * (1 + 1 / math.sqrt(k + 1))
+        z = _normals(_CHOICES, k) * math.sqrt(variance)
+        z -= z.sum(axis=1, keepdims=True) / (k + 1) * (1 + 1 / math.sqrt(k + 1))
         left = rest * (1 - SHELL_SHARE)
-        risks = {
-            float(e): float(self.clipped(np.array([centre]), min(float(e), R), left)[0])
-            for e in edges
-        }
-        widths = [fitting_width(project_simplex(shares + z), edges, math.inf)[0] for z in noise]
-        return float(np.mean([risks[w] for w in widths]))
+        unit = (4 * scalar_channel(self.kind, self.epsilon).v + 0.25) / left
+        found = [fitting_interval(shares + e, variance, edges, R, offset, unit) for e in z]
+        widths, runs = np.unique([fit.half_width for fit in found], return_counts=True)
+        risks = [float(self.clipped(np.array([centre]), w, left)[0]) for w in widths.tolist()]
+        return float(runs @ risks) / len(found)
 
     def clipped(self, centre: Floats, half_width: float, n_users: float) -> Floats:
         """Mean squared error of the average of reports clipped to centre +- half_width."""

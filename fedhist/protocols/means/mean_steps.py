@@ -25,13 +25,13 @@ from fedhist.protocols.means.interval_bits import IntervalBits
 from fedhist.users.cohort import Cohort
 from fedhist.users.folds import salt_of_folds
 from server.means.checks import (
-    CLIPPED,
     MOST_OUTSIDE,
     SHELL_SHARE,
     Check,
-    fitting_width,
-    share_error,
+    Fit,
+    fitting_interval,
     shell_edges,
+    shell_noise,
 )
 from server.means.design import Design
 from server.means.localize import keep_inside
@@ -199,37 +199,38 @@ class Rounds:
             "inside": inside,
             "inside_expected": check.expected,
         }
-        return inside < check.expected - share_error(answers.n_users, self.gain)
+        return inside < check.threshold(answers.n_users)
 
     def by_distance(self, centre: float) -> Answers:
         """Ask some users how far they are; average the others over an interval that fits."""
         R, H = self.half_range, self.design.vote.half_width
         offset = abs(centre - self.middle)
         edges = shell_edges(H, R + offset)
-        width, outside, doubt = R, 0.0, 0.0
+        fit, v = Fit(R, 0.0, 0.0), 4 * self.channel.v + 0.25
         if len(edges) > 1:
             cohort = self.next_users(SHELL_SHARE)
             query = DistanceBins(self.functional, centre, edges, self.epsilon, cohort=cohort)
             answers = yield query
-            width, outside = fitting_width(query.shares(answers), edges, R, offset)
-            if width < R:
-                noise = float(query.channel.variance(MOST_OUTSIDE)) / max(answers.n_users, 1)
-                doubt = math.hypot(outside, math.sqrt(noise))
+            if answers.n_users:
+                variance = float(query.channel.variance(MOST_OUTSIDE))
+                noise = shell_noise(variance, answers.n_users)
+                left = v / (self.n_users * (1 - self.asked))
+                fit = fitting_interval(query.shares(answers), noise, edges, R, offset, left)
+        width = fit.half_width
         refine = self.clipped(centre, width, self.next_users())
         reports = yield refine
-        self.public |= {"differ": 1.0, "outside": outside}
+        self.public |= {"differ": 1.0, "outside": fit.outside}
         if reports.n_users == 0:
             return Estimate.failed("nobody reported", public=self.public)
         self.public |= interval(refine, reports)
-        variance = (self.channel.v * (2 * width) ** 2 + min(width, R) ** 2 / 4) / reports.n_users
-        bias = CLIPPED * doubt * width
+        variance = v * width**2 / reports.n_users
         inside, expected = self.public["inside"], self.public["inside_expected"]
         said = (
             f"the users' means differ: a share of {inside:.2f} lies within {H:.3g} of the vote's "
             f"centre, where {expected:.2f} or more would if they agreed; their average is taken "
             f"over +-{width:.3g}, and its standard error is a bound"
         )
-        return self.estimate(refine.estimates(reports), variance + bias**2, said)
+        return self.estimate(refine.estimates(reports), variance + fit.bias**2, said)
 
     def by_signs(self, centre: float) -> Generator[Query, Summary, Estimate | None]:
         """Ask users whether their means lie above two points, twice; None to clip instead."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from server.means.checks import fitting_width, plan_check, share_error, shell_edges
+from server.means.checks import Fit, fitting_interval, plan_check, share_error, shell_edges
 from server.means.design import Design, plan_mean
 from server.means.localize import plan_univariate
 from server.means.signs import read_signs, sign_variance, sign_worth, weighted
@@ -87,7 +87,8 @@ def test_the_check_asks_a_fifth_at_most_and_no_more_than_it_needs() -> None:
     for n in (600, 5000, 100_000):
         vote = plan_univariate(n, 200**-0.5, 1.0, 1.0)
         check, rest = plan_check(vote, n, 200**-0.5, 1.0, gain), n * (1 - vote.vote_share)
-        assert check.share * rest == pytest.approx(min(0.2 * rest, 70 / gain**2))
+        asked = min(0.2 * rest, max(0.06 * rest, 70 / gain**2))
+        assert check.share * rest == pytest.approx(asked)
         assert check.error == pytest.approx(share_error(check.share * rest, gain))
         assert 0.5 < check.expected <= 0.95
     assert share_error(70 / gain**2, gain) == pytest.approx(0.5 / math.sqrt(70))
@@ -103,18 +104,53 @@ def test_shells_reach_as_far_as_they_must() -> None:
         assert len(edges) == 1 or edges[-2] < reach
 
 
-def test_the_width_after_an_alarm() -> None:
+def test_few_users_far_away_alarm_where_many_answer() -> None:
+    vote = plan_univariate(20_000, 300**-0.5, 1.0, 4.0)
+    check = plan_check(vote, 20_000, 300**-0.5, 1.0, math.tanh(2.0))
+    assert check.expected == 0.95
+    assert check.certain > 0.95
+    assert check.threshold(70) < 0.95
+    assert check.threshold(2000) == pytest.approx(
+        check.certain - 3 * share_error(2000, math.tanh(2.0), check.certain)
+    )
+    assert check.threshold(0) == -math.inf  # nobody answered: no alarm
+
+
+def fit(
+    shares: list[float], *, noise: float = 1e-3, offset: float = 0.0, unit: float = 1e-2
+) -> Fit:
     edges = np.array([0.1, 0.2, 0.4, 0.8, 1.6])
+    return fitting_interval(np.array(shares), noise, edges, 1.0, offset, unit)
+
+
+def test_the_width_after_an_alarm() -> None:
     for shares, width, outside in (
         ([0.86, 0.1, 0.04, 0, 0], 0.1, 0.14),  # a false alarm costs no width
         ([0.5, 0.3, 0.15, 0.05, 0], 0.4, 0.05),
         ([0.2, 0.2, 0.2, 0.2, 0.2], 1.0, 0.0),  # the range: nothing is clipped
         ([0.5, 0.2, 0.1, 0.1, 0.1], 0.8, 0.1),
     ):
-        assert fitting_width(np.array(shares), edges, 1.0) == (width, pytest.approx(outside))
-    # shifted by 0.3 into the range, the interval covers half of the last shell's width and more
-    shifted = fitting_width(np.array([0.5, 0.2, 0.1, 0.1, 0.1]), edges, 1.0, offset=0.5)
-    assert shifted == (0.8, pytest.approx(0.1 * (1.6 - 1.1) / 0.8))
+        found = fit(shares, noise=1e-2)
+        assert (found.half_width, found.outside) == (width, pytest.approx(outside, abs=0.03))
+        expected = 2 / 3 * width * math.hypot(found.outside, 0.1) if width < 1 else 0.0
+        assert found.bias == pytest.approx(expected)
+
+
+def test_a_wide_interval_where_what_is_clipped_is_surely_worth_it() -> None:
+    skewed = [0.6, 0.2, 0.08, 0.06, 0.06]
+    assert fit(skewed, noise=1e-2).half_width == 0.4
+    assert fit(skewed, noise=1e-6, unit=1e-6).half_width == 1.0
+    # far away: what is clipped counts more than two thirds of a half width
+    far = fit([0.88, 0.0, 0.0, 0.0, 0.12], noise=1e-6, unit=1.0)
+    assert far.half_width == 0.1
+    assert far.bias == pytest.approx(0.12 * (0.9 - 0.1), abs=2e-3)
+
+
+def test_an_interval_that_is_shifted_into_the_range_reaches_farther() -> None:
+    # 0.3 of 0.8 lies beyond the end; the other side then reaches to 1.1 of 1.5
+    shifted = fit([0.5, 0.2, 0.1, 0.1, 0.1], noise=1e-2, offset=0.5)
+    assert shifted.half_width == 0.8
+    assert shifted.outside == pytest.approx(0.1 * (1.6 - 1.1) / 0.8, abs=0.03)
 
 
 # -- signs -----------------------------------------------------------------------------------
