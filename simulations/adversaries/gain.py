@@ -19,7 +19,7 @@ from fedhist.protocols.baselines.scalar_reports import ItemLevel
 from fedhist.protocols.baselines.sphere_reports import SphereReports
 from fedhist.protocols.frequency_oracles.oracle import OracleQuery
 from fedhist.protocols.localize.queries import BinVotes, ClippedMean
-from fedhist.protocols.means.cover_votes import CoverVotes
+from fedhist.protocols.means.cover_votes import CellReports, CoverVotes, true_cells
 from fedhist.protocols.means.sparse.queries import HashedVotes
 from fedhist.users.batch import Users
 from fedhist.users.streams import Streams
@@ -55,6 +55,9 @@ def best_messages(query: Query, users: Users, rng: Streams) -> Report:
     if isinstance(query, OracleQuery):
         sent = member_reports(query.symbols(users, rng), query.channel, rng)
         return Report(users.ids, {query.part: sent})
+    if isinstance(query, CellReports):
+        cells = true_cells(query.cover, users)
+        return Report(users.ids, {"cell": member_reports(cells, query.channel, rng)})
     if isinstance(query, ClippedMean) and not isinstance(query, ItemLevel):
         wished = replace(query, kind="laplace", epsilon=math.inf).answer(users, rng)
         return _extreme(wished, query)
