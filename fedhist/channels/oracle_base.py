@@ -8,6 +8,7 @@ symbol k, in the same way; its share is an output.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
@@ -105,5 +106,10 @@ class OracleChannel(ABC):
 
 
 def summed_variance(p: float, q: float, k: int) -> float:
-    """[p (1 - p) + (k - 1) q (1 - q)] / (p - q)^2: n times the summed variance over k symbols."""
+    """[p (1 - p) + (k - 1) q (1 - q)] / (p - q)^2: n times the summed variance over k symbols.
+
+    Infinite where a report says nothing in doubles.
+    """
+    if (p - q) ** 2 == 0:
+        return math.inf
     return (p * (1 - p) + (k - 1) * q * (1 - q)) / (p - q) ** 2

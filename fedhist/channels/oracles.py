@@ -116,4 +116,6 @@ def oracle_channel(
     if not able:
         raise ValueError(f"{n_symbols} symbols do not fit into messages of {max_bits} bits")
     least = min(channel.v for channel in able)
+    if math.isinf(least):
+        raise ValueError(f"epsilon = {epsilon:g} is too small for a report of {n_symbols} symbols")
     return min((c for c in able if c.v <= NEAR * least), key=lambda c: (c.bits, c.v))

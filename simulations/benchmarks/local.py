@@ -20,7 +20,7 @@ from fedhist.channels.catalogue import CHANNELS, UnaryChannel, scalar_channel
 from fedhist.channels.hadamard import fwht
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
-from simulations.benchmarks import oracles
+from simulations.benchmarks import oracles, ranks
 from simulations.benchmarks.kernels import SIDE, two_products
 from simulations.benchmarks.measuring import (
     Result,
@@ -58,6 +58,7 @@ def measure(*, quick: bool = False) -> Result:
         *transform_rows(repeats, turns),
         *oracles.report_rows(n_users, turns),
         *oracles.decoding_rows(turns, quick=quick),
+        *ranks.report_rows(n_users, turns),
     )
     notes = (
         "Votes: from bin numbers to summed votes, the users' keys included. 'Summed as drawn' is "
@@ -73,6 +74,7 @@ def measure(*, quick: bool = False) -> Result:
         "without the checks.",
         f"Transforms: {ROWS} rows at a time, and one; ns per row.",
         *oracles.notes(),
+        *ranks.notes(),
     )
     return Result("local", f"{n_users:,} users, epsilon = {EPSILON:g}, one thread", rows, notes)
 

@@ -62,7 +62,7 @@ def leaves(body: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Paths of all values in the JSON of a query, those of its parts included."""
     if isinstance(body, dict):
         for key, value in body.items():
-            if key == "part":
+            if key == "part" and isinstance(value, list):  # not a field of that name
                 yield from ((*path, key, 1, *rest) for rest in leaves(json.loads(value[1])))
             else:
                 yield from leaves(value, (*path, key))
