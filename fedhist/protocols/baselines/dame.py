@@ -27,7 +27,7 @@ from fedhist.channels.catalogue import scalar_channel
 from fedhist.model.losses import SQUARED_L2
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import ResultsRow
+from fedhist.model.results import Goal, ResultsRow
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocols.baselines.sized_votes import SizedVotes
 from fedhist.protocols.localize.queries import ClippedMean, check_range
@@ -97,6 +97,19 @@ class Dame(MeanTarget, PlannedSizes):
 
     name: ClassVar[str] = "dame"
     paper: ClassVar[str] = "Pla, Richard & Vono, arXiv 2410.09506 (from its abstract)"
+    goals: ClassVar[tuple[Goal, ...]] = (
+        Goal(
+            1e-3,
+            words="T = 200",
+            protocol={"epsilon": 1.0, "samples_per_user": 200, "least_samples": 200},
+            population={
+                "kind": "gaussian",
+                "n_users": 2000,
+                "samples_per_user": 200,
+                "mean": 0.237,
+            },
+        ),
+    )
     epsilon: float
     n_users: int
     samples_per_user: float
