@@ -111,6 +111,11 @@ class SimulatedNoise(NoiseSource):
         return np.asarray(np.argmax(x + self._rng.gumbel(size=x.shape), axis=1), dtype=np.int64)
 
 
+AGAINST_US = 2.0**-20
+"""What the exact exponential mechanism gives away of its epsilon, so that the stated one holds for
+logits in doubles: for integer scores up to 2^28 sensitivities below the largest one."""
+
+
 class SecureNoise(NoiseSource):
     """OpenDP's exact samplers on system entropy; integer-valued noise only, never seeded."""
 
@@ -140,9 +145,11 @@ class SecureNoise(NoiseSource):
         """Draw an index with probability ~ exp(logits), exactly: Gumbel-max in rationals.
 
         OpenDP's noisy max adds Gumbel noise for the zCDP measure; it compares the noisy scores
-        bit by bit until they differ, so that no rounding enters.
+        bit by bit until they differ, so that no rounding enters there. The logits themselves are
+        doubles: they are shrunk by :data:`AGAINST_US` first, which is more than their rounding
+        can add to what two of them differ by.
         """
-        scores = _checked_logits(logits)
+        scores = _checked_logits(logits) * (1 - AGAINST_US)
         possible = np.flatnonzero(np.isfinite(scores))
         dp = _opendp()
         domain = dp.vector_domain(dp.atom_domain(T=float, nan=False))

@@ -6,6 +6,7 @@ every test here rejects at p < 1e-9: with about 30 such tests a run fails by cha
 
 import math
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from scipy import stats
 
 from fedhist.protocols import BoundedHistogram
 from fedhist.session.curator import NoiseSource
-from server.noise import SecureNoise, SimulatedNoise
+from server.noise import AGAINST_US, SecureNoise, SimulatedNoise
 from simulations.runs.run import noise_source
 
 ALARM = 1e-9
@@ -174,3 +175,23 @@ def test_a_scale_is_refused_whatever_the_data(grade, shape):
     for draw in (grade.discrete_laplace, grade.discrete_gaussian):
         with pytest.raises(ValueError, match="a noise scale must lie in"):
             draw(shape, 2.0**51)
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 7.3])
+def test_the_rounding_of_secure_logits_never_passes_epsilon(epsilon: float) -> None:
+    """In fractions: what a user can change in the difference of any two logits, as they are drawn.
+
+    Scores are integers of sensitivity 3, far below the largest; each moves by at most that.
+    """
+    rng, sensitivity = np.random.default_rng(8), 3.0
+    weigh = epsilon / (2 * sensitivity)
+    for scale in (10, 10**6, 3 << 28):
+        scores = rng.integers(-scale, 1, 40).astype(np.float64)
+        for _ in range(20):
+            moved = scores + rng.choice([-sensitivity, sensitivity], 40)
+            drawn = [
+                [Fraction(x) for x in (s - s.max()) * weigh * (1 - AGAINST_US)]
+                for s in (scores, moved)
+            ]
+            change = [b - a for a, b in zip(*drawn, strict=True)]
+            assert max(change) - min(change) <= Fraction(epsilon)
