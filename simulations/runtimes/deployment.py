@@ -71,6 +71,8 @@ class Loopback:
     tls : bool
         TLS with certificates made for this trial, and node authentication: each SuperNode has a key
         pair, and only those that are registered are admitted.
+    keeps_state : bool
+        The SuperLink keeps its state in a file, and finds it again after a restart.
 
     Examples
     --------
@@ -83,7 +85,15 @@ class Loopback:
             run = link.run(".", {"config": "/data/remote.toml", "out": "/data/results"})
     """
 
-    def __init__(self, folder: str | Path, *, simulation: bool = False, tls: bool = False) -> None:
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        simulation: bool = False,
+        tls: bool = False,
+        keeps_state: bool = False,
+    ) -> None:
+        self._keeps_state = keeps_state
         self.folder = Path(folder).absolute()
         self.folder.mkdir(parents=True, exist_ok=True)
         self.address = f"{LOCALHOST}:{free_port()}"
@@ -101,13 +111,7 @@ class Loopback:
         self._env |= {"FLWR_HOME": str(home), MARKER: self.token}
         self._env["PATH"] = os.pathsep.join([_commands(), self._env.get("PATH", os.defpath)])
         try:
-            link = self._start(
-                "superlink",
-                "flower-superlink",
-                *("--disable-runtime-dependency-installation", *self._server_options()),
-                simulation=simulation,
-            )
-            self._wait_until_up(link)
+            self._link = self._start_link(simulation=simulation)
         except BaseException:
             self.close()
             raise
@@ -119,6 +123,29 @@ class Loopback:
         self.close()
 
     # -- processes -----------------------------------------------------------------------------
+
+    def _start_link(self, *, simulation: bool = False) -> subprocess.Popen[bytes]:
+        state = ["--database", str(self.folder / "state.db")] if self._keeps_state else []
+        link = self._start(
+            "superlink",
+            "flower-superlink",
+            *("--disable-runtime-dependency-installation", *self._server_options(), *state),
+            simulation=simulation,
+        )
+        self._wait_until_up(link)
+        return link
+
+    def lose_link(self) -> None:
+        """Kill the SuperLink with SIGKILL, and what it started; its SuperNodes stay."""
+        for pid in [*_descendants(self._link.pid), self._link.pid]:
+            _kill(pid)
+        self._link.wait()
+        self._processes.remove(self._link)
+
+    def restart_link(self) -> None:
+        """Start the SuperLink again at the same address."""
+        self._link = self._start_link()
+        self._processes.insert(0, self._processes.pop())
 
     def supernode(
         self, node_config: Flat, *, pinned: bool = False, registered: bool = True
@@ -337,6 +364,15 @@ def marked_processes(token: str) -> Iterator[int]:
             continue
         if found and int(folder.name) != os.getpid():
             yield int(folder.name)
+
+
+def _descendants(pid: int) -> list[int]:
+    """Find the processes that a process has started, and those that they have (Linux)."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("[0-9]*"):
+        for child in (task / "children").read_text().split():
+            found += [*_descendants(int(child)), int(child)]
+    return found
 
 
 def _kill(pid: int) -> None:
