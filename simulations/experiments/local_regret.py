@@ -160,8 +160,8 @@ def run(request: Request) -> Result:
         log="y",
         maps=tuple(maps),
         notes=(
-            "NOT PRIVATE: errors are measured with the truth: the average of the users' own means "
-            "or distributions; for sparse means and densities the parameter of their law",
+            "NOT PRIVATE: errors are measured with the truth, the parameter of the law that users "
+            "come from",
             "regret: mean loss of the default over the least mean loss of all methods, on the same "
             "users in each run; the least of noisy means is too low, so that regret is overstated",
             "sums of reports are drawn from their exact joint law (clients = aggregate); for means "
@@ -211,9 +211,8 @@ def measure(request: Request, cell: Cell, methods: Mapping[str, Mapping[str, Any
     few, many = whole(request, "repeats", 2), whole(request, "most_repeats", 2)
     for r in range(many):
         tag = digest64("local-regret", request.seed, repr(cell), r)
-        users, law = cell.draw(np.random.default_rng(tag))
+        users, truth = cell.draw(np.random.default_rng(tag))
         held = np.asarray(default.truth(users))
-        truth = held if cell.of_users else law
         trivial.append(cell.trivial(truth))
         for label, protocol in protocols.items():
             value, warnings = one_run(protocol, users, tag)

@@ -113,14 +113,6 @@ class Cell:
         return POPULATIONS[self.target](self, rng)
 
     @property
-    def of_users(self) -> bool:
-        """Whether errors are measured from the average of the users' own, as predictions are.
-
-        Sparse means and densities are what the law has: the users' own are neither.
-        """
-        return self.target not in ("sparse-mean", "density")
-
-    @property
     def public(self) -> Mapping[str, Any]:
         """What a protocol may know, by the names of protocols' fields."""
         return {

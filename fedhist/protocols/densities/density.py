@@ -136,7 +136,7 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
     --------
     >>> protocol = Density(epsilon=1.0, n_users=20_000, samples_per_user=100)
     >>> protocol.terms, protocol.max_rounds
-    (15, 7)
+    (15, 5)
     """
 
     name: ClassVar[str] = "density"
