@@ -19,6 +19,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from clients.answers import streams
+from fedhist.base import chained_log
 from fedhist.base.errors import FedhistError, WireError
 from fedhist.flower.wire import (
     decode_answer,
@@ -753,7 +754,8 @@ def journalled_run(
 
 
 def released(folder: Path) -> set[int]:
-    return released_of((folder / "journal.jsonl").read_bytes().splitlines())
+    whole, _, _ = (folder / "journal.jsonl").read_bytes().rpartition(b"\n")
+    return released_of(whole.splitlines())
 
 
 def test_replay_from_every_prefix(
@@ -777,6 +779,8 @@ def test_replay_from_every_prefix(
                 shutil.rmtree(cut, ignore_errors=True)
                 cut.mkdir()
                 (cut / "journal.jsonl").write_bytes(b"".join(lines[:k]) + torn)
+                last = json.loads(lines[k - 1])["chain"] if k else ""
+                (cut / "tally.json").write_text(json.dumps({"entries": k, "chain": last}))
                 before = released(cut) if not torn else released_of(lines[:k])
                 counting = CountingNoise()
                 session = Session.replay(protocol, counting, str(cut))
@@ -809,7 +813,8 @@ def test_replay_from_every_crash(
             snapshots.append(tmp_path / f"snapshot-{len(snapshots)}")
             shutil.copytree(folder, snapshots[-1])
 
-    monkeypatch.setattr(module, "write_private", write_and_copy)
+    for writer in (module, chained_log):
+        monkeypatch.setattr(writer, "write_private", write_and_copy)
     estimate, asked, _ = journalled_run(example, users, folder)
     exact = [s for s in snapshots if list(s.glob("exact-*.json"))]
     assert bool(exact) == (example.guarantee.trust is Trust.CENTRAL)
