@@ -57,6 +57,11 @@ class SignHash(ABC):
     def shape(self) -> tuple[int, ...]:
         """Shape of the sums that a fold keeps."""
 
+    @property
+    @abstractmethod
+    def sums_of_a_report(self) -> int:
+        """In how many of these sums one report counts."""
+
     @abstractmethod
     def signs(self, ids: Words, columns: Integers) -> NDArray[np.int8]:
         """Return v_ij for pairs of a user id and a coordinate: (k,) and (k,) give (k,) int8."""
@@ -98,6 +103,11 @@ class RademacherSigns(SignHash):
     def shape(self) -> tuple[int, ...]:
         """One sum a coordinate."""
         return (self.dimension,)
+
+    @property
+    def sums_of_a_report(self) -> int:
+        """All of them."""
+        return self.dimension
 
     def signs(self, ids: Words, columns: Integers) -> NDArray[np.int8]:
         """Return v_ij for pairs; see the base class."""
@@ -155,6 +165,11 @@ class HadamardSigns(SignHash):
     def shape(self) -> tuple[int, ...]:
         """One sum for each permutation and row."""
         return self.n_permutations, self.size
+
+    @property
+    def sums_of_a_report(self) -> int:
+        """That of its permutation and row."""
+        return 1
 
     def rows(self, ids: Words) -> tuple[Integers, Integers]:
         """Return each user's permutation and row, from disjoint bits of one hash: (n,), (n,)."""

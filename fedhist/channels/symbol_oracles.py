@@ -21,14 +21,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numba import njit
 
-from fedhist.base.arrays import Bounds, Floats, Integers
-from fedhist.base.errors import WireError
+from fedhist.base.arrays import Floats, Integers
 from fedhist.channels.finite import FiniteChannel
 from fedhist.channels.hadamard import fwht, next_power_of_two
 from fedhist.channels.layers import MAX_ALPHABET, WORDS, Layers
 from fedhist.channels.oracle_base import OracleChannel
 from fedhist.channels.projective import ProjectiveSpace
-from fedhist.model.query import Report, Summary, only_array
 
 MAX_SYMBOLS = (1 << 24) - 2
 MAX_DECODED = 1 << 22
@@ -207,18 +205,3 @@ class ProjectiveOracle(SymbolOracle):
     def set_counts(self, counts: Integers) -> Floats:
         """By a transform; see the space."""
         return self.space.set_counts(counts[:-1])[: self.n_symbols + 1]
-
-
-def check_symbols(report: Report, name: str, channel: SymbolOracle) -> None:
-    """Raise WireError unless the one array of a report has a symbol or the erasure per user."""
-    sent = only_array(report, name)
-    Bounds((report.n_users,), "u", 0, channel.layers.erasure).check(name, sent)
-    if sent.dtype != np.uint32:
-        raise WireError(f"{name!r} has dtype {sent.dtype}, expected uint32")
-
-
-def check_total(name: str, summary: Summary, total: int) -> None:
-    """Raise WireError unless the counts of a summary add up to what they must."""
-    found = int(summary.sums[name].sum())
-    if found != total:
-        raise WireError(f"{name!r} adds up to {found}, expected {total}")

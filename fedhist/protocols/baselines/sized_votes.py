@@ -20,10 +20,10 @@ from clients.records.functionals import samples_of
 from clients.records.user_rows import coordinate_points
 from fedhist.base.arrays import Bounds, Floats, Integers, Words
 from fedhist.base.checks import check_integer, check_within
-from fedhist.base.errors import WireError
 from fedhist.channels.finite import FiniteChannel
+from fedhist.channels.oracle_messages import check_counts, check_reports
 from fedhist.channels.symbol_oracles import KrrOracle
-from fedhist.model.query import LocalQuery, Report, Summary, only_array
+from fedhist.model.query import LocalQuery, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.protocols.localize.queries import check_range
 from fedhist.users.batch import Users
@@ -70,7 +70,7 @@ class SizedVotes(LocalQuery):
         check_range(self.low, self.high)
         check_within("n_bins", self.n_bins, 1, MAX_BINS)
         check_integer("least_samples", self.least_samples, 1 << 40)
-        _ = self.channel
+        _ = self.channel.layers
 
     @property
     def channel(self) -> KrrOracle:
@@ -127,10 +127,7 @@ class SizedVotes(LocalQuery):
 
     def check(self, report: Report) -> None:
         """Raise WireError unless every user sends one symbol."""
-        sent = only_array(report, "votes")
-        Bounds((report.n_users,), "u", 0, self.channel.layers.erasure).check("votes", sent)
-        if sent.dtype != np.uint32:
-            raise WireError(f"'votes' has dtype {sent.dtype}, expected uint32")
+        check_reports(report, "votes", self.channel)
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
         """Between nobody and everybody for each symbol."""
@@ -139,9 +136,7 @@ class SizedVotes(LocalQuery):
     def check_summary(self, summary: Summary) -> None:
         """Every user has sent one symbol."""
         super().check_summary(summary)
-        total = int(summary.sums["votes"].sum())
-        if total != summary.n_users:
-            raise WireError(f"'votes' adds up to {total}, expected {summary.n_users}")
+        check_counts(summary, "votes", self.channel)
 
     def shares(self, summary: Summary) -> Floats:
         """Return the unbiased share of the votes in each bin: (k,)."""

@@ -14,8 +14,8 @@ from clients.randomizers.ranks import rank_symbols
 from fedhist.base.arrays import Array, Bounds, Floats, Integers
 from fedhist.base.checks import check_scale
 from fedhist.base.errors import WireError
-from fedhist.channels.bits import check_bits
 from fedhist.channels.finite import FiniteChannel
+from fedhist.channels.oracle_messages import check_counts, check_reports
 from fedhist.channels.oracles import OracleChannel, oracle_channel
 from fedhist.channels.rank_unit import UNIT, RankUnit, sum_points
 from fedhist.model.part import VectorPart
@@ -116,15 +116,16 @@ class RadiusVotes(LocalQuery):
 
     def check(self, report: Report) -> None:
         """Raise WireError unless every report is one that the channel can produce."""
-        reports = only_array(report, "bin")
-        if reports.dtype == np.uint64:
-            check_bits(report, "bin", self.channel.size)
-        else:
-            Bounds((report.n_users,), "u", 0, self.channel.size - 1).check("bin", reports)
+        check_reports(report, "bin", self.channel)
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
         """Between nobody and everybody for each symbol or bit."""
         return {"bin": Bounds((self.channel.size,), "i", 0, n_users)}
+
+    def check_summary(self, summary: Summary) -> None:
+        """Every user has sent one symbol, or as many as a subset has."""
+        super().check_summary(summary)
+        check_counts(summary, "bin", self.channel)
 
     def shares(self, summary: Summary) -> tuple[Floats, Floats]:
         """Return unbiased shares of the bins, and last of users without a vector: (m + 1,) each.

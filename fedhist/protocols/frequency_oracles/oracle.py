@@ -13,12 +13,12 @@ from clients.bounding.item_encodings import in_domain
 from clients.randomizers.oracle_reports import draw_counts, fold_reports, report_symbols
 from clients.randomizers.vote_reports import drawn_symbols
 from fedhist.base.arrays import Array, Bounds, Words
-from fedhist.base.errors import PopulationError, WireError
+from fedhist.base.errors import PopulationError
 from fedhist.channels.bit_oracles import SubsetOracle
-from fedhist.channels.bits import check_bits
 from fedhist.channels.finite import FiniteChannel
 from fedhist.channels.oracle_base import OracleChannel
-from fedhist.channels.symbol_oracles import SymbolOracle, check_symbols, check_total
+from fedhist.channels.oracle_messages import check_counts, check_reports
+from fedhist.channels.symbol_oracles import SymbolOracle
 from fedhist.model.display import Display
 from fedhist.model.losses import SQUARED_L2, squared_l2
 from fedhist.model.protocol import ErrorBound, Estimate, LowerBound, Script
@@ -149,16 +149,7 @@ class OracleQuery(LocalQuery):
 
     def check(self, report: Report) -> None:
         """Raise WireError unless every user sends a message that the channel can give."""
-        channel = self.channel
-        if isinstance(channel, SymbolOracle):
-            check_symbols(report, self.part, channel)
-            return
-        check_bits(report, self.part, channel.size)
-        if isinstance(channel, SubsetOracle):
-            ones = np.bitwise_count(report.arrays[self.part]).sum(axis=1)
-            if (ones != channel.chosen).any():
-                bad = int(ones[ones != channel.chosen][0])
-                raise WireError(f"{self.part!r} has {bad} bits set, expected {channel.chosen}")
+        check_reports(report, self.part, self.channel)
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
         """Between nobody and everybody for each message, or for each symbol."""
@@ -167,9 +158,7 @@ class OracleQuery(LocalQuery):
     def check_summary(self, summary: Summary) -> None:
         """Every user has sent one symbol, or as many as a subset has."""
         super().check_summary(summary)
-        if isinstance(self.channel, SymbolOracle | SubsetOracle):
-            each = self.channel.chosen if isinstance(self.channel, SubsetOracle) else 1
-            check_total(self.part, summary, each * summary.n_users)
+        check_counts(summary, self.part, self.channel)
 
 
 class OneVote(OnDomain, NonInteractive):

@@ -26,8 +26,9 @@ from fedhist.channels.bits import BitTally, check_bits, count_bits
 from fedhist.channels.catalogue import UnaryChannel
 from fedhist.channels.covers import Cover
 from fedhist.channels.finite import FiniteChannel, unary_law
+from fedhist.channels.oracle_messages import check_counts, check_reports
 from fedhist.channels.summed_reports import vote_totals
-from fedhist.channels.symbol_oracles import SymbolOracle, check_symbols, check_total
+from fedhist.channels.symbol_oracles import SymbolOracle
 from fedhist.channels.votes import MAX_BITS
 from fedhist.channels.wide_votes import is_wide, wide_channel
 from fedhist.model.query import CHUNK, LocalQuery, Report, Summary
@@ -155,6 +156,7 @@ class CellReports(LocalQuery):
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon)
+        _ = self.channel.layers
 
     @property
     def channel(self) -> SymbolOracle:
@@ -199,7 +201,7 @@ class CellReports(LocalQuery):
 
     def check(self, report: Report) -> None:
         """Raise WireError unless every user sends a symbol of the alphabet, or the erasure."""
-        check_symbols(report, "cell", self.channel)
+        check_reports(report, "cell", self.channel)
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
         """Between nobody and everybody for each symbol."""
@@ -208,7 +210,7 @@ class CellReports(LocalQuery):
     def check_summary(self, summary: Summary) -> None:
         """Every user has sent one symbol."""
         super().check_summary(summary)
-        check_total("cell", summary, summary.n_users)
+        check_counts(summary, "cell", self.channel)
 
     def frequencies(self, summary: Summary) -> Floats:
         """Return the unbiased share of the voters in each cell: (n_cells,)."""

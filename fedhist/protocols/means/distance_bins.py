@@ -11,14 +11,12 @@ import numpy as np
 
 from clients.randomizers.oracle_reports import draw_counts, fold_reports, report_symbols
 from fedhist.base.arrays import Bounds, Floats, Integers
-from fedhist.base.errors import WireError
-from fedhist.channels.bits import check_bits
 from fedhist.channels.finite import FiniteChannel
 from fedhist.channels.oracle_base import OracleChannel
+from fedhist.channels.oracle_messages import check_counts, check_reports
 from fedhist.channels.oracles import oracle_channel
-from fedhist.channels.symbol_oracles import SymbolOracle
 from fedhist.model.part import Functional
-from fedhist.model.query import LocalQuery, Report, Summary, only_array
+from fedhist.model.query import LocalQuery, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import check_budget
 from fedhist.users.batch import Users
@@ -67,6 +65,7 @@ class DistanceBins(LocalQuery):
             raise ValueError(f"edges must be 2 to {MAX_SHELLS} float64, got {e.dtype}{e.shape}")
         if not (np.isfinite(e).all() and e[0] > 0 and (np.diff(e) > 0).all()):
             raise ValueError(f"edges must be positive, finite and increase, got {e.tolist()}")
+        _ = self.channel
 
     @property
     def channel(self) -> OracleChannel:
@@ -111,17 +110,16 @@ class DistanceBins(LocalQuery):
 
     def check(self, report: Report) -> None:
         """Raise WireError unless every report is one that the oracle can send."""
-        sent = only_array(report, "votes")
-        if not isinstance(self.channel, SymbolOracle):
-            check_bits(report, "votes", self.channel.size)
-            return
-        Bounds((report.n_users,), "u", 0, self.channel.size - 1).check("votes", sent)
-        if sent.dtype != np.uint32:
-            raise WireError(f"'votes' has dtype {sent.dtype}, expected uint32")
+        check_reports(report, "votes", self.channel)
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
         """Between nobody and everybody for each count."""
         return {"votes": Bounds((self.channel.size,), "i", 0, n_users)}
+
+    def check_summary(self, summary: Summary) -> None:
+        """Every user has sent one symbol, or as many as a subset has."""
+        super().check_summary(summary)
+        check_counts(summary, "votes", self.channel)
 
     def shares(self, summary: Summary) -> Floats:
         """Return the unbiased share of the users in each shell: (k,); 0 where nobody answered."""

@@ -110,7 +110,8 @@ class IntervalBits(FoldReports):
     def _bits(self, users: Users, fold: Integers, dither: Floats) -> Floats:
         """1 inside and -1 outside: (n,) float64, for dithers (n,) in [0, 1]."""
         x = self.functional.scalars(users, np.zeros(len(users), dtype=np.int64))
-        y = np.where(np.isnan(x), self.centre, x) + self.dither * (2 * dither - 1)
+        with np.errstate(over="ignore"):  # which users a strange centre warns of is private
+            y = np.where(np.isnan(x), self.centre, x) + self.dither * (2 * dither - 1)
         return np.where((self.lows[fold] <= y) & (y <= self.highs[fold]), 1.0, -1.0)
 
     # -- server half

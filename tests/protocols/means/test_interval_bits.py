@@ -112,3 +112,10 @@ def test_hostile_reports_and_queries() -> None:
     ):
         with pytest.raises(ValueError, match=said):
             replace(CHECK, **changes)
+
+
+def test_nobody_sees_from_warnings_which_records_are_null() -> None:
+    most = float(np.finfo(np.float64).max)
+    strange = replace(SIGNS, centre=most, dither=most)
+    with np.errstate(over="raise"):
+        answers(strange, crowd([0.1, np.nan] * 20))

@@ -21,6 +21,7 @@ from clients.randomizers.vote_sets import vote_sets
 from clients.records.functionals import samples_of
 from fedhist.base.arrays import Bounds, Floats
 from fedhist.base.checks import check_scale
+from fedhist.base.errors import WireError
 from fedhist.base.hashing import digest64
 from fedhist.channels.catalogue import ScalarChannel, scalar_channel
 from fedhist.channels.finite import FiniteChannel, scalar_law
@@ -185,6 +186,14 @@ class HashedVotes(LocalQuery):
         if kind == "f":
             most *= 1 + 1e-9
         return {"scores": Bounds(self.signs.shape, kind, -most, most)}
+
+    def check_summary(self, summary: Summary) -> None:
+        """Bound all sums together as well, where a report counts in one of them."""
+        super().check_summary(summary)
+        sums = np.abs(summary.sums["scores"].astype(np.float64))
+        most = summary.n_users * self.channel.bound * self.signs.sums_of_a_report
+        if sums.sum() > most * (1 + 1e-9):
+            raise WireError("'scores' adds up to more than its users can report")
 
     def scores(self, summary: Summary) -> Floats:
         """Average v_ij z_i over the users who answered: (d,) float64, in units of a report."""

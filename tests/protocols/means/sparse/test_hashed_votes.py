@@ -228,3 +228,16 @@ def test_samples_of_another_dimension_are_refused() -> None:
 def test_bad_fields(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         query(**changes)
+
+
+def test_a_node_moves_a_coordinate_by_no_more_than_its_users() -> None:
+    """A report counts in one sum of Hadamard signs, so that not all sums can be large."""
+    q = query(hash="hadamard")
+    ids = np.arange(7, dtype=np.uint64)
+    honest = q.fold(Report(ids, {"reports": np.ones(7, dtype=np.int8)}))
+    q.check_summary(honest)
+    all_of_them = np.full(q.signs.shape, 7, dtype=np.int64)
+    with pytest.raises(WireError, match="more than its users"):
+        q.check_summary(Summary(7, {"scores": all_of_them}))
+    every_sign = np.full(5, 7, dtype=np.int64)
+    query(hash="rademacher").check_summary(Summary(7, {"scores": every_sign}))

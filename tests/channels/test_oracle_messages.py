@@ -1,0 +1,112 @@
+"""No vote through an oracle takes more from a user, or from a node, than its users can send."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from clients.records.functionals import Coordinates
+from clients.records.vectors import BallMean
+from fedhist.base.errors import WireError
+from fedhist.channels.bit_oracles import SubsetOracle
+from fedhist.channels.covers import BoxGrid
+from fedhist.channels.symbol_oracles import SymbolOracle
+from fedhist.model.query import LocalQuery, Report, Summary
+from fedhist.protocols.baselines.sized_votes import SizedVotes
+from fedhist.protocols.centred.queries import RadiusVotes
+from fedhist.protocols.frequency_oracles.frequency_oracle import OracleReports
+from fedhist.protocols.means.cover_votes import CellReports
+from fedhist.protocols.means.distance_bins import DistanceBins
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from fedhist.users.streams import SystemStreams
+
+
+@dataclass(frozen=True)
+class Vote:
+    name: str
+    part: str
+    make: Callable[[float, int], LocalQuery]
+
+
+def sized(epsilon: float, k: int) -> LocalQuery:
+    return SizedVotes(-1.0, 1.0, k, 1, epsilon)
+
+
+def shells(epsilon: float, k: int) -> LocalQuery:
+    return DistanceBins(Coordinates(1), 0.0, np.arange(1.0, k + 1), epsilon)
+
+
+def radii(epsilon: float, k: int) -> LocalQuery:
+    return RadiusVotes(BallMean(1, 1.0), np.zeros(1), np.arange(k - 1.0, 0.0, -1.0), epsilon)
+
+
+def cells(epsilon: float, k: int) -> LocalQuery:
+    return CellReports(BoxGrid(1, 1.0, k), epsilon)
+
+
+def items(epsilon: float, k: int) -> LocalQuery:
+    kind = "subset" if k > 10 else "krr"
+    return OracleReports(Keys.of([f"i{j}" for j in range(k)]), epsilon, kind=kind)
+
+
+VOTES = [
+    Vote("sized", "votes", sized),
+    Vote("shells", "votes", shells),
+    Vote("radii", "bin", radii),
+    Vote("cells", "cell", cells),
+    Vote("items", "report", items),
+]
+EACH = pytest.mark.parametrize("vote", VOTES, ids=[v.name for v in VOTES])
+N = 10
+IDS = np.arange(N, dtype=np.uint64)
+KINDS = (SymbolOracle, SubsetOracle)
+
+
+@EACH
+@pytest.mark.parametrize("k", [3, 24])
+@pytest.mark.parametrize("epsilon", [1.0, 6.0, 700.0, math.inf])
+def test_a_report_of_everything_is_refused(vote: Vote, epsilon: float, k: int) -> None:
+    if vote.name == "items" and k > 10 and math.isinf(epsilon):
+        epsilon = 6.0
+    query = vote.make(epsilon, k)
+    size = query.channel.size
+    assert isinstance(query.channel, KINDS)
+    bits = np.full((N, 1), (1 << size) - 1, dtype=np.uint64)
+    wrong = [bits, np.full(N, size, dtype=np.uint32), np.zeros(N, dtype=np.uint8)]
+    wrong += [np.zeros((N, 1), dtype=np.uint64), np.zeros(N, dtype=np.uint64)]
+    for sent in wrong:
+        with pytest.raises(WireError):
+            query.check(Report(IDS, {vote.part: sent}))
+
+
+@EACH
+@pytest.mark.parametrize("k", [3, 24])
+@pytest.mark.parametrize("epsilon", [1.0, 6.0, 700.0])
+def test_a_sum_of_everything_is_refused(vote: Vote, epsilon: float, k: int) -> None:
+    query = vote.make(epsilon, k)
+    for count in (0, N):
+        counts = np.full(query.channel.size, count, dtype=np.int64)
+        with pytest.raises(WireError, match="adds up to"):
+            query.check_summary(Summary(N, {vote.part: counts}))
+
+
+@EACH
+def test_an_epsilon_that_no_words_can_hold_is_refused_at_once(vote: Vote) -> None:
+    with pytest.raises(ValueError, match="too small"):
+        vote.make(1e-300, 24)
+
+
+@pytest.mark.parametrize("make", [shells, radii, sized, cells])
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 6.0, 700.0, math.inf])
+def test_what_is_sent_passes(make: Callable[[float, int], LocalQuery], epsilon: float) -> None:
+    query = make(epsilon, 24)
+    users = Users.from_samples(IDS, np.arange(N + 1), np.linspace(-1.0, 1.0, N)[:, None])
+    report = query.answer(users, SystemStreams(N))
+    query.check(report)
+    query.check_summary(query.fold(report))
+    query.check_summary(query.draw_summary(users, np.random.default_rng(0)))
