@@ -8,11 +8,17 @@ from functools import lru_cache
 
 from fedhist.channels.catalogue import scalar_channel
 from server.means.checks import MOST_ERROR, Check, plan_check, share_error
-from server.means.localize import Plan, plan_univariate
+from server.means.localize import Plan, plan_one_round, plan_univariate
 from server.means.signs import sign_variance, sign_worth
 from server.means.stages import StagePlan, plan_stages
 
-_CHECKED, _CHECK_USERS = 0.2, 70.0
+_CHECKED = 0.2
+WORTH = 1.5
+"""By this factor a vote must lower the risk, where the users' means may differ.
+
+A few users far away, too few for the check to see, cost more than one report over the range does;
+so much is not risked for a small gain.
+"""
 
 
 @dataclass(frozen=True)
@@ -87,7 +93,7 @@ def plan_mean(
     kind : str
         Scalar channel; not "auto".
     differ : bool
-        Whether the users' means may differ: a vote is then checked.
+        Whether the users' means may differ: a vote is then checked, and not taken for a small gain.
     refine : bool
         Whether stages and signs may be used.
 
@@ -117,9 +123,13 @@ def plan_mean(
         check = None
     unchecked = differ and check is None
     left = rest * (1 - check.share) if check is not None else rest
-    wrong = vote.failure * half_range**2
     if refine and sign_worth(left, samples, epsilon):
-        risk = wrong + sign_variance(left, mean_scale, gain)
-        return Design(vote, min(risk, half_range**2), check=check, signs=True, unchecked=unchecked)
-    risk = vote.risk + vote.variance * (rest / left - 1)
-    return Design(vote, min(risk, half_range**2), check=check, unchecked=unchecked)
+        signs, variance = True, sign_variance(left, mean_scale, gain)
+        risk = vote.failure * half_range**2 + variance
+    else:
+        signs, risk = False, vote.risk + vote.variance * (rest / left - 1)
+    alone = plan_one_round(n_users, mean_scale, half_range, epsilon, kind)
+    if differ and alone.feasible and alone.risk < WORTH * risk:
+        return Design(alone, alone.risk)
+    risk = min(risk, half_range**2)
+    return Design(vote, risk, check=check, signs=signs, unchecked=unchecked)

@@ -95,8 +95,11 @@ class Mean(TwoModes, PlannedMean, FoldProtocol):
     Of order (high - low)^2 (log(n epsilon^2 T) / (n T epsilon^2) + e^{-c n epsilon^2}) for users
     who share a mean and epsilon <= 1 [1, Theorem 6]; ``design.risk`` predicts it with constants.
     Where the users' means differ, one report over the interval that holds them is best possible up
-    to constants. Signs find the median of the users' means: for users who share a mean it lies
-    about skewness / (6 T) sample scales from it.
+    to constants. What the check does not see is not put right: 5 percent of the users far from the
+    others cost seven times the error of one report over the range at n = 20,000, epsilon = 2 and
+    T = 30 (measured). A vote, which is a bet on users who agree, is therefore taken only where it
+    lowers the planned error by a third or more. Signs find the median of the users' means: for
+    users who share a mean it lies about skewness / (6 T) sample scales from it.
 
     Examples
     --------

@@ -9,8 +9,8 @@ import pytest
 from scipy.special import ndtr
 
 from server.means.checks import Fit, fitting_interval, plan_check, share_error, shell_edges
-from server.means.design import Design, plan_mean
-from server.means.localize import plan_univariate
+from server.means.design import WORTH, Design, plan_mean
+from server.means.localize import plan_one_round, plan_univariate
 from server.means.signs import read_signs, sign_variance, sign_worth, weighted
 from server.means.stages import Stage, clipped_normal, plan_stages, stage_risks
 
@@ -65,6 +65,24 @@ def test_users_who_are_the_same_are_not_checked() -> None:
     assert clip.plain
     assert clip.risk == clip.vote.risk
     assert planned(250, 500, 0.7, refine=False).stages is None
+
+
+def test_a_vote_of_small_gain_is_not_worth_users_far_away() -> None:
+    def both(n: int, T: int, epsilon: float) -> tuple[Design, Design, float]:
+        given = n, T**-0.5, 1.0, epsilon, T, "piecewise"
+        differ, same = (plan_mean(*given, differ=x, refine=True) for x in (True, False))
+        return differ, same, plan_one_round(*given[:4], "piecewise").risk
+
+    for n in (1000, 5000, 20_000):
+        differ, same, alone = both(n, 30, 8.0)
+        assert differ.plain
+        assert differ.max_rounds == 1
+        assert same.vote.n_bins > 1
+        assert same.risk < alone == differ.risk < WORTH * same.risk
+    for n, T, epsilon in ((1000, 300, 8.0), (5000, 300, 2.0), (20_000, 30, 2.0)):
+        differ, _, alone = both(n, T, epsilon)
+        assert differ.vote.n_bins > 1
+        assert alone >= WORTH * differ.risk
 
 
 def test_without_noise_there_is_one_round() -> None:
