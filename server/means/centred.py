@@ -165,6 +165,11 @@ def vote_share(n_users: float, epsilon: float, v: float) -> float:
     the votes must see what a small cluster far out would cost: the variance of a share of theirs
     is kept to a part of that of the mean, both in units of the radius.
 
+    Vague votes are kept, too: where they tell a share to +-.44 (n = 1000, epsilon = 1/2, T = 30),
+    three stages had .6 to .9 of the error of one report of a density in four of five populations
+    measured, and 1.4 times that (T = 300: twice) in two clusters far apart; two stages of mean-l2
+    (d = 8) had .8 to 1 of it.
+
     Parameters
     ----------
     n_users : float
