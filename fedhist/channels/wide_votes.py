@@ -63,7 +63,7 @@ class Steps:
         With the steps' law tilted so that it has no drift, Chernoff's bound exp(-n decay) times
         E exp(-tilt |sum|; sum <= 0), for a normal sum, with the correction for its being whole.
         """
-        if self.down <= 0:
+        if self.down <= 0 or math.isinf(self.decay):
             return -n_users * self.decay
         tilt = math.log(self.up / self.down) / 2
         spread = 2 * n_users * math.sqrt(self.up * self.down) * math.exp(self.decay)
@@ -135,8 +135,9 @@ def is_wide(epsilon: float, n_bins: int) -> bool:
         return True
     if math.isinf(epsilon) or n_bins < 2:
         return False
-    bits = UnaryChannel(epsilon)
-    return wide_steps(epsilon, n_bins)[0].decay > -BETTER * math.log1p(-(bits.tau**2))
+    tau = UnaryChannel(epsilon).tau
+    decay = -math.log1p(-(tau**2)) if tau < 1 else math.inf
+    return wide_steps(epsilon, n_bins)[0].decay > BETTER * decay
 
 
 @lru_cache(maxsize=64)

@@ -18,7 +18,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from numpy.typing import NDArray
 
-from fedhist.base.arrays import Floats, Words
+from fedhist.base.arrays import Floats, Words, offsets
 from fedhist.base.hashing import (
     GOLDEN,
     bernoulli_bits_kernel,
@@ -111,6 +111,38 @@ class Streams(ABC):
         certain = p == 1.0
         hit = self.words(1)[:, 0] < integer_threshold(np.where(certain, 0.0, p))
         return np.asarray(hit | certain)
+
+
+class RowStreams(Streams):
+    """The streams of some of the users in a row: what these would draw among all, or as good.
+
+    Parameters
+    ----------
+    streams : Streams
+    start, stop : int
+        Which users.
+    """
+
+    def __init__(self, streams: Streams, start: int, stop: int) -> None:
+        self._all, self._rows, self.n_users = streams, slice(start, stop), stop - start
+
+    def substream(self, purpose: str) -> RowStreams:
+        """Return independent streams for one named purpose."""
+        return RowStreams(self._all.substream(purpose), self._rows.start, self._rows.stop)
+
+    def words(self, n_draws: int) -> Words:
+        """Draw uniform 64-bit words: (n_users, n_draws)."""
+        return self._all.words(n_draws)[self._rows]
+
+    def ragged_words(self, indptr: NDArray[np.int64]) -> Words:
+        """Draw a different number of words per user; see the base class."""
+        sizes = np.zeros(self._all.n_users, dtype=np.int64)
+        sizes[self._rows] = np.diff(indptr)
+        return self._all.ragged_words(offsets(sizes))
+
+    def bernoulli_bits(self, n_bits: int, probability: float) -> Words:
+        """Draw packed Bernoulli bits; see the base class."""
+        return self._all.bernoulli_bits(n_bits, probability)[self._rows]
 
 
 def unit_interval(words: Words) -> Floats:

@@ -85,3 +85,10 @@ def test_which_vote_is_asked_for() -> None:
     quiet = wide_steps(math.inf, 5000)[0]
     assert (quiet.up, quiet.down, quiet.log_failure(3)) == (1.0, 0.0, -math.inf)
     assert 0 >= wide_steps(1e-300, 5000)[0].log_failure(10) > -1
+
+
+@pytest.mark.parametrize("epsilon", [70.0, 76.0, 700.0, 740.0, 1000.0])
+def test_votes_without_doubt(epsilon: float) -> None:
+    for n_bins in (2, 40, 10_000):
+        assert is_wide(epsilon, n_bins) in (True, False)
+        assert wide_steps(epsilon, n_bins)[0].log_failure(1) < -30

@@ -128,6 +128,9 @@ class Dame(MeanTarget, PlannedSizes):
         if self.least_samples is not None:
             check_integer("least_samples", self.least_samples, 1 << 40)
         Cohort(self.salt)
+        if not math.isinf(self.epsilon):
+            scalar_channel("laplace", self.epsilon)  # which smaller budgets do not have
+        _ = self.vote
 
     @property
     def enough(self) -> int:
@@ -247,7 +250,8 @@ class Dame(MeanTarget, PlannedSizes):
         n = len(x) * (1 - HALF if self.n_bins > 1 else 1.0)
         noise = 0.0 if math.isinf(self.epsilon) else 4 * scalar_channel("laplace", self.epsilon).v
         drawn = float(x.var()) * (1 - n / len(x))
-        return h**2 * (noise + drawn) / max(n, 1.0) + (centre + h * float(x.mean()) - truth) ** 2
+        bias = centre + h * float(x.mean()) - truth
+        return h**2 * (noise + drawn) / max(n, 1.0) + bias * bias  # ** 2 raises where it overflows
 
     def _chances(self, users: Users) -> Floats:
         """Probability that each bin wins: (k,)."""

@@ -24,10 +24,12 @@ from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import check_budget
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
-from fedhist.users.streams import SeededStreams, Streams
+from fedhist.users.streams import RowStreams, SeededStreams, Streams
 
 MOST_EDGES = 1 << 12
 ROUNDING = 1 + 1e-9
+MOST_ENTRIES = 1 << 22
+"""Coordinates of users' vectors that a client holds at a time."""
 
 
 @register_query
@@ -103,7 +105,11 @@ class RadiusVotes(LocalQuery):
 
     def _bins(self, users: Users) -> Integers:
         """Bin of every user, (n,) int64; -1 for one without a usable vector."""
-        distance = distances(self.part.vectors(users) - self.centre)
+        found = [
+            distances(self.part.vectors(some) - self.centre)
+            for some in users.chunks(at_once(self.part))
+        ]
+        distance = np.concatenate([np.zeros(0), *found])
         bins = len(self.edges) - np.searchsorted(self.edges[::-1], distance)
         return np.where(np.isnan(distance), -1, bins).astype(np.int64)
 
@@ -215,6 +221,17 @@ class RankReports(LocalQuery):
         return Summary.merge(parts or [folded(users)])
 
     def _answer(self, users: Users, rng: Streams, every: bool) -> Report:
+        rows = at_once(self.part)
+        if len(users) <= rows:
+            return self._answer_some(users, rng, every)
+        found, stop = [], 0
+        for some in users.chunks(rows):
+            start, stop = stop, stop + len(some)
+            own = self._answer_some(some, RowStreams(rng, start, stop), every)
+            found.append(own.arrays["points"])
+        return Report(users.ids, {"points": np.concatenate(found)})
+
+    def _answer_some(self, users: Users, rng: Streams, every: bool) -> Report:
         with np.errstate(over="ignore"):  # who overflows in a strange ball is private
             left = (self.part.vectors(users) - self.centre) / self.radius
         left[~np.isfinite(left).all(axis=1)] = 0.0
@@ -268,6 +285,11 @@ class RankReports(LocalQuery):
         """Sum of the unit vectors."""
         unit = 1 if math.isinf(self.epsilon) else UNIT
         return np.asarray(summary.sums["points"] / unit)
+
+
+def at_once(part: VectorPart) -> int:
+    """Users whose vectors are held at a time: a query may name a long domain."""
+    return max(1, MOST_ENTRIES // part.n_coordinates)
 
 
 def distances(rows: Floats) -> Floats:

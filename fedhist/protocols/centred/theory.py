@@ -147,7 +147,7 @@ def simulated_loss(
                 # of all users, of whom the stage has a share
                 held = spread.usable * float(np.square(inside).mean()) if len(left) else 0.0
                 variance = plan.v * radius**2 - share * held
-            gained = n / variance if variance else np.inf
+            gained = n / variance if variance > 0 else np.inf  # rounding may leave it below
             weight = 1.0 if np.isinf(gained) else gained / (precision + gained)
             if opens and opened is not None:
                 mean = spread.mean / max(spread.usable, 1e-300)

@@ -166,7 +166,9 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
     @property
     def uses_folds(self) -> bool:
         """Whether users report a Hadamard row each, and not their vector."""
-        if self.method == "auto" and len(self.domain) > 1:
+        if len(self.domain) == 1:  # whose share needs no vector
+            return True
+        if self.method == "auto":
             return self.fold_risk < self.centred_plan.risk
         return self.method == "folds"
 
@@ -330,7 +332,8 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
         first = None
         if self.opens_with_an_item:
             # a draw among a user's own items, and the oracle's noise, symbol by symbol
-            squares = np.square(from_sum_zero(spread.some) + 1 / k).mean(axis=0)
+            squares = np.square(from_sum_zero(spread.some) + 1 / k).sum(axis=0)
+            squares /= max(len(spread.some), 1)
             variance = self.oracle.variance(truth) + np.maximum(truth - squares, 0.0)
             first = Opened(np.sqrt(variance), to_sum_zero)
         return simulated_loss(

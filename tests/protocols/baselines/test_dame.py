@@ -163,3 +163,15 @@ def test_few_bins_are_not_worth_a_vote() -> None:
 def test_bad_fields(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         replace(Dame.example(), **changes)
+
+
+def test_what_cannot_be_asked_is_refused_before_anybody_votes() -> None:
+    with pytest.raises(ValueError, match="laplace"):
+        Dame(epsilon=1e-6, n_users=1000, samples_per_user=1000)
+    with pytest.raises(ValueError, match="least_samples"):
+        Dame(epsilon=1.0, n_users=1000, samples_per_user=1e300)
+
+
+def test_a_prediction_of_the_largest_samples_does_not_raise() -> None:
+    users = Users.from_samples(np.arange(1), np.arange(2), np.array([np.finfo(np.float64).max]))
+    assert Dame(epsilon=1.0, n_users=300, samples_per_user=1).error(users).expected == math.inf

@@ -11,8 +11,10 @@ from clients.records.vectors import BallMean
 from fedhist.base.errors import WireError
 from fedhist.channels.rank_unit import UNIT
 from fedhist.model.query import Report, Summary
+from fedhist.protocols.centred import queries
 from fedhist.protocols.centred.queries import RadiusVotes, RankReports
-from fedhist.users.streams import SeededStreams
+from fedhist.users.batch import Users
+from fedhist.users.streams import SeededStreams, SystemStreams
 from tests.protocols.running import one_sample, streams
 
 PART = BallMean(3, 1.0)
@@ -141,3 +143,28 @@ def test_hostile_reports_and_queries() -> None:
         RankReports(PART, CENTRE, 0.0, 1.0)
     with pytest.raises(ValueError, match="salt must"):
         RankReports(PART, CENTRE, 1.0, 1.0, salt=-1)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, math.inf])
+def test_long_vectors_are_walked_in_parts(epsilon: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same answers, bit for bit, and never more of the vectors at a time."""
+    x = np.random.default_rng(3).normal(size=(50, 3)) * 0.4
+    users = Users.from_samples(np.arange(50, dtype=np.uint64), np.arange(51), x)
+    edges = np.array([0.8, 0.5, 0.2])
+    votes = RadiusVotes(BallMean(3, 1.0), np.zeros(3), edges, epsilon)
+    asked = [votes, RankReports(BallMean(3, 1.0), np.full(3, 0.1), 0.7, epsilon)]
+    whole = [q.answer(users, SeededStreams(users.ids, 2, "test")).arrays for q in asked]
+    most, vectors = [], BallMean.vectors
+
+    def counted(self: BallMean, some: Users) -> np.ndarray:
+        most.append(len(some))
+        return vectors(self, some)
+
+    monkeypatch.setattr(queries, "MOST_ENTRIES", 21)
+    monkeypatch.setattr(BallMean, "vectors", counted)
+    for query, before in zip(asked, whole, strict=True):
+        parts = query.answer(users, SeededStreams(users.ids, 2, "test"))
+        assert parts.arrays.keys() == before.keys()
+        assert all((parts.arrays[name] == a).all() for name, a in before.items())
+        query.check(query.answer(users, SystemStreams(50)))
+    assert max(most) == 7

@@ -226,3 +226,8 @@ def test_users_who_differ_are_asked_for_bins_again() -> None:
     assert sum(isinstance(q, BinReports) for q in queries) >= 2
     alike, _ = sample(4000, 300)
     assert [type(q) for q in run(Density(4.0, 4000, 300), alike)[1]].count(BinReports) == 1
+
+
+def test_a_prediction_where_rounding_leaves_no_variance() -> None:
+    users, _ = sample(300, 1)
+    assert math.isfinite(Density(30.0, 300, 1).error(users).expected)

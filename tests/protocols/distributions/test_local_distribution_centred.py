@@ -160,3 +160,18 @@ def test_too_few_users_are_refused_with_the_number_that_is_enough() -> None:
 def test_bad_methods(changes: dict[str, object], what: str) -> None:
     with pytest.raises(ValueError, match=what):
         replace(LocalDistribution.example(), **changes)
+
+
+@pytest.mark.parametrize("method", ["auto", "centred", "folds"])
+def test_one_symbol_has_everything(method: str) -> None:
+    domain = Keys.of(["tea"])
+    protocol = LocalDistribution(domain, 1.0, 3, 5, method=method)
+    users = Users.from_counts(np.arange(3), np.arange(2), [0, 0], [1, 4], domain)
+    assert run(protocol, users).estimate.value.tolist() == [1.0]
+
+
+def test_a_prediction_where_nobody_has_items() -> None:
+    none = np.zeros(0, dtype=np.int64)
+    protocol = LocalDistribution(numbered_items(11), 0.5, 3, 1)
+    users = Users.from_counts(np.arange(3), none, none, none, numbered_items(11))
+    assert math.isfinite(protocol.error(users).expected)
