@@ -33,6 +33,8 @@ WORDS = 1 << 64
 MAX_ALPHABET = 1 << 30
 _MOST_LOG_ODDS = 64.0
 """Larger odds than e^64 have no room in 64 bits; the law then keeps a smaller promise."""
+_MOST_ERASED = 10
+"""A larger share of erasures than 2^-10 is used up instead."""
 
 
 def odds_less_one(epsilon: float) -> Fraction:
@@ -64,8 +66,9 @@ class Layers:
 
     Error
     -----
-    The erasure has a probability below (N + c e^epsilon) / 2^64. Where epsilon is so large that
-    B would be 0, B is 1 and X what the words have room for, which is more private than asked.
+    The erasure has a probability below (N + c e^epsilon) / 2^64, and 2^-10 at most. Where epsilon
+    is so large that this takes it, or that B would be 0, X is what the words have room for, which
+    is more private than asked.
 
     Examples
     --------
@@ -101,7 +104,12 @@ class Layers:
                 low = middle
             else:
                 high = middle - 1
-        return low, min(math.floor(low * more), (WORDS - 1 - n * low) // c)
+        high = min(math.floor(low * more), (WORDS - 1 - n * low) // c)
+        if WORDS - n * low - c * high > WORDS >> _MOST_ERASED:
+            # levels are few and coarse: with B one larger, as much X as the words have room for
+            # is below B (e - 1), because B was the largest
+            low, high = low + 1, (WORDS - 1 - n * (low + 1)) // c
+        return low, high
 
     @property
     def lower(self) -> int:

@@ -10,7 +10,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from fedhist.channels.layers import WORDS, Layers, draw_layers
+from fedhist.channels.layers import WORDS, Layers, draw_layers, odds_less_one
 
 SIZES = [(2, 1), (3, 1), (4, 2), (13, 4), (40, 13), (64, 32), (64, 1), (64, 63)]
 
@@ -115,3 +115,14 @@ def test_words_are_divided_exactly(size: int, chosen: int, epsilon: float) -> No
         return -1 - rank if rank < chosen else size
 
     assert draw_layers(np.array(words, dtype=np.uint64), law).tolist() == [said(w) for w in words]
+
+
+@pytest.mark.parametrize("epsilon", [20.0, 30.0, 40.0, 43.9, 44.2, 44.4, 64.0, 700.0])
+@pytest.mark.parametrize("c", [1, 3, 127])
+def test_hardly_any_report_is_erased_at_large_budgets(epsilon: float, c: int) -> None:
+    """Few levels fit into the words there; the rest of these is not left unused."""
+    for n in (128, 1 << 20):
+        law = Layers(epsilon, n, c)
+        assert 0 < law.erased <= 2**-10
+        # e^64 is 2^92.3: the promise in exact integers
+        assert law.upper <= law.lower * odds_less_one(epsilon)
