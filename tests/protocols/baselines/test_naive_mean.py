@@ -216,7 +216,7 @@ def test_user_level_guarantees() -> None:
             assert protocol.query.release == pure(1.0)
             assert protocol.query.exact
             Guard(Policy(epsilon=1.0)).admit(
-                Question(protocol.query, 0, True, "d"), np.arange(3, dtype=np.uint64)
+                Question(protocol.query, 0, "d", True), np.arange(3, dtype=np.uint64)
             )
 
 
@@ -234,7 +234,7 @@ def test_item_level_privacy_is_named(geometry: str, tmp_path: Path) -> None:
     assert [e.label.startswith("item-level") for e in estimate.ledger.entries] == [True]
     with pytest.raises(Refusal):
         Guard(Policy(epsilon=9.0)).admit(
-            Question(protocol.query, 0, True, "d"), np.arange(3, dtype=np.uint64)
+            Question(protocol.query, 0, "d", True), np.arange(3, dtype=np.uint64)
         )
     ledger = DataLedger(tmp_path / "ledger.json")
     with pytest.raises(CapExceeded, match="per item"):
