@@ -130,7 +130,7 @@ def _table(found: Compared) -> Table:
 
 def _theory(row: Row) -> list[str]:
     exact = "*" if any(r.predicted_exact for r in row.records) else ""
-    return [short(row.predicted) + exact, short(row.ratio, 3)]
+    return [short(row.predicted, 3) + exact, short(row.ratio, 3)]
 
 
 def _seconds(row: Row) -> str:
