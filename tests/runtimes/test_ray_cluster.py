@@ -111,6 +111,38 @@ def test_a_lost_machine_costs_time_and_nothing_else(
         assert len(set(grid.worker_pids())) >= 2
 
 
+HEADLESS = """
+import os, signal, time
+from ray.cluster_utils import Cluster
+from fedhist.protocols import BoundedHistogram
+from simulations.runs.run import Options, execute
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+cluster.add_node(num_cpus=1)
+def killed(query):
+    head = cluster.head_node.all_processes["gcs_server"][0].process
+    os.kill(head.pid, signal.SIGKILL)
+protocol, users = BoundedHistogram.example(), BoundedHistogram.example_users()
+options = Options(seed=3, runtime="ray", workers=1, ray_address=cluster.address, watch=killed)
+print(execute(protocol, users, options).estimate.status, flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_killed_head_ends_the_process_with_an_error() -> None:
+    """Ray says why it ends; raylets end by themselves."""
+    wait = {"RAY_gcs_rpc_server_reconnect_timeout_s": "5"}
+    done = subprocess.run(
+        [sys.executable, "-c", HEADLESS],
+        env=os.environ | wait,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode != 0
+    assert "GCS may have been killed" in done.stderr
+
+
 def test_an_address_where_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_grid, "REACHED_SECONDS", 1.0)
     with socket.socket() as taken:
