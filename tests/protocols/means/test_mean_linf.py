@@ -21,7 +21,8 @@ from tests.protocols.running import one_sample, run
 def test_one_dimension_is_the_univariate_procedure() -> None:
     """The same queries, hence the same digests, draws and estimate, to the last bit."""
     for mode in ("default", "paper"):
-        one = replace(Mean.example(), mode=mode)
+        plain = {"users": "same", "refine": "clip"} if mode == "default" else {}
+        one = replace(Mean.example(), mode=mode, **plain)
         other = MeanLinf(2.0, 400, 1, 64, mode=mode, salt=one.salt)
         assert one.plan == other.plan
         users = Mean.example_users()
