@@ -17,11 +17,15 @@ from fedhist.base.errors import BudgetExceeded, FedhistError, WireError
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Summary
 from fedhist.privacy.guarantee import EXACT, Adjacency, Guarantee, Trust
+from fedhist.protocols.baselines.dame import Dame
 from fedhist.protocols.baselines.naive_mean import NaiveMean
 from fedhist.protocols.histograms.bounded_histogram import BoundedHistogram, ClippedCounts
 from fedhist.protocols.histograms.unbounded_histogram import UnboundedHistogram
 from fedhist.protocols.localize.queries import BinVotes
 from fedhist.protocols.means.mean import Mean
+from fedhist.protocols.means.mean_l2 import MeanL2
+from fedhist.protocols.means.mean_linf import MeanLinf
+from fedhist.protocols.means.sparse.sparse_mean import SparseMean
 from fedhist.session.curator import Curator
 from fedhist.session.journal import Journal
 from fedhist.session.session import Session
@@ -319,3 +323,13 @@ def test_an_impossible_estimate_is_not_silent(
     assert [
         w.startswith(f"a check failed: the estimate holds {value:g}") for w in found.warnings
     ] == ([True] if warns else [])
+
+
+def test_means_know_their_range() -> None:
+    """Whoever declares a range of samples declares that of their means."""
+    ranges = {
+        cls.__name__: cls.example().value_range
+        for cls in (Mean, MeanL2, MeanLinf, NaiveMean, SparseMean, Dame)
+    }
+    assert all(low < 0 < high or low == 0 < high for low, high in ranges.values()), ranges
+    assert all(math.isfinite(low) and math.isfinite(high) for low, high in ranges.values()), ranges

@@ -133,6 +133,11 @@ class Dame(MeanTarget, PlannedSizes):
         _ = self.vote
 
     @property
+    def value_range(self) -> tuple[float, float]:
+        """Means lie where samples do."""
+        return float(self.low), float(self.high)
+
+    @property
     def enough(self) -> int:
         """Samples from which on a user votes for its own bin."""
         return self.least_samples or int(self.samples_per_user)

@@ -147,6 +147,11 @@ class Mean(TwoModes, PlannedMean, FoldProtocol):
         _ = self.design
 
     @property
+    def value_range(self) -> tuple[float, float]:
+        """Means lie where samples do."""
+        return float(self.low), float(self.high)
+
+    @property
     def plan(self) -> Plan:
         """Bins, shares and widths of the vote and the clipped reports; from public numbers only."""
         return self.fold_plan(self.n_users, (self.high - self.low) / 2)

@@ -152,6 +152,11 @@ class MeanL2(PlannedMean, FoldMean):
         _ = self.functional if self.uses_folds else (self.part, self.centred_plan)
 
     @property
+    def value_range(self) -> tuple[float, float]:
+        """Means lie where samples do: no coordinate is larger than the radius."""
+        return -float(self.radius), float(self.radius)
+
+    @property
     def uses_folds(self) -> bool:
         """Whether users report a coordinate each, and not their vector."""
         if self.mode == "paper" or self.method == "folds":

@@ -128,6 +128,11 @@ class SparseMean(SparsePlan):
     )
 
     @property
+    def value_range(self) -> tuple[float, float]:
+        """Means lie where samples do: no coordinate is larger than the radius."""
+        return -float(self.radius), float(self.radius)
+
+    @property
     def close(self) -> str:
         """Say where the automatic choice may be another one than the signals'; else empty."""
         if self.method != "auto" or not self.selects or not self.choice.close:
