@@ -10,7 +10,7 @@ from flower_cases import APP, read_estimate, write_config
 from fedhist.base.errors import FedhistError
 from simulations.runtimes.deployment import Loopback, marked_processes
 
-pytestmark = pytest.mark.deploy
+pytestmark = [pytest.mark.deploy, pytest.mark.slow]
 PROTOCOL = {
     **{"name": "naive-mean", "kind": "onebit", "epsilon": 2.0, "n_users": 120},
     **{"low": 0.0, "high": 8.0},

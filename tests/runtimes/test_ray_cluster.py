@@ -128,6 +128,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.slow
 def test_a_killed_head_ends_the_process_with_an_error() -> None:
     """Ray says why it ends; raylets end by themselves."""
     wait = {"RAY_gcs_rpc_server_reconnect_timeout_s": "5"}
