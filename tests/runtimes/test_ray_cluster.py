@@ -24,7 +24,7 @@ from simulations.runs.run import Options, execute, open_session
 from simulations.runtimes import ray_grid
 from simulations.runtimes.ray_grid import RayGrid, start_ray
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 N = 400
 
 
@@ -87,10 +87,22 @@ def test_a_lost_machine_costs_time_and_nothing_else(
     protocol = BoundedHistogram(domain=users.vocabulary, clip=20.0, epsilon=1.0, grid=0.25)
     wanted = execute(protocol, users, Options(seed=3)).estimate
 
+    machines = sorted(cluster.worker_nodes, key=lambda node: str(node.node_id))
+
     def lose_one() -> None:
-        lost = sorted(cluster.worker_nodes, key=lambda node: str(node.node_id))[0]
+        """Kill a raylet, and wait until its worker is gone: until then it answers."""
+        lost = machines.pop()
         os.kill(lost.all_processes["raylet"][0].process.pid, signal.SIGKILL)
         cluster.worker_nodes.remove(lost)
+        end = time.monotonic() + 120
+        while answer():
+            assert time.monotonic() < end
+
+    def answer() -> bool:
+        try:
+            return bool(grid.worker_pids())
+        except ray.exceptions.RayActorError:
+            return False
 
     def ask() -> None:
         session, _ = open_session(protocol, Options(seed=3))
@@ -128,7 +140,6 @@ time.sleep(60)
 """
 
 
-@pytest.mark.slow
 def test_a_killed_head_ends_the_process_with_an_error() -> None:
     """Ray says why it ends; raylets end by themselves."""
     wait = {"RAY_gcs_rpc_server_reconnect_timeout_s": "5"}
