@@ -17,10 +17,10 @@ from clients.randomizers.oracle_reports import member_reports
 from fedhist.model.query import Query, Report
 from fedhist.protocols.baselines.scalar_reports import ItemLevel
 from fedhist.protocols.baselines.sphere_reports import SphereReports
-from fedhist.protocols.frequency_oracles.oracle import OracleQuery
 from fedhist.protocols.localize.queries import BinVotes, ClippedMean
-from fedhist.protocols.means.cover_votes import CellReports, CoverVotes, true_cells
+from fedhist.protocols.means.cover_votes import CoverVotes
 from fedhist.protocols.means.sparse.queries import HashedVotes
+from fedhist.protocols.shared.oracle_votes import OracleVotes
 from fedhist.users.batch import Users
 from fedhist.users.streams import Streams
 
@@ -52,12 +52,9 @@ def best_messages(query: Query, users: Users, rng: Streams) -> Report:
     """
     if isinstance(query, BinVotes | CoverVotes):
         return replace(query, epsilon=math.inf).answer(users, rng)
-    if isinstance(query, OracleQuery):
+    if isinstance(query, OracleVotes):
         sent = member_reports(query.symbols(users, rng), query.channel, rng)
-        return Report(users.ids, {query.part: sent})
-    if isinstance(query, CellReports):
-        cells = true_cells(query.cover, users)
-        return Report(users.ids, {"cell": member_reports(cells, query.channel, rng)})
+        return Report(users.ids, {query.sent: sent})
     if isinstance(query, ClippedMean) and not isinstance(query, ItemLevel):
         wished = replace(query, kind="laplace", epsilon=math.inf).answer(users, rng)
         return _extreme(wished, query)

@@ -18,6 +18,7 @@ from fedhist.channels.symbol_oracles import SymbolOracle
 from fedhist.model.query import LocalQuery, Report, Summary
 from fedhist.protocols.baselines.sized_votes import SizedVotes
 from fedhist.protocols.centred.queries import RadiusVotes
+from fedhist.protocols.densities.bin_reports import BinReports
 from fedhist.protocols.frequency_oracles.frequency_oracle import OracleReports
 from fedhist.protocols.means.cover_votes import CellReports
 from fedhist.protocols.means.distance_bins import DistanceBins
@@ -49,6 +50,10 @@ def cells(epsilon: float, k: int) -> LocalQuery:
     return CellReports(BoxGrid(1, 1.0, k), epsilon)
 
 
+def bins(epsilon: float, k: int) -> LocalQuery:
+    return BinReports(k, epsilon)
+
+
 def items(epsilon: float, k: int) -> LocalQuery:
     kind = "subset" if k > 10 else "krr"
     return OracleReports(Keys.of([f"i{j}" for j in range(k)]), epsilon, kind=kind)
@@ -59,6 +64,7 @@ VOTES = [
     Vote("shells", "votes", shells),
     Vote("radii", "bin", radii),
     Vote("cells", "cell", cells),
+    Vote("bins", "bin", bins),
     Vote("items", "report", items),
 ]
 EACH = pytest.mark.parametrize("vote", VOTES, ids=[v.name for v in VOTES])
@@ -101,7 +107,7 @@ def test_an_epsilon_that_no_words_can_hold_is_refused_at_once(vote: Vote) -> Non
         vote.make(1e-300, 24)
 
 
-@pytest.mark.parametrize("make", [shells, radii, sized, cells])
+@pytest.mark.parametrize("make", [shells, radii, sized, cells, bins])
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 6.0, 700.0, math.inf])
 def test_what_is_sent_passes(make: Callable[[float, int], LocalQuery], epsilon: float) -> None:
     query = make(epsilon, 24)

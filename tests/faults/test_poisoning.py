@@ -160,7 +160,7 @@ def test_maximal_gain_of_the_others() -> None:
         best = best_messages(query, items, coins(items))
         query.check(best)
         _, counts = enumerated(query.channel)
-        one = [query.shares(Summary(1, {query.part: c}))[2] for c in counts]
+        one = [query.shares(Summary(1, {query.sent: c}))[2] for c in counts]
         gained = query.shares(query.fold(best))[2]
         # bits of other symbols do not matter to this one's share
         assert math.isclose(gained, max(one), rel_tol=1e-9)

@@ -8,24 +8,21 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from clients.randomizers.oracle_reports import draw_counts, fold_reports, report_symbols
 from clients.randomizers.scalars import bin_indices
 from clients.records.functionals import samples_of
 from clients.records.user_rows import coordinate_points
-from fedhist.base.arrays import Bounds, Floats, Integers, Words
+from fedhist.base.arrays import Floats, Integers, Words
 from fedhist.base.checks import check_integer, check_within
-from fedhist.channels.finite import FiniteChannel
-from fedhist.channels.oracle_messages import check_counts, check_reports
 from fedhist.channels.symbol_oracles import KrrOracle
-from fedhist.model.query import LocalQuery, Report, Summary
+from fedhist.model.query import Summary
 from fedhist.model.registry import register_query
 from fedhist.protocols.localize.queries import check_range
+from fedhist.protocols.shared.oracle_votes import OracleVotes
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.streams import SeededStreams, Streams
@@ -35,7 +32,7 @@ MAX_BINS = 1 << 20
 
 @register_query
 @dataclass(frozen=True)
-class SizedVotes(LocalQuery):
+class SizedVotes(OracleVotes):
     """Each user votes for the bin of its mean, by k-ary randomized response.
 
     A user with fewer samples than ``least_samples``, or whose record cannot be used, votes for a
@@ -59,6 +56,7 @@ class SizedVotes(LocalQuery):
     """
 
     wire_name: ClassVar[str] = "sized-votes"
+    sent: ClassVar[str] = "votes"
     low: float
     high: float
     n_bins: int
@@ -77,15 +75,6 @@ class SizedVotes(LocalQuery):
         """What happens to a bin."""
         return KrrOracle(self.epsilon, self.n_bins)
 
-    @property
-    def exact(self) -> bool:
-        """Reports are drawn with integer thresholds."""
-        return self.channel.exact
-
-    def finite_channel(self) -> FiniteChannel | None:
-        """Return the law of a report for every input of its channel."""
-        return self.channel.law()
-
     # -- client half
 
     def own_bins(self, users: Users) -> Integers:
@@ -103,40 +92,16 @@ class SizedVotes(LocalQuery):
         drawn = ((words >> np.uint64(32)) * np.uint64(self.n_bins)) >> np.uint64(32)
         return np.where(own < 0, drawn.astype(np.int64), own)
 
-    def answer(self, users: Users, rng: Streams) -> Report:
-        """Vote and randomize."""
-        votes = self._votes(users, rng.substream("random vote").words(1)[:, 0])
-        return Report(users.ids, {"votes": report_symbols(votes, self.channel, rng)})
+    def symbols(self, users: Users, rng: Streams) -> Integers:
+        """Find every user's bin, or draw one: (n,) int64."""
+        return self._votes(users, rng.substream("random vote").words(1)[:, 0])
 
-    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
-        """Count the reports of the whole node."""
-        return self.fold(self.answer(users, rng(users)))
-
-    def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
-        """Draw the votes at random, then the counts from their joint law."""
+    def true_symbols(self, users: Users, rng: np.random.Generator) -> Integers:
+        """Find every user's bin, or draw one: (n,) int64."""
         words = SeededStreams(users.ids, int(rng.integers(1 << 62)), "aggregate").words(1)
-        counts = np.bincount(self._votes(users, words[:, 0]), minlength=self.n_bins + 1)
-        return Summary(len(users), {"votes": draw_counts(counts, self.channel, rng)})
+        return self._votes(users, words[:, 0])
 
     # -- server half
-
-    def fold(self, report: Report) -> Summary:
-        """Count the reports."""
-        counts = fold_reports(report.arrays["votes"], self.channel)
-        return Summary(report.n_users, {"votes": counts})
-
-    def check(self, report: Report) -> None:
-        """Raise WireError unless every user sends one symbol."""
-        check_reports(report, "votes", self.channel)
-
-    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """Between nobody and everybody for each symbol."""
-        return {"votes": Bounds((self.channel.size,), "i", 0, n_users)}
-
-    def check_summary(self, summary: Summary) -> None:
-        """Every user has sent one symbol."""
-        super().check_summary(summary)
-        check_counts(summary, "votes", self.channel)
 
     def shares(self, summary: Summary) -> Floats:
         """Return the unbiased share of the votes in each bin: (k,)."""

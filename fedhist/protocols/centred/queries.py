@@ -9,19 +9,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from clients.randomizers.oracle_reports import draw_counts, fold_reports, report_symbols
 from clients.randomizers.ranks import rank_symbols
 from fedhist.base.arrays import Array, Bounds, Floats, Integers
 from fedhist.base.checks import check_scale
 from fedhist.base.errors import WireError
 from fedhist.channels.finite import FiniteChannel
-from fedhist.channels.oracle_messages import check_counts, check_reports
 from fedhist.channels.oracles import OracleChannel, oracle_channel
 from fedhist.channels.rank_unit import UNIT, RankUnit, sum_points
 from fedhist.model.part import VectorPart
 from fedhist.model.query import CHUNK, LocalQuery, Report, Summary, only_array
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import check_budget
+from fedhist.protocols.shared.oracle_votes import OracleVotes
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.streams import RowStreams, SeededStreams, Streams
@@ -34,7 +33,7 @@ MOST_ENTRIES = 1 << 22
 
 @register_query
 @dataclass(frozen=True)
-class RadiusVotes(LocalQuery):
+class RadiusVotes(OracleVotes):
     """Each user says in which bin the distance of its vector from a centre lies.
 
     Parameters
@@ -54,6 +53,7 @@ class RadiusVotes(LocalQuery):
     """
 
     wire_name: ClassVar[str] = "radius-votes"
+    sent: ClassVar[str] = "bin"
     part: VectorPart
     centre: Floats
     edges: Floats
@@ -80,28 +80,15 @@ class RadiusVotes(LocalQuery):
         """What happens to a bin."""
         return oracle_channel("auto", self.epsilon, self.n_bins)
 
-    @property
-    def exact(self) -> bool:
-        """Whether the channel keeps its promise as it is drawn."""
-        return self.channel.exact
-
-    def finite_channel(self) -> FiniteChannel | None:
-        """Return the law of a report for every input of its channel."""
-        return self.channel.law()
-
     # -- client half
 
-    def answer(self, users: Users, rng: Streams) -> Report:
-        """Report the bin."""
-        return Report(users.ids, {"bin": report_symbols(self._bins(users), self.channel, rng)})
+    def symbols(self, users: Users, rng: Streams) -> Integers:
+        """Bin of every user: (n,) int64."""
+        return self._bins(users)
 
-    def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
-        """Count the true bins, then draw the counts of the reports."""
-        counts = np.zeros(self.n_bins + 1, dtype=np.int64)
-        for chunk in users.chunks(CHUNK):
-            bins = self._bins(chunk)
-            counts += np.bincount(np.where(bins < 0, self.n_bins, bins), minlength=len(counts))
-        return Summary(len(users), {"bin": draw_counts(counts, self.channel, rng)})
+    def true_symbols(self, users: Users, rng: np.random.Generator) -> Integers:
+        """Bin of every user: (n,) int64."""
+        return self._bins(users)
 
     def _bins(self, users: Users) -> Integers:
         """Bin of every user, (n,) int64; -1 for one without a usable vector."""
@@ -114,24 +101,6 @@ class RadiusVotes(LocalQuery):
         return np.where(np.isnan(distance), -1, bins).astype(np.int64)
 
     # -- server half
-
-    def fold(self, report: Report) -> Summary:
-        """Count the reports."""
-        counts = fold_reports(report.arrays["bin"], self.channel)
-        return Summary(report.n_users, {"bin": counts})
-
-    def check(self, report: Report) -> None:
-        """Raise WireError unless every report is one that the channel can produce."""
-        check_reports(report, "bin", self.channel)
-
-    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """Between nobody and everybody for each symbol or bit."""
-        return {"bin": Bounds((self.channel.size,), "i", 0, n_users)}
-
-    def check_summary(self, summary: Summary) -> None:
-        """Every user has sent one symbol, or as many as a subset has."""
-        super().check_summary(summary)
-        check_counts(summary, "bin", self.channel)
 
     def shares(self, summary: Summary) -> tuple[Floats, Floats]:
         """Return unbiased shares of the bins, and last of users without a vector: (m + 1,) each.

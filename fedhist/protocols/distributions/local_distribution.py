@@ -285,7 +285,7 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
     def _item_shares(self, summary: Summary) -> Floats:
         """Turn reports of one item into coordinates; those who have none are left out."""
         query = self._item_query()
-        shares = query.channel.debias(summary.sums[query.part], summary.n_users)
+        shares = query.channel.debias(summary.sums[query.sent], summary.n_users)
         held = min(1.0, max(1.0 - float(shares[-1]), LEAST_HELD))
         return to_sum_zero(shares[:-1] / held)
 

@@ -44,7 +44,7 @@ class OracleReports(OracleQuery):
     """
 
     wire_name: ClassVar[str] = "frequency-oracle"
-    part: ClassVar[str] = "report"
+    sent: ClassVar[str] = "report"
     kind: Kind = "krr"
 
     def __post_init__(self) -> None:

@@ -26,7 +26,7 @@ class HadamardIndices(OracleQuery):
     """
 
     wire_name: ClassVar[str] = "hadamard-response"
-    part: ClassVar[str] = "index"
+    sent: ClassVar[str] = "index"
 
     @property
     def channel(self) -> OracleChannel:

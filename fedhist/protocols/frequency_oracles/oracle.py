@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
 from clients.bounding.item_encodings import in_domain
-from clients.randomizers.oracle_reports import draw_counts, fold_reports, report_symbols
 from clients.randomizers.vote_reports import drawn_symbols
-from fedhist.base.arrays import Array, Bounds, Words
+from fedhist.base.arrays import Array, Words
 from fedhist.base.errors import PopulationError
 from fedhist.channels.bit_oracles import SubsetOracle
-from fedhist.channels.finite import FiniteChannel
-from fedhist.channels.oracle_base import OracleChannel
-from fedhist.channels.oracle_messages import check_counts, check_reports
 from fedhist.channels.symbol_oracles import SymbolOracle
 from fedhist.model.display import Display
 from fedhist.model.losses import SQUARED_L2, squared_l2
 from fedhist.model.protocol import ErrorBound, Estimate, LowerBound, Script
-from fedhist.model.query import CHUNK, LocalQuery, Report, Summary
+from fedhist.model.query import Summary
 from fedhist.model.results import ResultsRow, within
 from fedhist.privacy.guarantee import check_budget
 from fedhist.protocols.shared.displays import DISTRIBUTION
@@ -36,6 +32,7 @@ from fedhist.protocols.shared.noninteractive_error import (
     subset_noise,
     unary_noise,
 )
+from fedhist.protocols.shared.oracle_votes import OracleVotes
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys, user_ids
@@ -47,15 +44,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class OracleQuery(LocalQuery):
+class OracleQuery(OracleVotes):
     """A local query about one item of each user.
 
     Class attributes
     ----------------
     n_words : int
         Private words of a user from which its item is drawn.
-    part : str
-        The one array of a report, and of a summary.
 
     Parameters
     ----------
@@ -71,18 +66,12 @@ class OracleQuery(LocalQuery):
     """
 
     n_words: ClassVar[int] = 1
-    part: ClassVar[str]
     domain: Keys
     epsilon: float
     cohort: Cohort | None = None
 
     def __post_init__(self) -> None:
         _ = self.channel
-
-    @property
-    @abstractmethod
-    def channel(self) -> OracleChannel:
-        """What happens to an item."""
 
     @property
     def noise(self) -> tuple[float, float]:
@@ -95,18 +84,9 @@ class OracleQuery(LocalQuery):
             return subset_noise(self.epsilon, channel.size, channel.chosen)
         return unary_noise(self.epsilon)
 
-    @property
-    def exact(self) -> bool:
-        """Reports are drawn with integer thresholds and bits."""
-        return self.channel.exact
-
-    def finite_channel(self) -> FiniteChannel | None:
-        """Return the law of a report for every input of its channel."""
-        return self.channel.law()
-
     def shares(self, summary: Summary) -> Array:
         """Return the unbiased share of the users that drew each symbol: (k,)."""
-        return self.channel.debias(summary.sums[self.part], summary.n_users)[:-1]
+        return self.channel.debias(summary.sums[self.sent], summary.n_users)[:-1]
 
     # -- client half
 
@@ -118,47 +98,10 @@ class OracleQuery(LocalQuery):
         """Draw every user's symbol from its private stream."""
         return self.drawn(users, rng.substream("one-item").words(self.n_words))
 
-    def answer(self, users: Users, rng: Streams) -> Report:
-        """Draw an item and report it."""
-        reports = report_symbols(self.symbols(users, rng), self.channel, rng)
-        return Report(users.ids, {self.part: reports})
-
-    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
-        """Count symbols once for the whole node: there may be more than users in a chunk."""
-        if not isinstance(self.channel, SymbolOracle):
-            return super().answer_folded(users, rng)
-        found = [self.answer(c, rng(c)).arrays[self.part] for c in users.chunks(CHUNK)]
-        return self._count(np.concatenate([np.zeros(0, np.uint32), *found]))
-
-    def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
-        """Draw everybody's item, then the counts from their joint law."""
+    def true_symbols(self, users: Users, rng: np.random.Generator) -> Array:
+        """Draw every user's symbol: (n,) int64."""
         words = rng.integers(1 << 64, size=(len(users), self.n_words), dtype=np.uint64)
-        drawn = self.drawn(users, words)
-        drawn[drawn < 0] = len(self.domain)
-        votes = np.bincount(drawn, minlength=len(self.domain) + 1).astype(np.int64)
-        return Summary(len(users), {self.part: draw_counts(votes, self.channel, rng)})
-
-    # -- server half
-
-    def fold(self, report: Report) -> Summary:
-        """Count the messages, or the ones of each symbol."""
-        return self._count(report.arrays[self.part])
-
-    def _count(self, reports: Array) -> Summary:
-        return Summary(len(reports), {self.part: fold_reports(reports, self.channel)})
-
-    def check(self, report: Report) -> None:
-        """Raise WireError unless every user sends a message that the channel can give."""
-        check_reports(report, self.part, self.channel)
-
-    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """Between nobody and everybody for each message, or for each symbol."""
-        return {self.part: Bounds((self.channel.size,), "i", 0, n_users)}
-
-    def check_summary(self, summary: Summary) -> None:
-        """Every user has sent one symbol, or as many as a subset has."""
-        super().check_summary(summary)
-        check_counts(summary, self.part, self.channel)
+        return self.drawn(users, words)
 
 
 class OneVote(OnDomain, NonInteractive):

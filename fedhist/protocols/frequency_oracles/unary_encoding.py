@@ -26,7 +26,7 @@ class UnaryVotes(OracleQuery):
     """
 
     wire_name: ClassVar[str] = "unary-encoding"
-    part: ClassVar[str] = "bits"
+    sent: ClassVar[str] = "bits"
 
     @property
     def channel(self) -> OracleChannel:

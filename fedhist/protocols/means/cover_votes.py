@@ -14,19 +14,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from clients.randomizers.oracle_reports import draw_counts, fold_reports, report_symbols
 from clients.randomizers.scalars import unary_votes
 from clients.randomizers.vote_kernels import add_votes
 from clients.records.functionals import samples_of
 from clients.records.user_rows import user_points
-from fedhist.base.arrays import Array, Bounds, Floats, Integers
+from fedhist.base.arrays import Bounds, Floats, Integers
 from fedhist.base.checks import check_within
 from fedhist.base.hashing import digest64, mix64
 from fedhist.channels.bits import BitTally, check_bits, count_bits
 from fedhist.channels.catalogue import UnaryChannel
 from fedhist.channels.covers import Cover
 from fedhist.channels.finite import FiniteChannel, unary_law
-from fedhist.channels.oracle_messages import check_counts, check_reports
 from fedhist.channels.summed_reports import vote_totals
 from fedhist.channels.symbol_oracles import SymbolOracle
 from fedhist.channels.votes import MAX_BITS
@@ -34,6 +32,7 @@ from fedhist.channels.wide_votes import is_wide, wide_channel
 from fedhist.model.query import CHUNK, LocalQuery, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import check_budget
+from fedhist.protocols.shared.oracle_votes import OracleVotes
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.streams import Streams
@@ -133,7 +132,7 @@ class CoverVotes(LocalQuery):
 
 @register_query
 @dataclass(frozen=True)
-class CellReports(LocalQuery):
+class CellReports(OracleVotes):
     """Each user reports the cell that holds the mean of its samples as one symbol.
 
     Parameters
@@ -150,6 +149,7 @@ class CellReports(LocalQuery):
     """
 
     wire_name: ClassVar[str] = "cell-reports"
+    sent: ClassVar[str] = "cell"
     cover: Cover
     epsilon: float
     cohort: Cohort | None = None
@@ -163,54 +163,18 @@ class CellReports(LocalQuery):
         """What happens to a vote."""
         return wide_channel(self.epsilon, self.cover.n_cells)
 
-    @property
-    def exact(self) -> bool:
-        """Symbols are drawn by integers."""
-        return self.channel.exact
-
-    def finite_channel(self) -> FiniteChannel | None:
-        """Return the law of a report for every input of its channel."""
-        return self.channel.law()
-
     # -- client half
 
-    def answer(self, users: Users, rng: Streams) -> Report:
-        """Vote."""
-        sent = report_symbols(true_cells(self.cover, users), self.channel, rng)
-        return Report(users.ids, {"cell": sent})
+    def symbols(self, users: Users, rng: Streams) -> Integers:
+        """Find every user's cell: (n,) int64."""
+        return true_cells(self.cover, users)
 
-    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
-        """Count once for the whole node: there may be more symbols than users in a chunk."""
-        found = [self.answer(c, rng(c)).arrays["cell"] for c in users.chunks(CHUNK)]
-        return self._count(np.concatenate([np.zeros(0, np.uint32), *found]))
-
-    def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
-        """Count the true votes, then draw the counts of the symbols from their joint law."""
-        counts = count_cells(self.cover, users)
-        votes = np.append(counts, len(users) - counts.sum())
-        return Summary(len(users), {"cell": draw_counts(votes, self.channel, rng)})
+    def true_symbols(self, users: Users, rng: np.random.Generator) -> Integers:
+        """Find every user's cell, chunk by chunk: (n,) int64."""
+        found = [true_cells(self.cover, chunk) for chunk in users.chunks(CHUNK)]
+        return np.concatenate([np.zeros(0, np.int64), *found])
 
     # -- server half
-
-    def fold(self, report: Report) -> Summary:
-        """Count the symbols."""
-        return self._count(report.arrays["cell"])
-
-    def _count(self, sent: Array) -> Summary:
-        return Summary(len(sent), {"cell": fold_reports(sent, self.channel)})
-
-    def check(self, report: Report) -> None:
-        """Raise WireError unless every user sends a symbol of the alphabet, or the erasure."""
-        check_reports(report, "cell", self.channel)
-
-    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """Between nobody and everybody for each symbol."""
-        return {"cell": Bounds((self.channel.size,), "i", 0, n_users)}
-
-    def check_summary(self, summary: Summary) -> None:
-        """Every user has sent one symbol."""
-        super().check_summary(summary)
-        check_counts(summary, "cell", self.channel)
 
     def frequencies(self, summary: Summary) -> Floats:
         """Return the unbiased share of the voters in each cell: (n_cells,)."""

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from clients.randomizers.oracle_reports import draw_counts, fold_reports, report_symbols
-from fedhist.base.arrays import Bounds, Floats, Integers
-from fedhist.channels.finite import FiniteChannel
+from fedhist.base.arrays import Floats, Integers
 from fedhist.channels.oracle_base import OracleChannel
-from fedhist.channels.oracle_messages import check_counts, check_reports
 from fedhist.channels.oracles import oracle_channel
 from fedhist.model.part import Functional
-from fedhist.model.query import LocalQuery, Report, Summary
+from fedhist.model.query import Summary
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import check_budget
+from fedhist.protocols.shared.oracle_votes import OracleVotes
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.streams import Streams
@@ -28,7 +25,7 @@ MAX_SHELLS = 64
 
 @register_query
 @dataclass(frozen=True)
-class DistanceBins(LocalQuery):
+class DistanceBins(OracleVotes):
     """Each user reports which shell around a point its scalar lies in.
 
     Parameters
@@ -48,6 +45,7 @@ class DistanceBins(LocalQuery):
     """
 
     wire_name: ClassVar[str] = "distance-bins"
+    sent: ClassVar[str] = "votes"
     functional: Functional
     centre: float
     edges: Floats
@@ -72,27 +70,15 @@ class DistanceBins(LocalQuery):
         """What happens to the number of a shell."""
         return oracle_channel("auto", self.epsilon, len(self.edges))
 
-    @property
-    def exact(self) -> bool:
-        """Symbols are drawn against integer thresholds."""
-        return self.channel.exact
-
-    def finite_channel(self) -> FiniteChannel | None:
-        """Return the law of a report for two shells."""
-        return self.channel.law()
-
     # -- client half
 
-    def answer(self, users: Users, rng: Streams) -> Report:
-        """Report the shell."""
-        return Report(users.ids, {"votes": report_symbols(self._shells(users), self.channel, rng)})
+    def symbols(self, users: Users, rng: Streams) -> Integers:
+        """Find every user's shell: (n,) int64."""
+        return self._shells(users)
 
-    def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
-        """Count the users in each shell, then draw their folded reports."""
-        k = len(self.edges)
-        shells = self._shells(users)
-        counts = np.bincount(np.where(shells < 0, k, shells), minlength=k + 1).astype(np.int64)
-        return Summary(len(users), {"votes": draw_counts(counts, self.channel, rng)})
+    def true_symbols(self, users: Users, rng: np.random.Generator) -> Integers:
+        """Find every user's shell: (n,) int64."""
+        return self._shells(users)
 
     def _shells(self, users: Users) -> Integers:
         """Find the shell of each scalar: (n,) int64; -1 for a record without usable data."""
@@ -101,25 +87,6 @@ class DistanceBins(LocalQuery):
         return np.where(np.isnan(x), -1, shell).astype(np.int64)
 
     # -- server half
-
-    def fold(self, report: Report) -> Summary:
-        """Count the reports."""
-        return Summary(
-            report.n_users, {"votes": fold_reports(report.arrays["votes"], self.channel)}
-        )
-
-    def check(self, report: Report) -> None:
-        """Raise WireError unless every report is one that the oracle can send."""
-        check_reports(report, "votes", self.channel)
-
-    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """Between nobody and everybody for each count."""
-        return {"votes": Bounds((self.channel.size,), "i", 0, n_users)}
-
-    def check_summary(self, summary: Summary) -> None:
-        """Every user has sent one symbol, or as many as a subset has."""
-        super().check_summary(summary)
-        check_counts(summary, "votes", self.channel)
 
     def shares(self, summary: Summary) -> Floats:
         """Return the unbiased share of the users in each shell: (k,); 0 where nobody answered."""

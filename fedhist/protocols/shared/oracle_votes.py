@@ -1,0 +1,102 @@
+"""A vote through a frequency oracle: the two halves that all queries with one have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+import numpy as np
+
+from clients.randomizers.oracle_reports import draw_counts, fold_reports, report_symbols
+from fedhist.base.arrays import Array, Bounds, Integers
+from fedhist.channels.finite import FiniteChannel
+from fedhist.channels.oracle_base import OracleChannel
+from fedhist.channels.oracle_messages import check_counts, check_reports
+from fedhist.channels.symbol_oracles import SymbolOracle
+from fedhist.model.query import CHUNK, LocalQuery, Report, Summary
+from fedhist.users.batch import Users
+from fedhist.users.streams import Streams
+
+
+class OracleVotes(LocalQuery):
+    """Each user sends one of k symbols, or that it has none, through a frequency oracle.
+
+    Subclasses are frozen dataclasses; they say which channel, and what a user's symbol is.
+
+    Class attributes
+    ----------------
+    sent : str
+        The one array of a report, and of a summary.
+
+    Privacy
+    -------
+    That of the channel, epsilon-LDP for a user's whole record: the report is one symbol's.
+    """
+
+    sent: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def channel(self) -> OracleChannel:
+        """What happens to a symbol."""
+
+    @property
+    def exact(self) -> bool:
+        """Reports are drawn with integer thresholds and bits."""
+        return self.channel.exact
+
+    def finite_channel(self) -> FiniteChannel | None:
+        """Return the law of a report for every input of its channel."""
+        return self.channel.law()
+
+    # -- client half
+
+    @abstractmethod
+    def symbols(self, users: Users, rng: Streams) -> Integers:
+        """Find every user's symbol: (n,) int64; -1 for a user that has none."""
+
+    @abstractmethod
+    def true_symbols(self, users: Users, rng: np.random.Generator) -> Integers:
+        """Find every user's symbol as :meth:`symbols` does, what is drawn from another source."""
+
+    def answer(self, users: Users, rng: Streams) -> Report:
+        """Report the symbol."""
+        reports = report_symbols(self.symbols(users, rng), self.channel, rng)
+        return Report(users.ids, {self.sent: reports})
+
+    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
+        """Count symbols once for the whole node: there may be more than users in a chunk."""
+        if not isinstance(self.channel, SymbolOracle):
+            return super().answer_folded(users, rng)
+        found = [self.answer(c, rng(c)).arrays[self.sent] for c in users.chunks(CHUNK)]
+        return self._count(np.concatenate([np.zeros(0, np.uint32), *found]))
+
+    def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
+        """Count the true symbols, then draw the counts of the reports from their joint law."""
+        k = self.channel.n_symbols
+        symbols = self.true_symbols(users, rng)
+        counts = np.bincount(np.where(symbols < 0, k, symbols), minlength=k + 1).astype(np.int64)
+        return Summary(len(users), {self.sent: draw_counts(counts, self.channel, rng)})
+
+    # -- server half
+
+    def fold(self, report: Report) -> Summary:
+        """Count the messages, or the ones of each symbol."""
+        return self._count(report.arrays[self.sent])
+
+    def _count(self, reports: Array) -> Summary:
+        return Summary(len(reports), {self.sent: fold_reports(reports, self.channel)})
+
+    def check(self, report: Report) -> None:
+        """Raise WireError unless every user sends a message that the channel can give."""
+        check_reports(report, self.sent, self.channel)
+
+    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
+        """Between nobody and everybody for each message, or for each symbol."""
+        return {self.sent: Bounds((self.channel.size,), "i", 0, n_users)}
+
+    def check_summary(self, summary: Summary) -> None:
+        """Every user has sent one symbol, or as many as a subset has."""
+        super().check_summary(summary)
+        check_counts(summary, self.sent, self.channel)
