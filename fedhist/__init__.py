@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from fedhist.model.registry import register_query as register_query
     from fedhist.model.results import Goal as Goal
     from fedhist.model.results import ResultsRow as ResultsRow
+    from fedhist.model.truths import Truth as Truth
     from fedhist.privacy.guarantee import Adjacency as Adjacency
     from fedhist.privacy.guarantee import Guarantee as Guarantee
     from fedhist.privacy.guarantee import Release as Release

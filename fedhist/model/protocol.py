@@ -14,6 +14,7 @@ from fedhist.base.arrays import Array
 from fedhist.model.display import Display
 from fedhist.model.query import Query, Summary
 from fedhist.model.results import Goal, ResultsRow
+from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Guarantee
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -49,6 +50,9 @@ class Estimate:
         Other released or public numbers (threshold used, window mass, users who answered).
     ledger : Ledger or None
         What the run spent; attached by the session.
+    truth : Truth or None
+        Which statistic of the users it is about: attached by the session as the protocol's
+        ``estimates`` says, unless the script has named one.
     """
 
     status: Status
@@ -59,6 +63,7 @@ class Estimate:
     warnings: tuple[str, ...] = ()
     public: Mapping[str, float] = field(default_factory=dict)
     ledger: Ledger | None = field(default=None, compare=False, repr=False)
+    truth: Truth | None = None
 
     def __post_init__(self) -> None:
         if (self.value is not None) != (self.status == "ok"):
@@ -114,6 +119,10 @@ class Estimate:
     def with_ledger(self, ledger: Ledger) -> Self:
         """Return the same estimate with the run's ledger."""
         return replace(self, ledger=ledger)
+
+    def about(self, truth: Truth) -> Self:
+        """Return the same estimate with what it is about, unless it says so already."""
+        return self if self.truth is not None else replace(self, truth=truth)
 
 
 @dataclass(frozen=True)
@@ -204,6 +213,14 @@ class Protocol(ABC):
     def value_range(self) -> tuple[float, float]:
         """Least and largest number that an entry of the truth can be, whatever the data are."""
         return -math.inf, math.inf
+
+    @property
+    def estimates(self) -> Truth:
+        """Which statistic of the users :meth:`truth` is; from public numbers only.
+
+        Default, for protocols that do not say: their own.
+        """
+        return Truth.OWN
 
     @property
     @abstractmethod

@@ -142,7 +142,8 @@ class Session:
         if not self.journal.ended:
             self.journal.append({"kind": "ended", "index": 0, "status": returned.status})
         ordered = in_key_order(self.protocol, _held_against_range(self.protocol, returned))
-        self.query, self.estimate = None, ordered.with_ledger(self.ledger)
+        named = ordered.about(self.protocol.estimates)
+        self.query, self.estimate = None, named.with_ledger(self.ledger)
 
     def _send_out(self, query: Query) -> None:
         """Make a query pending: charge it if it is local, and journal which one it is."""

@@ -22,6 +22,7 @@ import fedhist
 from fedhist.base.arrays import Array
 from fedhist.base.text import no_formula
 from fedhist.model.protocol import ErrorBound, Protocol
+from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Trust
 from fedhist.privacy.ledger import Ledger
 from fedhist.users.keys import Keys
@@ -159,7 +160,8 @@ def write_results(
         write_json(part / "ledger.json", ledger_in_words(prepared, first.estimate.ledger))
         frame = estimate_frame(first)
         if frame is not None:
-            write_shareable(part, frame, raw=prepared.config.run.raw_csv)
+            about = {"estimates": in_words(first.estimate.truth)}
+            write_shareable(part, frame, about, raw=prepared.config.run.raw_csv)
             from simulations.reporting.figures import draw_estimate
 
             shown, truth = first.estimate, None
@@ -177,11 +179,13 @@ def write_results(
     return target
 
 
-def write_shareable(part: Path, frame: pl.DataFrame, *, raw: bool) -> None:
+def write_shareable(
+    part: Path, frame: pl.DataFrame, about: Mapping[str, str], *, raw: bool
+) -> None:
     """Write the released estimate as CSV and Parquet: nothing else of the folder may be shared."""
     import polars as pl
 
-    frame.write_parquet(part / "estimate.parquet")
+    frame.write_parquet(part / "estimate.parquet", metadata=dict(about))
     if not raw:
         names = [no_formula(name) for name in frame["key"].to_list()]
         frame = frame.with_columns(pl.Series("key", names, dtype=pl.String))
@@ -253,6 +257,7 @@ def metrics(
         "status": first.estimate.status,
         "reason": first.estimate.reason,
         "warnings": list(first.estimate.warnings),
+        "estimates": in_words(first.estimate.truth),
         "public": dict(first.estimate.public),
         "noise": _noise(prepared, prepared.config.run.noise),
         "clients": prepared.config.run.clients,
@@ -283,6 +288,15 @@ def metrics(
         }
     why = "computed from the users' data for evaluation; do not publish"
     return body | {NOT_PRIVATE: {"why": why} | secret}
+
+
+def in_words(truth: Truth | None) -> str:
+    """Say what an estimate is about.
+
+    >>> in_words(Truth.POOLED).partition(", so")[0]
+    'pooled: all samples weigh the same'
+    """
+    return f"{truth}: {truth.in_words}" if truth is not None else ""
 
 
 def _with_rates(statistics: Mapping[str, float]) -> dict[str, float]:

@@ -7,6 +7,7 @@ import math
 import numpy as np
 from rich.console import Console
 
+from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Adjacency, Trust
 from simulations.reporting.numbers import clipped, number
 from simulations.reporting.statistics import NORMAL
@@ -37,6 +38,8 @@ def _facts(finished: Finished) -> list[tuple[str, str]]:
         ("protocol", f"{protocol.name} ({protocol.paper})"),
         ("guarantee", str(protocol.guarantee)),
     ]
+    if estimate.truth not in (None, Truth.OWN):
+        facts.insert(1, ("estimates", f"{protocol.target}: {estimate.truth}"))
     if protocol.claimed != protocol.guarantee:
         facts.append(("the paper claims", str(protocol.claimed)))
     if estimate.ledger is not None:

@@ -32,6 +32,7 @@ from fedhist.flower.wire import (
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import CHUNK, Query, Report, Summary
 from fedhist.model.registry import own_protocols, protocol_class, protocols
+from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Trust
 from fedhist.protocols import CentralDensity, PoissonCounts, UnboundedHistogram
 from fedhist.protocols.shared.mean_target import MeanTarget
@@ -264,6 +265,13 @@ def test_says_what_it_is(protocol_name: str, example: Protocol) -> None:
         example.epsilon = 1.0  # type: ignore[attr-defined]
     assert math.isfinite(example.guarantee.epsilon)
     assert example.claimed == example.guarantee
+
+
+def test_names_its_truth(protocol_name: str, configurations: list[Protocol]) -> None:
+    for protocol in configurations:
+        assert isinstance(protocol.estimates, Truth)
+        if protocol_name in own_protocols():
+            assert protocol.estimates is not Truth.OWN, "declare `estimates`"
 
 
 def test_declares_results_rows(protocol_name: str) -> None:

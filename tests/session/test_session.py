@@ -14,8 +14,9 @@ import pytest
 from clients.records.functionals import Coordinates
 from fedhist.base.chained_log import DamagedLog
 from fedhist.base.errors import BudgetExceeded, FedhistError, WireError
-from fedhist.model.protocol import Estimate, Script
+from fedhist.model.protocol import Estimate, Protocol, Script
 from fedhist.model.query import Summary
+from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import EXACT, Adjacency, Guarantee, Trust
 from fedhist.protocols.baselines.dame import Dame
 from fedhist.protocols.baselines.naive_mean import NaiveMean
@@ -26,6 +27,7 @@ from fedhist.protocols.means.mean import Mean
 from fedhist.protocols.means.mean_l2 import MeanL2
 from fedhist.protocols.means.mean_linf import MeanLinf
 from fedhist.protocols.means.sparse.sparse_mean import SparseMean
+from fedhist.protocols.shared.mean_target import MeanTarget
 from fedhist.session.curator import Curator
 from fedhist.session.journal import Journal
 from fedhist.session.session import Session
@@ -48,6 +50,27 @@ def session(
     protocol = type("Scripted", (base,), {"rounds": lambda self, server: script(server)})
     fields = {f.name: getattr(base.example(), f.name) for f in dataclasses.fields(base)}
     return Session(protocol(**(fields | changes)), noise, journal)
+
+
+@pytest.mark.parametrize(
+    ("said", "declared", "named"),
+    [
+        (None, Mean.estimates, Truth.AVERAGE_OF_USERS),
+        (Truth.COMMON, Mean.estimates, Truth.COMMON),  # a script that knows better
+        (None, Protocol.estimates, Truth.OWN),  # a plugin that says nothing
+    ],
+)
+def test_an_estimate_names_its_truth(
+    said: Truth | None, declared: property, named: Truth, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def script(server: Curator) -> Script:
+        return Estimate.ok([1.0], truth=said)
+        yield COUNTS
+
+    monkeypatch.setattr(MeanTarget, "estimates", declared)
+    found = session(script).estimate
+    assert found is not None
+    assert found.truth is named
 
 
 def test_a_local_protocol_asks_nobody_to_trust_the_server() -> None:

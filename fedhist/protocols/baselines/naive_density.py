@@ -24,6 +24,7 @@ from fedhist.base.arrays import Array
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
+from fedhist.model.truths import Truth
 from fedhist.protocols.baselines.protocol import SCALAR_QUERIES, Method, NaiveReport
 from fedhist.protocols.densities.density_target import DensityTarget, smooth_quantiles
 from fedhist.protocols.localize.queries import ClippedMean
@@ -204,6 +205,11 @@ class NaiveDensity(DensityTarget, NaiveReport):
         expected = self._variance(self.terms, max(n, 1.0)) + self.left_out(users)
         source = "the variance of one report a user by coefficient, and the energy left out"
         return ErrorBound("ise", expected, exact=False, source=source)
+
+    @property
+    def estimates(self) -> Truth:
+        """The average of the users' own series; of all items for "item-level"."""
+        return Truth.POOLED if self.item_level else Truth.AVERAGE_OF_USERS
 
     def coefficients(self, users: Users) -> Array:
         """Average the users' own coefficients, or those of all samples. NOT PRIVATE."""

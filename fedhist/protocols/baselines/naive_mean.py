@@ -32,6 +32,7 @@ from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.query import Summary
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
+from fedhist.model.truths import Truth
 from fedhist.protocols.baselines.protocol import SCALAR_QUERIES, Method, NaiveReport
 from fedhist.protocols.baselines.sphere_reports import ItemSpheres, SphereReports
 from fedhist.protocols.localize.queries import ClippedMean, check_range
@@ -278,6 +279,11 @@ class NaiveMean(MeanTarget, NaiveReport):
         if self.geometry == "l2":
             return user_points(samples)
         return coordinate_points(samples, float(self.low), float(self.high))
+
+    @property
+    def estimates(self) -> Truth:
+        """The average of the users' own means; of all items for "item-level"."""
+        return Truth.POOLED if self.item_level else Truth.AVERAGE_OF_USERS
 
     def truth(self, users: Users) -> Array:
         """Average the users' own means, or all items for "item-level": (d,). NOT PRIVATE."""

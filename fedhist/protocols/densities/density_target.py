@@ -14,6 +14,7 @@ from fedhist.base.checks import check_scale
 from fedhist.base.errors import PopulationError
 from fedhist.model.display import Display
 from fedhist.model.protocol import Estimate, LowerBound, Protocol
+from fedhist.model.truths import Truth
 from fedhist.protocols.shared.lower_bounds import density_bounds, planned_sizes
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
@@ -49,6 +50,11 @@ class DensityTarget(Protocol):
     project: bool
     grid: int
     truth_level: int
+
+    @property
+    def estimates(self) -> Truth:
+        """The average of the users' own series."""
+        return Truth.AVERAGE_OF_USERS
 
     @property
     @abstractmethod

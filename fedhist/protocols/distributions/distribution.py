@@ -31,6 +31,7 @@ from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
+from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import check_budget, zcdp_rho
 from fedhist.protocols.distributions import mechanisms as distribution_mechanisms
 from fedhist.protocols.distributions import selection as binomial_mechanisms
@@ -248,6 +249,11 @@ class Distribution(TwoModes, DistributionTarget, Central):
             expected = mechanism.error(task, self.truth(users), True)
         exact = mechanism.given is not None and (not self.project or math.isinf(self.epsilon))
         return ErrorBound(L1, expected, exact, mechanism.source)
+
+    @property
+    def estimates(self) -> Truth:
+        """As the mechanism that runs: selection and presence tell of a common distribution only."""
+        return self.chosen.estimates
 
     def truth(self, users: Users) -> Array:
         """Average the users' empirical distributions, (k,), empty ones left out. NOT PRIVATE."""

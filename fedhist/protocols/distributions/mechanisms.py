@@ -21,6 +21,7 @@ import numpy as np
 
 from fedhist.base.arrays import Array, Floats
 from fedhist.model.query import Query, Summary
+from fedhist.model.truths import Truth
 from fedhist.privacy.noise_law import NoiseLaw
 from fedhist.protocols.distributions import theory
 from fedhist.protocols.shared.central import add_noise
@@ -152,6 +153,8 @@ class Mechanism:
         Whether ``mechanism = "auto"`` may choose it.
     suits : callable of task to bool
         Whether it works for every distribution that the public numbers allow; "auto" asks.
+    estimates : Truth
+        What it tells of users who differ.
     """
 
     name: str
@@ -164,6 +167,7 @@ class Mechanism:
     given: Callable[[DistributionTask, Users], float] | None = None
     automatic: bool = True
     suits: Callable[[DistributionTask], bool] = _always
+    estimates: Truth = Truth.AVERAGE_OF_USERS
 
 
 # -- noise on one linear query ---------------------------------------------------------------------
@@ -278,6 +282,7 @@ def _tells(task: DistributionTask) -> bool:
 
 def additive(name: str, how: Additive, source: str, *, automatic: bool = False) -> Mechanism:
     """Make the mechanism of one linear query with noise."""
+    presence = how.encoding == "presence"
     return Mechanism(
         name,
         how.search,
@@ -287,7 +292,8 @@ def additive(name: str, how: Additive, source: str, *, automatic: bool = False) 
         source=source,
         given=how.given,
         automatic=automatic,
-        suits=_tells if how.encoding == "presence" else _always,
+        suits=_tells if presence else _always,
+        estimates=Truth.COMMON if presence else Truth.AVERAGE_OF_USERS,
     )
 
 

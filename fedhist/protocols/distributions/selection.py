@@ -26,6 +26,7 @@ import numpy as np
 
 from fedhist.base.arrays import Array, Floats
 from fedhist.model.query import Query, Summary
+from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Release, pure
 from fedhist.privacy.noise_law import NoiseLaw
 from fedhist.protocols.distributions import selection_theory as theory_selection
@@ -273,6 +274,7 @@ def selection(
         source=source,
         floor=_floor(budgets, family.height),
         automatic=automatic,
+        estimates=Truth.COMMON,
     )
 
 

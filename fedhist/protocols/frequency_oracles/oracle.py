@@ -20,6 +20,7 @@ from fedhist.model.losses import SQUARED_L2, squared_l2
 from fedhist.model.protocol import ErrorBound, Estimate, LowerBound, Script
 from fedhist.model.query import Summary
 from fedhist.model.results import ResultsRow, within
+from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import check_budget
 from fedhist.protocols.shared.displays import DISTRIBUTION
 from fedhist.protocols.shared.domains import OnDomain, check_domain
@@ -174,6 +175,11 @@ class OneItemOracle(OneVote):
     def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:
         """Bound the squared l2 error of any local protocol. NOT PRIVATE."""
         return share_bounds(self.guarantee, users, (0.0, 0.0), SQUARED_L2, 2)
+
+    @property
+    def estimates(self) -> Truth:
+        """The average of the users' own shares."""
+        return Truth.AVERAGE_OF_USERS
 
     def truth(self, users: Users) -> Array:
         """Average the users' own shares, zero for a user without items: (k,). NOT PRIVATE.

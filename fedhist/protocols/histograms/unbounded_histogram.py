@@ -31,6 +31,7 @@ from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
+from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Adjacency, check_budget
 from fedhist.privacy.sensitivity import sensitivity_multipliers
 from fedhist.protocols.clip_choice.rule import Choice
@@ -273,6 +274,11 @@ class UnboundedHistogram(TwoModes, Central):
                 exact = exact and not variance.any()
         source = "E|released - true| key by key; Liu et al. 2023, eq. (8)"
         return ErrorBound(L1, float(expected), exact, source)
+
+    @property
+    def estimates(self) -> Truth:
+        """The sum of the users' counts."""
+        return Truth.TOTAL
 
     def truth(self, users: Users) -> Array:
         """Compute the total count of every item that occurs, (k,). NOT PRIVATE."""

@@ -1,7 +1,6 @@
 """Quantiles of the users' samples with a trusted server: the exponential mechanism over bins [1]_.
 
-Every user sends how its record lies over public bins; the server draws, for each quantile asked, a
-bin whose ranks are near it.
+Every user sends how its record lies over public bins; the server draws a bin for each quantile.
 
 .. [1] Smith, "Privacy-preserving statistical estimation with optimal convergence rates", STOC 2011.
 .. [2] Cesar & Rogers, "Bounding, concentrating, and truncating", ALT 2021: epsilon^2 / 8-zCDP.
@@ -28,6 +27,7 @@ from fedhist.model.protocol import ErrorBound, Estimate, Protocol, Script
 from fedhist.model.query import Query, Report, Summary, only_array
 from fedhist.model.registry import register_protocol, register_query
 from fedhist.model.results import Goal, ResultsRow, within
+from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget, zcdp_rho
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
@@ -292,6 +292,11 @@ seed = 7
         upto = np.cumsum(1.0 / np.bincount(owner)[owner[order]])
         return x[order], upto / upto[-1]
 
+    @property
+    def estimates(self) -> Truth:
+        """Of samples, each user weighing the same; or of the users' own means."""
+        return Truth.AVERAGE_OF_USERS if self.of == OF[0] else Truth.OWN_MEANS
+
     def truth(self, users: Users) -> Array:
         """Return the quantiles themselves, (J,), unclipped and unbinned. NOT PRIVATE."""
         x, upto = self.ranked(users)
@@ -347,8 +352,7 @@ seed = 7
 
     def diagnostics(self, users: Users) -> Mapping[str, float]:
         """Count the users whose record the null record replaces. NOT PRIVATE."""
-        usable = np.unique(self.query.points(users)[0])
-        return {"unusable records": float(len(users) - len(usable))}
+        return {"unusable records": float(len(users) - len(np.unique(self.query.points(users)[0])))}
 
     @classmethod
     def resolve(
@@ -386,11 +390,7 @@ seed = 7
 
     @classmethod
     def neighbours(cls) -> tuple[Users, Users]:
-        """Two populations at which one user shows most, for the audit of the example.
-
-        The first moves from the lowest bin to the highest: every quartile leaves a bin's ranks, and
-        reaches those of empty bins behind the next one.
-        """
+        """Two populations at which one user, who goes from end to end, shows most."""
 
         def users(first: int) -> Users:
             at = np.repeat([0, 1, 5, 6, 10, 11, 15], [30, 1, 29, 1, 29, 1, 29])

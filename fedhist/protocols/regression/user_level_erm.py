@@ -24,6 +24,7 @@ from fedhist.model.display import Display
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
+from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import check_budget
 from fedhist.protocols.regression.gradient_oracles import mean_gradient
 from fedhist.protocols.regression.theory import EmpiricalRisk, predicted_excess
@@ -252,6 +253,11 @@ class UserLevelErm(Central):
         )
         source = "noise through the quadratic risk, step by step; the rate is Theorem 29.2"
         return ErrorBound("excess risk", expected, exact=False, source=source)
+
+    @property
+    def estimates(self) -> Truth:
+        """The minimiser of the users' average risk."""
+        return Truth.AVERAGE_RISK
 
     def truth(self, users: Users) -> Array:
         """Minimise the empirical risk in the ball, (d,). NOT PRIVATE.

@@ -8,6 +8,7 @@ from fedhist.base.arrays import Array
 from fedhist.model.display import Display
 from fedhist.model.losses import L1, l1
 from fedhist.model.protocol import LowerBound
+from fedhist.model.truths import Truth
 from fedhist.protocols.shared.displays import DISTRIBUTION
 from fedhist.protocols.shared.domains import OnDomain
 from fedhist.protocols.shared.lower_bounds import planned_sizes, share_bounds
@@ -24,6 +25,11 @@ class DistributionTarget(OnDomain):
     def value_range(self) -> tuple[float, float]:
         """Shares lie in [0, 1]."""
         return 0.0, 1.0
+
+    @property
+    def estimates(self) -> Truth:
+        """The average of the users' own distributions."""
+        return Truth.AVERAGE_OF_USERS
 
     def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:
         """Bound the l1 error of any local protocol. NOT PRIVATE."""

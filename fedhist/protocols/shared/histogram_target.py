@@ -8,6 +8,7 @@ from typing import ClassVar
 from fedhist.base.arrays import Array
 from fedhist.model.display import Display
 from fedhist.model.losses import l1
+from fedhist.model.truths import Truth
 from fedhist.protocols.shared import clipped_totals
 from fedhist.protocols.shared.displays import HISTOGRAM
 from fedhist.protocols.shared.domains import OnDomain
@@ -24,6 +25,11 @@ class DomainHistogram(OnDomain):
     def value_range(self) -> tuple[float, float]:
         """Counts are not negative."""
         return 0.0, math.inf
+
+    @property
+    def estimates(self) -> Truth:
+        """The sum of the users' counts."""
+        return Truth.TOTAL
 
     def truth(self, users: Users) -> Array:
         """Compute the total count of every item, (d,). NOT PRIVATE."""

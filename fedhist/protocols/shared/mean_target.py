@@ -15,6 +15,7 @@ from fedhist.model.display import Display
 from fedhist.model.losses import SQUARED_L2, squared_l2
 from fedhist.model.protocol import ErrorBound, LowerBound, Protocol
 from fedhist.model.query import CHUNK
+from fedhist.model.truths import Truth
 from fedhist.protocols.shared.lower_bounds import ParameterSet, mean_bounds, planned_sizes
 from fedhist.users.batch import Users
 from fedhist.users.columns import Samples
@@ -27,6 +28,11 @@ class MeanTarget(Protocol):
     display: ClassVar[Display | None] = Display(
         label="mean (units of the samples)", unit="units of the samples", loss=SQUARED_L2
     )
+
+    @property
+    def estimates(self) -> Truth:
+        """The average of the users' own means."""
+        return Truth.AVERAGE_OF_USERS
 
     @abstractmethod
     def own_means(self, users: Users) -> Array:

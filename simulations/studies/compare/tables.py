@@ -42,6 +42,8 @@ def print_comparison(console: Console, found: Compared) -> None:
         ],
     )
     print_table(console, _table(found))
+    about = labels_by(found.records, lambda r: filter(None, [r.truth]))
+    _print_section(console, "estimates", [f"{t}: {labels}" for t, labels in about.items()])
     promises = dict.fromkeys(f"{row.label}: {_promise(row)}" for row in found.rows)
     noise = f"noise: {c.run.noise}; clients: {c.run.clients}; {_composed(found)}"
     _print_section(console, "guarantees", [*promises, noise])

@@ -167,6 +167,8 @@ class Record:
     diagnostics : mapping of str to int
         Messages tampered with and messages not used, over all rounds, by what and why: "injected:
         malformed", "dropped: no answer". NOT PRIVATE.
+    truth : str
+        Which statistic of the users is estimated: see :class:`fedhist.model.truths.Truth`.
     noise : {"simulated", "secure"}
     clients : str
         How reports were simulated.
@@ -215,6 +217,7 @@ class Record:
     adversaries: tuple[str, ...] = ()
     bias: float | None = None
     diagnostics: Mapping[str, int] = field(default_factory=dict)
+    truth: str = ""
     noise: str = "simulated"
     clients: str = "per-user"
     n_users: int | None = None

@@ -47,6 +47,7 @@ def measure(prepared: Prepared, users: Users) -> dict[str, Any]:
     out: dict[str, Any] = {
         "status": estimate.status,
         "reason": estimate.reason,
+        "truth": "" if estimate.truth is None else estimate.truth.value,
         "rounds": len(queries),
         "bytes_per_user": bytes_per_user(queries, users) if queries else None,
         "seconds": outcome.seconds.get("run", 0.0),

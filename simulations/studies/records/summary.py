@@ -248,6 +248,8 @@ def promises(records: Sequence[Record]) -> list[str]:
         lines.append(
             f"{labels}: epsilon = {epsilon}, delta = {span([r.delta for r in own])} {kind}"
         )
+    about = labels_by(records, lambda r: [r.truth] if r.truth else [])
+    lines += [f"{labels}: about the truth {truth!r}" for truth, labels in about.items()]
     if of:
         runs = [r for r in records if r.guarantee]
         noise, clients = (

@@ -75,6 +75,8 @@ def _run(found: RunFolder) -> Page:
 def _result(found: RunFolder, name: str, status: str) -> tuple[Block, ...]:
     secret = found.metrics.get(NOT_PRIVATE, {})
     rows = [("Status", status)]
+    if found.metrics.get("estimates"):
+        rows.append(("Estimates", str(found.metrics["estimates"])))
     if "measured" in secret:
         error, runs = secret.get("standard error"), secret["repeats"]
         measured = shown(secret["measured"]) + ("" if error is None else f" ± {error:.2g}")

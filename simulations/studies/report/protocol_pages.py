@@ -98,7 +98,7 @@ def facts(cls: type[Protocol]) -> Iterator[str]:
     rounds = len(outcome.rounds)
     names = ", ".join(f"`{q.wire_name}`" for q in queries)
     bound = example.error(users)
-    yield f"| Estimates | {cls.target} |"
+    yield f"| Estimates | {cls.target}: {example.estimates} ({example.estimates.in_words}) |"
     yield f"| Trust | {TRUST[promise.trust]} |"
     yield f"| Guarantee of its example | {promise} |"
     yield f"| Neighbouring data | {promise.adjacency.in_words} |"
@@ -124,9 +124,10 @@ def pages() -> Iterator[tuple[str, str]]:
     lines = ["# Protocols", "", "Written by `make docs` from the code.", ""]
     rows = []
     for name, cls in ours.items():
-        trust = cls.example().guarantee.trust.value
+        example = cls.example()
+        trust, what = example.guarantee.trust.value, f"{cls.target}: {example.estimates}"
         lead, _, _ = sections(as_markdown(inspect.getdoc(cls) or ""))[""].partition("\n\n")
-        rows.append((f"[`{name}`]({name}.md)", cls.target, trust, lead))
+        rows.append((f"[`{name}`]({name}.md)", what, trust, lead))
     lines.append(markdown(Table.of(("Protocol", "Estimates", "Trust", "What it does"), rows)))
     yield "README.md", "\n".join(lines) + "\n"
     for name, cls in ours.items():

@@ -157,6 +157,8 @@ def guarantee_table(records: Sequence[Record]) -> tuple[Block, ...]:
         for name, explained in EXPLAINED.items()
         for value in sorted({getattr(r, name) for r in records} - {""})
     ]
+    about = labels_by(records, lambda r: filter(None, [r.truth]))
+    lines += [f"estimates: {truth} ({labels})" for truth, labels in about.items()]
     return table, Items(tuple(lines)), Text(BOTH), *split_table(records)
 
 

@@ -32,6 +32,7 @@ from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
+from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Adjacency, check_budget, zcdp_rho
 from fedhist.protocols.distributions.ragged.median_size import (
     RULES,
@@ -278,6 +279,11 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
             kept = float(counts[j + 1 :].sum())
             if chance > NEGLIGIBLE and kept >= floor:
                 yield 1 << j, kept, float(chance)
+
+    @property
+    def estimates(self) -> Truth:
+        """The one distribution that all samples come from; pooled shares without noise."""
+        return Truth.COMMON if self.guarantee.private else Truth.POOLED
 
     def truth(self, users: Users) -> Array:
         """Compute the pooled empirical distribution of all samples, (k,). NOT PRIVATE."""

@@ -1,0 +1,40 @@
+"""Truths: which statistic of the users a protocol estimates, so that no two are taken for one."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Truth(Enum):
+    """What an estimate is about. On users of equal sizes and one taste several of them agree."""
+
+    AVERAGE_OF_USERS = "average of users"
+    POOLED = "pooled"
+    COMMON = "common distribution"
+    TOTAL = "total"
+    OWN_MEANS = "users' own means"
+    AVERAGE_RISK = "average risk of users"
+    OWN = "its own truth"
+
+    @property
+    def in_words(self) -> str:
+        """Return one sentence for a report.
+
+        >>> Truth.POOLED.in_words
+        'all samples weigh the same, so that users with many of them weigh more'
+        """
+        return {
+            Truth.AVERAGE_OF_USERS: "every user weighs the same, however many samples it holds: "
+            "(1/n) sum over users of its own mean or shares",
+            Truth.POOLED: "all samples weigh the same, so that users with many of them weigh more",
+            Truth.COMMON: "the one distribution that all users draw from: on users who differ the "
+            "estimate is about none of them",
+            Truth.TOTAL: "the sum over users of what each of them holds",
+            Truth.OWN_MEANS: "a statistic of the users' own means, one number for each user",
+            Truth.AVERAGE_RISK: "the minimiser of the risk that is averaged over users, each of "
+            "whom weighs the same",
+            Truth.OWN: "what the protocol itself says that it estimates",
+        }[self]
+
+    def __str__(self) -> str:
+        return self.value
