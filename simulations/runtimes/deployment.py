@@ -137,10 +137,14 @@ class Loopback:
 
     def lose_link(self) -> None:
         """Kill the SuperLink with SIGKILL, and what it started; its SuperNodes stay."""
-        for pid in [*_descendants(self._link.pid), self._link.pid]:
+        self.lose(self._link)
+
+    def lose(self, process: subprocess.Popen[bytes]) -> None:
+        """Kill one process with SIGKILL, and what it started: nobody is told that it is gone."""
+        for pid in [*_descendants(process.pid), process.pid]:
             _kill(pid)
-        self._link.wait()
-        self._processes.remove(self._link)
+        process.wait()
+        self._processes.remove(process)
 
     def restart_link(self) -> None:
         """Start the SuperLink again at the same address."""
@@ -148,7 +152,12 @@ class Loopback:
         self._processes.insert(0, self._processes.pop())
 
     def supernode(
-        self, node_config: Flat, *, pinned: bool = False, registered: bool = True
+        self,
+        node_config: Flat,
+        *,
+        pinned: bool = False,
+        registered: bool = True,
+        key_of: int | None = None,
     ) -> subprocess.Popen[bytes]:
         """Start a SuperNode as its owner would.
 
@@ -160,6 +169,8 @@ class Loopback:
             Run the installed ClientApp and not the one that the SuperLink sends.
         registered : bool
             With ``tls``: tell the SuperLink the SuperNode's public key.
+        key_of : int, optional
+            With ``tls``: number of an earlier SuperNode, counted from 1, whose key this one has.
         """
         self._numbers += 1
         env = dict(self._env)
@@ -169,7 +180,7 @@ class Loopback:
         return self._start(
             f"supernode-{self._numbers}",
             "flower-supernode",
-            *self._node_options(registered),
+            *self._node_options(registered, key_of),
             *("--superlink", self.address, "--node-config", inline(node_config)),
             env=env,
         )
@@ -246,12 +257,12 @@ class Loopback:
         files = ["--ssl-certfile", made.certificate, "--ssl-keyfile", made.key]
         return [*map(str, [*files, "--ssl-ca-certfile", made.ca]), "--enable-supernode-auth"]
 
-    def _node_options(self, registered: bool) -> list[str]:
+    def _node_options(self, registered: bool, key_of: int | None) -> list[str]:
         if self._certificates is None:
             return ["--insecure"]
-        private = self.folder / f"node-{self._numbers}"
-        public = make_owner_key(private)
-        if registered:
+        private = self.folder / f"node-{key_of or self._numbers}"
+        public = make_owner_key(private) if key_of is None else None
+        if registered and public is not None:
             self._flwr(START_SECONDS, "supernode", "register", str(public), CONNECTION)
         trust = ["--root-certificates", str(self._certificates.ca)]
         return [*trust, "--auth-supernode-private-key", str(private)]
