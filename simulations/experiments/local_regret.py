@@ -1,8 +1,7 @@
-"""Regret of the local protocols' defaults over a grid of settings. NOT PRIVATE.
+"""Cells of the map of local protocols: public settings, and populations exact in law. NOT PRIVATE.
 
-At every cell the default, the other methods of its protocol and the one-report alternatives run
-on the same users. Regret is the default's mean loss over the least mean loss: 1 where the default
-is the best of them. The least of several noisy means is too low, so that regret is overstated.
+Means and vectors: a user holds one sample with the law of the mean of its T. Items and samples of
+densities are held whole.
 """
 
 from __future__ import annotations
@@ -10,301 +9,309 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from fedhist.base.arrays import Floats
-from fedhist.base.hashing import digest64
-from fedhist.model.protocol import Protocol
-from fedhist.model.registry import parameters, protocol_class
+from fedhist.base.arrays import Floats, Integers
 from fedhist.users.batch import Users
 from simulations.experiments.base import Request, Result
-from simulations.experiments.findings import Findings
-from simulations.experiments.heat_maps import HeatMap, Square
-from simulations.experiments.local_regret_cells import SIZES, USERS, Cell, cells_of
+from simulations.experiments.local_populations import fresh_ids, users_of
+from simulations.experiments.regret import Area, Axis, Cell, lattice, measure_area
 from simulations.experiments.settings import positives, whole, wholes
-from simulations.runs.run import Options, execute
+from simulations.populations.density_samples import DensitySamples
+from simulations.populations.differing import MeansDiffer, SharesDiffer, own_means
+from simulations.populations.synthetic import draw_sizes, numbered_items
+from simulations.populations.zipf import Zipf
 
-DEFAULT = "default"
-SMALL = 1.05
-"""A regret that is none."""
-UNDECIDED = 0.1
-"""Relative standard error of a regret above which more runs are made."""
+USERS = ("alike", "differ", "two-clusters", "outliers", "edge")
+"""How users are: "differ" is normal for means, Dirichlet for distributions; "edge" is a skewed law
+near the edge of what is possible."""
+SIZES: Mapping[str, Sequence[int]] = MappingProxyType(
+    {
+        "mean": (1,),
+        "mean-l2": (8, 64),
+        "sparse-mean": (40, 300),
+        "distribution": (20, 100),
+        "density": (1,),
+        "oracle": (20, 1000, 30_000),
+    }
+)
+"""Dimensions, or symbols, by target."""
+SPARSITY = 4
+MEANS: Mapping[str, MeansDiffer] = MappingProxyType(
+    {
+        "alike": "alike",
+        "differ": "normal",
+        "two-clusters": "two-clusters",
+        "outliers": "outliers",
+        "edge": "alike",
+    }
+)
+SHARES: Mapping[str, SharesDiffer] = MappingProxyType(
+    {
+        "alike": "alike",
+        "differ": "dirichlet",
+        "two-clusters": "two-clusters",
+        "outliers": "outliers",
+        "edge": "alike",
+    }
+)
 
 
-@dataclass(frozen=True, eq=False)
-class Measured:
-    """What was found at a cell.
+@dataclass(frozen=True)
+class LocalCell(Cell):
+    """One square of the map.
 
     Attributes
     ----------
-    cell : Cell
-    losses : mapping of str to (R,) float64
-        By method; users are the same in each run.
-    own : (R,) float64
-        The default's losses as a run states them, from the truth that it takes from the users.
-    predicted : float
-        Mean prediction of the default's loss; NaN where it refuses.
-    flagged : bool
-        Whether the prediction is said to be a bound.
-    trivial : float
-        Loss of the answer that needs no users.
-    refused : int
-        Runs in which the default had no value; the trivial answer took its place.
-    close : bool
-        Whether the default's plan says that two methods are close.
+    target : str
+        A key of :data:`SIZES`.
+    n : int
+    T : int
+        Samples of each user; 0 stands for ragged users, log-uniform on 1, ..., ``ragged``.
+    epsilon : float
+    users : str
+        One of :data:`USERS`.
+    size : int
+        Dimension d, or symbols k.
+    ragged : int
     """
 
-    cell: Cell
-    losses: Mapping[str, Floats]
-    own: Floats
-    predicted: float
-    flagged: bool
-    trivial: float
-    refused: int
-    close: bool
+    target: str
+    n: int
+    T: int
+    epsilon: float
+    users: str
+    size: int
+    ragged: int = 100
+
+    def __str__(self) -> str:
+        size = f" size={self.size}" if len(SIZES[self.target]) > 1 else ""
+        T = self.T or f"1..{self.ragged}"
+        return f"n={self.n} T={T} eps={self.epsilon:g} {self.users}{size}"
 
     @property
-    def best(self) -> str:
-        """The method of least mean loss."""
-        return min(self.losses, key=lambda m: float(self.losses[m].mean()))
+    def planned_samples(self) -> float:
+        """The public planning value: T, or the harmonic mean of ragged sizes.
 
-    @property
-    def regret(self) -> float:
-        """Mean loss of the default over the least mean loss."""
-        return float(self.losses[DEFAULT].mean() / self.losses[self.best].mean())
-
-    @property
-    def stderr(self) -> float:
-        """Standard error of the regret, from paired runs; 0 where the default is the best."""
-        one, two = self.losses[DEFAULT], self.losses[self.best]
-        spread = np.std(one / one.mean() - two / two.mean(), ddof=1) / math.sqrt(len(one))
-        return float(self.regret * spread)
-
-    @property
-    def least(self) -> float:
-        """Lower end of the regret's 95 % interval, at least 1."""
-        return max(1.0, self.regret - 2 * self.stderr)
-
-    @property
-    def ratio(self) -> float:
-        """Measured loss of the default over its prediction."""
-        return float(self.own.mean() / self.predicted)
-
-    @property
-    def ratio_error(self) -> float:
-        """Standard error of the ratio."""
-        return float(self.own.std(ddof=1) / math.sqrt(len(self.own)) / self.predicted)
-
-    @property
-    def mispredicted(self) -> bool:
-        """Whether the prediction is off by more than 15 % and three standard errors, unflagged.
-
-        Losses are skewed, so that few of them have too small an error.
+        >>> LocalCell("mean", 10, 30, 1.0, "alike", 1).planned_samples
+        30.0
         """
-        if self.flagged or math.isnan(self.predicted):
-            return False
-        off = 3 * self.ratio_error
-        return self.ratio + off < 0.85 or self.ratio - off > 1.15
+        if self.T:
+            return float(self.T)
+        k = np.arange(1, self.ragged + 1)
+        share = np.log((k + 1) / k) / math.log(self.ragged + 1)
+        return 1 / float((share / k).sum())
+
+    def sizes(self, rng: np.random.Generator) -> Integers:
+        """Draw the users' numbers of samples: (n,)."""
+        return draw_sizes(rng, self.n, self.T or (1, self.ragged))
+
+    def draw(self, rng: np.random.Generator) -> tuple[Users, Floats]:
+        """Draw users, and return the parameter of the law that they come from."""
+        return POPULATIONS[self.target](self, rng)
 
     @property
-    def worse_than_trivial(self) -> bool:
-        """Whether the default loses to the trivial answer by more than the error it states."""
-        one = self.losses[DEFAULT]
-        mean, error = float(one.mean()), float(one.std(ddof=1)) / math.sqrt(len(one))
-        stated = 0.0 if math.isnan(self.predicted) else self.predicted
-        return mean - 2 * error > self.trivial + stated
-
-    @property
-    def row(self) -> dict[str, str | float]:
-        """One row of the table of all cells."""
-        c = self.cell
+    def public(self) -> Mapping[str, Any]:
+        """What a protocol may know, by the names of protocols' fields."""
         return {
-            "n": c.n,
-            "T": c.T,
-            "epsilon": c.epsilon,
-            "users": c.users,
-            "size": c.size,
-            "regret": self.regret,
-            "stderr": self.stderr,
-            "best": self.best,
-            "default loss": float(self.losses[DEFAULT].mean()),
-            "best loss": float(self.losses[self.best].mean()),
-            "trivial loss": self.trivial,
-            "predicted": self.predicted,
-            "measured / predicted": self.ratio,
-            "runs": float(len(self.losses[DEFAULT])),
-            "refused": float(self.refused),
-            "all": "; ".join(f"{m} {x.mean():.3g}" for m, x in self.losses.items()),
+            "epsilon": self.epsilon,
+            "n_users": self.n,
+            "samples_per_user": self.planned_samples,
+            "dimension": self.size,
+            "low": -1.0,
+            "high": 1.0,
+            "radius": 1.0,
+            "sparsity": SPARSITY,
+            "domain": numbered_items(self.size),
         }
+
+    @property
+    def not_meant(self) -> tuple[str, ...]:
+        """Fields of that name mean something else here: a Sobolev radius is not the ball's."""
+        return ("radius",) if self.target == "density" else ()
+
+    @cached_property
+    def direction(self) -> Floats:
+        """A fixed unit vector with no equal coordinates: (d,)."""
+        v = np.cos(1.0 + np.arange(self.size))
+        return np.asarray(v / np.linalg.norm(v))
+
+    @property
+    def facts(self) -> Mapping[str, str | float]:
+        """Its place on every axis."""
+        return {
+            **{"n": self.n, "T": self.T, "epsilon": self.epsilon},
+            **{"users": self.users, "size": self.size},
+        }
+
+    def loss(self, value: Floats, truth: Floats) -> float:
+        """Measure an estimate: squared l2; l1 for distributions; integrated for densities."""
+        if self.target == "distribution":
+            return float(np.abs(value - truth).sum())
+        squared = np.square(value - truth)
+        return float(squared.mean() if self.target == "density" else squared.sum())
+
+    def trivial(self, truth: Floats) -> float:
+        """Return the loss of what needs no users: the middle, zero, the uniform distribution."""
+        uniform = {"distribution": 1 / self.size, "density": 1.0, "oracle": 1 / self.size}
+        return self.loss(np.full_like(truth, uniform.get(self.target, 0.0)), truth)
+
+
+def _coins(own: Floats, sizes: Integers, rng: np.random.Generator) -> Floats:
+    """Means of so many samples +-1 around each user's own: (n, d)."""
+    T = np.broadcast_to(sizes[:, None], own.shape)
+    return np.asarray(rng.binomial(T, np.clip((1 + own) / 2, 0, 1)) * (2 / T) - 1)
+
+
+def _scalars(cell: LocalCell, rng: np.random.Generator) -> tuple[Users, Floats]:
+    """Draw samples +-1. At the edge: Beta(.6, 5.4) over the range, with a mean of a tenth of it."""
+    at, spread = {
+        "alike": (0.2, 0.0),
+        "differ": (0.2, 0.15),
+        "two-clusters": (0.1, 0.4),
+        "outliers": (0.1, 0.15),
+        "edge": (-0.8, 2 * math.sqrt(0.09 / 7)),
+    }[cell.users]
+    kind: MeansDiffer = "beta" if cell.users == "edge" else MEANS[cell.users]
+    mean = np.array([at])
+    own = own_means(kind, mean, spread, cell.n, -1.0, 1.0, rng)
+    return users_of(_coins(own, cell.sizes(rng), rng), rng), mean
+
+
+def _vectors(cell: LocalCell, rng: np.random.Generator) -> tuple[Users, Floats]:
+    """Draw samples +-v along the user's own mean, P(+) = .75. At the edge: nearly all of one sign.
+
+    v has length 1.
+    """
+    spread = 0.1 if cell.users == "outliers" else 0.3
+    mean = (0.97 if cell.users == "edge" else 0.5) * cell.direction
+    spread /= math.sqrt(cell.size)
+    own = own_means(MEANS[cell.users], mean, spread, cell.n, -2.0, 2.0, rng)
+    norm = np.linalg.norm(own, axis=1, keepdims=True)
+    sides = _coins(np.minimum(norm, 1.0), cell.sizes(rng), rng)
+    truth = mean if (norm <= 1).all() else (own * np.minimum(1, 1 / norm)).mean(axis=0)
+    return users_of(sides * own / norm, rng), truth
+
+
+def _sparse(cell: LocalCell, rng: np.random.Generator) -> tuple[Users, Floats]:
+    """Draw samples +-1; four means, the last among them, are +-.3; at the edge +-.08."""
+    strong = 0.08 if cell.users == "edge" else 0.3
+    mean = np.zeros(cell.size)
+    mean[[1, cell.size // 3, cell.size // 2, cell.size - 1]] = strong * np.array([1, -1, 1, -1])
+    own = np.zeros((cell.n, cell.size))
+    some = np.flatnonzero(mean)  # users differ where there is a signal
+    spread = 0.1 if cell.users == "outliers" else 0.2
+    kind = MEANS[cell.users]
+    own[:, some] = own_means(kind, mean[some], spread, cell.n, -1.0, 1.0, rng)
+    return users_of(_coins(own, cell.sizes(rng), rng), rng), mean
+
+
+def _items(cell: LocalCell, rng: np.random.Generator) -> tuple[Users, Floats]:
+    """Draw Zipf(1) items, Dirichlet(5 p) where users differ; Zipf(2) at the edge."""
+    kind = SHARES[cell.users]
+    exponent = 2.0 if cell.users == "edge" else 1.0
+    law = Zipf(n_users=cell.n, d=cell.size, exponent=exponent, users=kind)
+    users = law.hold(rng, cell.sizes(rng))
+    return Users(fresh_ids(cell.n, rng), items=users.counts), law.p
+
+
+GRID = 1024
+
+
+def _densities(cell: LocalCell, rng: np.random.Generator) -> tuple[Users, Floats]:
+    """Draw from Beta(2, 5), of users who differ Dirichlet processes around it; edge: Beta(1, 3)."""
+    kind = SHARES[cell.users]
+    shape = (1.0, 3.0) if cell.users == "edge" else (2.0, 5.0)
+    law = DensitySamples(
+        n_users=cell.n, samples_per_user=1, density="beta", beta=shape, users=kind
+    )  # fmt: skip
+    sizes = cell.sizes(rng)
+    indptr = np.concatenate(([0], np.cumsum(sizes)))
+    users = Users.from_samples(fresh_ids(cell.n, rng), indptr, law.hold(rng, sizes))
+    return users, law.on_grid(GRID)
+
+
+POPULATIONS: Mapping[str, Callable[[LocalCell, np.random.Generator], tuple[Users, Floats]]]
+POPULATIONS = MappingProxyType(
+    {
+        "mean": _scalars,
+        "mean-l2": _vectors,
+        "sparse-mean": _sparse,
+        "distribution": _items,
+        "density": _densities,
+        "oracle": _items,
+    }
+)
+
+
+def cells_of(
+    target: str, n: Sequence[int], T: Sequence[int], epsilon: Sequence[float], most: int
+) -> list[LocalCell]:
+    """List the cells of a target: all of them, or a fraction with every value equally often.
+
+    With an oracle T does not matter: a user is asked about one item.
+
+    >>> some = cells_of("mean", [100, 1000], [1, 30], [1.0], 10)
+    >>> len(some), len({c.users for c in some})
+    (10, 5)
+    """
+    if target == "oracle":
+        T = (1,)
+    shape = len(n), len(T), len(epsilon), len(USERS), len(SIZES[target])
+
+    def cell(at: Sequence[int]) -> LocalCell:
+        i, j, k, u, d = at
+        return LocalCell(target, n[i], T[j], epsilon[k], USERS[u], SIZES[target][d])
+
+    return [cell(at) for at in lattice(shape, most)]
+
+
+def axes_of(target: str) -> tuple[tuple[Axis, Axis], ...]:
+    """Draw kinds of users against T, and sizes against epsilon."""
+    sized = len(SIZES[target]) > 1
+    return (
+        (
+            ("T", lambda c: (c.T or math.inf, str(c.T or "ragged"))),
+            ("users", lambda c: (USERS.index(c.users), c.users)),
+        ),
+        (
+            ("epsilon", lambda c: (c.epsilon, f"{c.epsilon:g}")),
+            (
+                "users n" + ", size" * sized,
+                lambda c: (c.n * 2**20 + c.size, f"{c.n:,}" + f", {c.size}" * sized),
+            ),
+        ),
+    )
+
+
+def _asked(target: str, request: Request) -> list[LocalCell]:
+    axes = wholes(request, "n"), [int(T) for T in request.settings["T"]]
+    return cells_of(target, *axes, positives(request, "epsilon"), whole(request, "cells"))
+
+
+AREA = Area(
+    name="local-regret",
+    title="Regret of local protocols' defaults",
+    paper="the project's own map of its local protocols",
+    population="users alike, differing, in clusters, with outliers, near an edge",
+    targets=tuple(SIZES),
+    cells=_asked,
+    axes=axes_of,
+    notes=(
+        "truth: the parameter of the law that users come from",
+        "sums of reports are drawn from their exact joint law (clients = aggregate); for means "
+        "a user holds one sample with the law of the mean of its T",
+        "loss: squared l2, for distributions l1, for densities the integrated squared error; "
+        "T = 0: ragged users, planned with the harmonic mean of their sizes",
+    ),
+    options={"clients": "aggregate"},
+)
 
 
 def run(request: Request) -> Result:
     """Measure the cells of every target."""
-    found, maps, s = Findings(request), [], request.settings
-    axes = wholes(request, "n"), [int(T) for T in s["T"]], positives(request, "epsilon")
-    for target in s["targets"]:
-        if target not in SIZES:
-            raise ValueError(f"targets must be among {', '.join(SIZES)}, got {target!r}")
-        cells = cells_of(target, *axes, whole(request, "cells"))
-        methods = s["methods"][target]
-        all_of_it = [measure(request, cell, methods) for cell in cells]
-        judge(found, target, all_of_it)
-        maps.append(map_of(target, all_of_it))
-    return found.result(
-        "Regret of local protocols' defaults",
-        "the project's own map of its local protocols",
-        x_label="share of the cells",
-        y_label="regret",
-        log="y",
-        maps=tuple(maps),
-        notes=(
-            "NOT PRIVATE: errors are measured with the truth, the parameter of the law that users "
-            "come from",
-            "regret: mean loss of the default over the least mean loss of all methods, on the same "
-            "users in each run; the least of noisy means is too low, so that regret is overstated",
-            "sums of reports are drawn from their exact joint law (clients = aggregate); for means "
-            "a user holds one sample with the law of the mean of its T",
-            "loss: squared l2, for distributions l1, for densities the integrated squared error; "
-            "T = 0: ragged users, planned with the harmonic mean of their sizes",
-            "where the default refuses, the answer that needs no users stands in",
-            "measured / predicted: as a run states both, from the truth that it takes from users",
-        ),
-        population="users alike, differing, in clusters, with outliers, near an edge",
-    )
-
-
-def protocols_of(cell: Cell, methods: Mapping[str, Mapping[str, Any]]) -> dict[str, Protocol]:
-    """Build the methods that have a place in a cell: a protocol may refuse its public numbers.
-
-    Raises
-    ------
-    ValueError
-        If there is no default.
-    """
-    if DEFAULT not in methods:
-        raise ValueError(f"methods of {cell.target} need a {DEFAULT!r}, got {list(methods)}")
-    found = {}
-    for label, how in methods.items():
-        given = dict(how)
-        cls = protocol_class(str(given.pop("protocol")))
-        names = set(parameters(cls)) - set(cell.not_meant)
-        public = {k: v for k, v in cell.public.items() if k in names}
-        try:
-            found[label] = cls(**{**public, **given})
-        except ValueError:
-            if label == DEFAULT:
-                raise
-    return found
-
-
-def measure(request: Request, cell: Cell, methods: Mapping[str, Mapping[str, Any]]) -> Measured:
-    """Run every method on the same users, until the regret is known or runs are used up."""
-    protocols = protocols_of(cell, methods)
-    default = protocols[DEFAULT]
-    losses: dict[str, list[float]] = {label: [] for label in protocols}
-    own: list[float] = []
-    predicted: list[float] = []
-    trivial: list[float] = []
-    refused, close, flagged = 0, False, False
-    few, many = whole(request, "repeats", 2), whole(request, "most_repeats", 2)
-    for r in range(many):
-        tag = digest64("local-regret", request.seed, repr(cell), r)
-        users, truth = cell.draw(np.random.default_rng(tag))
-        held = np.asarray(default.truth(users))
-        trivial.append(cell.trivial(truth))
-        for label, protocol in protocols.items():
-            value, warnings = one_run(protocol, users, tag)
-            loss = math.nan if value is None else cell.loss(value, truth)
-            if label == DEFAULT:
-                refused += value is None
-                close |= any("close" in w for w in warnings)
-                loss = trivial[-1] if value is None else loss
-                own.append(math.nan if value is None else default.loss(value, held))
-                if r < few and not refused:
-                    bound = default.error(users)
-                    predicted.append(bound.expected)
-                    flagged = "bound" in bound.source
-            losses[label].append(loss)
-        if r + 1 >= few:
-            usable = {m: np.array(x) for m, x in losses.items() if not np.isnan(x).any()}
-            expected = float(np.mean(predicted)) if predicted and not refused else math.nan
-            found = Measured(
-                cell, usable, np.array(own), expected, flagged, float(np.mean(trivial)), refused,
-                close,
-            )  # fmt: skip
-            if found.regret < SMALL or found.stderr < UNDECIDED * found.regret:
-                break
-    return found
-
-
-def one_run(protocol: Protocol, users: Users, tag: int) -> tuple[Floats | None, Sequence[str]]:
-    """Run a method once: its value, None where it has none, and its warnings."""
-    options = Options(seed=digest64("coins", tag) >> 1, clients="aggregate")
-    estimate = execute(protocol, users, options).estimate
-    if estimate.value is None:
-        return None, ()
-    keys = protocol.support(users)
-    return np.asarray((estimate if keys is None else estimate.over(keys)).value), estimate.warnings
-
-
-def judge(found: Findings, target: str, cells: Sequence[Measured]) -> None:
-    """Judge a target, and show its worst cells."""
-    regrets = np.array([m.least for m in cells])
-    found.check(target, "share of the cells with regret <= 1.25", float((regrets <= 1.25).mean()))
-    surprising = [m.least for m in cells if not m.close]
-    quantity = "largest regret, close calls apart, - 2 stderr"
-    found.check(target, quantity, max(surprising, default=1.0))
-    worse = sum(m.worse_than_trivial for m in cells)
-    found.check(target, "cells worse than the trivial answer", float(worse))
-    off = sum(m.mispredicted for m in cells)
-    quantity = "share of the cells predicted within 15 %, or flagged"
-    found.check(target, quantity, 1 - off / len(cells))
-    worst = sorted(cells, key=lambda m: -m.least)[: whole(found.request, "shown")]
-    for m in worst:
-        if m.least > 1.0:
-            found.show(target, f"{m.cell}: regret, best {m.best}", m.regret, m.stderr)
-    for m in sorted(cells, key=lambda m: -abs(math.log(m.ratio)) if m.mispredicted else 0.0)[:3]:
-        if m.mispredicted:
-            found.show(target, f"{m.cell}: measured / predicted", m.ratio, m.ratio_error)
-    share = (np.arange(len(cells)) + 1) / len(cells)
-    plain = np.sort([m.regret for m in cells])
-    found.draw("regret at most", target, share, plain, style="-")
-
-
-def map_of(target: str, cells: Sequence[Measured]) -> HeatMap:
-    """Draw the largest regret over what two axes leave open: kinds of users, and sizes."""
-    sized = len(SIZES[target]) > 1
-    one = square(
-        cells,
-        ("T", lambda c: (c.T or math.inf, str(c.T or "ragged"))),
-        ("users", lambda c: (USERS.index(c.users), c.users)),
-    )
-    two = square(
-        cells,
-        ("epsilon", lambda c: (c.epsilon, f"{c.epsilon:g}")),
-        (
-            "users n" + ", size" * sized,
-            lambda c: (c.n * 2**20 + c.size, f"{c.n:,}" + f", {c.size}" * sized),
-        ),
-    )
-    title = f"{target}: largest regret of the default, and the best method there (NOT PRIVATE)"
-    return HeatMap(target, title, (one, two), [m.row for m in cells])
-
-
-Axis = tuple[str, Callable[[Cell], tuple[float, str]]]
-"""Its label, and where a cell stands on it: a number to sort by, and a name."""
-
-
-def square(cells: Sequence[Measured], x: Axis, y: Axis) -> Square:
-    """Lay the cells out on two axes; in each field the largest regret less two errors counts."""
-    columns, rows = ([name for _, name in sorted({at(m.cell) for m in cells})] for _, at in (x, y))
-    values = np.full((len(rows), len(columns)), math.nan)
-    words = [[""] * len(columns) for _ in rows]
-    for m in cells:
-        i, j = rows.index(y[1](m.cell)[1]), columns.index(x[1](m.cell)[1])
-        if not values[i, j] >= m.least:
-            values[i, j] = m.least
-            words[i][j] = m.best if m.least > SMALL else ""
-    return Square("the largest over all else", x[0], y[0], columns, rows, values, words)
+    return measure_area(AREA, request)

@@ -19,8 +19,8 @@ from fedhist.protocols.distributions.theory import average_distribution
 from fedhist.protocols.means.mean import Mean
 from fedhist.users.batch import Users
 from simulations.experiments.heat_maps import write_maps
-from simulations.experiments.local_regret import Measured, measure, protocols_of, run, square
-from simulations.experiments.local_regret_cells import SIZES, USERS, Cell, cells_of
+from simulations.experiments.local_regret import AREA, SIZES, USERS, LocalCell, cells_of, run
+from simulations.experiments.regret import Measured, measure, protocols_of, square
 from simulations.populations.synthetic import numbered_items
 
 N, T, EPSILON = [1000, 5000], [1, 4, 30, 0], [0.5, 1.0, 2.0, 4.0, 8.0]
@@ -43,7 +43,7 @@ def test_a_fraction_of_the_cells_has_every_value_about_equally_often() -> None:
 
 
 def test_ragged_users_are_planned_with_their_harmonic_mean() -> None:
-    cell = Cell("mean", 40_000, 0, 1.0, "alike", 1)
+    cell = LocalCell("mean", 40_000, 0, 1.0, "alike", 1)
     sizes = cell.sizes(np.random.default_rng(0))
     assert (sizes.min(), sizes.max()) == (1, 100)
     one = 1 / sizes
@@ -51,7 +51,7 @@ def test_ragged_users_are_planned_with_their_harmonic_mean() -> None:
     assert one.mean() == pytest.approx(expected, abs=6 * one.std() / 200)
 
 
-def average(cell: Cell, users: Users) -> np.ndarray:
+def average(cell: LocalCell, users: Users) -> np.ndarray:
     """Average over users of their own means, shares, or shares of cells."""
     if users.items is not None:
         return average_distribution(users, numbered_items(cell.size))
@@ -65,7 +65,7 @@ def average(cell: Cell, users: Users) -> np.ndarray:
 @pytest.mark.parametrize("users", USERS)
 @pytest.mark.parametrize("target", SIZES)
 def test_populations_have_the_truth_on_average(target: str, users: str) -> None:
-    cell = Cell(target, 4000, 0, 1.0, users, SIZES[target][0], ragged=12)
+    cell = LocalCell(target, 4000, 0, 1.0, users, SIZES[target][0], ragged=12)
     people, truth = cell.draw(np.random.default_rng(7))
     assert len(people) == 4000
     if target == "density":
@@ -80,7 +80,7 @@ def test_populations_have_the_truth_on_average(target: str, users: str) -> None:
 
 
 def found(default: list[float], other: list[float], **facts: float | bool) -> Measured:
-    cell = Cell("mean", 1000, 30, 1.0, "alike", 1)
+    cell = LocalCell("mean", 1000, 30, 1.0, "alike", 1)
     given = {"predicted": 1.0, "flagged": False, "trivial": 10.0, "refused": 0, "close": False}
     losses = {"default": np.array(default), "other": np.array(other)}
     return Measured(cell, losses, losses["default"], **(given | facts))  # type: ignore[arg-type]
@@ -117,21 +117,21 @@ def test_predictions_and_the_trivial_answer(
 
 
 def test_methods_get_what_is_public() -> None:
-    cell = Cell("mean", 1000, 30, 1.0, "alike", 1)
+    cell = LocalCell("mean", 1000, 30, 1.0, "alike", 1)
     methods = {"default": {"protocol": "mean"}, "wide": {"protocol": "mean", "mean_scale": 0.3}}
     built = protocols_of(cell, {**methods, "wrong": {"protocol": "mean", "mean_scale": -1.0}})
     assert built["default"] == Mean(1.0, 1000, 30.0, -1.0, 1.0)
     assert list(built) == ["default", "wide"]
     with pytest.raises(ValueError, match="need a 'default'"):
         protocols_of(cell, {"wide": methods["wide"]})
-    density = Cell("density", 1000, 30, 1.0, "alike", 1)
+    density = LocalCell("density", 1000, 30, 1.0, "alike", 1)
     assert protocols_of(density, {"default": {"protocol": "density"}})
 
 
 def test_a_refusal_counts_as_the_trivial_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simulations.experiments.local_regret.one_run", lambda *_: (None, ()))
-    cell = Cell("mean", 40, 300, 0.5, "alike", 1)
-    m = measure(small("local-regret"), cell, {"default": {"protocol": "mean"}})
+    monkeypatch.setattr("simulations.experiments.regret.one_run", lambda *_: (None, ()))
+    cell = LocalCell("mean", 40, 300, 0.5, "alike", 1)
+    m = measure(small("local-regret"), cell, {"default": {"protocol": "mean"}}, AREA)
     assert m.refused == 2
     assert m.losses["default"].mean() == pytest.approx(m.trivial)
     assert math.isnan(m.predicted)

@@ -1,0 +1,378 @@
+"""Regret of defaults over a grid of settings. NOT PRIVATE.
+
+At every cell the default, the other methods of its protocol and what else there is run on the same
+users. Regret is the default's mean loss over the least mean loss: 1 where the default is the best
+of them. The least of several noisy means is too low, so that regret is overstated.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedhist.base.arrays import Floats
+from fedhist.base.hashing import digest64
+from fedhist.model.protocol import Protocol
+from fedhist.model.registry import parameters, protocol_class
+from fedhist.users.batch import Users
+from simulations.experiments.base import Request, Result
+from simulations.experiments.findings import Findings
+from simulations.experiments.heat_maps import HeatMap, Square
+from simulations.experiments.settings import whole
+from simulations.runs.run import Options, execute
+
+DEFAULT = "default"
+SMALL = 1.05
+"""A regret that is none."""
+UNDECIDED = 0.1
+"""Relative standard error of a regret above which more runs are made."""
+
+
+class Cell(ABC):
+    """One square of a map: public settings and a population. Subclasses are frozen dataclasses."""
+
+    target: str
+
+    @property
+    @abstractmethod
+    def public(self) -> Mapping[str, Any]:
+        """What a protocol may know, by the names of protocols' fields."""
+
+    @property
+    def not_meant(self) -> Sequence[str]:
+        """Fields of these names mean something else for the target's protocols."""
+        return ()
+
+    @abstractmethod
+    def draw(self, rng: np.random.Generator) -> tuple[Users, Floats]:
+        """Draw users, and return the truth that losses are measured against."""
+
+    @abstractmethod
+    def loss(self, value: Floats, truth: Floats) -> float:
+        """Measure an estimate."""
+
+    @abstractmethod
+    def trivial(self, truth: Floats) -> float:
+        """Return the loss of the answer that needs no users."""
+
+    @property
+    @abstractmethod
+    def facts(self) -> Mapping[str, str | float]:
+        """Its columns in the table of all cells."""
+
+
+Axis = tuple[str, Callable[[Any], tuple[float, str]]]
+"""Its label, and where a cell stands on it: a number to sort by, and a name."""
+
+
+@dataclass(frozen=True)
+class Area:
+    """A map: its cells by target, and how it is drawn.
+
+    Attributes
+    ----------
+    name, title, paper, population : str
+    targets : sequence of str
+    cells : callable of (target, Request)
+        Lists the cells.
+    axes : callable of target
+        Pairs of axes, x and y, of each heat map.
+    notes : tuple of str
+    options : mapping
+        Of each run.
+    """
+
+    name: str
+    title: str
+    paper: str
+    population: str
+    targets: Sequence[str]
+    cells: Callable[[str, Request], Sequence[Cell]]
+    axes: Callable[[str], Sequence[tuple[Axis, Axis]]]
+    notes: tuple[str, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What was found at a cell.
+
+    Attributes
+    ----------
+    cell : Cell
+    losses : mapping of str to (R,) float64
+        By method; users are the same in each run.
+    own : (R,) float64
+        The default's losses as a run states them, from the truth that it takes from the users.
+    predicted : float
+        Mean prediction of the default's loss; NaN where it refuses.
+    flagged : bool
+        Whether the prediction is said to be a bound.
+    trivial : float
+        Loss of the answer that needs no users.
+    refused : int
+        Runs in which the default had no value; the trivial answer took its place.
+    close : bool
+        Whether the default's plan says that two methods are close.
+    """
+
+    cell: Cell
+    losses: Mapping[str, Floats]
+    own: Floats
+    predicted: float
+    flagged: bool
+    trivial: float
+    refused: int
+    close: bool
+
+    @property
+    def best(self) -> str:
+        """The method of least mean loss."""
+        return min(self.losses, key=lambda m: float(self.losses[m].mean()))
+
+    @property
+    def regret(self) -> float:
+        """Mean loss of the default over the least mean loss."""
+        return float(self.losses[DEFAULT].mean() / self.losses[self.best].mean())
+
+    @property
+    def stderr(self) -> float:
+        """Standard error of the regret, from paired runs; 0 where the default is the best."""
+        one, two = self.losses[DEFAULT], self.losses[self.best]
+        spread = np.std(one / one.mean() - two / two.mean(), ddof=1) / math.sqrt(len(one))
+        return float(self.regret * spread)
+
+    @property
+    def least(self) -> float:
+        """Lower end of the regret's 95 % interval, at least 1."""
+        return max(1.0, self.regret - 2 * self.stderr)
+
+    @property
+    def ratio(self) -> float:
+        """Measured loss of the default over its prediction."""
+        return float(self.own.mean() / self.predicted)
+
+    @property
+    def ratio_error(self) -> float:
+        """Standard error of the ratio."""
+        return float(self.own.std(ddof=1) / math.sqrt(len(self.own)) / self.predicted)
+
+    @property
+    def mispredicted(self) -> bool:
+        """Whether the prediction is off by more than 15 % and three standard errors, unflagged.
+
+        Losses are skewed, so that few of them have too small an error.
+        """
+        if self.flagged or math.isnan(self.predicted):
+            return False
+        off = 3 * self.ratio_error
+        return self.ratio + off < 0.85 or self.ratio - off > 1.15
+
+    @property
+    def worse_than_trivial(self) -> bool:
+        """Whether the default loses to the trivial answer by more than the error it states."""
+        one = self.losses[DEFAULT]
+        mean, error = float(one.mean()), float(one.std(ddof=1)) / math.sqrt(len(one))
+        stated = 0.0 if math.isnan(self.predicted) else self.predicted
+        return mean - 2 * error > self.trivial + stated
+
+    @property
+    def row(self) -> dict[str, str | float]:
+        """One row of the table of all cells."""
+        return {
+            **self.cell.facts,
+            "regret": self.regret,
+            "stderr": self.stderr,
+            "best": self.best,
+            "default loss": float(self.losses[DEFAULT].mean()),
+            "best loss": float(self.losses[self.best].mean()),
+            "trivial loss": self.trivial,
+            "predicted": self.predicted,
+            "measured / predicted": self.ratio,
+            "runs": float(len(self.losses[DEFAULT])),
+            "refused": float(self.refused),
+            "all": "; ".join(f"{m} {x.mean():.3g}" for m, x in self.losses.items()),
+        }
+
+
+def measure_area(area: Area, request: Request) -> Result:
+    """Measure the cells of every target."""
+    found, maps, s = Findings(request), [], request.settings
+    for target in s["targets"]:
+        if target not in area.targets:
+            raise ValueError(f"targets must be among {', '.join(area.targets)}, got {target!r}")
+        methods = s["methods"][target]
+        all_of_it = [measure(request, c, methods, area) for c in area.cells(target, request)]
+        judge(found, target, all_of_it)
+        maps.append(map_of(area, target, all_of_it))
+    return found.result(
+        area.title,
+        area.paper,
+        x_label="share of the cells",
+        y_label="regret",
+        log="y",
+        maps=tuple(maps),
+        notes=(
+            "NOT PRIVATE: errors are measured with the truth",
+            "regret: mean loss of the default over the least mean loss of all methods, on the same "
+            "users in each run; the least of noisy means is too low, so that regret is overstated",
+            "where the default refuses, the answer that needs no users stands in",
+            "measured / predicted: as a run states both, from the truth that it takes from users",
+            *area.notes,
+        ),
+        population=area.population,
+    )
+
+
+def protocols_of(cell: Cell, methods: Mapping[str, Mapping[str, Any]]) -> dict[str, Protocol]:
+    """Build the methods that have a place in a cell: a protocol may refuse its public numbers.
+
+    Raises
+    ------
+    ValueError
+        If there is no default.
+    """
+    if DEFAULT not in methods:
+        raise ValueError(f"methods of {cell.target} need a {DEFAULT!r}, got {list(methods)}")
+    found = {}
+    for label, how in methods.items():
+        given = dict(how)
+        cls = protocol_class(str(given.pop("protocol")))
+        names = set(parameters(cls)) - set(cell.not_meant)
+        public = {k: v for k, v in cell.public.items() if k in names}
+        try:
+            found[label] = cls(**{**public, **given})
+        except ValueError:
+            if label == DEFAULT:
+                raise
+    return found
+
+
+def measure(
+    request: Request, cell: Cell, methods: Mapping[str, Mapping[str, Any]], area: Area
+) -> Measured:
+    """Run every method on the same users, until the regret is known or runs are used up."""
+    protocols = protocols_of(cell, methods)
+    default = protocols[DEFAULT]
+    losses: dict[str, list[float]] = {label: [] for label in protocols}
+    own: list[float] = []
+    predicted: list[float] = []
+    trivial: list[float] = []
+    refused, close, flagged = 0, False, False
+    few, many = whole(request, "repeats", 2), whole(request, "most_repeats", 2)
+    for r in range(many):
+        tag = digest64(area.name, request.seed, repr(cell), r)
+        users, truth = cell.draw(np.random.default_rng(tag))
+        held = np.asarray(default.truth(users))
+        trivial.append(cell.trivial(truth))
+        for label, protocol in protocols.items():
+            value, warnings = one_run(protocol, users, tag, area.options)
+            loss = math.nan if value is None else cell.loss(value, truth)
+            if label == DEFAULT:
+                refused += value is None
+                close |= any("close" in w for w in warnings)
+                loss = trivial[-1] if value is None else loss
+                own.append(math.nan if value is None else default.loss(value, held))
+                if r < few and not refused:
+                    bound = default.error(users)
+                    predicted.append(bound.expected)
+                    flagged = "bound" in bound.source
+            losses[label].append(loss)
+        if r + 1 >= few:
+            usable = {m: np.array(x) for m, x in losses.items() if not np.isnan(x).any()}
+            expected = float(np.mean(predicted)) if predicted and not refused else math.nan
+            found = Measured(
+                cell, usable, np.array(own), expected, flagged, float(np.mean(trivial)), refused,
+                close,
+            )  # fmt: skip
+            if found.regret < SMALL or found.stderr < UNDECIDED * found.regret:
+                break
+    return found
+
+
+def one_run(
+    protocol: Protocol, users: Users, tag: int, options: Mapping[str, Any]
+) -> tuple[Floats | None, Sequence[str]]:
+    """Run a method once: its value, None where it has none, and its warnings."""
+    seeded = Options(seed=digest64("coins", tag) >> 1, **options)
+    estimate = execute(protocol, users, seeded).estimate
+    if estimate.value is None:
+        return None, ()
+    keys = protocol.support(users)
+    return np.asarray((estimate if keys is None else estimate.over(keys)).value), estimate.warnings
+
+
+def judge(found: Findings, target: str, cells: Sequence[Measured]) -> None:
+    """Judge a target, and show its worst cells."""
+    regrets = np.array([m.least for m in cells])
+    found.check(target, "share of the cells with regret <= 1.25", float((regrets <= 1.25).mean()))
+    surprising = [m.least for m in cells if not m.close]
+    quantity = "largest regret, close calls apart, - 2 stderr"
+    found.check(target, quantity, max(surprising, default=1.0))
+    worse = sum(m.worse_than_trivial for m in cells)
+    found.check(target, "cells worse than the trivial answer", float(worse))
+    off = sum(m.mispredicted for m in cells)
+    quantity = "share of the cells predicted within 15 %, or flagged"
+    found.check(target, quantity, 1 - off / len(cells))
+    worst = sorted(cells, key=lambda m: -m.least)[: whole(found.request, "shown")]
+    for m in worst:
+        if m.least > 1.0:
+            found.show(target, f"{m.cell}: regret, best {m.best}", m.regret, m.stderr)
+    for m in sorted(cells, key=lambda m: -abs(math.log(m.ratio)) if m.mispredicted else 0.0)[:3]:
+        if m.mispredicted:
+            found.show(target, f"{m.cell}: measured / predicted", m.ratio, m.ratio_error)
+    share = (np.arange(len(cells)) + 1) / len(cells)
+    plain = np.sort([m.regret for m in cells])
+    found.draw("regret at most", target, share, plain, style="-")
+
+
+def map_of(area: Area, target: str, cells: Sequence[Measured]) -> HeatMap:
+    """Draw the largest regret over what two axes leave open."""
+    squares = tuple(square(cells, x, y) for x, y in area.axes(target))
+    title = f"{target}: largest regret of the default, and the best method there (NOT PRIVATE)"
+    return HeatMap(target, title, squares, [m.row for m in cells])
+
+
+def square(cells: Sequence[Measured], x: Axis, y: Axis) -> Square:
+    """Lay the cells out on two axes; in each field the largest regret less two errors counts."""
+    columns, rows = ([name for _, name in sorted({at(m.cell) for m in cells})] for _, at in (x, y))
+    values = np.full((len(rows), len(columns)), math.nan)
+    words = [[""] * len(columns) for _ in rows]
+    for m in cells:
+        i, j = rows.index(y[1](m.cell)[1]), columns.index(x[1](m.cell)[1])
+        if not values[i, j] >= m.least:
+            values[i, j] = m.least
+            words[i][j] = m.best if m.least > SMALL else ""
+    return Square("the largest over all else", x[0], y[0], columns, rows, values, words)
+
+
+def lattice(shape: Sequence[int], most: int) -> list[tuple[int, ...]]:
+    """List the cells of a grid: all, or a fraction in which every value stands equally often.
+
+    The fraction is a lattice: the k-th cell is found on each axis by k times an irrational number
+    of its own.
+
+    >>> lattice((2, 2), 10)
+    [(0, 0), (0, 1), (1, 0), (1, 1)]
+    >>> len(lattice((3, 5, 7), 20))
+    20
+    """
+    if math.prod(shape) <= most:
+        return list(np.ndindex(*shape))
+    root = 2.0  # of x^(d + 1) = x + 1: the generalised golden ratio
+    for _ in range(64):
+        root = (1 + root) ** (1 / (len(shape) + 1))
+    steps = np.array([root ** -(j + 1) for j in range(len(shape))])
+    found: dict[tuple[int, ...], None] = {}
+    for k in itertools.count():
+        at = ((0.5 + k * steps) % 1 * shape).astype(np.int64)
+        found[tuple(at.tolist())] = None
+        if len(found) == most:
+            break
+    return list(found)
