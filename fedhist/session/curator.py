@@ -150,13 +150,15 @@ class Curator:
         epsilon: float,
         delta: float,
         discrete: bool = False,
+        shares: tuple[float, ...] | None = None,
         label: str = "gaussian-series",
     ) -> Callable[[ArrayLike, float], Array]:
         """Pay once for ``rounds`` Gaussian releases, chosen adaptively: (epsilon, delta)-DP in all.
 
-        Each has the noise multiplier sqrt(rounds) sigma. Adaptive Gaussians compose to exactly one
-        with multiplier sigma [1]_, so sigma is the analytic one of (epsilon, delta); for discrete
-        noise on integers zCDP gives it.
+        Each has the noise multiplier sqrt(rounds) sigma, or sigma / sqrt(share) where ``shares``
+        are given, which add up to at most 1. Adaptive Gaussians whose 1 / multiplier^2 add up to
+        1 / sigma^2 compose to exactly one with multiplier sigma [1]_, so sigma is the analytic one
+        of (epsilon, delta); for discrete noise on integers zCDP gives it.
 
         Returns
         -------
@@ -168,6 +170,11 @@ class Curator:
         .. [1] Dong, Roth & Su, "Gaussian differential privacy", JRSS B 2022, Corollary 3.3.
         """
         check_count("rounds", rounds)
+        times = [math.sqrt(rounds)] * rounds
+        if shares is not None:
+            if len(shares) != rounds or min(shares) <= 0 or sum(shares) > 1 + 1e-12:
+                raise ValueError(f"need {rounds} positive shares of at most 1 in all, got {shares}")
+            times = [1 / math.sqrt(share) for share in shares]
         multiplier, cost = (_discrete_gaussian if discrete else _gaussian)(epsilon, delta)
         self.ledger.charge(label, cost, self.cohort)
         left = rounds
@@ -176,8 +183,8 @@ class Curator:
             nonlocal left
             if not left:
                 raise BudgetExceeded(f"{label!r} was paid for {rounds} releases; all are made")
+            std = _size(l2_sensitivity, multiplier * times[-left])
             left -= 1
-            std = _size(l2_sensitivity, multiplier * math.sqrt(rounds))
             kind: AddedNoise = "discrete_gaussian" if discrete else "gaussian"
             return self._add(kind, value, std, None, label)
 

@@ -63,6 +63,11 @@ MORE: dict[str, list[dict[str, Any]]] = {
         {"delta": 0.0, "grid": 1 / 64, "adjacency": "replace-user"},
         {"delta": 0.0},
     ],
+    "box-mean": [
+        {"delta": 0.0, "adjacency": "zero-out-user"},
+        {"adjacency": "add-remove-user"},
+        {"box": 2.0, "discrete": True},
+    ],
     "central-density": [
         {"delta": 0.0},
         {"discrete": True, "adjacency": "zero-out-user"},
@@ -525,7 +530,7 @@ def test_packing_does_not_matter(protocol_name: str, configurations: list[Protoc
             many = walk(protocol, users, nodes=nodes)[0]
             assert_same_estimate(one, many, exact=exact)
     whole = [UnboundedHistogram.name, PoissonCounts.name, CentralDensity.name]
-    whole += ["ragged-distribution", "distribution"]
+    whole += ["ragged-distribution", "distribution", "box-mean"]
     local = configurations[0].guarantee.trust is Trust.LOCAL and protocol_name != "naive-mean"
     if protocol_name in whole or local:  # integers, always
         assert kinds == {True}

@@ -1,0 +1,250 @@
+"""What the central means share: range, budget, noise, and one release of a clipped sum."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from fedhist.base.arrays import Array, Floats
+from fedhist.base.checks import check_choice, check_integer, check_scale
+from fedhist.model.losses import SQUARED_L2
+from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.query import Query, Summary
+from fedhist.privacy.guarantee import Adjacency, check_budget
+from fedhist.protocols.central_means.queries import MOST_DIMENSIONS, ClippedMeans, means_of
+from fedhist.protocols.central_means.theory import Rows
+from fedhist.protocols.shared.central import Central
+from fedhist.protocols.shared.mean_target import MeanTarget
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from server.central_means.noise import (
+    ADJACENCIES,
+    COUNTED,
+    STEPS,
+    SumNoise,
+    paid_steps,
+    sum_noise,
+)
+
+if TYPE_CHECKING:
+    from fedhist.session.curator import Curator
+
+
+@dataclass(frozen=True, kw_only=True)
+class CentralMeans(MeanTarget, Central):
+    """What the protocols of this family share; a subclass says in which steps it goes.
+
+    The number of users is public under "replace-user" and "zero-out-user": sums are divided by it,
+    and a user without a usable record counts as the range's middle, or the centre of a later step.
+    Under "add-remove-user" the sum of the weights is released beside that of the vectors.
+    """
+
+    epsilon: float
+    n_users: int
+    low: float | None = None
+    high: float | None = None
+    dimension: int = 1
+    box: float | None = None
+    delta: float = 1e-6
+    adjacency: str = Adjacency.REPLACE_USER.value
+    discrete: bool = False
+
+    max_rounds: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon, self.delta)
+        check_integer("n_users", self.n_users, 1 << 32)
+        check_integer("dimension", self.dimension, MOST_DIMENSIONS)
+        check_choice("adjacency", self.adjacency, ADJACENCIES)
+        if self.box is not None:
+            check_scale("box", self.box)
+        elif self.low is None or self.high is None:
+            raise ValueError(f"give low and high, or box; got low = {self.low}, high = {self.high}")
+        elif not (self.low < self.high and math.isfinite(self.high - self.low)):
+            raise ValueError(f"need finite low < high, got [{self.low}, {self.high}]")
+
+    # -- public numbers
+
+    @property
+    def half(self) -> float:
+        """B: no user's mean is farther from the middle, in l2; those that are get shortened."""
+        if self.box is not None:
+            return float(self.box)
+        return math.sqrt(self.dimension) * (self.edges[1] - self.edges[0]) / 2
+
+    @property
+    def edges(self) -> tuple[float, float]:
+        """Range of every coordinate."""
+        if self.box is not None or self.low is None or self.high is None:
+            return -float(self.box or 0.0), float(self.box or 0.0)
+        return float(self.low), float(self.high)
+
+    @property
+    def middle(self) -> Floats:
+        """The centre of the range, or the origin: (d,) float64."""
+        return np.full(self.dimension, sum(self.edges) / 2)
+
+    @property
+    def hidden(self) -> bool:
+        """Whether the number of users is to be hidden too."""
+        return self.adjacency == Adjacency.ADD_REMOVE_USER.value
+
+    def noise(
+        self, shares: Sequence[float] = (1.0,), *, left: float = 1.0, cube: bool = False
+    ) -> SumNoise:
+        """Noise of the steps that share what is left of epsilon, and all of delta."""
+        return sum_noise(
+            left * self.epsilon,
+            self.delta,
+            self.dimension,
+            Adjacency(self.adjacency),
+            shares=shares,
+            cube=cube,
+            discrete=self.discrete,
+        )
+
+    def box_error(self, noise: SumNoise | None = None, share: float = 1.0) -> float:
+        """Predict the root mean square l2 error of one release over the whole range."""
+        std = (noise or self.noise()).std(share)
+        return math.sqrt(self.dimension) * self.half * std / self.n_users
+
+    # -- the script
+
+    @abstractmethod
+    def steps(self, server: Curator) -> Script:
+        """Run the steps of the protocol, with noise."""
+
+    def rounds(self, server: Curator) -> Script:
+        """Without noise average exactly; otherwise go by steps."""
+        if not self.guarantee.private:
+            return (yield from self.whole(server))
+        if server.grade == "secure" and not self.discrete:
+            return Estimate.refused('noise = "secure" draws integers only: set discrete = true')
+        return (yield from self.steps(server))
+
+    def whole(self, server: Curator) -> Script:
+        """Average over the whole range, in one release."""
+        if not self.guarantee.private:
+            noise = sum_noise(math.inf, 0.0, self.dimension, Adjacency(self.adjacency))
+        else:
+            noise = self.noise()
+        steps = Steps(self, server, noise, (1.0,))
+        found = yield from steps.ask(self.middle, np.array([self.half]))
+        if isinstance(found, Estimate):
+            return found
+        value, std = found
+        error = math.sqrt(self.dimension) * std
+        told: tuple[str, ...] = ()
+        if error > self.half / 2:
+            told = (
+                f"the noise, {error:.3g}, is more than half of the range's {self.half:.3g}: "
+                "the middle of the range is about as good an estimate",
+            )
+        return Estimate.ok(
+            value,
+            stderr=np.full(self.dimension, std),
+            public=steps.public | {"radius": self.half},
+            warnings=told,
+        )
+
+    # -- evaluation
+
+    def own_means(self, users: Users) -> Array:
+        """Average each user's samples: (n, d); NaN without a finite mean. NOT PRIVATE."""
+        return means_of(users, self.dimension)
+
+    def rows(self, users: Users) -> Rows:
+        """Hold what predictions follow the steps with. NOT PRIVATE."""
+        means = self.own_means(users)
+        return Rows(means[~np.isnan(means).any(axis=1)], len(means), self.hidden)
+
+    @abstractmethod
+    def risk(self, rows: Rows) -> tuple[float, bool]:
+        """Predict the mean squared l2 error from the users' own means, and say if it is exact."""
+
+    def whole_risk(self, rows: Rows) -> tuple[float, bool]:
+        """Predict that of one release over the whole range."""
+        std = self.noise().std() if self.guarantee.private else 0.0
+        risk = rows.risk(self.middle, np.array([self.half]), std)
+        return risk, not self.hidden
+
+    def error(self, users: Users) -> ErrorBound:
+        """Predict the mean squared l2 error from the users' own means. NOT PRIVATE."""
+        rows = self.rows(users)
+        found = self.risk if self.guarantee.private else self.whole_risk
+        expected, exact = found(rows)
+        source = "the noise and what the clip takes away, on the mechanisms' own law"
+        return ErrorBound(SQUARED_L2, expected, exact, source)
+
+    def resolution(self, users: Users) -> float:
+        """Return the square of a step in each coordinate."""
+        return self.dimension * (2 * self.half / STEPS) ** 2
+
+    @classmethod
+    def resolve(
+        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Take n_users from the population, where the configuration does not name it."""
+        hidden = parameters.get("adjacency") == Adjacency.ADD_REMOVE_USER.value
+        seen = ["n_users is the number of the users"] * (hidden and "n_users" not in parameters)
+        return {"n_users": len(users), **parameters}, seen
+
+
+class Steps:
+    """The releases of clipped means of one script, which share a budget."""
+
+    def __init__(
+        self, protocol: CentralMeans, server: Curator, noise: SumNoise, shares: Sequence[float]
+    ) -> None:
+        self._protocol, self._server, self._noise = protocol, server, noise
+        self._shares = list(shares)
+        self._made = 0
+        self.public: dict[str, float] = {}
+
+    @cached_property
+    def _release(self) -> Any:
+        return paid_steps(self._server, self._noise, self._shares, "clipped means")
+
+    def ask(
+        self, centre: Floats, radius: Floats
+    ) -> Generator[Query, Summary, tuple[Floats, float] | Estimate]:
+        """Ask for vectors around a centre and release their mean.
+
+        Returns
+        -------
+        mean : (d,) float64
+        std : float
+            Of its noise in each coordinate, in multiples of the radius where there are several.
+        """
+        p = self._protocol
+        summary = yield ClippedMeans(centre, radius)
+        return self.released(summary, centre, radius, p)
+
+    def released(
+        self, summary: Summary, centre: Floats, radius: Floats, p: CentralMeans
+    ) -> tuple[Floats, float] | Estimate:
+        """Release the mean of what was answered."""
+        n = summary.n_users
+        if not n:
+            return Estimate.failed("nobody answered", public={"n_users": 0.0})
+        std = self._noise.std(self._shares[self._made])
+        self._made += 1
+        points, weight = summary.sums["points"], int(summary.sums["weight"][0])
+        if not p.hidden:
+            total = self._release(points)
+            by = float(n) if p.guarantee.private else max(weight / STEPS, 1.0)
+            self.public["n_users"] = float(n)
+        else:
+            # .2 of the weight, rounded down in whole steps
+            counted = np.append(points, int(weight * COUNTED))
+            *total, seen = self._release(counted)
+            by = max(float(seen) / COUNTED / STEPS, 1.0)
+            self.public["users, with noise"] = by
+        mean = centre + radius * (np.asarray(total, dtype=np.float64) / STEPS / by)
+        return mean, std * (float(radius[0]) if len(radius) == 1 else 1.0) / by

@@ -1,0 +1,1 @@
+"""Means with a trusted server: how much noise, which steps, from public numbers."""

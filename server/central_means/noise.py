@@ -1,0 +1,126 @@
+"""Noise on sums of users' clipped vectors: Laplace or Gaussian, whichever is less."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from fedhist.base.arrays import Array, Integers
+from fedhist.privacy.guarantee import Adjacency
+from fedhist.privacy.noise_law import noise_per_sensitivity
+
+if TYPE_CHECKING:
+    from fedhist.session.curator import Curator
+
+STEPS = 1 << 24
+"""Whole steps per clipping radius in which users send: integers, whose sums are exact."""
+
+COUNTED = 0.2
+"""What a user's weight is worth beside its vector, where the sum of weights is private too."""
+
+ROUNDING = 1 + 1e-9
+"""Relative excess of a norm in whole steps over its bound that is put down to rounding."""
+
+Kind = Literal["laplace", "gaussian"]
+ADJACENCIES = tuple(a.value for a in Adjacency if a is not Adjacency.REPLACE_ITEM)
+
+
+@dataclass(frozen=True)
+class SumNoise:
+    """Noise on sums of vectors in the unit ball, or the unit cube, that several steps share.
+
+    Parameters
+    ----------
+    kind : {"laplace", "gaussian"}
+    epsilon, delta : float
+        Of all steps together; Laplace noise spends no delta.
+    l1, l2 : float
+        How much one user can change the sum, in radii.
+    multiplier : float
+        Standard deviation per unit of sensitivity of a step that has the whole budget.
+    discrete : bool
+        Integer noise on the steps of the grid; Gaussian noise is then calibrated by zCDP.
+    """
+
+    kind: Kind
+    epsilon: float
+    delta: float
+    l1: float
+    l2: float
+    multiplier: float
+    discrete: bool = False
+
+    def std(self, share: float = 1.0) -> float:
+        """Return the standard deviation in each coordinate, in radii, at a share of the budget.
+
+        Shares of Gaussian steps are of 1 / std^2, those of Laplace steps of epsilon.
+        """
+        if self.kind == "gaussian":
+            return self.l2 * self.multiplier / math.sqrt(share)
+        return self.l1 * self.multiplier / share
+
+
+def sum_noise(
+    epsilon: float,
+    delta: float,
+    dimension: int,
+    adjacency: Adjacency,
+    *,
+    shares: Sequence[float] = (1.0,),
+    cube: bool = False,
+    discrete: bool = False,
+) -> SumNoise:
+    """Choose the noise that is least in the last of several steps; from public numbers.
+
+    A vector of the unit ball in d dimensions has l2 norm 1 and l1 norm sqrt(d) at most, one of the
+    cube sqrt(d) and d. An emptied, added or removed user changes the sum by such a vector, a
+    replaced one by two. Under add-remove .2 times the weight, at most .2, is released with it.
+
+    >>> round(sum_noise(1.0, 1e-6, 40, Adjacency.REPLACE_USER).std(), 3)
+    8.449
+    """
+    d, hidden = float(dimension), adjacency is Adjacency.ADD_REMOVE_USER
+    l1, l2 = (d, math.sqrt(d)) if cube else (math.sqrt(d), 1.0)
+    if hidden:
+        l1, l2 = l1 + COUNTED, math.hypot(l2, COUNTED)
+    times = 2.0 if adjacency is Adjacency.REPLACE_USER else 1.0
+    l1, l2 = times * l1 * ROUNDING, times * l2 * ROUNDING
+    laplace = SumNoise("laplace", epsilon, 0.0, l1, l2, math.sqrt(2) / epsilon, discrete)
+    if not delta:
+        return laplace
+    unit = noise_per_sensitivity(epsilon, delta, discrete).std
+    gaussian = SumNoise("gaussian", epsilon, delta, l1, l2, unit, discrete)
+    return min(laplace, gaussian, key=lambda n: n.std(shares[-1]))
+
+
+def paid_steps(
+    server: Curator, noise: SumNoise, shares: Sequence[float], label: str
+) -> Callable[[Integers], Array]:
+    """Return what releases one integer vector after the other, with the shares in their order.
+
+    Gaussian steps are paid for together and at once: they compose exactly [1]_.
+
+    References
+    ----------
+    .. [1] Dong, Roth & Su, "Gaussian differential privacy", JRSS B 2022, Corollary 3.3.
+    """
+    left = list(shares)
+    if noise.kind == "gaussian":
+        series = server.gaussian_series(
+            len(shares),
+            epsilon=noise.epsilon,
+            delta=noise.delta,
+            discrete=noise.discrete,
+            shares=tuple(shares),
+            label=label,
+        )
+        return lambda total: series(total, noise.l2 * STEPS)
+    laplace = server.discrete_laplace if noise.discrete else server.laplace
+
+    def release(total: Integers) -> Array:
+        epsilon = noise.epsilon * left.pop(0)
+        return laplace(total, l1_sensitivity=noise.l1 * STEPS, epsilon=epsilon, label=label)
+
+    return release
