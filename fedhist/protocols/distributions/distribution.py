@@ -36,6 +36,7 @@ from fedhist.privacy.guarantee import check_budget, zcdp_rho
 from fedhist.protocols.distributions import mechanisms as distribution_mechanisms
 from fedhist.protocols.distributions import selection as binomial_mechanisms
 from fedhist.protocols.distributions import theory
+from fedhist.protocols.distributions.centred_mechanism import CENTRED
 from fedhist.protocols.distributions.mechanisms import DistributionTask, Learned, Mechanism, Search
 from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.clipped_totals import in_domain
@@ -49,7 +50,11 @@ from server.distributions.simplex import project_simplex
 MECHANISMS: Mapping[str, Mechanism] = MappingProxyType(
     {
         found.name: found
-        for found in (*distribution_mechanisms.MECHANISMS, *binomial_mechanisms.MECHANISMS)
+        for found in (
+            *distribution_mechanisms.MECHANISMS,
+            *binomial_mechanisms.MECHANISMS,
+            CENTRED,
+        )
     }
 )
 """Every mechanism, by name."""

@@ -207,13 +207,13 @@ class Additive:
             return OneItem(task.domain)
         return (Presence if self.encoding == "presence" else ItemCounts)(task.domain, task.m)
 
-    def search(self, task: DistributionTask, server: Curator) -> Search:
-        """Ask, add noise, divide."""
+    def search(self, task: DistributionTask, server: Curator, label: str = "") -> Search:
+        """Ask, add noise, divide; ``label`` is the name of the charge, if it has one."""
         query, (epsilon, delta) = self.query(task), self.spends(task)
         summary = yield query
         exact = summary.sums["presence" if self.encoding == "presence" else "counts"]
         size = query.l2_sensitivity if self.gaussian else query.l1_sensitivity
-        noisy = add_noise(server, exact, size, epsilon, delta, discrete=task.discrete)
+        noisy = add_noise(server, exact, size, epsilon, delta, discrete=task.discrete, label=label)
         if self.encoding == "presence":
             return _from_presence(noisy, task, self.law(task).std)
         return _from_counts(noisy, task, self._items(task), self.law(task).std)

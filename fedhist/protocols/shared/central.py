@@ -29,10 +29,15 @@ def add_noise(
     delta: float,
     *,
     discrete: bool,
+    label: str = "",
 ) -> Array:
-    """Add Gaussian noise for an l2 sensitivity; where delta is 0 Laplace noise for an l1 one."""
+    """Add Gaussian noise for an l2 sensitivity; where delta is 0 Laplace noise for an l1 one.
+
+    ``label`` names the charge; empty: the Curator's own word.
+    """
+    named = {"label": label} if label else {}
     if delta:
         gaussian = server.discrete_gaussian if discrete else server.gaussian
-        return gaussian(totals, l2_sensitivity=sensitivity, epsilon=epsilon, delta=delta)
+        return gaussian(totals, l2_sensitivity=sensitivity, epsilon=epsilon, delta=delta, **named)
     laplace = server.discrete_laplace if discrete else server.laplace
-    return laplace(totals, l1_sensitivity=sensitivity, epsilon=epsilon)
+    return laplace(totals, l1_sensitivity=sensitivity, epsilon=epsilon, **named)

@@ -1,0 +1,243 @@
+"""Centred counts: sensitivities of each round by enumeration, budgets, and what is estimated."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from clients.records.whitened import STEPS
+from fedhist.base.errors import BudgetExceeded, WireError
+from fedhist.model.query import Report, Summary
+from fedhist.protocols.distributions.centred_counts import CentredCounts, CentredNorms
+from fedhist.protocols.distributions.centred_mechanism import centred_error, centred_task
+from fedhist.protocols.distributions.centred_release import combined, radius_scores
+from fedhist.protocols.distributions.distribution import Distribution
+from fedhist.users.keys import Keys
+from tests.protocols.running import result, run, secure, streams, table_users
+
+DOMAIN = Keys.of(["b", "a", "お茶"])
+CENTRE = np.array([0.5, 0.25, 0.25])
+SPREAD = np.sqrt(CENTRE)
+RADII = np.array([0.3, 0.6, 0.9, 1.3])
+
+
+def norms(m=3, own=False):
+    return CentredNorms(DOMAIN, m, own, CENTRE, SPREAD, RADII)
+
+
+def offsets(radius, m=3, own=False):
+    return CentredCounts(DOMAIN, m, own, CENTRE, SPREAD, radius)
+
+
+def summary_of(query, users):
+    """The fused summary, which the server accepts, as it does the report."""
+    report = query.answer(users, streams(users))
+    query.check(report)
+    found = query.answer_folded(users, streams)
+    query.check_summary(found)
+    folded = query.fold(report)
+    for name, total in found.sums.items():
+        assert np.array_equal(total, folded.sums[name])
+    return found
+
+
+def every_record(m):
+    found = [r for r in itertools.product(range(m + 1), repeat=3) if sum(r) <= m]
+    return [table_users(np.array([r]), DOMAIN) for r in found]
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("radius", [0.3, 0.7, 5.0])
+def test_offsets_of_any_two_records_differ_by_at_most_the_sensitivity(own, radius):
+    """Over all records of up to three items: one row is 2^20 long, two differ by twice that."""
+    query = offsets(radius, own=own)
+    rows = np.array([summary_of(query, u).sums["steps"] for u in every_record(3)])
+    square = (rows**2).sum(axis=1)
+    assert square.max() <= STEPS**2 == query.l2_sensitivity(1) ** 2
+    apart = ((rows[:, None] - rows[None]) ** 2).sum(axis=2)
+    assert apart.max() <= query.l2_sensitivity(2) ** 2
+    if radius < 0.5:  # nearly everybody is scaled down: both are nearly attained
+        assert square.max() > 0.999 * STEPS**2
+        assert apart.max() > 0.95 * query.l2_sensitivity(2) ** 2
+    assert not rows[0].any()  # the empty record
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_scores_of_radii_move_by_at_most_one(own):
+    """Over all populations of two and all replacements, for every target."""
+    query = norms(2, own)
+    above = [query.above(summary_of(query, u)) for u in every_record(2)]
+    largest = 0.0
+    for a, b, c in itertools.product(above, repeat=3):
+        for target in (0, 1, 2):
+            one, two = (radius_scores(a + x, 2, target) for x in (b, c))
+            largest = max(largest, float(np.abs(one - two).max()))
+    assert largest == 1
+
+
+def test_the_best_radius_leaves_the_target_outside():
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        above = np.sort(rng.integers(0, 101, 12))[::-1].copy()
+        above[-1] = 0
+        scores, target = radius_scores(above, 100, 7), 7
+        best = int(np.flatnonzero(above <= target)[0])
+        assert scores[best] == scores.max() == 0
+
+
+def test_cells_and_totals_that_no_users_can_send():
+    query = norms()
+    ids = np.arange(2, dtype=np.uint64)
+    for cell in (np.array([0, 5]), np.array([-1, 0])):
+        with pytest.raises(WireError, match="outside"):
+            query.check(Report(ids, {"cell": cell.astype(np.int32)}))
+    with pytest.raises(WireError, match="hold 3 users, not 2"):
+        query.check_summary(Summary(2, {"users": np.array([1, 1, 1, 0, 0])}))
+    row = np.zeros((2, 3), dtype=np.int32)
+    row[1] = STEPS * 3 // 5
+    with pytest.raises(WireError, match=r"over 2\^20"):
+        offsets(1.0).check(Report(ids, {"row": row}))
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"centre": np.array([0.5, 0.5])}, "centre must be"),
+        ({"centre": np.array([0.5, 0.5, np.nan])}, "centre must be"),
+        ({"centre": np.array([2.0, 0.0, 0.0])}, r"centre must lie in \[-1, 1\]"),
+        ({"spread": np.array([0.0, 1.0, 1.0])}, "spread must lie"),
+        ({"radii": np.array([1.0, 1.0])}, "increase"),
+        ({"radii": np.array([])}, "radii"),
+        ({"m": 0}, "m must be"),
+    ],
+)
+def test_frames_that_are_refused(change, problem):
+    with pytest.raises(ValueError, match=problem):
+        replace(norms(), **change)
+
+
+# -- the release -----------------------------------------------------------------------------------
+
+
+def settings(k, m, s, **more):
+    keys = Keys.of([f"{i:04d}" for i in range(k)])
+    given = {"epsilon": 1.0, "delta": 1e-6, "samples_per_user": m, "n_users": s, **more}
+    return Distribution(keys, mechanism="centred", **given)
+
+
+@pytest.mark.parametrize("s", [40, 800, 20_000])
+def test_shares_of_the_budget_add_up(s):
+    """Also below the floor, where no radius is selected."""
+    for k, m, epsilon in ((2, 1, 0.1), (20, 200, 1.0), (5000, 50, 8.0)):
+        task = centred_task(settings(k, m, s, epsilon=epsilon).task)
+        assert task.first + task.second + task.third == pytest.approx(epsilon)
+        assert min(task.first, task.second) > 0
+        assert task.third >= 0.82 * epsilon
+        top = math.sqrt(2) / task.spread(np.zeros(1))[0]
+        assert task.radii[-1] >= top * 0.999 or task.floor == 1  # nobody is beyond
+
+
+def population(k, m, s, concentration, seed=3):
+    rng = np.random.default_rng(seed)
+    p = np.full(k, 1 / k)
+    shares = rng.dirichlet(p * concentration, s) if concentration else p
+    return table_users(rng.multinomial(m, shares, s), settings(k, m, s).domain)
+
+
+@pytest.mark.parametrize(
+    ("s", "concentration", "labels"),
+    [
+        (40, 0, ["centre", "shares"]),  # too few to select a radius
+        (1500, 0, ["centre", "radius", "offsets"]),
+        (1500, 0.5, ["centre", "radius", "shares"]),  # users who differ too much
+    ],
+)
+def test_every_branch_spends_the_budget_and_no_more(s, concentration, labels):
+    users = population(4, 100, s, concentration)
+    for noise in (None, secure):
+        estimate = run(settings(4, 100, s), users, noise=noise).estimate
+        spent = estimate.ledger.spent()
+        assert [e.label for e in estimate.ledger.entries] == labels
+        assert spent.basic_epsilon == pytest.approx(1.0, rel=1e-9)
+        assert spent.epsilon <= 1.0 + 1e-9
+        assert spent.basic_delta == pytest.approx(1e-6 if "offsets" in labels else 0.0)
+    tight = replace(settings(4, 100, s), epsilon=1.0)
+    limit = replace(tight.guarantee, epsilon=0.9)
+    script = tight.rounds(_curator(limit))
+    with pytest.raises(BudgetExceeded):
+        _drive(script, users)
+
+
+def _curator(limit):
+    from fedhist.privacy.ledger import Ledger
+    from fedhist.session.curator import Curator
+    from fedhist.session.journal import Journal
+    from server.noise import SimulatedNoise
+
+    return Curator(Ledger(limit), lambda i: SimulatedNoise(1, i), Journal())
+
+
+def _drive(script, users):
+    query = next(script)
+    while True:
+        query = script.send(query.answer_folded(users, streams))
+
+
+def test_the_noise_is_for_the_radius():
+    """The recorded std of the offsets: at least the multiplier times twice 2^20 steps."""
+    from fedhist.privacy.guarantee import gaussian_multiplier, zcdp_rho
+    from server.noise import SimulatedNoise
+
+    stds = []
+
+    class Recording(SimulatedNoise):
+        def gaussian(self, shape, std):
+            stds.append(std)
+            return super().gaussian(shape, std)
+
+        def discrete_gaussian(self, shape, std):
+            stds.append(std)
+            return super().discrete_gaussian(shape, std)
+
+    protocol = settings(4, 100, 1500)
+    third = centred_task(protocol.task).third
+    users = population(4, 100, 1500, 0)
+    run(protocol, users, noise=lambda i: Recording(1, i))
+    run(replace(protocol, discrete=False), users, noise=lambda i: Recording(1, i))
+    wanted = [math.sqrt(0.5 / zcdp_rho(third, 1e-6)), gaussian_multiplier(third, 1e-6)]
+    assert stds == pytest.approx([2 * STEPS * z for z in wanted], rel=1e-9)
+
+
+@pytest.mark.parametrize("concentration", [0, 300.0])
+def test_it_estimates_the_average_of_the_users(concentration):
+    """40 runs at k = 5: the error is as predicted for alike users, and the mean error is none.
+
+    Means of 40 against 4.5 standard errors: false alarm below 1e-4 for the ten of them.
+    """
+    k, m, s = 5, 400, 3000
+    users, protocol = population(k, m, s, concentration), settings(k, m, s, project=False)
+    truth = protocol.truth(users)
+    off = np.array([run(protocol, users, i).estimate.value - truth for i in range(40)])
+    assert (np.abs(off.mean(axis=0)) < 4.5 * off.std(axis=0) / math.sqrt(40) + 1e-5).all()
+    measured, predicted = np.abs(off).sum(axis=1).mean(), centred_error(protocol.task)
+    laplace = 2 * k / s
+    assert measured < 0.7 * laplace
+    if not concentration:
+        assert measured == pytest.approx(predicted, rel=0.25)
+
+
+def test_two_values_are_weighed_by_their_variances():
+    mean = combined(np.array([0.0]), 1.0, np.array([1.0]), np.array([0.5]))
+    assert mean.tolist() == [0.8]
+
+
+def test_users_without_items_are_no_error():
+    users = table_users(np.zeros((1500, 3), int), Keys.of(["x", "y", "z"]))
+    protocol = Distribution(users.vocabulary, 1.0, 50, 1500, delta=1e-6, mechanism="centred")
+    estimate = result(protocol, users)
+    assert estimate.value.sum() == pytest.approx(1)
+    assert "fewer items" in estimate.warnings[0]
