@@ -42,8 +42,9 @@ from fedhist.model.results import Goal, ResultsRow
 from fedhist.protocols.centred.method import METHODS, Method, check_clip_mass
 from fedhist.protocols.centred.script import Opening, centred_mean
 from fedhist.protocols.centred.theory import SIMULATED, Opened, simulated_loss, spread_of
+from fedhist.protocols.distributions.given_users import gaussian_l1
 from fedhist.protocols.distributions.local_results import rows
-from fedhist.protocols.distributions.theory import average_distribution, mean_absolute
+from fedhist.protocols.distributions.theory import average_distribution
 from fedhist.protocols.frequency_oracles.frequency_oracle import OracleReports, chosen_kind
 from fedhist.protocols.localize.protocol import FoldProtocol
 from fedhist.protocols.localize.script import (
@@ -305,10 +306,10 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
     def error(self, users: Users) -> ErrorBound:
         """Predict the expected l1 error. NOT PRIVATE.
 
-        By stages from the users' own spread, the projection included. By folds before the
-        projection, which lowers it: a symbol's estimate is (1 / K) times a signed sum of K - 1 row
-        estimates; it is taken as Gaussian, with the plan's risk in each row and, in a script of one
-        round, the bias of the users without items in the domain.
+        By stages from the users' own spread, the projection included. By folds a symbol's estimate
+        is (1 / K) times a signed sum of K - 1 row estimates; it is taken as Gaussian, with the
+        plan's risk in each row, which is an upper bound, and, in a script of one round, the bias of
+        the users without items in the domain. The projection is taken in its closed form.
         """
         K, p = self.n_folds + 1, self.truth(users)
         if self.n_folds and not self.uses_folds:
@@ -317,8 +318,10 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
         bias = np.zeros(len(p))
         if self.plan.n_bins == 1:
             bias = self._n_empty(users) / len(users) * (1 / K - p)
-        expected = float(mean_absolute(bias, deviation).sum()) if self.n_folds else 0.0
-        source = "the plans' risks, as Gaussian errors of the rows; rate of Acharya et al. 2023"
+        expected = gaussian_l1(p, bias, deviation, self.project) if self.n_folds else 0.0
+        source = (
+            "a bound: the plans' risks, as Gaussian errors of rows; rate of Acharya et al. 2023"
+        )
         return ErrorBound(L1, expected, exact=False, source=source)
 
     def _simulated(self, users: Users, truth: Array) -> float:

@@ -24,6 +24,7 @@ from fedhist.model.query import Query, Summary
 from fedhist.model.truths import Truth
 from fedhist.privacy.noise_law import NoiseLaw
 from fedhist.protocols.distributions import theory
+from fedhist.protocols.distributions.given_users import additive_l1, presence_l1
 from fedhist.protocols.shared.central import add_noise
 from fedhist.protocols.shared.item_encodings import ItemCounts, OneItem, Presence
 from fedhist.session.curator import Curator
@@ -146,9 +147,10 @@ class Mechanism:
         these numbers at all, and the protocol refuses.
     source : str
         Paper and algorithm.
-    given : callable of (task, users) to float, optional
-        Exact expected l1 error against the average of known users' empirical distributions, their
-        sizes and the cut to m being taken into account. NOT PRIVATE. None: ``error`` is used.
+    given : callable of (task, users, project) to float, optional
+        Expected l1 error against the average of known users' empirical distributions, their sizes
+        and the cut to m being taken into account, before the projection to the simplex or after
+        it. NOT PRIVATE. None: ``error`` is used.
     automatic : bool
         Whether ``mechanism = "auto"`` may choose it.
     suits : callable of task to bool
@@ -164,7 +166,7 @@ class Mechanism:
     pure: bool
     source: str
     floor: Callable[[DistributionTask], float] = _no_floor
-    given: Callable[[DistributionTask, Users], float] | None = None
+    given: Callable[[DistributionTask, Users, bool], float] | None = None
     automatic: bool = True
     suits: Callable[[DistributionTask], bool] = _always
     estimates: Truth = Truth.AVERAGE_OF_USERS
@@ -227,17 +229,15 @@ class Additive:
             return theory.one_item_error(p, m, n, law, pooled)
         return theory.counts_error(p, m, n, law, pooled)
 
-    def given(self, task: DistributionTask, users: Users) -> float:
+    def given(self, task: DistributionTask, users: Users, project: bool) -> float:
         """Predict the expected l1 error on known users. NOT PRIVATE."""
         law, n, m = self.law(task), task.n_users, self._items(task)
         truth = theory.average_distribution(users, task.domain)
         if self.encoding == "presence":
             mean, variance = theory.presence_moments(users, task.domain, m)
-            std = np.sqrt(variance)
-            return float(theory.presence_absolute(mean, std, truth, m, n, law, CMAX).sum())
+            return presence_l1(truth, mean, np.sqrt(variance), m, n, law, CMAX, project)
         mean, variance = theory.cut_moments(users, task.domain, m)
-        bias = mean - n * m * truth
-        return float(theory.expected_absolute(bias, np.sqrt(variance), law).sum()) / (n * m)
+        return additive_l1(truth, mean, variance, n * m, law, project)
 
     def _items(self, task: DistributionTask) -> int:
         """Return how many items a user sends."""

@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from scipy.special import erf, gammaln, ndtri
+from scipy.special import gammaln, ndtri
 
 from fedhist.base.arrays import Floats, Integers
 from fedhist.base.search import MOST_USERS, first_true
@@ -29,7 +29,7 @@ from fedhist.users.keys import Keys
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(64)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
-QUANTILES = 256
+QUANTILES, LEAST_ATOMS, MOST_ATOMS = 256, 32, 1 << 22
 MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
 
 
@@ -158,18 +158,34 @@ def presence_absolute(
     mean: Floats, std: Floats, p: Floats, m: int, n_users: int, law: NoiseLaw, cmax: float
 ) -> Floats:
     """E|estimate from presence - p| where the totals have a mean and a Gaussian std: (k,)."""
-    at = (np.arange(QUANTILES) + 0.5) / QUANTILES
-    normal = ndtri(at)
+    atoms = presence_atoms(mean, std, m, n_users, law, cmax)
+    return np.asarray(np.abs(atoms - p[:, None]).mean(axis=1))
+
+
+def presence_atoms(
+    mean: Floats, std: Floats, m: int, n_users: int, law: NoiseLaw, cmax: float
+) -> Floats:
+    """Equally probable values of the estimate from presence totals, for each symbol: (k, atoms).
+
+    1 - clip(1 - total / s, e^-cmax, 1)^(1 / m) at the quantiles of the totals, which are Gaussian
+    around ``mean``; Laplace noise is taken at its quantiles as well, in every combination.
+    """
+    n = int(np.clip(MOST_ATOMS // max(1, len(mean)), LEAST_ATOMS, QUANTILES))
     if law.kind in ("gaussian", "discrete-gaussian"):
-        noise, std = np.zeros(1), np.hypot(std, law.scale)
+        present = mean[:, None] + np.hypot(std, law.scale)[:, None] * ndtri(_middles(n))
     else:
-        noise = -law.scale * np.sign(at - 0.5) * np.log(1 - np.abs(2 * at - 1))
-    errors = np.empty(len(p))
-    for i in range(len(p)):  # over distinct symbols, of evaluation only
-        present = mean[i] + (std[i] * normal[:, None] if std[i] else 0.0) + noise
-        lacking = np.clip(1 - present / n_users, math.exp(-cmax), 1.0)
-        errors[i] = np.abs(1 - lacking ** (1 / m) - p[i]).mean()
-    return errors
+        few = max(8, n // 8) if std.any() else 1
+        at = _middles(n) - 0.5
+        noise = -law.scale * np.sign(at) * np.log(1 - 2 * np.abs(at))
+        normal = ndtri(_middles(few))
+        present = mean[:, None, None] + std[:, None, None] * normal[:, None] + noise
+        present = present.reshape(len(mean), -1)
+    lacking = np.clip(1 - present / n_users, math.exp(-cmax), 1.0)
+    return np.asarray(1 - lacking ** (1 / m))
+
+
+def _middles(n: int) -> Floats:
+    return np.asarray((np.arange(n) + 0.5) / n)
 
 
 def _ratio(a: Floats, b: Floats) -> Floats:
@@ -273,14 +289,3 @@ def users_for_pure(k: int, m: int, alpha: float, epsilon: float) -> float:
     statement has lost the sqrt(m) in one place.)
     """
     return k / (2700 * math.sqrt(m) * epsilon * alpha)
-
-
-def mean_absolute(mean: Floats, deviation: float) -> Floats:
-    """Return E |X| for Gaussian X with the given means and one positive deviation.
-
-    >>> mean_absolute(np.array([0.0, 3.0]), 1.0).round(4)
-    array([0.7979, 3.0008])
-    """
-    z = mean / deviation
-    spread = deviation * math.sqrt(2 / math.pi) * np.exp(-(z**2) / 2)
-    return np.asarray(spread + mean * erf(z / math.sqrt(2)))

@@ -170,6 +170,7 @@ class OneItemOracle(OneVote):
         p1, p2 = float(share.sum()), float(np.square(share).sum())
         mse = oracle_mse(self.query.noise, len(users), len(self.domain), p1, p2)
         source = f"{self.paper}; the variance of one report a user, summed over users and symbols"
+        source += "; a bound, as it is projected" if self.project else ""
         return ErrorBound(SQUARED_L2, mse, exact=not self.project, source=source)
 
     def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:

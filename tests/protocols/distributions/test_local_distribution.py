@@ -18,8 +18,8 @@ from scipy.linalg import hadamard
 
 from fedhist.base.arrays import Floats
 from fedhist.protocols.distributions.distribution import Distribution
+from fedhist.protocols.distributions.given_users import gaussian_l1
 from fedhist.protocols.distributions.local_distribution import LocalDistribution
-from fedhist.protocols.distributions.theory import mean_absolute
 from fedhist.protocols.localize.queries import ClippedMean
 from fedhist.users.batch import Users
 from fedhist.users.columns import Items
@@ -232,10 +232,10 @@ def test_samples_help_local_users_as_well() -> None:
 # -- parameters ------------------------------------------------------------------------------------
 
 
-def test_mean_absolute() -> None:
+def test_gaussian_errors_before_the_projection() -> None:
     for mean in (-2.0, 0.0, 0.3):
         expected = scipy.stats.foldnorm(abs(mean) / 0.7, scale=0.7).mean()
-        assert mean_absolute(np.array([mean]), 0.7) == pytest.approx(expected)
+        assert gaussian_l1(np.ones(1), np.array([mean]), 0.7, False) == pytest.approx(expected)
 
 
 def test_resolve() -> None:
