@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedhist.base.arrays import Integers, Words, offsets
+from fedhist.base.arrays import Floats, Integers, Words, offsets
 from fedhist.users.batch import Users
 from fedhist.users.columns import Samples
 from fedhist.users.streams import LANES, Streams, clear_tail, integer_threshold
@@ -37,6 +37,32 @@ def draw_one(users: Users, words: Words) -> Users:
     rows = (samples.indptr[:-1] + index.astype(np.int64))[held]
     indptr = offsets(held)
     return replace(users, samples=Samples(indptr, samples.values[rows]))
+
+
+def one_value(users: Users, words: Words) -> Floats:
+    """Draw one sample of each user, of one dimension: (n,) float64.
+
+    NaN for an unusable record: no samples, or a NaN among them, whichever is drawn.
+
+    Parameters
+    ----------
+    users : Users
+    words : (n,) uint64
+        As of :func:`draw_one`.
+
+    Examples
+    --------
+    >>> users = Users.from_records({"ann": [1.0], "bob": [], "cat": [1.0, np.nan]})
+    >>> float(np.nansum(one_value(users, np.zeros(3, dtype=np.uint64))))
+    1.0
+    """
+    samples = users.reals
+    broken = offsets(np.isnan(samples.values[:, 0]))
+    usable = (np.diff(broken[samples.indptr]) == 0) & (np.diff(samples.indptr) > 0)
+    one = draw_one(users, words).reals
+    out = np.full(len(users), np.nan)
+    out[usable] = one.values[usable[np.diff(samples.indptr) > 0], 0]
+    return out
 
 
 def each_alone(users: Users) -> tuple[Users, Integers]:

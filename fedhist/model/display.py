@@ -12,9 +12,10 @@ class Display:
 
     Attributes
     ----------
-    form : {"coordinates", "items", "cells"}
+    form : {"coordinates", "items", "cells", "quantiles"}
         How a figure is drawn: entries in their order; items, the largest first, with their keys;
-        or the values of a function on equal cells of [0, 1].
+        the values of a function on equal cells of [0, 1]; or a cumulative distribution function,
+        the entries on its horizontal axis and the protocol's positions, levels, on the other.
     label : str
         What a value is, on its axis: "share". Empty: the protocol's target.
     unit : str
@@ -29,7 +30,7 @@ class Display:
         Common loss of comparisons, see :mod:`fedhist.model.losses`; empty: each protocol's own.
     """
 
-    form: Literal["coordinates", "items", "cells"] = "coordinates"
+    form: Literal["coordinates", "items", "cells", "quantiles"] = "coordinates"
     label: str = ""
     unit: str = ""
     entry: str = "coordinate"

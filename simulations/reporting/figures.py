@@ -83,6 +83,8 @@ def draw_on(
         _draw_items(axes, series, estimate, display)
     elif display.form == "cells":
         _draw_cells(axes, series, display)
+    elif display.form == "quantiles":
+        _draw_quantiles(axes, series, protocol, display)
     else:
         _draw_coordinates(axes, series, protocol, display)
     title = [f"{protocol.name}: {protocol.guarantee}"]
@@ -177,6 +179,38 @@ def _draw_cells(axes: Any, series: _Series, display: Display) -> None:
     axes.set_xlim(0, 1)
     axes.set_xlabel(display.entry)
     axes.set_ylabel(display.label)
+
+
+def _draw_quantiles(axes: Any, series: _Series, protocol: Protocol, display: Display) -> None:
+    """Draw a cumulative distribution function through its quantiles: levels over values."""
+    levels = np.asarray(protocol.positions, dtype=np.float64)
+    few = len(levels) <= MOST_LABELS
+    if series.truth is not None:
+        mark = "D-" if few else "-"
+        axes.plot(
+            series.truth,
+            levels,
+            mark,
+            color=ORANGE,
+            lw=1.2,
+            ms=7,
+            mfc="none",
+            label=TRUTH,
+            zorder=2,
+        )
+    axes.plot(
+        series.value,
+        levels,
+        "o--" if few else "--",
+        color=BLUE,
+        lw=1,
+        ms=4,
+        label="estimate",
+        zorder=3,
+    )
+    axes.set_ylim(0, 1)
+    axes.set_xlabel(display.label)
+    axes.set_ylabel(f"{display.entry}: share of the users at or below")
 
 
 def _scale(axes: Any, series: _Series) -> None:

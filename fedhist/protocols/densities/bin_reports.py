@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from clients.records.functionals import samples_of
-from clients.records.item_records import draw_one
-from fedhist.base.arrays import Floats, Integers, Words, offsets
+from clients.records.item_records import one_value
+from fedhist.base.arrays import Floats, Integers, Words
 from fedhist.channels.oracles import OracleChannel, oracle_channel
 from fedhist.model.query import CHUNK, Summary
 from fedhist.model.registry import register_query
@@ -70,14 +70,11 @@ class BinReports(OracleVotes):
 
     def _bins(self, users: Users, words: Words) -> Integers:
         """Bin of one sample of each user, (n,) int64; -1 for an unusable record."""
-        samples = samples_of(users, 1)
-        broken = offsets(np.isnan(samples.values[:, 0]))
-        usable = (np.diff(broken[samples.indptr]) == 0) & (np.diff(samples.indptr) > 0)
-        one = draw_one(users, words).reals
-        out = np.full(len(users), -1, dtype=np.int64)
-        x = np.clip(one.values[usable[np.diff(one.indptr) > 0], 0], 0.0, 1.0)
-        out[usable] = np.minimum((x * self.n_bins).astype(np.int64), self.n_bins - 1)
-        return out
+        samples_of(users, 1)  # of one dimension
+        x = one_value(users, words)
+        bins = np.clip(np.where(np.isnan(x), 0.0, x), 0.0, 1.0) * self.n_bins
+        held = np.minimum(bins.astype(np.int64), self.n_bins - 1)
+        return np.where(np.isnan(x), -1, held)
 
     # -- server half
 

@@ -19,7 +19,8 @@ import fedhist as fh
 from fedhist.base.arrays import Array
 from fedhist.privacy.guarantee import zcdp_rho
 from fedhist.protocols import Quantiles
-from fedhist.protocols.quantiles.quantiles import ADJACENCIES, STEPS, BinShares
+from fedhist.protocols.quantiles.bin_shares import STEPS, BinShares
+from fedhist.protocols.quantiles.quantiles import ADJACENCIES
 
 LEVELS = (0.02, 0.3, 0.5, 0.9)
 REPLACE, ZERO_OUT, ADD_REMOVE = "replace-user", "zero-out-user", "add-remove-user"
@@ -45,12 +46,19 @@ def law_of(protocol: Quantiles, shares: Array, n_users: int = 9) -> Array:
     with pytest.raises(StopIteration):
         script.send(fh.Summary(n_users, {"shares": np.asarray(shares, dtype=np.int64)}))
     assert server.asked["changed"] == len(protocol.levels)
-    assert server.asked["epsilon_each"] == protocol.epsilon_each
+    assert server.asked["epsilon_each"] == protocol.mechanism.epsilon_each
     return server.law
 
 
 def protocol(adjacency: str = REPLACE, **more: Any) -> Quantiles:
-    given = {"epsilon": 4.0, "levels": LEVELS, "low": 0.0, "high": 1.0, "n_users": 10**6}
+    given = {
+        "epsilon": 4.0,
+        "levels": LEVELS,
+        "low": 0.0,
+        "high": 1.0,
+        "n_users": 10**6,
+        "kind": "em",
+    }
     return Quantiles(**(given | {"n_bins": 3, "adjacency": adjacency} | more))
 
 
@@ -100,8 +108,8 @@ def test_no_neighbours_of_tiny_populations_are_told_apart(of: str, adjacency: st
         ratios = np.abs(np.log(laws[a.tobytes()] / laws[b.tobytes()]))
         most = np.maximum(most, ratios.max(axis=1))
     assert len(laws) > 30
-    assert (most <= ours.epsilon_each * (1 + 1e-12)).all()
-    assert (most > 0.3 * ours.epsilon_each).all()
+    assert (most <= ours.mechanism.epsilon_each * (1 + 1e-12)).all()
+    assert (most > 0.3 * ours.mechanism.epsilon_each).all()
 
 
 PLACES = ((0, -1), (-1, 0), (0, None), (-1, None))
@@ -136,10 +144,10 @@ def test_n_itself_is_private_and_its_rank_moves() -> None:
     """Without the highest record q n falls by q: the scores of all lower bins move by q."""
     ours = protocol(ADD_REMOVE, levels=(0.9,))
     more, fewer = np.array([9, 0, 2]) * STEPS, np.array([9, 0, 1]) * STEPS
-    moved = ours.scores(more) - ours.scores(fewer)
+    moved = ours.mechanism.scores(more) - ours.mechanism.scores(fewer)
     assert np.abs(moved).max() == pytest.approx(0.9)
-    assert ours.sensitivities.tolist() == [0.9]
-    assert replace(ours, adjacency=REPLACE).sensitivities.tolist() == [1.0]
+    assert ours.mechanism.sensitivities.tolist() == [0.9]
+    assert replace(ours, adjacency=REPLACE).mechanism.sensitivities.tolist() == [1.0]
 
 
 def test_what_the_levels_cost() -> None:
@@ -148,7 +156,7 @@ def test_what_the_levels_cost() -> None:
         many = tuple(np.arange(1, J + 1) / (J + 1))
         ours = protocol(levels=many, epsilon=1.0, delta=1e-6, n_bins=16)
         rho = zcdp_rho(1.0, 1e-6)
-        assert ours.epsilon_each == pytest.approx(max(1 / J, math.sqrt(8 * rho / J)))
+        assert ours.mechanism.epsilon_each == pytest.approx(max(1 / J, math.sqrt(8 * rho / J)))
         ledger = fh.run(ours, one_each(*[[0.5]] * 30), seed=1).ledger
         assert ledger is not None
         assert ledger.spent(1e-6).epsilon == pytest.approx(1.0)
@@ -279,7 +287,7 @@ def test_the_errors_that_are_promised(of: str, J: int, most: float) -> None:
     ({"n_bins": 1}, "n_bins must be an integer"),
     ({"of": "items"}, "got 'items'"),
     ({"adjacency": "replace-item"}, "got 'replace-item'"),
-    ({"kind": "tree"}, "kind must be \"em\", got 'tree'"),
+    ({"kind": "forest"}, "got 'forest'"),
 ])  # fmt: skip
 def test_bad_settings(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
@@ -288,7 +296,7 @@ def test_bad_settings(changes: dict[str, Any], message: str) -> None:
 
 def test_too_few_users_are_not_asked() -> None:
     ours = protocol(epsilon=1.0, levels=(0.5,), n_bins=256)
-    assert ours.least_users == math.ceil(8 * math.log(25600)) == 82
+    assert ours.choice.least_users == math.ceil(8 * math.log(25600)) == 82
     refused = fh.run(replace(ours, n_users=81), one_each([0.5]), seed=1)
     assert (refused.status, "82 at least" in refused.reason) == ("refused", True)
     assert fh.run(replace(ours, n_users=82), one_each([0.5]), seed=1).status == "ok"

@@ -1,0 +1,118 @@
+"""What all protocols that estimate quantiles share: value, truth, and the rank error as loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedhist.base.arrays import Array, Floats
+from fedhist.base.checks import check_integer
+from fedhist.base.errors import PopulationError
+from fedhist.model.display import Display
+from fedhist.model.protocol import Estimate, Protocol
+from fedhist.model.truths import Truth
+from fedhist.privacy.guarantee import Adjacency
+from fedhist.protocols.quantiles.bin_shares import BinShares
+from fedhist.protocols.quantiles.on_bins import OF
+from fedhist.protocols.quantiles.theory import Ranks
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+
+MOST_USERS = 1 << 32
+
+
+class QuantileTarget(Protocol):
+    """A protocol whose estimate has an entry for each level: the middle of a public bin.
+
+    Subclasses are frozen dataclasses with these fields. The truth is of the average user: every
+    user with usable samples has the same weight, however many samples it has.
+    """
+
+    target: ClassVar[str] = "quantiles"
+    display: ClassVar[Display | None] = Display(form="quantiles", label="value", entry="level")
+    levels: tuple[float, ...]
+    low: float
+    high: float
+    n_users: int
+    n_bins: int
+    of: str
+
+    @property
+    def grid(self) -> BinShares:
+        """How a record lies over the public bins."""
+        return BinShares(self.low, self.high, self.n_bins, self.of)
+
+    def check_levels(self) -> None:
+        """Raise ValueError, with the value, unless levels, bins and n_users are valid."""
+        edges = (0.0, *self.levels, 1.0)
+        if not self.levels or not all(a < b for a, b in pairwise(edges)):
+            raise ValueError(f"levels must increase inside (0, 1), got {self.levels}")
+        check_integer("n_users", self.n_users, MOST_USERS)
+        _ = self.grid
+
+    @property
+    def positions(self) -> Array:
+        """The levels."""
+        return np.array(self.levels)
+
+    @property
+    def estimates(self) -> Truth:
+        """Of samples, each user weighing the same; or of the users' own means."""
+        return Truth.AVERAGE_OF_USERS if self.of == OF[0] else Truth.OWN_MEANS
+
+    def ranked(self, users: Users) -> tuple[Floats, Floats]:
+        """Sort the users' numbers: with the share of the users at or below each. NOT PRIVATE."""
+        owner, x = self.grid.points(users)
+        if not len(x):
+            raise PopulationError("no user has usable samples; there are no quantiles")
+        order = np.argsort(x, kind="stable")
+        upto = np.cumsum(1.0 / np.bincount(owner)[owner[order]])
+        return x[order], upto / upto[-1]
+
+    def truth(self, users: Users) -> Array:
+        """Return the quantiles themselves, (J,), unclipped and unbinned. NOT PRIVATE."""
+        x, upto = self.ranked(users)
+        at = np.searchsorted(upto, self.positions - 1e-12)
+        return np.asarray(x[np.minimum(at, len(x) - 1)])
+
+    def rank_errors(self, value: Array, users: Users) -> Floats:
+        """Measure each level's distance from the ranks of each value, (J, values). NOT PRIVATE."""
+        x, upto = self.ranked(users)
+        cdf, q = np.append(0.0, upto), self.positions[:, None]
+        first, last = (cdf[np.searchsorted(x, value, side)] for side in ("left", "right"))
+        return np.asarray(np.maximum(np.maximum(first - q, q - last), 0.0))
+
+    def ranks(self, users: Users) -> Ranks:
+        """Say how the users lie over the bins. NOT PRIVATE."""
+        x, upto = self.ranked(users)
+        edges = np.linspace(self.low, self.high, self.n_bins + 1)
+        ends = np.append(np.append(0.0, upto)[np.searchsorted(x, edges[1:-1])], 1.0)
+        n_usable = len(users) - int(self.diagnostics(users)["unusable records"])
+        return Ranks(n_usable, ends, self.positions, self.rank_errors(self.grid.midpoints, users))
+
+    def loss(self, value: Array, truth: Array) -> float:
+        """Return the largest distance as a share of the range; ranks take :meth:`loss_of`."""
+        return float(np.abs(value - truth).max() / (self.high - self.low))
+
+    def loss_of(self, estimate: Estimate, users: Users, truth: Array | None = None) -> float:
+        """Return the largest rank error of the levels. NOT PRIVATE."""
+        if estimate.value is None:
+            raise ValueError(f"{self.name}: {estimate.status}: {estimate.reason}")
+        return float(self.rank_errors(estimate.value, users).diagonal().max())
+
+    def diagnostics(self, users: Users) -> Mapping[str, float]:
+        """Count the users whose record the null record replaces. NOT PRIVATE."""
+        usable = np.unique(self.grid.points(users)[0])
+        return {"unusable records": float(len(users) - len(usable))}
+
+    @classmethod
+    def resolve(
+        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Take n_users from the population, where the configuration does not name it."""
+        hidden = parameters.get("adjacency") == Adjacency.ADD_REMOVE_USER.value
+        seen = ["n_users is the number of the users"] * (hidden and "n_users" not in parameters)
+        return {"n_users": len(users), **parameters}, seen

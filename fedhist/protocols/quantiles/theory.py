@@ -1,0 +1,85 @@
+"""Predicted rank errors: of independent draws of bins exactly, of noisy curves by their law."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import isotonic_regression
+
+from fedhist.base.arrays import Floats
+
+RANK_ERROR = "rank error"
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """How users lie over the bins, and what each bin costs at each level.
+
+    Parameters
+    ----------
+    n : int
+        Users with a usable record.
+    ends : (K,) float64
+        Share of them at or below the end of each bin; the last is 1.
+    levels : (J,) float64
+    errors : (J, K) float64
+        Rank error of the middle of each bin.
+    """
+
+    n: int
+    ends: Floats
+    levels: Floats
+    errors: Floats
+
+    @classmethod
+    def even(cls, n: int, n_bins: int, levels: Floats) -> Ranks:
+        """Users spread evenly over all bins: what is planned with, from public numbers.
+
+        >>> Ranks.even(9, 2, np.array([0.2])).errors.tolist()
+        [[0.0, 0.3]]
+        """
+        ends = np.arange(1, n_bins + 1) / n_bins
+        return cls(n, ends, levels, distances(ends, levels))
+
+    @property
+    def away(self) -> Floats:
+        """Distance of each level from the ranks that each bin holds: (J, K)."""
+        return distances(self.ends, self.levels)
+
+
+def distances(ends: Floats, levels: Floats) -> Floats:
+    """Distance of each level from each bin's ranks, given the ranks at the bins' ends: (J, K)."""
+    q, starts = levels[:, None], np.append(0.0, ends[:-1])
+    return np.asarray(np.maximum(np.maximum(starts - q, q - ends), 0.0))
+
+
+def largest_of_independent(errors: Floats, laws: Floats) -> float:
+    """Compute the expected largest error of levels that draw their bins independently.
+
+    Parameters
+    ----------
+    errors, laws : (J, K) float64
+        Error of each bin, and how likely it is up to a factor for each level.
+    """
+    levels = np.unique(errors)
+    within_all = np.ones(len(levels))
+    for row, law in zip(errors, laws / laws.sum(axis=1, keepdims=True), strict=True):
+        order = np.argsort(row, kind="stable")
+        upto = np.append(0.0, np.cumsum(law[order]))
+        within_all *= upto[np.searchsorted(row[order], levels, "right")]
+    return float(levels[0] + np.sum(np.diff(levels) * (1 - within_all[:-1])))
+
+
+def largest_of_curves(curves: Iterable[Floats], given: Ranks) -> float:
+    """Average the largest error over noisy cumulative curves (K,), made monotone and inverted."""
+    found = []
+    for curve in curves:
+        rising = np.asarray(isotonic_regression(curve).x)
+        at = np.minimum(
+            np.searchsorted(rising, given.levels * max(float(rising[-1]), 0.0) * (1 - 1e-9)),
+            len(curve) - 1,
+        )
+        found.append(float(given.errors[np.arange(len(at)), at].max()))
+    return float(np.mean(found))

@@ -1,0 +1,161 @@
+"""The curve of quantiles: sensitivities on tiny populations, exactness, and predicted errors."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedhist as fh
+from fedhist.base.arrays import Array
+from fedhist.privacy.guarantee import Adjacency
+from fedhist.protocols import Quantiles
+from fedhist.protocols.quantiles.bin_shares import STEPS
+from fedhist.protocols.quantiles.on_bins import OF
+from fedhist.protocols.quantiles.quantiles import ADJACENCIES
+from fedhist.protocols.quantiles.tree import NoisyCurve
+from tests.protocols.quantiles.test_quantiles import neighbours, one_each
+
+LEVELS = tuple((np.arange(9) + 1) / 10)
+
+
+def protocol(**more: Any) -> Quantiles:
+    given: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "levels": LEVELS, "kind": "tree"}
+    return Quantiles(**(given | {"low": 0.0, "high": 1.0, "n_users": 10**6} | more))
+
+
+class Watching:
+    """A Curator that keeps what is asked of it, and adds nothing."""
+
+    def __init__(self, grade: str = "secure") -> None:
+        self.grade, self.released = grade, np.zeros(0)
+
+    def _keep(self, value: Array, **how: Any) -> Array:
+        self.released, self.how = np.asarray(value).copy(), how
+        return self.released
+
+    gaussian = discrete_gaussian = discrete_laplace = _keep
+
+
+def released(curve: NoisyCurve, shares: Array) -> Watching:
+    server = Watching()
+    curve.draw(shares, server)  # type: ignore[arg-type]
+    return server
+
+
+@pytest.mark.parametrize("of", OF)
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_no_neighbours_of_tiny_populations_differ_by_more(
+    of: str, adjacency: str, noise: Any
+) -> None:
+    """All pairs of neighbouring sums of up to four users on three bins; the bound is attained."""
+    curve = NoisyCurve(1.0, 1e-6, np.array(LEVELS), 3, Adjacency(adjacency), noise)
+    most, known = 0.0, dict[bytes, Array]()
+    for a, b in neighbours(of, adjacency):
+        for shares in (a, b):
+            if shares.tobytes() not in known:
+                server = released(curve, shares)
+                assert server.released.dtype == np.int64
+                known[shares.tobytes()] = server.released
+        step = (known[a.tobytes()] - known[b.tobytes()]).astype(float)
+        most = max(most, float(np.linalg.norm(step, ord=2 if noise == "gaussian" else 1)))
+    declared = server.how["l2_sensitivity" if noise == "gaussian" else "l1_sensitivity"]
+    assert most <= declared * (1 + 1e-12)
+    assert most == pytest.approx(declared)
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_integers_hold_as_many_users_as_are_let_in(noise: Any) -> None:
+    """The sums of 2^26 users in one bin, the worst case, encode exactly."""
+    n, shares = 1 << 26, np.zeros(2048, dtype=np.int64)
+    shares[0] = n * STEPS
+    curve = NoisyCurve(1.0, 1e-6, np.array(LEVELS), 2048, Adjacency.REPLACE_USER, noise)
+    unit = 4096 if noise == "gaussian" else 1
+    assert released(curve, shares).released[0] == n * STEPS * unit
+    script = protocol(n_bins=2048).rounds(Watching())  # type: ignore[arg-type]
+    next(script)
+    with pytest.raises(StopIteration) as end:
+        script.send(fh.Summary(n + 1, {"shares": shares}))
+    assert end.value.value.status == "failed"
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+@pytest.mark.parametrize("of", OF)
+def test_exact_but_for_the_bins_without_noise(of: str, delta: float) -> None:
+    rng = np.random.default_rng(4)
+    users = one_each(*[list(rng.normal(0.4, 0.3, m)) for m in rng.integers(0, 9, 300)])
+    for K in (2, 16, 100):
+        ours = protocol(of=of, epsilon=math.inf, n_bins=K, delta=delta)
+        estimate = fh.run(ours, users, seed=1)
+        assert ours.loss_of(estimate, users) <= ours.resolution(users)
+        assert ours.loss_of(estimate, users) == pytest.approx(ours.error(users).expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_the_noise_on_the_curve_is_as_planned(adjacency: str, delta: float) -> None:
+    """Standard deviation of the last running sum over 4,000 draws; false alarm below 1e-6."""
+    noise: Any = "gaussian" if delta else "laplace"
+    curve = NoisyCurve(0.7, delta, np.array(LEVELS), 64, Adjacency(adjacency), noise)
+    ends = np.array([z[-1] for z in curve._noises(4000)])
+    assert float(ends.std()) == pytest.approx(curve.end_std, rel=0.07)
+
+
+@pytest.mark.parametrize("how", ["secure", "simulated"])
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_both_grades_release_all_levels_at_once(how: str, delta: float) -> None:
+    ours = protocol(delta=delta, n_users=400)
+    users = one_each(*[[x] for x in np.random.default_rng(1).random(400)])
+    estimate = fh.run(ours, users, seed=None if how == "secure" else 3, noise=how)
+    assert estimate.status == "ok"
+    assert (np.diff(np.asarray(estimate.value)) >= 0).all()
+    ledger: Any = estimate.ledger
+    assert ledger.spent(delta).epsilon == pytest.approx(1.0, rel=1e-6)
+
+
+def test_too_few_users_and_tiny_budgets_are_refused() -> None:
+    ours = protocol(n_users=40)
+    assert fh.run(ours, one_each([0.5]), seed=1).status == "refused"
+    for delta in (0.0, 1e-6):
+        tiny = replace(ours, epsilon=1e-9, delta=delta)
+        assert fh.run(tiny, one_each([0.5]), seed=1).status == "refused"
+
+
+@pytest.mark.parametrize(
+    ("n", "K", "epsilon", "J", "most"),
+    [(2000, 256, 1.0, 9, 0.0094), (2000, 256, 1.0, 31, 0.0126), (10_000, 1024, 0.5, 9, 0.0044)],
+)
+def test_the_errors_that_are_promised(n: int, K: int, epsilon: float, J: int, most: float) -> None:
+    """Normal in the middles of the bins, as measured before: within 15% of it, 30 populations.
+
+    The interval of 5 standard errors around the runs' mean, and that of the prediction's own
+    draws, meet. False alarm about 1e-6.
+    """
+    levels = tuple(np.arange(1, J + 1) / (J + 1))
+    ours = protocol(levels=levels, epsilon=epsilon, n_users=n, n_bins=K, kind="auto")
+    assert isinstance(ours.mechanism, NoisyCurve)
+    expected, losses = [], []
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        at = np.clip(rng.normal(K / 2, K / 10, n), 0, K - 1).astype(int)
+        users = one_each(*ours.grid.midpoints[at][:, None].tolist())
+        losses.append(ours.loss_of(fh.run(ours, users, seed=seed), users))
+        if seed < 4:
+            expected.append(ours.error(users).expected)
+    predicted, measured = np.mean(expected), np.mean(losses)
+    half = 5 * np.std(losses) * math.sqrt(1 / 30 + 1 / 1200)
+    assert abs(measured - predicted) <= half
+    assert predicted <= 1.15 * most
+
+
+def test_auto_takes_the_least_prediction() -> None:
+    """One level: the exponential mechanism; many: a curve, without delta as well."""
+    for delta in (0.0, 1e-6):
+        for J, curve in ((1, False), (31, True)):
+            levels = tuple(np.arange(1, J + 1) / (J + 1))
+            ours = protocol(kind="auto", n_users=2000, levels=levels, delta=delta)
+            assert isinstance(ours.mechanism, NoisyCurve) == curve

@@ -1,0 +1,91 @@
+"""Curves over bins: integer square roots, trees of counts and inversion against slow versions."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy.linalg import toeplitz
+
+from fedhist.privacy.guarantee import Adjacency
+from server.quantiles.inversion import quantile_bins
+from server.quantiles.running_noise import (
+    decoded,
+    encoded,
+    noise_profile,
+    root_column,
+    squared_change,
+)
+from server.quantiles.tree_fit import best_widths, fitted_bins, node_sums
+
+
+@pytest.mark.parametrize("k", [2, 3, 17, 256, 2048])
+def test_the_encoder_is_a_toeplitz_matrix_and_is_undone(k: int) -> None:
+    rng = np.random.default_rng(k)
+    x = rng.integers(0, 1 << 24, k)
+    if k <= 256:
+        dense = np.tril(toeplitz(root_column(k)))
+        assert (encoded(x) == dense @ x).all()
+        root = dense / 4096.0
+        assert np.abs(root @ root - np.tril(np.ones((k, k)))).max() < 0.01 * math.sqrt(k)
+        profile = np.linalg.norm(np.tril(np.ones((k, k))) @ np.linalg.inv(dense), axis=1)
+        assert noise_profile(k) == pytest.approx(profile)
+    assert decoded(encoded(x).astype(float)) == pytest.approx(np.cumsum(x), rel=1e-9)
+
+
+@pytest.mark.parametrize("adjacency", [Adjacency.ZERO_OUT_USER, Adjacency.REPLACE_USER])
+@pytest.mark.parametrize("k", [2, 5, 40])
+def test_no_rows_differ_by_more_than_columns(adjacency: Adjacency, k: int) -> None:
+    dense = np.tril(toeplitz(root_column(k)))
+    columns = [*dense.T, np.zeros(k, dtype=np.int64)]
+    others = columns if adjacency is Adjacency.REPLACE_USER else columns[-1:]
+    most = max(int(((a - b) ** 2).sum()) for a in columns for b in others)
+    assert squared_change(k, adjacency) == most
+    rng = np.random.default_rng(1)
+    rows = rng.dirichlet(np.full(k, 0.2), 400) * (rng.random((400, 1)) < 0.9)
+    rest = rng.dirichlet(np.full(k, 0.2), 400) * (adjacency is Adjacency.REPLACE_USER)
+    assert (np.square((rows - rest) @ dense.T).sum(axis=1) <= most * (1 + 1e-12)).all()
+
+
+@pytest.mark.parametrize("widths", [(1,), (4, 1), (8, 4, 1), (16, 2, 1)])
+@pytest.mark.parametrize("n_bins", [5, 16, 31])
+def test_a_tree_is_fitted_by_least_squares(widths: tuple[int, ...], n_bins: int) -> None:
+    rng = np.random.default_rng(n_bins)
+    variances = [float(v) for v in rng.uniform(0.5, 3.0, len(widths))]
+    nodes = [rng.normal(size=-(-n_bins // w)) for w in widths]
+    design = np.vstack([
+        np.equal.outer(np.arange(len(y)), np.arange(n_bins) // w) / math.sqrt(v)
+        for y, w, v in zip(nodes, widths, variances, strict=True)
+    ])  # fmt: skip
+    wanted = np.concatenate([y / math.sqrt(v) for y, v in zip(nodes, variances, strict=True)])
+    slow = np.linalg.lstsq(design, wanted, rcond=None)[0]
+    assert fitted_bins(nodes, variances, widths, n_bins) == pytest.approx(slow)
+
+
+def test_what_is_consistent_stays() -> None:
+    bins = np.arange(37.0)
+    widths = best_widths(37, lambda h, b: h**3 * (b - 1))
+    assert widths[-1] == 1
+    assert all(a % b == 0 for a, b in pairwise(widths))
+    nodes = [node_sums(bins, w) for w in widths]
+    assert fitted_bins(nodes, [1.0] * len(widths), widths, 37) == pytest.approx(bins)
+
+
+def test_inversion_is_that_of_a_slow_search() -> None:
+    rng = np.random.default_rng(4)
+    levels = np.array([0.1, 0.5, 0.8])
+    for _ in range(50):
+        curve = np.cumsum(rng.random(12)) + rng.normal(0, 0.5, 12)
+        fit = [  # the min-max formula of isotonic regression
+            max(min(float(np.mean(curve[i : j + 1])) for j in range(k, 12)) for i in range(k + 1))
+            for k in range(12)
+        ]
+        slow = [next(j for j in range(12) if fit[j] >= q * fit[-1] - 1e-9) for q in levels]
+        assert quantile_bins(curve, levels).tolist() == slow
+
+
+def test_a_curve_that_says_nothing_has_quantiles() -> None:
+    assert quantile_bins(np.array([-3.0, -2.0, -1.0]), np.array([0.5])).tolist() == [2]
+    assert quantile_bins(np.zeros(3), np.array([0.5, 0.9])).tolist() == [0, 0]
