@@ -76,14 +76,15 @@ def only(users: Users, item: str) -> Users:
 def protocol_for(users: Users, settings: Mapping[str, Any], clip: int = 0) -> PoissonCounts:
     """Build the debiasing protocol for the one item of these users; ``clip`` 0: chosen privately.
 
-    The release gets ``epsilon``, a private choice of C ``epsilon_choice`` on top of it.
+    As in the paper, it debiases whatever comes. The release gets ``epsilon``, a private choice of C
+    ``epsilon_choice`` on top of it.
     """
     epsilon, choice = float(settings["epsilon"]), float(settings["epsilon_choice"])
     how: dict[str, Any] = {"clip": clip, "epsilon": epsilon}
     if not clip:
         how = {"epsilon": epsilon + choice, "epsilon_choice": choice}
         how["clip_max"] = int(settings["clip_max"])
-    return PoissonCounts(users.vocabulary, n_users=len(users), **how)
+    return PoissonCounts(users.vocabulary, n_users=len(users), guarded=False, **how)
 
 
 def compare(protocol: PoissonCounts, users: Users, runs: int, seed: int) -> Pair:

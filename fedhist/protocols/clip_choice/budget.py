@@ -10,8 +10,36 @@ from fedhist.protocols.clip_choice.rule import ThresholdRule
 CHOICE_SHARE = 1 / 11
 """Share of epsilon that pays for C: 0.1 where the release has 1, as in Liu et al., Section 7.1."""
 
+ITEM_SHARES = ((60.0, 0.7), (200.0, 0.45), (5000.0, 0.33), (math.inf, 0.25))
+"""Share for one item, by n epsilon below a bound: minimax regret, over Poisson, negative binomial,
+Pareto and constant counts, of the exact mixtures."""
+
 RATIO_SHARE = 0.1
 """Share of epsilon that pays for a private total, where there is one."""
+
+
+def item_share(n_users: int, epsilon: float) -> float:
+    """Share of epsilon that pays for the threshold of one item's counts; from public numbers.
+
+    An eleventh, as in the paper, has up to fifty times the error of the best share where users are
+    few: the threshold is then among the largest ones, and the noise with it.
+
+    >>> [item_share(n, 0.5) for n in (100, 1000, 100_000)]
+    [0.7, 0.33, 0.25]
+    """
+    return next(share for bound, share in ITEM_SHARES if n_users * epsilon < bound)
+
+
+def domain_share(d: int) -> float:
+    """Share of epsilon that pays for the threshold of a whole histogram over d items.
+
+    The more items, the more users exceed the best threshold, and the easier it is to find: 2 /
+    sqrt(d), but half at most and an eleventh at least.
+
+    >>> [round(domain_share(d), 3) for d in (5, 100, 5000)]
+    [0.5, 0.2, 0.091]
+    """
+    return min(max(2 / math.sqrt(d), CHOICE_SHARE), 0.5)
 
 
 @dataclass(frozen=True)

@@ -71,13 +71,18 @@ def tails_of(l1: Floats, l2: Floats, edges: Floats, norm: int, radius: float) ->
 
 
 def em_probabilities(
-    tails: Floats, level: float, sensitivity: float, epsilon: float, interval: bool = False
+    tails: Floats,
+    level: float,
+    sensitivity: float,
+    epsilon: float,
+    interval: bool = False,
+    before: Floats | float = 0.0,
 ) -> Floats:
     """Law of the exponential mechanism that looks for the level among the tails, (K,).
 
-    P(k) ~ exp(-epsilon gap[k] / (2 sensitivity)) [2] with gap[k] = |tails[k] - level|, or the
-    distance from the level to the interval [tails[k], tails[k - 1]], the last tail being taken as
-    0; at epsilon = inf the first of the closest is certain. NOT PRIVATE.
+    P(k) ~ exp(before[k] - epsilon gap[k] / (2 sensitivity)) [2] with gap[k] = |tails[k] - level|,
+    or the distance from the level to the interval [tails[k], tails[k - 1]], the last tail being
+    taken as 0; at epsilon = inf the first of the closest is certain. NOT PRIVATE.
 
     >>> em_probabilities(np.array([9.0, 4.0, 0.0]), level=4.0, sensitivity=1.0, epsilon=math.inf)
     array([0., 1., 0.])
@@ -86,11 +91,11 @@ def em_probabilities(
     low[-1] = 0.0
     gap = np.abs(low - level)
     if interval:
-        before = np.append(math.inf, low[:-1])
-        gap = np.where(low > level, low - level, np.maximum(level - before, 0.0))
+        high = np.append(math.inf, low[:-1])
+        gap = np.where(low > level, low - level, np.maximum(level - high, 0.0))
     if math.isinf(epsilon):
         return np.asarray(np.arange(len(gap)) == np.argmin(gap), dtype=np.float64)
-    return np.asarray(softmax(-gap * (epsilon / (2 * sensitivity))))
+    return np.asarray(softmax(before - gap * (epsilon / (2 * sensitivity))))
 
 
 def mixture_l1(

@@ -3,6 +3,12 @@
 A user whose count is X ~ Poi(rate) sends min(X, C). The mean h(rate) of that is increasing and
 concave in the rate, with 0 <= h < C; its inverse turns the average of clipped counts into a rate.
 
+The inverse multiplies noise by 1 / h', without bound as the average nears C, and adds what never
+was where counts are less varied than Poisson's. So it is taken up to a public rate only, and the
+clipped total is left as it is beyond: h' is a quarter there (:func:`steepest_rate`), or so many
+users would exceed C that the choice of C had found another (:func:`fitting_rate`). That guard is
+the project's own.
+
 References
 ----------
 .. [1] Liu, Suresh, Zhu, Kairouz & Gruteser, "Algorithms for bounding contribution for histogram
@@ -15,11 +21,14 @@ import math
 
 import numpy as np
 from numpy.polynomial.legendre import leggauss
-from numpy.typing import ArrayLike
-from scipy.special import gammainc, gammaincc, ndtr
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv, ndtr
 
 from fedhist.base.arrays import Floats
-from fedhist.privacy.noise_law import NoiseLaw
+from fedhist.privacy.noise_law import NoiseLaw, excess
+
+LEAST_SLOPE = 0.25
+"""h' down to which the inverse is taken: noise grows at most fourfold."""
 
 MOST_STEPS = 200
 TOLERANCE = 2.0**-51
@@ -121,9 +130,47 @@ def rate_of_mean(mean: ArrayLike, clip: int) -> Floats:
     return out
 
 
-def debiased(noisy: Floats, n_users: int, clip: int) -> Floats:
-    """Estimate totals from noisy totals of clipped counts: n h^{-1}(y / n) [1, Algorithm 5]."""
-    return n_users * rate_of_mean(noisy / n_users, clip)
+def steepest_rate(clip: int) -> float:
+    """Rate at which h' = P(X <= C - 1) has fallen to a quarter.
+
+    >>> round(steepest_rate(1), 6)  # ln 4
+    1.386294
+    """
+    _check_clip(clip)
+    return float(gammainccinv(clip, LEAST_SLOPE))
+
+
+def fitting_rate(clip: int, share: float) -> float:
+    """Rate at which a share P(X > C) of Poisson users exceeds C; infinite for a share of 1.
+
+    >>> round(fitting_rate(1, 1 - 2 / np.e), 6)
+    1.0
+    """
+    _check_clip(clip)
+    return float(gammaincinv(clip + 1, share)) if share < 1 else math.inf
+
+
+def debiased(noisy: Floats, n_users: int, clip: int, most: float | None = None) -> Floats:
+    """Estimate totals from noisy totals of clipped counts: n h^{-1}(y / n) [1, Algorithm 5].
+
+    Parameters
+    ----------
+    noisy : (d,) float64
+    n_users : int
+    clip : int
+    most : float, optional
+        Public rate from which on a total stays as it is; default: :func:`steepest_rate`.
+    """
+    y = np.maximum(np.asarray(noisy, dtype=np.float64), 0.0)
+    fits = y < _level(n_users, clip, _top(clip, most))
+    return np.where(fits, n_users * rate_of_mean(np.where(fits, y, 0.0) / n_users, clip), y)
+
+
+def is_debiased(
+    noisy: Floats, n_users: int, clip: int, most: float | None = None
+) -> NDArray[np.bool_]:
+    """Whether :func:`debiased` takes the inverse, (d,)."""
+    return np.asarray(np.asarray(noisy) < _level(n_users, clip, _top(clip, most)))
 
 
 def debiased_stderr(rate: Floats, n_users: int, clip: int, noise_std: float) -> Floats:
@@ -146,8 +193,10 @@ def debiased_stderr(rate: Floats, n_users: int, clip: int, noise_std: float) -> 
 # -- theory: NOT PRIVATE, it takes the exact totals -----------------------------------------------
 
 
-def expected_error(law: NoiseLaw, kept: float, truth: float, n_users: int, clip: int) -> float:
-    """E|n h^{-1}((kept + Z) / n) - truth| over the noise Z, one item. NOT PRIVATE.
+def expected_error(
+    law: NoiseLaw, kept: float, truth: float, n_users: int, clip: int, most: float | None = None
+) -> float:
+    """Compute E|debiased(kept + Z) - truth| over the noise Z, for one item. NOT PRIVATE.
 
     Parameters
     ----------
@@ -157,41 +206,57 @@ def expected_error(law: NoiseLaw, kept: float, truth: float, n_users: int, clip:
         Total of the clipped counts.
     truth : float
         Total of the counts.
-    n_users : int
-    clip : int
+    n_users, clip, most
+        As in :func:`debiased`.
 
     Error
     -----
-    Exact up to rounding: the estimate g(kept + Z) is increasing in Z, so that
-    P(estimate <= x) = P(Z <= n h(x / n) - kept) for 0 <= x < the cap, and
-    E|estimate - truth| = int_0^truth P(estimate <= x) dx + int_truth^cap P(estimate > x) dx.
-    No inverse is taken. Integer noise is summed over its values instead, up to a std of 300.
+    Exact up to rounding. Below the level at which the inverse ends the estimate g(kept + Z) is
+    increasing in Z, so that P(g <= x) = P(Z <= n h(x / n) - kept) for 0 <= x < top = n most, and
+    E|min(g, top) - truth| = int_0^truth P(g <= x) dx + int_truth^top P(g > x) dx. No inverse is
+    taken. From the level on, |top - truth| gives way to |kept + Z - truth|: in closed form.
+    Integer noise is summed over its values instead, up to a std of 300.
     """
-    top = most_rate(clip) * n_users
+    rate = _top(clip, most)
     if law.scale == 0:
-        return float(abs(debiased(np.array([kept]), n_users, clip)[0] - truth))
+        return float(abs(debiased(np.array([kept]), n_users, clip, rate)[0] - truth))
     whole = law.kind.startswith("discrete")
     if whole and law.std <= SUMMED_STD:
-        return _over_integers(law, kept, truth, n_users, clip)
-    start = float(debiased(np.array([kept]), n_users, clip)[0])
-    edges = _panels(start, truth, law.std, n_users, clip)
+        return _over_integers(law, kept, truth, n_users, clip, rate)
+    top = n_users * rate
+    at = _level(n_users, clip, rate) - kept  # of the noise, from which on the total stays
+    if whole:  # it does so at an integer, half a step earlier than under a continuous law
+        at = law.step * (math.ceil(at / law.step) - 0.5)
+    start = float(n_users * rate_of_mean(np.array([min(kept / n_users, clip)]), clip)[0])
+    edges = _panels(start, truth, law.std, n_users, clip, top)
     half = np.diff(edges) / 2
     x = (edges[:-1] + half)[:, None] + half[:, None] * NODES
-    z = n_users * clipped_mean(x / n_users, clip) - kept
-    if whole:  # kept + Z reaches n C at an integer, half a step earlier than a continuous law
-        z = np.minimum(z, n_users * float(clip) - kept - law.step / 2)
+    z = np.minimum(n_users * clipped_mean(x / n_users, clip) - kept, at)
     below = np.where(x < truth, _cdf(law, z), _cdf(law, -z))
-    inside = float((half * (below @ WEIGHTS)).sum())
-    return inside + max(truth - top, 0.0)
+    inside = float((half * (below @ WEIGHTS)).sum()) + max(truth - top, 0.0)
+    beyond = float(_cdf(law, np.array(-at)))
+    return inside - beyond * abs(top - truth) + _beyond(law, at, truth - kept)
 
 
-def _panels(start: float, truth: float, std: float, n_users: int, clip: int) -> Floats:
-    """Cut [0, cap] where the integrand has kinks, and finely wherever it can bend."""
-    top = most_rate(clip) * n_users
-    widths = np.geomspace(min(1e-3 * std, top / 4), top, 64)
+def _beyond(law: NoiseLaw, at: float, gap: float) -> float:
+    """E[|Z - gap|; Z >= at] of a symmetric continuous law, gap >= 0."""
+
+    def above(x: float) -> float:  # E(Z - x)+
+        return max(-x, 0.0) + law.step * float(excess(law, np.array(abs(x) / law.step)))
+
+    share = float(_cdf(law, np.array(-at)))
+    if at >= gap:
+        return above(at) + (at - gap) * share
+    between = above(-gap) - above(-at) - (gap - at) * (1 - share)  # (gap - Z)+ where Z >= at
+    return between + above(gap)
+
+
+def _panels(start: float, truth: float, std: float, n_users: int, clip: int, top: float) -> Floats:
+    """Cut [0, top] where the integrand has kinks, and finely wherever it can bend."""
+    widths = np.geomspace(min(1e-3 * std, top / 4), max(top, std), 64)
     bend = max(1.0, math.sqrt(clip)) * n_users
-    marks = [start - widths, start + widths, np.arange(0.0, (clip + 50) * n_users + 9 * bend, bend)]
-    edges = np.concatenate([*marks, [0.0, start, truth, top]])
+    ends = np.concatenate([top - widths, np.arange(0.0, top, bend)])
+    edges = np.concatenate([start - widths, start + widths, ends, [0.0, start, truth, top]])
     return np.unique(edges[(edges >= 0) & (edges <= top)])
 
 
@@ -203,19 +268,30 @@ def _cdf(law: NoiseLaw, z: Floats) -> Floats:
     return np.asarray(ndtr(z / law.std))
 
 
-def _over_integers(law: NoiseLaw, kept: float, truth: float, n_users: int, clip: int) -> float:
+def _over_integers(
+    law: NoiseLaw, kept: float, truth: float, n_users: int, clip: int, most: float
+) -> float:
     reach = math.ceil((45 if law.kind == "discrete-laplace" else 10) * law.scale) + 1
     k = np.arange(-reach, reach + 1, dtype=np.float64)
     size = np.abs(k) / law.scale
     p = np.exp(-size if law.kind == "discrete-laplace" else -(size**2) / 2)
-    # beyond 0 and n C the estimate is constant, and so is the error
-    y = np.clip(kept + law.step * k, 0.0, float(n_users) * clip)
+    y = np.maximum(kept + law.step * k, 0.0)  # below 0 the estimate is constant
     values, back = np.unique(y, return_inverse=True)
-    error = np.abs(debiased(values, n_users, clip) - truth)
+    error = np.abs(debiased(values, n_users, clip, most) - truth)
     return float((p * error[back]).sum() / p.sum())
 
 
 # -- helpers ---------------------------------------------------------------------------------------
+
+
+def _top(clip: int, most: float | None) -> float:
+    """Rate up to which the inverse is taken."""
+    return steepest_rate(clip) if most is None else min(most, most_rate(clip))
+
+
+def _level(n_users: int, clip: int, rate: float) -> float:
+    """Total of clipped counts from which on it stays as it is."""
+    return n_users * float(clipped_mean(rate, clip))
 
 
 def _below(rate: Floats, k: int) -> Floats:

@@ -21,6 +21,7 @@ from fedhist.protocols.histograms.poisson_debiasing import (
     expected_error,
     most_rate,
     rate_of_mean,
+    steepest_rate,
 )
 
 CLIPS = [1, 2, 3, 7, 30]
@@ -150,7 +151,7 @@ def test_nan_means_are_refused():
 # -- the estimator's standard error ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("rate", "clip"), [(1.0, 1), (1.0, 2), (5.0, 4), (0.2, 3)])
+@pytest.mark.parametrize(("rate", "clip"), [(0.7, 1), (1.0, 2), (3.5, 4), (0.2, 3)])
 def test_unbiased_on_poisson_data_and_stderr_true(rate, clip):
     """2000 populations of 4000 Poisson users with one rate, Laplace noise of scale C.
 
@@ -201,9 +202,11 @@ def test_stderr_is_infinite_at_the_cap():
 
 CASES = [
     (3, 1000, 1500.0, 1700.0),  # in the middle
-    (3, 1000, 2990.0, 3500.0),  # often beyond the cap
+    (3, 1000, 2690.0, 3500.0),  # around the end of the inverse
+    (3, 1000, 2660.0, 2670.0),  # likewise, and hardly clipped
+    (3, 1000, 2990.0, 3500.0),  # beyond it
     (10, 1000, 4.0, 4.0),  # often below zero
-    (1, 50, 20.0, 400_000.0),  # the truth beyond the cap
+    (1, 50, 20.0, 400_000.0),  # the truth beyond all rates
     (400, 20, 5000.0, 5200.0),
 ]
 
@@ -214,7 +217,8 @@ def by_inverse(density, law, kept, truth, n, clip):
     def f(z):
         return density(z) * abs(float(debiased(np.array([kept + z]), n, clip)[0]) - truth)
 
-    bends = {0.0, -kept, n * clip - kept, n * float(clipped_mean(truth / n, clip)) - kept}
+    end = n * float(clipped_mean(steepest_rate(clip), clip))
+    bends = {0.0, -kept, end - kept, truth - kept, n * float(clipped_mean(truth / n, clip)) - kept}
     far = 45 * law.std
     marks = sorted({-far, far, *(b for b in bends if abs(b) < far), *np.linspace(-far, far, 41)})
     pieces = pairwise(marks)
