@@ -233,6 +233,16 @@ class Protocol(ABC):
         """What is provable."""
 
     @property
+    def null_safe(self) -> bool:
+        """Whether a user with an empty record changes the law of nothing that comes out.
+
+        That is: releases, questions and the estimate neither use nor publish the exact number of
+        users. A ledger states costs under other adjacencies by it; see
+        :mod:`fedhist.privacy.adjacency`. Default, and always right: False.
+        """
+        return False
+
+    @property
     def claimed(self) -> Guarantee:
         """What the paper states; a version as printed may really guarantee something else."""
         return self.guarantee

@@ -254,6 +254,20 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
         raise ValueError(_IMPOSSIBLE.format(epsilon, delta)) from e
 
 
+def gaussian_cost(epsilon: float, delta: float) -> tuple[float, Release]:
+    """Return the noise per unit of sensitivity, and its cost, of the analytic mechanism."""
+    multiplier = gaussian_multiplier(epsilon, delta)
+    if not multiplier:
+        return multiplier, approximate(epsilon, delta)
+    return multiplier, gaussian(multiplier, epsilon, delta)
+
+
+def discrete_gaussian_cost(epsilon: float, delta: float) -> tuple[float, Release]:
+    """Return the same on integers, calibrated by zCDP."""
+    rho = zcdp_rho(epsilon, delta)
+    return math.sqrt(0.5 / rho), zcdp(rho, epsilon, delta)
+
+
 _IMPOSSIBLE = "no noise can be calibrated in doubles to epsilon = {} at delta = {}"
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fedhist.base.errors import BudgetExceeded
-from fedhist.privacy.guarantee import Guarantee, Release, zcdp_epsilon
+from fedhist.privacy.adjacency import Moves, NoTotalError, convert
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Release, zcdp_epsilon
 from fedhist.users.cohort import Cohort
 
 SLACK = 1 + 1e-9
@@ -21,11 +22,47 @@ MOST_COMBINATIONS = 4096
 
 @dataclass(frozen=True)
 class Entry:
-    """One charge: what was released, at which cost, to which users."""
+    """One charge: what was released, at which cost, to which users.
+
+    Attributes
+    ----------
+    label : str
+    release : Release
+        The cost under ``adjacency``; :meth:`under` states it under another.
+    cohort : Cohort or None
+    adjacency : Adjacency
+    null_safe : bool
+        Of the run: an empty record changes nothing, and n is neither used nor published exactly.
+    moves : Moves or None
+        How far one user moves the statistic, where it is known.
+    """
 
     label: str
     release: Release
     cohort: Cohort | None = None
+    adjacency: Adjacency = Adjacency.REPLACE_USER
+    null_safe: bool = False
+    moves: Moves | None = None
+
+    def under(self, adjacency: Adjacency) -> Entry:
+        """State the charge under another adjacency.
+
+        Raises
+        ------
+        NoTotalError
+            If it says nothing there; the charge and both adjacencies are named.
+        """
+        try:
+            cost = convert(
+                self.release,
+                self.adjacency,
+                adjacency,
+                null_safe=self.null_safe,
+                moves=self.moves,
+            )
+        except NoTotalError as e:
+            raise NoTotalError(f"{self.label!r}: {e}") from None
+        return replace(self, release=cost, adjacency=adjacency)
 
 
 @dataclass(frozen=True)
@@ -61,10 +98,12 @@ class Ledger:
     ----------
     noise : str
         Grade of the noise that the charges pay for, "simulated" or "secure"; set by the Session.
+    null_safe : bool
+        What the protocol says of its runs; set by the Session.
     """
 
     def __init__(self, limit: Guarantee | None = None) -> None:
-        self.limit, self.noise = limit, ""
+        self.limit, self.noise, self.null_safe = limit, "", False
         self._entries: list[Entry] = []
 
     @property
@@ -72,9 +111,20 @@ class Ledger:
         """All charges, in order."""
         return tuple(self._entries)
 
-    def charge(self, label: str, release: Release, cohort: Cohort | None = None) -> None:
+    @property
+    def adjacency(self) -> Adjacency:
+        """What the charges are stated under: the limit's adjacency."""
+        return Adjacency.REPLACE_USER if self.limit is None else self.limit.adjacency
+
+    def charge(
+        self,
+        label: str,
+        release: Release,
+        cohort: Cohort | None = None,
+        moves: Moves | None = None,
+    ) -> None:
         """Write a charge, or raise BudgetExceeded and write nothing."""
-        entry = Entry(label, release, cohort)
+        entry = Entry(label, release, cohort, self.adjacency, self.null_safe, moves)
         if self.limit is not None:
             total = spent([*self._entries, entry], self.limit.delta)
             if not total.epsilon <= self.limit.epsilon * SLACK:
@@ -84,10 +134,20 @@ class Ledger:
                 )
         self._entries.append(entry)
 
-    def spent(self, delta: float | None = None) -> Spent:
-        """Total spent at ``delta`` (default: the limit's)."""
+    def spent(self, delta: float | None = None, adjacency: Adjacency | None = None) -> Spent:
+        """Total spent at ``delta`` (default: the limit's), under an adjacency (the limit's).
+
+        Raises
+        ------
+        NoTotalError
+            If a charge says nothing under that adjacency.
+        """
         at = delta if delta is not None else (self.limit.delta if self.limit else 0.0)
-        return spent(self._entries, at)
+        return spent(self.under(adjacency or self.adjacency), at)
+
+    def under(self, adjacency: Adjacency) -> list[Entry]:
+        """State every charge under an adjacency; NoTotalError if one says nothing there."""
+        return [e.under(adjacency) for e in self._entries]
 
 
 def spent(entries: Sequence[Entry], delta: float) -> Spent:

@@ -19,16 +19,16 @@ from fedhist.base.arrays import Array
 from fedhist.base.checks import check_count, check_size
 from fedhist.base.errors import BudgetExceeded
 from fedhist.model.query import Keyed
+from fedhist.privacy.adjacency import Moves
 from fedhist.privacy.guarantee import (
     Release,
     approximate,
     bounded_range,
     check_budget,
-    gaussian,
-    gaussian_multiplier,
+    discrete_gaussian_cost,
+    gaussian_cost,
     pure,
     zcdp,
-    zcdp_rho,
 )
 from fedhist.privacy.ledger import Ledger
 from fedhist.privacy.noise_source import Noise, NoiseSource, Shape
@@ -56,6 +56,9 @@ _BLOCK = 1 << 20  # scores that are weighed at a time
 class Curator:
     """Releases exact values through named mechanisms, within one ledger.
 
+    ``moves``, where a method takes it: how far one user moves the value under each adjacency, so
+    that the ledger can state the cost under others (:mod:`fedhist.privacy.adjacency`).
+
     Parameters
     ----------
     ledger : Ledger
@@ -76,12 +79,16 @@ class Curator:
         return str(getattr(self._noise, "grade", "")) or self._noise(0).grade
 
     def _release(
-        self, label: str, cost: Release | None, draw: Callable[[NoiseSource], ArrayLike]
+        self,
+        label: str,
+        cost: Release | None,
+        draw: Callable[[NoiseSource], ArrayLike],
+        moves: Moves | None = None,
     ) -> Array:
         """Charge (None: paid for already), then draw and journal, or return what was journalled."""
         index, self._index = self._index, self._index + 1
         if cost is not None:
-            self.ledger.charge(label, cost, self.cohort)
+            self.ledger.charge(label, cost, self.cohort, moves)
         before = self._journal.released(index, label)
         if before is not None:
             return before
@@ -90,21 +97,33 @@ class Curator:
         return value
 
     def _add(
-        self, kind: AddedNoise, value: ArrayLike, size: float, cost: Release | None, label: str
+        self,
+        kind: AddedNoise,
+        value: ArrayLike,
+        size: float,
+        cost: Release | None,
+        label: str,
+        moves: Moves | None = None,
     ) -> Array:
         """Release value + noise of a size, 0 being none; the discrete kinds take integers."""
         discrete = kind.startswith("discrete")
         x: Array = _integers(value) if discrete else np.asarray(value, dtype=np.float64)
         return self._release(
-            label, cost, lambda n: x + getattr(n, kind)(x.shape, size) if size else x
+            label, cost, lambda n: x + getattr(n, kind)(x.shape, size) if size else x, moves
         )
 
     def laplace(
-        self, value: ArrayLike, *, l1_sensitivity: float, epsilon: float, label: str = "laplace"
+        self,
+        value: ArrayLike,
+        *,
+        l1_sensitivity: float,
+        epsilon: float,
+        label: str = "laplace",
+        moves: Moves | None = None,
     ) -> NDArray[np.float64]:
         """Release value + Laplace(l1_sensitivity / epsilon) in every entry: epsilon-DP."""
         scale = _scale(l1_sensitivity, epsilon)
-        return self._add("laplace", value, scale, pure(epsilon), label)
+        return self._add("laplace", value, scale, pure(epsilon), label, moves)
 
     def gaussian(
         self,
@@ -114,10 +133,11 @@ class Curator:
         epsilon: float,
         delta: float,
         label: str = "gaussian",
+        moves: Moves | None = None,
     ) -> NDArray[np.float64]:
         """Release value + Gaussian noise by the analytic mechanism: (epsilon, delta)-DP."""
-        multiplier, cost = _gaussian(epsilon, delta)
-        return self._add("gaussian", value, _size(l2_sensitivity, multiplier), cost, label)
+        multiplier, cost = gaussian_cost(epsilon, delta)
+        return self._add("gaussian", value, _size(l2_sensitivity, multiplier), cost, label, moves)
 
     def sample(self, sampler: Sampler, *, label: str) -> Array:
         """Release one draw of a sampler, at the cost that it states."""
@@ -131,6 +151,7 @@ class Curator:
         rho: float,
         discrete: bool = False,
         label: str = "gaussian-zcdp",
+        moves: Moves | None = None,
     ) -> Array:
         """Release value + Gaussian noise of std l2_sensitivity / sqrt(2 rho): rho-zCDP.
 
@@ -141,7 +162,7 @@ class Curator:
             raise ValueError(f"rho must be positive, got {rho}")
         std = _size(l2_sensitivity, math.sqrt(0.5 / rho))
         kind: AddedNoise = "discrete_gaussian" if discrete else "gaussian"
-        return self._add(kind, value, std, zcdp(rho, math.inf, 0.0), label)
+        return self._add(kind, value, std, zcdp(rho, math.inf, 0.0), label, moves)
 
     def gaussian_series(
         self,
@@ -175,7 +196,7 @@ class Curator:
             if len(shares) != rounds or min(shares) <= 0 or sum(shares) > 1 + 1e-12:
                 raise ValueError(f"need {rounds} positive shares of at most 1 in all, got {shares}")
             times = [1 / math.sqrt(share) for share in shares]
-        multiplier, cost = (_discrete_gaussian if discrete else _gaussian)(epsilon, delta)
+        multiplier, cost = (discrete_gaussian_cost if discrete else gaussian_cost)(epsilon, delta)
         self.ledger.charge(label, cost, self.cohort)
         left = rounds
 
@@ -197,10 +218,11 @@ class Curator:
         l1_sensitivity: float,
         epsilon: float,
         label: str = "discrete-laplace",
+        moves: Moves | None = None,
     ) -> NDArray[np.int64]:
         """Release integers + discrete Laplace(l1_sensitivity / epsilon): epsilon-DP, exactly."""
         scale = _scale(l1_sensitivity, epsilon)
-        return self._add("discrete_laplace", value, scale, pure(epsilon), label)
+        return self._add("discrete_laplace", value, scale, pure(epsilon), label, moves)
 
     def discrete_gaussian(
         self,
@@ -210,13 +232,21 @@ class Curator:
         epsilon: float,
         delta: float,
         label: str = "discrete-gaussian",
+        moves: Moves | None = None,
     ) -> NDArray[np.int64]:
         """Release integers + discrete Gaussian noise calibrated by zCDP: (epsilon, delta)-DP."""
-        multiplier, cost = _discrete_gaussian(epsilon, delta)
-        return self._add("discrete_gaussian", value, _size(l2_sensitivity, multiplier), cost, label)
+        multiplier, cost = discrete_gaussian_cost(epsilon, delta)
+        std = _size(l2_sensitivity, multiplier)
+        return self._add("discrete_gaussian", value, std, cost, label, moves)
 
     def exponential(
-        self, scores: ArrayLike, *, sensitivity: float, epsilon: float, label: str = "exponential"
+        self,
+        scores: ArrayLike,
+        *,
+        sensitivity: float,
+        epsilon: float,
+        label: str = "exponential",
+        moves: Moves | None = None,
     ) -> int:
         """Release an index with probability ~ exp(epsilon score / (2 sensitivity)): epsilon-DP."""
         s = np.asarray(scores, dtype=np.float64)
@@ -229,7 +259,7 @@ class Curator:
                 return int(np.argmax(s))
             return n.exponential((s - s.max()) * weigh)
 
-        return int(self._release(label, bounded_range(epsilon), draw))
+        return int(self._release(label, bounded_range(epsilon), draw, moves))
 
     def exponential_rows(
         self,
@@ -239,6 +269,7 @@ class Curator:
         epsilon_each: float,
         changed: int,
         label: str = "exponential-rows",
+        moves: Moves | None = None,
     ) -> NDArray[np.int64]:
         """Release one index per row of scores (k, d): k exponential mechanisms, paid for together.
 
@@ -264,7 +295,7 @@ class Curator:
                 [n.exponential_rows((b - b.max(axis=1, keepdims=True)) * weigh) for b in blocks]
             )
 
-        return np.asarray(self._release(label, cost, draw), dtype=np.int64)
+        return np.asarray(self._release(label, cost, draw, moves), dtype=np.int64)
 
     def threshold(
         self,
@@ -338,20 +369,6 @@ class Curator:
             return pack_keyed(keys, noisy, noisy >= at)
 
         return unpack_keyed(self._release(label, cost, draw))
-
-
-def _gaussian(epsilon: float, delta: float) -> tuple[float, Release]:
-    """Return the noise per unit of sensitivity, and its cost, of the analytic mechanism."""
-    multiplier = gaussian_multiplier(epsilon, delta)
-    if not multiplier:
-        return multiplier, approximate(epsilon, delta)
-    return multiplier, gaussian(multiplier, epsilon, delta)
-
-
-def _discrete_gaussian(epsilon: float, delta: float) -> tuple[float, Release]:
-    """Return the same on integers, calibrated by zCDP."""
-    rho = zcdp_rho(epsilon, delta)
-    return math.sqrt(0.5 / rho), zcdp(rho, epsilon, delta)
 
 
 def _scale(l1_sensitivity: float, epsilon: float) -> float:

@@ -64,7 +64,7 @@ class Session:
         self.estimate: Estimate | None = None
         self.round_index = -1
         self._curator = Curator(self.ledger, noise, self.journal)
-        self.ledger.noise = self._curator.grade
+        self.ledger.noise, self.ledger.null_safe = self._curator.grade, protocol.null_safe
         self._script = protocol.rounds(self._curator)
         self.asked = not claim(self.journal, protocol, self._curator.grade)
         self._step(None)

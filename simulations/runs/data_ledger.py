@@ -11,20 +11,31 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from fedhist.base.chained_log import CHAIN, DamagedLog, chained, link, unchained
 from fedhist.base.errors import BudgetExceeded
 from fedhist.base.files import locked, write_private
+from fedhist.privacy.adjacency import (
+    ADD_REMOVE,
+    REPLACE,
+    USER_LEVEL,
+    ZERO_OUT,
+    NoTotalError,
+    convert,
+)
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Release, approximate, pure
 from fedhist.privacy.ledger import SLACK, Entry, Ledger, spent, whole
 from simulations.reporting.json_files import plain
 
-FORMAT = 1
+FORMAT, READABLE = 2, (1, 2)
+"""Written and read: lines of format 1 have no ``null_safe`` and no ``costs``."""
+
+CURRENCIES = ("epsilon", "delta", "rho", "slack")
 
 
 class CapExceeded(BudgetExceeded):
@@ -33,7 +44,20 @@ class CapExceeded(BudgetExceeded):
 
 @dataclass(frozen=True)
 class Spending:
-    """One run's line in the ledger of a data set."""
+    """One run's line in the ledger of a data set.
+
+    Attributes
+    ----------
+    epsilon, delta, rho, slack : float
+        The cost under ``adjacency``.
+    run : str
+        Of a run with a journal: the journal's name.
+    null_safe : bool
+        What the protocol says of itself: see :mod:`fedhist.privacy.adjacency`.
+    costs : mapping
+        The cost under each adjacency, of a run that has ended, where its charges tell it; others
+        are converted.
+    """
 
     when: str
     what: str
@@ -45,12 +69,29 @@ class Spending:
     slack: float
     state: str
     run: str = ""
-    """Of a run with a journal: the journal's name."""
+    null_safe: bool = False
+    costs: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     @property
     def release(self) -> Release:
         """The run as one release."""
         return Release(self.epsilon, self.delta, self.rho, self.slack)
+
+    def under(self, target: Adjacency) -> Release:
+        """State the run under another adjacency.
+
+        Raises
+        ------
+        NoTotalError
+            If it says nothing there; the run and both adjacencies are named.
+        """
+        if target.value in self.costs:
+            return Release(*self.costs[target.value])
+        try:
+            source = Adjacency(self.adjacency)
+            return convert(self.release, source, target, null_safe=self.null_safe)
+        except NoTotalError as e:
+            raise NoTotalError(f"{self.what!r} of {self.when}: {e}") from None
 
 
 @dataclass(frozen=True)
@@ -93,7 +134,7 @@ class DataLedger:
             return Cap(), []
         try:
             body = json.loads(self.path.read_text(encoding="utf-8"))
-            if body["format"] != FORMAT:
+            if body["format"] not in READABLE:
                 raise ValueError(f"format {body['format']}, this version reads {FORMAT}")
             cap = Cap(**{k: float(v) for k, v in body["cap"].items()})
             cap.check()
@@ -127,14 +168,20 @@ class DataLedger:
 
         Raises
         ------
-        ValueError
+        NoTotalError
             If a line says nothing under that adjacency.
         """
         cap, lines = self.read()
         return _total(lines, cap.delta, adjacency), cap.delta
 
     def reserve(
-        self, what: str, guarantee: Guarantee, run: str = "", *, ended: bool = False
+        self,
+        what: str,
+        guarantee: Guarantee,
+        run: str = "",
+        *,
+        ended: bool = False,
+        null_safe: bool = False,
     ) -> int:
         """Write a run's whole guarantee down before it starts; returns its line number.
 
@@ -150,6 +197,8 @@ class DataLedger:
             Whether that journal says that the run has ended. A line that is settled while the
             journal has not ended is that of a later state: an older copy was put back, whose run
             draws anew, and gets a line of its own.
+        null_safe : bool
+            The protocol's.
 
         Raises
         ------
@@ -171,6 +220,7 @@ class DataLedger:
             cost.slack,
             "reserved",
             run,
+            null_safe,
         )
         with self._locked():
             cap, lines = self.read()
@@ -199,6 +249,7 @@ class DataLedger:
                 rho=cost.rho,
                 slack=cost.slack,
                 state="spent" if ledger is not None and ledger.entries else "refused",
+                costs=_costs(ledger) if ledger is not None and ledger.entries else {},
             )
             self._write(cap, lines)
 
@@ -221,48 +272,26 @@ class DataLedger:
 
 
 def common_adjacency(lines: Sequence[Spending]) -> Adjacency:
-    """Return the adjacency that a total is stated under: the lines' own, or the strongest of them.
+    """Return the adjacency that a total is stated under, of those that all lines reach.
+
+    Replacement if a line is about that; else adding and removing if all lines say something about
+    it, which are stated so or null-safe; else zeroing out.
 
     >>> common_adjacency([]).value
     'zero-out-user'
     """
-    found = {s.adjacency for s in lines}
-    if len(found) == 1:
-        return Adjacency(found.pop())
-    replaces = Adjacency.REPLACE_USER.value in found
-    return Adjacency.REPLACE_USER if replaces else Adjacency.ZERO_OUT_USER
+    counted = [s for s in lines if s.state != "refused"]
+    if any(s.adjacency == REPLACE.value for s in counted):
+        return REPLACE
+    added = all(s.null_safe or s.adjacency == ADD_REMOVE.value for s in counted)
+    return ADD_REMOVE if counted and added else ZERO_OUT
 
 
-def convert(r: Release, source: Adjacency, target: Adjacency) -> Release:
-    """State a release under another adjacency.
-
-    A record replaced is one removed and one added, or one emptied and one filled: two steps of
-    group privacy. One emptied is one removed and an empty one added: two steps. An empty record
-    is a record, so that a replacement covers emptying. How many users there are is public under
-    zeroing out and under replacement, so that neither says anything about adding one.
-
-    Raises
-    ------
-    ValueError
-        If it says nothing there.
-    """
-    if Adjacency.REPLACE_ITEM in (source, target) and source is not target:
-        raise ValueError(f"a release under {source.value} says nothing under {target.value}")
-    if source is target or (source, target) == (Adjacency.REPLACE_USER, Adjacency.ZERO_OUT_USER):
-        return r
-    if target is Adjacency.ADD_REMOVE_USER:
-        raise ValueError(f"a release under {source.value} says nothing under {target.value}")
-    delta = r.delta * (1 + math.exp(min(r.epsilon, 700.0))) if r.delta else 0.0
-    return Release(2 * r.epsilon, min(delta, 1.0), math.inf if r.slack else 4 * r.rho)
-
-
-def _total(lines: list[Spending], delta: float, adjacency: Adjacency | None = None) -> float:
+def _total(lines: Sequence[Spending], delta: float, adjacency: Adjacency | None = None) -> float:
     """Epsilon of all lines under one adjacency."""
     target = adjacency or common_adjacency(lines)
     entries = [
-        Entry(s.what, convert(s.release, Adjacency(s.adjacency), target))
-        for s in lines
-        if s.state != "refused"
+        Entry(s.what, s.under(target), adjacency=target) for s in lines if s.state != "refused"
     ]
     return spent(entries, delta).epsilon
 
@@ -273,5 +302,16 @@ def _seal(cap: dict[str, Any], lines: list[dict[str, Any]]) -> str:
 
 
 def _numbers(body: dict[str, Any]) -> dict[str, Any]:
-    floats = ("epsilon", "delta", "rho", "slack")
-    return {k: float(v) if k in floats else v for k, v in body.items()}
+    read = {k: float(v) if k in CURRENCIES else v for k, v in body.items()}
+    costs = {a: [float(x) for x in cost] for a, cost in body.get("costs", {}).items()}
+    return read | {"costs": costs}
+
+
+def _costs(ledger: Ledger) -> dict[str, list[float]]:
+    """State a run as one release under each adjacency that it says something about."""
+    out = {}
+    for adjacency in USER_LEVEL:
+        with suppress(NoTotalError):
+            cost = whole(ledger.under(adjacency))
+            out[adjacency.value] = [getattr(cost, c) for c in CURRENCIES]
+    return out

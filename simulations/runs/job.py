@@ -96,7 +96,13 @@ class Reservations:
                 name, ended = journal.name, journal.ended
         try:
             while len(self._lines) < repeats:
-                line = self._ledger.reserve(prepared.config.name, guarantee, name, ended=ended)
+                line = self._ledger.reserve(
+                    prepared.config.name,
+                    guarantee,
+                    name,
+                    ended=ended,
+                    null_safe=prepared.protocol.null_safe,
+                )
                 self._lines.append(line)
         except BudgetExceeded:
             for line in self._lines:

@@ -23,7 +23,8 @@ from fedhist.base.arrays import Array
 from fedhist.base.text import no_formula
 from fedhist.model.protocol import ErrorBound, Protocol
 from fedhist.model.truths import Truth
-from fedhist.privacy.guarantee import Trust
+from fedhist.privacy.adjacency import USER_LEVEL, NoTotalError
+from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.privacy.ledger import Ledger
 from fedhist.users.keys import Keys
 from simulations.reporting.json_files import write_json
@@ -329,6 +330,8 @@ def ledger_in_words(prepared: Prepared, ledger: Ledger | None) -> dict[str, Any]
         body["noise"] = _noise(prepared, ledger.noise)
         total = ledger.spent()
         body |= {"spent epsilon": total.epsilon, "at delta": total.delta, "composed by": total.how}
+        body["null-safe"] = ledger.null_safe
+        body["spent under"] = {a.value: _spent_under(ledger, a) for a in USER_LEVEL}
         body["charges"] = [
             {
                 "label": e.label,
@@ -340,6 +343,17 @@ def ledger_in_words(prepared: Prepared, ledger: Ledger | None) -> dict[str, Any]
             for e in ledger.entries
         ]
     return body
+
+
+def _spent_under(ledger: Ledger, adjacency: Adjacency) -> dict[str, Any]:
+    """Return the total under an adjacency and the cost of every charge, or why there is none."""
+    try:
+        costs = [e.release for e in ledger.under(adjacency)]
+        total = ledger.spent(adjacency=adjacency)
+    except NoTotalError as e:
+        return {"no total": str(e)}
+    charges = [{"epsilon": c.epsilon, "delta": c.delta, "rho": c.rho} for c in costs]
+    return {"epsilon": total.epsilon, "delta": total.delta, "charges": charges}
 
 
 def git_revision() -> str | None:

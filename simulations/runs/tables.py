@@ -8,6 +8,7 @@ import numpy as np
 from rich.console import Console
 
 from fedhist.model.truths import Truth
+from fedhist.privacy.adjacency import USER_LEVEL, NoTotalError
 from fedhist.privacy.guarantee import Adjacency, Trust
 from simulations.reporting.numbers import clipped, number
 from simulations.reporting.statistics import NORMAL
@@ -180,14 +181,22 @@ def _estimate_table(finished: Finished) -> Table:
 
 
 def print_ledger(console: Console, ledger: DataLedger, adjacency: Adjacency | None = None) -> None:
-    """Show what has been released from a data set, in all under one adjacency."""
+    """Show what has been released from a data set: in all, under each adjacency or under one.
+
+    Raises
+    ------
+    NoTotalError
+        If a line says nothing under the adjacency that is asked for.
+    """
     cap, lines = ledger.read()
-    epsilon, delta = ledger.total(adjacency)
     under = adjacency or common_adjacency(lines)
+    epsilon, delta = ledger.total(under)
     limit = "no cap" if math.isinf(cap.epsilon) else f"the cap is {cap.epsilon:g}"
     notes = [f"released, {under.value}: epsilon = {epsilon:.6g} at delta = {delta:g}; {limit}"]
+    if adjacency is None and lines:
+        notes += [f"the same, {a.value}: {_total(ledger, a)}" for a in USER_LEVEL if a is not under]
     if {s.adjacency for s in lines} - {under.value}:
-        notes.insert(0, f"mixed adjacencies: lines are stated under {under.value}, in two steps")
+        notes.insert(0, f"mixed adjacencies: all lines are stated under {under.value}")
     names = ("when", "run", "trust", "adjacency", "epsilon", "delta", "state")
     rows = [
         (s.when[:16], s.what, s.trust, s.adjacency, s.epsilon, f"{s.delta:g}", s.state)
@@ -195,3 +204,11 @@ def print_ledger(console: Console, ledger: DataLedger, adjacency: Adjacency | No
     ]
     table = Table.of([Column(n, keep=n != "run") for n in names], rows, notes=notes)
     print_table(console, table)
+
+
+def _total(ledger: DataLedger, adjacency: Adjacency) -> str:
+    try:
+        epsilon, delta = ledger.total(adjacency)
+    except NoTotalError as e:
+        return f"no total; {e}"
+    return f"epsilon = {epsilon:.6g} at delta = {delta:g}"

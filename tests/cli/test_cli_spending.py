@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 import subprocess
 import sys
@@ -14,9 +13,10 @@ import pytest
 from commands import Command
 
 from fedhist.base.chained_log import DamagedLog
-from fedhist.privacy.guarantee import Adjacency, Guarantee, Release, Trust
+from fedhist.privacy.adjacency import NoTotalError
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from fedhist.session.journal import log_of
-from simulations.runs.data_ledger import Cap, DataLedger, convert
+from simulations.runs.data_ledger import Cap, DataLedger
 
 RACER = """
 import sys, time
@@ -340,16 +340,51 @@ def test_what_cannot_be_converted_is_refused(tmp_path: Path, fedhist: Command) -
     assert fedhist("ledger", book.path, "--adjacency", "nobody").status != 0
 
 
-def test_two_steps_of_a_release() -> None:
-    """Against group privacy: (2 epsilon, (1 + e^epsilon) delta), and 4 rho."""
-    once = Release(0.5, 1e-6, 0.02, 0.0)
-    twice = convert(once, ZERO_OUT, REPLACE)
-    assert twice.epsilon == 1.0
-    assert twice.delta == pytest.approx(1e-6 * (1 + math.exp(0.5)))
-    assert twice.rho == pytest.approx(0.08)
-    assert convert(once, REPLACE, ZERO_OUT) == once == convert(once, REPLACE, REPLACE)
-    with pytest.raises(ValueError, match="replace-item"):
-        convert(once, Adjacency.REPLACE_ITEM, REPLACE)
+def test_every_line_null_safe_is_stated_under_adding(tmp_path: Path, fedhist: Command) -> None:
+    """An empty record changes nothing there: the cost of emptying is that of leaving."""
+    book = DataLedger(tmp_path / "book.json")
+    for adjacency in (ZERO_OUT, ADD_REMOVE):
+        book.reserve("sums", guarantee(adjacency), null_safe=True)
+    assert book.total() == book.total(ADD_REMOVE) == book.total(ZERO_OUT)
+    assert book.total()[0] == pytest.approx(1.0)
+    assert book.total(REPLACE)[0] == pytest.approx(2.0)
+    book.reserve("shares", guarantee(REPLACE), null_safe=True)
+    shown = " ".join(fedhist("ledger", book.path).out.split())
+    assert "released, replace-user: epsilon = 2.5" in shown
+    assert "the same, add-remove-user: epsilon = 1.5" in shown
+    assert "the same, zero-out-user: epsilon = 1.5" in shown
+
+
+def test_public_n_and_a_line_under_add_remove_have_no_total_under_add_remove(
+    tmp_path: Path, fedhist: Command
+) -> None:
+    """Runs themselves: one that publishes n under zero-out, and one that hides it."""
+    few = ("--set", "population.n_users=200", "--set", "run.nodes=10")
+    run = ("run", "quickstart", "--runtime", "inline", *few)
+    path, under = tmp_path / "book.json", "protocol.adjacency"
+    for number, adjacency in enumerate((ZERO_OUT, ADD_REMOVE)):
+        more = ("--set", f'{under}="{adjacency.value}"', "--ledger", path)
+        assert fedhist(*run, *more, "--out", tmp_path / str(number)).status == 0
+    book = DataLedger(path)
+    assert [s.null_safe for s in book.read()[1]] == [False, True]
+    with pytest.raises(NoTotalError, match="zero-out-user says nothing under add-remove-user"):
+        book.total(ADD_REMOVE)
+    one = json.loads((tmp_path / "0" / "ledger.json").read_text())
+    assert one["null-safe"] is False
+    assert "says nothing" in one["spent under"]["add-remove-user"]["no total"]
+    each = one["spent under"]["zero-out-user"]["charges"]
+    twice = one["spent under"]["replace-user"]["charges"]
+    assert [c["rho"] for c in twice] == pytest.approx([2 * c["rho"] for c in each])
+    # what the charges tell is kept: a Gaussian histogram costs 2 rho, not two steps
+    line = book.read()[1][0]
+    assert line.under(REPLACE).rho == pytest.approx(2 * line.rho)
+    shown = " ".join(fedhist("ledger", path).out.split())
+    assert "released, zero-out-user: epsilon" in shown
+    assert "the same, add-remove-user: no total" in shown
+    assert "the same, replace-user: epsilon" in shown
+    refused = fedhist("ledger", path, "--adjacency", "add-remove-user")
+    assert refused.status != 0
+    assert "zero-out-user says nothing under add-remove-user" in " ".join(refused.err.split())
 
 
 def test_a_journal_is_checked(fedhist: Command, tmp_path: Path) -> None:

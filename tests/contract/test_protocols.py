@@ -10,6 +10,7 @@ import dataclasses
 import json
 import math
 import shutil
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -33,7 +34,7 @@ from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import CHUNK, Query, Report, Summary
 from fedhist.model.registry import own_protocols, protocol_class, protocols
 from fedhist.model.truths import Truth
-from fedhist.privacy.guarantee import Trust
+from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.protocols import CentralDensity, PoissonCounts, UnboundedHistogram
 from fedhist.protocols.shared.mean_target import MeanTarget
 from fedhist.session import journal as module
@@ -377,6 +378,45 @@ def test_spends_what_it_declares(protocol_name: str, configurations: list[Protoc
         assert total <= promised.epsilon * (1 + 1e-9)
         if number == 0:
             assert total > 0.99 * promised.epsilon
+
+
+def test_an_empty_record_changes_nothing_where_a_protocol_says_so(
+    protocol_name: str, configurations: list[Protocol]
+) -> None:
+    """Null-safe: the same noise gives the same bits, whether a user holds nothing or is not there.
+
+    Under every adjacency that a configuration can be had with; and n is not among what is public.
+    """
+    users = protocol_class(protocol_name).example_users()
+    ids = np.array([(1 << 64) - 1], dtype=np.uint64)
+    if users.items is None:
+        nobody = Users.from_samples(ids, np.array([0, 0]), users.reals.values[:0])
+    else:
+        none = {"item": users.counts.item[:0], "count": users.counts.count[:0]}
+        items = dataclasses.replace(users.counts, indptr=np.array([0, 0]), **none)
+        nobody = Users(ids, items=items)
+    more = join([users, nobody])
+    for protocol in [*configurations, *under_adjacencies(configurations)]:
+        if protocol.null_safe:
+            without, within = walk(protocol, users)[0], walk(protocol, more)[0]
+            assert_same_estimate(without, within)
+            assert without.public == within.public
+            assert float(len(users)) not in without.public.values()
+
+
+def under_adjacencies(configurations: list[Protocol]) -> list[Protocol]:
+    """Every configuration under every adjacency that it takes, with n public and private."""
+    found: list[Protocol] = []
+    for protocol in configurations:
+        names = {f.name for f in dataclasses.fields(protocol)}
+        for adjacency in Adjacency:
+            for more in ({}, {"n_users": None}):
+                with suppress(ValueError, TypeError):
+                    if names >= {"adjacency", *more}:
+                        changes: dict[str, Any] = {"adjacency": adjacency.value, **more}
+                        made = dataclasses.replace(protocol, **changes)
+                        found += [made] if made.guarantee else []
+    return found
 
 
 def test_max_rounds(protocol_name: str, configurations: list[Protocol]) -> None:

@@ -10,8 +10,11 @@ References
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
+from fedhist.privacy.adjacency import Moves
 from fedhist.privacy.noise_law import noise_per_sensitivity
 from fedhist.privacy.sensitivity import sqrt_up
 from fedhist.protocols.clip_choice.by_descent import (
@@ -66,6 +69,7 @@ def slope_curve(task: ThresholdTask, server: Curator) -> Search:
         epsilon=task.epsilon,
         delta=task.delta,
         label="slope-curve",
+        moves=Moves.of(lambda a: math.sqrt(squared_change(encoder, a))),
     )
     curve = query.unit * (decoder @ noisy.astype(np.float64))[::-1]
     unit = noise_per_sensitivity(task.epsilon, task.delta, discrete=task.secure).scale

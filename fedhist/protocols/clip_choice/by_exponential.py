@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fedhist.privacy.adjacency import ONE_COUNT
 from fedhist.protocols.clip_choice.rule import (
     Aim,
     Choice,
@@ -75,7 +76,9 @@ def exponential_rule(name: str, aim: Callable[[ThresholdTask], Aim], source: str
         tails, level = query.tails(summary), wanted.level / query.unit
         scores = tail_scores(tails, level, interval=wanted.interval)
         most = float(query.most)
-        at = server.exponential(scores, sensitivity=most, epsilon=task.epsilon, label=name)
+        at = server.exponential(
+            scores, sensitivity=most, epsilon=task.epsilon, label=name, moves=ONE_COUNT
+        )
         clip = float(grid[at])
         warnings = (*wanted.warnings, *at_the_ends(clip, task))
         return Choice(clip, warnings, {"level": wanted.level})

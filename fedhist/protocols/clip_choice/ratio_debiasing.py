@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.model.query import Query, Summary
+from fedhist.privacy.adjacency import ONE_COUNT
 from fedhist.protocols.shared.contributions import TotalContribution, em_quantile, safe_rank
 from fedhist.session.curator import Curator
 from fedhist.users.keys import Keys
@@ -63,7 +64,11 @@ def private_total(
     cap = math.ceil(edges[at])
     summary = yield TotalContribution(domain, cap)
     total = server.discrete_laplace(
-        summary.sums["total"], l1_sensitivity=cap, epsilon=half, label="ratio-total"
+        summary.sums["total"],
+        l1_sensitivity=cap,
+        epsilon=half,
+        label="ratio-total",
+        moves=ONE_COUNT,
     )
     return float(total[0]), cap
 

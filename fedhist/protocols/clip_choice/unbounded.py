@@ -13,7 +13,7 @@ References
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from clients.bounding.size_curves import SHARE
 from fedhist.base.arrays import Floats
 from fedhist.base.checks import check_integer
+from fedhist.privacy.adjacency import Moves
 from fedhist.privacy.guarantee import Adjacency, check_budget
 from fedhist.protocols.clip_choice import bound_scores as scores
 from fedhist.protocols.clip_choice.rule import Choice, Search
@@ -191,7 +192,13 @@ def choose_bound(task: BoundTask, server: Curator) -> Search:
         task.levels(grid),
     )
     sensitivity = task.score_range(grid) / 2
-    at = server.exponential(-score, sensitivity=sensitivity, epsilon=for_choice, label="bound")
+    at = server.exponential(
+        -score,
+        sensitivity=sensitivity,
+        epsilon=for_choice,
+        label="bound",
+        moves=Moves.of(lambda a: replace(task, adjacency=a).score_range(grid)),
+    )
     clip = grid[at]
     warnings: tuple[str, ...] = ()
     if clip == task.thresholds[-1]:

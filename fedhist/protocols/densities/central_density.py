@@ -30,6 +30,7 @@ from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.query import Query, Report, Summary, only_array
 from fedhist.model.registry import register_protocol, register_query
 from fedhist.model.results import Goal, ResultsRow, within
+from fedhist.privacy.adjacency import Moves
 from fedhist.privacy.guarantee import Adjacency, Trust, check_budget
 from fedhist.privacy.noise_law import noise_per_sensitivity
 from fedhist.protocols.densities.density_target import DensityTarget
@@ -251,6 +252,11 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
         return self.query.sensitivity(Adjacency(self.adjacency), 2 if self.delta else 1)
 
     @property
+    def moves(self) -> Moves:
+        """The same under every adjacency."""
+        return Moves.of(lambda a: self.query.sensitivity(a, 2 if self.delta else 1))
+
+    @property
     def noise_std(self) -> float:
         """Standard deviation of the noise on a sum, in users."""
         discrete = self.discrete and self.delta > 0  # Laplace: the same on a grid so fine
@@ -270,7 +276,7 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
         k = self.terms - 1
         s, epsilon, delta = self.sensitivity, self.epsilon, self.delta
         sums = summary.sums["means"]
-        noisy = add_noise(server, sums, s, epsilon, delta, discrete=self.discrete)
+        noisy = add_noise(server, sums, s, epsilon, delta, discrete=self.discrete, moves=self.moves)
         theta = noisy[:k] * (math.sqrt(2) / STEPS / n)
         stderr = np.full(k, math.sqrt(2) * self.noise_std / n)
         predicted = self.tail + central_variance(

@@ -219,6 +219,11 @@ class AdaptiveHistogram(DomainHistogram, Central):
         )
 
     @property
+    def null_safe(self) -> bool:
+        """Where the number of users is private: an empty record adds nothing to any sum."""
+        return Adjacency(self.adjacency) is Adjacency.ADD_REMOVE_USER
+
+    @property
     def max_rounds(self) -> int:
         """Those of the rule, two for the total if there is one, and the release."""
         return self.rule.rounds(self.task) + (ROUNDS if self.debias else 0) + 1

@@ -29,6 +29,7 @@ from fedhist.model.query import CHUNK, Query, Report, Summary
 from fedhist.model.registry import register_protocol, register_query
 from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy import noise_law
+from fedhist.privacy.adjacency import Moves
 from fedhist.privacy.guarantee import Adjacency, Trust, check_budget
 from fedhist.privacy.sensitivity import sensitivity_multipliers, sqrt_up
 from fedhist.protocols.histograms.reference_clips import reference_clip
@@ -238,6 +239,11 @@ class BoundedHistogram(DomainHistogram, Central):
         _ = self.query
 
     @property
+    def null_safe(self) -> bool:
+        """Where the number of users is private: an empty record adds nothing to any sum."""
+        return Adjacency(self.adjacency) is Adjacency.ADD_REMOVE_USER
+
+    @property
     def max_rounds(self) -> int:
         """One."""
         return 1
@@ -284,7 +290,15 @@ class BoundedHistogram(DomainHistogram, Central):
         """Add noise to the totals; returns counts."""
         s = self.query.sensitivity(Adjacency(self.adjacency))
         epsilon, delta, grid = self.epsilon, self.delta, self.grid
-        noisy = add_noise(server, counts, s, epsilon, delta, discrete=grid is not None)
+        noisy = add_noise(
+            server,
+            counts,
+            s,
+            epsilon,
+            delta,
+            discrete=grid is not None,
+            moves=Moves.of(self.query.sensitivity),
+        )
         return noisy if grid is None else grid * noisy
 
     def error(self, users: Users) -> ErrorBound:

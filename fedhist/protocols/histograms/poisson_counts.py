@@ -34,6 +34,7 @@ from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy import noise_law
+from fedhist.privacy.adjacency import ONE_COUNT
 from fedhist.privacy.guarantee import Adjacency, check_budget
 from fedhist.protocols.clip_choice.budget import item_share
 from fedhist.protocols.clip_choice.theory import em_probabilities, tails_of
@@ -247,7 +248,9 @@ class PoissonCounts(DomainHistogram, Central):
             )
         size = query.l2_sensitivity if self.delta else query.l1_sensitivity
         epsilon, totals = self.budgets[1], summary.sums["counts"]
-        noisy = add_noise(server, totals, size, epsilon, self.delta, discrete=self.discrete)
+        noisy = add_noise(
+            server, totals, size, epsilon, self.delta, discrete=self.discrete, moves=ONE_COUNT
+        )
         return self._conclude(noisy, clip, public, warnings)
 
     def _choose(self, server: Curator) -> Generator[Query, Summary, tuple[int, tuple[str, ...]]]:
@@ -257,7 +260,9 @@ class PoissonCounts(DomainHistogram, Central):
         summary = yield query
         # logits are scores times epsilon / 2
         scores = tail_scores(query.tails(summary), self.rank) + small_first(edges) * (2 / choice)
-        at = server.exponential(scores, sensitivity=1.0, epsilon=choice, label="choice of C")
+        at = server.exponential(
+            scores, sensitivity=1.0, epsilon=choice, label="choice of C", moves=ONE_COUNT
+        )
         warnings = []
         if self.rank > self.n_users / 2:
             warnings.append(

@@ -173,6 +173,11 @@ class UnboundedHistogram(TwoModes, Central):
         return math.inf if math.isinf(self.epsilon) else self.epsilon - self.choice_epsilon
 
     @property
+    def null_safe(self) -> bool:
+        """Where the number of users is private: an empty record adds nothing to any sum."""
+        return Adjacency(self.adjacency) is Adjacency.ADD_REMOVE_USER
+
+    @property
     def max_rounds(self) -> int:
         """One for the release, and those of the choice."""
         return 1 + (self.task.rounds if self.clip is None else 0)

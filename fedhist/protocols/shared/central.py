@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fedhist.base.arrays import Array
 from fedhist.model.protocol import Protocol
+from fedhist.privacy.adjacency import Moves
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from fedhist.session.curator import Curator
 
@@ -30,6 +31,7 @@ def add_noise(
     *,
     discrete: bool,
     label: str = "",
+    moves: Moves | None = None,
 ) -> Array:
     """Add Gaussian noise for an l2 sensitivity; where delta is 0 Laplace noise for an l1 one.
 
@@ -38,6 +40,8 @@ def add_noise(
     named = {"label": label} if label else {}
     if delta:
         gaussian = server.discrete_gaussian if discrete else server.gaussian
-        return gaussian(totals, l2_sensitivity=sensitivity, epsilon=epsilon, delta=delta, **named)
+        return gaussian(
+            totals, l2_sensitivity=sensitivity, epsilon=epsilon, delta=delta, moves=moves, **named
+        )
     laplace = server.discrete_laplace if discrete else server.laplace
-    return laplace(totals, l1_sensitivity=sensitivity, epsilon=epsilon, **named)
+    return laplace(totals, l1_sensitivity=sensitivity, epsilon=epsilon, moves=moves, **named)

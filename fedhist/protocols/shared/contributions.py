@@ -25,6 +25,7 @@ from fedhist.base.arrays import Bounds, Floats
 from fedhist.base.errors import WireError
 from fedhist.model.query import Query, Report, Summary
 from fedhist.model.registry import register_query
+from fedhist.privacy.adjacency import ONE_COUNT
 from fedhist.privacy.guarantee import Trust, check_budget
 from fedhist.protocols.shared.domains import check_domain
 from fedhist.session.curator import Curator
@@ -283,7 +284,9 @@ def em_quantile(
     query = NormHistogram(domain, edges, norm)
     summary = yield query
     scores = tail_scores(query.tails(summary), rank)
-    return server.exponential(scores, sensitivity=1.0, epsilon=epsilon, label=label)
+    return server.exponential(
+        scores, sensitivity=1.0, epsilon=epsilon, label=label, moves=ONE_COUNT
+    )
 
 
 def _columns(users: Users, domain: Keys | None) -> Columns:

@@ -1,0 +1,373 @@
+"""Costs under another adjacency, against the exact costs of tiny mechanisms.
+
+A database has three places for users; each is free, or holds a record of the items a and b, the
+empty one included. Laws over outputs are enumerated, so that every cost is exact up to rounding.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import pytest
+
+from fedhist.base.arrays import Floats
+from fedhist.privacy.adjacency import (
+    ADD_REMOVE,
+    ONE_COUNT,
+    REPLACE,
+    USER_LEVEL,
+    ZERO_OUT,
+    Moves,
+    NoTotalError,
+    convert,
+    scaled,
+    two_steps,
+)
+from fedhist.privacy.guarantee import (
+    Adjacency,
+    Guarantee,
+    Release,
+    Trust,
+    gaussian_cost,
+    gaussian_multiplier,
+    pure,
+)
+from fedhist.privacy.ledger import Ledger
+from fedhist.privacy.sensitivity import sensitivity_multipliers
+
+Database = tuple[str | None, ...]
+EMPTY, RECORDS = "", ("", "a", "b")
+PLACES, EPSILON = 3, 0.6
+ALL: tuple[Database, ...] = tuple(itertools.product((None, *RECORDS), repeat=PLACES))
+ORDERS = np.concatenate([1 + np.geomspace(1e-4, 1, 20), np.linspace(2.2, 60, 30)])
+ROUNDING = 1e-9
+
+
+def adjacent(x: str | None, y: str | None, adjacency: Adjacency) -> bool:
+    """Whether the record of one user may change so."""
+    if adjacency is ADD_REMOVE:
+        return (x is None) != (y is None)
+    if x is None or y is None or x == y:
+        return False
+    return adjacency is REPLACE or EMPTY in (x, y)
+
+
+@cache
+def neighbours(adjacency: Adjacency) -> tuple[tuple[int, int], ...]:
+    """All ordered pairs of neighbouring databases, by number."""
+    number = {db: i for i, db in enumerate(ALL)}
+    return tuple(
+        (number[db], number[(*db[:i], y, *db[i + 1 :])])
+        for db in ALL
+        for i in range(PLACES)
+        for y in (None, *RECORDS)
+        if adjacent(db[i], y, adjacency)
+    )
+
+
+# -- mechanisms ------------------------------------------------------------------------------------
+
+
+def users(db: Database) -> int:
+    return sum(r is not None for r in db)
+
+
+def count(db: Database, item: str) -> int:
+    return sum(r == item for r in db)
+
+
+def noisy(at: int, epsilon: float, low: int = -4, high: int = 8) -> Floats:
+    """An integer plus discrete Laplace(1 / epsilon), cut to a range: the law, exactly."""
+    far = np.arange(-200, 201)
+    weight = np.exp(-epsilon * np.abs(far))
+    cut = np.clip(at + far, low, high) - low
+    return np.bincount(cut, weights=weight / weight.sum(), minlength=high - low + 1)
+
+
+def published(k: int) -> Floats:
+    return np.eye(PLACES + 1)[k]
+
+
+def both(p: Floats, q: Floats) -> Floats:
+    return np.outer(p, q).ravel()
+
+
+def drawn(scores: list[float], epsilon: float) -> Floats:
+    """The exponential mechanism."""
+    weight = np.exp(epsilon / 2 * (np.array(scores) - max(scores)))
+    return weight / weight.sum()
+
+
+def histogram(db: Database) -> Floats:
+    """Two counts with C = 1, noise for l1 <= 1."""
+    return both(noisy(count(db, "a"), EPSILON), noisy(count(db, "b"), EPSILON))
+
+
+def one_count(db: Database) -> Floats:
+    return noisy(count(db, "a"), EPSILON)
+
+
+def signed(db: Database) -> Floats:
+    """a counts 1 and b -1."""
+    return noisy(count(db, "a") - count(db, "b"), EPSILON)
+
+
+def empty_counts(db: Database) -> Floats:
+    """An empty record counts against the others: it is not null."""
+    return noisy(count(db, "a") + count(db, "b") - count(db, ""), EPSILON)
+
+
+def tail_quantile(db: Database) -> Floats:
+    """Interval scores of tail counts for a fixed target: "" < a < b."""
+    above = [count(db, "a") + count(db, "b"), count(db, "b"), 0]
+    before = [math.inf, *above[:-1]]
+    target = 1.5
+    return drawn(
+        [-max(0.0, c - target, target - h) for c, h in zip(above, before, strict=True)], EPSILON
+    )
+
+
+def rank_quantile(db: Database, q: float = 0.5) -> Floats:
+    """The rank q n among the n records that are not empty."""
+    ends = [count(db, "a"), count(db, "a") + count(db, "b")]
+    rank = q * ends[-1]
+    starts = [0, *ends[:-1]]
+    return drawn(
+        [-max(0.0, s - rank, rank - e) / q for s, e in zip(starts, ends, strict=True)], EPSILON
+    )
+
+
+def public_n(db: Database) -> Floats:
+    """A noisy count, and how many users there are."""
+    return both(noisy(count(db, "a"), EPSILON), published(users(db)))
+
+
+def noisy_n(db: Database) -> Floats:
+    return noisy(users(db), EPSILON)
+
+
+def non_empty(db: Database) -> Floats:
+    return noisy(users(db) - count(db, EMPTY), EPSILON)
+
+
+def share(db: Database) -> Floats:
+    """A noisy count, divided by n: outputs are told apart by their value."""
+    values = sorted({k / n for k in range(-4, 9) for n in range(1, PLACES + 1)})
+    out = np.zeros(len(values))
+    for k, p in zip(range(-4, 9), noisy(count(db, "a"), EPSILON), strict=True):
+        out[values.index(k / max(1, users(db)))] += p
+    return out
+
+
+def keys(db: Database) -> Floats:
+    """Noise on the support, then a threshold: each key appears, or not."""
+    law = np.ones(1)
+    for item in "ab":
+        c = count(db, item)
+        p = noisy(c, EPSILON)[4 + 3 :].sum() if c else 0.0
+        law = both(law, np.array([1 - p, p]))
+    return law
+
+
+@dataclass(frozen=True)
+class Tiny:
+    law: Callable[[Database], Floats]
+    null_safe: bool
+    costs: tuple[float, float, float]  # exact epsilon / EPSILON, by the page's table
+    moves: Moves | None = None
+    tight: bool = True
+
+
+INF = math.inf
+MECHANISMS = {
+    "sum": Tiny(histogram, True, (1, 1, 2), Moves(1.0, 1.0, 2.0)),
+    "one count": Tiny(one_count, True, (1, 1, 1), ONE_COUNT),
+    "signed": Tiny(signed, True, (1, 1, 2), Moves(1.0, 1.0, 2.0)),
+    "an empty record counts": Tiny(empty_counts, False, (1, 2, 2), Moves(1.0, 2.0, 2.0)),
+    "tail counts": Tiny(tail_quantile, True, (1, 1, 1), ONE_COUNT, tight=False),
+    "rank": Tiny(rank_quantile, True, (1, 1, 2), Moves(0.5, 0.5, 1.0), tight=False),
+    "n published": Tiny(public_n, False, (INF, 1, 1), Moves(INF, 1.0, 1.0)),
+    "noisy n": Tiny(noisy_n, False, (1, 0, 0), Moves(1.0, 0.0, 0.0)),
+    "number of records": Tiny(non_empty, True, (1, 1, 1), ONE_COUNT),
+    "divided by n": Tiny(share, False, (INF, 1, 1), Moves(INF, 1.0, 1.0)),
+}
+
+
+@cache
+def laws(name: str) -> Floats:
+    """One row for each database."""
+    return np.array([MECHANISMS[name].law(db) for db in ALL])
+
+
+def exact_epsilon(p: Floats, adjacency: Adjacency) -> float:
+    """The largest log ratio of two probabilities."""
+    x, y = (p[list(side)] for side in zip(*neighbours(adjacency), strict=True))
+    if ((x > 0) & (y == 0)).any():
+        return math.inf
+    at = x > 0
+    return float(np.log(x[at] / y[at]).max())
+
+
+def exact_delta(p: Floats, adjacency: Adjacency, epsilon: float) -> float:
+    """The largest hockey-stick divergence."""
+    x, y = (p[list(side)] for side in zip(*neighbours(adjacency), strict=True))
+    return float(np.maximum(x - math.exp(epsilon) * y, 0).sum(axis=1).max())
+
+
+def exact_rho(p: Floats, adjacency: Adjacency) -> float:
+    """The largest Renyi divergence per order, on a fine grid of orders."""
+    x, y = (p[list(side)] for side in zip(*neighbours(adjacency), strict=True))
+    if ((x > 0) & (y == 0)).any():
+        return math.inf
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(x > 0, np.log(x) - np.log(y), -np.inf)
+        found = [
+            np.log(np.sum(y * np.exp(a * ratio), axis=1)).max() / (a * (a - 1)) for a in ORDERS
+        ]
+    return float(max(found))
+
+
+# -- the rules -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_the_costs_of_the_table_are_exact(name: str) -> None:
+    """Every line of the table of statistics, infinite entries included."""
+    tiny = MECHANISMS[name]
+    for adjacency, cost in zip(USER_LEVEL, tiny.costs, strict=True):
+        found = exact_epsilon(laws(name), adjacency) / EPSILON
+        assert found <= cost + ROUNDING
+        if tiny.tight:
+            assert found == pytest.approx(cost, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["n published", "divided by n"])
+def test_infinite_entries_are_infinite(name: str) -> None:
+    """No epsilon helps: what one user's coming shows keeps a large part of the probability."""
+    assert exact_delta(laws(name), ADD_REMOVE, 50.0) > 0.4
+    assert exact_delta(laws(name), ZERO_OUT, EPSILON) < 1e-12
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["converted", "by moves"])
+@pytest.mark.parametrize("source", USER_LEVEL)
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_a_converted_cost_bounds_the_exact_one(name: str, source: Adjacency, known: bool) -> None:
+    tiny, p = MECHANISMS[name], laws(name)
+    stated = Release(exact_epsilon(p, source), 0.0, exact_rho(p, source))
+    moves = None
+    if known:  # what the noise was sized for, by its formula
+        stated, moves = pure(EPSILON * tiny.costs[USER_LEVEL.index(source)]), tiny.moves
+    for target in USER_LEVEL:
+        if target is ADD_REMOVE is not source and not tiny.null_safe:
+            both = f"{source.value} says nothing under {target.value}"
+            with pytest.raises(NoTotalError, match=both):
+                convert(stated, source, target, moves=moves)
+            continue
+        found = convert(stated, source, target, null_safe=tiny.null_safe, moves=moves)
+        assert exact_epsilon(p, target) <= found.epsilon * (1 + 1e-6) + ROUNDING
+        assert exact_rho(p, target) <= found.rho * (1 + 1e-6) + ROUNDING
+
+
+def test_null_safe_is_what_it_says() -> None:
+    """A user with an empty record changes the law of nothing; of the others it changes some."""
+    number = {db: i for i, db in enumerate(ALL)}
+    for name, tiny in MECHANISMS.items():
+        p = laws(name)
+        same = all(
+            np.allclose(p[number[db]], p[number[(EMPTY, *db[1:])]], atol=1e-15)
+            for db in ALL
+            if db[0] is None
+        )
+        assert same == tiny.null_safe, name
+
+
+@pytest.mark.parametrize("null_safe", [True, False])
+@pytest.mark.parametrize("seed", range(6))
+def test_any_mechanism_obeys_the_rules(seed: int, null_safe: bool) -> None:
+    """Random laws over four outputs; of null-safe ones those of databases that differ by nobody."""
+    rng = np.random.default_rng(seed)
+    by_content: dict[object, Floats] = {}
+    rows = []
+    for db in ALL:
+        content = tuple(r or None for r in db) if null_safe else db
+        if content not in by_content:
+            by_content[content] = rng.dirichlet(np.full(4, 0.7 + seed))
+        rows.append(by_content[content])
+    p = np.array(rows)
+    for source, target in itertools.permutations(USER_LEVEL, 2):
+        if target is ADD_REMOVE and not null_safe:
+            with pytest.raises(NoTotalError):
+                convert(pure(1.0), source, target)
+            continue
+        for epsilon in (0.1, 0.5, 1.0, 2.0):
+            stated = Release(epsilon, exact_delta(p, source, epsilon), exact_rho(p, source))
+            found = convert(stated, source, target, null_safe=null_safe)
+            assert exact_delta(p, target, found.epsilon) <= found.delta + ROUNDING
+            assert exact_rho(p, target) <= found.rho * (1 + 1e-6)
+
+
+def test_keys_and_a_threshold() -> None:
+    """One key alone appears with probability delta; a replacement takes one away and adds one."""
+    p = np.array([keys(db) for db in ALL])
+    delta = exact_delta(p, ADD_REMOVE, EPSILON)
+    alone = noisy(1, EPSILON)[7:].sum()
+    assert delta == pytest.approx(alone)
+    found = convert(Release(EPSILON, delta), ADD_REMOVE, REPLACE, null_safe=True)
+    assert (found.epsilon, math.isinf(found.rho)) == (2 * EPSILON, True)
+    assert 0 < exact_delta(p, REPLACE, found.epsilon) <= found.delta
+    assert exact_delta(p, ZERO_OUT, EPSILON) == pytest.approx(delta)
+
+
+# -- what a charge knows ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("d", "factor"), [(1, 1.0), (2, 2.0), (3, 2.0)])
+def test_a_gaussian_histogram_costs_twice_under_replacement(d: int, factor: float) -> None:
+    """Against all non-negative integer records of norm at most 4; two steps would say 4 rho."""
+    every = np.array([r for r in itertools.product(range(5), repeat=d) if np.dot(r, r) <= 16])
+    away = np.square(every[:, None] - every).sum(axis=2).max()
+    assert away / np.square(every).sum(axis=1).max() == factor
+    moves = Moves.of(lambda a: sensitivity_multipliers(a, d)[1] * 4)
+    ledger = Ledger(Guarantee(1.0, 1e-6, Trust.CENTRAL, ZERO_OUT))
+    _, cost = gaussian_cost(1.0, 1e-6)
+    ledger.charge("histogram", cost, moves=moves)
+    (replaced,) = ledger.under(REPLACE)
+    assert replaced.release.rho == pytest.approx(factor * cost.rho)
+    z = gaussian_multiplier(1.0, 1e-6)
+    if factor > 1:  # epsilon at the same delta holds for the same noise
+        assert gaussian_multiplier(replaced.release.epsilon, 1e-6) <= z / math.sqrt(factor)
+        assert ledger.spent(adjacency=REPLACE).epsilon < 2
+    with pytest.raises(NoTotalError, match=r"^'histogram': .*zero-out-user says nothing"):
+        ledger.spent(adjacency=ADD_REMOVE)
+
+
+def test_two_steps_of_a_release() -> None:
+    """Against group privacy: (2 epsilon, (1 + e^epsilon) delta), and 4 rho."""
+    once = Release(0.5, 1e-6, 0.02, 0.0)
+    twice = convert(once, ZERO_OUT, REPLACE)
+    assert twice == two_steps(once)
+    assert twice.epsilon == 1.0
+    assert twice.delta == pytest.approx(1e-6 * (1 + math.exp(0.5)))
+    assert twice.rho == pytest.approx(0.08)
+    assert convert(once, REPLACE, ZERO_OUT) == once == convert(once, REPLACE, REPLACE)
+    for null_safe in (False, True):
+        with pytest.raises(NoTotalError, match="replace-item"):
+            convert(once, Adjacency.REPLACE_ITEM, REPLACE, null_safe=null_safe)
+
+
+def test_approximate_zcdp_is_made_epsilon_delta_first() -> None:
+    """4 rho does not hold with a slack; (epsilon, delta) does, if it has to be computed as well."""
+    known = two_steps(Release(1.0, 1e-6, 0.02, 1e-7))
+    assert (known.epsilon, known.rho, known.slack) == (2.0, math.inf, 0.0)
+    unknown = two_steps(Release(math.inf, 0.0, 0.02, 1e-7))
+    assert math.isfinite(unknown.epsilon)
+    assert unknown.delta == pytest.approx(2e-7 * (1 + math.exp(unknown.epsilon / 2)))
+    assert scaled(Release(1.0, 1e-6, 0.02, 1e-7), 2.0, 1.0) is None
+    assert scaled(Release(1.0, 1e-6), 1.0, 2.0) is None  # a threshold: nothing is known
+    assert scaled(pure(1.0), math.inf, 1.0) is None
+    assert scaled(pure(1.0), 0.0, 1.0) == Release(0.0, 0.0, 0.0)
