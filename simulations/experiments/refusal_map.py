@@ -20,6 +20,7 @@ import numpy as np
 from fedhist.base.search import MOST_USERS, first_true
 from fedhist.users.batch import Users
 from server.few_users.plan import FewUsersPlan
+from server.means.central_bounds import least_users_of_any, lemma_9_users
 from simulations.experiments.base import Request, Result, power_law
 from simulations.experiments.few_users_error import Task
 from simulations.experiments.findings import Findings
@@ -95,7 +96,7 @@ def panels_of(request: Request) -> list[Panel]:
 
 
 def _draw(found: Findings, panel: Panel, plans: list[list[FewUsersPlan]]) -> None:
-    """Draw one set of marks per branch, and the lower bound of Lemma 9."""
+    """Draw one set of marks per branch, and the users that Lemma 9 excludes."""
     points: dict[str, list[tuple[int, int]]] = {name: [] for name in MARKS}
     for p in (p for row in plans for p in row):
         points[NAMES[p.method] if p.feasible else REFUSED].append((p.n_users, p.dimension))
@@ -103,18 +104,14 @@ def _draw(found: Findings, panel: Panel, plans: list[list[FewUsersPlan]]) -> Non
         at = np.array(points[name], dtype=np.float64).reshape(-1, 2)
         if len(at):
             found.draw(panel.title, name, at[:, 0], at[:, 1], marker=mark, style=" ")
-    ends, least = [row[0].dimension for row in (plans[0], plans[-1])], lower_bound(panel.task)
-    label = "Lemma 9: nothing works left of it"
-    found.draw(panel.title, label, [least, least], ends, style="--")
-
-
-def lower_bound(task: Task) -> float:
-    """Users below which no algorithm finds any ball: ln(1 / delta) / (3 epsilon) (Lemma 9).
-
-    >>> round(lower_bound(Task(1.0, 1e-6, 1.0, None, {})), 2)
-    4.61
-    """
-    return math.log(1 / task.delta) / (3 * task.epsilon)
+    ends = [row[0].dimension for row in (plans[0], plans[-1])]
+    for least, label, style in (
+        (lemma_9_users(panel.task.epsilon, panel.task.delta), "Lemma 9", "--"),
+        (least_users_of_any(panel.task.epsilon, panel.task.delta), "its proof, in full", ":"),
+    ):
+        if least is not None:
+            label += ": nothing works left of it"
+            found.draw(panel.title, label, [least, least], ends, style=style)
 
 
 def _needed(found: Findings, panel: Panel) -> None:
@@ -123,8 +120,11 @@ def _needed(found: Findings, panel: Panel) -> None:
     ds = [int(d) for d in s["dimensions"] if d >= 16]
     ball = np.array([panel.needed(d, method="ball") for d in ds], dtype=np.float64)
     found.check(NEEDED, "one ball, d >= 16: most / fewest", float(ball.max() / ball.min()))
-    over = float(ball.max()) / lower_bound(panel.task)
-    found.check(NEEDED, "one ball / Lemma 9", over)
+    public = panel.task.epsilon, panel.task.delta
+    if (least := lemma_9_users(*public)) is not None:
+        found.check(NEEDED, "one ball / Lemma 9", float(ball.max()) / least)
+    full = float(ball.max()) / least_users_of_any(*public)
+    found.check(NEEDED, "one ball / users that the proof of Lemma 9 excludes", full)
     found.check(NEEDED, "one ball: n", float(ball.max()))
     ks, d = [int(k) for k in s["blocks"]], max(ds)
     blocks = [panel.needed(d, method="blocks", n_blocks=k) for k in ks]

@@ -227,9 +227,3 @@ def test_every_point_of_the_map_is_drawn_once() -> None:
         assert len(set(every)) == len(every) == request.settings["columns"]
         others = [n for label, ns in found.items() if label != refusals.REFUSED for n in ns]
         assert max(found[refusals.REFUSED]) < min(others)
-
-
-def test_the_lower_bound_is_lemma_9() -> None:
-    """ln(1 / delta) / (3 epsilon)."""
-    one = few.Task(0.5, 1e-9, 1.0, None, {})
-    assert refusals.lower_bound(one) == pytest.approx(9 * math.log(10) / 1.5)

@@ -14,12 +14,13 @@ import numpy as np
 from fedhist.base.arrays import Array, Floats
 from fedhist.base.checks import check_choice, check_integer, check_scale
 from fedhist.model.losses import SQUARED_L2
-from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.protocol import ErrorBound, Estimate, LowerBound, Script
 from fedhist.model.query import Query, Summary
 from fedhist.privacy.guarantee import Adjacency, check_budget
 from fedhist.protocols.central_means.queries import MOST_DIMENSIONS, ClippedMeans, means_of
 from fedhist.protocols.central_means.theory import Rows
 from fedhist.protocols.shared.central import Central
+from fedhist.protocols.shared.central_bounds import central_mean_bounds, spread_of
 from fedhist.protocols.shared.mean_target import MeanTarget
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -181,6 +182,12 @@ class CentralMeans(MeanTarget, Central):
         expected, exact = found(rows)
         source = "the noise and what the clip takes away, on the mechanisms' own law"
         return ErrorBound(SQUARED_L2, expected, exact, source)
+
+    def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:
+        """Bound the squared l2 error of any protocol on users as far apart. NOT PRIVATE."""
+        apart = min(self.half, spread_of(self.own_means(users)))
+        n, d = len(users), self.dimension
+        return tuple(central_mean_bounds(self.guarantee, n, d, apart, SQUARED_L2, 2))
 
     def resolution(self, users: Users) -> float:
         """Return the square of a step in each coordinate."""

@@ -25,13 +25,14 @@ from clients.records.user_rows import user_points
 from fedhist.base.arrays import Array
 from fedhist.model.losses import L2, l2
 from fedhist.model.modes import Mode, TwoModes
-from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.protocol import ErrorBound, Estimate, LowerBound, Script
 from fedhist.model.query import Query
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy.guarantee import check_budget
 from fedhist.protocols.few_users.user_means import UserMeans
 from fedhist.protocols.shared.central import Central
+from fedhist.protocols.shared.central_bounds import WITHIN, central_mean_bounds
 from fedhist.protocols.shared.mean_target import MeanTarget
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -325,6 +326,11 @@ class FewUsersMean(MeanTarget, FewUsers):
         """Predict the l2 distance from the average of the users' means."""
         source = "lam r sqrt(d / K), or the noise; Narayanan et al. 2022, Theorems 4 and 6"
         return ErrorBound(L2, self._distance(users), exact=False, source=source)
+
+    def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:
+        """Bound the l2 error of any protocol on users as far apart as r says. NOT PRIVATE."""
+        n, d = len(users), self.dimension
+        return tuple(central_mean_bounds(self.guarantee, n, d, self.row_radius, L2, 1, WITHIN))
 
     def own_means(self, users: Users) -> Array:
         """Average each user's samples: (n, d); NaN without a finite mean. NOT PRIVATE."""

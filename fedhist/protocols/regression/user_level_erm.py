@@ -21,7 +21,7 @@ import numpy as np
 from clients.records.gradients import MODELS, Model
 from fedhist.base.arrays import Array
 from fedhist.model.display import Display
-from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.protocol import ErrorBound, Estimate, LowerBound, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.model.truths import Truth
@@ -29,11 +29,14 @@ from fedhist.privacy.guarantee import check_budget
 from fedhist.protocols.regression.gradient_oracles import mean_gradient
 from fedhist.protocols.regression.theory import EmpiricalRisk, predicted_excess
 from fedhist.protocols.shared.central import Central
+from fedhist.protocols.shared.central_bounds import quadratic_risk_bounds
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.regression.descent import Tracking, project, step_size
 from server.regression.plan import GradientPlan
+
+EXCESS = "excess risk"
 
 
 @register_protocol
@@ -252,7 +255,24 @@ class UserLevelErm(Central):
             average=self.iterate == "average",
         )
         source = "noise through the quadratic risk, step by step; the rate is Theorem 29.2"
-        return ErrorBound("excess risk", expected, exact=False, source=source)
+        return ErrorBound(EXCESS, expected, exact=False, source=source)
+
+    def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:
+        """Bound the excess risk of any protocol for least squares from below. NOT PRIVATE."""
+        if self.model != "least-squares":
+            return ()
+        found = quadratic_risk_bounds(
+            self.guarantee,
+            len(users),
+            self.dimension,
+            radius=float(self.radius),
+            spread=float(self.spread),
+            gradient_bound=float(self.gradient_bound),
+            curvatures=(float(self.strong_convexity), float(self.smoothness)),
+            ridge=float(self.ridge),
+            loss=EXCESS,
+        )
+        return tuple(found)
 
     @property
     def estimates(self) -> Truth:

@@ -9,9 +9,11 @@ from fedhist.model.display import Display
 from fedhist.model.losses import L1, l1
 from fedhist.model.protocol import LowerBound
 from fedhist.model.truths import Truth
+from fedhist.privacy.guarantee import Trust
+from fedhist.protocols.shared.central_bounds import central_share_bounds
 from fedhist.protocols.shared.displays import DISTRIBUTION
 from fedhist.protocols.shared.domains import OnDomain
-from fedhist.protocols.shared.lower_bounds import planned_sizes, share_bounds
+from fedhist.protocols.shared.lower_bounds import planned_sizes, share_bounds, sizes_of
 from fedhist.users.batch import Users
 
 
@@ -32,8 +34,11 @@ class DistributionTarget(OnDomain):
         return Truth.AVERAGE_OF_USERS
 
     def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:
-        """Bound the l1 error of any local protocol. NOT PRIVATE."""
-        return share_bounds(self.guarantee, users, planned_sizes(self), L1, 1)
+        """Bound the l1 error of any protocol under this guarantee. NOT PRIVATE."""
+        if self.guarantee.trust is Trust.LOCAL:
+            return share_bounds(self.guarantee, users, planned_sizes(self), L1, 1)
+        sizes = sizes_of(users, planned_sizes(self)[0])
+        return tuple(central_share_bounds(self.guarantee, sizes, len(self.domain)))
 
     def loss(self, value: Array, truth: Array) -> float:
         """Return the l1 distance: twice the distance in total variation."""

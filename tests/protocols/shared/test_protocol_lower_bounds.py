@@ -7,27 +7,24 @@ import numpy as np
 import pytest
 
 from fedhist.model.registry import load_builtin, own_protocols, protocol_class
-from fedhist.privacy.guarantee import Trust
-from fedhist.protocols import Mean, MeanLinf, NaiveMean
+from fedhist.protocols import BoxMean, FewUsersMean, Mean, MeanLinf, NaiveMean
 from fedhist.protocols.means.sparse.sparse_mean import SparseMean
 from fedhist.protocols.shared.lower_bounds import sizes_of
 from fedhist.users.batch import Users
+from server.means.central_bounds import coin_bound
 from server.means.lower_bounds import Sizes, coins, rate_box, rate_sparse, two_point_bound
 from simulations.experiments.predicted.rows import Setting
 
 load_builtin()
-LOCAL = [
-    name
-    for name in sorted(own_protocols())
-    if protocol_class(name).example().guarantee.trust is Trust.LOCAL
-]
+BOUNDLESS = ("local-histogram", "quantiles", "central-density")
 
 
-@pytest.mark.parametrize("name", LOCAL)
+@pytest.mark.parametrize("name", sorted(own_protocols()))
 def test_results_settings_err_more_than_the_explicit_bound(name: str) -> None:
     """The lower end of what validation allows to be measured is above what cannot be beaten.
 
-    Without bounds: totals of a histogram, whose users may hold any number of items; quantiles.
+    Without bounds: totals of a histogram, whose users may hold any number of items; quantiles; a
+    density with a trusted server.
     """
     cls = protocol_class(name)
     seen = 0
@@ -42,7 +39,8 @@ def test_results_settings_err_more_than_the_explicit_bound(name: str) -> None:
             assert bound.value >= 0
             if bound.explicit:
                 assert bound.value <= row.band[0] * predicted.expected, row.label
-    assert seen or name in ("local-histogram", "quantiles"), name
+    histogram = cls.target not in ("mean", "distribution", "parameters", "density")
+    assert seen or histogram or name in BOUNDLESS, name
 
 
 def people(sizes: list[int], n: int = 1000) -> Users:
@@ -84,10 +82,49 @@ def test_the_bounds_of_means() -> None:
 
 
 def test_what_no_bound_is_about() -> None:
-    """Item-level privacy and trusting the server; without noise there is an explicit one only."""
+    """Item-level privacy; without noise there is an explicit one only, about one message each."""
     users = people([20])
     item = NaiveMean(0.5, 1000, method="item-level", samples_per_user=20)
     assert item.lower_bounds(users) == ()
-    assert protocol_class("few-users-mean").example().lower_bounds(users) == ()
+    few = protocol_class("few-users-mean").example()
+    assert replace(few, epsilon=math.inf).lower_bounds(users) == ()
     (free,) = MeanLinf(math.inf, 1000, 4, 20.0).lower_bounds(users)
     assert free.value == 0.0
+
+
+def test_the_bounds_with_a_trusted_server() -> None:
+    """An order stands beside them only where its theorem is about such numbers."""
+    users = people([4], 400)
+    few = FewUsersMean(epsilon=1.0, delta=1e-9, n_users=400, dimension=50, radius=0.3)
+    explicit, order = few.lower_bounds(users)
+    one = Sizes(np.ones(1), np.array([400.0]))
+    assert explicit.explicit
+    assert explicit.value == 0.3 * coin_bound(one, 1.0, 1e-9, power=1)
+    assert not order.explicit
+    assert order.value == pytest.approx(0.3 * math.sqrt(50) / 400)
+    assert "Theorem 10" in order.source
+    assert len(replace(few, delta=1e-4).lower_bounds(users)) == 1
+    assert len(replace(few, epsilon=1.5).lower_bounds(users)) == 1
+
+    box = BoxMean(epsilon=1.0, n_users=3, low=-1.0, high=1.0, delta=0.0)
+    apart = Users.from_samples(np.arange(3, dtype=np.uint64), np.arange(4), np.array([0.0, 0, 0.6]))
+    (bound,) = box.lower_bounds(apart)
+    three = Sizes(np.ones(1), np.array([3.0]))
+    assert bound.value == pytest.approx(0.08 * coin_bound(three, 1.0, 0.0))
+    (hidden,) = replace(box, adjacency="zero-out-user").lower_bounds(apart)
+    assert hidden.value == pytest.approx(0.08 * coin_bound(three, 1.0, 0.0, steps=2))
+    alike = Users.from_samples(np.arange(3, dtype=np.uint64), np.arange(4), np.zeros(3))
+    assert box.lower_bounds(alike) == ()
+
+
+def test_the_bound_of_a_regression() -> None:
+    """Its minimiser is a mean: none where the declared constants leave no such risk."""
+    cls = protocol_class("user-level-erm")
+    users, protocol, _ = Setting(cls, cls.results()[0]).fixed
+    explicit = protocol.lower_bounds(users)[0]
+    one = Sizes(np.ones(1), np.array([2000.0]))
+    # curvature .8, gradients .8 apart, minimisers 1 apart: .4 times the error of their mean
+    assert explicit.value == pytest.approx(0.4 * coin_bound(one, 1.0, 1e-6))
+    assert replace(protocol, model="logistic").lower_bounds(users) == ()
+    assert replace(protocol, gradient_bound=1.0).lower_bounds(users) == ()
+    assert replace(protocol, spread=4.0).lower_bounds(users) == ()

@@ -1,0 +1,119 @@
+"""Lower bounds beside what a protocol with a trusted server promises: public numbers and users.
+
+As for local protocols a bound is of the worst population of its kind: users of so many items, or
+users whose own means lie so far apart. An explicit one no protocol under the same guarantee beats
+on all of them; an order of magnitude has constants and logarithms of 1, and is left out where its
+theorem is not about such numbers.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from fedhist.base.arrays import Floats
+from fedhist.model.losses import L1
+from fedhist.model.protocol import LowerBound
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
+from server.means.central_bounds import coin_bound, rate_mean, rate_shares
+from server.means.lower_bounds import Sizes
+
+COUPLED = "two populations user by user (coupling), group privacy; {}"
+ITEMS = "items of one law"
+APART = "users' means as far apart as here"
+WITHIN = "users' means within the radius"
+GRADIENTS = "least squares with gradients within spread"
+ORDER = (
+    "Narayanan et al., ICML 2022, Theorem 10: order, constants and logarithms of 1, about the "
+    "common {}"
+)
+
+
+def covered(guarantee: Guarantee) -> bool:
+    """Say whether the bounds are about such a guarantee: a whole record, and a trusted server."""
+    central = guarantee.trust is Trust.CENTRAL and guarantee.unit == "user"
+    return central and guarantee.private
+
+
+def steps_of(guarantee: Guarantee) -> int:
+    """How many neighbours apart two records of one user are: by way of the empty one, two."""
+    return 1 if guarantee.adjacency is Adjacency.REPLACE_USER else 2
+
+
+def central_share_bounds(guarantee: Guarantee, sizes: Sizes, symbols: int) -> list[LowerBound]:
+    """Bound the l1 error of the shares of symbols from below, for users of such sizes."""
+    if not covered(guarantee) or symbols < 2:
+        return []
+    eps, delta, steps = guarantee.epsilon, guarantee.delta, steps_of(guarantee)
+    pairs = sorted({1, symbols // 2})
+    value = max(coin_bound(sizes, eps, delta, power=1, pairs=j, steps=steps) for j in pairs)
+    found = [LowerBound(L1, value, explicit=True, source=COUPLED.format(ITEMS))]
+    m = float(np.average(sizes.items, weights=sizes.users))
+    order = rate_shares(sizes.n, m, symbols, eps * steps, delta)
+    if order is not None:
+        found.append(LowerBound(L1, order, explicit=False, source=ORDER.format("law")))
+    return found
+
+
+def central_mean_bounds(
+    guarantee: Guarantee,
+    n_users: float,
+    dimension: int,
+    radius: float,
+    loss: str,
+    power: int,
+    kind: str = APART,
+) -> list[LowerBound]:
+    """Bound the l2 error of a mean, or its square, where users' means lie ``radius`` from it."""
+    if not covered(guarantee) or not n_users or not radius > 0:
+        return []
+    eps, delta, steps = guarantee.epsilon, guarantee.delta, steps_of(guarantee)
+    sizes = Sizes(np.ones(1), np.array([float(n_users)]))
+    value = radius**power * coin_bound(sizes, eps, delta, power=power, steps=steps)
+    found = [LowerBound(loss, value, explicit=True, source=COUPLED.format(kind))]
+    order = rate_mean(n_users, dimension, eps * steps, delta)
+    if dimension > 1 and order is not None:
+        value = (radius * order) ** power
+        found.append(LowerBound(loss, value, explicit=False, source=ORDER.format("mean")))
+    return found
+
+
+def spread_of(means: Floats) -> float:
+    """Root mean square l2 distance of users' means from their average. NOT PRIVATE.
+
+    >>> spread_of(np.array([[0.0, 1.0], [0.0, 3.0]]))
+    1.0
+    """
+    means = means[~np.isnan(means).any(axis=1)]
+    if not len(means):
+        return 0.0
+    return math.sqrt(float(np.mean(np.sum(np.square(means - means.mean(axis=0)), axis=1))))
+
+
+def quadratic_risk_bounds(
+    guarantee: Guarantee,
+    n_users: float,
+    dimension: int,
+    *,
+    radius: float,
+    spread: float,
+    gradient_bound: float,
+    curvatures: tuple[float, float],
+    ridge: float,
+    loss: str,
+) -> list[LowerBound]:
+    """Bound the excess risk of least squares from below, by that of a mean.
+
+    Of a risk with the Hessian a I whose users' gradients lie ``spread`` from their mean, the
+    minimiser is a mean of points spread / a apart, and the excess a / 2 times its squared error.
+    The least a is taken whose minimisers lie in the ball; none if a Hessian or gradients within the
+    declared bounds do not allow it.
+    """
+    a = max(curvatures[0] + ridge, spread / radius)
+    hessian = a - ridge
+    longest = hessian * radius + spread
+    if not curvatures[0] <= hessian <= curvatures[1] or longest > gradient_bound:
+        return []
+    away = spread / math.sqrt(2 * a)
+    return central_mean_bounds(guarantee, n_users, dimension, away, loss, 2, GRADIENTS)
