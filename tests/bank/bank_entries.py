@@ -101,6 +101,7 @@ ENTRIES = (
     _entry("unknown-status", "a status that nobody knows", SLIP, STRUCT, "'garbage'"),
     # central releases
     _entry("no-replacement-factor", "C where 2 C is needed", f"{LIU23}, erratum 1", RUNS),
+    _entry("n-published", "exact n under add-remove-user", "spec 8, n is not public", RUNS, q=1),
     _entry("noise-forgets-c", "N(0, sigma^2), C missing", f"{LIU23}, erratum 4, App. A.1", RUNS),
     _entry("laplace-for-two-norm", "Laplace noise by the l2 norm", SLIP, RUNS),
     _entry("noise-of-one-item", "item-level noise, user-level claim", SLIP, RUNS),
@@ -137,6 +138,7 @@ TWINS = tuple(
         "direct",
         "padded",
         "histogram",
+        "adding",
         "mean",
         "presence",
         "choice",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -83,6 +83,29 @@ class NoReplacementFactor(Histogram):
 
     sensitivity: ClassVar[float] = 3.0
     epsilon: float = 2.0
+
+
+@protocol("bank-ok-adding")
+class OkAdding(Histogram):
+    """Correct: C, and nothing about the number of users, who may come or stay away."""
+
+    adjacency: ClassVar[Adjacency] = Adjacency.ADD_REMOVE_USER
+    sensitivity: ClassVar[float] = 3.0
+
+    @classmethod
+    def neighbours(cls) -> Neighbours:
+        """A fifth user who holds nothing, or is not there."""
+        rest = [{"0": 1}] * 4
+        return item_users([*rest, {}], names(2)), item_users(rest, names(2))
+
+
+@protocol("bank-n-published")
+class NPublished(OkAdding):
+    """The number of users beside the totals, "which is public anyway"."""
+
+    def release(self, server: Curator, rows: Array) -> Estimate:
+        """Noise, and n."""
+        return replace(super().release(server, rows), public={"n_users": float(len(rows))})
 
 
 @protocol("bank-noise-forgets-c")
