@@ -113,7 +113,11 @@ class SimulatedNoise(NoiseSource):
 
 AGAINST_US = 2.0**-20
 """What the exact exponential mechanism gives away of its epsilon, so that the stated one holds for
-logits in doubles: for integer scores up to 2^28 sensitivities below the largest one."""
+logits in doubles. With weights exp(epsilon s / (2 D)), D the sensitivity, the logits of neighbours
+may differ by epsilon / 2. Scores computed within e of their value add e / D of epsilon; roundings
+of a logit, g sensitivities below the largest, add 2^-51 g. Together less than 2^-20 for e up to
+2^-22 D and g up to 2^28. How exact the scores are that we choose by is listed in docs/privacy.md.
+"""
 
 
 class SecureNoise(NoiseSource):

@@ -91,7 +91,7 @@ class Spending:
             source = Adjacency(self.adjacency)
             return convert(self.release, source, target, null_safe=self.null_safe)
         except NoTotalError as e:
-            raise NoTotalError(f"{self.what!r} of {self.when}: {e}") from None
+            raise NoTotalError(f"{self.what!r} of {self.when[:16]}: {e}") from None
 
 
 @dataclass(frozen=True)

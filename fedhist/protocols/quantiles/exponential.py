@@ -7,12 +7,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedhist.base.arrays import Floats, Integers
+from fedhist.privacy.adjacency import USER_LEVEL, Moves
 from fedhist.privacy.guarantee import Adjacency, zcdp_rho
 from fedhist.protocols.quantiles.bin_shares import STEPS
 from fedhist.protocols.quantiles.theory import Ranks, largest_of_independent
@@ -70,6 +71,12 @@ class ExponentialLevels:
         return np.ones(len(q)) if replaced else np.maximum(q, 1 - q)
 
     @property
+    def moves(self) -> Moves:
+        """How much a user moves a score in units of :attr:`sensitivities`, the worst level's."""
+        each = [replace(self, adjacency=a).sensitivities / self.sensitivities for a in USER_LEVEL]
+        return Moves(*(float(ratio.max()) for ratio in each))
+
+    @property
     def least_users(self) -> int:
         """Fewest users that are asked, by the rule of thumb (8 / epsilon_each) ln(100 K)."""
         return math.ceil(8 / max(self.epsilon_each, 1e-300) * math.log(100 * self.n_bins))
@@ -89,6 +96,7 @@ class ExponentialLevels:
             epsilon_each=self.epsilon_each,
             changed=len(self.levels),
             label="quantiles",
+            moves=self.moves,
         )
         # in order no rank error is larger, and quantiles must not decrease
         return np.sort(bins)

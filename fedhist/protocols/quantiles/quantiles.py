@@ -134,6 +134,11 @@ seed = 7
         return Guarantee(self.epsilon, self.delta, Trust.CENTRAL, Adjacency(self.adjacency))
 
     @property
+    def null_safe(self) -> bool:
+        """An empty record lies in no bin, and only records that are not empty are counted."""
+        return True
+
+    @property
     def choice(self) -> Choice:
         """What is released, and the fewest users that are asked; from public numbers only."""
         given = (float(self.epsilon), float(self.delta), self.levels, self.n_bins, self.adjacency)

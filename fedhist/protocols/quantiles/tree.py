@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from fedhist.base.arrays import Floats, Integers
+from fedhist.privacy.adjacency import Moves
 from fedhist.privacy.guarantee import Adjacency, gaussian_multiplier
 from fedhist.privacy.sensitivity import sqrt_up
 from fedhist.protocols.quantiles.bin_shares import STEPS
@@ -126,6 +127,7 @@ class NoisyCurve:
             epsilon=self.epsilon,
             delta=self.delta,
             label="cumulative curve",
+            moves=Moves.of(lambda a: math.sqrt(squared_change(self.n_bins, a))),
         )
         return decoded(noisy.astype(np.float64))
 
@@ -137,6 +139,7 @@ class NoisyCurve:
             l1_sensitivity=float((1 + replaced) * len(nodes) * STEPS),
             epsilon=self.epsilon,
             label="cumulative curve",
+            moves=Moves.of(lambda a: 1.0 + (a is Adjacency.REPLACE_USER)),
         )
         return self._fit(noisy.astype(np.float64))
 

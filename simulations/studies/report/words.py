@@ -87,6 +87,9 @@ def ledger_blocks(ledger: Mapping[str, Any], noise: str) -> tuple[Block, ...]:
     if "spent epsilon" in ledger:
         rows.append(("Spent in all", budget(ledger["spent epsilon"], ledger.get("at delta"))))
         rows.append(("Composed by", str(ledger.get("composed by", ""))))
+    for adjacency, spent in ledger.get("spent under", {}).items():
+        said = spent.get("no total") or budget(spent["epsilon"], spent["delta"])
+        rows.append((f"Spent, {adjacency}", str(said)))
     blocks: list[Block] = [Facts(tuple(rows)), Text(BOTH)]
     charges = ledger.get("charges", [])
     if charges:

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -225,3 +226,28 @@ def test_the_ramp_is_the_error_of_an_item(delta):
         assert error(h) <= 1.06 * ramp + b
         if h > 2 * t:
             assert union > 10 * error(h)
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_the_rounding_of_a_score_is_far_below_its_sensitivity(score):
+    """Against fractions, at the largest counts that 4 million users can send."""
+    rng, grid, n = np.random.default_rng(5), (1, 3, 10, 1500), 1 << 22
+    shares = rng.integers(0, n * SHARE // 400, (400, 4))
+    users = rng.multinomial(n, [0.25] * 4)
+    sizes = users * grid[-1]
+    t, b = release_levels(grid, 0.37, 1e-6, ZERO)
+    found = bound_scores(score, grid, users, sizes, shares, 1 / SHARE, (t, b))
+    weight, error = (2 if score == "union" else 1), []
+    for k, c in enumerate(grid):
+        lost = sum(int(sizes[i]) - int(users[i]) * c for i in range(k, 4))
+        total = Fraction(weight * lost)
+        for row in shares.tolist():
+            h = sum(Fraction(x, SHARE) * min(c, g) for x, g in zip(row, grid, strict=True))
+            most = (
+                Fraction(t[k]) if score == "union" else max(Fraction(b[k]), 2 * Fraction(t[k]) - h)
+            )
+            total += min(h, most)
+        error.append(abs(float(Fraction(found[k]) - total)))
+    assert max(error) <= (len(grid) + 1 + 40) * 2.0**-52 * n * grid[-1]
+    assert (75 + 72 + 40) * n <= 2**30  # what docs/privacy.md says of 4 million users
+    assert max(error) < 2.0**-22 * score_range(score, grid, ZERO) / 2

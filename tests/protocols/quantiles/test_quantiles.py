@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from fractions import Fraction
 from itertools import combinations_with_replacement, product
 from typing import Any
 
@@ -314,3 +315,18 @@ def test_the_number_of_users_is_noted_where_it_is_private() -> None:
         found, seen = Quantiles.resolve({"adjacency": adjacency}, users, None)
         assert (found["n_users"], len(seen)) == (2, notes)
     assert Quantiles.resolve({"n_users": 7, "adjacency": ADD_REMOVE}, users, None)[1] == []
+
+
+def test_the_rounding_of_a_rank_score_is_far_below_its_sensitivity() -> None:
+    """Against fractions, for 2^28 users: less than n 2^-50, and that is at most 2^-22."""
+    n, rng = 1 << 28, np.random.default_rng(4)
+    made = protocol(ADD_REMOVE, levels=(0.1, 0.3, 0.7))
+    levels: Any = made.mechanism
+    shares = np.diff(np.sort(rng.integers(0, n * STEPS, 40)), prepend=0, append=n * STEPS)
+    found = levels.scores(shares) / levels.sensitivities[:, None]
+    upto = [Fraction(int(x), STEPS) for x in np.cumsum(shares)]
+    for q, row in zip(made.levels, found.tolist(), strict=True):
+        rank, unit = Fraction(q) * n, max(Fraction(q), 1 - Fraction(q))
+        for below, above, score in zip([Fraction(0), *upto], upto, row, strict=False):
+            exact = -max(below - rank, rank - above, Fraction(0)) / unit
+            assert abs(Fraction(score) - exact) <= n * Fraction(1, 2**50) <= Fraction(1, 2**22)
