@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from fedhist.protocols.means.mean_l2 import MeanL2 as MeanL2
     from fedhist.protocols.means.mean_linf import MeanLinf as MeanLinf
     from fedhist.protocols.means.sparse.sparse_mean import SparseMean as SparseMean
+    from fedhist.protocols.quantiles.local_quantiles import LocalQuantiles as LocalQuantiles
     from fedhist.protocols.quantiles.quantiles import Quantiles as Quantiles
     from fedhist.protocols.regression.user_level_erm import UserLevelErm as UserLevelErm
 else:

@@ -1,1 +1,1 @@
-"""Quantiles of real samples, with a trusted server."""
+"""Quantiles of real samples, with a trusted server and without one."""

@@ -90,8 +90,27 @@ class QuantileTarget(Protocol):
         x, upto = self.ranked(users)
         edges = np.linspace(self.low, self.high, self.n_bins + 1)
         ends = np.append(np.append(0.0, upto)[np.searchsorted(x, edges[1:-1])], 1.0)
-        n_usable = len(users) - int(self.diagnostics(users)["unusable records"])
-        return Ranks(n_usable, ends, self.positions, self.rank_errors(self.grid.midpoints, users))
+        n = len(users)
+        unusable = int(self.diagnostics(users)["unusable records"])
+        return Ranks(
+            n - unusable,
+            ends,
+            self.positions,
+            self.rank_errors(self.grid.midpoints, users),
+            unusable / n,
+            self._between(users),
+        )
+
+    def _between(self, users: Users) -> float:
+        """Compare the variance of the users' own shares below the median with that of all."""
+        owner, x = self.grid.points(users)
+        sizes = np.bincount(owner)
+        weight = 1.0 / sizes[owner]
+        order = np.argsort(x, kind="stable")
+        at = np.searchsorted(np.cumsum(weight[order]), np.count_nonzero(sizes) / 2)
+        below = np.bincount(owner, weight * (x <= x[order[min(int(at), len(x) - 1)]]))[sizes > 0]
+        share = float(below.mean())
+        return float(below.var() / (share * (1 - share))) if 0 < share < 1 else 1.0
 
     def loss(self, value: Array, truth: Array) -> float:
         """Return the largest distance as a share of the range; ranks take :meth:`loss_of`."""

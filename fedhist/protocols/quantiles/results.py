@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fedhist.model.results import ResultsRow, within
 
 
@@ -29,6 +31,29 @@ def central_rows() -> tuple[ResultsRow, ...]:
         page(10_000, 1024, 0.5, 9),
         ResultsRow("n=2000 eps=1 delta=0, 31 levels", many, some, 300, within(0.15)),
         ResultsRow("EDGE n=245 eps=1 quartiles", base, few, 400, (0.85, 1.1)),
+    )
+
+
+def local_rows() -> tuple[ResultsRow, ...]:
+    """Return the rows of ``local-quantiles``."""
+    base = {"epsilon": 1.0, "low": -1.0, "high": 1.0}
+    some = {"kind": "gaussian", "samples_per_user": 10, "mean": 0.1, "spread": 0.2}
+
+    def row(
+        label: str, n: int, J: int, epsilon: float = 1.0, people: object = None, **more: Any
+    ) -> ResultsRow:
+        given = {**base, "epsilon": epsilon, "levels": even_levels(J), **more}
+        users = {**some, "n_users": n, **(people if isinstance(people, dict) else {})}
+        return ResultsRow(label, given, users, 100, within(0.15), anew=True)
+
+    alone = {"samples_per_user": 1}
+    return (
+        row("n=20000 eps=1 median by search", 20_000, 1, kind="search"),
+        row("n=20000 eps=1 median of means by search", 20_000, 1, kind="search", of="user-means"),
+        row("n=20000 eps=1, 9 levels by votes", 20_000, 9, kind="votes"),
+        row("n=20000 eps=1, 9 levels of one number each", 20_000, 9, 1.0, alone, kind="votes"),
+        row("n=5000 eps=4, 31 levels", 5000, 31, 4.0),
+        row("EDGE n=1000 eps=1 median", 1000, 1),
     )
 
 

@@ -26,12 +26,19 @@ class Ranks:
     levels : (J,) float64
     errors : (J, K) float64
         Rank error of the middle of each bin.
+    null : float
+        Share of all users whose record is unusable.
+    between : float
+        Share of the variance of "a number at or below the median" that lies between users, not
+        within their own records: 1 for one number a user.
     """
 
     n: int
     ends: Floats
     levels: Floats
     errors: Floats
+    null: float = 0.0
+    between: float = 0.0
 
     @classmethod
     def even(cls, n: int, n_bins: int, levels: Floats) -> Ranks:

@@ -1,0 +1,175 @@
+"""Quantiles of the users' samples under local privacy, over public bins: votes, or a search."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, get_args
+
+import numpy as np
+
+from fedhist.base.checks import check_choice
+from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.registry import register_protocol
+from fedhist.model.results import Goal, ResultsRow
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
+from fedhist.protocols.quantiles.local_choice import Plan, planned
+from fedhist.protocols.quantiles.quantile_target import QuantileTarget
+from fedhist.protocols.quantiles.quantiles import Quantiles
+from fedhist.protocols.quantiles.results import local_rows
+from fedhist.protocols.quantiles.search import Search
+from fedhist.protocols.quantiles.theory import RANK_ERROR
+from fedhist.users.batch import Users
+from fedhist.users.cohort import MAX_SALT
+
+if TYPE_CHECKING:
+    from fedhist.session.curator import Curator
+
+LocalKind = Literal["auto", "votes", "search"]
+
+
+@register_protocol
+@dataclass(frozen=True)
+class LocalQuantiles(QuantileTarget):
+    """Quantiles of real samples, or of the users' own means, under local differential privacy.
+
+    The value has an entry for each level: the middle of a public bin. Each user answers once, about
+    one number: one of its samples, drawn uniformly, or its own mean.
+
+    Parameters
+    ----------
+    epsilon : float
+        Budget of each user; inf switches noise off.
+    levels : tuple of float
+        The levels asked, J of them, increasing in (0, 1): (0.25, 0.5, 0.75) for the quartiles.
+    low, high : float
+        Public range of the bins; what lies outside counts in the bin at that end.
+    n_users : int
+        Public planning value, of which the script decides how to ask, and whether at all.
+    n_bins : int
+        K.
+    of : {"samples", "user-means"}
+        Quantiles of F(x) = (1/n) sum_u (share of user u's samples that are at most x), in which
+        every user weighs the same; or of the users' own means.
+    kind : {"auto", "votes", "search"}
+        votes: each user names, through a frequency oracle, the bin of its number, or the node of a
+        tree of bins that holds it; a curve is fitted to all of them, made monotone and inverted
+        [1]. search: a bisection for every level, in rounds of one-bit answers. auto: the one of
+        least predicted error for users who lie evenly over the bins.
+    salt : int
+        Public salt of the split into cohorts.
+
+    Privacy
+    -------
+    epsilon-LDP for a user's whole record: the cohorts of one salt are disjoint, so that each user
+    answers one epsilon-LDP query, which depends on other users' messages only; exact as drawn.
+
+    Error
+    -----
+    The largest rank error of the J quantiles, as of ``quantiles``. search: of order
+    sqrt(J / n) / tanh(epsilon / 2) for each of them. votes: of order log(K) / (sqrt(n)
+    sinh(epsilon / 2)), however many levels there are. A user without usable samples is left out by
+    votes; in a search it counts half below and half above every level.
+
+    References
+    ----------
+    .. [1] Cormode, Kulkarni & Srivastava, "Answering range queries under local differential
+       privacy", VLDB 2019.
+    """
+
+    name: ClassVar[str] = "local-quantiles"
+    paper: ClassVar[str] = "Cormode, Kulkarni & Srivastava, VLDB 2019; the search: own"
+    starter: ClassVar[str] = (
+        Quantiles.starter.replace(
+            "Quartiles with a trusted server", "Quartiles under local privacy"
+        )
+        .replace('name = "quantiles"', 'name = "local-quantiles"')
+        .replace("delta = 1e-6\n", "")
+    )
+    goals: ClassVar[tuple[Goal, ...]] = (Goal(0.05, words="K = 256, quartiles"),)
+
+    epsilon: float
+    levels: tuple[float, ...]
+    low: float
+    high: float
+    n_users: int
+    n_bins: int = 256
+    of: str = "samples"
+    kind: LocalKind = "auto"
+    salt: int = 1
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon)
+        self.check_levels()
+        check_choice("kind", self.kind, get_args(LocalKind))
+        if not 0 <= self.salt < MAX_SALT:
+            raise ValueError(f"salt must lie in [0, 2^63), got {self.salt}")
+
+    @property
+    def plan(self) -> Plan:
+        """How users are asked; from public numbers only."""
+        return planned(self.kind, self.n_users, float(self.epsilon), self.levels, self.n_bins)
+
+    @property
+    def max_rounds(self) -> int:
+        """One to log2 K, rounded up."""
+        return self.plan.method.n_rounds
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """epsilon-LDP for a user's whole record."""
+        return Guarantee(self.epsilon, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER)
+
+    def rounds(self, server: Curator) -> Script:
+        """Ask every user once; find a bin for each level."""
+        plan = self.plan
+        if self.n_users < plan.least_users:
+            what = f"{len(self.levels)} levels over {self.n_bins} bins at epsilon {self.epsilon:g}"
+            return Estimate.refused(
+                f"{self.n_users} users are too few for {what}: {plan.least_users} at least"
+            )
+        bins, answered = yield from plan.method.ask(self.grid, self.salt)
+        if not answered:
+            return Estimate.failed("nobody answered")
+        public = {"n_report": float(answered), "rounds": float(plan.method.n_rounds)}
+        return Estimate.ok(self.grid.midpoints[bins], public=public)
+
+    def resolution(self, users: Users) -> float:
+        """Return the largest share of the users in one bin, and the draw of a cohort. NOT PRIVATE.
+
+        The empirical distribution function of so many users, of one number each, is farther off
+        with probability 1e-9 only.
+        """
+        ranks, method = self.ranks(users), self.plan.method
+        least = 1 / method.n_rounds
+        if isinstance(method, Search):
+            least = float(method.weights.min()) / len(self.levels)
+        drawn = math.sqrt(math.log(2e9) / 2 / max(ranks.n * least, 1.0))
+        return float(np.diff(ranks.ends, prepend=0.0).max()) + drawn
+
+    def error(self, users: Users) -> ErrorBound:
+        """Predict the largest rank error from the law of the messages. NOT PRIVATE.
+
+        votes: the mean of 200 draws. search: a bound for several levels, since the quantiles are
+        put in order; turns are taken as normal.
+        """
+        expected = self.plan.method.expected(self.ranks(users))
+        return ErrorBound(RANK_ERROR, expected, False, "the law of the messages, followed")
+
+    @classmethod
+    def results(cls) -> Sequence[ResultsRow]:
+        """Hold the prediction against runs."""
+        return local_rows()
+
+    @classmethod
+    def example(cls) -> Self:
+        """Build a small instance: the quartiles over 16 bins."""
+        return cls(3.0, (0.25, 0.5, 0.75), 0.0, 1.0, n_users=800, n_bins=16)
+
+    @classmethod
+    def example_users(cls) -> Users:
+        """Make users with up to four samples; one has none, one a NaN, one an infinite sample."""
+        rng = np.random.default_rng(7)
+        some = {f"u{i}": rng.beta(2, 3, i % 4 + 1) for i in range(797)}
+        return Users.from_records(some | {"a": [], "b": [0.5, np.nan], "c": [np.inf]})
