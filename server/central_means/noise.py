@@ -29,7 +29,7 @@ ADJACENCIES = tuple(a.value for a in Adjacency if a is not Adjacency.REPLACE_ITE
 
 @dataclass(frozen=True)
 class SumNoise:
-    """Noise on sums of vectors in the unit ball, or the unit cube, that several steps share.
+    """Noise on sums of vectors in the unit ball that several steps share.
 
     Parameters
     ----------
@@ -40,6 +40,8 @@ class SumNoise:
         How much one user can change the sum, in radii.
     multiplier : float
         Standard deviation per unit of sensitivity of a step that has the whole budget.
+    rho : float
+        Positive where the Gaussian is paid for in zCDP.
     discrete : bool
         Integer noise on the steps of the grid; Gaussian noise is then calibrated by zCDP.
     """
@@ -51,6 +53,7 @@ class SumNoise:
     l2: float
     multiplier: float
     discrete: bool = False
+    rho: float = 0.0
 
     def std(self, share: float = 1.0) -> float:
         """Return the standard deviation in each coordinate, in radii, at a share of the budget.
@@ -69,24 +72,26 @@ def sum_noise(
     adjacency: Adjacency,
     *,
     shares: Sequence[float] = (1.0,),
-    cube: bool = False,
     discrete: bool = False,
+    rho: float = 0.0,
 ) -> SumNoise:
     """Choose the noise that is least in the last of several steps; from public numbers.
 
-    A vector of the unit ball in d dimensions has l2 norm 1 and l1 norm sqrt(d) at most, one of the
-    cube sqrt(d) and d. An emptied, added or removed user changes the sum by such a vector, a
-    replaced one by two. Under add-remove .2 times the weight, at most .2, is released with it.
+    A vector of the unit ball in d dimensions has l2 norm 1 and l1 norm sqrt(d) at most. An emptied,
+    added or removed user changes the sum by such a vector, a replaced one by two. Under add-remove
+    .2 times the weight, at most .2, is released with it. With ``rho`` the noise is the Gaussian of
+    that zCDP, whatever epsilon and delta are.
 
     >>> round(sum_noise(1.0, 1e-6, 40, Adjacency.REPLACE_USER).std(), 3)
     8.449
     """
-    d, hidden = float(dimension), adjacency is Adjacency.ADD_REMOVE_USER
-    l1, l2 = (d, math.sqrt(d)) if cube else (math.sqrt(d), 1.0)
-    if hidden:
+    l1, l2 = math.sqrt(dimension), 1.0
+    if adjacency is Adjacency.ADD_REMOVE_USER:
         l1, l2 = l1 + COUNTED, math.hypot(l2, COUNTED)
     times = 2.0 if adjacency is Adjacency.REPLACE_USER else 1.0
     l1, l2 = times * l1 * ROUNDING, times * l2 * ROUNDING
+    if rho:
+        return SumNoise("gaussian", epsilon, delta, l1, l2, math.sqrt(0.5 / rho), discrete, rho)
     laplace = SumNoise("laplace", epsilon, 0.0, l1, l2, math.sqrt(2) / epsilon, discrete)
     if not delta:
         return laplace
@@ -107,6 +112,16 @@ def paid_steps(
     .. [1] Dong, Roth & Su, "Gaussian differential privacy", JRSS B 2022, Corollary 3.3.
     """
     left = list(shares)
+    if noise.rho:
+
+        def concentrated(total: Integers) -> Array:
+            rho = noise.rho * left.pop(0)
+            size, discrete = noise.l2 * STEPS, noise.discrete
+            return server.gaussian_zcdp(
+                total, l2_sensitivity=size, rho=rho, discrete=discrete, label=label
+            )
+
+        return concentrated
     if noise.kind == "gaussian":
         series = server.gaussian_series(
             len(shares),

@@ -64,6 +64,12 @@ MORE: dict[str, list[dict[str, Any]]] = {
         {"delta": 0.0, "grid": 1 / 64, "adjacency": "replace-user"},
         {"delta": 0.0},
     ],
+    "box-centre": [
+        {"radius": None},
+        {"radius": None, "delta": 0.0, "adjacency": "zero-out-user"},
+        {"adjacency": "add-remove-user"},
+        {"discrete": True},
+    ],
     "box-mean": [
         {"delta": 0.0, "adjacency": "zero-out-user"},
         {"adjacency": "add-remove-user"},
@@ -105,6 +111,21 @@ MORE: dict[str, list[dict[str, Any]]] = {
         {"kind": "projective", "project": True},
         {"kind": "subset"},
         {"kind": "unary"},
+    ],
+    "central-mean": [
+        {"epsilon": 1.0},
+        {"epsilon": 40.0, "adjacency": "zero-out-user", "delta": 1e-6},
+        {"epsilon": 40.0, "adjacency": "add-remove-user"},
+    ],
+    "huber-mean": [
+        {"samples_per_user": 2, "radius": None, "start": 0.25},
+        {"n_steps": 1, "adjacency": "zero-out-user", "delta": 0.0},
+        {"discrete": True, "adjacency": "add-remove-user"},
+    ],
+    "interval-mean": [
+        {"scale": 0.2},
+        {"delta": 1e-6, "adjacency": "add-remove-user"},
+        {"discrete": True, "epsilon": 1.0},
     ],
     "local-distribution": [
         {"method": "folds", "kind": "onebit", "project": False},
@@ -571,7 +592,8 @@ def test_packing_does_not_matter(protocol_name: str, configurations: list[Protoc
             many = walk(protocol, users, nodes=nodes)[0]
             assert_same_estimate(one, many, exact=exact)
     whole = [UnboundedHistogram.name, PoissonCounts.name, CentralDensity.name]
-    whole += ["ragged-distribution", "distribution", "box-mean"]
+    whole += ["ragged-distribution", "distribution", "box-mean", "box-centre", "interval-mean"]
+    whole += ["central-mean", "huber-mean"]
     local = configurations[0].guarantee.trust is Trust.LOCAL and protocol_name != "naive-mean"
     if protocol_name in whole or local:  # integers, always
         assert kinds == {True}

@@ -66,7 +66,7 @@ class BoxMean(CentralMeans):
     --------
     >>> box = BoxMean(epsilon=2.0, n_users=150, dimension=40, box=10.0, delta=1e-5)
     >>> round(box.box_error(), 3)
-    1.657
+    1.681
     """
 
     name: ClassVar[str] = "box-mean"

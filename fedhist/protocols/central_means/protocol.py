@@ -96,9 +96,7 @@ class CentralMeans(MeanTarget, Central):
         """Whether the number of users is to be hidden too."""
         return self.adjacency == Adjacency.ADD_REMOVE_USER.value
 
-    def noise(
-        self, shares: Sequence[float] = (1.0,), *, left: float = 1.0, cube: bool = False
-    ) -> SumNoise:
+    def noise(self, shares: Sequence[float] = (1.0,), *, left: float = 1.0) -> SumNoise:
         """Noise of the steps that share what is left of epsilon, and all of delta."""
         return sum_noise(
             left * self.epsilon,
@@ -106,7 +104,6 @@ class CentralMeans(MeanTarget, Central):
             self.dimension,
             Adjacency(self.adjacency),
             shares=shares,
-            cube=cube,
             discrete=self.discrete,
         )
 
@@ -136,7 +133,7 @@ class CentralMeans(MeanTarget, Central):
         else:
             noise = self.noise()
         steps = Steps(self, server, noise, (1.0,))
-        found = yield from steps.ask(self.middle, np.array([self.half]))
+        found = yield from steps.ask(self.middle, self.half)
         if isinstance(found, Estimate):
             return found
         value, std = found
@@ -172,7 +169,7 @@ class CentralMeans(MeanTarget, Central):
     def whole_risk(self, rows: Rows) -> tuple[float, bool]:
         """Predict that of one release over the whole range."""
         std = self.noise().std() if self.guarantee.private else 0.0
-        risk = rows.risk(self.middle, np.array([self.half]), std)
+        risk = rows.risk(self.middle, self.half, std)
         return risk, not self.hidden
 
     def error(self, users: Users) -> ErrorBound:
@@ -219,7 +216,7 @@ class Steps:
         return paid_steps(self._server, self._noise, self._shares, "clipped means")
 
     def ask(
-        self, centre: Floats, radius: Floats
+        self, centre: Floats, radius: float
     ) -> Generator[Query, Summary, tuple[Floats, float] | Estimate]:
         """Ask for vectors around a centre and release their mean.
 
@@ -227,14 +224,14 @@ class Steps:
         -------
         mean : (d,) float64
         std : float
-            Of its noise in each coordinate, in multiples of the radius where there are several.
+            Of its noise in each coordinate.
         """
         p = self._protocol
         summary = yield ClippedMeans(centre, radius)
         return self.released(summary, centre, radius, p)
 
     def released(
-        self, summary: Summary, centre: Floats, radius: Floats, p: CentralMeans
+        self, summary: Summary, centre: Floats, radius: float, p: CentralMeans
     ) -> tuple[Floats, float] | Estimate:
         """Release the mean of what was answered."""
         n = summary.n_users
@@ -254,4 +251,4 @@ class Steps:
             by = max(float(seen) / COUNTED / STEPS, 1.0)
             self.public["users, with noise"] = by
         mean = centre + radius * (np.asarray(total, dtype=np.float64) / STEPS / by)
-        return mean, std * (float(radius[0]) if len(radius) == 1 else 1.0) / by
+        return mean, std * radius / by

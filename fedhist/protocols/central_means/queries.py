@@ -38,14 +38,6 @@ def check_centre(centre: Floats) -> None:
         raise ValueError(f"centre must be finite, got {centre[~np.isfinite(centre)][0]}")
 
 
-def check_radii(radii: Floats, d: int) -> None:
-    """Raise ValueError unless there is one radius, or one for each coordinate."""
-    if radii.dtype != np.float64 or radii.ndim != 1 or len(radii) not in (1, d):
-        raise ValueError(f"radius must be (1,) or ({d},) float64, got {radii.dtype} {radii.shape}")
-    for radius in radii:
-        check_scale("radius", float(radius))
-
-
 def means_of(users: Users, d: int) -> Floats:
     """Average each user's samples: (n, d); a row of NaN where there is nothing usable."""
     return user_points(samples_of(users, d))
@@ -60,8 +52,8 @@ class ClippedMeans(Query):
     ----------
     centre : (d,) float64
         Public, or from releases before.
-    radius : (1,) or (d,) float64
-        Of a ball, to which a longer vector is shortened; or of an interval in each coordinate.
+    radius : float
+        A longer vector is shortened to it.
     cohort : Cohort, optional
 
     Privacy
@@ -74,22 +66,17 @@ class ClippedMeans(Query):
     wire_name: ClassVar[str] = "clipped-means"
     trust: ClassVar[Trust] = Trust.CENTRAL
     centre: Floats
-    radius: Floats
+    radius: float
     cohort: Cohort | None = None
 
     def __post_init__(self) -> None:
         check_centre(self.centre)
-        check_radii(self.radius, len(self.centre))
+        check_scale("radius", self.radius)
 
     @property
     def d(self) -> int:
         """Dimension of the samples."""
         return len(self.centre)
-
-    @property
-    def cube(self) -> bool:
-        """Whether every coordinate is clipped by itself; in one dimension it is the same."""
-        return len(self.radius) > 1
 
     def weights(self, users: Users) -> Floats:
         """Weigh the users, in [0, 1]: all alike."""
@@ -105,13 +92,10 @@ class ClippedMeans(Query):
         usable = np.isfinite(away).all(axis=1)
         away[~usable] = 0.0
         radii = self.radius * self.radii(users)[:, None]
-        if self.cube:
-            scaled = np.clip(away, -radii, radii) / radii
-        else:
-            largest = np.maximum(np.abs(away).max(axis=1, keepdims=True), 1e-300)
-            with np.errstate(over="ignore"):
-                times = np.minimum(largest / radii, 1e100)
-            scaled = shorten(away / largest * times, 1.0)
+        largest = np.maximum(np.abs(away).max(axis=1, keepdims=True), 1e-300)
+        with np.errstate(over="ignore"):
+            times = np.minimum(largest / radii, 1e100)
+        scaled = shorten(away / largest * times, 1.0)
         weight = np.where(usable, self.weights(users), 0.0)
         scaled *= (weight * self.radii(users))[:, None]
         arrays = {
@@ -139,9 +123,7 @@ class ClippedMeans(Query):
         """Raise WireError if a vector is too long for a user's weight."""
         if not np.isin(weight, (0, STEPS)).all():
             raise WireError(f"a weight is 0 or {STEPS}, got {weight.max()}")
-        size = np.abs(points).max(axis=1, initial=0).astype(np.float64)
-        if not self.cube:
-            size = np.sqrt(np.square(points.astype(np.float64)).sum(axis=1))
+        size = np.sqrt(np.square(points.astype(np.float64)).sum(axis=1))
         if (size > weight * ROUNDING).any():
             raise WireError(f"a vector has norm {size.max():g}, more than its weight")
 
@@ -157,7 +139,7 @@ class ClippedMeans(Query):
         """See that the sum is no longer than all vectors together."""
         super().check_summary(summary)
         points, weight = summary.sums["points"].astype(np.float64), int(summary.sums["weight"][0])
-        norm = float(np.abs(points).max() if self.cube else math.sqrt(np.square(points).sum()))
+        norm = math.sqrt(np.square(points).sum())
         if norm > self.longest(weight) * ROUNDING:
             raise WireError(f"the sum has norm {norm:g}, more than weights of {weight} in all")
 
@@ -274,8 +256,6 @@ class AwayBins(_Bins):
     radii : (K,) float64
         Increasing. Bin j holds what is within radius j and not within a smaller one; the last one
         also what is beyond all.
-    each : bool
-        Whether every coordinate's distance counts by itself; otherwise the l2 distance.
     cohort : Cohort, optional
 
     Privacy
@@ -286,7 +266,6 @@ class AwayBins(_Bins):
     wire_name: ClassVar[str] = "away-bins"
     centre: Floats
     radii: Floats
-    each: bool = False
     cohort: Cohort | None = None
 
     def __post_init__(self) -> None:
@@ -299,19 +278,18 @@ class AwayBins(_Bins):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """One distance, or one for each coordinate."""
-        return (len(self.centre) if self.each else 1), len(self.radii)
+        """One distance."""
+        return 1, len(self.radii)
 
     def bins(self, users: Users) -> Integers:
-        """Place the distances."""
-        away = np.abs(means_of(users, len(self.centre)) - self.centre)
-        if not self.each:
-            away = distances(away)[:, None]
+        """Place the distance."""
+        away = distances(means_of(users, len(self.centre)) - self.centre)[:, None]
         at = np.minimum(np.searchsorted(self.radii, away), len(self.radii) - 1)
         return np.where(np.isnan(away), -1, at).astype(np.int64)
 
 
 def distances(away: Floats) -> Floats:
     """Return l2 norms of rows of any finite size: (n,); NaN of NaN."""
-    largest = np.maximum(np.abs(away).max(axis=1, initial=0.0), 1e-300)
+    away = np.abs(away)
+    largest = np.maximum(away.max(axis=1, initial=0.0), 1e-300)
     return np.asarray(largest * np.sqrt(np.square(away / largest[:, None]).sum(axis=1)))

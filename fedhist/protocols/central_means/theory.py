@@ -5,7 +5,6 @@ Apart from the estimators: nothing here is asked, rounded or released.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,30 +41,22 @@ class Rows:
         """By how many users sums are divided."""
         return max(1, len(self.means) if self.hidden else self.n_users)
 
-    def clipped(self, centre: Floats, radius: Floats) -> Floats:
+    def clipped(self, centre: Floats, radius: float) -> Floats:
         """Clip to radii around a centre and average, without noise: (d,)."""
         away = self.means - centre
-        if len(radius) > 1:
-            away = np.clip(away, -radius, radius)
-        else:
-            size = np.linalg.norm(away, axis=1, keepdims=True)
-            away = away * np.minimum(1.0, radius[0] / np.maximum(size, 1e-300))
+        size = np.linalg.norm(away, axis=1, keepdims=True)
+        away = away * np.minimum(1.0, radius / np.maximum(size, 1e-300))
         return np.asarray(centre + away.sum(axis=0) / self.divisor)
 
-    def risk(self, centre: Floats, radius: Floats, std: float) -> float:
+    def risk(self, centre: Floats, radius: float, std: float) -> float:
         """Predict the mean squared l2 error of one release with noise of ``std`` radii."""
         if not len(self.means):
             return 0.0
         d, n = len(centre), self.divisor
         mean = self.clipped(centre, radius)
         bias = float(np.square(mean - self.truth).sum())
-        noise = np.square(radius * std / n).sum() * (d if len(radius) == 1 else 1)
+        noise = d * (radius * std / n) ** 2
         if self.hidden:  # the noise on the number of users moves the mean along its own length
             along = np.square(mean - centre).sum() * (std / COUNTED / n) ** 2
             noise += along
         return bias + float(noise)
-
-
-def hypot(*parts: float) -> float:
-    """Return the root of the sum of squares."""
-    return math.sqrt(sum(x * x for x in parts))

@@ -1,0 +1,223 @@
+"""A central mean in two looks: over the whole range, then around what the first has found.
+
+The second look clips users to a radius around the first mean, so that its noise is that of the
+radius and not of the range.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from fedhist.base.arrays import Floats
+from fedhist.base.checks import check_scale
+from fedhist.model.protocol import Estimate, Script
+from fedhist.model.registry import register_protocol
+from fedhist.model.results import Goal, ResultsRow, within
+from fedhist.protocols.central_means.box_mean import some_users
+from fedhist.protocols.central_means.protocol import CentralMeans, Steps
+from fedhist.protocols.central_means.queries import AwayBins, distances
+from fedhist.protocols.central_means.theory import Rows
+from fedhist.users.batch import Users
+from server.central_means.noise import SumNoise
+from server.central_means.radius import RadiusChoice
+
+if TYPE_CHECKING:
+    from fedhist.session.curator import Curator
+
+FIRST = 0.25
+"""Share of the first look."""
+
+RADIUS_SHARE = 0.1
+"""Share of epsilon that the radius is drawn with, where the users' distances are not known."""
+
+FOLLOWED = 48
+"""First means that a prediction follows."""
+
+
+@register_protocol
+@dataclass(frozen=True, kw_only=True)
+class BoxCentre(CentralMeans):
+    """Average of the users' own means: a noisy mean over the range, then one around it.
+
+    Parameters
+    ----------
+    epsilon, delta, n_users, low, high, dimension, box, adjacency, discrete
+        As for ``box-mean``.
+    radius : float, optional
+        Public: typical l2 distance of a user's own mean from the common mean. The second look then
+        clips to 1.2 times that and the first mean's own error. By default the radius is drawn from
+        the users' distances by the exponential mechanism, with a tenth of epsilon.
+
+    Privacy
+    -------
+    (epsilon, delta)-DP for a user's whole record. Two Gaussian releases, with a quarter and three
+    quarters of the whole 1 / std^2, compose to exactly one (Dong, Roth & Su, JRSS B 2022, Corollary
+    3.3); Laplace noise shares epsilon so where that is less. The sums move by their radius, or by
+    twice that under "replace-user"; the second centre and radius are released numbers. The draw of
+    the radius: :class:`~server.central_means.radius.RadiusChoice`.
+
+    Error
+    -----
+    Predicted by following the steps with the users' own means in place of messages, for 48 first
+    means. Where the users fill the range both looks are averaged by inverse variance.
+
+    Examples
+    --------
+    >>> p = BoxCentre(epsilon=1.0, n_users=600, dimension=40, box=10.0, radius=0.5)
+    >>> round(p.first_error, 2), round(p.second_radius, 2)
+    (1.78, 1.88)
+    """
+
+    name: ClassVar[str] = "box-centre"
+    paper: ClassVar[str] = "own: two Gaussian means, the second one around the first"
+    goals: ClassVar[tuple[Goal, ...]] = (Goal(1e-4, words="one mean in [-1, 1]"),)
+
+    radius: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.radius is not None:
+            check_scale("radius", self.radius)
+
+    @property
+    def max_rounds(self) -> int:  # type: ignore[override]
+        """Two, and one for the radius."""
+        return 2 if self.radius is not None else 3
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        """Of the two looks."""
+        return FIRST, 1 - FIRST
+
+    @property
+    def step_noise(self) -> SumNoise:
+        """Noise of both looks."""
+        left = 1.0 if self.radius is not None else 1 - RADIUS_SHARE
+        return self.noise(self.shares, left=left)
+
+    @property
+    def first_error(self) -> float:
+        """Predicted root mean square l2 error of the first mean."""
+        return self.box_error(self.step_noise, FIRST)
+
+    @property
+    def second_radius(self) -> float:
+        """Radius of the second look, where the users' distances are public; B at most."""
+        return min(math.hypot(1.2 * (self.radius or 0.0), self.first_error), self.half)
+
+    @property
+    def choice(self) -> RadiusChoice:
+        """Draw of the radius; half of the first mean's error at least."""
+        least = min(self.half, self.first_error / 2)
+        return RadiusChoice(self.half, least, RADIUS_SHARE * self.epsilon)
+
+    @property
+    def worthwhile(self) -> bool:
+        """Whether a second look can help: the first mean is inside, and the radius can be drawn."""
+        enough = self.radius is not None or self.n_users >= self.choice.least_users
+        return enough and self.first_error < self.half / 2
+
+    def steps(self, server: Curator) -> Script:
+        """Look twice."""
+        steps = Steps(self, server, self.step_noise, self.shares)
+        found = yield from steps.ask(self.middle, self.half)
+        if isinstance(found, Estimate):
+            return found
+        centre, first_std = found
+        radius = self.second_radius
+        if self.radius is None:
+            summary = yield AwayBins(centre, self.choice.radii)
+            drawn = self.choice.draw(server, summary.sums["counts"][0])
+            radius = float(self.choice.radii[drawn])
+        whole = radius >= self.half
+        found = yield from steps.ask(self.middle if whole else centre, radius)
+        if isinstance(found, Estimate):
+            return found
+        second, std = found
+        weight = first_std**2 / (first_std**2 + std**2)
+        return Estimate.ok(
+            weight * second + (1 - weight) * centre,
+            stderr=np.full(self.dimension, math.sqrt(weight) * std),
+            public=steps.public | {"radius": radius},
+        )
+
+    def risk(self, rows: Rows) -> tuple[float, bool]:
+        """Follow the steps."""
+        rng = np.random.default_rng(20)
+        noise, n = self.step_noise, rows.divisor
+        first = rows.clipped(self.middle, self.half)
+        std = self.half * noise.std(FIRST) / n
+        total = 0.0
+        for _ in range(FOLLOWED):
+            centre = first + drawn_noise(rng, noise, std, self.dimension)
+            if self.radius is not None:
+                total += self._second(rows, noise, centre, std, self.second_radius)
+                continue
+            law = self.choice.law(distances(rows.means - centre))
+            for j in np.flatnonzero(law > 1e-4):
+                radius = float(self.choice.radii[j])
+                total += law[j] * self._second(rows, noise, centre, std, radius)
+        return total / FOLLOWED, False
+
+    def _second(
+        self, rows: Rows, noise: SumNoise, centre: Floats, first_std: float, radius: float
+    ) -> float:
+        """Predict the error after a first mean and a radius."""
+        std = radius * noise.std(1 - FIRST) / rows.divisor
+        weight = first_std**2 / (first_std**2 + std**2)
+        around = self.middle if radius >= self.half else centre
+        mean = weight * rows.clipped(around, radius) + (1 - weight) * centre
+        off = float(np.square(mean - rows.truth).sum())
+        return off + weight**2 * self.dimension * std**2
+
+    @classmethod
+    def results(cls) -> Sequence[ResultsRow]:
+        """Hold the prediction against runs."""
+        people = {"kind": "gaussian", "n_users": 600, "samples_per_user": 50, "dimension": 40}
+        people |= {"mean": 0.5, "spread": 3.46, "low": -20.0, "high": 20.0}
+        given = {"epsilon": 1.0, "dimension": 40, "box": 10.0}
+        far = 3.46 * math.sqrt(40 / 50)
+        one: dict[str, Any] = {"kind": "gaussian", "n_users": 400, "samples_per_user": 20}
+        line = {"epsilon": 1.0, "low": -20.0, "high": 20.0, "delta": 0.0}
+        wide = {"low": -20.0, "high": 20.0, "mean": 3.0, "spread": 0.5}
+        return (
+            ResultsRow(
+                "n=600 d=40 m=50 box 10, l2 at most 0.423",
+                given | {"radius": far},
+                people,
+                100,
+                (0.7, 1.15),
+                expected=0.423**2,
+            ),
+            ResultsRow("n=600 d=40 m=50 box 10, radius drawn", given, people, 100, within(0.15)),
+            ResultsRow("n=400 eps=1 Laplace", line, one | wide, 800, within(0.15)),
+            ResultsRow(
+                "EDGE n=400 eps=1 users fill the range",
+                line | {"low": 2.0, "high": 4.0},
+                one | wide | {"spread": 4.0},
+                800,
+                within(0.15),
+            ),
+        )
+
+    @classmethod
+    def example(cls) -> Self:
+        """Build a small instance in three dimensions."""
+        return cls(epsilon=4.0, n_users=120, low=-1.0, high=1.0, dimension=3, radius=0.1)
+
+    @classmethod
+    def example_users(cls) -> Users:
+        """Make users of two samples around (.3, .3, .3)."""
+        return some_users(120, 3)
+
+
+def drawn_noise(rng: np.random.Generator, noise: SumNoise, std: float, d: int) -> Floats:
+    """Draw noise of a standard deviation, as a prediction follows it: (d,)."""
+    if noise.kind == "gaussian":
+        return std * rng.standard_normal(d)
+    return rng.laplace(scale=std / math.sqrt(2), size=d)

@@ -1,0 +1,122 @@
+"""The mean of users' own means with a trusted server: the estimator is chosen by public numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from fedhist.model.protocol import Script
+from fedhist.model.registry import register_protocol
+from fedhist.model.results import Goal, ResultsRow, within
+from fedhist.protocols.central_means.box_centre import BoxCentre
+from fedhist.protocols.central_means.box_mean import BoxMean, some_users
+from fedhist.protocols.central_means.interval_mean import IntervalMean
+from fedhist.protocols.central_means.protocol import CentralMeans
+from fedhist.protocols.central_means.theory import Rows
+from fedhist.users.batch import Users
+
+if TYPE_CHECKING:
+    from fedhist.session.curator import Curator
+
+
+@register_protocol
+@dataclass(frozen=True, kw_only=True)
+class CentralMean(CentralMeans):
+    """Average of the users' own means; where to look is chosen by public numbers.
+
+    Parameters
+    ----------
+    epsilon, delta, n_users, low, high, dimension, box, adjacency, discrete
+        As for ``box-mean``: nothing else needs to be known.
+
+    Privacy
+    -------
+    That of the estimator in use, for the whole (epsilon, delta): ``interval-mean`` where there are
+    enough users for medians, else ``box-centre`` where its first mean lies well inside the range
+    and a radius can be drawn, else ``box-mean``. The choice reads the number of users, the
+    dimension and the budget only.
+
+    Error
+    -----
+    The estimator's. All of them draw how far they look from the users, privately, and come back to
+    the whole range where the users fill it.
+
+    Examples
+    --------
+    >>> budget = {"epsilon": 1.0, "low": -1.0, "high": 1.0}
+    >>> [CentralMean(n_users=n, **budget).chosen.name for n in (50, 300, 1000)]
+    ['box-mean', 'box-centre', 'interval-mean']
+    """
+
+    name: ClassVar[str] = "central-mean"
+    paper: ClassVar[str] = "own choice of interval-mean, box-centre and box-mean"
+    goals: ClassVar[tuple[Goal, ...]] = (Goal(1e-4, words="one mean in [-1, 1]"),)
+    starter: ClassVar[str] = """\
+# One mean with a trusted server: 5,000 users of 20 to 500 samples each.
+[run]
+nodes = 1000
+seed = 1
+
+[protocol]
+name = "central-mean"
+epsilon = 1.0
+delta = 1e-6
+low = -1.0
+high = 1.0
+
+[population]
+kind = "gaussian"
+n_users = 5000
+samples_per_user = [20, 500]
+mean = 0.237
+seed = 7
+"""
+
+    @cached_property
+    def chosen(self) -> CentralMeans:
+        """The estimator in use; from public numbers only."""
+        given: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(CentralMeans)}
+        interval, centre = IntervalMean(**given), BoxCentre(**given)
+        if not self.guarantee.private:
+            return BoxMean(**given)
+        if interval.enough:
+            return interval
+        return centre if centre.worthwhile else BoxMean(**given)
+
+    @property
+    def max_rounds(self) -> int:  # type: ignore[override]
+        """The estimator's."""
+        return self.chosen.max_rounds
+
+    def steps(self, server: Curator) -> Script:
+        """Run the estimator."""
+        return (yield from self.chosen.steps(server))
+
+    def risk(self, rows: Rows) -> tuple[float, bool]:
+        """Predict the estimator's error."""
+        return self.chosen.risk(rows)
+
+    @classmethod
+    def results(cls) -> Sequence[ResultsRow]:
+        """Hold the prediction against runs."""
+        people: dict[str, Any] = {"kind": "gaussian", "samples_per_user": 25, "mean": 0.237}
+        line = {"epsilon": 1.0, "low": -1.0, "high": 1.0}
+        space = people | {"n_users": 1000, "dimension": 20}
+        return (
+            ResultsRow("n=2000 eps=1", line, people | {"n_users": 2000}, 600, within(0.2)),
+            ResultsRow("n=300 eps=1", line, people | {"n_users": 300}, 600, within(0.2)),
+            ResultsRow("n=1000 d=20 eps=1", line | {"dimension": 20}, space, 200, within(0.15)),
+            ResultsRow("EDGE n=30 eps=1", line, people | {"n_users": 30}, 1000, within(0.15)),
+        )
+
+    @classmethod
+    def example(cls) -> Self:
+        """Build a small instance."""
+        return cls(epsilon=8.0, n_users=120, low=-1.0, high=1.0, delta=0.0)
+
+    @classmethod
+    def example_users(cls) -> Users:
+        """Make users of two samples around .3."""
+        return some_users(120, 1)

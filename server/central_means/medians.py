@@ -1,0 +1,105 @@
+"""Budgets of an interval mean: medians, radius, mean; and the floor; all from public numbers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedhist.base.arrays import Floats, Integers
+from fedhist.privacy.guarantee import Adjacency, zcdp_rho
+from server.central_means.noise import SumNoise, sum_noise
+from server.central_means.radius import RadiusChoice
+
+BINS = 4096
+"""Bins over the range, where no scale is given."""
+
+MOST_SHARE, LEAST_SHARE = 0.15, 0.03
+"""Of the budget that the medians of all coordinates get."""
+
+SPARE = 1.2
+"""How many times the floor the medians get, within their shares."""
+
+WRONG = 0.01
+"""Probability of a median far off that the floor allows."""
+
+RADIUS_USERS = 400.0
+"""The radius is drawn with so many units of epsilon in all users together, within its shares."""
+
+RADIUS_SHARES = 0.05, 0.15
+
+
+@dataclass(frozen=True)
+class IntervalPlan:
+    """What each step of an interval mean gets.
+
+    Attributes
+    ----------
+    median_epsilon : float
+        Of each coordinate's median.
+    radius_epsilon : float
+        Of the radius; 0 where the scale is public.
+    noise : SumNoise
+        Of the mean, with the rest.
+    floor : float
+        Fewest users: (4 / median_epsilon) ln(bins d / .01), so that no median lies far off.
+    """
+
+    median_epsilon: float
+    radius_epsilon: float
+    noise: SumNoise
+    floor: float
+
+
+def plan_interval(
+    epsilon: float,
+    delta: float,
+    n_users: int,
+    dimension: int,
+    n_bins: int,
+    adjacency: Adjacency,
+    *,
+    scale_known: bool,
+    discrete: bool,
+) -> IntervalPlan:
+    """Share the budget; by basic composition or by zCDP, whichever leaves less noise.
+
+    The shares fall as users become more: medians and radius need a number of users times epsilon.
+    """
+    least = 4 * math.log(n_bins * dimension / WRONG)
+    wanted = SPARE * least / n_users, RADIUS_USERS / n_users
+    low, high = RADIUS_SHARES
+    first = min(max(wanted[0] * dimension / epsilon, LEAST_SHARE), MOST_SHARE)
+    second = 0.0 if scale_known else min(max(wanted[1] / epsilon, low), high)
+    left = (1 - first - second) * epsilon
+    noise = sum_noise(left, delta, dimension, adjacency, discrete=discrete)
+    each = first * epsilon / dimension
+    found = [IntervalPlan(each, second * epsilon, noise, least / each)]
+    if delta and dimension > 1:
+        rho = zcdp_rho(epsilon, delta)
+        first = min(max(wanted[0] ** 2 * dimension / (8 * rho), LEAST_SHARE), MOST_SHARE)
+        second = 0.0 if scale_known else min(max(wanted[1] ** 2 / (8 * rho), low), high)
+        noise = sum_noise(
+            epsilon, delta, dimension, adjacency,
+            discrete=discrete, rho=(1 - first - second) * rho,
+        )  # fmt: skip
+        each = math.sqrt(8 * first * rho / dimension)
+        found.append(IntervalPlan(each, math.sqrt(8 * second * rho), noise, least / each))
+    good = [p for p in found if p.floor <= n_users]
+    return min(good or found, key=lambda p: p.noise.std() if good else p.floor)
+
+
+def median_scores(counts: Integers) -> Floats:
+    """Score the bins of every coordinate, (d, K): minus the larger number of users on one side.
+
+    One user's record changes either number by 1 at most, added, removed, emptied or replaced:
+    sensitivity 1.
+    """
+    upto = np.cumsum(counts, axis=1)
+    return np.asarray(-np.maximum(upto - counts, upto[:, -1:] - upto), dtype=np.float64)
+
+
+def interval_radius(half: float, n_bins: int, epsilon: float) -> RadiusChoice:
+    """Draw a radius around medians: half a bin at least."""
+    return RadiusChoice(half, half / n_bins, epsilon)

@@ -1,0 +1,135 @@
+"""The draw of a radius, the scores of medians and the noise of sums: exact on tiny cases."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from fedhist.base.arrays import Floats, Integers
+from fedhist.privacy.guarantee import Adjacency, gaussian_multiplier, zcdp_rho
+from server.central_means.medians import median_scores, plan_interval
+from server.central_means.noise import SumNoise, sum_noise
+from server.central_means.radius import DECAY, RadiusChoice
+
+CHOICE = RadiusChoice(1.0, 0.2, 0.8)
+K = len(CHOICE.radii)
+
+
+def law(inside: Integers) -> Floats:
+    """Weights exp(epsilon score), as the Curator draws them at sensitivity 1/2."""
+    log = CHOICE.epsilon * CHOICE.scores(inside)
+    weight = np.exp(log - log.max())
+    return np.asarray(weight / weight.sum())
+
+
+def counts_of(places: tuple[int, ...]) -> Integers:
+    return np.bincount(np.array(places, dtype=np.int64), minlength=K)
+
+
+def test_radii_halve_in_two_steps_and_end_at_the_largest() -> None:
+    assert CHOICE.radii[-1] == 1.0
+    assert CHOICE.radii[0] >= 0.2
+    assert CHOICE.radii[1:] / CHOICE.radii[:-1] == pytest.approx(math.sqrt(2))
+
+
+def test_epsilon_suffices_for_every_neighbour_and_less_does_not() -> None:
+    """Every count of up to 9 users in K bins, one added, removed or moved: all log-ratios."""
+    worst = 0.0
+    every = [c for c in itertools.product(range(10), repeat=K) if sum(c) == 9]
+    assert K == 5
+    for c in every[::3]:
+        base = np.array(c)
+        p = np.log(law(base))
+        for j in range(K):
+            more = base.copy()
+            more[j] += 1
+            worst = max(worst, float(np.abs(np.log(law(more)) - p).max()))
+            if base[j]:
+                for k in range(K):
+                    moved = base.copy()
+                    moved[j] -= 1
+                    moved[k] += 1
+                    worst = max(worst, float(np.abs(np.log(law(moved)) - p).max()))
+    assert worst <= CHOICE.epsilon + 1e-12
+    assert worst > 0.7 * CHOICE.epsilon
+
+
+def test_the_law_of_the_prediction_is_that_of_the_counts() -> None:
+    distance = np.random.default_rng(3).uniform(0, 1.2, 40)
+    at = np.minimum(np.searchsorted(CHOICE.radii, distance), K - 1)
+    assert CHOICE.law(distance) == pytest.approx(law(np.bincount(at, minlength=K)), rel=1e-9)
+
+
+def test_weights_in_fractions() -> None:
+    """Two users beyond the smallest radius cost nothing below 4 / epsilon = 5 of them."""
+    p = law(counts_of((0, 0, 0, 4, 4)))
+    exact = [Fraction(1), *(Fraction(1, 2 ** (2 * j)) for j in range(1, K))]  # r^-4, r = 2^(j/2)
+    assert DECAY == 4.0
+    assert p == pytest.approx([float(x / sum(exact)) for x in exact], rel=1e-9)
+
+
+def test_with_enough_users_an_empty_radius_is_next_to_never_drawn() -> None:
+    n = math.ceil(CHOICE.least_users)
+    p = law(counts_of((K - 1,) * n))
+    assert p[:-1].sum() < 2 * math.exp(-5)
+
+
+def test_scores_of_medians_move_by_one_at_most() -> None:
+    """All counts of up to 4 users in 4 bins."""
+    for c in itertools.product(range(5), repeat=4):
+        base = np.array([c])
+        score = median_scores(base)
+        for j, k in itertools.product(range(4), repeat=2):
+            more = base.copy()
+            more[0, j] += 1
+            assert np.abs(median_scores(more) - score).max() <= 1
+            if base[0, j]:
+                more[0, j] -= 1
+                more[0, j] -= 1
+                more[0, k] += 1
+                assert np.abs(median_scores(more) - score).max() <= 1
+    assert median_scores(np.array([[1, 2, 1]])).tolist() == [[-3, -1, -3]]
+
+
+@pytest.mark.parametrize(
+    ("adjacency", "l2"),
+    [
+        (Adjacency.REPLACE_USER, 2.0),
+        (Adjacency.ZERO_OUT_USER, 1.0),
+        (Adjacency.ADD_REMOVE_USER, math.sqrt(1.04)),
+    ],
+)
+def test_noise_is_calibrated_to_the_sensitivity(adjacency: Adjacency, l2: float) -> None:
+    wide = sum_noise(1.0, 1e-6, 100, adjacency)
+    assert wide.kind == "gaussian"
+    assert wide.std() == pytest.approx(l2 * gaussian_multiplier(1.0, 1e-6), rel=1e-6)
+    assert wide.std(0.25) == pytest.approx(2 * wide.std(), rel=1e-12)
+    line = sum_noise(1.0, 1e-6, 1, adjacency)
+    l1 = 1.2 if adjacency is Adjacency.ADD_REMOVE_USER else l2
+    assert line.kind == "laplace"
+    assert line.std(0.5) == pytest.approx(2 * math.sqrt(2) * l1, rel=1e-6)
+    assert sum_noise(1.0, 0.0, 9, adjacency).kind == "laplace"
+
+
+def test_the_plan_spends_its_budget() -> None:
+    """By basic composition in one dimension, by zCDP in fifty; users make the shares fall."""
+
+    def cost(d: int, n: int) -> tuple[float, float, SumNoise]:
+        p = plan_interval(
+            1.0, 1e-6, n, d, 4096, Adjacency.REPLACE_USER, scale_known=False, discrete=False
+        )
+        em = d * p.median_epsilon + p.radius_epsilon
+        rho = (d * p.median_epsilon**2 + p.radius_epsilon**2) / 8
+        return em + p.noise.epsilon, rho + p.noise.rho, p.noise
+
+    basic, _, noise = cost(1, 500)
+    assert basic == pytest.approx(1.0)
+    assert noise.rho == 0
+    assert cost(1, 100_000)[2].epsilon == pytest.approx(0.92)
+    _, rho, noise = cost(50, 5000)
+    assert rho == pytest.approx(zcdp_rho(1.0, 1e-6))
+    assert noise.rho > 0
