@@ -11,7 +11,16 @@ from scipy.special import chdtri
 
 from fedhist.base.arrays import Floats
 from fedhist.model.query import Query, Summary
-from fedhist.protocols.distributions.centred_release import AskShares, CentredTask, centred
+from fedhist.privacy.noise_law import NoiseLaw
+from fedhist.protocols.distributions import theory
+from fedhist.protocols.distributions.centred_counts import CentredCounts, CentredNorms
+from fedhist.protocols.distributions.centred_release import (
+    AskShares,
+    CentredTask,
+    centred,
+    combined,
+    radius_scores,
+)
 from fedhist.protocols.distributions.mechanisms import (
     Additive,
     DistributionTask,
@@ -19,10 +28,16 @@ from fedhist.protocols.distributions.mechanisms import (
     Mechanism,
     Search,
 )
+from fedhist.protocols.shared.projected_error import projected_l1
 from fedhist.session.curator import Curator
+from fedhist.users.batch import Users
+from fedhist.users.streams import SeededStreams, Streams
+from server.distributions.simplex import project_simplex
 
 SOURCE = "this project's own: centred counts"
 COUNTS = Additive("counts", gaussian=False)
+ROUNDING = 1 - 1e-9
+"""Part of rho that is spent; what is left covers the rounding of conversions."""
 
 
 def centred_task(task: DistributionTask) -> CentredTask:
@@ -35,6 +50,7 @@ def centred_task(task: DistributionTask) -> CentredTask:
         n_users=task.n_users,
         epsilon=task.epsilon,
         delta=task.delta - task.delta0,
+        rho=ROUNDING * task.rho if task.delta and not task.delta0 else 0.0,
         discrete=task.discrete,
     )
 
@@ -83,7 +99,87 @@ def _floor(task: DistributionTask) -> float:
     return found.clipped / 0.3 if found.runs else math.inf
 
 
+DRAWS, LIKELY = 3, 0.02
+"""Centres drawn for a prediction, and the least chance of a radius that it looks at."""
+
+
+def given(task: DistributionTask, users: Users, project: bool) -> float:
+    """Predict the error on known users: the rounds without the noise of the offsets. NOT PRIVATE.
+
+    Three centres are drawn; each radius that may be selected clips the users' exact offsets. What
+    is left is Gaussian noise around a known bias.
+    """
+    found = centred_task(task)
+    truth = theory.average_distribution(users, task.domain)
+    shares = theory.cut_moments(users, task.domain, task.m)[0] / (task.n_users * task.m)
+    if not found.selects:
+        return _of_shares(truth, shares, found, found.second + found.third, project)
+    rng, total = np.random.default_rng(2020), 0.0
+    for _ in range(DRAWS):
+        start = shares + rng.laplace(0.0, found.share_std(found.first) / math.sqrt(2), task.k)
+        total += _from_centre(truth, shares, start, found, users, project)
+    return total / DRAWS
+
+
+def _from_centre(
+    truth: Floats, shares: Floats, start: Floats, task: CentredTask, users: Users, project: bool
+) -> float:
+    """Predict the error where the first round released ``start``."""
+
+    def streams(some: Users) -> Streams:
+        return SeededStreams(some.ids, 0, "given")  # one draw stands for all of who has more
+
+    centre = project_simplex(start)
+    spread = task.spread(centre)
+    where = task.domain, task.cut, task.own, centre, spread
+    asked = CentredNorms(*where, task.radii)
+    above = asked.above(asked.answer_folded(users, streams))
+    weight = task.second / 2 * radius_scores(above, int(task.n_users), task.clipped)
+    chance = np.exp(weight - weight.max())
+    chance /= chance.sum()
+    total = 0.0
+    for j in np.flatnonzero(chance > LIKELY):
+        radius = float(task.radii[j])
+        std = task.offset_std(radius, spread)
+        if task.prefers_shares(std):
+            one = _of_shares(truth, shares, task, task.third, project)
+        else:
+            query = CentredCounts(*where, radius)
+            steps = query.answer_folded(users, streams).sums["steps"]
+            scale = query.unit / task.n_users / (1 - task.lost)
+            first = task.share_std(task.first)
+            middle = combined(start, first, centre + spread * scale * steps, std)
+            noise = combined(np.zeros(task.k), first, std, std)
+            one = _l1(truth, middle - truth, noise, NoiseLaw("gaussian", 0.0), project)
+        total += float(chance[j]) * one
+    return total / float(chance[chance > LIKELY].sum())
+
+
+def _of_shares(
+    truth: Floats, shares: Floats, task: CentredTask, second: float, project: bool
+) -> float:
+    """Predict the error of shares that were released twice."""
+    std = task.share_std(math.hypot(task.first, second))
+    law = NoiseLaw("laplace", std / math.sqrt(2))
+    return _l1(truth, shares - truth, np.zeros(task.k), law, project)
+
+
+def _l1(truth: Floats, bias: Floats, std: Floats, law: NoiseLaw, project: bool) -> float:
+    """Predict the error of estimates with a bias, Gaussian noise and noise of one law."""
+    if project:
+        return projected_l1(truth, law, bias=bias, std=std)
+    return float(theory.expected_absolute(bias, std, law).sum())
+
+
 CENTRED = Mechanism(
-    "centred", search, _error, rounds=3, pure=False, source=SOURCE, floor=_floor, automatic=False
+    "centred",
+    search,
+    _error,
+    rounds=3,
+    pure=False,
+    source=SOURCE,
+    floor=_floor,
+    given=given,
+    automatic=False,
 )
 """Average of the users' shares, whatever distributions they have."""

@@ -59,6 +59,9 @@ class CentredTask:
         What sums are divided by.
     epsilon, delta : float
         What may be spent; ``delta > 0``.
+    rho : float
+        The same in zCDP, where the whole run is accounted for in it as well: what may be spent of
+        it. 0: basic composition only.
     neighbours : int
         Rows in which adjacent populations differ: 2 under replacement, 1 where a user is added,
         removed or emptied.
@@ -73,6 +76,7 @@ class CentredTask:
     n_users: float
     epsilon: float
     delta: float
+    rho: float = 0.0
     neighbours: int = 2
     discrete: bool = True
 
@@ -140,7 +144,20 @@ class CentredTask:
 
     @cached_property
     def multiplier(self) -> float:
-        """Std of the noise on offsets per unit of l2 sensitivity."""
+        """Std of the noise on offsets per unit of l2 sensitivity: the smaller of two."""
+        return math.sqrt(0.5 / self.left) if self.left else self._basic
+
+    @cached_property
+    def left(self) -> float:
+        """What the first two rounds leave of rho; 0 where basic composition gives less noise.
+
+        They are pure, and the second has bounded range.
+        """
+        left = self.rho - self.first**2 / 2 - self.second**2 / 8
+        return left if left > 0 and math.sqrt(0.5 / left) < self._basic else 0.0
+
+    @cached_property
+    def _basic(self) -> float:
         return noise_per_sensitivity(self.third, self.delta, self.discrete).scale
 
     def share_std(self, epsilon: float) -> float:
@@ -172,7 +189,8 @@ def centred(
     (epsilon, delta)-DP by basic composition: the centre costs ``task.first``, pure; the radius
     ``task.second``, an exponential mechanism whose scores move by at most 1 with one user; and the
     offsets (``task.third``, delta), Gaussian noise for ``neighbours`` rows in a ball, or shares
-    again with ``task.third``, pure. Which of the two depends on what was released.
+    again with ``task.third``, pure. Which of the two depends on what was released. Where zCDP
+    composition is better, the offsets get what is left of ``task.rho`` instead.
     """
     start = yield from ask(task.first, "centre")
     if not task.selects:
@@ -193,9 +211,14 @@ def centred(
     query = CentredCounts(*where, radius)
     summary = yield query
     size = query.l2_sensitivity(task.neighbours)
-    budget = {"epsilon": task.third, "delta": task.delta, "label": "offsets"}
-    draw = server.discrete_gaussian if task.discrete else server.gaussian
-    noisy = draw(summary.sums["steps"], l2_sensitivity=size, **budget)  # type: ignore[arg-type]
+    steps, label = summary.sums["steps"], "offsets"
+    if task.left:
+        noisy = server.gaussian_zcdp(
+            steps, l2_sensitivity=size, rho=task.left, discrete=task.discrete, label=label
+        )
+    else:
+        draw = server.discrete_gaussian if task.discrete else server.gaussian
+        noisy = draw(steps, l2_sensitivity=size, epsilon=task.third, delta=task.delta, label=label)
     found = centre + spread * (query.unit / task.n_users / (1 - task.lost)) * noisy
     p = combined(start.p, task.share_std(task.first), found, std)
     return Learned(p, start.warnings, {"radius": radius, "noise_std": float(std.mean())})

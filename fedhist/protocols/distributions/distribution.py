@@ -1,8 +1,9 @@
 """Learn a discrete distribution from users with m samples each, under central privacy [1]_.
 
 Several ways behind one protocol: noise on counts, on one item per user, or on who has which symbol
-at all; and private selection among binomial hypotheses. What privacy costs then falls with m as
-m^(-1/2), where with noise on counts it does not fall at all. Public numbers say which is best.
+at all; private selection among binomial hypotheses, where users are alike; and offsets from a
+centre, where they need not be. What privacy costs then falls with m as m^(-1/2), where with noise
+on counts it does not fall at all. Public numbers and a private test of fit say which is best.
 
 References
 ----------
@@ -17,26 +18,28 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 
 from clients.bounding.sampling import MOST_CLIP
 from fedhist.base.arrays import Array
-from fedhist.base.checks import check_integer
+from fedhist.base.checks import check_choice, check_integer
 from fedhist.base.errors import PopulationError, nearest
 from fedhist.model.losses import L1
 from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import Goal, ResultsRow, within
+from fedhist.model.results import Goal, ResultsRow
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import check_budget, zcdp_rho
 from fedhist.protocols.distributions import mechanisms as distribution_mechanisms
 from fedhist.protocols.distributions import selection as binomial_mechanisms
 from fedhist.protocols.distributions import theory
 from fedhist.protocols.distributions.centred_mechanism import CENTRED
+from fedhist.protocols.distributions.distribution_rows import rows
+from fedhist.protocols.distributions.fit_choice import automatic
 from fedhist.protocols.distributions.mechanisms import DistributionTask, Learned, Mechanism, Search
 from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.clipped_totals import in_domain
@@ -58,6 +61,11 @@ MECHANISMS: Mapping[str, Mechanism] = MappingProxyType(
     }
 )
 """Every mechanism, by name."""
+
+Assumption = Literal["nothing", "same-distribution"]
+"""What the automatic choice may rest on."""
+ASSUMPTIONS = get_args(Assumption)
+NOTHING: Assumption = "nothing"
 
 EXACT = "laplace"
 """Mechanism of runs without noise: it then returns the empirical distribution itself."""
@@ -87,9 +95,11 @@ class Distribution(TwoModes, DistributionTarget, Central):
         0: mechanisms that need none.
     mechanism : str
         "auto", or "laplace", "gaussian", "one-item", "presence", "presence-laplace", "ks", "phs"
-        and the others of ``MECHANISMS``. "auto" takes the smallest expected error at the uniform
-        distribution among those whose floor n_users reaches and that suit p_max: from public
-        numbers only.
+        and the others of ``MECHANISMS``. "auto": where selection or centred counts can be better
+        than noise on counts, a twentieth of epsilon tests whether all users draw from one
+        distribution. If so a hypothesis may be selected; if not, a warning says so, and centred
+        counts or noise on counts estimate the average of the users' own distributions
+        (:mod:`fedhist.protocols.distributions.fit_choice`).
     mode : {"default", "paper"}
         "paper": the mechanism with its printed budget; ``guarantee`` says what that really spends,
         ``claimed`` what is printed.
@@ -101,11 +111,17 @@ class Distribution(TwoModes, DistributionTarget, Central):
     discrete : bool
         Integer noise on integers; needed for secure noise. False: real values, for which the
         Gaussian is calibrated exactly and has a std some 7 % smaller.
+    assume : {"nothing", "same-distribution"}
+        "same-distribution": all users draw from one distribution, says whoever asks. "auto" then
+        tests nothing and takes the smallest expected error at the uniform distribution among the
+        mechanisms whose floor n_users reaches and that suit p_max. On users who differ the estimate
+        is then about none of them.
 
     Privacy
     -------
     (epsilon, delta)-DP per user under replacement; the mechanisms derive their sensitivities. The
-    choice and the projection are free.
+    projection is free, and so is what public numbers choose; the test of fit costs a twentieth of
+    epsilon, and what it chooses runs with the rest.
 
     Error
     -----
@@ -140,6 +156,7 @@ class Distribution(TwoModes, DistributionTarget, Central):
     p_max: float = 1.0
     project: bool = True
     discrete: bool = True
+    assume: Assumption = NOTHING
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
@@ -148,6 +165,7 @@ class Distribution(TwoModes, DistributionTarget, Central):
         check_integer("n_users", self.n_users, 1 << 32)
         if not 1 / len(self.domain) <= self.p_max <= 1:
             raise ValueError(f"p_max must lie in [1 / {len(self.domain)}, 1], got {self.p_max}")
+        check_choice("assume", self.assume, ASSUMPTIONS)
         self.check_mode()
         if self.mechanism == "auto":
             return
@@ -182,7 +200,7 @@ class Distribution(TwoModes, DistributionTarget, Central):
             return MECHANISMS[EXACT]
         if self.mechanism != "auto":
             return self.mechanisms[self.mechanism]
-        return MECHANISMS[_best(self.task)]
+        return automatic(self.task) if self.assume == NOTHING else MECHANISMS[_best(self.task)]
 
     @property
     def max_rounds(self) -> int:
@@ -295,42 +313,8 @@ class Distribution(TwoModes, DistributionTarget, Central):
 
     @classmethod
     def results(cls) -> Sequence[ResultsRow]:
-        """Hold the prediction against runs."""
-
-        def row(
-            label: str, how: str, size: tuple[int, int, int], times: int, width: float, **more: Any
-        ) -> ResultsRow:
-            k, m, n = size
-            people = {"kind": "items", "n_users": n, "d": k, "items": m, "seed": 2020}
-            given = {"samples_per_user": m, "mechanism": how, "project": how == "ks"}
-            parameters = {"epsilon": 1.0, "delta": 1e-6, **given, **more}
-            people["exponent"] = {100: 1.0, 200: 2.0}.get(k, 0.5)
-            return ResultsRow(label, parameters, people, times, within(width))
-
-        some, wide = (100, 10, 2000), (1500, 8, 5000)
-        label = "k=100 m=10 n=2000 eps=4 one item"
-        edge = "EDGE k=50 m=8 n=40 eps=1 presence (noise beyond the users)"
-        near = "k=20 m=300 n=300 eps=1 KS, 1.6 floors"
-        rare, bare, many = (
-            f"{size} {how}, projected"
-            for size, how in (
-                ("k=200 m=20 n=6000 eps=1", "Laplace"),
-                ("EDGE k=50 m=20 n=100 eps=.1", "Laplace"),
-                ("k=1500 m=8 n=5000 eps=.5", "presence"),
-            )
-        )
-        noisy, half = {"epsilon": 0.1, "project": True}, {"epsilon": 0.5, "project": True}
-        return (
-            row("k=100 m=10 n=2000 eps=1 Laplace", "laplace", some, 300, 0.01),
-            row(label, "one-item", some, 300, 0.01, epsilon=4.0),
-            row("k=400 m=20 n=3000 eps=1 presence", "presence", (400, 20, 3000), 300, 0.02),
-            row("k=20 m=300 n=2000 eps=1 KS scores", "ks", (20, 300, 2000), 100, 0.1),
-            row(near, "ks", (20, 300, 300), 400, 0.1),
-            row(edge, "presence", (50, 8, 40), 600, 0.02),
-            row(rare, "laplace", (200, 20, 6000), 100, 0.1, project=True),
-            row(bare, "laplace", (50, 20, 100), 300, 0.1, **noisy),
-            row(many, "presence", wide, 30, 0.1, **half),
-        )
+        """Errors that "auto" must reach, and predictions against runs."""
+        return rows()
 
     @classmethod
     def example(cls) -> Self:
@@ -350,7 +334,7 @@ class Distribution(TwoModes, DistributionTarget, Central):
 
 @lru_cache(maxsize=256)
 def _best(task: DistributionTask) -> str:
-    """Name the automatic mechanism of least expected error at the uniform distribution."""
+    """Name the mechanism of least expected error at the uniform distribution, if all are alike."""
     uniform = np.full(task.k, 1 / task.k)
     possible = [
         found

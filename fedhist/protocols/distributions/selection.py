@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedhist.base.arrays import Array, Floats
+from fedhist.base.arrays import Array, Floats, Integers
 from fedhist.model.query import Query, Summary
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Release, pure
@@ -113,7 +113,19 @@ def select(
     plan = build(task.m, pick_eta(task.n_users, each))
     query = ExceedanceCounts(task.domain, task.m, plan.thresholds)
     summary = yield query
-    scores = plan.scores(query.below(summary), task.n_users)
+    return choose(task, server, plan, query.below(summary), each, label)
+
+
+def choose(
+    task: DistributionTask,
+    server: Curator,
+    plan: SelectionPlan,
+    below: Integers,
+    each: float,
+    label: str,
+) -> tuple[Floats, dict[str, float]]:
+    """Select a hypothesis for every symbol by the users who hold it at most t times: (k, T)."""
+    scores = plan.scores(below, task.n_users)
     chosen = server.exponential_rows(
         scores, sensitivity=SENSITIVITY, epsilon_each=each, changed=task.touched, label=label
     )

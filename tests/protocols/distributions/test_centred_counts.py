@@ -12,11 +12,16 @@ import pytest
 from clients.records.whitened import STEPS
 from fedhist.base.errors import BudgetExceeded, WireError
 from fedhist.model.query import Report, Summary
+from fedhist.privacy.guarantee import gaussian_multiplier, zcdp_rho
+from fedhist.privacy.ledger import Ledger
 from fedhist.protocols.distributions.centred_counts import CentredCounts, CentredNorms
 from fedhist.protocols.distributions.centred_mechanism import centred_error, centred_task
 from fedhist.protocols.distributions.centred_release import combined, radius_scores
 from fedhist.protocols.distributions.distribution import Distribution
+from fedhist.session.curator import Curator
+from fedhist.session.journal import Journal
 from fedhist.users.keys import Keys
+from server.noise import SimulatedNoise
 from tests.protocols.running import result, run, secure, streams, table_users
 
 DOMAIN = Keys.of(["b", "a", "お茶"])
@@ -162,9 +167,9 @@ def test_every_branch_spends_the_budget_and_no_more(s, concentration, labels):
         estimate = run(settings(4, 100, s), users, noise=noise).estimate
         spent = estimate.ledger.spent()
         assert [e.label for e in estimate.ledger.entries] == labels
-        assert spent.basic_epsilon == pytest.approx(1.0, rel=1e-9)
+        assert spent.epsilon == pytest.approx(1.0, rel=1e-6)
         assert spent.epsilon <= 1.0 + 1e-9
-        assert spent.basic_delta == pytest.approx(1e-6 if "offsets" in labels else 0.0)
+        assert spent.how.startswith("zCDP" if "offsets" in labels else "basic")
     tight = replace(settings(4, 100, s), epsilon=1.0)
     limit = replace(tight.guarantee, epsilon=0.9)
     script = tight.rounds(_curator(limit))
@@ -173,11 +178,6 @@ def test_every_branch_spends_the_budget_and_no_more(s, concentration, labels):
 
 
 def _curator(limit):
-    from fedhist.privacy.ledger import Ledger
-    from fedhist.session.curator import Curator
-    from fedhist.session.journal import Journal
-    from server.noise import SimulatedNoise
-
     return Curator(Ledger(limit), lambda i: SimulatedNoise(1, i), Journal())
 
 
@@ -189,9 +189,6 @@ def _drive(script, users):
 
 def test_the_noise_is_for_the_radius():
     """The recorded std of the offsets: at least the multiplier times twice 2^20 steps."""
-    from fedhist.privacy.guarantee import gaussian_multiplier, zcdp_rho
-    from server.noise import SimulatedNoise
-
     stds = []
 
     class Recording(SimulatedNoise):
@@ -204,12 +201,21 @@ def test_the_noise_is_for_the_radius():
             return super().discrete_gaussian(shape, std)
 
     protocol = settings(4, 100, 1500)
-    third = centred_task(protocol.task).third
+    task = centred_task(protocol.task)
     users = population(4, 100, 1500, 0)
     run(protocol, users, noise=lambda i: Recording(1, i))
     run(replace(protocol, discrete=False), users, noise=lambda i: Recording(1, i))
-    wanted = [math.sqrt(0.5 / zcdp_rho(third, 1e-6)), gaussian_multiplier(third, 1e-6)]
-    assert stds == pytest.approx([2 * STEPS * z for z in wanted], rel=1e-9)
+    left = zcdp_rho(1.0, 1e-6) - task.first**2 / 2 - task.second**2 / 8
+    wanted = [math.sqrt(0.5 / left), gaussian_multiplier(task.third, 1e-6)]  # real: the analytic
+    assert stds == pytest.approx([2 * STEPS * z for z in wanted], rel=1e-6)
+
+
+def test_basic_composition_where_it_gives_less_noise():
+    """Large epsilon: the first round would take all of rho."""
+    task = centred_task(settings(4, 100, 1500, epsilon=30.0, discrete=False).task)
+    assert task.left == 0
+    assert task.multiplier == pytest.approx(gaussian_multiplier(task.third, 1e-6))
+    assert replace(task, rho=0.0).multiplier == task.multiplier
 
 
 @pytest.mark.parametrize("concentration", [0, 300.0])

@@ -245,7 +245,7 @@ def test_the_choice_is_the_best_of_the_predictions():
     for k, m, s in ((2, 1, 50), (100, 1, 1000), (5000, 20, 30_000), (1000, 100, 10**6)):
         for p_max in (1.0, 1 / k):
             users = table_users(np.ones((1, k), int))
-            protocol = base(users, m, n_users=s, p_max=p_max)
+            protocol = base(users, m, n_users=s, p_max=p_max, assume="same-distribution")
             uniform = np.full(k, 1 / k)
             errors = {
                 found.name: found.error(protocol.task, uniform, False)
@@ -259,7 +259,7 @@ def test_the_choice_is_the_best_of_the_predictions():
 def test_presence_is_chosen_only_where_no_symbol_can_be_frequent():
     """For 5000 rare symbols it is best; for a frequent one it is blind."""
     users = multinomial(3, np.r_[0.5, np.full(4999, 1e-4)], 20, 3000)
-    unknown = base(users, 20, n_users=3000)
+    unknown = base(users, 20, n_users=3000, assume="same-distribution")
     assert unknown.chosen.name != "presence"
     assert replace(unknown, p_max=0.1).chosen.name == "presence"
     blind = replace(unknown, mechanism="presence", project=False)
@@ -377,6 +377,7 @@ def test_users_without_any_in_domain_item():
         ({"mode": "paper", "mechanism": "laplace"}, "no mechanism 'laplace' in mode 'paper'"),
         ({"p_max": 0.2}, r"p_max must lie in \[1 / 4, 1\], got 0.2"),
         ({"p_max": 1.1}, "p_max"),
+        ({"assume": "iid"}, 'assume must be "nothing" or "same-distribution", got'),
         ({"delta": 1.0}, "delta"),
         ({"epsilon": -1.0}, "epsilon"),
     ],

@@ -1,0 +1,231 @@
+"""What ``mechanism = "auto"`` runs: a private test of fit, then what the users allow.
+
+Selection among binomials is much better than noise on counts where all users draw from one
+distribution, and silently wrong where they do not. So a twentieth of the budget says whether they
+do (:mod:`server.distributions.fit_statistic`): only then a hypothesis is selected. If they do not,
+the statistic says how much wider than binomial their counts are, and with it whether centred counts
+or counts with noise are the better average of the users' own distributions. Where selection and
+centred counts cannot be better than counts whatever the users have, public numbers say so, and
+nothing is tested.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from fedhist.base.arrays import Floats
+from fedhist.model.truths import Truth
+from fedhist.protocols.distributions import mechanisms as simple
+from fedhist.protocols.distributions.centred_mechanism import CENTRED, ROUNDING, centred_error
+from fedhist.protocols.distributions.exceedance_counts import ExceedanceCounts
+from fedhist.protocols.distributions.mechanisms import DistributionTask, Learned, Mechanism, Search
+from fedhist.protocols.distributions.selection import (
+    KS,
+    MECHANISMS,
+    choose,
+    corrected,
+)
+from fedhist.session.curator import Curator
+from fedhist.users.batch import Users
+from fedhist.users.streams import SeededStreams
+from server.distributions.binomial_grid import MOST_CELLS, pick_eta
+from server.distributions.fit_statistic import (
+    MOST_STEPS,
+    STEPS,
+    FitPlan,
+    fit_eta,
+    fit_limit,
+    spread_ratio,
+)
+from server.distributions.ks_scores import arcsine_thresholds
+
+FIT_SHARE = 0.05
+"""Part of epsilon for the statistic of fit."""
+
+PUBLIC_GAIN, KS_GAIN, CENTRED_GAIN = 0.81, 0.9, 0.95
+"""A mechanism is taken for one that costs or assumes less only if its predicted error is below
+this part of the other's: to be tested at all, against counts; selection against centred counts;
+centred counts against counts."""
+
+COUNTS = tuple(found for found in simple.MECHANISMS if found.name in ("laplace", "gaussian"))
+SELECTION = next(found for found in MECHANISMS if found.name == "ks")
+
+
+@dataclass(frozen=True)
+class Options:
+    """Mechanisms for what a budget leaves, with their predicted errors at p uniform."""
+
+    counts: Mechanism
+    counts_error: float
+    ks_error: float
+    task: DistributionTask
+
+    @classmethod
+    def of(cls, task: DistributionTask) -> Options:
+        """Compare the two kinds of noise on counts, and predict the selection."""
+        return _options(task)
+
+    def centred(self, ratio: float) -> float:
+        """Predict centred counts of users whose counts are so many times as wide as binomial."""
+        return centred_error(self.task, ratio) if self.task.delta else math.inf
+
+
+@lru_cache(maxsize=256)
+def _options(task: DistributionTask) -> Options:
+    uniform = np.full(task.k, 1 / task.k)
+    errors = {
+        found: found.error(task, uniform, True) for found in COUNTS if found.pure or task.delta
+    }
+    counts = min(errors, key=lambda found: errors[found])
+    fine = task.n_users >= SELECTION.floor(task)
+    ks = SELECTION.error(task, uniform, True) if fine else math.inf
+    return Options(counts, errors[counts], ks, task)
+
+
+def fit_epsilon(task: DistributionTask) -> float:
+    """Epsilon of the statistic of fit."""
+    return FIT_SHARE * task.epsilon
+
+
+def rest(task: DistributionTask) -> DistributionTask:
+    """Return what is left after the test: of epsilon by basic composition, of rho in zCDP.
+
+    The statistic is pure, so it costs epsilon_t^2 / 2 of rho.
+    """
+    spent = fit_epsilon(task)
+    rho = task.rho
+    if task.delta and task.private:
+        rho = max(ROUNDING * rho - spent**2 / 2, 0.0)
+    return replace(task, epsilon=task.epsilon - spent, rho=rho)
+
+
+def testable(task: DistributionTask) -> bool:
+    """Say whether the statistic's table and counts fit into memory; from public numbers."""
+    fits = not math.isinf(fit_eta(task.m)) and task.n_users * STEPS <= MOST_STEPS
+    return fits and task.k * len(arcsine_thresholds(task.m)) <= MOST_CELLS
+
+
+def automatic(task: DistributionTask) -> Mechanism:
+    """Choose from public numbers whether anything is tested; counts if nothing can be gained."""
+    whole = Options.of(task)
+    left = Options.of(rest(task))
+    if not testable(task):
+        centred = whole.centred(1.0) < CENTRED_GAIN * whole.counts_error
+        return CENTRED if centred else whole.counts
+    if min(left.ks_error, left.centred(1.0)) > PUBLIC_GAIN * left.counts_error:
+        return whole.counts
+    return TESTED
+
+
+def decide(options: Options, noisy: float, limit: float) -> Mechanism:
+    """Choose from the released statistic, in users: what may be selected, else what averages."""
+    task = options.task
+    ratio = spread_ratio(noisy, task.k, task.n_users)
+    centred, counts = options.centred(ratio), options.counts_error
+    if noisy <= limit and options.ks_error < min(KS_GAIN * centred, counts):
+        return SELECTION
+    return CENTRED if centred < CENTRED_GAIN * counts else options.counts
+
+
+# -- the script ------------------------------------------------------------------------------------
+
+
+def search(task: DistributionTask, server: Curator) -> Search:
+    """Test, decide, and run what was decided; at most four rounds.
+
+    Privacy
+    -------
+    The statistic has sensitivity 1 under replacement and gets Lap(1 / epsilon_t): epsilon_t-DP.
+    Given it, one mechanism runs with :func:`rest`: (epsilon - epsilon_t, delta) by basic
+    composition; a selection, whose budget is one of zCDP, with rho - epsilon_t^2 / 2. Whatever is
+    decided, the whole is (epsilon, delta)-DP.
+    """
+    plan = FitPlan.of(task.m, task.n_users)
+    left = Options.of(rest(task))
+    query = ExceedanceCounts(task.domain, task.m, plan.thresholds)
+    summary = yield query
+    below = query.below(summary)
+    noisy = _release(plan.statistic(below), task, server)
+    limit = fit_limit(task.k, task.n_users, plan.eta, fit_epsilon(task))
+    chosen = decide(left, noisy, limit)
+    if chosen is SELECTION:
+        each = corrected(left.task).each
+        selection = KS.build(task.m, pick_eta(task.n_users, each))
+        p, public = choose(left.task, server, selection, below, each, "selection")
+        learned = Learned(p, (), public)
+    else:
+        del below
+        learned = yield from chosen.search(left.task, server)
+    warnings = learned.warnings
+    if noisy > limit:
+        warnings = (differ_in_words(noisy, limit), *warnings)
+    public = {"fit": noisy, "fit_limit": limit, **learned.public}
+    return Learned(learned.p, warnings, public)
+
+
+def differ_in_words(noisy: float, limit: float) -> str:
+    """Say that the test failed, and what that means."""
+    return (
+        "the users do not look as if they all drew from one distribution: their fit is off by "
+        f"{noisy:.4g} users, where {limit:.4g} would pass; no mechanism that rests on one "
+        "distribution was used, and the estimate is the average of the users' own"
+    )
+
+
+def _release(steps: int, task: DistributionTask, server: Curator) -> float:
+    """Add noise to the statistic; in users."""
+    draw = server.discrete_laplace if task.discrete else server.laplace
+    noisy = draw(np.array([steps]), l1_sensitivity=STEPS, epsilon=fit_epsilon(task), label="fit")
+    return float(noisy[0]) / STEPS
+
+
+# -- theory ----------------------------------------------------------------------------------------
+
+QUANTILES = 64
+
+
+def error(task: DistributionTask, p: Floats, pooled: bool) -> float:
+    """Predict the error of alike users at p: that of what is decided without noise."""
+    left = Options.of(rest(task))
+    return decide(left, 0.0, 0.0).error(left.task, p, pooled)
+
+
+def given(task: DistributionTask, users: Users, project: bool) -> float:
+    """Predict the error on known users: of what is decided, over the noise of the statistic.
+
+    NOT PRIVATE. The exact statistic of the users (one draw stands for all where some hold more
+    than m items), 64 quantiles of its noise, and each decision's own prediction.
+    """
+    plan, left = FitPlan.of(task.m, task.n_users), Options.of(rest(task))
+    query = ExceedanceCounts(task.domain, task.m, plan.thresholds)
+    summary = query.answer_folded(users, lambda some: SeededStreams(some.ids, 0, "given"))
+    exact = plan.statistic(query.below(summary)) / STEPS
+    limit = fit_limit(task.k, task.n_users, plan.eta, fit_epsilon(task))
+    u = (np.arange(QUANTILES) + 0.5) / QUANTILES - 0.5
+    noise = -np.sign(u) * np.log(1 - 2 * np.abs(u)) / fit_epsilon(task)
+    decided = [decide(left, exact + z, limit) for z in noise.tolist()]
+    total = 0.0
+    for mechanism in dict.fromkeys(decided):
+        predict = mechanism.given
+        if predict is None:
+            raise TypeError(f"{mechanism.name} has no prediction on known users")
+        total += decided.count(mechanism) / QUANTILES * predict(left.task, users, project)
+    return total
+
+
+TESTED = Mechanism(
+    "tested",
+    search,
+    error,
+    rounds=4,
+    pure=True,
+    source="this project's own: a private test of fit, then the best of three",
+    given=given,
+    automatic=False,
+    estimates=Truth.AVERAGE_OF_USERS,
+)
+"""The automatic mechanism where public numbers do not decide; it has no name of its own."""

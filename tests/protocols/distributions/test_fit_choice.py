@@ -1,0 +1,169 @@
+"""What "auto" runs: every branch keeps the budget, users who differ are told of, and its errors."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedhist.base.errors import BudgetExceeded
+from fedhist.model.truths import Truth
+from fedhist.privacy.ledger import Ledger
+from fedhist.protocols.distributions import fit_choice
+from fedhist.protocols.distributions.distribution import MECHANISMS, Distribution
+from fedhist.protocols.distributions.fit_choice import (
+    FIT_SHARE,
+    Options,
+    decide,
+    fit_epsilon,
+    rest,
+)
+from fedhist.session.curator import Curator
+from fedhist.session.journal import Journal
+from fedhist.users.keys import Keys
+from server.distributions.fit_statistic import STEPS
+from server.noise import SimulatedNoise
+from tests.protocols.running import run, secure, streams, table_users
+
+
+def population(k, m, s, concentration, seed=3):
+    rng = np.random.default_rng(seed)
+    shares = rng.dirichlet(np.full(k, concentration / k), s) if concentration else np.full(k, 1 / k)
+    return table_users(rng.multinomial(m, shares, s), Keys.of([f"{i:03d}" for i in range(k)]))
+
+
+def auto(users, m, **more):
+    given = {"epsilon": 1.0, "delta": 1e-6, "samples_per_user": m, "n_users": len(users), **more}
+    return Distribution(users.vocabulary, **given)
+
+
+BRANCHES = [
+    # k, m, s, concentration, delta, charges
+    (10, 1000, 1000, 0, 1e-6, ["fit", "selection"]),
+    (10, 1000, 1000, 0, 1e-14, ["fit", "selection"]),
+    (4, 300, 2000, 0, 0.0, ["fit", "selection"]),
+    (10, 400, 5000, 0, 1e-6, ["fit", "centre", "radius", "offsets"]),
+    (10, 1000, 5000, 300.0, 1e-6, ["fit", "centre", "radius", "offsets"]),
+    (10, 400, 3000, 2.0, 1e-6, ["fit", "discrete-laplace"]),
+    (10, 5, 1000, 0, 1e-6, ["discrete-laplace"]),  # nothing to gain: no test
+]
+
+
+@pytest.mark.parametrize(("k", "m", "s", "concentration", "delta", "labels"), BRANCHES)
+def test_every_branch_spends_the_budget_and_no_more(k, m, s, concentration, delta, labels):
+    """By the ledger, in either currency; and nearly all of it. Secure noise, too."""
+    users = population(k, m, s, concentration)
+    protocol = auto(users, m, delta=delta)
+    for noise in (None, secure):
+        ran = run(protocol, users, noise=noise)
+        spent = ran.estimate.ledger.spent()
+        assert [e.label for e in ran.estimate.ledger.entries] == labels
+        assert 0.93 < spent.epsilon <= 1.0 + 1e-9
+        assert len(ran.queries) <= protocol.max_rounds
+    limit = replace(protocol.guarantee, epsilon=0.9)
+    script = protocol.rounds(Curator(Ledger(limit), lambda i: SimulatedNoise(1, i), Journal()))
+    with pytest.raises(BudgetExceeded):
+        drive(script, users)
+    assert ran.estimate.truth is Truth.AVERAGE_OF_USERS
+
+
+def drive(script, users):
+    query = next(script)
+    while True:
+        query = script.send(query.answer_folded(users, streams))
+
+
+def test_the_statistic_is_noised_for_one_user():
+    """The recorded scale is 1024 steps, one user's move, over a twentieth of epsilon."""
+    scales = []
+
+    class Recording(SimulatedNoise):
+        def discrete_laplace(self, shape, scale):
+            scales.append((shape, scale))
+            return super().discrete_laplace(shape, scale)
+
+    users = population(10, 1000, 1000, 0)
+    run(auto(users, 1000), users, noise=lambda i: Recording(1, i))
+    assert scales[0] == ((1,), pytest.approx(STEPS / FIT_SHARE))
+
+
+def test_users_who_differ_are_told_of_and_averaged():
+    """Dirichlet(2) users: a warning in words, and no more than 1.3 times what Laplace loses.
+
+    Five runs each: the ratio is near 1.05, with a standard error of 0.1.
+    """
+    k, m, s = 20, 200, 4000
+    users = population(k, m, s, 2.0)
+    protocol = auto(users, m)
+    losses = {}
+    for name in ("auto", "laplace", "ks"):
+        one = replace(protocol, mechanism=name)
+        ran = [run(one, users, i).estimate for i in range(5)]
+        losses[name] = np.mean([one.loss_of(e, users) for e in ran])
+        if name == "auto":
+            assert all("do not look as if they all drew" in e.warnings[0] for e in ran)
+            assert all(e.public["fit"] > e.public["fit_limit"] for e in ran)
+    assert losses["auto"] < 1.3 * losses["laplace"]
+    assert losses["ks"] > 1.5 * losses["laplace"]
+
+
+def test_alike_users_are_not_warned_of():
+    users = population(10, 1000, 1000, 0)
+    for seed in range(3):
+        assert run(auto(users, 1000), users, seed).estimate.warnings == ()
+
+
+def test_an_assumption_is_tested_by_nobody():
+    users = population(10, 1000, 1000, 0)
+    assumed = auto(users, 1000, assume="same-distribution")
+    estimate = run(assumed, users).estimate
+    assert [e.label for e in estimate.ledger.entries] == ["selection"]
+    assert estimate.truth is Truth.COMMON
+    assert assumed.chosen is MECHANISMS["ks"]
+
+
+@pytest.mark.parametrize(
+    ("k", "m", "s", "concentration"),
+    [(10, 400, 5000, 0), (10, 400, 5000, 300.0), (10, 400, 3000, 2.0), (30, 1000, 1500, 0)],
+)
+def test_the_error_on_known_users_is_what_is_measured(k, m, s, concentration):
+    """Thirty runs, within 4.5 standard errors and 12 %: false alarm below 1e-4."""
+    users = population(k, m, s, concentration)
+    protocol = auto(users, m)
+    truth = protocol.truth(users)
+    losses = [protocol.loss(run(protocol, users, i).estimate.value, truth) for i in range(30)]
+    predicted = protocol.error(users).expected
+    off = abs(float(np.mean(losses)) - predicted)
+    assert off < 4.5 * np.std(losses) / math.sqrt(30) + 0.12 * predicted
+
+
+def test_a_better_fit_never_means_a_weaker_mechanism():
+    """Along the statistic: selection, then centred counts, then noise on counts; once each."""
+    users = population(10, 1000, 2000, 0)
+    task = auto(users, 1000).task
+    options = Options.of(rest(task))
+    names = [decide(options, x, 150.0).name for x in np.linspace(-50, 2000, 200)]
+    order = list(dict.fromkeys(names))
+    assert order == [x for x in ("ks", "centred", "laplace") if x in order]
+    assert names == sorted(names, key=order.index)
+    assert order[-1] == "laplace"
+
+
+def test_what_is_left_after_the_test():
+    """Of epsilon 95 %, of rho all but what a pure release costs there."""
+    task = auto(population(3, 5, 9, 0), 5).task
+    left = rest(task)
+    assert left.epsilon + fit_epsilon(task) == pytest.approx(1.0)
+    assert left.rho + fit_epsilon(task) ** 2 / 2 == pytest.approx(task.rho, rel=1e-8)
+    assert math.isnan(rest(replace(task, delta=0.0, rho=math.nan)).rho)
+    assert fit_choice.TESTED.rounds == 4
+
+
+def test_too_large_a_table_is_not_tested():
+    """2^22 samples: centred counts from public numbers, and no statistic."""
+    keys = Keys.of(["a", "b", "c", "d"])
+    huge = Distribution(keys, 1.0, 1 << 22, 100_000, delta=1e-6)
+    assert huge.chosen.name == "centred"
+    assert replace(huge, delta=0.0).chosen.name == "laplace"
