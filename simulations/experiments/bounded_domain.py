@@ -18,15 +18,16 @@ from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
 from fedhist.privacy.guarantee import gaussian_multiplier
 from fedhist.privacy.noise_law import NoiseLaw, expected_l1
+from fedhist.protocols.clip_choice.by_exponential import law_of
 from fedhist.protocols.clip_choice.catalogue import AIMS, threshold_rule
-from fedhist.protocols.clip_choice.theory import NEGLIGIBLE, em_probabilities, tails_of
+from fedhist.protocols.clip_choice.measured.norm_index import NormIndex, noise_of
+from fedhist.protocols.clip_choice.theory import NEGLIGIBLE, tails_of
 from fedhist.protocols.histograms.adaptive_histogram import AdaptiveHistogram
 from fedhist.protocols.histograms.reference_clips import c_star_gaussian
 from fedhist.protocols.shared.clipped_totals import clipped_curve, totals
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from simulations.experiments.base import Request, mean_and_error
-from simulations.experiments.norm_index import NormIndex, noise_of
 from simulations.experiments.printed_output import printed_output
 from simulations.experiments.settings import positive, whole
 from simulations.runs.run import Options, execute, noise_source
@@ -136,6 +137,7 @@ class Setting:
             epsilon_choice=float(s["epsilon_choice"]),
             delta_choice=self.delta if needs_delta else 0.0,
             threshold=rule,
+            noise="gaussian",
             clip_max=float(s["fixed_clip_max"] if fixed else s["clip_max"]),
             sparsity=len(self.domain) if dense else None,
             nonneg=False,
@@ -187,7 +189,7 @@ class Setting:
         task = self.protocol(method).task
         aim = AIMS[RULES[method][0]](task)
         tails = tails_of(self.index.l1, self.index.l2, task.grid, task.norm, aim.radius)
-        p = em_probabilities(tails, aim.level, aim.sensitivity, task.epsilon, aim.interval)
+        p = law_of(aim, task, tails)
         likely = p > NEGLIGIBLE
         return task.grid[likely], p[likely] / p[likely].sum()
 

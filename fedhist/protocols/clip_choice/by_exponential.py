@@ -11,6 +11,8 @@ needed: one user can raise some gaps by R and lower others by R.
 The drawn point has gap <= min + 2 R ln(K / beta) / epsilon' with probability 1 - beta. A level M
 below that error cannot be told from the empty tail, where S = 0 for however large a C, and
 thresholds there add the most noise. So the level is M, but at least that error for beta = 0.02.
+Where M is below half of it, small thresholds get more weight instead (the project's own): weights
+C^-2 before any data, which cost no privacy, need a level of 2 R ln(20) / epsilon' only.
 
 Where users are alike or few, S falls by jumps, and all grid points above the last one have the gap
 L by points: a C far above every norm is as likely as the first. By intervals the point just above a
@@ -28,6 +30,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fedhist.base.arrays import Floats
+from fedhist.model.query import Summary
 from fedhist.privacy.adjacency import ONE_COUNT
 from fedhist.protocols.clip_choice.rule import (
     Aim,
@@ -37,8 +41,18 @@ from fedhist.protocols.clip_choice.rule import (
     ThresholdTask,
     at_the_ends,
 )
-from fedhist.protocols.shared.contributions import NormHistogram, safe_rank, tail_scores
+from fedhist.protocols.clip_choice.theory import em_probabilities
+from fedhist.protocols.shared.contributions import (
+    NormHistogram,
+    light_rank,
+    safe_rank,
+    small_first,
+    tail_scores,
+)
 from fedhist.session.curator import Curator
+
+LIGHT = 0.5
+"""Part of the error of equal weights below which M asks for weights that fall with C."""
 
 
 def slope_aim(task: ThresholdTask) -> Aim:
@@ -53,35 +67,63 @@ def rank_aim(task: ThresholdTask) -> Aim:
 
 def aim_at(task: ThresholdTask, radius: float, interval: bool = True) -> Aim:
     """Look for the level M, or for the least that the mechanism finds."""
-    error = (radius or 1.0) * safe_rank(0.0, len(task.grid), task.epsilon)
+    size = radius or 1.0
+    error = size * safe_rank(0.0, len(task.grid), task.epsilon)
     if task.mass >= error:
         return Aim(radius, task.mass, interval)
+    light = interval and task.mass < LIGHT * error
+    if light:
+        error = size * light_rank(0.0, task.epsilon)
+        if task.mass >= error:
+            return Aim(radius, task.mass, interval, light=True)
+    form = "2 R ln(20) / epsilon'" if light else "2 R ln(K / 0.02) / epsilon'"
     lower = f"lower the sparsity (R = {radius:.4g}), " if radius > 1 else ""
     other = ', or take threshold = "dp-sgd"' if task.norm == 2 else ""
     why = (
         f"the best threshold has the level M = {task.mass:.4g}, but its choice finds levels from "
-        f"{error:.4g} = 2 R ln(K / 0.02) / epsilon' on: it looked for that one and clips more than "
+        f"{error:.4g} = {form} on: it looked for that one and clips more than "
         f"is best; {lower}raise epsilon_choice{other}"
     )
-    return Aim(radius, error, interval, (why,))
+    return Aim(radius, error, interval, (why,), light)
+
+
+def drawn(
+    wanted: Aim,
+    task: ThresholdTask,
+    query: NormHistogram,
+    summary: Summary,
+    server: Curator,
+    label: str,
+) -> Choice:
+    """Draw a threshold by the exponential mechanism: epsilon'-DP."""
+    scores = tail_scores(query.tails(summary), wanted.level / query.unit, interval=wanted.interval)
+    most = float(query.most)
+    if wanted.light:  # logits are scores times epsilon / (2 most)
+        scores = scores + small_first(task.grid) * (2 * most / task.epsilon)
+    at = server.exponential(
+        scores, sensitivity=most, epsilon=task.epsilon, label=label, moves=ONE_COUNT
+    )
+    clip = float(task.grid[at])
+    warnings = (*wanted.warnings, *at_the_ends(clip, task))
+    return Choice(clip, warnings, {"level": wanted.level})
+
+
+def law_of(wanted: Aim, task: ThresholdTask, tails: Floats) -> Floats:
+    """Compute the exact law of :func:`drawn`, (K,), from the tails at the aim's radius."""
+    before = small_first(task.grid) if wanted.light else 0.0
+    return em_probabilities(
+        tails, wanted.level, wanted.sensitivity, task.epsilon, wanted.interval, before
+    )
 
 
 def exponential_rule(name: str, aim: Callable[[ThresholdTask], Aim], source: str) -> ThresholdRule:
     """Make the rule that looks for an aim by the exponential mechanism."""
 
     def search(task: ThresholdTask, server: Curator) -> Search:
-        wanted, grid = aim(task), task.grid
-        query = NormHistogram(task.domain, tuple(grid.tolist()), task.norm, wanted.radius)
+        wanted = aim(task)
+        query = NormHistogram(task.domain, tuple(task.grid.tolist()), task.norm, wanted.radius)
         summary = yield query
-        tails, level = query.tails(summary), wanted.level / query.unit
-        scores = tail_scores(tails, level, interval=wanted.interval)
-        most = float(query.most)
-        at = server.exponential(
-            scores, sensitivity=most, epsilon=task.epsilon, label=name, moves=ONE_COUNT
-        )
-        clip = float(grid[at])
-        warnings = (*wanted.warnings, *at_the_ends(clip, task))
-        return Choice(clip, warnings, {"level": wanted.level})
+        return drawn(wanted, task, query, summary, server, name)
 
     return ThresholdRule(name, search, source, aim=aim)
 

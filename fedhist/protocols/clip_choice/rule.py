@@ -109,12 +109,16 @@ class Aim:
         Whether a grid point is scored by the interval of tails that it closes.
     warnings : tuple of str
         Where M lies below the error of the mechanism.
+    light : bool
+        Whether small thresholds have more weight to begin with
+        (:func:`~fedhist.protocols.shared.contributions.small_first`).
     """
 
     radius: float
     level: float
     interval: bool
     warnings: tuple[str, ...] = ()
+    light: bool = False
 
     @property
     def sensitivity(self) -> float:

@@ -34,6 +34,8 @@ from fedhist.users.keys import Keys
 STEPS = 2.0**20
 """Slopes are rounded down to so many steps per radius before they are added up."""
 
+MOST_PASSES = 64
+
 NEGLIGIBLE = 1e-12
 """Thresholds that are chosen with a smaller probability are left out of a mixture."""
 
@@ -110,7 +112,8 @@ def mixture_l1(
     """Compute the expected l1 error of a release whose threshold is random. NOT PRIVATE.
 
     Exact but for thresholds of probability below 10^-12: the choice and the noise of the release
-    are independent, so the error is the mixture of the errors at each threshold.
+    are independent, so the error is the mixture of the errors at each threshold. Beyond 64
+    thresholds on a grid the rounding down is left out, less than a step for each item of a user.
 
     Parameters
     ----------
@@ -137,6 +140,7 @@ def mixture_l1(
     truth = totals(users, domain)
     likely = [int(i) for i in np.flatnonzero(probabilities > NEGLIGIBLE)]
     on_grid = [i for i in likely if laws[i].step != 1.0]
+    on_grid = on_grid if len(on_grid) <= MOST_PASSES else []
     kept = {}
     if len(on_grid) < len(likely):
         distinct, where = np.unique(clips[likely], return_inverse=True)

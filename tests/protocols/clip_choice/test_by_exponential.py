@@ -71,7 +71,8 @@ def law(name, public, users):
 def predicted(name, public, users):
     aim = AIMS[name](public)
     tails = tail_sums(users, public.domain, public.grid, public.norm, aim.radius)
-    return em_probabilities(tails, aim.level, aim.sensitivity, public.epsilon, aim.interval)
+    before = -2 * np.log(public.grid) if aim.light else 0.0
+    return em_probabilities(tails, aim.level, aim.sensitivity, public.epsilon, aim.interval, before)
 
 
 def random_users(n, d, seed=0):
@@ -159,7 +160,7 @@ def test_no_smaller_epsilon_would_do(name, radius):
     top, per_octave = (4.0, 1) if name == "em-slope-point" else (2.0**20, 8)
     public = task(mass=0.0, radius=radius, ends=(1.0, top), epsilon=epsilon, per_octave=per_octave)
     unit = 1.0 if name == "em-quantile" else radius
-    above = math.ceil(AIMS[name](public).level / unit)
+    above = math.ceil(safe_rank(0.0, len(public.grid), epsilon))  # where weights begin equal
     public = replace(public, mass=above * unit)
     large = (2**21, 2**21)
     base = [large] * (above - 1) + [(1, 1)] * 20
@@ -190,7 +191,8 @@ def test_level_is_the_mass_where_the_mechanism_can_find_it(name):
     assert AIMS[name](public).warnings == ()
     for mass in (0.0, 0.99 * error):
         aim = AIMS[name](replace(public, mass=mass))
-        assert aim.level == pytest.approx(error)
+        assert aim.light == (mass == 0 and name != "em-slope-point")
+        assert aim.level == pytest.approx(unit * 2 * math.log(20) if aim.light else error)
         assert "raise epsilon_choice" in aim.warnings[0]
         assert ("sparsity" in aim.warnings[0]) == (name != "em-quantile")
     assert AIMS[name](replace(public, mass=error)).level == error
@@ -201,6 +203,8 @@ def test_level_keeps_out_of_the_empty_tail(name):
     """A threshold above every norm comes with probability 0.02 at most, however small M is.
 
     More precisely 0.02 e^(epsilon g / 2) with g the smallest distance of a tail from the level.
+    Where small thresholds come first 0.11 of probability is there, and most of it near the norms:
+    C is by a third too large on average.
     """
     users = users_of([[1 + k // 20, 0] for k in range(2000)])
     for epsilon in (0.05, 0.2, 1.0):
@@ -210,7 +214,11 @@ def test_level_keeps_out_of_the_empty_tail(name):
         least = 0.0 if aim.interval else np.abs(tails - aim.level).min()
         empty = law(name, public, users)[public.grid >= 100][1:]
         assert len(empty) > 10
-        assert 0 < empty.sum() <= 0.02 * math.exp(epsilon * least / 2)
+        if aim.light:
+            assert 0 < empty.sum() <= 0.12
+            assert law(name, public, users) @ public.grid < 1.35 * 100
+        else:
+            assert 0 < empty.sum() <= 0.02 * math.exp(epsilon * least / 2)
 
 
 # -- edges -----------------------------------------------------------------------------------------
