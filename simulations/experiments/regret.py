@@ -18,7 +18,7 @@ import numpy as np
 
 from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
-from fedhist.model.protocol import Protocol
+from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.registry import parameters, protocol_class
 from fedhist.users.batch import Users
 from simulations.experiments.base import Request, Result
@@ -272,13 +272,14 @@ def measure(
         held = np.asarray(default.truth(users))
         trivial.append(cell.trivial(truth))
         for label, protocol in protocols.items():
-            value, warnings = one_run(protocol, users, tag, area.options)
+            estimate = one_run(protocol, users, tag, area.options)
+            value = value_of(estimate, protocol, users)
             loss = math.nan if value is None else cell.loss(value, truth)
             if label == DEFAULT:
                 refused += value is None
-                close |= any("close" in w for w in warnings)
+                close |= any("close" in w for w in estimate.warnings)
                 loss = trivial[-1] if value is None else loss
-                own.append(math.nan if value is None else default.loss(value, held))
+                own.append(math.nan if value is None else default.loss_of(estimate, users, held))
                 if r < few and not refused:
                     bound = default.error(users)
                     predicted.append(bound.expected)
@@ -296,16 +297,18 @@ def measure(
     return found
 
 
-def one_run(
-    protocol: Protocol, users: Users, tag: int, options: Mapping[str, Any]
-) -> tuple[Floats | None, Sequence[str]]:
-    """Run a method once: its value, None where it has none, and its warnings."""
+def one_run(protocol: Protocol, users: Users, tag: int, options: Mapping[str, Any]) -> Estimate:
+    """Run a method once."""
     seeded = Options(seed=digest64("coins", tag) >> 1, **options)
-    estimate = execute(protocol, users, seeded).estimate
+    return execute(protocol, users, seeded).estimate
+
+
+def value_of(estimate: Estimate, protocol: Protocol, users: Users) -> Floats | None:
+    """Return the value over all keys that the truth has; None where there is none."""
     if estimate.value is None:
-        return None, ()
+        return None
     keys = protocol.support(users)
-    return np.asarray((estimate if keys is None else estimate.over(keys)).value), estimate.warnings
+    return np.asarray((estimate if keys is None else estimate.over(keys)).value)
 
 
 def judge(found: Findings, target: str, cells: Sequence[Measured]) -> None:

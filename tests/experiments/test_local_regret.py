@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 from small_requests import result_of, small
 
+from fedhist.model.protocol import Estimate
 from fedhist.protocols.distributions.theory import average_distribution
 from fedhist.protocols.means.mean import Mean
 from fedhist.users.batch import Users
@@ -129,7 +130,8 @@ def test_methods_get_what_is_public() -> None:
 
 
 def test_a_refusal_counts_as_the_trivial_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simulations.experiments.regret.one_run", lambda *_: (None, ()))
+    refusal = Estimate.refused("too few")
+    monkeypatch.setattr("simulations.experiments.regret.one_run", lambda *_: refusal)
     cell = LocalCell("mean", 40, 300, 0.5, "alike", 1)
     m = measure(small("local-regret"), cell, {"default": {"protocol": "mean"}}, AREA)
     assert m.refused == 2
