@@ -68,6 +68,9 @@ def test_what_a_folder_holds(run: Command) -> None:
 
     metrics = read("out/metrics.json")
     assert (metrics["noise"], metrics["clients"]) == ("simulated", "per-user")
+    total = "total: the sum over users of what each of them holds"
+    assert metrics["estimates"] == total
+    assert pl.read_parquet_metadata("out/estimate.parquet")["estimates"] == total
     secret = metrics["NOT PRIVATE"]
     assert secret["loss"] == "l1"
     assert secret["repeats"] == 3
@@ -108,6 +111,7 @@ def test_the_table_says_what_matters(run: Command) -> None:
     lines = answer.out.splitlines()
     assert max(len(x) for x in lines if not x.startswith("written to")) <= 80
     assert "(1, 1e-06)-DP per user, central trust, zero-out-user" in answer.out
+    assert re.search(r"^ estimates +histogram: total *$", answer.out, re.MULTILINE)
     assert "NOT PRIVATE" in answer.out
     assert "was computed from the private data" in " ".join(answer.out.split())
     assert "expected (exact formula)" in answer.out

@@ -18,7 +18,8 @@ from rich.console import Console
 from scipy import optimize, stats
 
 from fedhist.model import registry
-from fedhist.model.registry import load_builtin
+from fedhist.model.registry import load_builtin, protocol_class
+from fedhist.privacy.guarantee import Adjacency
 from fedhist.users.keys import Keys
 from simulations.populations.shared_mean import Uniform
 from simulations.populations.zipf import Zipf
@@ -27,7 +28,7 @@ from simulations.studies.compare.config import builtin_comparisons, load_compari
 from simulations.studies.compare.figure import draw_comparison
 from simulations.studies.compare.output import read_comparison, summary_of, write_comparison
 from simulations.studies.compare.run import Compared, Row, in_loss, ranked, run_comparison
-from simulations.studies.compare.setup import set_up
+from simulations.studies.compare.setup import _flags, set_up
 from simulations.studies.compare.tables import absent_kinds, print_comparison
 from simulations.studies.compare.truth import Truth, sampling_error
 from simulations.studies.records.cells import Record, run_cell
@@ -224,6 +225,20 @@ def test_replacement_implies_zeroing_out(tmp_path: Path) -> None:
     ready = set_up(load_comparison(written(tmp_path, rows)))
     assert [c.flags for c in ready.contenders] == [(), ()]
     assert ready.contenders[0].table["adjacency"] == "zero-out-user"
+
+
+def test_a_null_safe_protocol_says_the_same_of_adding() -> None:
+    """Quantiles hide the number of users under replacement, too; histograms then publish it."""
+    quantiles, histogram = (protocol_class(n).example() for n in ("quantiles", "bounded-histogram"))
+    add_remove = Adjacency.ADD_REMOVE_USER
+    assert quantiles.guarantee.adjacency is Adjacency.REPLACE_USER
+    assert _flags(add_remove, quantiles) == ()
+    assert _flags(add_remove, histogram) == ("other adjacency: zero-out-user",)
+
+
+def test_what_rows_estimate_is_said(tmp_path: Path) -> None:
+    found = compared(written(tmp_path, histograms(GAUSSIAN.format(20))))
+    assert f"estimates total: {found.rows[0].label}" in " ".join(shown(found).split())
 
 
 def test_a_target_takes_all_that_can_be_configured(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -18,7 +19,8 @@ import numpy as np
 from fedhist.base.errors import FedhistError, nearest
 from fedhist.model.protocol import LowerBound, Protocol
 from fedhist.model.registry import parameters, protocol_class
-from fedhist.privacy.guarantee import Adjacency, Guarantee
+from fedhist.privacy.adjacency import NoTotalError, convert
+from fedhist.privacy.guarantee import Adjacency, Guarantee, pure
 from fedhist.users.batch import Users
 from simulations.populations import Loaded
 from simulations.runs.config import Config, Prepared, population_spec
@@ -186,7 +188,7 @@ def _contender(comparison: Comparison, entry: Entry, loaded: Loaded, taken: set[
     first = {k: v for k, v in (budget | _public(loaded)).items() if k in parameters(cls)}
     table: dict[str, Any] = {**first, **common, **entry.table}
     table, prepared = _build(comparison, table, entry)
-    flags = _flags(comparison.adjacency, prepared.protocol.guarantee)
+    flags = _flags(comparison.adjacency, prepared.protocol)
     if flags != (NOT_PRIVATE,) and set(prepared.not_private) - set(loaded.not_private):
         flags += (READS,)
     return Contender(entry.label, table, prepared.protocol, flags)
@@ -239,16 +241,17 @@ def _cell(comparison: Comparison, table: Mapping[str, Any], label: str, seed: in
     return Cell(table, comparison.population, {**asdict(comparison.run), "seed": seed}, label)
 
 
-def _flags(common: Adjacency, g: Guarantee) -> tuple[str, ...]:
+def _flags(common: Adjacency, protocol: Protocol) -> tuple[str, ...]:
     """Say why a guarantee is not of the common kind."""
+    g = protocol.guarantee
     if not g.private:
         return (NOT_PRIVATE,)
     if g.unit != "user":
         return (f"{g.unit}-level: does not protect a user",)
-    # a user's empty record is one that replacement allows
-    implied = g.adjacency is Adjacency.REPLACE_USER and common is Adjacency.ZERO_OUT_USER
-    if g.adjacency is common or implied:
-        return ()
+    with suppress(NoTotalError):  # replacement says the same of emptying, say
+        stated = pure(g.epsilon)
+        if convert(stated, g.adjacency, common, null_safe=protocol.null_safe) == stated:
+            return ()
     return (f"other adjacency: {g.adjacency.value}",)
 
 
