@@ -1,4 +1,4 @@
-"""Empirical risk over users, its minimiser in a ball, and how far private descent stays from it.
+"""Empirical risk over users, and its minimiser in a ball.
 
 NOT PRIVATE: everything here reads the users' samples, for evaluation only. It shares no code with
 the client half.
@@ -11,7 +11,6 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -19,7 +18,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import expit
 
-from fedhist.base.arrays import Floats
+from fedhist.base.arrays import Floats, Integers
 from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Users
 from server.regression.descent import project
@@ -37,6 +36,8 @@ class EmpiricalRisk:
         For the logistic model -1 or 1.
     weight : (total,) float64
         1 / (usable users times samples of this user).
+    owner : (total,) int64
+        Whose sample it is: usable users are numbered from 0.
     ridge : float
     """
 
@@ -44,6 +45,7 @@ class EmpiricalRisk:
     x: Floats
     y: Floats
     weight: Floats
+    owner: Integers
     ridge: float = 0.0
 
     @classmethod
@@ -68,7 +70,8 @@ class EmpiricalRisk:
             raise PopulationError(f"no user has samples that a {model} model can use")
         keep = usable[owner]
         weight = 1 / (usable.sum() * sizes[owner[keep]])
-        return cls(model, x[keep], y[keep], weight, ridge)
+        number = np.cumsum(usable) - 1
+        return cls(model, x[keep], y[keep], weight, number[owner[keep]], ridge)
 
     def value(self, theta: Floats) -> float:
         """Return the risk."""
@@ -81,9 +84,20 @@ class EmpiricalRisk:
 
     def gradient(self, theta: Floats) -> Floats:
         """Return the gradient, (d,)."""
+        return np.asarray((self.weight * self._slope(theta)) @ self.x + self.ridge * theta)
+
+    def user_gradients(self, theta: Floats) -> Floats:
+        """Return each usable user's own gradient, the ridge apart: (users, d)."""
+        slope = self._slope(theta) / np.bincount(self.owner)[self.owner]
+        out = [np.bincount(self.owner, slope * column) for column in self.x.T]
+        return np.asarray(np.stack(out, axis=1))
+
+    def _slope(self, theta: Floats) -> Floats:
+        """Return the derivative of every sample's loss by its score, (total,)."""
         z = self.x @ theta
-        slope = -self.y * expit(-self.y * z) if self.model == "logistic" else z - self.y
-        return np.asarray((self.weight * slope) @ self.x + self.ridge * theta)
+        if self.model == "logistic":
+            return np.asarray(-self.y * expit(-self.y * z))
+        return np.asarray(z - self.y)
 
     def hessian(self, theta: Floats) -> Floats:
         """Return the Hessian, (d, d)."""
@@ -137,82 +151,3 @@ class EmpiricalRisk:
                 return theta
             theta, value = theta + move, after
         return None
-
-
-def predicted_excess(
-    risk: EmpiricalRisk,
-    best: Floats,
-    *,
-    steps: int,
-    step: float,
-    radius: float,
-    noise: Callable[[float | None], float],
-    average: bool = False,
-) -> float:
-    """Predict the expected excess risk of private descent from 0. NOT PRIVATE.
-
-    The excess of descent without noise, plus the risk of the noise: with the Hessian A at the
-    minimiser, noise z_s of std sigma_s moves the last iterate by -eta (I - eta A)^(T-1-s) z_s,
-    and the risk by half its quadratic form. Where clips follow the moves, their mean square is
-    carried along. Clipping is taken not to bite; projection as :func:`_near` says.
-
-    Parameters
-    ----------
-    risk : EmpiricalRisk
-    best : (d,) float64
-        Its minimiser.
-    steps : int
-        T.
-    step : float
-        eta.
-    radius : float
-    noise : callable of float or None to float
-        Noise std of a mean gradient after a move of that length; None: the first one.
-    average : bool
-        Whether the average of the T iterates counts, instead of the last one.
-
-    Error
-    -----
-    For least squares with a constant clip, exact if nothing is clipped or projected.
-    """
-    values, rate, shrink = _near(risk, best, step, radius)
-    theta, mean = np.zeros_like(best), np.zeros_like(best)
-    sigma, spread = noise(None), np.zeros_like(values)
-    stds = np.empty(steps)
-    for t in range(steps):
-        stds[t] = sigma
-        after = project(theta - step * risk.gradient(theta), radius)
-        moved = (1 - shrink) ** 2 * spread + rate**2 * sigma**2
-        spread = shrink**2 * spread + rate**2 * sigma**2
-        sigma = noise(float(np.sqrt(np.square(after - theta).sum() + moved.sum())))
-        theta = after
-        mean += theta / steps
-    weight = np.full(steps, 1.0 / steps) if average else np.append(np.zeros(steps - 1), 1.0)
-    reach, variance = np.zeros_like(values), np.zeros_like(values)
-    for t in range(steps)[::-1]:  # how far the noise of step t reaches into what counts
-        reach = weight[t] + shrink * reach
-        variance += (rate * stds[t] * reach) ** 2
-    bias = risk.value(mean if average else theta) - risk.value(best)
-    return float(max(0.0, bias) + values @ variance / 2)
-
-
-def _near(
-    risk: EmpiricalRisk, best: Floats, step: float, radius: float
-) -> tuple[Floats, float, Floats]:
-    """Return what noise meets near the minimiser, by direction: curvature, rate and shrinking.
-
-    Inside the ball: the eigenvalues a of the Hessian, eta and 1 - eta a. On the sphere, where the
-    gradient is -nu theta: within the tangent space a + nu, and as the projection divides by
-    1 + eta nu, eta / (1 + eta nu) and (1 - eta a) / (1 + eta nu). Noise along the normal is
-    projected away.
-    """
-    hessian = risk.hessian(best)
-    size = float(np.linalg.norm(best))
-    nu = float(-risk.gradient(best) @ best) / max(size, 1e-300) ** 2
-    if size < radius * (1 - 1e-9) or nu * step < 1e-9:
-        values = np.clip(np.linalg.eigvalsh(hessian), 0.0, None)
-        return values, step, 1 - step * values
-    tangent = np.linalg.qr(np.column_stack((best, np.eye(len(best)))))[0][:, 1:]
-    values = np.clip(np.linalg.eigvalsh(tangent.T @ hessian @ tangent), 0.0, None)
-    slower = 1 + step * nu
-    return values + nu, step / slower, (1 - step * values) / slower

@@ -338,8 +338,8 @@ def test_few_users_get_within_the_error_of_a_draw() -> None:
         assert estimate.public["failed_steps"] == 0
         excess.append(protocol.loss_of(estimate, users, best))
     assert max(excess) < (risk.value(np.zeros(20)) - risk.value(best)) / 8
-    # the direction of 3 errors is random: one run's excess varies by a third; 2 runs, 3 std: 1e-3
-    assert np.mean(excess) == pytest.approx(protocol.error(users).expected, rel=0.75)
+    # one run's excess varies by 8 %, the prediction by less than 1 %; 2 runs, 4 std: 1e-4
+    assert np.mean(excess) == pytest.approx(protocol.error(users).expected, rel=0.23)
 
 
 def test_a_draw_that_finds_no_gradient_fails() -> None:
