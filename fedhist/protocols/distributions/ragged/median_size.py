@@ -61,6 +61,8 @@ class MedianTask:
         Budget of the search: epsilon_a.
     beta : float
         Probability with which the bounds below may fail.
+    keep : float
+        Part of the users that shall have m-hat samples, for "em": 1/2 is the median.
     """
 
     domain: Keys
@@ -69,6 +71,7 @@ class MedianTask:
     adjacency: Adjacency
     epsilon: float
     beta: float = 0.05
+    keep: float = 0.5
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon)
@@ -86,6 +89,8 @@ class MedianTask:
             )
         if not 0 < self.beta < 1:
             raise ValueError(f"beta must lie in (0, 1), got {self.beta}")
+        if not 0 < self.keep < 1:
+            raise ValueError(f"keep must lie in (0, 1), got {self.keep}")
 
     @property
     def classes(self) -> int:
@@ -111,8 +116,10 @@ class MedianTask:
 
     @property
     def score_sensitivity(self) -> float:
-        """How much one user changes s / 2 - c_j: by 1 if s stays, by 1/2 if s goes with it."""
-        return 1.0 if self.adjacency is Adjacency.REPLACE_USER else 0.5
+        """How much one user changes keep s - c_j: by 1 if s stays; 1/2 at s / 2 if s goes too."""
+        if self.adjacency is Adjacency.REPLACE_USER:
+            return 1.0
+        return max(self.keep, 1 - self.keep)
 
     @property
     def em_slack(self) -> float:
@@ -243,7 +250,7 @@ def em_search(task: MedianTask, server: Curator) -> Search:
         return failed
     counts = class_counts(summary)
     at = server.exponential(
-        median_scores(counts),
+        median_scores(counts, task.keep),
         sensitivity=task.score_sensitivity,
         epsilon=EM_SHARE * task.epsilon,
         label="median size",
@@ -260,8 +267,8 @@ def em_search(task: MedianTask, server: Curator) -> Search:
     return Median(1 << at, found)
 
 
-def median_scores(counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Minus the distance of s / 2 from [c_{j + 1}, c_j] for j = 0, ..., v - 2. NOT PRIVATE.
+def median_scores(counts: NDArray[np.int64], keep: float = 0.5) -> NDArray[np.float64]:
+    """Minus the distance of keep s from [c_{j + 1}, c_j] for j = 0, ..., v - 2. NOT PRIVATE.
 
     The first one stands for the empty users as well: no size is smaller than 1. The last one has
     c_{j + 1} = 0.
@@ -270,6 +277,8 @@ def median_scores(counts: NDArray[np.int64]) -> NDArray[np.float64]:
     ----------
     counts : (v,) int64
         Users in every class, the empty ones first.
+    keep : float
+        1/2: the median.
 
     Examples
     --------
@@ -277,7 +286,7 @@ def median_scores(counts: NDArray[np.int64]) -> NDArray[np.float64]:
     [-95.0, -95.0, 0.0, -105.0]
     """
     above = np.cumsum(counts[::-1])[::-1].astype(np.float64)
-    half = above[0] / 2
+    half = above[0] * keep
     low = np.append(above[2:], 0.0)
     high = np.append(np.inf, above[2:])
     return np.asarray(np.minimum(np.minimum(half - low, high - half), 0.0))
@@ -285,7 +294,7 @@ def median_scores(counts: NDArray[np.int64]) -> NDArray[np.float64]:
 
 def median_probabilities(counts: NDArray[np.int64], task: MedianTask) -> NDArray[np.float64]:
     """Law of the class that "em" chooses, (v - 1,). NOT PRIVATE."""
-    scores = median_scores(counts)
+    scores = median_scores(counts, task.keep)
     if math.isinf(task.epsilon):
         return np.asarray(np.arange(len(scores)) == np.argmax(scores), dtype=np.float64)
     weight = EM_SHARE * task.epsilon / (2 * task.score_sensitivity)

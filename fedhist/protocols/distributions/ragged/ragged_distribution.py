@@ -1,6 +1,10 @@
-"""A discrete distribution from users with different numbers of samples [1, Appendix E] (central).
+"""A discrete distribution from users with different numbers of samples (central).
 
-Two round trips. The first finds m-hat, a power of two near the median number of samples, and s-hat,
+The average of the users' own distributions, by noise on their shares ("frequencies"), by offsets
+from a centre ("centred"), or by whichever public and released numbers say is best ("auto":
+:mod:`fedhist.protocols.distributions.ragged.choice`).
+
+Or, where all users draw from one distribution, [1, Appendix E] in two round trips. The first finds m-hat, a power of two near the median number of samples, and s-hat,
 the number of users with as many. In the second these users draw m-hat of their samples each, and
 the distribution is learned as if all users had m-hat samples, from the numbers of users that hold
 each symbol (``presence``) or hold it more than t times (``ks``, ``phs``).
@@ -25,8 +29,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from fedhist.base.arrays import Array
-from fedhist.base.checks import check_integer
+from fedhist.base.arrays import Array, Floats
+from fedhist.base.checks import check_choice, check_integer
 from fedhist.model.losses import L1
 from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.protocol import ErrorBound, Estimate, Script
@@ -34,6 +38,16 @@ from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Adjacency, check_budget, zcdp_rho
+from fedhist.protocols.distributions.assumptions import ASSUMPTIONS, NOTHING, Assumption
+from fedhist.protocols.distributions.ragged import theory
+from fedhist.protocols.distributions.ragged.average import (
+    AverageTask,
+    all_answer,
+    centred_shares,
+    frequencies,
+)
+from fedhist.protocols.distributions.ragged.choice import Choice, automatic
+from fedhist.protocols.distributions.ragged.forecast import predicted_average
 from fedhist.protocols.distributions.ragged.median_size import (
     RULES,
     Median,
@@ -42,18 +56,20 @@ from fedhist.protocols.distributions.ragged.median_size import (
     dyadic_median,
     median_probabilities,
 )
+from fedhist.protocols.distributions.ragged.own_shares import OwnShares
 from fedhist.protocols.distributions.ragged.release import MOST_SELECTED, RaggedTask, release
+from fedhist.protocols.distributions.theory import average_distribution
 from fedhist.protocols.shared import clipped_totals
 from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.distribution_target import DistributionTarget
 from fedhist.protocols.shared.domains import check_domain, with_domain
-from fedhist.protocols.shared.item_encodings import ItemCounts
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.distributions.simplex import CMAX, project_simplex
 
-MECHANISMS = ("auto", "presence", "ks", "phs")
+AVERAGES = ("frequencies", "centred")
+MECHANISMS = ("auto", *AVERAGES, "presence", "ks", "phs")
 MEDIAN_SHARE = 0.1
 """Part of rho that finds m-hat and s-hat."""
 
@@ -76,8 +92,8 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
     domain : Keys
         The k public symbols; samples outside it do not count.
     epsilon : float
-        Budget of the whole run; ``inf`` switches noise off (not private): then the pooled
-        frequencies are asked for, of at most ``m_max`` samples per user.
+        Budget of the whole run; ``inf`` switches noise off (not private): then the average of the
+        users' shares comes back.
     delta : float
         Positive: zCDP accounting and Gaussian noise. 0: pure differential privacy.
     m_max : int
@@ -87,9 +103,9 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
         "add-remove-user", where it is private.
     median : {"em", "dyadic"}
         How m-hat and s-hat are found: :mod:`fedhist.protocols.distributions.ragged.median_size`.
-    mechanism : {"auto", "presence", "ks", "phs"}
-        What is released of the samples. "auto" chooses between "presence" and "ks" by their
-        predicted errors at p uniform, from released numbers.
+    mechanism : {"auto", "frequencies", "centred", "presence", "ks", "phs"}
+        What is released of the samples. "auto" takes the least predicted error at p uniform among
+        frequencies, centred shares and, behind two private tests, "ks".
     adjacency : str
         "replace-user" (default) or "add-remove-user".
     mode : {"default", "paper"}
@@ -102,18 +118,24 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
         Probability with which the bounds behind m-hat may fail.
     cmax : float
         Largest m-hat p that presence is read as.
+    assume : {"nothing", "same-distribution"}
+        "same-distribution": all users draw from one distribution, says whoever asks. "auto" then
+        tests nothing and chooses between "presence" and "ks", from released numbers.
 
     Privacy
     -------
-    (epsilon, delta)-DP per user. A tenth of the budget for m-hat and s-hat (a fifth of epsilon if
-    delta = 0). Given these, one user changes the counts of at most q = min(k, 2 m-hat) symbols
+    (epsilon, delta)-DP per user. Averages: a row of own shares counts 1 in l1, so frequencies are
+    epsilon-DP for Laplace noise 2 / (n epsilon) under replacement. With presence and selection a
+    tenth of the budget is for m-hat and s-hat (a fifth of epsilon if delta = 0). Given these, one user changes the counts of at most q = min(k, 2 m-hat) symbols
     (min(k, m-hat) if added or removed) by 1 each: presence has the l2 sensitivity sqrt(q), and q
     exponential mechanisms of epsilon_1 cost q epsilon_1^2 / 8 in zCDP.
 
     Error
     -----
-    Assumes that all samples come from one distribution. See :meth:`error`: about that of s-hat
-    users with m-hat samples each; what other samples there are is not used.
+    In l1, from the average of the users' empirical distributions. Frequencies: 2 k / (n epsilon)
+    before the projection, whoever the users are. Presence and selection assume that all samples
+    come from one distribution: about the error of s-hat users with m-hat samples each; what other
+    samples there are is not used.
 
     Examples
     --------
@@ -138,6 +160,7 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
     project: bool = True
     beta: float = 0.05
     cmax: float = CMAX
+    assume: Assumption = NOTHING
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
@@ -151,6 +174,9 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
                     f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}"
                 )
         self.check_mode()
+        check_choice("assume", self.assume, ASSUMPTIONS)
+        if self.mechanism == "centred" and not self.delta:
+            raise ValueError(f"mechanism 'centred' needs delta > 0, got {self.delta}")
         if not self.cmax > 0:
             raise ValueError(f"cmax must be positive, got {self.cmax}")
         if self.mechanism in ("ks", "phs") and self.m_max > MOST_SELECTED:
@@ -161,8 +187,29 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
 
     @property
     def max_rounds(self) -> int:
-        """One for the sizes, one for the samples."""
-        return 2
+        """One for the sizes, one for the samples; of averages as many as they ask."""
+        if not self.averages:
+            return 2
+        asked = {"frequencies": 1, "centred": 3}.get(self.mechanism, 6)
+        return asked + (self.n_users is None)
+
+    @property
+    def averages(self) -> bool:
+        """Whether the users' own shares are averaged, unless a test allows more."""
+        return self.mechanism in AVERAGES or (self.mechanism == "auto" and self.assume == NOTHING)
+
+    @property
+    def average_task(self) -> AverageTask:
+        """The public side of an average."""
+        adjacency = Adjacency(self.adjacency)
+        return AverageTask(
+            self.domain, self.n_users, self.m_max, adjacency, self.epsilon, self.delta
+        )
+
+    @property
+    def choice(self) -> Choice:
+        """The public side of the automatic choice."""
+        return Choice(self.average_task, self.beta, self.cmax)
 
     @property
     def rule(self) -> MedianRule:
@@ -208,9 +255,11 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
     # -- the script ------------------------------------------------------------------------------
 
     def rounds(self, server: Curator) -> Script:
-        """Find m-hat and s-hat, ask their users for samples, estimate, project."""
+        """Average; or find m-hat and s-hat, ask their users for samples; estimate, project."""
         if math.isinf(self.epsilon):
             return (yield from self._exact(server))
+        if self.averages:
+            return (yield from self._average(server))
         if self.n_users is not None and self.n_users < self.least_users:
             return Estimate.refused(
                 f"{self.n_users} users are too few to find their median number of samples: "
@@ -228,45 +277,69 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
         value = project_simplex(out.p) if self.project else out.p
         return Estimate.ok(value, keys=self.domain, warnings=out.warnings, public=public)
 
+    def _average(self, server: Curator) -> Script:
+        """Run an average, and check in every round that all users answer."""
+        task = self.average_task
+        if self.mechanism == "auto":
+            search = automatic(self.choice, server)
+        elif self.mechanism == "frequencies":
+            search = frequencies(task, server)
+        elif self.n_users is None or task.centred(self.n_users).runs:
+            search = centred_shares(task, server)
+        else:
+            return Estimate.refused(
+                f"centred shares do not run with {len(self.domain)} symbols and m_max = "
+                f'{self.m_max}: take mechanism = "auto"'
+            )
+        learned = yield from all_answer(search, self.n_users)
+        if isinstance(learned, Estimate):
+            return learned
+        value = project_simplex(learned.p) if self.project else learned.p
+        public, warnings = learned.public, learned.warnings
+        return Estimate.ok(value, keys=self.domain, warnings=warnings, public=public)
+
     def _exact(self, server: Curator) -> Script:
-        """Ask for the pooled counts: without a budget to keep, nothing needs to be bounded."""
-        query = ItemCounts(self.domain, self.m_max)
+        """Ask for the users' shares, and divide by what they add up to."""
+        query = OwnShares(self.domain)
         summary = yield query
-        counts = server.discrete_laplace(
-            summary.sums["counts"], l1_sensitivity=query.l1_sensitivity, epsilon=math.inf
+        steps = server.discrete_laplace(
+            summary.sums["steps"],
+            l1_sensitivity=query.l1_sensitivity(Adjacency(self.adjacency)),
+            epsilon=math.inf,
         )
-        total = int(counts.sum())
+        total = int(steps.sum())
         if not total:
             return Estimate.failed("no user has a sample in the domain")
-        return Estimate.ok(counts / total, keys=self.domain)
+        return Estimate.ok(steps / total, keys=self.domain)
 
     # -- theory ----------------------------------------------------------------------------------
 
     def error(self, users: Users) -> ErrorBound:
         """Predict the expected l1 error on a known population. NOT PRIVATE.
 
-        Averaged over the m-hat that "em" can find; "dyadic" is taken at its value without noise.
+        Presence and selection are averaged over the m-hat that "em" can find; "dyadic" is taken at
+        its value without noise.
         """
         if math.isinf(self.epsilon):
-            return ErrorBound(L1, 0.0, True, "pooled frequencies, no noise")
-        p, pooled = self.truth(users), float(clipped_totals.totals(users, self.domain).sum())
+            return ErrorBound(L1, 0.0, True, "average of the users' shares, no noise")
+        if self.averages:
+            return predicted_average(self.choice, self.mechanism, users, self.project)
+        p = self.truth(users)
+        sizes = clipped_totals.user_norms(users, self.domain)[0]
         total = weight = 0.0
-        for size, kept, chance in self._sizes(users):
+        for size, kept, chance in self._sizes(sizes):
             task = self.release_task(size)
             steps, std = task.steps(kept), self.rule.users_std(self.median_task, size)
-            total += chance * task.error(p, steps, kept, pooled, std, projected=self.project)
+            shared = theory.shared_variance(sizes, size)
+            total += chance * task.error(p, steps, kept, shared, std, projected=self.project)
             weight += chance
         expected = total / weight if weight else math.nan
-        return ErrorBound(
-            L1,
-            expected,
-            False,
-            "fedhist.protocols.distributions.ragged.theory; Liu et al. 2020, App. E",
-        )
+        source = "fedhist.protocols.distributions.ragged.theory; Liu et al. 2020, App. E"
+        return ErrorBound(L1, expected, False, source)
 
-    def _sizes(self, users: Users) -> Iterator[tuple[int, float, float]]:
+    def _sizes(self, norms: Floats) -> Iterator[tuple[int, float, float]]:
         """Walk the possible m-hat, how many users have as many samples, and its probability."""
-        task, norms = self.median_task, clipped_totals.user_norms(users, self.domain)[0]
+        task = self.median_task
         edges = [0.0, *(2.0**j for j in range(task.classes - 1)), math.inf]
         counts = np.histogram(norms, edges)[0].astype(np.int64)
         if self.median == "dyadic":
@@ -282,13 +355,18 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
 
     @property
     def estimates(self) -> Truth:
-        """The one distribution that all samples come from; pooled shares without noise."""
-        return Truth.COMMON if self.guarantee.private else Truth.POOLED
+        """The average of users, or the one distribution that all samples come from."""
+        if self.averages or not self.guarantee.private:
+            return Truth.AVERAGE_OF_USERS
+        return Truth.COMMON
 
     def truth(self, users: Users) -> Array:
-        """Compute the pooled empirical distribution of all samples, (k,). NOT PRIVATE."""
-        totals = clipped_totals.totals(users, self.domain)
-        return np.asarray(totals / max(1.0, totals.sum()))
+        """Average the users' empirical distributions, (k,), empty ones left out. NOT PRIVATE."""
+        return average_distribution(users, self.domain)
+
+    def resolution(self, users: Users) -> float:
+        """Shares are rounded down to 2^-24."""
+        return len(self.domain) * 2.0**-23
 
     @classmethod
     def resolve(

@@ -121,7 +121,7 @@ class RaggedTask:
         if not (feasible and few and self.size <= MOST_SELECTED >> 4):
             return ("presence",)
         uniform = np.full(len(self.domain), 1 / len(self.domain))
-        ks, presence = (self.error(uniform, (s,), users, math.inf, 0.0) for s in ("ks", "presence"))
+        ks, presence = (self.error(uniform, (s,), users, 0.0, 0.0) for s in ("ks", "presence"))
         return ("ks",) if ks < presence else ("presence",)
 
     def error(
@@ -129,7 +129,7 @@ class RaggedTask:
         p: Floats,
         steps: tuple[str, ...],
         kept: float,
-        pooled: float,
+        shared: float,
         users_std: float,
         *,
         projected: bool = False,
@@ -137,11 +137,11 @@ class RaggedTask:
         """Predict the l1 error with ``kept`` users; see the theory of this room."""
         if steps[0] == "presence":
             return theory.ragged_presence_error(
-                p, self.size, kept, pooled, users_std, self.law, self.cmax, projected=projected
+                p, self.size, kept, shared, users_std, self.law, self.cmax, projected=projected
             )
         each, eta = self.epsilon_each, self.eta(kept)
         return theory.ragged_selection_error(
-            p, self.size, kept, pooled, users_std, each, eta, projected=projected
+            p, self.size, kept, shared, users_std, each, eta, projected=projected
         )
 
     def eta(self, users: float) -> float:

@@ -1,10 +1,10 @@
 """What theory predicts where users have different numbers of samples [1, Appendix E].
 
 Of s users some s' have m-hat samples or more; m-hat samples of each are read, and the rest of all
-N samples of the population is not. Errors are expected l1 distances from the pooled empirical
-distribution p of all N samples. An estimate from n = s' m-hat of them that is unbiased for i.i.d.
-samples has the variance V - p (1 - p) / N around it, V being its variance around the distribution
-that the samples were drawn from.
+samples is not. Errors are expected l1 distances from the average p of the users' own empirical
+distributions. An estimate that is unbiased for i.i.d. samples has the variance V - c p (1 - p)
+around it: V being its variance around the distribution that the samples were drawn from, and c what
+both have in common (:func:`shared_variance`).
 
 Shares no code with the estimators.
 
@@ -22,14 +22,42 @@ import numpy as np
 
 from fedhist.base.arrays import Floats
 from fedhist.privacy.noise_law import NoiseLaw
-from fedhist.protocols.distributions.theory import MEAN_ABSOLUTE, presence_absolute
+from fedhist.protocols.distributions.given_users import presence_l1
+from fedhist.protocols.distributions.theory import MEAN_ABSOLUTE
+
+
+def shared_variance(sizes: Floats, size: int) -> float:
+    """Twice the covariance of estimate and truth less the truth's variance, per p (1 - p).
+
+    An average of m-hat samples of each of the s' large users has the covariance 1 / (s s') sum of
+    1 / m_u over these with the average of all s users' own; that has the variance 1 / s^2 sum of 1
+    / m_u over all. For s users of m samples each, and m-hat = m, it is 1 / (s m).
+
+    Parameters
+    ----------
+    sizes : (n,) float64
+        m_u; empty users do not count.
+    size : int
+        m-hat.
+
+    Examples
+    --------
+    >>> shared_variance(np.full(10, 5.0), 5)
+    0.02
+    """
+    held = sizes[sizes > 0]
+    large = held[held >= size]
+    if not len(large):
+        return 0.0
+    both = float((1 / large).sum()) / (len(held) * len(large))
+    return 2 * both - float((1 / held).sum()) / len(held) ** 2
 
 
 def ragged_presence_error(
     p: Floats,
     size: int,
     kept: float,
-    pooled: float,
+    shared: float,
     users_std: float,
     law: NoiseLaw,
     cmax: float,
@@ -46,8 +74,8 @@ def ragged_presence_error(
         m-hat.
     kept : float
         s', users with as many samples.
-    pooled : float
-        N, samples of all users; inf for the error against the distribution behind them.
+    shared : float
+        c; 0 for the error against the distribution behind the samples.
     users_std : float
         Of s-hat around s'.
     law : NoiseLaw
@@ -55,7 +83,7 @@ def ragged_presence_error(
     cmax : float
     projected : bool
         Whether the estimate is projected to the simplex, which takes off what errors have in
-        common. Its raising to zero, which helps rare symbols, is left out.
+        common.
 
     Returns
     -------
@@ -63,25 +91,25 @@ def ragged_presence_error(
         By quadrature over sampling and noise. The noise of s-hat scales all q alike, an error of
         (1 - p) (1 - q) / (m-hat q) per symbol and unit of relative error.
     """
-    values, times = np.unique(np.minimum(p, 1 - 1e-15), return_counts=True)
+    values = np.minimum(p, 1 - 1e-15)
     lacking = np.exp(size * np.log1p(-values))
     slope = size * np.maximum(lacking, math.exp(-cmax)) / (1 - values)  # of q, per unit of p
     spread = kept * lacking * (1 - lacking)
-    spread = spread - values * (1 - values) / pooled * (kept * slope) ** 2
+    spread = spread - values * (1 - values) * shared * (kept * slope) ** 2
     shift = (1 - lacking) / slope
     if projected:
-        shift = shift - float(times @ shift) / len(p)
+        shift = shift - float(shift.mean())
     std = np.sqrt(np.maximum(spread, 0.0) + (slope * shift * users_std) ** 2)
     n_users = max(1, round(kept))
-    errors = presence_absolute(n_users * (1 - lacking), std, values, size, n_users, law, cmax)
-    return float(times @ errors) * _centred(len(p), projected)
+    mean = n_users * (1 - lacking)
+    return presence_l1(values, mean, std, size, n_users, law, cmax, projected)
 
 
 def ragged_selection_error(
     p: Floats,
     size: int,
     kept: float,
-    pooled: float,
+    shared: float,
     users_std: float,
     epsilon_each: float,
     eta: float,
@@ -91,12 +119,12 @@ def ragged_selection_error(
     """Approximate the expected l1 error of selecting Bin(m-hat, p_i) by exponential mechanisms.
 
     Per symbol hypot(.8 sqrt(p (1 - p) / (m s')), (2 / (eps1 s')) max(1 / m, 2.5 sqrt(p (1 - p) /
-    m))), the first term with what the pooled truth shares taken off. An s-hat that is off by a part
+    m))), the first term with what the truth shares taken off. An s-hat that is off by a part
     x moves every cumulative share by about x, hence p by x sqrt(2 pi p (1 - p) / m) / 2. Rounding
     to a grid of width ``eta`` in total variation moves p by up to 2 eta sqrt(p (1 - p) / m).
     """
     variance = p * (1 - p)
-    unread = max(0.0, 1 / (kept * size) - 1 / pooled)
+    unread = max(0.0, 1 / (kept * size) - shared)
     sampling = MEAN_ABSOLUTE * np.sqrt(variance * unread)
     privacy = 2 / (epsilon_each * kept) * np.maximum(1 / size, 2.5 * np.sqrt(variance / size))
     users = MEAN_ABSOLUTE * users_std / kept * np.sqrt(math.pi / 2 * variance / size)

@@ -1,0 +1,347 @@
+"""What ``mechanism = "auto"`` runs where users have different numbers of samples.
+
+The average of the users' own shares is estimated, whoever they are. Noise on shares does that at
+once, and with the whole budget where public numbers say that nothing else can be better. Otherwise
+a part of the budget finds how many samples four users in five have, m-hat, and another one how far
+the counts in m-hat samples of these are from binomial ones, their fit
+(:mod:`server.distributions.fit_statistic`). Then
+
+- centred shares, if their predicted error is less for users who differ as much;
+- a selection among binomials, if that promises more and the users pass two tests: they fit one
+  distribution; and the gap between the average of the large ones and that of all, in l1, is no
+  larger than the noise on shares would be.
+
+The gap sees what the fit cannot: users with few samples who differ from those with many. Where a
+test fails a warning says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedhist.base.arrays import Floats, Integers
+from fedhist.model.query import Query, Summary
+from fedhist.privacy.guarantee import Adjacency, zcdp_rho
+from fedhist.protocols.distributions.centred_mechanism import offsets_error
+from fedhist.protocols.distributions.mechanisms import Learned, Search
+from fedhist.protocols.distributions.ragged.average import (
+    AverageTask,
+    centred_shares,
+    frequencies,
+)
+from fedhist.protocols.distributions.ragged.encodings import RaggedCounts
+from fedhist.protocols.distributions.ragged.median_size import RULES, Median, MedianTask
+from fedhist.protocols.distributions.ragged.own_shares import STEPS, OwnShares
+from fedhist.protocols.distributions.ragged.release import MOST_SELECTED, RaggedTask
+from fedhist.session.curator import Curator
+from server.distributions.binomial_grid import MOST_CELLS
+from server.distributions.fit_statistic import (
+    MOST_STEPS,
+    FitPlan,
+    fit_eta,
+    fit_limit,
+    spread_ratio,
+)
+from server.distributions.fit_statistic import STEPS as FIT_STEPS
+from server.distributions.ks_scores import KSPlan, arcsine_thresholds
+
+KEPT = 0.8
+"""Part of the users that shall have m-hat samples."""
+
+SIZE_SHARE, MOST_SIZE_SHARE = 0.03, 0.2
+"""Part of epsilon that finds m-hat: as much as so many users need, within these."""
+
+FIT_SHARE, GAP_SHARE, MOST_GAP_SHARE = 0.05, 0.04, 0.2
+"""Parts of epsilon for the two tests. The gap's noise shall be half of that on shares."""
+
+PUBLIC_GAIN, SELECTION_GAIN, CENTRED_GAIN = 0.81, 0.8, 0.95
+"""A way is taken for one that costs or assumes less only if its predicted error is below this part
+of the other's: to ask for sizes at all; a selection; centred shares."""
+
+ROUNDING = 1 - 1e-9
+"""Part of rho that is spent; what is left covers the rounding of conversions."""
+
+SENSITIVITY = 1 + 1e-6
+"""Of a score against the exact number of users: 1, and room for the rounding of its targets."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The public side of the automatic choice.
+
+    Attributes
+    ----------
+    task : AverageTask
+        With the whole budget.
+    beta, cmax : float
+        As in the protocol.
+    """
+
+    task: AverageTask
+    beta: float
+    cmax: float
+
+    # -- budgets ---------------------------------------------------------------------------------
+
+    @property
+    def size_epsilon(self) -> float:
+        """Epsilon of m-hat; inf where the users are too few for it."""
+        n = self.task.n_users
+        if n is None:
+            return math.inf
+        need = RULES["em"].least_users(self.median_task(self.task.epsilon)) / n
+        return self.task.epsilon * max(need, SIZE_SHARE) if need <= MOST_SIZE_SHARE else math.inf
+
+    @property
+    def fit_epsilon(self) -> float:
+        """Epsilon of the test of fit."""
+        return FIT_SHARE * self.task.epsilon
+
+    @property
+    def gap_epsilon(self) -> float:
+        """Epsilon of the gap; inf where there are too few symbols for it."""
+        need = 2 / len(self.task.domain)
+        return self.task.epsilon * max(need, GAP_SHARE) if need <= MOST_GAP_SHARE else math.inf
+
+    def median_task(self, epsilon: float) -> MedianTask:
+        """Say what the search for m-hat works with."""
+        t = self.task
+        return MedianTask(t.domain, t.m_max, t.n_users, t.adjacency, epsilon, self.beta, keep=KEPT)
+
+    def left(self, *spent: float) -> AverageTask:
+        """Return what is left, by basic composition."""
+        return replace(self.task, epsilon=self.task.epsilon - sum(spent))
+
+    def selection_task(self, size: int) -> RaggedTask:
+        """Return what is left for a selection: in zCDP, where all before it was pure."""
+        t = self.task
+        tests = self.fit_epsilon, self.gap_epsilon
+        rest = t.epsilon - self.size_epsilon - sum(tests)
+        if t.delta:
+            rho = ROUNDING * zcdp_rho(t.epsilon, t.delta)
+            rho -= RULES["em"].rho * self.size_epsilon**2 + sum(e**2 / 2 for e in tests)
+            rest = max(rho, 1e-12)
+        return RaggedTask(t.domain, size, t.adjacency, t.epsilon, t.delta, rest, "ks", self.cmax)
+
+    # -- predictions at p uniform ----------------------------------------------------------------
+
+    def shares(self, task: AverageTask) -> float:
+        """Predict noise on shares."""
+        return len(task.domain) * task.law(self.n_users, task.rest).mean_absolute
+
+    def centred(self, task: AverageTask, size: int, ratio: float = 1.0) -> float:
+        """Predict centred shares of users with ``size`` samples; inf where they do not run."""
+        if not task.delta:
+            return math.inf
+        return offsets_error(replace(task.centred(self.n_users), m=size), ratio)
+
+    def selection(self, size: int, kept: float) -> float:
+        """Predict a selection; inf where it does not run, or could not be tested."""
+        k = len(self.task.domain)
+        if math.isinf(self.gap_epsilon) or size > MOST_SELECTED >> 4 or not kept >= 1:
+            return math.inf
+        cells = k * (len(arcsine_thresholds(size)) + 1)
+        if math.isinf(fit_eta(size)) or kept * FIT_STEPS > MOST_STEPS or cells > MOST_CELLS:
+            return math.inf
+        task = self.selection_task(size)
+        if kept < task.floor("ks") or k * math.isqrt(size) > MOST_SELECTED:
+            return math.inf
+        return task.error(np.full(k, 1 / k), ("ks",), kept, 0.0, 0.0, projected=True)
+
+    @property
+    def n_users(self) -> float:
+        """s, where it is public."""
+        return float(self.task.n_users or 1)
+
+    @property
+    def promising(self) -> bool:
+        """Whether anything but noise on shares can be better, for some sizes of the users."""
+        if self.task.n_users is None or math.isinf(self.size_epsilon):
+            return False
+        most = PUBLIC_GAIN * self.shares(self.task)
+        left = self.left(self.size_epsilon, self.fit_epsilon)
+        sizes = [1 << j for j in range(self.task.m_max.bit_length())]
+        return any(
+            min(self.centred(left, m), self.selection(m, self.n_users)) < most for m in sizes
+        )
+
+    def selects(self, size: int, kept: float) -> bool:
+        """Whether a selection is tested, given m-hat and how many users have as many samples."""
+        left = self.left(self.size_epsilon, self.fit_epsilon)
+        other = min(self.shares(left), self.centred(left, size))
+        return self.selection(size, min(kept, self.n_users)) < SELECTION_GAIN * other
+
+    def tests(self, size: int, kept: float) -> bool:
+        """Whether the fit is asked for: if users who pass were better served than by shares."""
+        left = self.left(self.size_epsilon, self.fit_epsilon)
+        return self.centres(left, size) or self.selects(size, min(kept, self.n_users))
+
+    def centres(self, task: AverageTask, size: int, ratio: float = 1.0) -> bool:
+        """Whether centred shares are better than noise on shares, with what is left."""
+        return self.centred(task, size, ratio) < CENTRED_GAIN * self.shares(task)
+
+    def gap_limit(self, size: int) -> float:
+        """Largest noisy gap with which a selection goes on, in l1."""
+        left = self.left(self.size_epsilon, self.fit_epsilon, self.gap_epsilon)
+        other = min(self.shares(left), self.centred(left, size))
+        return max(other, 4 / (self.n_users * self.gap_epsilon))
+
+
+def automatic(choice: Choice, server: Curator) -> Search:
+    """Choose, and run what was chosen; at most six rounds.
+
+    Privacy
+    -------
+    (epsilon, delta)-DP. m-hat and its number of users are pure; the gap has sensitivity 2 max(1, n
+    / s-hat - 1) under replacement, as a row of own shares counts 1 in all users' average and n /
+    s-hat in that of the large ones. The fit has sensitivity 1 against the exact number of large
+    users: one who joins or leaves them moves C(t) - s F(t) by 1[N <= t] - F(t), whatever the
+    symbol. So do scores, where one user may change all symbols anyway; else they are against s-hat,
+    and only the symbols that the user holds move. What runs in the end has the epsilon that all
+    released before it leaves, or for a selection the rho.
+    """
+    if not choice.promising:
+        return (yield from frequencies(choice.task, server))
+    found = yield from RULES["em"].search(choice.median_task(choice.size_epsilon), server)
+    public: dict[str, float] = {"size": float(found.size), "users": found.users}
+    if not found.size or not choice.tests(found.size, found.users):
+        learned = yield from frequencies(choice.left(choice.size_epsilon), server)
+        return replace(learned, public=public | dict(learned.public))
+    seen = yield from _seen(choice, found, server)
+    public |= seen.public
+    warnings = seen.warnings
+    if seen.p is not None:
+        return Learned(seen.p, warnings, public)
+    way = centred_shares if choice.centres(seen.left, found.size, seen.ratio) else frequencies
+    learned = yield from way(seen.left, server)
+    return Learned(learned.p, warnings + learned.warnings, public | dict(learned.public))
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the tests found: how wide the counts are, and an estimate if all of them passed."""
+
+    left: AverageTask
+    ratio: float
+    p: Floats | None
+    warnings: tuple[str, ...]
+    public: dict[str, float]
+
+
+def _seen(choice: Choice, found: Median, server: Curator) -> Generator[Query, Summary, Seen]:
+    """Release the gap where a selection is in question, then the fit, and select; two rounds."""
+    size, kept = found.size, min(max(found.users, 1.0), choice.n_users)
+    select, spent = choice.selects(size, kept), [choice.size_epsilon, choice.fit_epsilon]
+    public: dict[str, float] = {}
+    warnings: list[str] = []
+    if select:
+        gap, limit = (yield from _gap(choice, size, kept, server)), choice.gap_limit(size)
+        public, select = {"gap": gap, "gap_limit": limit}, gap <= limit
+        spent.append(choice.gap_epsilon)
+        if not select:
+            warnings.append(
+                f"users with {size} samples or more differ from the others: their average is off "
+                f"by {gap:.3g}, where {limit:.3g} would pass; all users' own were averaged instead"
+            )
+    plan = selection_plan(choice, size, kept)
+    query = RaggedCounts(choice.task.domain, size, plan.thresholds, count_kept=True)
+    summary = yield query
+    statistic, eta = fit_of(query, summary)
+    noisy = server.discrete_laplace(
+        np.array([statistic]),
+        l1_sensitivity=FIT_STEPS + 2,  # 1, and the rounding of two targets
+        epsilon=choice.fit_epsilon,
+        label="fit",
+    )
+    off, k, s = float(noisy[0]) / FIT_STEPS, len(choice.task.domain), round(kept)
+    limit = fit_limit(k, s, eta, choice.fit_epsilon)
+    public |= {"fit": off, "fit_limit": limit}
+    p = None
+    if off > limit:
+        warnings.append(
+            "the users do not look as if they all drew from one distribution: their fit is off by "
+            f"{off:.4g} users, where {limit:.4g} would pass; the estimate is the average of their "
+            "own distributions"
+        )
+    elif select:
+        p = _select(choice, query, summary, plan, kept, server)
+        public["epsilon_each"] = choice.selection_task(size).epsilon_each
+    return Seen(choice.left(*spent), spread_ratio(off, k, s), p, tuple(warnings), public)
+
+
+def _gap(
+    choice: Choice, size: int, kept: float, server: Curator
+) -> Generator[Query, Summary, float]:
+    """Release how far the average of the large users is from that of all, in l1."""
+    weight = choice.n_users / kept
+    summary = yield OwnShares(choice.task.domain, size)
+    terms = len(choice.task.domain) * summary.n_users
+    noisy = server.discrete_laplace(
+        np.array([gap_steps(summary.sums["steps"], summary.sums["large"], weight)]),
+        l1_sensitivity=gap_sensitivity(choice.task.adjacency, weight, terms),
+        epsilon=choice.gap_epsilon,
+        label="gap",
+    )
+    return float(noisy[0]) / STEPS / choice.n_users
+
+
+def _select(
+    choice: Choice,
+    query: RaggedCounts,
+    summary: Summary,
+    plan: KSPlan,
+    kept: float,
+    server: Curator,
+) -> Floats:
+    """Select a hypothesis for every symbol."""
+    rest = choice.selection_task(query.size)
+    chosen = server.exponential_rows(
+        selection_scores(query, summary, plan, kept, exact=rest.touched == len(query.domain)),
+        sensitivity=SENSITIVITY,
+        epsilon_each=rest.epsilon_each,
+        changed=rest.touched,
+        label="selection",
+    )
+    return np.asarray(plan.p[chosen], dtype=np.float64)
+
+
+def selection_scores(
+    query: RaggedCounts, summary: Summary, plan: KSPlan, kept: float, *, exact: bool
+) -> Floats:
+    """Score the hypotheses, against the exact number of large users or s-hat. NOT PRIVATE."""
+    s = max(1, int(summary.sums["kept"][0])) if exact else round(kept)
+    return plan.scores(np.clip(s - query.above(summary), 0, s), s)
+
+
+def selection_plan(choice: Choice, size: int, kept: float) -> KSPlan:
+    """Hypotheses and thresholds; from public and released numbers."""
+    return KSPlan.of(size, choice.selection_task(size).eta(kept))
+
+
+def fit_of(query: RaggedCounts, summary: Summary) -> tuple[int, float]:
+    """Compute the statistic of fit of the large users, and the width of its cover. NOT PRIVATE."""
+    large = max(1, int(summary.sums["kept"][0]))
+    plan = FitPlan.of(query.size, large)
+    return plan.statistic(large - query.above(summary)), plan.eta
+
+
+def gap_steps(shares: Integers, large: Integers, weight: float) -> int:
+    """||sum of all - weight sum of the large ones||_1, in steps, rounded. NOT PRIVATE."""
+    return round(float(np.abs(shares - weight * large.astype(np.float64)).sum()))
+
+
+def gap_sensitivity(adjacency: Adjacency, weight: float, terms: int) -> int:
+    """How much one user changes the gap: its row times 1, or 1 - weight if it is large.
+
+    And what doubles round in as many terms of at most 2^24 weight steps, a part 2^-52 of each.
+
+    >>> gap_sensitivity(Adjacency.REPLACE_USER, 1.25, 1000) == 2 * STEPS + 3
+    True
+    """
+    rows = 2 if adjacency is Adjacency.REPLACE_USER else 1
+    rounding = math.ceil(terms * max(1.0, weight) * STEPS * 2.0**-51)
+    return rows * math.ceil(max(1.0, abs(1 - weight)) * STEPS) + 2 + rounding
