@@ -25,7 +25,7 @@ from fedhist.privacy.guarantee import Adjacency, Guarantee, Release, Trust, boun
 from fedhist.privacy.ledger import Entry, spent
 from fedhist.privacy.noise_law import NoiseLaw
 from fedhist.protocols.distributions.ragged import theory
-from fedhist.protocols.distributions.ragged.ragged_distribution import RaggedDistribution
+from fedhist.protocols.distributions.ragged.ragged_distribution import AVERAGES, RaggedDistribution
 from fedhist.protocols.distributions.ragged.release import RaggedTask
 from fedhist.protocols.printed.claims import AsPrinted
 from fedhist.session.curator import Curator
@@ -98,7 +98,14 @@ class RaggedDistributionAsPrinted(AsPrinted, RaggedDistribution):
             )
         if self.adjacency != Adjacency.REPLACE_USER.value:
             raise ValueError(f'mode "paper" is for "replace-user", got {self.adjacency!r}')
+        if self.mechanism in AVERAGES:
+            raise ValueError(f'mode "paper" has no mechanism {self.mechanism!r}')
         super().__post_init__()
+
+    @property
+    def averages(self) -> bool:
+        """Never: "auto" is what the paper runs."""
+        return False
 
     @property
     def guarantee(self) -> Guarantee:

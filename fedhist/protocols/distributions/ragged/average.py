@@ -18,6 +18,7 @@ from clients.bounding.sampling import MOST_CLIP
 from fedhist.base.arrays import Floats, Integers
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query, Summary
+from fedhist.privacy.adjacency import ONE_COUNT, Moves
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.privacy.noise_law import NoiseLaw
 from fedhist.protocols.distributions.centred_release import AskShares, CentredTask, centred
@@ -116,6 +117,7 @@ def users_of(task: AverageTask, server: Curator) -> Generator[Query, Summary, fl
         l1_sensitivity=1,
         epsilon=task.epsilon - task.rest,
         label="users",
+        moves=ONE_COUNT,
     )
     return max(1.0, float(noisy[0]))
 
@@ -131,6 +133,7 @@ def own_shares(task: AverageTask, n_users: float, server: Curator) -> AskShares:
             l1_sensitivity=query.l1_sensitivity(task.adjacency),
             epsilon=epsilon,
             label=label,
+            moves=Moves.of(query.l1_sensitivity),
         )
         return from_steps(noisy, n_users, task.law(n_users, epsilon).std)
 

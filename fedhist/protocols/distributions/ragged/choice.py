@@ -2,7 +2,7 @@
 
 The average of the users' own shares is estimated, whoever they are. Noise on shares does that at
 once, and with the whole budget where public numbers say that nothing else can be better. Otherwise
-a part of the budget finds how many samples four users in five have, m-hat, and another one how far
+a part of the budget finds how many samples seven users in ten have, m-hat, and another one how far
 the counts in m-hat samples of these are from binomial ones, their fit
 (:mod:`server.distributions.fit_statistic`). Then
 
@@ -23,9 +23,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedhist.base.arrays import Floats, Integers
+from fedhist.base.arrays import Floats
 from fedhist.model.query import Query, Summary
-from fedhist.privacy.guarantee import Adjacency, zcdp_rho
+from fedhist.privacy.guarantee import zcdp_rho
 from fedhist.protocols.distributions.centred_mechanism import offsets_error
 from fedhist.protocols.distributions.mechanisms import Learned, Search
 from fedhist.protocols.distributions.ragged.average import (
@@ -35,7 +35,12 @@ from fedhist.protocols.distributions.ragged.average import (
 )
 from fedhist.protocols.distributions.ragged.encodings import RaggedCounts
 from fedhist.protocols.distributions.ragged.median_size import RULES, Median, MedianTask
-from fedhist.protocols.distributions.ragged.own_shares import STEPS, OwnShares
+from fedhist.protocols.distributions.ragged.own_shares import (
+    STEPS,
+    OwnShares,
+    gap_sensitivity,
+    gap_steps,
+)
 from fedhist.protocols.distributions.ragged.release import MOST_SELECTED, RaggedTask
 from fedhist.session.curator import Curator
 from server.distributions.binomial_grid import MOST_CELLS
@@ -49,7 +54,7 @@ from server.distributions.fit_statistic import (
 from server.distributions.fit_statistic import STEPS as FIT_STEPS
 from server.distributions.ks_scores import KSPlan, arcsine_thresholds
 
-KEPT = 0.8
+KEPT = 0.7
 """Part of the users that shall have m-hat samples."""
 
 SIZE_SHARE, MOST_SIZE_SHARE = 0.03, 0.2
@@ -188,7 +193,7 @@ class Choice:
         """Largest noisy gap with which a selection goes on, in l1."""
         left = self.left(self.size_epsilon, self.fit_epsilon, self.gap_epsilon)
         other = min(self.shares(left), self.centred(left, size))
-        return max(other, 4 / (self.n_users * self.gap_epsilon))
+        return max(other, 4 / (KEPT * self.n_users * self.gap_epsilon))
 
 
 def automatic(choice: Choice, server: Curator) -> Search:
@@ -196,9 +201,8 @@ def automatic(choice: Choice, server: Curator) -> Search:
 
     Privacy
     -------
-    (epsilon, delta)-DP. m-hat and its number of users are pure; the gap has sensitivity 2 max(1, n
-    / s-hat - 1) under replacement, as a row of own shares counts 1 in all users' average and n /
-    s-hat in that of the large ones. The fit has sensitivity 1 against the exact number of large
+    (epsilon, delta)-DP. m-hat and its number of users are pure; the gap has sensitivity 2 rows of
+    own shares (:func:`gap_steps`). The fit has sensitivity 1 against the exact number of large
     users: one who joins or leaves them moves C(t) - s F(t) by 1[N <= t] - F(t), whatever the
     symbol. So do scores, where one user may change all symbols anyway; else they are against s-hat,
     and only the symbols that the user holds move. What runs in the end has the epsilon that all
@@ -277,16 +281,14 @@ def _gap(
     choice: Choice, size: int, kept: float, server: Curator
 ) -> Generator[Query, Summary, float]:
     """Release how far the average of the large users is from that of all, in l1."""
-    weight = choice.n_users / kept
     summary = yield OwnShares(choice.task.domain, size)
-    terms = len(choice.task.domain) * summary.n_users
     noisy = server.discrete_laplace(
-        np.array([gap_steps(summary.sums["steps"], summary.sums["large"], weight)]),
-        l1_sensitivity=gap_sensitivity(choice.task.adjacency, weight, terms),
+        np.array([gap_steps(summary)]),
+        l1_sensitivity=gap_sensitivity(summary.n_users, len(choice.task.domain)),
         epsilon=choice.gap_epsilon,
         label="gap",
     )
-    return float(noisy[0]) / STEPS / choice.n_users
+    return float(noisy[0]) / STEPS / kept
 
 
 def _select(
@@ -327,21 +329,3 @@ def fit_of(query: RaggedCounts, summary: Summary) -> tuple[int, float]:
     large = max(1, int(summary.sums["kept"][0]))
     plan = FitPlan.of(query.size, large)
     return plan.statistic(large - query.above(summary)), plan.eta
-
-
-def gap_steps(shares: Integers, large: Integers, weight: float) -> int:
-    """||sum of all - weight sum of the large ones||_1, in steps, rounded. NOT PRIVATE."""
-    return round(float(np.abs(shares - weight * large.astype(np.float64)).sum()))
-
-
-def gap_sensitivity(adjacency: Adjacency, weight: float, terms: int) -> int:
-    """How much one user changes the gap: its row times 1, or 1 - weight if it is large.
-
-    And what doubles round in as many terms of at most 2^24 weight steps, a part 2^-52 of each.
-
-    >>> gap_sensitivity(Adjacency.REPLACE_USER, 1.25, 1000) == 2 * STEPS + 3
-    True
-    """
-    rows = 2 if adjacency is Adjacency.REPLACE_USER else 1
-    rounding = math.ceil(terms * max(1.0, weight) * STEPS * 2.0**-51)
-    return rows * math.ceil(max(1.0, abs(1 - weight)) * STEPS) + 2 + rounding

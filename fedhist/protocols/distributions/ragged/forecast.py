@@ -19,14 +19,17 @@ from fedhist.protocols.distributions.ragged.average import AverageTask
 from fedhist.protocols.distributions.ragged.choice import (
     Choice,
     fit_of,
-    gap_sensitivity,
-    gap_steps,
     selection_plan,
     selection_scores,
 )
 from fedhist.protocols.distributions.ragged.encodings import RaggedCounts
 from fedhist.protocols.distributions.ragged.median_size import median_probabilities
-from fedhist.protocols.distributions.ragged.own_shares import STEPS, OwnShares
+from fedhist.protocols.distributions.ragged.own_shares import (
+    STEPS,
+    OwnShares,
+    gap_sensitivity,
+    gap_steps,
+)
 from fedhist.protocols.distributions.theory import average_distribution
 from fedhist.protocols.shared.clipped_totals import user_norms
 from fedhist.protocols.shared.projected_error import projected_l1
@@ -116,12 +119,9 @@ def _chances(
     """Probability that gap and fit pass (0: the gap is not asked for); how wide the counts are."""
     task, close = choice.task, 0.0
     if gap:
-        weight = choice.n_users / kept
-        sums = OwnShares(task.domain, size).answer_folded(users, _streams).sums
-        exact = gap_steps(sums["steps"], sums["large"], weight)
-        terms = len(task.domain) * len(users)
-        scale = gap_sensitivity(task.adjacency, weight, terms) / choice.gap_epsilon
-        close = _below(choice.gap_limit(size) * STEPS * choice.n_users - exact, scale)
+        summary = OwnShares(task.domain, size).answer_folded(users, _streams)
+        scale = gap_sensitivity(len(users), len(task.domain)) / choice.gap_epsilon
+        close = _below(choice.gap_limit(size) * STEPS * kept - gap_steps(summary), scale)
     plan = selection_plan(choice, size, kept)
     query = RaggedCounts(task.domain, size, plan.thresholds, count_kept=True)
     summary = query.answer_folded(users, _streams)

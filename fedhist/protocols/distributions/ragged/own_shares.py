@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from clients.bounding.contribution import clip_rows, clipped_counts, domain_lookup
 from clients.bounding.kernels import columns_of, user_norms
 from clients.bounding.sampling import MOST_CLIP
-from fedhist.base.arrays import Array, Bounds
+from fedhist.base.arrays import Array, Bounds, Integers
 from fedhist.base.errors import WireError
 from fedhist.model.query import CHUNK, Query, Report, Summary
 from fedhist.model.registry import register_query
@@ -27,6 +28,9 @@ from fedhist.users.streams import Streams
 STEPS = 1 << 24
 """Steps that a user's shares add up to: what rounding down takes is below 2^-24 a symbol."""
 
+LARGE = 2
+"""What a large user says of itself; 1: it has items, 0: it has none."""
+
 
 @register_query
 @dataclass(frozen=True)
@@ -38,7 +42,8 @@ class OwnShares(Query):
     domain : Keys
         The k public symbols; other items are dropped before m_u is counted.
     least : int
-        Positive: the sum over the users with at least as many items is asked for as well.
+        Positive: the sum over the large users, with at least as many items, is asked for as well,
+        and how many users have any items and how many are large.
     cohort : Cohort, optional
 
     Privacy
@@ -47,8 +52,7 @@ class OwnShares(Query):
     integers; that of a user without items is zero. So the l1 norm of the sum's change is at most
     2^24 if a user is added, removed or emptied. Two rows x and y differ by ||x - y||_1 <= ||x||_1 +
     ||y||_1 <= 2^25 under replacement, which users of one symbol each attain; with a single symbol
-    by 2^24. All this holds for the users with ``least`` items as well, and for both sums together:
-    for 1 in one sum and a weight w on top of it in the other, max(1, |1 + w|) times as much.
+    by 2^24. The gap of both sums is :func:`gap_steps`.
     """
 
     wire_name: ClassVar[str] = "own-shares"
@@ -74,21 +78,23 @@ class OwnShares(Query):
         items = users.counts
         lookup = domain_lookup(self.domain, items.vocabulary)
         indptr, item, value = clip_rows(items, lookup, 1.0, 1, 1 / STEPS)
-        arrays = {"large": self._large(users).astype(np.uint8)} if self.least else {}
+        arrays = {"held": self._held(users)} if self.least else {}
         return Report(users.ids, arrays, {"item": item, "steps": value}, indptr)
 
-    def _large(self, users: Users) -> NDArray[np.bool_]:
-        """Say who has at least ``least`` items of the domain."""
+    def _held(self, users: Users) -> NDArray[np.uint8]:
+        """Say who has items of the domain (1), and at least ``least`` of them (2)."""
         size = np.empty(len(users), dtype=np.float64)
         lookup = domain_lookup(self.domain, users.counts.vocabulary)
         user_norms(columns_of(users.counts, lookup), 1, size)
-        return np.asarray(size >= self.least)
+        return (size > 0).astype(np.uint8) + (size >= self.least).astype(np.uint8)
 
     def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
         """Divide and add up in one walk; integers, so bit-identical to folding the answers."""
         sums = {"steps": self._sum(users)}
         if self.least:
-            sums["large"] = self._sum(users.take(np.flatnonzero(self._large(users))))
+            held = self._held(users)
+            sums["large"] = self._sum(users.take(np.flatnonzero(held == LARGE)))
+            sums["users"] = _users(held)
         return Summary(len(users), sums)
 
     def _sum(self, users: Users) -> Array:
@@ -105,26 +111,32 @@ class OwnShares(Query):
         np.add.at(total[0], item, steps)
         if not self.least:
             return Summary(report.n_users, {"steps": total[0]})
-        large = np.repeat(report.arrays["large"] > 0, np.diff(only_indptr(report)))
+        held = report.arrays["held"]
+        large = np.repeat(held == LARGE, np.diff(only_indptr(report)))
         np.add.at(total[1], item[large], steps[large])
-        return Summary(report.n_users, {"steps": total[0], "large": total[1]})
+        sums = {"steps": total[0], "large": total[1], "users": _users(held)}
+        return Summary(report.n_users, sums)
 
     def check(self, report: Report) -> None:
         """Raise WireError unless every row holds distinct symbols and at most 2^24 steps."""
-        only_rows(report, "item", "steps", arrays=("large",) if self.least else ())
+        only_rows(report, "item", "steps", arrays=("held",) if self.least else ())
         if self.least:
-            Bounds((report.n_users,), "u", 0, 1).check("large", report.arrays["large"])
+            Bounds((report.n_users,), "u", 0, LARGE).check("held", report.arrays["held"])
         check_distinct(report, report.ragged["item"], len(self.domain), "an item")
         steps = report.ragged["steps"]
         Bounds((None,), "iu", 0, STEPS).check("steps", steps)
         size = row_sums(report, steps)
         if (size > STEPS).any():
             raise WireError(f"a row adds up to {int(size.max())} steps, more than {STEPS}")
+        if self.least and (size[report.arrays["held"] == 0] > 0).any():
+            raise WireError("a user without items sends shares")
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
         """Bound each total by everybody's whole row."""
         most = Bounds((len(self.domain),), "i", 0, n_users * STEPS)
-        return {"steps": most, "large": most} if self.least else {"steps": most}
+        if not self.least:
+            return {"steps": most}
+        return {"steps": most, "large": most, "users": Bounds((2,), "i", 0, n_users)}
 
     def check_summary(self, summary: Summary) -> None:
         """Bound the sum over all symbols as well."""
@@ -134,8 +146,45 @@ class OwnShares(Query):
             raise WireError(f"'steps' adds up to {total}, more than {summary.n_users} rows' worth")
         if self.least and (summary.sums["large"] > summary.sums["steps"]).any():
             raise WireError("some users have a larger sum than all")
+        if self.least and summary.sums["users"][1] > summary.sums["users"][0]:
+            raise WireError("more users are large than have items")
 
 
 def neighbours(adjacency: Adjacency, k: int) -> int:
     """Rows of own shares in which neighbouring populations differ, in l1: 2 if one is replaced."""
     return 2 if adjacency is Adjacency.REPLACE_USER and k > 1 else 1
+
+
+def _users(held: NDArray[np.uint8]) -> Integers:
+    return np.array([np.count_nonzero(held), np.count_nonzero(held == LARGE)], dtype=np.int64)
+
+
+def gap_steps(summary: Summary) -> int:
+    """||s_L A - L||_1 in steps: s_L times the l1 distance of the large users' average from all's.
+
+    A is the average of own shares over the users with items, L the sum over the s_L large ones.
+    Rounded. NOT PRIVATE.
+
+    Privacy
+    -------
+    Sensitivity 2 rows, see :func:`gap_sensitivity`, also where all numbers are exact. Let n users
+    have items, a = s_L / n, and rows have l1 norm 1 at most. A row x in place of another y moves
+    s_L A - L by (a - 1)(x - y) where both users are large and by a (x - y) where neither is. Where
+    y was large, by - A + b x + (1 - b) y, b = (s_L - 1) / n; likewise the other way round. A user
+    who is emptied, added or removed moves it by (1 - a) y and (1 - a) of the others' average if
+    large, else by a y and a of it. No l1 norm of these exceeds 2.
+    """
+    held, large = (int(x) for x in summary.sums["users"])
+    off = summary.sums["steps"] * (large / max(held, 1)) - summary.sums["large"]
+    return round(float(np.abs(off).sum()))
+
+
+def gap_sensitivity(n_users: int, k: int) -> int:
+    """How far one user moves the gap: by 2 rows, and what doubles and integers round.
+
+    In k terms of at most n 2^24 steps, a part 2^-52 of each.
+
+    >>> gap_sensitivity(1000, 50) == 2 * STEPS + 3
+    True
+    """
+    return 2 * STEPS + 2 + math.ceil(k * n_users * STEPS * 2.0**-51)

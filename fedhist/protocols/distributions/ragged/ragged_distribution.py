@@ -4,10 +4,11 @@ The average of the users' own distributions, by noise on their shares ("frequenc
 from a centre ("centred"), or by whichever public and released numbers say is best ("auto":
 :mod:`fedhist.protocols.distributions.ragged.choice`).
 
-Or, where all users draw from one distribution, [1, Appendix E] in two round trips. The first finds m-hat, a power of two near the median number of samples, and s-hat,
-the number of users with as many. In the second these users draw m-hat of their samples each, and
-the distribution is learned as if all users had m-hat samples, from the numbers of users that hold
-each symbol (``presence``) or hold it more than t times (``ks``, ``phs``).
+Or, where all users draw from one distribution, [1, Appendix E] in two round trips. The first finds
+m-hat, a power of two near the median number of samples, and s-hat, the number of users with as
+many. In the second these users draw m-hat of their samples each, and the distribution is learned as
+if all users had m-hat samples, from the numbers of users that hold each symbol (``presence``) or
+hold it more than t times (``ks``, ``phs``).
 
 Corrected against the paper: sums of presence indicators in place of zero indicators, of which a
 user who drops below m-hat changes up to k - 1 and not min(k, m-hat); and all counts are divided by
@@ -35,7 +36,7 @@ from fedhist.model.losses import L1
 from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import Goal, ResultsRow, within
+from fedhist.model.results import Goal, ResultsRow
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Adjacency, check_budget, zcdp_rho
 from fedhist.protocols.distributions.assumptions import ASSUMPTIONS, NOTHING, Assumption
@@ -57,6 +58,7 @@ from fedhist.protocols.distributions.ragged.median_size import (
     median_probabilities,
 )
 from fedhist.protocols.distributions.ragged.own_shares import OwnShares
+from fedhist.protocols.distributions.ragged.ragged_results import rows
 from fedhist.protocols.distributions.ragged.release import MOST_SELECTED, RaggedTask, release
 from fedhist.protocols.distributions.theory import average_distribution
 from fedhist.protocols.shared import clipped_totals
@@ -126,9 +128,10 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
     -------
     (epsilon, delta)-DP per user. Averages: a row of own shares counts 1 in l1, so frequencies are
     epsilon-DP for Laplace noise 2 / (n epsilon) under replacement. With presence and selection a
-    tenth of the budget is for m-hat and s-hat (a fifth of epsilon if delta = 0). Given these, one user changes the counts of at most q = min(k, 2 m-hat) symbols
-    (min(k, m-hat) if added or removed) by 1 each: presence has the l2 sensitivity sqrt(q), and q
-    exponential mechanisms of epsilon_1 cost q epsilon_1^2 / 8 in zCDP.
+    tenth of the budget is for m-hat and s-hat (a fifth of epsilon if delta = 0). Given these, one
+    user changes the counts of at most q = min(k, 2 m-hat) symbols (min(k, m-hat) if added or
+    removed) by 1 each: presence has the l2 sensitivity sqrt(q), and q exponential mechanisms of
+    epsilon_1 cost q epsilon_1^2 / 8 in zCDP.
 
     Error
     -----
@@ -201,10 +204,8 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
     @property
     def average_task(self) -> AverageTask:
         """The public side of an average."""
-        adjacency = Adjacency(self.adjacency)
-        return AverageTask(
-            self.domain, self.n_users, self.m_max, adjacency, self.epsilon, self.delta
-        )
+        known = self.domain, self.n_users, self.m_max, Adjacency(self.adjacency)
+        return AverageTask(*known, self.epsilon, self.delta)
 
     @property
     def choice(self) -> Choice:
@@ -295,8 +296,8 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
         if isinstance(learned, Estimate):
             return learned
         value = project_simplex(learned.p) if self.project else learned.p
-        public, warnings = learned.public, learned.warnings
-        return Estimate.ok(value, keys=self.domain, warnings=warnings, public=public)
+        said = {"warnings": learned.warnings, "public": learned.public}
+        return Estimate.ok(value, keys=self.domain, **said)
 
     def _exact(self, server: Curator) -> Script:
         """Ask for the users' shares, and divide by what they add up to."""
@@ -380,21 +381,8 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
 
     @classmethod
     def results(cls) -> Sequence[ResultsRow]:
-        """Hold the prediction against runs."""
-        # predictions take sampling as normal, and leave out that projection raises rare symbols
-        some = {"kind": "shoppers", "n_users": 4000, "d": 50, "mean_items": 12, "exponent": 0.5}
-        many = {**some, "n_users": 20_000, "d": 10, "mean_items": 100}
-        few = {**some, "n_users": 500, "d": 20}
-        base = {"epsilon": 2.0, "delta": 1e-6, "m_max": 128}
-        presence = {**base, "mechanism": "presence"}
-        select = {**base, "m_max": 1000, "mechanism": "ks"}
-        edge = {**base, "adjacency": "add-remove-user"}
-        label = "EDGE n=500 k=20 mean m=12 eps=2, n private"
-        return (
-            ResultsRow("n=4000 k=50 mean m=12 eps=2 presence", presence, some, 100, within(0.1)),
-            ResultsRow("n=20000 k=10 mean m=100 eps=2 ks", select, many, 100, within(0.2)),
-            ResultsRow(label, edge, few, 200, within(0.15)),
-        )
+        """Hold predictions against runs, and errors against those that must be reached."""
+        return rows()
 
     @classmethod
     def example(cls) -> Self:

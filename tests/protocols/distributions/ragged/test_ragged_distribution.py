@@ -17,6 +17,7 @@ from fedhist.privacy.guarantee import Adjacency, zcdp_rho
 from fedhist.protocols.distributions.ragged import theory
 from fedhist.protocols.distributions.ragged.ragged_distribution import RaggedDistribution
 from fedhist.protocols.distributions.ragged.release import RaggedTask, release
+from fedhist.protocols.distributions.theory import average_distribution
 from fedhist.protocols.printed.ragged_distribution import RaggedTaskAsPrinted
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
@@ -42,6 +43,9 @@ def population(n: int, d: int, mean: float, exponent: float = 0.0, seed: int = 5
     item = rng.choice(d, size=len(user), p=weights / weights.sum())
     ones = np.ones(len(user), np.int64)
     return Users.from_counts(np.arange(n), user, item, ones, Keys.of([f"i{j}" for j in range(d)]))
+
+
+ALIKE = {"assume": "same-distribution"}
 
 
 def protocol_for(users: Users, **fields: Any) -> RaggedDistribution:
@@ -283,7 +287,7 @@ def test_auto_takes_what_is_predicted_to_be_better() -> None:
     assert dense.release_task(256).steps(20.0) == ("presence",)
     p = np.full(10, 0.1)
     task = dense.release_task(256)
-    ks, presence = (task.error(p, (s,), 6e4, math.inf, 0.0) for s in ("ks", "presence"))
+    ks, presence = (task.error(p, (s,), 6e4, 0.0, 0.0) for s in ("ks", "presence"))
     assert ks < presence
 
 
@@ -294,19 +298,19 @@ def test_the_error_of_presence_is_near_its_rule_of_thumb() -> None:
     p[-1] = 1 - p[:-1].sum()  # saturated: presence tells nothing of it but "many"
     q, s, sigma = (1 - p[0]) ** 32, 50_000, task.law.std
     rule = math.exp(0.3) / (32 * s) * 0.8 * math.hypot(math.sqrt(s * q * (1 - q)), sigma)
-    both = task.error(p, ("presence",), s, math.inf, 0.0)
-    last = task.error(np.array([p[-1]]), ("presence",), s, math.inf, 0.0)
+    both = task.error(p, ("presence",), s, 0.0, 0.0)
+    last = task.error(np.array([p[-1]]), ("presence",), s, 0.0, 0.0)
     assert (both - last) / 99 == pytest.approx(rule, rel=0.05)
     # where all samples are read and s-hat is exact, the sampling error of the truth is not counted
-    assert task.error(p, ("presence",), s, s * 32.0, 0.0) < both
-    assert task.error(p, ("presence",), s, math.inf, 500.0) > both
+    assert task.error(p, ("presence",), s, 1 / (s * 32.0), 0.0) < both
+    assert task.error(p, ("presence",), s, 0.0, 500.0) > both
 
 
 def test_more_samples_per_user_help() -> None:
     """The predicted error falls with the square root of m-hat for ks, at given s-hat."""
     task = RaggedDistribution(Keys.range(10), 2.0, 1e-6, 4096, 100_000).release_task
     p = np.full(10, 0.1)
-    errors = [task(m).error(p, ("ks",), 1e5, math.inf, 0.0) for m in (64, 256, 1024)]
+    errors = [task(m).error(p, ("ks",), 1e5, 0.0, 0.0) for m in (64, 256, 1024)]
     assert errors[0] / errors[1] == pytest.approx(2, rel=0.01)
     assert errors[1] / errors[2] == pytest.approx(2, rel=0.01)
 
@@ -317,7 +321,7 @@ def test_more_samples_per_user_help() -> None:
 @pytest.mark.parametrize("median", ["em", "dyadic"])
 def test_too_few_users_are_refused_before_anything_is_asked(median: str) -> None:
     users = population(300, 10, 20)
-    protocol = protocol_for(users, epsilon=0.5, median=median)
+    protocol = protocol_for(users, epsilon=0.5, median=median, **ALIKE)
     estimate = run(protocol, users)
     assert estimate.status == "refused"
     assert f"{math.ceil(protocol.least_users)} are needed" in estimate.reason
@@ -329,17 +333,18 @@ def test_too_few_users_are_refused_before_anything_is_asked(median: str) -> None
 
 def test_too_few_users_fail_where_their_number_is_private() -> None:
     users = population(30, 10, 20)
-    estimate = run(protocol_for(users, epsilon=0.5, **ADD_REMOVE), users)
+    estimate = run(protocol_for(users, epsilon=0.5, **ALIKE, **ADD_REMOVE), users)
     assert estimate.status == "failed"
     assert estimate.value is None
 
 
 def test_the_private_number_of_users_is_not_published() -> None:
     users = population(1234, 10, 20)
-    estimate = run(protocol_for(users, **ADD_REMOVE), users)
-    assert estimate.status == "ok"
-    assert 1234.0 not in estimate.public.values()
-    assert estimate.public["size"] == 8.0
+    for fields, name in ((ALIKE, "size"), ({"mechanism": "centred"}, "mass"), ({}, "mass")):
+        estimate = run(protocol_for(users, **fields, **ADD_REMOVE), users)
+        assert estimate.status == "ok"
+        assert 1234.0 not in estimate.public.values()
+        assert name in estimate.public
 
 
 def test_another_number_of_users_fails() -> None:
@@ -351,7 +356,7 @@ def test_another_number_of_users_fails() -> None:
 
 def test_users_who_leave_between_the_rounds_fail() -> None:
     users = population(1000, 10, 20)
-    session = Session(protocol_for(users), lambda i: SimulatedNoise(0, i))
+    session = Session(protocol_for(users, **ALIKE), lambda i: SimulatedNoise(0, i))
     assert session.query is not None
     session.advance(InlinePopulation([users], 0).ask(session.query, 0))
     session.advance(InlinePopulation([users.slice(0, 990)], 0).ask(session.query, 1))
@@ -393,11 +398,12 @@ def test_one_symbol_one_sample_one_class() -> None:
         assert estimate.public["size"] == 1.0
 
 
-def test_without_noise_the_pooled_frequencies_come_back() -> None:
+def test_without_noise_the_average_of_users_comes_back() -> None:
     users = population(50, 7, 9)
     protocol = protocol_for(users, epsilon=math.inf, n_users=3)  # nothing divides by it then
     estimate = run(protocol, users)
-    assert estimate.value == pytest.approx(protocol.truth(users), abs=1e-12)
+    assert estimate.value == pytest.approx(protocol.truth(users), abs=2.0**-22)
+    assert protocol.truth(users) == pytest.approx(average_distribution(users, users.vocabulary))
     assert not protocol.guarantee.private
     nobody = Users.from_records({"u": {}, "v": {"x": 2}})
     empty = RaggedDistribution(Keys.of(["a"]), math.inf, n_users=2)
@@ -406,7 +412,8 @@ def test_without_noise_the_pooled_frequencies_come_back() -> None:
 
 def test_secure_noise_serves_all_mechanisms() -> None:
     users = population(3000, 5, 12)
-    for fields in ({"mechanism": "presence"}, {"mechanism": "ks"}, {"delta": 0.0}):
+    ways = ({"mechanism": "presence"}, {"mechanism": "ks"}, {"delta": 0.0, **ALIKE})
+    for fields in (*ways, {}, {"mechanism": "frequencies"}, {"mechanism": "centred"}):
         estimate = run(protocol_for(users, **fields), users, noise=secure)
         assert estimate.status == "ok"
         assert estimate.value is not None
@@ -443,6 +450,9 @@ def test_the_configuration_is_completed() -> None:
         ({"mechanism": "ks", "m_max": 1 << 22}, "m_max"),
         ({"cmax": 0.0}, r"cmax.*0\.0"),
         ({"beta": 1.0}, r"beta.*1\.0"),
+        ({"mechanism": "centred", "delta": 0.0}, r"delta.*0\.0"),
+        ({"assume": "alike"}, "assume.*'alike'"),
+        ({**PAPER, "mechanism": "frequencies"}, "paper.*'frequencies'"),
     ],
 )
 def test_impossible_configurations(change: dict[str, Any], match: str) -> None:
