@@ -70,7 +70,12 @@ def search(task: DistributionTask, server: Curator) -> Search:
 
 
 def centred_error(task: DistributionTask, ratio: float = 1.0) -> float:
-    """Predict the l1 error at p uniform, where counts are ``ratio`` times as wide as binomial.
+    """Predict the l1 error at p uniform, where counts are ``ratio`` times as wide as binomial."""
+    return offsets_error(centred_task(task), ratio)
+
+
+def offsets_error(found: CentredTask, ratio: float = 1.0) -> float:
+    """Predict the l1 error at p uniform; see :func:`centred_error`.
 
     E|Z| 2 z R / s summed over spreads 1 / sqrt k. The radius R is what the intended part of the
     users exceeds, sqrt(chi^2 / m) h r, rounded up on the candidates by 2^(1/8) on average; and
@@ -78,14 +83,13 @@ def centred_error(task: DistributionTask, ratio: float = 1.0) -> float:
     2 z k h r / (s sqrt m) in all where k is large. A part of the centre's own error stays where
     few symbols and users make clipping take from the offset.
     """
-    found = centred_task(task)
     if not (found.runs and found.selects):
         return math.inf
-    s, k, m = task.n_users, task.k, task.m
-    h = math.hypot(1.0, 2.83 * math.sqrt(k * m) / (s * found.first))
+    s, k, m, rows = found.n_users, found.k, found.m, found.neighbours
+    h = math.hypot(1.0, math.sqrt(2 * k * m) * rows / (s * found.first))
     radius = 2**0.125 * math.sqrt(chdtri(max(k - 1, 1), found.clipped / s) / m) * h * ratio
-    noise = math.sqrt(2 / math.pi) * 2 * found.multiplier * radius / s * math.sqrt(k)
-    return math.hypot(noise, 0.5 * found.lost * k * 2 / (s * found.first))
+    noise = math.sqrt(2 / math.pi) * rows * found.multiplier * radius / s * math.sqrt(k)
+    return math.hypot(noise, 0.5 * found.lost * k * rows / (s * found.first))
 
 
 def _error(task: DistributionTask, p: Floats, pooled: bool) -> float:
@@ -104,19 +108,25 @@ DRAWS, LIKELY = 3, 0.02
 
 
 def given(task: DistributionTask, users: Users, project: bool) -> float:
-    """Predict the error on known users: the rounds without the noise of the offsets. NOT PRIVATE.
-
-    Three centres are drawn; each radius that may be selected clips the users' exact offsets. What
-    is left is Gaussian noise around a known bias.
-    """
-    found = centred_task(task)
+    """Predict the error on known users. NOT PRIVATE."""
     truth = theory.average_distribution(users, task.domain)
     shares = theory.cut_moments(users, task.domain, task.m)[0] / (task.n_users * task.m)
+    return given_centred(centred_task(task), truth, shares, users, project)
+
+
+def given_centred(
+    found: CentredTask, truth: Floats, shares: Floats, users: Users, project: bool
+) -> float:
+    """Predict the error on known users: the rounds without the noise of the offsets. NOT PRIVATE.
+
+    Three centres are drawn around the average ``shares`` (k,) that users send; each radius that may
+    be selected clips the users' exact offsets. What is left is Gaussian noise around a known bias.
+    """
     if not found.selects:
         return _of_shares(truth, shares, found, found.second + found.third, project)
     rng, total = np.random.default_rng(2020), 0.0
     for _ in range(DRAWS):
-        start = shares + rng.laplace(0.0, found.share_std(found.first) / math.sqrt(2), task.k)
+        start = shares + rng.laplace(0.0, found.share_std(found.first) / math.sqrt(2), found.k)
         total += _from_centre(truth, shares, start, found, users, project)
     return total / DRAWS
 

@@ -60,6 +60,9 @@ KEPT = 0.7
 SIZE_SHARE, MOST_SIZE_SHARE = 0.03, 0.2
 """Part of epsilon that finds m-hat: as much as so many users need, within these."""
 
+CLEAR = 1.5
+"""How many times the fewest users there shall be: a tenth of them then tells two sizes apart."""
+
 FIT_SHARE, GAP_SHARE, MOST_GAP_SHARE = 0.05, 0.04, 0.2
 """Parts of epsilon for the two tests. The gap's noise shall be half of that on shares."""
 
@@ -98,7 +101,7 @@ class Choice:
         n = self.task.n_users
         if n is None:
             return math.inf
-        need = RULES["em"].least_users(self.median_task(self.task.epsilon)) / n
+        need = CLEAR * RULES["em"].least_users(self.median_task(self.task.epsilon)) / n
         return self.task.epsilon * max(need, SIZE_SHARE) if need <= MOST_SIZE_SHARE else math.inf
 
     @property

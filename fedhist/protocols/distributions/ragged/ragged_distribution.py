@@ -39,7 +39,7 @@ from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Adjacency, check_budget, zcdp_rho
-from fedhist.protocols.distributions.assumptions import ASSUMPTIONS, NOTHING, Assumption
+from fedhist.protocols.distributions.distribution import ASSUMPTIONS, NOTHING, Assumption
 from fedhist.protocols.distributions.ragged import theory
 from fedhist.protocols.distributions.ragged.average import (
     AverageTask,
