@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedhist.base.arrays import Floats, Integers
+from fedhist.privacy.adjacency import ONE_COUNT
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
@@ -84,7 +85,11 @@ class RadiusChoice:
         """Release a radius: its position."""
         # half the range of the changes, which have one sign: weights are exp(epsilon score)
         return server.exponential(
-            self.scores(inside), sensitivity=0.5, epsilon=self.epsilon, label="radius"
+            self.scores(inside),
+            sensitivity=0.5,
+            epsilon=self.epsilon,
+            label="radius",
+            moves=ONE_COUNT,
         )
 
     def law(self, distance: Floats) -> Floats:

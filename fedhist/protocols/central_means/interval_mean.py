@@ -23,6 +23,7 @@ from fedhist.base.checks import check_scale
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
+from fedhist.privacy.adjacency import ONE_COUNT
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols.central_means.box_mean import some_users
 from fedhist.protocols.central_means.protocol import CentralMeans, Steps
@@ -151,6 +152,7 @@ class IntervalMean(CentralMeans):
             epsilon_each=self.plan.median_epsilon,
             changed=self.dimension,
             label="medians",
+            moves=ONE_COUNT,
         )
         centre, radius = bins.middles[at], self.public_radius
         if self.scale is None:

@@ -96,6 +96,11 @@ class CentralMeans(MeanTarget, Central):
         """Whether the number of users is to be hidden too."""
         return self.adjacency == Adjacency.ADD_REMOVE_USER.value
 
+    @property
+    def null_safe(self) -> bool:
+        """Where n is hidden: an empty record has weight 0, and the divisor is a noisy weight."""
+        return self.hidden
+
     def noise(self, shares: Sequence[float] = (1.0,), *, left: float = 1.0) -> SumNoise:
         """Noise of the steps that share what is left of epsilon, and all of delta."""
         return sum_noise(
