@@ -41,6 +41,7 @@ from fedhist.session.unknown_keys import (
     printed_key_threshold,
     unpack_keyed,
 )
+from fedhist.session.weighted_keys import WeightedKeys
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
 
@@ -326,20 +327,14 @@ class Curator:
             Integers, or real values (which secure noise refuses).
         as_printed : bool
             NOT PRIVATE: noise on every key of ``part``, those with count zero included, and the
-            paper's threshold [1, Algorithm 3]. A user's keys that clipping took away may then
-            appear, each with a chance of its own, so that no (epsilon, delta) holds however many
-            keys a user has; the ledger is charged an infinite epsilon.
+            threshold of the paper (:mod:`fedhist.session.unknown_keys`). A user's keys that
+            clipping took away may then appear, each with a chance of its own, so that no (epsilon,
+            delta) holds however many keys a user has; the ledger is charged an infinite epsilon.
 
         Returns
         -------
         Keyed
             int64 values, or float64 with real-valued noise.
-
-        References
-        ----------
-        .. [1] Liu et al., "Algorithms for bounding contribution for histogram estimation under
-           user-level privacy", ICML 2023, Algorithm 3, with the clipped support and the exact
-           thresholds of :mod:`fedhist.session.unknown_keys`.
         """
         if contribution < 1 or l1_sensitivity not in (contribution, 2 * contribution):
             raise ValueError(
@@ -348,12 +343,10 @@ class Curator:
             )
         if noise not in KEY_NOISES:
             raise ValueError(f"noise must be one of {', '.join(KEY_NOISES)}, got {noise!r}")
+        find = laplace_key_threshold if noise == "laplace" else key_threshold
+        at: float = find(contribution, l1_sensitivity, epsilon, delta)
         if as_printed:
-            at: float = printed_key_threshold(contribution, epsilon, delta)
-        elif noise == "laplace":
-            at = laplace_key_threshold(contribution, l1_sensitivity, epsilon, delta)
-        else:
-            at = key_threshold(contribution, l1_sensitivity, epsilon, delta)
+            at = printed_key_threshold(contribution, epsilon, delta)
         keys, counts = part.keys, _integers(part.values)
         if not as_printed:
             keep = np.flatnonzero(counts > 0)
@@ -369,6 +362,11 @@ class Curator:
             return pack_keyed(keys, noisy, noisy >= at)
 
         return unpack_keyed(self._release(label, cost, draw))
+
+    def keys(self, part: Keyed, how: WeightedKeys, *, label: str = "keys") -> Keys:
+        """Release which keys pass a threshold, at the cost that the mechanism states."""
+        packed = self._release(label, how.release, lambda n: how.draw(part, n))
+        return unpack_keyed(packed).keys
 
 
 def _scale(l1_sensitivity: float, epsilon: float) -> float:

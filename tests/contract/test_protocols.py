@@ -35,7 +35,7 @@ from fedhist.model.query import CHUNK, Query, Report, Summary
 from fedhist.model.registry import own_protocols, protocol_class, protocols
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Adjacency, Trust
-from fedhist.protocols import CentralDensity, PoissonCounts, UnboundedHistogram
+from fedhist.protocols import CentralDensity, PoissonCounts
 from fedhist.protocols.shared.mean_target import MeanTarget
 from fedhist.session import journal as module
 from fedhist.session.codec import decode_query, encode_fields, query_digest
@@ -180,6 +180,8 @@ MORE: dict[str, list[dict[str, Any]]] = {
     ],
     "unbounded-histogram": [
         {"clip": 8},
+        {"method": "sample"},
+        {"discrete": False, "adjacency": "replace-user"},
         {"clip": 8, "discrete": False, "adjacency": "replace-user"},
         {"threshold": "exact-range", "adjacency": "add-remove-user"},
         {"threshold": "ramp-fixed-range", "discrete": False},
@@ -591,7 +593,7 @@ def test_packing_does_not_matter(protocol_name: str, configurations: list[Protoc
         for nodes in (2, 7, len(users)):
             many = walk(protocol, users, nodes=nodes)[0]
             assert_same_estimate(one, many, exact=exact)
-    whole = [UnboundedHistogram.name, PoissonCounts.name, CentralDensity.name]
+    whole = [PoissonCounts.name, CentralDensity.name]
     whole += ["ragged-distribution", "distribution", "box-mean", "box-centre", "interval-mean"]
     whole += ["central-mean", "huber-mean"]
     local = configurations[0].guarantee.trust is Trust.LOCAL and protocol_name != "naive-mean"

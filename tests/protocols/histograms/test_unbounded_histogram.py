@@ -22,6 +22,7 @@ from server.noise import SecureNoise, SimulatedNoise
 ZERO, ADD, REPLACE = "zero-out-user", "add-remove-user", "replace-user"
 INF = math.inf
 BASE = UnboundedHistogram(epsilon=1.0, delta=1e-6, clip=10)
+SAMPLE = {"clip": None, "method": "sample"}
 
 
 def run(protocol, users, seed=1, noise=None, seen=None):
@@ -79,7 +80,7 @@ def test_thresholds_and_scales(change, threshold, scale):
 
 
 def test_the_budget_is_split_eleven_to_one():
-    chosen = replace(BASE, clip=None)
+    chosen = replace(BASE, clip=None, method="sample")
     assert chosen.choice_epsilon == pytest.approx(1 / 11)
     assert chosen.release_epsilon == pytest.approx(10 / 11)
     assert chosen.task.epsilon == chosen.choice_epsilon
@@ -116,8 +117,17 @@ def test_guarantees():
         ({"mode": "printed"}, 'mode must be "default" or "paper", got'),
         ({"adjacency": "none"}, "none"),
         ({"epsilon_choice": 0.1}, "a clip that is given needs no epsilon_choice, got 0.1"),
-        ({"clip": None, "epsilon_choice": 1.0}, "below epsilon = 1.0, got 1.0"),
-        ({"clip": None, "epsilon_choice": -1.0}, "epsilon must be positive, got -1"),
+        (SAMPLE | {"epsilon_choice": 1.0}, "below epsilon = 1.0, got 1.0"),
+        (SAMPLE | {"epsilon_choice": -1.0}, "epsilon must be positive, got -1"),
+        ({"method": "keys"}, 'clip = 10 is for method = "sample"'),
+        ({"method": "keys", "clip": None, "mode": "paper"}, "mode = 'paper' is for"),
+        ({"method": "keys", "clip": None, "threshold": "paper"}, "threshold = 'paper' is for"),
+        ({"method": "both"}, "method must be one of keys, sample, got 'both'"),
+        ({"epsilon_keys": 0.5}, 'epsilon_keys is for method = "keys", got 0.5'),
+        ({"clip": None, "epsilon_keys": 1.0}, r"lie in \(0, epsilon = 1.0\), got 1.0"),
+        ({"clip": None, "epsilon_keys": 0.0}, r"lie in \(0, epsilon = 1.0\), got 0.0"),
+        ({"clip": None, "epsilon_choice": 0.6}, "leave nothing of epsilon = 0.6"),
+        ({"clip": None, "most_keys": 0}, "limit must be .*, got 0"),
     ],
 )
 def test_wrong_configurations_are_refused(change, what):
@@ -224,8 +234,9 @@ def test_secure_noise_takes_integers():
     assert estimate.status == "ok"
     assert estimate.value.dtype == np.int64
     assert (estimate.value >= 156).all()
-    chosen = run(replace(BASE, clip=None, clip_max=100), users, noise=secure)
-    assert chosen.status == "ok"
+    for method in ("sample", "keys"):
+        chosen = run(replace(BASE, clip=None, method=method, clip_max=100), users, noise=secure)
+        assert chosen.status == "ok"
 
 
 # -- estimates -----------------------------------------------------------------------------------
@@ -255,7 +266,9 @@ def test_released_items_are_those_that_reach_the_threshold(discrete, clip):
 def test_c_is_chosen_from_the_law_that_theory_gives(threshold, adjacency):
     """The chosen C lies among the grid's, where the exact law of the choice puts its weight."""
     users = zipf_users(4000)
-    protocol = UnboundedHistogram(4.0, 1e-6, clip_max=300, threshold=threshold, adjacency=adjacency)
+    protocol = UnboundedHistogram(
+        4.0, 1e-6, method="sample", clip_max=300, threshold=threshold, adjacency=adjacency
+    )
     grid, p = bound_probabilities(protocol.task, users)
     if threshold == "paper":
         assert tuple(grid) == tuple(c for c in PAPER_GRID if c <= 300)
@@ -269,7 +282,7 @@ def test_c_is_chosen_from_the_law_that_theory_gives(threshold, adjacency):
 
 def test_choosing_privately_beats_a_bad_guess():
     users = zipf_users(20_000, mean=60)
-    chosen = UnboundedHistogram(1.0, 1e-6)
+    chosen = UnboundedHistogram(1.0, 1e-6, method="sample")
     size = chosen.truth(users).sum()
     loss = {
         name: np.mean([p.loss_of(run(p, users, seed), users) for seed in range(3)]) / size
@@ -290,7 +303,7 @@ def test_choosing_privately_beats_a_bad_guess():
         ({"clip": 15}, False),
         ({"clip": 15, "discrete": False, "adjacency": REPLACE}, False),
         ({"clip": 5, "mode": "paper"}, False),
-        ({"clip": None, "epsilon": 3.0, "clip_max": 200}, False),
+        (SAMPLE | {"epsilon": 3.0, "clip_max": 200}, False),
     ],
 )
 def test_predicted_error(change, exact):
@@ -306,7 +319,7 @@ def test_predicted_error(change, exact):
 
 def test_odd_populations():
     empty = Users.from_records({"a": {}, "b": {}})
-    for protocol in (BASE, replace(BASE, clip=None), replace(BASE, mode="paper")):
+    for protocol in (BASE, replace(BASE, **SAMPLE), replace(BASE, mode="paper")):
         estimate = run(protocol, empty)
         assert estimate.status == "ok"
         assert len(estimate.keys) == len(estimate.value) == 0

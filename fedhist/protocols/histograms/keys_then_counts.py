@@ -1,0 +1,145 @@
+"""Keys, then counts: which items there are, and a histogram over them (central).
+
+A histogram over unknown keys by one noise and one threshold pays for the longest record with every
+key: its noise is in proportion to C, and so is the count that a key needs to appear. Here a first
+release spends a part f of epsilon and all of delta on WHICH items appear, to which a user of many
+items adds as much as one of a few (:mod:`fedhist.session.weighted_keys`); a second one counts the
+released items with Laplace noise and a clip of its own. Idea and constants are the project's own;
+of algorithms that release as many keys as can be (rerouted weights, several passes) the sums are no
+counts, and where users may send fifty keys they find no more.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from itertools import count
+
+import numpy as np
+
+from fedhist.base.arrays import Floats
+from fedhist.model.protocol import Estimate, Script
+from fedhist.privacy.guarantee import Adjacency
+from fedhist.protocols.histograms.adaptive_histogram import AdaptiveHistogram
+from fedhist.protocols.histograms.distinct_keys import DistinctKeys
+from fedhist.protocols.histograms.unbounded_theory import occurring
+from fedhist.session.curator import Curator
+from fedhist.session.weighted_keys import WEIGHT, WeightedKeys, weight_of
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+
+BATCH = 1 << 15
+DRAWS, ENOUGH = (4, 64), 2000.0
+"""Least and most draws of keys behind a prediction, and how many keys they shall have in all."""
+
+
+@dataclass(frozen=True)
+class KeysThenCounts:
+    """Public numbers of both stages.
+
+    Attributes
+    ----------
+    keys : WeightedKeys
+        The first.
+    counts : AdaptiveHistogram
+        The second, over whatever domain.
+    """
+
+    keys: WeightedKeys
+    counts: AdaptiveHistogram
+
+    @classmethod
+    def of(
+        cls,
+        epsilon: float,
+        delta: float,
+        epsilon_keys: float,
+        *,
+        limit: int,
+        epsilon_choice: float | None,
+        clip_max: float,
+        adjacency: str,
+        discrete: bool,
+    ) -> KeysThenCounts:
+        """Split a budget: ``epsilon_keys`` and all of delta for the keys."""
+        replaced = Adjacency(adjacency) is Adjacency.REPLACE_USER
+        left = math.inf if math.isinf(epsilon) else epsilon - epsilon_keys
+        counts = AdaptiveHistogram(
+            Keys.range(1),
+            left,
+            epsilon_choice=epsilon_choice,
+            clip_max=clip_max,
+            adjacency=adjacency,
+            discrete=discrete,
+        )
+        return cls(WeightedKeys(limit, epsilon_keys, delta, replaced, discrete), counts)
+
+    @property
+    def max_rounds(self) -> int:
+        """One for the keys, and those of the counts."""
+        return 1 + self.counts.max_rounds
+
+    def rounds(self, server: Curator) -> Script:
+        """Release the keys, then their counts."""
+        summary = yield DistinctKeys(self.keys.limit)
+        found = server.keys(summary.keyed["weights"], self.keys)
+        public = {
+            "keys": float(len(found)),
+            "key_threshold": self.keys.threshold / WEIGHT,
+            "key_noise_std": self.keys.std / WEIGHT,
+        }
+        if not len(found):
+            return Estimate.failed(
+                "no item appeared: too few users share any; raise epsilon, or delta", public=public
+            )
+        estimate = yield from replace(self.counts, domain=found).rounds(server)
+        return replace(estimate, public={**estimate.public, **public})
+
+    # -- evaluation: NOT PRIVATE -----------------------------------------------------------------
+
+    def expected(self, users: Users) -> float:
+        """Predict the expected l1 error over the keys that occur. NOT PRIVATE.
+
+        A key's weight is a sum over users, taken as normal with its exact mean and variance over
+        what users send; what the keys that do not appear cost follows exactly from that. The error
+        of those that do is the exact one of the second stage, averaged over draws of the keys.
+        """
+        keys, truth = occurring(users)
+        if not len(keys):
+            return 0.0
+        chance = self.chances(users)
+        rng = np.random.default_rng(0)
+        least, most = DRAWS
+        found = 0.0
+        errors = []
+        for number in count(1):
+            shown = np.flatnonzero(rng.random(len(keys)) < chance)
+            domain = Keys.of([keys[int(j)] for j in shown])
+            some = len(shown) > 0
+            errors.append(
+                replace(self.counts, domain=domain).error(users).expected if some else 0.0
+            )
+            found += len(shown)
+            if number >= most or (number >= least and found >= ENOUGH):
+                break
+        return float((1 - chance) @ truth) + math.fsum(errors) / len(errors)
+
+    def chances(self, users: Users) -> Floats:
+        """Compute the probability that each occurring key appears, in byte order. NOT PRIVATE."""
+        d, limit = len(users.vocabulary), self.keys.limit
+        mean, square, total = np.zeros(d), np.zeros(d), np.zeros(d)
+        table = np.array([0, *(weight_of(t) for t in range(1, limit + 1))], dtype=np.float64)
+        for batch in users.chunks(BATCH):
+            v = batch.counts
+            distinct = np.diff(v.indptr)
+            size = np.repeat(distinct, distinct)
+            weight, kept = table[np.minimum(size, limit)], np.minimum(1.0, limit / size)
+            for out, x in (
+                (mean, kept * weight),
+                (square, kept * (1 - kept) * weight**2),
+                (total, v.count.astype(np.float64)),
+            ):
+                out += np.bincount(v.item, x, d)
+        order = users.vocabulary.byte_order
+        here = order[total[order] > 0]
+        return self.keys.chance(mean[here], np.sqrt(square[here]))
