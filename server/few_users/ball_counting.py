@@ -55,29 +55,30 @@ def balls_around(points: Any, start: Any, scale: Any, g: Any, outside: Any, squa
     """
     n, k = points.shape
     f = np.ones(len(scale), dtype=np.int64)
-    away = np.empty((n, k))
+    columns = np.ascontiguousarray(points.T)
+    away = np.empty((k, n))
     apart = np.empty(n)
     for i in range(n):
         a, z = start[i], start[i + 1]
         if a == z:
             continue
-        for j in range(n):
-            total = 0.0
-            for t in range(k):
-                x = points[i, t] - points[j, t]
-                away[j, t] = x
-                total += x * x
-            apart[j] = total
-        cross = np.dot(away, g[a:z].T)
-        own, twice = np.empty(z - a), np.empty(z - a)
+        apart[:] = 0.0
+        for t in range(k):  # users side by side: every sum keeps its order, and fills a vector
+            own_t = points[i, t]
+            for j in range(n):
+                x = own_t - columns[t, j]
+                away[t, j] = x
+                apart[j] += x * x
+        cross = np.dot(g[a:z], away)
         for b in range(z - a):
             total = 0.0
             for t in range(k):
                 total += g[a + b, t] * g[a + b, t]
-            own[b] = squared - outside[a + b] - scale[a + b] ** 2 * total
-            twice[b] = 2.0 * scale[a + b]
-        for j in range(n):
-            if j != i:
-                for b in range(z - a):  # no branch on what the comparison says
-                    f[a + b] += np.int64(apart[j] + twice[b] * cross[j, b] <= own[b])
+            own = squared - outside[a + b] - scale[a + b] ** 2 * total
+            twice = 2.0 * scale[a + b]
+            inside = 0
+            for j in range(n):  # no branch on what the comparison says
+                inside += np.int64(apart[j] + twice * cross[b, j] <= own)
+            # the owner's own ball counts anyway, whatever rounding says of it
+            f[a + b] += inside - np.int64(apart[i] + twice * cross[b, i] <= own)
     return f

@@ -183,7 +183,9 @@ class BallSampler(Sampler):
 
     Cost
     ----
-    O(n^2 d) once if d > n (a rotation into the span of the points), then O(X n min(n, d)).
+    O(n^2 d) once if d > n (a rotation into the span of the points), then O(X n min(n, d)). Every
+    round is executed. A round is kept with probability 1/2 at most: where its coin says more than
+    any count would allow, which is nobody's data, the count is not needed and not made.
     """
 
     rows: Floats
@@ -211,6 +213,7 @@ class BallSampler(Sampler):
         basis, small = reduce_dimension(self.rows)
         left = int(rng.geometric(1 / self.n_rounds))
         share, size = self.buckets.garbage_share, max(64, BATCH_NUMBERS // small.shape[1])
+        most = float(self.buckets.accept(np.arange(1, n + 1)).max())
         # what the first accepted round proposed: (is a bucket, owner, scale, direction, tail)
         found: tuple[bool, int, float, Floats, float] | None = None
         spare: tuple[bool, int, float, Floats, float] | None = None
@@ -224,9 +227,12 @@ class BallSampler(Sampler):
             # a uniform point of the ball: a random direction at distance R U^(1/d)
             length = np.sqrt(np.einsum("ij,ij->i", g, g) + tail)
             scale = self.radius * rng.random(k) ** (1 / d) / length
-            f = self._count(small, np.where(bucket, n, owner), scale, g, tail)
+            coin = rng.random(k)
+            # a coin that no count would keep needs none: how many there are is nobody's data
+            open_ = ~bucket & (coin < most)
+            f = self._count(small, np.where(open_, owner, n), scale, g, tail)
             chance = np.where(bucket, self.buckets.acceptance, self.buckets.accept(f))
-            kept = rng.random(k) < chance
+            kept = coin < chance
             b = int(np.argmax(kept))
             mine = (bool(bucket[b]), int(owner[b]), float(scale[b]), g[b].copy(), float(tail[b]))
             spare = mine
