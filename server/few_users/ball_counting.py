@@ -76,7 +76,7 @@ def balls_around(points: Any, start: Any, scale: Any, g: Any, outside: Any, squa
                 total += g[a + b, t] * g[a + b, t]
             own = squared - outside[a + b] - scale[a + b] ** 2 * total
             twice = 2.0 * scale[a + b]
-            inside = 0
+            inside = np.int64(0)
             for j in range(n):  # no branch on what the comparison says
                 inside += np.int64(apart[j] + twice * cross[b, j] <= own)
             # the owner's own ball counts anyway, whatever rounding says of it

@@ -19,6 +19,7 @@ from fedhist.base.checks import check_choice, check_count, check_scale
 from fedhist.channels.hadamard import next_power_of_two
 from fedhist.model.modes import Mode
 from fedhist.privacy.guarantee import check_budget, zcdp_rho
+from server.few_users.box_plan import BOXES, look_noise, looks
 from server.few_users.limits import (
     CLIP_RADII,
     MEDIAN_SHARE,
@@ -33,7 +34,7 @@ from server.few_users.limits import (
 )
 from server.few_users.sampler import paper_params
 
-Method = Literal["auto", "ball", "blocks", "boosted", "large-n"]
+Method = Literal["auto", "ball", "blocks", "boosted", "large-n", "box", "box-centre"]
 METHODS = get_args(Method)
 
 LEAST_VOLUME = 1e-9
@@ -52,7 +53,7 @@ class FewUsersPlan:
 
     Attributes
     ----------
-    method : {"ball", "blocks", "boosted", "large-n"}
+    method : {"ball", "blocks", "boosted", "large-n", "box", "box-centre"}
     n_users, dimension : int
     radius : float
         r: typical distance of a user's mean from the common mean.
@@ -61,11 +62,11 @@ class FewUsersPlan:
     epsilon, delta : float
         The whole budget.
     n_parts : int
-        Draws: 1, blocks K, or runs; 0 for the large-n branch.
+        Draws: 1, blocks K, or runs; 0 for the other branches.
     part_epsilon, part_delta : float
         Budget of each draw; of each median (a pure epsilon) in the large-n branch.
     part_radius : float
-        R of the balls of a draw; the width of a bin in the large-n branch.
+        R of the balls of a draw; the width of a bin in the large-n branch; the last clip's radius.
     kappa : float
         Share of the users whose balls must meet.
     n_rounds : int
@@ -108,7 +109,7 @@ class FewUsersPlan:
     def secure(self) -> bool:
         """Whether secure noise can serve it: nothing real is drawn, all scores fit in memory."""
         if self.method != "large-n" or math.isinf(self.epsilon):
-            return math.isinf(self.epsilon)
+            return math.isinf(self.epsilon) or self.method in BOXES
         return n_bins(self.radius, self.box, self.padded) * self.padded <= MOST_SCORES
 
 
@@ -118,7 +119,7 @@ class Wishes:
 
     Attributes
     ----------
-    method : {"auto", "ball", "blocks", "boosted", "large-n"}
+    method : {"auto", "ball", "blocks", "boosted", "large-n", "box", "box-centre"}
     n_blocks : int or None
         K, a power of two.
     n_runs : int
@@ -134,6 +135,8 @@ class Wishes:
     failure : float
         Probability of no value, or of a wrong one, that the plan accepts.
     mode : {"default", "paper"}
+    plain : bool
+        Whether "auto" may take "box" and "box-centre", which never refuse.
     """
 
     method: Method = "auto"
@@ -145,6 +148,7 @@ class Wishes:
     corrupted: float = 0.0
     failure: float = 0.01
     mode: Mode = "default"
+    plain: bool = False
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
@@ -247,6 +251,12 @@ def _branches(base: FewUsersPlan, w: Wishes, *, boxed: bool) -> Iterator[FewUser
     large = w.method in ("auto", "large-n") and boxed and w.mode == "default"
     if large and n_bins(r, base.box, padded) <= MOST_BINS:
         yield _large(base, w)
+    if boxed and w.mode == "default":
+        for method in BOXES:
+            if w.method == method or (w.plain and w.method == "auto"):
+                noise = look_noise(method, base.epsilon, base.delta, d)
+                last, error = looks(method, base.n_users, d, r, base.box, noise, w.corrupted)
+                yield replace(base, method=method, n_parts=0, part_radius=last, error=error)
 
 
 def _draws(

@@ -103,6 +103,8 @@ MORE: dict[str, list[dict[str, Any]]] = {
         {"method": "blocks", "n_blocks": 2, "epsilon": 4.0},
         {"method": "boosted", "n_runs": 3, "epsilon": 4.0},
         {"method": "large-n", "epsilon": 16.0},
+        {"method": "box"},
+        {"method": "box-centre"},
         {"mode": "paper"},
     ],
     "frequency-oracle": [

@@ -23,7 +23,7 @@ from fedhist.model.losses import L1
 from fedhist.model.protocol import ErrorBound
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow
-from fedhist.protocols.few_users.few_users_mean import FewUsers
+from fedhist.protocols.few_users.protocol import FewUsers
 from fedhist.protocols.few_users.user_means import UserShares
 from fedhist.protocols.shared.distribution_target import DistributionTarget
 from fedhist.protocols.shared.domains import check_domain

@@ -13,8 +13,7 @@ References
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -24,183 +23,20 @@ from clients.records.functionals import samples_of
 from clients.records.user_rows import user_points
 from fedhist.base.arrays import Array
 from fedhist.model.losses import L2, l2
-from fedhist.model.modes import Mode, TwoModes
-from fedhist.model.protocol import ErrorBound, Estimate, LowerBound, Script
-from fedhist.model.query import Query
+from fedhist.model.protocol import ErrorBound, LowerBound
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
-from fedhist.privacy.guarantee import check_budget
+from fedhist.protocols.few_users.protocol import FewUsers
 from fedhist.protocols.few_users.user_means import UserMeans
-from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.central_bounds import WITHIN, central_mean_bounds
 from fedhist.protocols.shared.mean_target import MeanTarget
 from fedhist.users.batch import Users
-from fedhist.users.keys import Keys
-from fedhist.users.streams import SeededStreams
-from server.few_users.interpolation import Released, release_draws
-from server.few_users.large_n import clip_shift, release_large_n
-from server.few_users.plan import FewUsersPlan, Method, Wishes, choose_branch, large_n_noise
 
 if TYPE_CHECKING:
-    from fedhist.session.curator import Curator
+    pass
 
 DEFAULT_BOX = 2.0**30
 """Norm to which a user's mean is shortened where no box is given, in radii."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class FewUsers(TwoModes, Central):
-    """What the protocols of this family share: budget, branch and its constants.
-
-    A subclass says how users make their rows, in how many coordinates, and how far apart they are.
-    """
-
-    epsilon: float
-    n_users: int
-    delta: float = 1e-6
-    method: Method = "auto"
-    n_blocks: int | None = None
-    n_runs: int = 5
-    kappa: float | None = None
-    lam: float | None = None
-    n_rounds: int | None = None
-    corrupted: float = 0.0
-    failure: float = 0.01
-    mode: Mode = "default"
-    early_exit: bool = False
-    salt: int = 1
-
-    def __post_init__(self) -> None:
-        self.check_mode()
-        check_budget(self.epsilon, self.delta)
-        _ = self.plan
-
-    @property
-    @abstractmethod
-    def row_dimension(self) -> int:
-        """Coordinates of a user's row."""
-
-    @property
-    @abstractmethod
-    def row_radius(self) -> float:
-        """Typical l2 distance of a user's row from the common mean."""
-
-    @property
-    @abstractmethod
-    def row_box(self) -> float | None:
-        """Public bound on the norm of a row; None: no bound to speak of."""
-
-    @property
-    @abstractmethod
-    def query(self) -> Query:
-        """The one question; its rows are called "mean"."""
-
-    def finish(self, value: Array) -> Array:
-        """Post-process a released mean."""
-        return value
-
-    @property
-    def wishes(self) -> Wishes:
-        """What the configuration fixes of the plan."""
-        return Wishes(
-            self.method,
-            self.n_blocks,
-            self.n_runs,
-            self.kappa,
-            self.lam,
-            self.n_rounds,
-            self.corrupted,
-            self.failure,
-            self.mode,
-        )
-
-    def plan_for(self, n_users: int) -> FewUsersPlan:
-        """Choose the branch for a number of users; from public numbers only."""
-        return choose_branch(
-            n_users,
-            self.row_dimension,
-            self.row_radius,
-            self.row_box,
-            self.epsilon,
-            self.delta,
-            self.wishes,
-        )
-
-    @property
-    def plan(self) -> FewUsersPlan:
-        """The branch for the planned number of users."""
-        return self.plan_for(self.n_users)
-
-    @property
-    def max_rounds(self) -> int:
-        """One."""
-        return 1
-
-    def rounds(self, server: Curator) -> Script:
-        """Ask every user for its row, then draw."""
-        plan = self.plan
-        if not plan.feasible:
-            return Estimate.refused(
-                f"{self.n_users} users are too few at epsilon = {self.epsilon:g} and dimension "
-                f"{plan.dimension}: at least {plan.least_users} are needed (method {plan.method})"
-            )
-        if server.grade == "secure" and not plan.secure:
-            return Estimate.refused(
-                f'noise = "secure" has no exact sampler for this plan (method "{plan.method}"); '
-                'method = "large-n" has, with more users and at most 2^24 bins in all'
-            )
-        summary = yield self.query
-        n = summary.n_users
-        public = {"n_users": float(n)}
-        if not n:
-            return Estimate.failed("nobody answered", public=public)
-        rows = np.asarray(summary.rows["mean"], dtype=np.float64)
-        if math.isinf(self.epsilon):  # nothing is private: the average itself, whatever the method
-            mean = server.gaussian(
-                rows.mean(axis=0), l2_sensitivity=1.0, epsilon=math.inf, delta=self.delta
-            )
-            return Estimate.ok(self.finish(mean), public=public)
-        plan = self.plan_for(n)  # the number of users who answered is public
-        if not plan.feasible:
-            return Estimate.failed(
-                f"{n} users answered; at least {plan.least_users} are needed", public=public
-            )
-        if server.grade == "secure" and not plan.secure:
-            reason = f'{n} users answered; noise = "secure" does not have method "{plan.method}"'
-            return Estimate.failed(reason, public=public)
-        released = self._release(server, rows, plan)
-        public |= released.public | {"radius": plan.part_radius, "predicted_error": plan.error}
-        if released.value is None:
-            return Estimate.failed(released.reason, public=public)
-        early = self.early_exit and plan.method != "large-n"
-        why = ("early_exit: how long the run took depends on the data",) if early else ()
-        return Estimate.ok(self.finish(released.value), public=public, warnings=why)
-
-    def _release(self, server: Curator, rows: Array, plan: FewUsersPlan) -> Released:
-        if plan.method == "large-n":
-            return release_large_n(server, rows, plan, salt=self.salt)
-        return release_draws(server, rows, plan, salt=self.salt, early_exit=self.early_exit)
-
-    def _distance(self, users: Users) -> float:
-        """Predicted l2 distance from the average of the users' rows. NOT PRIVATE."""
-        plan = self.plan
-        if math.isinf(self.epsilon):
-            return 0.0
-        if plan.method == "large-n":
-            nothing = SeededStreams(users.ids, 0, "error")  # the answer draws nothing
-            rows = self.query.answer(users, nothing).arrays["mean"]
-            shift = clip_shift(rows, plan, salt=self.salt) if len(rows) else 0.0
-            return math.hypot(large_n_noise(plan) * math.sqrt(plan.dimension), shift)
-        return plan.error
-
-    @classmethod
-    def resolve(
-        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
-    ) -> tuple[dict[str, Any], list[str]]:
-        """Take n_users from the population."""
-        out = dict(parameters)
-        out.setdefault("n_users", len(users))
-        return out, []
 
 
 @register_protocol
@@ -222,9 +58,12 @@ class FewUsersMean(MeanTarget, FewUsers):
         Instead of ``radius``: r0 with r0^2 >= E|X - mu|^2 and m; r = r0 / sqrt(m).
     box : float, optional
         Public bound on the l2 norm of a user's mean, to which the client shortens it. Needed by the
-        large-n branch. (A bound per coordinate would not survive the rotation.) Default: 2^30 r.
-    method : {"auto", "ball", "blocks", "boosted", "large-n"}
-        "auto": the feasible one of least predicted error, from public numbers.
+        branches "large-n", "box" and "box-centre". (A bound per coordinate would not survive the
+        rotation.) Default: 2^30 r.
+    method : {"auto", "ball", "blocks", "boosted", "large-n", "box", "box-centre"}
+        "auto": the feasible one of least predicted error, from public numbers. "box" is noise on
+        the mean of the rows, "box-centre" spends three quarters of the budget on a second one that
+        clips around the first: with a ``box`` no number of users is refused.
     n_blocks : int, optional
         K of "blocks", a power of two; default: the feasible one of least error.
     n_runs : int
@@ -251,14 +90,16 @@ class FewUsersMean(MeanTarget, FewUsers):
     -------
     (epsilon, delta)-DP under replacement of one user, for every data set: see
     :class:`~server.few_users.sampler.BallSampler`,
-    :func:`~server.few_users.interpolation.release_draws` and
-    :func:`~server.few_users.large_n.release_large_n`. Radius, box and corrupted share matter for
+    :func:`~server.few_users.interpolation.release_draws`,
+    :func:`~server.few_users.large_n.release_large_n` and
+    :func:`~server.few_users.box.release_box`. Radius, box and corrupted share matter for
     the error only. A garbage bucket is status "failed": the budget is spent, and there is no value.
 
     Error
     -----
     lam r sqrt(d) for one ball, lam r sqrt(d / K) for K blocks, r sqrt(1/n + 3.2^2 d / (1.4 rho
-    n^2)) and b for large n, b the bias of the clip (.08 r for d = 1, nothing from 16 on); l2.
+    n^2)) and b for large n, b the bias of the clip (.08 r for d = 1, nothing from 16 on);
+    sqrt(d) 2 R z / n for a box of R, or for a second look within R; l2.
 
     Examples
     --------
@@ -268,6 +109,7 @@ class FewUsersMean(MeanTarget, FewUsers):
 
     name: ClassVar[str] = "few-users-mean"
     paper: ClassVar[str] = "Narayanan, Mirrokni & Esfandiari, ICML 2022, Algorithms 1 to 3"
+    plain: ClassVar[bool] = True
     goals: ClassVar[tuple[Goal, ...]] = (
         Goal(
             0.45,
@@ -348,7 +190,7 @@ class FewUsersMean(MeanTarget, FewUsers):
             label: str, n: int, d: int, expected: float, width: float, **how: Any
         ) -> ResultsRow:
             given = {"epsilon": 1.0, "dimension": d, "radius": 0.1, "box": 0.4, **how}
-            scale = 0.1 / math.sqrt(d)
+            scale = given["radius"] / math.sqrt(d)
             people = {"kind": "gaussian", "n_users": n, "samples_per_user": 1, "dimension": d}
             people |= {"mean": 2 * scale, "spread": scale}
             return ResultsRow(
@@ -363,6 +205,21 @@ class FewUsersMean(MeanTarget, FewUsers):
             row("EDGE n=73 d=256 eps=1 ball", 73, 256, one, 0.04, method="ball"),
             row("n=400 d=256 eps=1 K=4", 400, 256, one / 2, 0.08, method="blocks", n_blocks=4),
             row("n=1700 d=64 eps=1 large-n", 1700, 64, noise, 0.08, method="large-n"),
+            row(
+                "n=150 d=40 (2, 1e-5) box 10: at most 1.656",
+                150,
+                40,
+                1.656,
+                0.15,
+                epsilon=2.0,
+                delta=1e-5,
+                box=10.0,
+                radius=3.0,
+                method="box",
+            ),
+            row(
+                "n=600 d=40 r=3.1 box 10: at most .423", 600, 40, 0.423, 0.15, box=10.0, radius=3.1
+            ),
         )
 
     @classmethod

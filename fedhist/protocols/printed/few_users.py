@@ -15,7 +15,8 @@ from fedhist.model.modes import Mode
 from fedhist.model.registry import register_printed
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from fedhist.protocols.few_users.few_users_distribution import FewUsersDistribution
-from fedhist.protocols.few_users.few_users_mean import FewUsers, FewUsersMean
+from fedhist.protocols.few_users.few_users_mean import FewUsersMean
+from fedhist.protocols.few_users.protocol import FewUsers
 from fedhist.protocols.printed.claims import AsPrinted
 from server.few_users.sampler import paper_params
 

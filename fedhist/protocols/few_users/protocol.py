@@ -1,0 +1,203 @@
+"""What the protocols from few users share: budget, branch, one round, one release [1]_.
+
+Each user sends the mean of its own samples. The users' means lie within a typical distance r of the
+common mean, r falling as 1 / sqrt(samples per user); a private point close to most of them is the
+estimate. How many users that takes does not grow with the dimension.
+
+References
+----------
+.. [1] Narayanan, Mirrokni & Esfandiari, "Tight and robust private mean estimation with few users",
+   ICML 2022, Algorithms 1 to 3, Theorems 4, 6, 7, Corollaries 5 and 8.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from fedhist.base.arrays import Array
+from fedhist.model.modes import Mode, TwoModes
+from fedhist.model.protocol import Estimate, Script
+from fedhist.model.query import Query
+from fedhist.privacy.guarantee import check_budget
+from fedhist.protocols.shared.central import Central
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from fedhist.users.streams import SeededStreams
+from server.few_users.box import box_distance, release_box
+from server.few_users.box_plan import BOXES
+from server.few_users.interpolation import Released, release_draws
+from server.few_users.large_n import clip_shift, release_large_n
+from server.few_users.plan import FewUsersPlan, Method, Wishes, choose_branch, large_n_noise
+
+if TYPE_CHECKING:
+    from fedhist.session.curator import Curator
+
+
+@dataclass(frozen=True, kw_only=True)
+class FewUsers(TwoModes, Central):
+    """What the protocols of this family share: budget, branch and its constants.
+
+    A subclass says how users make their rows, in how many coordinates, and how far apart they are.
+    """
+
+    epsilon: float
+    n_users: int
+    delta: float = 1e-6
+    method: Method = "auto"
+    n_blocks: int | None = None
+    n_runs: int = 5
+    kappa: float | None = None
+    lam: float | None = None
+    n_rounds: int | None = None
+    corrupted: float = 0.0
+    failure: float = 0.01
+    mode: Mode = "default"
+    early_exit: bool = False
+    salt: int = 1
+
+    plain: ClassVar[bool] = False  # whether "auto" may release clipped means as well
+
+    def __post_init__(self) -> None:
+        self.check_mode()
+        check_budget(self.epsilon, self.delta)
+        _ = self.plan
+
+    @property
+    @abstractmethod
+    def row_dimension(self) -> int:
+        """Coordinates of a user's row."""
+
+    @property
+    @abstractmethod
+    def row_radius(self) -> float:
+        """Typical l2 distance of a user's row from the common mean."""
+
+    @property
+    @abstractmethod
+    def row_box(self) -> float | None:
+        """Public bound on the norm of a row; None: no bound to speak of."""
+
+    @property
+    @abstractmethod
+    def query(self) -> Query:
+        """The one question; its rows are called "mean"."""
+
+    def finish(self, value: Array) -> Array:
+        """Post-process a released mean."""
+        return value
+
+    @property
+    def wishes(self) -> Wishes:
+        """What the configuration fixes of the plan."""
+        return Wishes(
+            self.method,
+            self.n_blocks,
+            self.n_runs,
+            self.kappa,
+            self.lam,
+            self.n_rounds,
+            self.corrupted,
+            self.failure,
+            self.mode,
+            self.plain,
+        )
+
+    def plan_for(self, n_users: int) -> FewUsersPlan:
+        """Choose the branch for a number of users; from public numbers only."""
+        return choose_branch(
+            n_users,
+            self.row_dimension,
+            self.row_radius,
+            self.row_box,
+            self.epsilon,
+            self.delta,
+            self.wishes,
+        )
+
+    @property
+    def plan(self) -> FewUsersPlan:
+        """The branch for the planned number of users."""
+        return self.plan_for(self.n_users)
+
+    @property
+    def max_rounds(self) -> int:
+        """One."""
+        return 1
+
+    def rounds(self, server: Curator) -> Script:
+        """Ask every user for its row, then draw."""
+        plan = self.plan
+        if not plan.feasible:
+            return Estimate.refused(
+                f"{self.n_users} users are too few at epsilon = {self.epsilon:g} and dimension "
+                f"{plan.dimension}: at least {plan.least_users} are needed (method {plan.method})"
+            )
+        if server.grade == "secure" and not plan.secure:
+            return Estimate.refused(
+                f'noise = "secure" has no exact sampler for this plan (method "{plan.method}"); '
+                'method = "large-n" has, with more users and at most 2^24 bins in all'
+            )
+        summary = yield self.query
+        n = summary.n_users
+        public = {"n_users": float(n)}
+        if not n:
+            return Estimate.failed("nobody answered", public=public)
+        rows = np.asarray(summary.rows["mean"], dtype=np.float64)
+        if math.isinf(self.epsilon):  # nothing is private: the average itself, whatever the method
+            mean = server.gaussian(
+                rows.mean(axis=0), l2_sensitivity=1.0, epsilon=math.inf, delta=self.delta
+            )
+            return Estimate.ok(self.finish(mean), public=public)
+        plan = self.plan_for(n)  # the number of users who answered is public
+        if not plan.feasible:
+            return Estimate.failed(
+                f"{n} users answered; at least {plan.least_users} are needed", public=public
+            )
+        if server.grade == "secure" and not plan.secure:
+            reason = f'{n} users answered; noise = "secure" does not have method "{plan.method}"'
+            return Estimate.failed(reason, public=public)
+        released = self._release(server, rows, plan)
+        public |= released.public | {"radius": plan.part_radius, "predicted_error": plan.error}
+        if released.value is None:
+            return Estimate.failed(released.reason, public=public)
+        early = self.early_exit and plan.method not in ("large-n", *BOXES)
+        why = ["early_exit: how long the run took depends on the data"] * early
+        if plan.method in BOXES and plan.error > plan.box / 2:
+            why.append(f"the predicted error, {plan.error:.3g}, is more than half of the box")
+        return Estimate.ok(self.finish(released.value), public=public, warnings=tuple(why))
+
+    def _release(self, server: Curator, rows: Array, plan: FewUsersPlan) -> Released:
+        if plan.method == "large-n":
+            return release_large_n(server, rows, plan, salt=self.salt)
+        if plan.method in BOXES:
+            return release_box(server, rows, plan)
+        return release_draws(server, rows, plan, salt=self.salt, early_exit=self.early_exit)
+
+    def _distance(self, users: Users) -> float:
+        """Predicted l2 distance from the average of the users' rows. NOT PRIVATE."""
+        plan = self.plan
+        if math.isinf(self.epsilon):
+            return 0.0
+        if plan.method in ("large-n", *BOXES):
+            nothing = SeededStreams(users.ids, 0, "error")  # the answer draws nothing
+            rows = self.query.answer(users, nothing).arrays["mean"]
+            if plan.method in BOXES:
+                return box_distance(rows, plan)
+            shift = clip_shift(rows, plan, salt=self.salt) if len(rows) else 0.0
+            return math.hypot(large_n_noise(plan) * math.sqrt(plan.dimension), shift)
+        return plan.error
+
+    @classmethod
+    def resolve(
+        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Take n_users from the population."""
+        out = dict(parameters)
+        out.setdefault("n_users", len(users))
+        return out, []

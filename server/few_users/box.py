@@ -1,0 +1,74 @@
+"""The plain branches of a mean from few users: noise on the clipped mean, once or twice."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import gammaln
+
+from fedhist.base.arrays import Floats, Integers
+from server.central_means.noise import STEPS, SumNoise, paid_steps
+from server.few_users.box_plan import SHARES, look_noise
+from server.few_users.interpolation import Released
+from server.few_users.plan import FewUsersPlan
+
+if TYPE_CHECKING:
+    from fedhist.session.curator import Curator
+
+FOLLOWED = 16
+"""First means that a prediction follows."""
+
+
+def release_box(server: Curator, rows: Floats, plan: FewUsersPlan) -> Released:
+    """Release the mean of (n, d) rows of norm at most ``plan.box`` by noise on clipped sums.
+
+    Privacy
+    -------
+    The plan's (epsilon, delta) under replacement: one Gaussian release of a sum that moves by twice
+    the radius at most, or two that compose to it exactly; or Laplace noise, where that is less. Of
+    "box-centre" the first is over the box, the second clips rows around what it has found.
+
+    Error
+    -----
+    sqrt(d) 2 radius z / (n sqrt(share)), z the noise multiplier of (epsilon, delta).
+    """
+    shares, noise = SHARES[plan.method], _noise(plan, discrete=server.grade == "secure")
+    release = paid_steps(server, noise, shares, plan.method)
+    centre = np.zeros(plan.dimension)
+    for radius in (plan.box, plan.part_radius)[: len(shares)]:
+        steps = whole_steps(rows - centre, radius)
+        centre = centre + release(steps.sum(axis=0)) * (radius / STEPS / len(rows))
+    return Released(centre, "", {})
+
+
+def whole_steps(away: Floats, radius: float) -> Integers:
+    """Shorten rows to a radius and round them towards zero, in steps of it: (n, d) int64."""
+    inside = away / radius
+    norm = np.sqrt(np.square(inside).sum(axis=1, keepdims=True))
+    return np.asarray(np.trunc(inside / np.maximum(norm, 1.0) * STEPS), dtype=np.int64)
+
+
+def box_distance(rows: Floats, plan: FewUsersPlan) -> float:
+    """Predict the expected l2 distance from the average of the rows. NOT PRIVATE."""
+    noise, n, d = _noise(plan), max(1, len(rows)), plan.dimension
+    shares = SHARES[plan.method]
+    last = plan.part_radius * noise.std(shares[-1]) / n
+    shift = 0.0
+    if plan.method == "box-centre" and len(rows):
+        rng, mean = np.random.default_rng(20), rows.mean(axis=0)
+        std = plan.box * noise.std(shares[0]) / n
+        for _ in range(FOLLOWED):
+            centre = mean + std * rng.standard_normal(d)
+            away = rows - centre
+            size = np.linalg.norm(away, axis=1)
+            beyond = 1 - np.minimum(1.0, plan.part_radius / np.maximum(size, 1e-300))
+            shift += float(np.square(beyond @ away).sum()) / n**2 / FOLLOWED
+    # E|Z| of d independent normals, in standard deviations
+    length = math.sqrt(2) * math.exp(gammaln((d + 1) / 2) - gammaln(d / 2))
+    return math.hypot(last * length, math.sqrt(shift))
+
+
+def _noise(plan: FewUsersPlan, *, discrete: bool = False) -> SumNoise:
+    return look_noise(plan.method, plan.epsilon, plan.delta, plan.dimension, discrete=discrete)
