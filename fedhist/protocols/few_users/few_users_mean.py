@@ -226,7 +226,15 @@ class FewUsersMean(MeanTarget, FewUsers):
     def example(cls) -> Self:
         """Build a small instance."""
         return cls(
-            epsilon=2.0, n_users=160, dimension=24, radius=1.0, box=10.0, lam=1.0, n_rounds=500
+            epsilon=2.0,
+            n_users=160,
+            dimension=24,
+            radius=1.0,
+            box=10.0,
+            method="blocks",
+            n_blocks=2,
+            lam=1.0,
+            n_rounds=500,
         )
 
     @classmethod
