@@ -34,6 +34,15 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     },
     "cover-rates": {"runs": 2, "n": [80, 140], "sparse_n": [110, 140, 170]},
     "sparse-thresholding": {"repeats": 1, "choice_n": [4000], "choice_amplitudes": [0.5]},
+    "clipping-theorems": {
+        "users": 500,
+        "items": 50,
+        "clips": [1, 16],
+        "debiased_clips": [2, 4],
+        "runs": 2,
+        "runs_users": 1000,
+    },
+    "erm-rates": {"n": [800, 1600], "m": [20, 40], "runs": 2, "few_m": [1250, 2000]},
     "rate-tables": {"box_T": [16, 64], "density_n": 600, "density_T": [16, 32]},
     "density-error": {
         "n": [2000, 4000],

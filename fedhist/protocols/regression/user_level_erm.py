@@ -28,6 +28,7 @@ from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import check_budget
 from fedhist.protocols.regression.descents import predicted_excess
 from fedhist.protocols.regression.gradient_oracles import mean_gradient
+from fedhist.protocols.regression.rates import Problem, erm_rate
 from fedhist.protocols.regression.theory import EmpiricalRisk
 from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.central_bounds import quadratic_risk_bounds
@@ -162,13 +163,9 @@ class UserLevelErm(Central):
     @property
     def plan(self) -> GradientPlan:
         """The oracle, its noise and its fewest users."""
-        tracking = Tracking(
-            float(self.gradient_bound),
-            float(self.spread),
-            float(self.smoothness),
-            float(self.strong_convexity),
-            float(self.curvature),
-        )
+        users = self.gradient_bound, self.spread
+        bends = self.smoothness, self.strong_convexity, self.curvature
+        tracking = Tracking(*(float(x) for x in (*users, *bends)))
         return GradientPlan(
             self.oracle,
             float(self.epsilon),
@@ -254,25 +251,34 @@ class UserLevelErm(Central):
             plan=self.plan,
             average=self.iterate == "average",
         )
-        source = "the rule on the exact risk, with its oracle's noise; the rate is Theorem 29.2"
+        source = "the rule on the exact risk, with its oracle's noise"
+        if (rate := erm_rate(self.problem, self.steps)) is not None:
+            source += f"; Theorem 29, constants and logarithms of 1: {rate:.2g}"
         return ErrorBound(EXCESS, expected, exact=False, source=source)
+
+    @property
+    def problem(self) -> Problem:
+        """What Theorems 29 to 32 are about; one sample per user, as the spread is given."""
+        return Problem(
+            float(self.epsilon),
+            self.n_users,
+            self.dimension,
+            1.0,
+            float(self.radius),
+            float(self.gradient_bound),
+            float(self.smoothness + self.ridge),
+            float(self.spread),
+            float(self.strong_convexity + self.ridge),
+        )
 
     def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:
         """Bound the excess risk of any protocol for least squares from below. NOT PRIVATE."""
         if self.model != "least-squares":
             return ()
-        found = quadratic_risk_bounds(
-            self.guarantee,
-            len(users),
-            self.dimension,
-            radius=float(self.radius),
-            spread=float(self.spread),
-            gradient_bound=float(self.gradient_bound),
-            curvatures=(float(self.strong_convexity), float(self.smoothness)),
-            ridge=float(self.ridge),
-            loss=EXCESS,
-        )
-        return tuple(found)
+        bends = float(self.strong_convexity), float(self.smoothness), float(self.ridge)
+        lengths = float(self.radius), float(self.spread), float(self.gradient_bound)
+        size = len(users), self.dimension
+        return tuple(quadratic_risk_bounds(self.guarantee, size, lengths, bends, EXCESS))
 
     @property
     def estimates(self) -> Truth:

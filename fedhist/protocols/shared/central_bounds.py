@@ -93,27 +93,34 @@ def spread_of(means: Floats) -> float:
 
 def quadratic_risk_bounds(
     guarantee: Guarantee,
-    n_users: float,
-    dimension: int,
-    *,
-    radius: float,
-    spread: float,
-    gradient_bound: float,
-    curvatures: tuple[float, float],
-    ridge: float,
+    size: tuple[int, int],
+    lengths: tuple[float, float, float],
+    bends: tuple[float, float, float],
     loss: str,
 ) -> list[LowerBound]:
     """Bound the excess risk of least squares from below, by that of a mean.
 
-    Of a risk with the Hessian a I whose users' gradients lie ``spread`` from their mean, the
-    minimiser is a mean of points spread / a apart, and the excess a / 2 times its squared error.
-    The least a is taken whose minimisers lie in the ball; none if a Hessian or gradients within the
-    declared bounds do not allow it.
+    Of a risk with the Hessian a I whose users' gradients lie r from their mean, the minimiser is a
+    mean of points r / a apart, and the excess a / 2 times its squared error. The least a is taken
+    whose minimisers lie in the ball; none if a Hessian or gradients within the declared bounds do
+    not allow it.
+
+    Parameters
+    ----------
+    guarantee : Guarantee
+    size : tuple of int
+        Users and dimensions.
+    lengths : tuple of float
+        Radius of the ball, spread r, and bound on a user's gradient.
+    bends : tuple of float
+        Least and largest eigenvalue of the Hessian, and the ridge on top of it.
+    loss : str
     """
-    a = max(curvatures[0] + ridge, spread / radius)
-    hessian = a - ridge
-    longest = hessian * radius + spread
-    if not curvatures[0] <= hessian <= curvatures[1] or longest > gradient_bound:
+    radius, spread, longest = lengths
+    low, high, ridge = bends
+    a = max(low + ridge, spread / radius)
+    hessian = max(low, a - ridge)
+    if hessian > high or hessian * radius + spread > longest:
         return []
     away = spread / math.sqrt(2 * a)
-    return central_mean_bounds(guarantee, n_users, dimension, away, loss, 2, GRADIENTS)
+    return central_mean_bounds(guarantee, size[0], size[1], away, loss, 2, GRADIENTS)
