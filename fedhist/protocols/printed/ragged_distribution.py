@@ -88,6 +88,7 @@ class RaggedTaskAsPrinted(RaggedTask):
 class RaggedDistributionAsPrinted(AsPrinted, RaggedDistribution):
     """Half of epsilon for "dyadic", and the printed budgets per symbol in the other half."""
 
+    source: ClassVar[str] = "a bound: Liu et al. 2020, App. E, presence or selection alone"
     mode: Mode = "paper"
 
     def __post_init__(self) -> None:

@@ -2,14 +2,14 @@
 
 The average of the users' own shares is estimated, whoever they are. Noise on shares does that at
 once, and with the whole budget where public numbers say that nothing else can be better. Otherwise
-a part of the budget finds how many samples seven users in ten have, m-hat, and another one how far
-the counts in m-hat samples of these are from binomial ones, their fit
-(:mod:`server.distributions.fit_statistic`). Then
+a part of the budget finds how many samples seven users in ten have, m-hat. Then
 
-- centred shares, if their predicted error is less for users who differ as much;
-- a selection among binomials, if that promises more and the users pass two tests: they fit one
-  distribution; and the gap between the average of the large ones and that of all, in l1, is no
-  larger than the noise on shares would be.
+- centred shares, if their predicted error is less for alike users with m-hat samples. On users who
+  differ they find a large radius, and ask for shares with what is left;
+- a selection among binomials, if that promises more still and the users pass two tests: the large
+  ones, with m-hat samples, fit one distribution (:mod:`server.distributions.fit_statistic`); and
+  the gap between the average of the large ones and that of all, in l1, is no larger than the noise
+  on shares would be.
 
 The gap sees what the fit cannot: users with few samples who differ from those with many. Where a
 test fails a warning says so.
@@ -34,7 +34,7 @@ from fedhist.protocols.distributions.ragged.average import (
     frequencies,
 )
 from fedhist.protocols.distributions.ragged.encodings import RaggedCounts
-from fedhist.protocols.distributions.ragged.median_size import RULES, Median, MedianTask
+from fedhist.protocols.distributions.ragged.median_size import RULES, MedianTask
 from fedhist.protocols.distributions.ragged.own_shares import (
     STEPS,
     OwnShares,
@@ -49,7 +49,6 @@ from server.distributions.fit_statistic import (
     FitPlan,
     fit_eta,
     fit_limit,
-    spread_ratio,
 )
 from server.distributions.fit_statistic import STEPS as FIT_STEPS
 from server.distributions.ks_scores import KSPlan, arcsine_thresholds
@@ -141,11 +140,11 @@ class Choice:
         """Predict noise on shares."""
         return len(task.domain) * task.law(self.n_users, task.rest).mean_absolute
 
-    def centred(self, task: AverageTask, size: int, ratio: float = 1.0) -> float:
+    def centred(self, task: AverageTask, size: int) -> float:
         """Predict centred shares of users with ``size`` samples; inf where they do not run."""
         if not task.delta:
             return math.inf
-        return offsets_error(replace(task.centred(self.n_users), m=size), ratio)
+        return offsets_error(replace(task.centred(self.n_users), m=size))
 
     def selection(self, size: int, kept: float) -> float:
         """Predict a selection; inf where it does not run, or could not be tested."""
@@ -171,7 +170,7 @@ class Choice:
         if self.task.n_users is None or math.isinf(self.size_epsilon):
             return False
         most = PUBLIC_GAIN * self.shares(self.task)
-        left = self.left(self.size_epsilon, self.fit_epsilon)
+        left = self.left(self.size_epsilon)
         sizes = [1 << j for j in range(self.task.m_max.bit_length())]
         return any(
             min(self.centred(left, m), self.selection(m, self.n_users)) < most for m in sizes
@@ -179,18 +178,13 @@ class Choice:
 
     def selects(self, size: int, kept: float) -> bool:
         """Whether a selection is tested, given m-hat and how many users have as many samples."""
-        left = self.left(self.size_epsilon, self.fit_epsilon)
+        left = self.left(self.size_epsilon)
         other = min(self.shares(left), self.centred(left, size))
         return self.selection(size, min(kept, self.n_users)) < SELECTION_GAIN * other
 
-    def tests(self, size: int, kept: float) -> bool:
-        """Whether the fit is asked for: if users who pass were better served than by shares."""
-        left = self.left(self.size_epsilon, self.fit_epsilon)
-        return self.centres(left, size) or self.selects(size, min(kept, self.n_users))
-
-    def centres(self, task: AverageTask, size: int, ratio: float = 1.0) -> bool:
+    def centres(self, task: AverageTask, size: int) -> bool:
         """Whether centred shares are better than noise on shares, with what is left."""
-        return self.centred(task, size, ratio) < CENTRED_GAIN * self.shares(task)
+        return self.centred(task, size) < CENTRED_GAIN * self.shares(task)
 
     def gap_limit(self, size: int) -> float:
         """Largest noisy gap with which a selection goes on, in l1."""
@@ -214,47 +208,35 @@ def automatic(choice: Choice, server: Curator) -> Search:
     if not choice.promising:
         return (yield from frequencies(choice.task, server))
     found = yield from RULES["em"].search(choice.median_task(choice.size_epsilon), server)
-    public: dict[str, float] = {"size": float(found.size), "users": found.users}
-    if not found.size or not choice.tests(found.size, found.users):
-        learned = yield from frequencies(choice.left(choice.size_epsilon), server)
-        return replace(learned, public=public | dict(learned.public))
-    seen = yield from _seen(choice, found, server)
-    public |= seen.public
-    warnings = seen.warnings
-    if seen.p is not None:
-        return Learned(seen.p, warnings, public)
-    way = centred_shares if choice.centres(seen.left, found.size, seen.ratio) else frequencies
-    learned = yield from way(seen.left, server)
+    left, size = choice.left(choice.size_epsilon), found.size
+    public: dict[str, float] = {"size": float(size), "users": found.users}
+    warnings: tuple[str, ...] = ()
+    if size and choice.selects(size, found.users):
+        seen = yield from _tested(choice, size, min(max(found.users, 1.0), choice.n_users), server)
+        public |= seen.public
+        if seen.p is not None:
+            return Learned(seen.p, (), public)
+        left, warnings = seen.left, (seen.reason,)
+    way = centred_shares if size and choice.centres(left, size) else frequencies
+    learned = yield from way(left, server)
     return Learned(learned.p, warnings + learned.warnings, public | dict(learned.public))
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What the tests found: how wide the counts are, and an estimate if all of them passed."""
+class Tested:
+    """An estimate if both tests passed; otherwise why there is none, and what is left."""
 
-    left: AverageTask
-    ratio: float
     p: Floats | None
-    warnings: tuple[str, ...]
     public: dict[str, float]
+    left: AverageTask
+    reason: str = ""
 
 
-def _seen(choice: Choice, found: Median, server: Curator) -> Generator[Query, Summary, Seen]:
-    """Release the gap where a selection is in question, then the fit, and select; two rounds."""
-    size, kept = found.size, min(max(found.users, 1.0), choice.n_users)
-    select, spent = choice.selects(size, kept), [choice.size_epsilon, choice.fit_epsilon]
-    public: dict[str, float] = {}
-    warnings: list[str] = []
-    if select:
-        gap, limit = (yield from _gap(choice, size, kept, server)), choice.gap_limit(size)
-        public, select = {"gap": gap, "gap_limit": limit}, gap <= limit
-        spent.append(choice.gap_epsilon)
-        if not select:
-            warnings.append(
-                f"users with {size} samples or more differ from the others: their average is off "
-                f"by {gap:.3g}, where {limit:.3g} would pass; all users' own were averaged instead"
-            )
-    plan = selection_plan(choice, size, kept)
+def _tested(
+    choice: Choice, size: int, kept: float, server: Curator
+) -> Generator[Query, Summary, Tested]:
+    """Release the fit, then the gap, then select; three rounds."""
+    plan, k = selection_plan(choice, size, kept), len(choice.task.domain)
     query = RaggedCounts(choice.task.domain, size, plan.thresholds, count_kept=True)
     summary = yield query
     statistic, eta = fit_of(query, summary)
@@ -264,20 +246,36 @@ def _seen(choice: Choice, found: Median, server: Curator) -> Generator[Query, Su
         epsilon=choice.fit_epsilon,
         label="fit",
     )
-    off, k, s = float(noisy[0]) / FIT_STEPS, len(choice.task.domain), round(kept)
-    limit = fit_limit(k, s, eta, choice.fit_epsilon)
-    public |= {"fit": off, "fit_limit": limit}
-    p = None
+    off, limit = float(noisy[0]) / FIT_STEPS, fit_limit(k, round(kept), eta, choice.fit_epsilon)
+    public = {"fit": off, "fit_limit": limit}
     if off > limit:
-        warnings.append(
+        words = (
             "the users do not look as if they all drew from one distribution: their fit is off by "
             f"{off:.4g} users, where {limit:.4g} would pass; the estimate is the average of their "
             "own distributions"
         )
-    elif select:
-        p = _select(choice, query, summary, plan, kept, server)
-        public["epsilon_each"] = choice.selection_task(size).epsilon_each
-    return Seen(choice.left(*spent), spread_ratio(off, k, s), p, tuple(warnings), public)
+        left = choice.left(choice.size_epsilon, choice.fit_epsilon)
+        return Tested(None, public, left, words)
+    gap, limit = (yield from _gap(choice, size, kept, server)), choice.gap_limit(size)
+    public |= {"gap": gap, "gap_limit": limit}
+    if gap > limit:
+        words = (
+            f"users with {size} samples or more differ from the others: their average is off by "
+            f"{gap:.3g}, where {limit:.3g} would pass; all users' own were averaged instead"
+        )
+        left = choice.left(choice.size_epsilon, choice.fit_epsilon, choice.gap_epsilon)
+        return Tested(None, public, left, words)
+    summary = yield query  # once more: an exact summary does not outlive its step
+    rest = choice.selection_task(size)
+    chosen = server.exponential_rows(
+        selection_scores(query, summary, plan, kept, exact=rest.touched == k),
+        sensitivity=SENSITIVITY,
+        epsilon_each=rest.epsilon_each,
+        changed=rest.touched,
+        label="selection",
+    )
+    public["epsilon_each"] = rest.epsilon_each
+    return Tested(np.asarray(plan.p[chosen], dtype=np.float64), public, choice.task)
 
 
 def _gap(
@@ -292,26 +290,6 @@ def _gap(
         label="gap",
     )
     return float(noisy[0]) / STEPS / kept
-
-
-def _select(
-    choice: Choice,
-    query: RaggedCounts,
-    summary: Summary,
-    plan: KSPlan,
-    kept: float,
-    server: Curator,
-) -> Floats:
-    """Select a hypothesis for every symbol."""
-    rest = choice.selection_task(query.size)
-    chosen = server.exponential_rows(
-        selection_scores(query, summary, plan, kept, exact=rest.touched == len(query.domain)),
-        sensitivity=SENSITIVITY,
-        epsilon_each=rest.epsilon_each,
-        changed=rest.touched,
-        label="selection",
-    )
-    return np.asarray(plan.p[chosen], dtype=np.float64)
 
 
 def selection_scores(

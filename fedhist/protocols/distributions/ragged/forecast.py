@@ -7,6 +7,8 @@ users and with its own prediction.
 from __future__ import annotations
 
 import math
+from functools import partial
+from itertools import product
 
 import numpy as np
 
@@ -14,7 +16,7 @@ from fedhist.base.arrays import Floats
 from fedhist.model.losses import L1
 from fedhist.model.protocol import ErrorBound
 from fedhist.protocols.distributions.centred_mechanism import given_centred
-from fedhist.protocols.distributions.given_users import chosen_with, selection_l1
+from fedhist.protocols.distributions.given_users import chosen_with, presence_l1, selection_l1
 from fedhist.protocols.distributions.ragged.average import AverageTask
 from fedhist.protocols.distributions.ragged.choice import (
     Choice,
@@ -23,20 +25,24 @@ from fedhist.protocols.distributions.ragged.choice import (
     selection_scores,
 )
 from fedhist.protocols.distributions.ragged.encodings import RaggedCounts
-from fedhist.protocols.distributions.ragged.median_size import median_probabilities
+from fedhist.protocols.distributions.ragged.median_size import possible_sizes
 from fedhist.protocols.distributions.ragged.own_shares import (
     STEPS,
     OwnShares,
     gap_sensitivity,
     gap_steps,
 )
-from fedhist.protocols.distributions.theory import average_distribution
+from fedhist.protocols.distributions.ragged.release import RaggedTask
+from fedhist.protocols.distributions.theory import average_distribution, presence_moments
 from fedhist.protocols.shared.clipped_totals import user_norms
 from fedhist.protocols.shared.projected_error import projected_l1
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams, Streams
 from server.distributions.fit_statistic import STEPS as FIT_STEPS
-from server.distributions.fit_statistic import fit_limit, spread_ratio
+from server.distributions.fit_statistic import fit_limit
+
+DRAWS, NODES = 8, 3
+"""Draws of m-hat samples, and values of s-hat, that a prediction looks at."""
 
 LIKELY = 0.01
 """Branches of less than this probability are left out."""
@@ -72,64 +78,100 @@ def centred_l1(task: AverageTask, users: Users, project: bool) -> float:
     return given_centred(task.centred(n), p, p, users, project)
 
 
+def appendix_l1(
+    task: RaggedTask, users: Users, sizes: Floats, users_std: float, project: bool
+) -> float:
+    """Predict presence or one selection from m-hat samples of the large users.
+
+    Averaged over draws, and over the noise of s-hat, a Laplace law at its middles.
+
+    Parameters
+    ----------
+    task : RaggedTask
+    users : Users
+    sizes : (n,) float64
+        Samples in the domain.
+    users_std : float
+        Of s-hat.
+    project : bool
+    """
+    p, kept = average_distribution(users, task.domain), sizes >= task.size
+    s = float(np.count_nonzero(kept))
+    (step,) = task.steps(s)
+    at = (np.arange(NODES) + 0.5) / NODES - 0.5
+    noisy = s - users_std / math.sqrt(2) * np.sign(at) * np.log(1 - 2 * np.abs(at))
+    released = np.maximum(1, np.rint(noisy)).astype(np.int64).tolist()
+    if step == "presence":
+        large = users.take(np.flatnonzero(kept))
+        mean, variance = presence_moments(large, task.domain, task.size)
+        how = task.law, task.cmax, project
+        found = [presence_l1(p, mean, np.sqrt(variance), task.size, s, *how) for s in released]
+        return float(np.mean(found))
+    plan, total = task.plan(step, s), 0.0
+    query = RaggedCounts(task.domain, task.size, plan.thresholds)
+    for seed, n in product(range(DRAWS), released):
+        above = query.above(query.answer_folded(users, partial(_streams, seed=seed)))
+        scores = plan.scores(np.clip(n - above, 0, n), n)
+        total += selection_l1(p, chosen_with(scores, task.epsilon_each / 2), plan.p, project)
+    return total / (DRAWS * NODES)
+
+
 def _chosen(choice: Choice, users: Users, project: bool) -> float:
     """Average over m-hat, and over the outcomes of the tests."""
     if not choice.promising:
         return shares_l1(choice.task, users, project)
     sizes = user_norms(users, choice.task.domain)[0]
     task = choice.median_task(choice.size_epsilon)
-    edges = [0.0, *(2.0**j for j in range(task.classes - 1)), math.inf]
-    counts = np.histogram(sizes, edges)[0].astype(np.int64)
     total = weight = 0.0
-    for j, chance in enumerate(median_probabilities(counts, task)):
+    for size, kept, chance in possible_sizes(sizes, task, "em"):
         if chance > LIKELY:
-            kept = float(counts[j + 1 :].sum())
-            size = 1 << j if kept >= max(1.0, 2 * task.count_slack) else 0
-            total += float(chance) * _given_size(choice, size, kept, users, project)
-            weight += float(chance)
-    return total / weight
+            total += chance * _given_size(choice, size, kept, users, project)
+            weight += chance
+    if weight > 0.5:
+        return total / weight
+    return shares_l1(choice.left(choice.size_epsilon), users, project)
 
 
 def _given_size(choice: Choice, size: int, kept: float, users: Users, project: bool) -> float:
     """Predict what follows a released m-hat, s-hat being taken without noise."""
-    if not size or not choice.tests(size, kept):
-        return shares_l1(choice.left(choice.size_epsilon), users, project)
-    spent = [choice.size_epsilon, choice.fit_epsilon]
-    select = choice.selects(size, kept)
-    if select:
-        spent.append(choice.gap_epsilon)
-    left, found = choice.left(*spent), 0.0
-    close, fine, ratio = _chances(choice, size, kept, users, gap=select)
-    taken = close * fine
-    if taken < 1 - LIKELY:
-        way = centred_l1 if choice.centres(left, size, ratio) else shares_l1
-        found += (1 - taken) * way(left, users, project)
-    if taken > LIKELY:
-        found += taken * _selected(choice, size, kept, users, project)
+    spent = [choice.size_epsilon]
+    if not choice.selects(size, kept):
+        return _averaged(choice, spent, size, users, project)
+    fine, close = _chances(choice, size, kept, users)
+    found = 0.0
+    spent.append(choice.fit_epsilon)
+    if fine < 1 - LIKELY:
+        found += (1 - fine) * _averaged(choice, spent, size, users, project)
+    spent.append(choice.gap_epsilon)
+    if fine * (1 - close) > LIKELY:
+        found += fine * (1 - close) * _averaged(choice, spent, size, users, project)
+    if fine * close > LIKELY:
+        found += fine * close * _selected(choice, size, kept, users, project)
     return found
 
 
-def _streams(some: Users) -> Streams:
-    return SeededStreams(some.ids, 0, "given")  # one draw stands for all of who has more
+def _averaged(choice: Choice, spent: list[float], size: int, users: Users, project: bool) -> float:
+    left = choice.left(*spent)
+    way = centred_l1 if choice.centres(left, size) else shares_l1
+    return way(left, users, project)
 
 
-def _chances(
-    choice: Choice, size: int, kept: float, users: Users, *, gap: bool
-) -> tuple[float, float, float]:
-    """Probability that gap and fit pass (0: the gap is not asked for); how wide the counts are."""
-    task, close = choice.task, 0.0
-    if gap:
-        summary = OwnShares(task.domain, size).answer_folded(users, _streams)
-        scale = gap_sensitivity(len(users), len(task.domain)) / choice.gap_epsilon
-        close = _below(choice.gap_limit(size) * STEPS * kept - gap_steps(summary), scale)
+def _streams(some: Users, seed: int = 0) -> Streams:
+    return SeededStreams(some.ids, seed, "given")  # few draws stand for all of who has more
+
+
+def _chances(choice: Choice, size: int, kept: float, users: Users) -> tuple[float, float]:
+    """Probability that the fit passes, and that the gap does."""
+    task, k = choice.task, len(choice.task.domain)
     plan = selection_plan(choice, size, kept)
     query = RaggedCounts(task.domain, size, plan.thresholds, count_kept=True)
-    summary = query.answer_folded(users, _streams)
-    statistic, eta = fit_of(query, summary)
-    off, k = statistic / FIT_STEPS, len(task.domain)
+    statistic, eta = fit_of(query, query.answer_folded(users, _streams))
     most = fit_limit(k, round(kept), eta, choice.fit_epsilon)
-    fine = _below(most - off, 1 / choice.fit_epsilon)
-    return close, fine, spread_ratio(off, k, round(kept))
+    fine = _below(most - statistic / FIT_STEPS, 1 / choice.fit_epsilon)
+    summary = OwnShares(task.domain, size).answer_folded(users, _streams)
+    scale = gap_sensitivity(len(users), k) / choice.gap_epsilon
+    close = _below(choice.gap_limit(size) * STEPS * kept - gap_steps(summary), scale)
+    return fine, close
 
 
 def _below(room: float, scale: float) -> float:

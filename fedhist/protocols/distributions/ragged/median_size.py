@@ -24,7 +24,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -299,6 +299,38 @@ def median_probabilities(counts: NDArray[np.int64], task: MedianTask) -> NDArray
         return np.asarray(np.arange(len(scores)) == np.argmax(scores), dtype=np.float64)
     weight = EM_SHARE * task.epsilon / (2 * task.score_sensitivity)
     return np.asarray(softmax(weight * scores), dtype=np.float64)
+
+
+NEGLIGIBLE = 1e-9
+"""Sizes of less than this probability are left out."""
+
+
+def possible_sizes(
+    sizes: NDArray[np.float64], task: MedianTask, rule: str
+) -> Iterator[tuple[int, float, float]]:
+    """Walk the m-hat that a rule can find, how many users have as many, and the probability.
+
+    "dyadic" is taken at its value without noise. NOT PRIVATE.
+
+    Parameters
+    ----------
+    sizes : (n,) float64
+        Samples of each user in the domain.
+    task : MedianTask
+    rule : str
+    """
+    edges = [0.0, *(2.0**j for j in range(task.classes - 1)), math.inf]
+    counts = np.histogram(sizes, edges)[0].astype(np.int64)
+    if rule == "dyadic":
+        found = dyadic_median(counts, task)
+        if found.size:
+            yield found.size, found.users, 1.0
+        return
+    floor = max(1.0, 2 * task.count_slack)
+    for j, chance in enumerate(median_probabilities(counts, task)):
+        kept = float(counts[j + 1 :].sum())
+        if chance > NEGLIGIBLE and kept >= floor:
+            yield 1 << j, kept, float(chance)
 
 
 def _laplace_std(epsilon: float) -> float:

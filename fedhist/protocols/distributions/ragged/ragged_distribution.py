@@ -24,13 +24,13 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from fedhist.base.arrays import Array, Floats
+from fedhist.base.arrays import Array
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.model.losses import L1
 from fedhist.model.modes import Mode, TwoModes
@@ -48,14 +48,12 @@ from fedhist.protocols.distributions.ragged.average import (
     frequencies,
 )
 from fedhist.protocols.distributions.ragged.choice import Choice, automatic
-from fedhist.protocols.distributions.ragged.forecast import predicted_average
+from fedhist.protocols.distributions.ragged.forecast import appendix_l1, predicted_average
 from fedhist.protocols.distributions.ragged.median_size import (
     RULES,
-    Median,
     MedianRule,
     MedianTask,
-    dyadic_median,
-    median_probabilities,
+    possible_sizes,
 )
 from fedhist.protocols.distributions.ragged.own_shares import OwnShares
 from fedhist.protocols.distributions.ragged.ragged_results import rows
@@ -80,8 +78,6 @@ PURE_SHARE = 0.2
 
 ROUNDING = 1 - 1e-9
 """Part of rho that is spent; what is left covers the rounding of conversions."""
-
-NEGLIGIBLE = 1e-9
 
 
 @register_protocol
@@ -325,34 +321,20 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
             return ErrorBound(L1, 0.0, True, "average of the users' shares, no noise")
         if self.averages:
             return predicted_average(self.choice, self.mechanism, users, self.project)
-        p = self.truth(users)
         sizes = clipped_totals.user_norms(users, self.domain)[0]
         total = weight = 0.0
-        for size, kept, chance in self._sizes(sizes):
-            task = self.release_task(size)
-            steps, std = task.steps(kept), self.rule.users_std(self.median_task, size)
-            shared = theory.shared_variance(sizes, size)
-            total += chance * task.error(p, steps, kept, shared, std, projected=self.project)
-            weight += chance
-        expected = total / weight if weight else math.nan
-        source = "fedhist.protocols.distributions.ragged.theory; Liu et al. 2020, App. E"
-        return ErrorBound(L1, expected, False, source)
+        for size, kept, chance in possible_sizes(sizes, self.median_task, self.median):
+            task, std = self.release_task(size), self.rule.users_std(self.median_task, size)
+            if len(task.steps(kept)) == 1:
+                found = appendix_l1(task, users, sizes, std, self.project)
+            else:
+                shared, truth = theory.shared_variance(sizes, size), self.truth(users)
+                how = task.steps(kept), kept, shared, std
+                found = min(2.0, task.error(truth, *how, projected=self.project))
+            total, weight = total + chance * found, weight + chance
+        return ErrorBound(L1, total / weight if weight else math.nan, False, self.source)
 
-    def _sizes(self, norms: Floats) -> Iterator[tuple[int, float, float]]:
-        """Walk the possible m-hat, how many users have as many samples, and its probability."""
-        task = self.median_task
-        edges = [0.0, *(2.0**j for j in range(task.classes - 1)), math.inf]
-        counts = np.histogram(norms, edges)[0].astype(np.int64)
-        if self.median == "dyadic":
-            found: Median = dyadic_median(counts, task)
-            if found.size:
-                yield found.size, found.users, 1.0
-            return
-        floor = max(1.0, 2 * task.count_slack)
-        for j, chance in enumerate(median_probabilities(counts, task)):
-            kept = float(counts[j + 1 :].sum())
-            if chance > NEGLIGIBLE and kept >= floor:
-                yield 1 << j, kept, float(chance)
+    source: ClassVar[str] = "Liu et al. 2020, App. E, on the users' own counts"
 
     @property
     def estimates(self) -> Truth:
