@@ -210,7 +210,7 @@ def _draw_quantiles(axes: Any, series: _Series, protocol: Protocol, display: Dis
     )
     axes.set_ylim(0, 1)
     axes.set_xlabel(display.label)
-    axes.set_ylabel(f"{display.entry}: share of the users at or below")
+    axes.set_ylabel(f"{display.entry}: share at or below")
 
 
 def _scale(axes: Any, series: _Series) -> None:

@@ -115,6 +115,32 @@ class NoiseForgetsC(Histogram):
     sensitivity: ClassVar[float] = 2.0
 
 
+@protocol("bank-ok-tree")
+class OkTree(Histogram):
+    """Correct: counts on three levels of a tree over eight items, each changed by two in all."""
+
+    query: ClassVar[ClippedCounts] = ClippedCounts(8, 1.0)
+    sensitivity: ClassVar[float] = 6.0
+
+    def release(self, server: Curator, rows: Array) -> Estimate:
+        """Add up the items by one, by two and by four; noise."""
+        levels = [rows.reshape(len(rows), -1, width).sum(axis=2) for width in (1, 2, 4)]
+        return super().release(server, np.concatenate(levels, axis=1))
+
+    @classmethod
+    def neighbours(cls) -> Neighbours:
+        """One user moves from the first item to the last: no node holds both."""
+        return one_changed({"0": 1}, {"7": 1}, 8)
+
+
+@protocol("bank-tree-charged-once")
+class TreeChargedOnce(OkTree):
+    """Each level gets the whole epsilon, as if only one of them were released."""
+
+    sensitivity: ClassVar[float] = 2.0
+    epsilon: float = 2.0
+
+
 @protocol("bank-laplace-for-two-norm")
 class LaplaceForTwoNorm(Histogram):
     """Laplace noise for the l2 norm: the l1 norm of a change is sqrt(d) times as large."""
