@@ -200,12 +200,12 @@ seed = 7
     def neighbours(cls) -> tuple[Users, Users]:
         """Two populations at which one user shows most, for the audit of the example.
 
-        The first moves from the lowest bin to the highest: every quartile leaves a bin's ranks, and
-        reaches those of empty bins behind the next one.
+        A quarter of them is in the highest bin, the others in the lowest. One goes over, and the last
+        quartile leaves the lowest bin for any of those above it.
         """
 
         def users(first: int) -> Users:
-            at = np.repeat([0, 1, 5, 6, 10, 11, 15], [30, 1, 29, 1, 29, 1, 29])
+            at = np.repeat([0, 15], [90, 30])
             at[0] = first
             return Users.from_samples(np.arange(120), np.arange(121), (at + 0.5) / 16)
 
