@@ -200,8 +200,8 @@ seed = 7
     def neighbours(cls) -> tuple[Users, Users]:
         """Two populations at which one user shows most, for the audit of the example.
 
-        A quarter of them is in the highest bin, the others in the lowest. One goes over, and the last
-        quartile leaves the lowest bin for any of those above it.
+        A quarter of them is in the highest bin, the others in the lowest. One goes over, and the
+        last quartile leaves the lowest bin for any of those above it.
         """
 
         def users(first: int) -> Users:
