@@ -70,6 +70,8 @@ HIDDEN: Mapping[str, Sequence[str]] = MappingProxyType(
 VECTORS = frozenset({"mean", "mean-l2", "few-users-mean"})
 RAGGED = frozenset({"ragged-distribution", "histogram", "single-count", "unbounded-histogram"})
 """Targets whose users may have different sizes."""
+APPROXIMATE = frozenset({"mean-l2", "few-users-mean"})
+"""Targets whose protocols need delta > 0."""
 BINS = 256
 
 
@@ -123,7 +125,11 @@ class CentralCell(Cell):
         """Sizes that differ are not public; one mean has a range, a vector a bound on its norm."""
         if self.target in RAGGED:
             return ("samples_per_user",)
-        return {"mean": ("box",), "mean-l2": ("low", "high")}.get(self.target, ())
+        return {
+            "mean": ("box",),
+            "mean-l2": ("low", "high"),
+            "few-users-mean": ("low", "high"),
+        }.get(self.target, ())
 
     @property
     def facts(self) -> Mapping[str, str | float]:
@@ -257,7 +263,8 @@ def cells_of(target: str, request: Request) -> list[CentralCell]:
     """List the cells of a target: all that are small enough, or a fraction of them."""
     n, m = wholes(request, "n"), wholes(request, "m")
     epsilon, sizes = positives(request, "epsilon"), SIZES[target]
-    delta = [float(x) for x in request.settings["delta"]]
+    least = 1e-300 if target in APPROXIMATE else 0.0
+    delta = [x for x in map(float, request.settings["delta"]) if x >= least]
     asked = [str(a) for a in request.settings["adjacency"]]
     adjacency = [a for a in HIDDEN.get(target, asked) if a in asked]
     axes: tuple[Sequence[Any], ...] = (n, m, epsilon, delta, USERS, sizes, adjacency)
