@@ -212,6 +212,12 @@ class Lines:
                 y, m = np.log(self.predicted[x][large]), np.log(np.array(self.at)[large])
                 slope = float((y[-1] - y[-3]) / (m[-1] - m[-3])) if len(large) > 2 else math.nan
                 found.check(name, f"{x}: log-log slope at the largest m", slope)
+            order = theory.users_of_theorem_7(
+                k, self.at[large[-1]], where.alpha, where.epsilon, where.delta
+            )
+            if order is not None:
+                over = float(self.predicted[SELECTION][large[-1]]) / order
+                found.show(name, f"{SELECTION}: users at the largest m / Theorem 7", over)
         for x, y in self.measured.items():
             ratio = (y / self.predicted[x])[~np.isnan(y)]
             if len(ratio):
@@ -239,6 +245,10 @@ class Lines:
             ("without privacy", plain), ("Theorem 1 x 1000", counts), ("Theorem 3 x 1000", pure)
         ):  # fmt: skip
             found.draw(title, label, at, bound, style="--")
+        order = [theory.users_of_theorem_7(k, m, r.alpha, r.epsilon, r.delta) for m in self.at]
+        if any(order):
+            users = [x or math.nan for x in order]
+            found.draw(title, "Theorem 7, constants of 1", at, users, style=":")
 
 
 def measure(regime: Regime, mechanism: str, m: int, n_users: int, runs: int, seed: int) -> float:

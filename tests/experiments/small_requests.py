@@ -43,6 +43,15 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
         "runs_users": 1000,
     },
     "erm-rates": {"n": [800, 1600], "m": [20, 40], "runs": 2, "few_m": [1250, 2000]},
+    "ragged-users": {
+        "size_users": 6000,
+        "size_runs": 1,
+        "rare_runs": 1,
+        "m_max": 256,
+        "median": 16,
+        "dense_medians": [16, 32],
+        "sparse_users": 2000,
+    },
     "rate-tables": {"box_T": [16, 64], "density_n": 600, "density_T": [16, 32]},
     "density-error": {
         "n": [2000, 4000],

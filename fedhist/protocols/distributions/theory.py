@@ -289,3 +289,20 @@ def users_for_pure(k: int, m: int, alpha: float, epsilon: float) -> float:
     statement has lost the sqrt(m) in one place.)
     """
     return k / (2700 * math.sqrt(m) * epsilon * alpha)
+
+
+def users_of_theorem_7(k: int, m: int, alpha: float, epsilon: float, delta: float) -> float | None:
+    """Order of the users that selection needs where k <= m and epsilon <= 1; None elsewhere.
+
+    ln(k m / alpha) max(k / (m alpha^2) + k sqrt(L) / (sqrt(m) alpha epsilon), sqrt(k L) / epsilon)
+    with L = ln(1 / delta), constants of 1. Corrected: [1, Theorem 7] has lost one of the sqrt(L),
+    which [1, Theorem 2] has.
+
+    >>> round(users_of_theorem_7(10, 100, 0.1, 1.0, 1e-6)), users_of_theorem_7(10, 9, 0.1, 1.0, 0.1)
+    (434, None)
+    """
+    if k > m or epsilon > 1 or not 0 < delta < 1:
+        return None
+    root = math.sqrt(math.log(1 / delta))
+    rate = k / (m * alpha**2) + k * root / (math.sqrt(m) * alpha * epsilon)
+    return math.log(k * m / alpha) * max(rate, math.sqrt(k) * root / epsilon)
