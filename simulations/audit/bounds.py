@@ -28,7 +28,7 @@ from fedhist.base.arrays import Floats
 TOTAL_ALPHA = 1e-6
 """Most probability that any finding of a whole audit, or of the bank of tests, is a false alarm."""
 
-MOST_CHECKS = 1000
+MOST_CHECKS = 2000
 """Most statistical findings that one audit, or the bank together with the registry, makes."""
 
 ALPHA = TOTAL_ALPHA / MOST_CHECKS

@@ -1,6 +1,6 @@
 """The statistical check: known epsilons from below, broken mechanisms, coverage.
 
-Unless a test says otherwise its false-alarm probability is that of its audits: ALPHA = 1e-9 each
+Unless a test says otherwise its false-alarm probability is that of its audits: ALPHA = 5e-10 each
 where an honest mechanism is audited.
 """
 

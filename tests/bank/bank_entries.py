@@ -2,10 +2,10 @@
 
 False alarms. Findings of the kinds exact, structural and wire are certain. A statistical finding,
 one of a transcript or one of whole runs says "violation" of a correct mechanism with probability
-at most ``bounds.ALPHA`` = 10^-9: its m events are fixed before the certifying draws, both
+at most ``bounds.ALPHA`` = 5 10^-10: its m events are fixed before the certifying draws, both
 Clopper-Pearson limits of each are wrong with probability at most ALPHA / (2 m), and the union bound
 over limits and events gives ALPHA. The bank and the registry together make at most
-``bounds.MOST_CHECKS`` = 1000 of them (the tests count), so that the probability that any correct
+``bounds.MOST_CHECKS`` = 2000 of them (the tests count), so that the probability that any correct
 mechanism is flagged is at most 10^-6.
 """
 
@@ -119,6 +119,8 @@ ENTRIES = (
     _entry("raw-support", "noise on the raw support", f"{LIU23}, erratum 5, Algorithm 3", RUNS),
     _entry("threshold-forgets-c", "t = (C/eps) log(1/2 delta)", f"{LIU23}, erratum 7", RUNS),
     _entry("support-as-it-is", "no threshold", SLIP, RUNS, q=1),
+    _entry("rerouted-weights", "rerouted weights taken as counts", "spec 9, MAD", RUNS, q=1),
+    _entry("guard-by-exact-counts", "debiases by an exact look", "spec 3, the guard", RUNS, q=1),
     _entry("forgets-normalizer", "epsilon0 = epsilon", f"{NARAYANAN}, Prop. 15, erratum 1", RUNS),
     _entry("doubling-by-count", "stops by an exact count", SLIP, RUNS, "questions", 1),
     _entry(
@@ -147,6 +149,7 @@ TWINS = tuple(
         "rows",
         "keys",
         "curator-keys",
+        "weights",
         "point",
         "doubling",
         "listed",
