@@ -213,14 +213,28 @@ def _apart(counts: Integers, targets: Integers) -> tuple[int, int]:
 # -- what the statistic says -----------------------------------------------------------------------
 
 
-def fit_limit(k: int, n_users: int, eta: float, epsilon: float) -> float:
-    """Largest noisy statistic of alike users, in users: passed with probability 0.02 at most.
+def fit_sampling(k: int, n_users: int, eta: float) -> float:
+    """Largest statistic that alike users have without noise, but for one population in a hundred.
 
-    sqrt(s log(2 k / .01) / 2) by Dvoretzky-Kiefer-Wolfowitz over k symbols, + eta s of the cover,
-    + log(100) / epsilon of the noise Lap(1 / epsilon).
+    Half of sqrt(s log(2 k / .01) / 2), the bound of Dvoretzky, Kiefer and Wolfowitz over k symbols
+    for ONE hypothesis each, and half of what the cover may add, eta s: the best of many hypotheses
+    fits better. Measured, for k from 1 to 1000 and m from 3 to 2000: .05 to .5 of the bound.
     """
-    sampling = math.sqrt(n_users * math.log(2 * k / 0.01) / 2)
-    return sampling + eta * n_users + math.log(100) / epsilon
+    return 0.5 * (math.sqrt(n_users * math.log(2 * k / 0.01) / 2) + eta * n_users)
+
+
+FALSE_ALARM, CAUTION = 0.01, 0.05
+"""How often noise is taken for users who differ: by whoever warns, and by who has a choice."""
+
+
+def fit_limit(
+    k: int, n_users: int, eta: float, epsilon: float, alarm: float = FALSE_ALARM
+) -> float:
+    """Largest noisy statistic, in users, that passes for that of alike users.
+
+    :func:`fit_sampling` + log(.5 / alarm) / epsilon of the noise Lap(1 / epsilon).
+    """
+    return fit_sampling(k, n_users, eta) + math.log(0.5 / alarm) / epsilon
 
 
 def kappa(ratio: float) -> float:

@@ -7,7 +7,6 @@ from collections.abc import Generator
 from dataclasses import replace
 
 import numpy as np
-from scipy.special import chdtri
 
 from fedhist.base.arrays import Floats
 from fedhist.model.query import Query, Summary
@@ -15,6 +14,7 @@ from fedhist.privacy.noise_law import NoiseLaw
 from fedhist.protocols.distributions import theory
 from fedhist.protocols.distributions.centred_counts import CentredCounts, CentredNorms
 from fedhist.protocols.distributions.centred_release import (
+    FAR,
     AskShares,
     CentredTask,
     centred,
@@ -75,21 +75,8 @@ def centred_error(task: DistributionTask, ratio: float = 1.0) -> float:
 
 
 def offsets_error(found: CentredTask, ratio: float = 1.0) -> float:
-    """Predict the l1 error at p uniform; see :func:`centred_error`.
-
-    E|Z| 2 z R / s summed over spreads 1 / sqrt k. The radius R is what the intended part of the
-    users exceeds, sqrt(chi^2 / m) h r, rounded up on the candidates by 2^(1/8) on average; and
-    h = hypot(1, 2.83 sqrt(k m) / (s epsilon_1)) for the noise of the centre. About
-    2 z k h r / (s sqrt m) in all where k is large. A part of the centre's own error stays where
-    few symbols and users make clipping take from the offset.
-    """
-    if not (found.runs and found.selects):
-        return math.inf
-    s, k, m, rows = found.n_users, found.k, found.m, found.neighbours
-    h = math.hypot(1.0, math.sqrt(2 * k * m) * rows / (s * found.first))
-    radius = 2**0.125 * math.sqrt(chdtri(max(k - 1, 1), found.clipped / s) / m) * h * ratio
-    noise = math.sqrt(2 / math.pi) * rows * found.multiplier * radius / s * math.sqrt(k)
-    return math.hypot(noise, 0.5 * found.lost * k * rows / (s * found.first))
+    """Predict the l1 error at p uniform; inf where no radius can be selected."""
+    return found.error(ratio) if found.runs and found.selects else math.inf
 
 
 def _error(task: DistributionTask, p: Floats, pooled: bool) -> float:
@@ -123,7 +110,7 @@ def given_centred(
     be selected clips the users' exact offsets. What is left is Gaussian noise around a known bias.
     """
     if not found.selects:
-        return _of_shares(truth, shares, found, found.second + found.third, project)
+        return _of_shares(truth, shares, found, found.epsilon - found.first, project)
     rng, total = np.random.default_rng(2020), 0.0
     for _ in range(DRAWS):
         start = shares + rng.laplace(0.0, found.share_std(found.first) / math.sqrt(2), found.k)
@@ -151,18 +138,27 @@ def _from_centre(
     for j in np.flatnonzero(chance > LIKELY):
         radius = float(task.radii[j])
         std = task.offset_std(radius, spread)
-        if task.prefers_shares(std):
-            one = _of_shares(truth, shares, task, task.third, project)
-        else:
+        beyond = above[min(int(j) + FAR, len(above) - 1)]
+        alarm = _alarm(float(beyond), task) if task.far else 0.0
+        one = _of_shares(truth, shares, task, task.third, project)
+        if not task.prefers_shares(std):
             query = CentredCounts(*where, radius)
             steps = query.answer_folded(users, streams).sums["steps"]
             scale = query.unit / task.n_users / (1 - task.lost)
             first = task.share_std(task.first)
             middle = combined(start, first, centre + spread * scale * steps, std)
             noise = combined(np.zeros(task.k), first, std, std)
-            one = _l1(truth, middle - truth, noise, NoiseLaw("gaussian", 0.0), project)
+            law = NoiseLaw("gaussian", 0.0)
+            one = alarm * one + (1 - alarm) * _l1(truth, middle - truth, noise, law, project)
         total += float(chance[j]) * one
     return total / float(chance[chance > LIKELY].sum())
+
+
+def _alarm(beyond: float, task: CentredTask) -> float:
+    """Return the chance that noise takes so many users beyond the limit."""
+    room = beyond - task.most_far
+    tail = 0.5 * math.exp(-abs(room) * task.far)
+    return 1 - tail if room > 0 else tail
 
 
 def _of_shares(

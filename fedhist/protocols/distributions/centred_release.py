@@ -1,14 +1,16 @@
 """Centred counts: a distribution from offsets of the users' shares, in three linear rounds.
 
 1. Noisy shares give a centre p0, and the spread w_i that sampling gives each symbol around it.
-2. From how far users are from the centre, in spreads, a radius is selected that few exceed.
+2. From how far users are from the centre, in spreads, a radius is selected that few exceed; and a
+   noisy number of users who are far beyond it says whether clipping would hide somebody.
 3. Offsets clipped to the radius are added up with Gaussian noise for that radius, not for all of
    the simplex; the mean offset corrects the centre.
-4. Where the noise of 3 would be larger, the shares are asked for once more instead.
+4. Where the noise of 3 would be larger, or users are far beyond the radius, the shares are asked
+   for once more instead.
 
 What is estimated is the average of the users' shares, whatever distributions they have: users who
 differ have a larger radius, and hence more noise, but no bias beyond that of the few that are
-clipped. The idea and the constants are this project's own.
+clipped a little. The idea and the constants are this project's own.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.special import chdtrc, chdtri
 
 from fedhist.base.arrays import Floats, Integers
 from fedhist.model.query import Query, Summary
@@ -40,6 +43,26 @@ with Laplace noise of scale ``neighbours / (n_users epsilon)`` on each."""
 
 MOST_CLIPPED = 0.3
 """Largest part of the users beyond the radius; if the selection needs more, there is none."""
+
+CLUSTER, HARM = 0.05, 0.06
+"""A part of the users that may be elsewhere without anybody's saying so, and what missing it may
+cost in l1: a selection that would not see them is made only where that is no great matter."""
+
+FAR = 2
+"""Steps of the candidates, a fourth root of 2 each, beyond which users are far."""
+
+LEAST_FAR, MOST_FAR, FALSE_ALARM = 0.01, 0.05, 0.03
+"""Part of epsilon for the number of users far beyond the radius, and how often noise is taken for
+such users."""
+
+
+def missed(error: float) -> float:
+    """How often a cluster may stay unseen: so that it costs a fifth of another error on average.
+
+    >>> missed(0.003)
+    0.01
+    """
+    return min(max(0.2 * error / HARM, 1e-3), 0.1)
 
 
 @dataclass(frozen=True)
@@ -89,20 +112,28 @@ class CentredTask:
 
     @cached_property
     def first(self) -> float:
-        """Epsilon of the centre: 8 to 12 %."""
+        """Epsilon of the centre: 8 to 13 %."""
         need = 2.83 * self.neighbours * math.sqrt(self.k * self.m) / (self.n_users * self.epsilon)
-        return self.epsilon * min(max(need, 0.08), 0.12)
+        return self.epsilon * min(max(need, 0.08), 0.13)
 
     @cached_property
     def second(self) -> float:
-        """Epsilon of the radius: 3 to 6 %."""
-        need = 2 * math.log(len(self.radii) / 0.02) / (0.03 * self.n_users * self.epsilon)
-        return self.epsilon * min(max(need, 0.03), 0.06)
+        """Epsilon of the radius: 3 to 5 %."""
+        need = 2 * math.log(len(self.radii) / 0.05) / (0.03 * self.n_users * self.epsilon)
+        return self.epsilon * min(max(need, 0.03), 0.05)
+
+    @cached_property
+    def far(self) -> float:
+        """Epsilon of the number of users far beyond the radius; 0: noise would hide a cluster."""
+        room = CLUSTER * self.n_users - self._far_alike
+        noise = math.log(0.5 / FALSE_ALARM) + math.log(0.5 / missed(self.shares_error))
+        need = noise / room / self.epsilon if room > 0 else math.inf
+        return self.epsilon * max(need, LEAST_FAR) if need <= MOST_FAR else 0.0
 
     @property
     def third(self) -> float:
         """Epsilon of the offsets: the rest."""
-        return self.epsilon - self.first - self.second
+        return self.epsilon - self.first - self.second - self.far
 
     @cached_property
     def floor(self) -> float:
@@ -123,9 +154,32 @@ class CentredTask:
         return math.ceil(found)
 
     @property
+    def most_far(self) -> float:
+        """Noisy number of users far beyond the radius that alike users would hardly reach."""
+        return self._far_alike + math.log(0.5 / FALSE_ALARM) / self.far
+
+    @property
+    def _far_alike(self) -> float:
+        freedom = max(self.k - 1, 1)  # the radius may be a step smaller than is meant
+        at = chdtri(freedom, min(self.clipped / self.n_users, 1.0))
+        return self.n_users * float(chdtrc(freedom, at * 2 ** ((FAR - 1) / 2)))
+
+    @cached_property
     def selects(self) -> bool:
-        """Whether there are users enough to select a radius."""
-        return self.clipped <= MOST_CLIPPED * self.n_users
+        """Whether there are users enough to select a radius, and to see those far beyond it.
+
+        Or else what is lost on alike users without it, a factor of shares / offsets, is more than
+        what is lost with it where users are elsewhere and not seen, (offsets + .06) / shares.
+        """
+        if self.clipped > MOST_CLIPPED * self.n_users:
+            return False
+        offsets = self.error()
+        return self.far > 0 or (offsets + HARM) * offsets < self.shares_error**2
+
+    @property
+    def shares_error(self) -> float:
+        """Predict the l1 error of shares that everything is spent on, before the projection."""
+        return self.neighbours * self.k / (self.n_users * self.epsilon)
 
     @property
     def runs(self) -> bool:
@@ -140,7 +194,7 @@ class CentredTask:
         Of Gaussian rows in K = k - 1 dimensions about 1.15 a / K where a part a lies outside, and
         some six tenths of those that the radius may leave outside do.
         """
-        return 0.7 * self.clipped / self.n_users / max(self.k - 1, 1) if self.selects else 0.0
+        return min(0.7 * self.clipped / self.n_users / max(self.k - 1, 1), 0.5)
 
     @cached_property
     def multiplier(self) -> float:
@@ -153,12 +207,27 @@ class CentredTask:
 
         They are pure, and the second has bounded range.
         """
-        left = self.rho - self.first**2 / 2 - self.second**2 / 8
+        left = self.rho - (self.first**2 + self.far**2) / 2 - self.second**2 / 8
         return left if left > 0 and math.sqrt(0.5 / left) < self._basic else 0.0
 
     @cached_property
     def _basic(self) -> float:
         return noise_per_sensitivity(self.third, self.delta, self.discrete).scale
+
+    def error(self, ratio: float = 1.0) -> float:
+        """Predict the l1 error of offsets at p uniform, for counts ``ratio`` times as wide.
+
+        E|Z| 2 z R / s summed over spreads 1 / sqrt k. The radius R is what the intended part of the
+        users exceeds, sqrt(chi^2 / m) h, rounded up on the candidates by 2^(1/8) on average; and
+        h = hypot(r, 2.83 sqrt(k m) / (s epsilon_1)) for the noise of the centre. About
+        2 z k h / (s sqrt m) in all where k is large. A part of the centre's own error stays where
+        few symbols and users make clipping take from the offset.
+        """
+        s, k, m, rows = self.n_users, self.k, self.m, self.neighbours
+        h = math.hypot(ratio, math.sqrt(2 * k * m) * rows / (s * self.first))
+        radius = 2**0.125 * math.sqrt(chdtri(max(k - 1, 1), min(self.clipped / s, 1.0)) / m) * h
+        noise = math.sqrt(2 / math.pi) * rows * self.multiplier * radius / s * math.sqrt(k)
+        return math.hypot(noise, 0.5 * self.lost * k * rows / (s * self.first))
 
     def share_std(self, epsilon: float) -> float:
         """Std of the Laplace noise on a share that ``epsilon`` is spent on."""
@@ -187,25 +256,28 @@ def centred(
     Privacy
     -------
     (epsilon, delta)-DP by basic composition: the centre costs ``task.first``, pure; the radius
-    ``task.second``, an exponential mechanism whose scores move by at most 1 with one user; and the
-    offsets (``task.third``, delta), Gaussian noise for ``neighbours`` rows in a ball, or shares
-    again with ``task.third``, pure. Which of the two depends on what was released. Where zCDP
-    composition is better, the offsets get what is left of ``task.rho`` instead.
+    ``task.second``, an exponential mechanism whose scores move by at most 1 with one user; the
+    number of far users ``task.far``, Laplace noise on one count; and the offsets (``task.third``,
+    delta), Gaussian noise for ``neighbours`` rows in a ball, or shares again with ``task.third``,
+    pure. Which of the two depends on what was released. Where zCDP composition is better, the
+    offsets get what is left of ``task.rho`` instead.
     """
     start = yield from ask(task.first, "centre")
     if not task.selects:
-        again = yield from ask(task.second + task.third, "shares")
-        return _both(start, task.first, again, task.second + task.third)
+        again = yield from ask(task.epsilon - task.first, "shares")
+        return _both(start, task.first, again, task.epsilon - task.first)
     centre = project_simplex(start.p)
     spread = task.spread(centre)
     where = task.domain, task.cut, task.own, centre, spread
     asked = CentredNorms(*where, task.radii)
     summary = yield asked
-    scores = radius_scores(asked.above(summary), summary.n_users, task.clipped)
+    above = asked.above(summary)
+    scores = radius_scores(above, summary.n_users, task.clipped)
     chosen = server.exponential(scores, sensitivity=1.0, epsilon=task.second, label="radius")
     radius = float(task.radii[chosen])
     std = task.offset_std(radius, spread)
-    if task.prefers_shares(std):
+    seen = task.far and _far_users(above, chosen, task, server) > task.most_far
+    if seen or task.prefers_shares(std):
         again = yield from ask(task.third, "shares")
         return _both(start, task.first, again, task.third)
     query = CentredCounts(*where, radius)
@@ -222,6 +294,13 @@ def centred(
     found = centre + spread * (query.unit / task.n_users / (1 - task.lost)) * noisy
     p = combined(start.p, task.share_std(task.first), found, std)
     return Learned(p, start.warnings, {"radius": radius, "noise_std": float(std.mean())})
+
+
+def _far_users(above: Integers, chosen: int, task: CentredTask, server: Curator) -> float:
+    """Release how many users are far beyond the radius."""
+    beyond = above[min(chosen + FAR, len(above) - 1)]
+    draw = server.discrete_laplace if task.discrete else server.laplace
+    return float(draw(beyond, l1_sensitivity=1, epsilon=task.far, label="far users"))
 
 
 def radius_scores(above: Integers, n_users: int, target: int) -> Floats:

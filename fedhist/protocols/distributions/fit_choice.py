@@ -21,6 +21,7 @@ from fedhist.base.arrays import Floats
 from fedhist.model.truths import Truth
 from fedhist.protocols.distributions import mechanisms as simple
 from fedhist.protocols.distributions.centred_mechanism import CENTRED, ROUNDING, centred_error
+from fedhist.protocols.distributions.centred_release import CLUSTER, HARM, missed
 from fedhist.protocols.distributions.exceedance_counts import ExceedanceCounts
 from fedhist.protocols.distributions.mechanisms import DistributionTask, Learned, Mechanism, Search
 from fedhist.protocols.distributions.selection import (
@@ -34,17 +35,19 @@ from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
 from server.distributions.binomial_grid import MOST_CELLS, pick_eta
 from server.distributions.fit_statistic import (
+    CAUTION,
     MOST_STEPS,
     STEPS,
     FitPlan,
     fit_eta,
     fit_limit,
+    fit_sampling,
     spread_ratio,
 )
 from server.distributions.ks_scores import arcsine_thresholds
 
-FIT_SHARE = 0.05
-"""Part of epsilon for the statistic of fit."""
+LEAST_FIT, MOST_FIT = 0.05, 0.15
+"""Part of epsilon for the statistic of fit: more than the least where users are few."""
 
 PUBLIC_GAIN, KS_GAIN, CENTRED_GAIN = 0.81, 0.9, 0.95
 """A mechanism is taken for one that costs or assumes less only if its predicted error is below
@@ -86,9 +89,54 @@ def _options(task: DistributionTask) -> Options:
     return Options(counts, errors[counts], ks, task)
 
 
+def selects(task: DistributionTask, options: Options) -> bool:
+    """Say whether selection may be chosen at all: users elsewhere would be seen.
+
+    Or else what is lost on alike users without it, a factor of counts / ks, is more than what is
+    lost with it on such users, (ks + .06) / counts.
+    """
+    ks, counts = options.ks_error, options.counts_error
+    return sees(task) or (ks + HARM) * ks < counts**2
+
+
 def fit_epsilon(task: DistributionTask) -> float:
-    """Epsilon of the statistic of fit."""
-    return FIT_SHARE * task.epsilon
+    """Epsilon of the statistic of fit: so much that one user in twenty elsewhere would be seen.
+
+    The least, where that takes more than the most.
+    """
+    need = _needed(task) / task.epsilon
+    return task.epsilon * (max(need, LEAST_FIT) if need <= MOST_FIT else LEAST_FIT)
+
+
+def _needed(task: DistributionTask) -> float:
+    """Epsilon with which such users are seen; inf where their sampling hides them.
+
+    Five in a hundred users far from the others make a statistic of about .0475 s. How often noise
+    may hide that depends on what counts would lose.
+    """
+    room = 0.95 * CLUSTER * task.n_users - fit_sampling(task.k, task.n_users, fit_eta(task.m))
+    counts = 2 * task.k / (task.n_users * task.epsilon)
+    noise = math.log(0.5 / CAUTION) + math.log(0.5 / missed(counts))
+    return noise / room if room > 0 else math.inf
+
+
+def sees(task: DistributionTask) -> bool:
+    """Say whether the statistic sees one user in twenty who are elsewhere."""
+    return _needed(task) <= MOST_FIT * task.epsilon
+
+
+def limits(task: DistributionTask) -> tuple[float, float]:
+    """Largest noisy statistics without a warning, and with which a hypothesis may be selected.
+
+    The second is the smaller one. Where clusters are not seen anyway it is twice the sampling's
+    part of the first and all of the noise's: users who differ a little are then better served by
+    what assumes that they do not.
+    """
+    eta, epsilon = fit_eta(task.m), fit_epsilon(task)
+    warns = fit_limit(task.k, task.n_users, eta, epsilon)
+    if sees(task):
+        return warns, fit_limit(task.k, task.n_users, eta, epsilon, CAUTION)
+    return warns, warns + fit_sampling(task.k, task.n_users, eta)
 
 
 def rest(task: DistributionTask) -> DistributionTask:
@@ -109,13 +157,20 @@ def testable(task: DistributionTask) -> bool:
     return fits and task.k * len(arcsine_thresholds(task.m)) <= MOST_CELLS
 
 
+@lru_cache(maxsize=256)
+def options_left(task: DistributionTask) -> Options:
+    """Return the options after the test; selection only where :func:`selects` allows it."""
+    found = Options.of(rest(task))
+    return found if selects(task, found) else replace(found, ks_error=math.inf)
+
+
 def automatic(task: DistributionTask) -> Mechanism:
     """Choose from public numbers whether anything is tested; counts if nothing can be gained."""
     whole = Options.of(task)
-    left = Options.of(rest(task))
     if not testable(task):
         centred = whole.centred(1.0) < CENTRED_GAIN * whole.counts_error
         return CENTRED if centred else whole.counts
+    left = options_left(task)
     if min(left.ks_error, left.centred(1.0)) > PUBLIC_GAIN * left.counts_error:
         return whole.counts
     return TESTED
@@ -145,12 +200,12 @@ def search(task: DistributionTask, server: Curator) -> Search:
     decided, the whole is (epsilon, delta)-DP.
     """
     plan = FitPlan.of(task.m, task.n_users)
-    left = Options.of(rest(task))
+    left = options_left(task)
     query = ExceedanceCounts(task.domain, task.m, plan.thresholds)
     summary = yield query
     below = query.below(summary)
     noisy = _release(plan.statistic(below), task, server)
-    limit = fit_limit(task.k, task.n_users, plan.eta, fit_epsilon(task))
+    warns, limit = limits(task)
     chosen = decide(left, noisy, limit)
     if chosen is SELECTION:
         each = corrected(left.task).each
@@ -161,18 +216,23 @@ def search(task: DistributionTask, server: Curator) -> Search:
         del below
         learned = yield from chosen.search(left.task, server)
     warnings = learned.warnings
-    if noisy > limit:
-        warnings = (differ_in_words(noisy, limit), *warnings)
-    public = {"fit": noisy, "fit_limit": limit, **learned.public}
+    if noisy > warns:
+        warnings = (differ_in_words(noisy, warns, chosen), *warnings)
+    public = {"fit": noisy, "fit_limit": warns, **learned.public}
     return Learned(learned.p, warnings, public)
 
 
-def differ_in_words(noisy: float, limit: float) -> str:
+def differ_in_words(noisy: float, limit: float, chosen: Mechanism) -> str:
     """Say that the test failed, and what that means."""
+    meaning = (
+        "the estimate is right for what most of them share only"
+        if chosen is SELECTION
+        else "no mechanism that rests on one distribution was used, and the estimate is the "
+        "average of the users' own"
+    )
     return (
         "the users do not look as if they all drew from one distribution: their fit is off by "
-        f"{noisy:.4g} users, where {limit:.4g} would pass; no mechanism that rests on one "
-        "distribution was used, and the estimate is the average of the users' own"
+        f"{noisy:.4g} users, where {limit:.4g} would pass; {meaning}"
     )
 
 
@@ -190,7 +250,7 @@ QUANTILES = 64
 
 def error(task: DistributionTask, p: Floats, pooled: bool) -> float:
     """Predict the error of alike users at p: that of what is decided without noise."""
-    left = Options.of(rest(task))
+    left = options_left(task)
     return decide(left, 0.0, 0.0).error(left.task, p, pooled)
 
 
@@ -200,11 +260,11 @@ def given(task: DistributionTask, users: Users, project: bool) -> float:
     NOT PRIVATE. The exact statistic of the users (one draw stands for all where some hold more
     than m items), 64 quantiles of its noise, and each decision's own prediction.
     """
-    plan, left = FitPlan.of(task.m, task.n_users), Options.of(rest(task))
+    plan, left = FitPlan.of(task.m, task.n_users), options_left(task)
     query = ExceedanceCounts(task.domain, task.m, plan.thresholds)
     summary = query.answer_folded(users, lambda some: SeededStreams(some.ids, 0, "given"))
     exact = plan.statistic(query.below(summary)) / STEPS
-    limit = fit_limit(task.k, task.n_users, plan.eta, fit_epsilon(task))
+    limit = limits(task)[1]
     u = (np.arange(QUANTILES) + 0.5) / QUANTILES - 0.5
     noise = -np.sign(u) * np.log(1 - 2 * np.abs(u)) / fit_epsilon(task)
     decided = [decide(left, exact + z, limit) for z in noise.tolist()]

@@ -139,9 +139,9 @@ def test_shares_of_the_budget_add_up(s):
     """Also below the floor, where no radius is selected."""
     for k, m, epsilon in ((2, 1, 0.1), (20, 200, 1.0), (5000, 50, 8.0)):
         task = centred_task(settings(k, m, s, epsilon=epsilon).task)
-        assert task.first + task.second + task.third == pytest.approx(epsilon)
+        assert task.first + task.second + task.far + task.third == pytest.approx(epsilon)
         assert min(task.first, task.second) > 0
-        assert task.third >= 0.82 * epsilon
+        assert task.third >= 0.77 * epsilon
         top = math.sqrt(2) / task.spread(np.zeros(1))[0]
         assert task.radii[-1] >= top * 0.999 or task.floor == 1  # nobody is beyond
 
@@ -157,20 +157,21 @@ def population(k, m, s, concentration, seed=3):
     ("s", "concentration", "labels"),
     [
         (40, 0, ["centre", "shares"]),  # too few to select a radius
-        (1500, 0, ["centre", "radius", "offsets"]),
-        (1500, 0.5, ["centre", "radius", "shares"]),  # users who differ too much
+        (5000, 0, ["centre", "radius", "far users", "offsets"]),
+        (5000, 0.5, ["centre", "radius", "far users", "shares"]),  # users who differ too much
     ],
 )
 def test_every_branch_spends_the_budget_and_no_more(s, concentration, labels):
-    users = population(4, 100, s, concentration)
+    users = population(10, 400, s, concentration)
     for noise in (None, secure):
-        estimate = run(settings(4, 100, s), users, noise=noise).estimate
+        estimate = run(settings(10, 400, s), users, noise=noise).estimate
         spent = estimate.ledger.spent()
-        assert [e.label for e in estimate.ledger.entries] == labels
+        found = [e.label for e in estimate.ledger.entries]
+        assert noise or found == labels  # other draws may decide otherwise
         assert spent.epsilon == pytest.approx(1.0, rel=1e-6)
         assert spent.epsilon <= 1.0 + 1e-9
-        assert spent.how.startswith("zCDP" if "offsets" in labels else "basic")
-    tight = replace(settings(4, 100, s), epsilon=1.0)
+        assert spent.how.startswith("zCDP" if "offsets" in found else "basic")
+    tight = replace(settings(10, 400, s), epsilon=1.0)
     limit = replace(tight.guarantee, epsilon=0.9)
     script = tight.rounds(_curator(limit))
     with pytest.raises(BudgetExceeded):
@@ -200,13 +201,14 @@ def test_the_noise_is_for_the_radius():
             stds.append(std)
             return super().discrete_gaussian(shape, std)
 
-    protocol = settings(4, 100, 1500)
+    protocol = settings(10, 400, 5000)
     task = centred_task(protocol.task)
-    users = population(4, 100, 1500, 0)
+    users = population(10, 400, 5000, 0)
     run(protocol, users, noise=lambda i: Recording(1, i))
     run(replace(protocol, discrete=False), users, noise=lambda i: Recording(1, i))
-    left = zcdp_rho(1.0, 1e-6) - task.first**2 / 2 - task.second**2 / 8
-    wanted = [math.sqrt(0.5 / left), gaussian_multiplier(task.third, 1e-6)]  # real: the analytic
+    left = zcdp_rho(1.0, 1e-6) - (task.first**2 + task.far**2) / 2 - task.second**2 / 8
+    zcdp, analytic = math.sqrt(0.5 / left), gaussian_multiplier(task.third, 1e-6)
+    wanted = [zcdp, min(zcdp, analytic)]  # whole numbers, and real ones
     assert stds == pytest.approx([2 * STEPS * z for z in wanted], rel=1e-6)
 
 
@@ -224,7 +226,7 @@ def test_it_estimates_the_average_of_the_users(concentration):
 
     Means of 40 against 4.5 standard errors: false alarm below 1e-4 for the ten of them.
     """
-    k, m, s = 5, 400, 3000
+    k, m, s = 5, 400, 8000
     users, protocol = population(k, m, s, concentration), settings(k, m, s, project=False)
     truth = protocol.truth(users)
     off = np.array([run(protocol, users, i).estimate.value - truth for i in range(40)])
@@ -236,14 +238,31 @@ def test_it_estimates_the_average_of_the_users(concentration):
         assert measured == pytest.approx(predicted, rel=0.25)
 
 
+def test_a_cluster_far_away_is_not_clipped_away():
+    """5 % of the users elsewhere: shares are asked for again, and the error stays Laplace's.
+
+    The number of far users is 250 at a noise of 40: ten runs see them but for 5 in a thousand.
+    """
+    k, m, s = 20, 200, 5000
+    rng = np.random.default_rng(2)
+    p = 1 / np.arange(1, k + 1)
+    p /= p.sum()
+    shares = np.where(np.arange(s)[:, None] < s // 20, p[::-1], p)
+    users = table_users(rng.multinomial(m, shares), settings(k, m, s).domain)
+    protocol = settings(k, m, s)
+    ran = [run(protocol, users, i).estimate for i in range(10)]
+    assert all(e.ledger.entries[-1].label == "shares" for e in ran)
+    assert np.mean([protocol.loss_of(e, users) for e in ran]) < 1.4 * 2 * k / s
+
+
 def test_two_values_are_weighed_by_their_variances():
     mean = combined(np.array([0.0]), 1.0, np.array([1.0]), np.array([0.5]))
     assert mean.tolist() == [0.8]
 
 
 def test_users_without_items_are_no_error():
-    users = table_users(np.zeros((1500, 3), int), Keys.of(["x", "y", "z"]))
-    protocol = Distribution(users.vocabulary, 1.0, 50, 1500, delta=1e-6, mechanism="centred")
+    users = table_users(np.zeros((9000, 3), int), Keys.of(["x", "y", "z"]))
+    protocol = Distribution(users.vocabulary, 1.0, 50, 9000, delta=1e-6, mechanism="centred")
     estimate = result(protocol, users)
     assert estimate.value.sum() == pytest.approx(1)
     assert "fewer items" in estimate.warnings[0]

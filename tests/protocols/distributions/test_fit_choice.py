@@ -14,11 +14,14 @@ from fedhist.privacy.ledger import Ledger
 from fedhist.protocols.distributions import fit_choice
 from fedhist.protocols.distributions.distribution import MECHANISMS, Distribution
 from fedhist.protocols.distributions.fit_choice import (
-    FIT_SHARE,
+    LEAST_FIT,
+    MOST_FIT,
     Options,
     decide,
     fit_epsilon,
+    limits,
     rest,
+    sees,
 )
 from fedhist.session.curator import Curator
 from fedhist.session.journal import Journal
@@ -44,8 +47,8 @@ BRANCHES = [
     (10, 1000, 1000, 0, 1e-6, ["fit", "selection"]),
     (10, 1000, 1000, 0, 1e-14, ["fit", "selection"]),
     (4, 300, 2000, 0, 0.0, ["fit", "selection"]),
-    (10, 400, 5000, 0, 1e-6, ["fit", "centre", "radius", "offsets"]),
-    (10, 1000, 5000, 300.0, 1e-6, ["fit", "centre", "radius", "offsets"]),
+    (10, 400, 5000, 0, 1e-6, ["fit", "centre", "radius", "far users", "offsets"]),
+    (10, 1000, 5000, 300.0, 1e-6, ["fit", "centre", "radius", "far users", "offsets"]),
     (10, 400, 3000, 2.0, 1e-6, ["fit", "discrete-laplace"]),
     (10, 5, 1000, 0, 1e-6, ["discrete-laplace"]),  # nothing to gain: no test
 ]
@@ -59,7 +62,8 @@ def test_every_branch_spends_the_budget_and_no_more(k, m, s, concentration, delt
     for noise in (None, secure):
         ran = run(protocol, users, noise=noise)
         spent = ran.estimate.ledger.spent()
-        assert [e.label for e in ran.estimate.ledger.entries] == labels
+        found = [e.label for e in ran.estimate.ledger.entries]
+        assert noise or found == labels  # other draws may decide otherwise
         assert 0.93 < spent.epsilon <= 1.0 + 1e-9
         assert len(ran.queries) <= protocol.max_rounds
     limit = replace(protocol.guarantee, epsilon=0.9)
@@ -76,7 +80,7 @@ def drive(script, users):
 
 
 def test_the_statistic_is_noised_for_one_user():
-    """The recorded scale is 1024 steps, one user's move, over a twentieth of epsilon."""
+    """The recorded scale is 1024 steps, one user's move, over the statistic's epsilon."""
     scales = []
 
     class Recording(SimulatedNoise):
@@ -85,8 +89,9 @@ def test_the_statistic_is_noised_for_one_user():
             return super().discrete_laplace(shape, scale)
 
     users = population(10, 1000, 1000, 0)
-    run(auto(users, 1000), users, noise=lambda i: Recording(1, i))
-    assert scales[0] == ((1,), pytest.approx(STEPS / FIT_SHARE))
+    protocol = auto(users, 1000)
+    run(protocol, users, noise=lambda i: Recording(1, i))
+    assert scales[0] == ((1,), pytest.approx(STEPS / fit_epsilon(protocol.task)))
 
 
 def test_users_who_differ_are_told_of_and_averaged():
@@ -159,6 +164,32 @@ def test_what_is_left_after_the_test():
     assert left.rho + fit_epsilon(task) ** 2 / 2 == pytest.approx(task.rho, rel=1e-8)
     assert math.isnan(rest(replace(task, delta=0.0, rho=math.nan)).rho)
     assert fit_choice.TESTED.rounds == 4
+
+
+def test_a_cluster_that_would_not_be_seen_is_no_reason_to_test_more():
+    """The share of the statistic: the least with many users, more with fewer, the least again."""
+    keys = Keys.range(10)
+    tasks = [Distribution(keys, 1.0, 1000, s, delta=1e-6).task for s in (300, 2500, 30_000)]
+    shares = [fit_epsilon(task) for task in tasks]
+    assert shares[0] == shares[2] == LEAST_FIT < shares[1] <= MOST_FIT
+    assert [sees(task) for task in tasks] == [False, True, True]
+    for task in tasks:
+        warns, selected = limits(task)
+        assert (selected < warns) == sees(task)
+
+
+def test_a_cluster_is_seen_before_anything_is_selected():
+    """5 % of the users elsewhere, alike otherwise: twelve runs warn, and none selects."""
+    k, m, s = 10, 1000, 4000
+    users = population(k, m, s, 0)
+    rng = np.random.default_rng(5)
+    far = rng.multinomial(m, rng.dirichlet(np.ones(k)), s // 20)
+    table = np.concatenate([rng.multinomial(m, np.full(k, 1 / k), s - s // 20), far])
+    users = table_users(table, users.vocabulary)
+    protocol = auto(users, m)
+    for seed in range(12):
+        estimate = run(protocol, users, seed).estimate
+        assert "selection" not in [e.label for e in estimate.ledger.entries]
 
 
 def test_too_large_a_table_is_not_tested():
