@@ -51,6 +51,9 @@ from fedhist.protocols.shared.contributions import (
 )
 from fedhist.session.curator import Curator
 
+TOLD = 1.1
+"""Ratio of the level to M beyond which it is worth a warning."""
+
 LIGHT = 0.5
 """Part of the error of equal weights below which M asks for weights that fall with C."""
 
@@ -84,7 +87,8 @@ def aim_at(task: ThresholdTask, radius: float, interval: bool = True) -> Aim:
         f"{error:.4g} = {form} on: it looked for that one and clips more than "
         f"is best; {lower}raise epsilon_choice{other}"
     )
-    return Aim(radius, error, interval, (why,), light)
+    warnings = (why,) if error > TOLD * task.mass else ()
+    return Aim(radius, error, interval, warnings, light)
 
 
 def drawn(

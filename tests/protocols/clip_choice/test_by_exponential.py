@@ -189,13 +189,15 @@ def test_level_is_the_mass_where_the_mechanism_can_find_it(name):
     assert error < 100
     assert AIMS[name](public).level == 100.0
     assert AIMS[name](public).warnings == ()
-    for mass in (0.0, 0.99 * error):
+    for mass in (0.0, 0.9 * error):
         aim = AIMS[name](replace(public, mass=mass))
         assert aim.light == (mass == 0 and name != "em-slope-point")
         assert aim.level == pytest.approx(unit * 2 * math.log(20) if aim.light else error)
         assert "raise epsilon_choice" in aim.warnings[0]
         assert ("sparsity" in aim.warnings[0]) == (name != "em-quantile")
     assert AIMS[name](replace(public, mass=error)).level == error
+    near = AIMS[name](replace(public, mass=0.95 * error))
+    assert (near.level, near.warnings) == (error, ())
 
 
 @pytest.mark.parametrize("name", NAMES)
