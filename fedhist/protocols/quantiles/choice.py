@@ -57,4 +57,4 @@ def planned_error(mechanism: Mechanism, even: Ranks) -> float:
     """Predict the error of a mechanism for a choice."""
     if isinstance(mechanism, NoisyCurve):
         return mechanism.expected(even, DRAWS)
-    return mechanism.bound(even)
+    return mechanism.expected(even)

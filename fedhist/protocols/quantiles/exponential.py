@@ -16,15 +16,10 @@ from fedhist.base.arrays import Floats, Integers
 from fedhist.privacy.adjacency import USER_LEVEL, Moves
 from fedhist.privacy.guarantee import Adjacency, zcdp_rho
 from fedhist.protocols.quantiles.bin_shares import STEPS
-from fedhist.protocols.quantiles.theory import Ranks, largest_of_independent
+from fedhist.protocols.quantiles.theory import Ranks, largest_in_order
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
-
-CLOSED = 4
-"""Most levels whose order is left out of a prediction."""
-DRAWS = 300
-"""Of all bins, for a prediction."""
 
 
 @dataclass(frozen=True)
@@ -102,28 +97,11 @@ class ExponentialLevels:
         return np.sort(bins)
 
     def expected(self, given: Ranks) -> float:
-        """Predict the largest rank error: of a few levels :meth:`bound`, of more by 300 draws."""
-        if len(self.levels) <= CLOSED or math.isinf(self.epsilon):
-            return self.bound(given)
-        rng, row = np.random.default_rng(1), np.arange(len(self.levels))
-        logits = self._logits(given)
-        found = []
-        for _ in range(DRAWS):
-            bins = np.sort(np.argmax(logits + rng.gumbel(size=logits.shape), axis=1))
-            found.append(float(given.errors[row, bins].max()))
-        return float(np.mean(found))
-
-    def bound(self, given: Ranks) -> float:
-        """Return the expected largest rank error before the bins are put in order; exact for J = 1.
-
-        Bins in order have no larger one: of few levels hardly a smaller one either.
-        """
+        """Predict the largest rank error; exact for one level."""
         if math.isinf(self.epsilon):
             nearest = given.away.argmin(axis=1)
             law = np.equal.outer(nearest, np.arange(self.n_bins)).astype(float)
         else:
-            law = np.exp(self._logits(given))
-        return largest_of_independent(given.errors, law)
-
-    def _logits(self, given: Ranks) -> Floats:
-        return -given.away * (given.n * self.epsilon_each / 2 / self.sensitivities)[:, None]
+            scale = given.n * self.epsilon_each / 2 / self.sensitivities
+            law = np.exp(-given.away * scale[:, None])
+        return largest_in_order(given.errors, law)

@@ -151,8 +151,8 @@ class LocalQuantiles(QuantileTarget):
     def error(self, users: Users) -> ErrorBound:
         """Predict the largest rank error from the law of the messages. NOT PRIVATE.
 
-        votes: the mean of 200 draws. search: a bound for several levels, since the quantiles are
-        put in order; turns are taken as normal.
+        votes: the mean of 200 draws. search: turns are taken as normal, and for several levels
+        1,000 ends of the search are drawn.
         """
         expected = self.plan.method.expected(self.ranks(users))
         return ErrorBound(RANK_ERROR, expected, False, "the law of the messages, followed")

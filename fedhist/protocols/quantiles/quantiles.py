@@ -171,8 +171,8 @@ seed = 7
     def error(self, users: Users) -> ErrorBound:
         """Predict the largest rank error from the mechanism's law. NOT PRIVATE.
 
-        em: exact for one level; of two to four a bound, since the quantiles are put in order, that
-        is hardly larger. Of more, and for tree: the mean of 300 draws of the noise.
+        em: exact for one level; of several the mean of 1,000 draws of the bins. tree: the mean of
+        300 draws of the noise. With secure noise a Gaussian tree has some 7 percent more.
         """
         mechanism = self.mechanism
         exact = isinstance(mechanism, ExponentialLevels) and len(self.levels) == 1

@@ -14,7 +14,7 @@ from fedhist.base.arrays import Floats, Integers
 from fedhist.model.query import Query, Summary
 from fedhist.protocols.quantiles.bin_shares import BinShares
 from fedhist.protocols.quantiles.rank_bits import RankBits
-from fedhist.protocols.quantiles.theory import Ranks, largest_of_independent
+from fedhist.protocols.quantiles.theory import Ranks, largest_in_order
 from fedhist.users.cohort import Cohort
 from fedhist.users.folds import salt_of_folds
 
@@ -113,7 +113,7 @@ class Search:
         if given.n == 0:
             return 1.0
         laws = [self._law(q, given) for q in given.levels.tolist()]
-        return largest_of_independent(given.errors, np.array(laws))
+        return largest_in_order(given.errors, np.array(laws))
 
     def _law(self, q: float, given: Ranks) -> Floats:
         """Compute how likely the search for one level ends in each bin: (K,)."""
