@@ -1,4 +1,4 @@
-"""Users and excess risk of private descent: Theorems 29 to 32 of [1]_ measured. NOT PRIVATE.
+"""Users and excess risk of private descent: Theorems 29 to 32 of [1]_. NOT PRIVATE.
 
 References
 ----------
@@ -17,8 +17,16 @@ import numpy as np
 
 from fedhist.base.hashing import digest64
 from fedhist.privacy.guarantee import gaussian_multiplier
-from fedhist.protocols.regression.rates import Problem, erm_rate, erm_users, sco_rate, sco_users
+from fedhist.protocols.regression.rates import (
+    Problem,
+    erm_rate,
+    erm_users,
+    sco_rate,
+    sco_users,
+    split_strongly,
+)
 from fedhist.protocols.regression.user_level_erm import UserLevelErm
+from server.few_users.limits import few_n_min
 from server.regression.descent import least_users
 from server.regression.plan import plan_balls
 from simulations.experiments.base import Request, Result, mean_and_error, power_law
@@ -146,20 +154,26 @@ def _users(found: Findings) -> None:
     def clipped(T: int, d: int) -> float:
         return float(least_users(z, T, d))
 
+    def composed(T: int, d: int) -> float:
+        return float(few_n_min(*split_strongly(eps, delta, T), failure=0.01 / T))
+
     by_d = [few(steps[-1], d) for d in ds]
     found.check(USERS, "few users: most / fewest over d", max(by_d) / min(by_d))
     d, T = ds[-1], steps[-1]
+    saved = composed(T, d) / few(T, d)
+    found.check(USERS, "few users by strong composition / by ours, largest T", saved)
+    panel = f"users that are needed, d = {d:,}, against T"
+    found.draw(panel, "few users, Theorem 12", steps, [composed(t, d) for t in steps], style=":")
     for name, needed in (("few users", few), ("clipped", clipped)):
         slope = power_law(steps, [needed(t, d) for t in steps])[0]
         found.check(USERS, f"{name}: log-log slope in T", slope)
-        panel = f"users that are needed, d = {d:,}, against T"
         found.draw(panel, name, steps, [needed(t, d) for t in steps], style="-")
     found.check(USERS, "clipped: log-log slope in d", power_law(ds, [clipped(T, x) for x in ds])[0])
     found.check(USERS, "clipped / few users, largest d and T", clipped(T, d) / few(T, d))
     one = Problem(eps, 1, d, 20, 5.0, 6.0, 1.2, SPREAD)
     for label, sparing in (("Theorem 29, order", False), ("Theorem 30, order", True)):
         rate = [erm_users(one, t, sparing) or math.nan for t in steps]
-        found.draw(f"users that are needed, d = {d:,}, against T", label, steps, rate, style="--")
+        found.draw(panel, label, steps, rate, style="--")
 
 
 def _clipped(found: Findings) -> None:

@@ -52,6 +52,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
         "dense_medians": [16, 32],
         "sparse_users": 2000,
     },
+    "interval-error": {"runs": 4},
     "rate-tables": {"box_T": [16, 64], "density_n": 600, "density_T": [16, 32]},
     "density-error": {
         "n": [2000, 4000],
