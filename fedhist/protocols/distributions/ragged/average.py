@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -42,7 +42,8 @@ class AverageTask:
     n_users : int or None
         s, where it is public.
     m_max : int
-        Public bound on the number of samples: the least radius of offsets follows from it.
+        Public bound on the number of samples, or a released number of many users: the least radius
+        of offsets follows from it.
     adjacency : Adjacency
     epsilon, delta : float
         What may be spent.
@@ -64,6 +65,10 @@ class AverageTask:
     def rest(self) -> float:
         """Epsilon that is left for shares."""
         return self.epsilon * (1 - COUNT_SHARE) if self.counts_users else self.epsilon
+
+    def of_size(self, size: int) -> AverageTask:
+        """Return the same for users of about ``size`` samples; 0: not known."""
+        return replace(self, m_max=size) if size else self
 
     def law(self, n_users: float, epsilon: float) -> NoiseLaw:
         """Law of the noise on each share that ``epsilon`` is spent on."""

@@ -45,6 +45,7 @@ from fedhist.protocols.distributions.ragged.release import MOST_SELECTED, Ragged
 from fedhist.session.curator import Curator
 from server.distributions.binomial_grid import MOST_CELLS
 from server.distributions.fit_statistic import (
+    ETA,
     MOST_STEPS,
     FitPlan,
     fit_eta,
@@ -53,8 +54,8 @@ from server.distributions.fit_statistic import (
 from server.distributions.fit_statistic import STEPS as FIT_STEPS
 from server.distributions.ks_scores import KSPlan, arcsine_thresholds
 
-KEPT = 0.7
-"""Part of the users that shall have m-hat samples."""
+KEPT = 0.6875
+"""Part of the users that shall have m-hat samples: in sixteenths, so that scores are exact."""
 
 SIZE_SHARE, MOST_SIZE_SHARE = 0.03, 0.2
 """Part of epsilon that finds m-hat: as much as so many users need, within these."""
@@ -62,8 +63,11 @@ SIZE_SHARE, MOST_SIZE_SHARE = 0.03, 0.2
 CLEAR = 1.5
 """How many times the fewest users there shall be: a tenth of them then tells two sizes apart."""
 
-FIT_SHARE, GAP_SHARE, MOST_GAP_SHARE = 0.05, 0.04, 0.2
+FIT_SHARE, MOST_FIT_SHARE, GAP_SHARE, MOST_GAP_SHARE = 0.05, 0.15, 0.04, 0.2
 """Parts of epsilon for the two tests. The gap's noise shall be half of that on shares."""
+
+OUTLIERS, HARM = 0.05, 0.06
+"""A part of the users that may be elsewhere, and what a selection that hides it costs in l1."""
 
 PUBLIC_GAIN, SELECTION_GAIN, CENTRED_GAIN = 0.81, 0.8, 0.95
 """A way is taken for one that costs or assumes less only if its predicted error is below this part
@@ -105,8 +109,17 @@ class Choice:
 
     @property
     def fit_epsilon(self) -> float:
-        """Epsilon of the test of fit."""
-        return FIT_SHARE * self.task.epsilon
+        """Epsilon of the test of fit: so much that one user in twenty elsewhere is seen."""
+        share = self._sees / self.task.epsilon
+        return self.task.epsilon * min(max(share, FIT_SHARE), MOST_FIT_SHARE)
+
+    @property
+    def _sees(self) -> float:
+        """Epsilon that sees a part OUTLIERS of the users elsewhere, nine times in ten; or inf."""
+        n, k = int(self.n_users), len(self.task.domain)
+        sampling = fit_limit(k, n, ETA, math.inf)
+        room, noise = 0.9 * OUTLIERS * n - sampling, fit_limit(k, n, ETA, 1.0) - sampling
+        return (noise + math.log(5)) / room if room > 0 else math.inf
 
     @property
     def gap_epsilon(self) -> float:
@@ -144,7 +157,7 @@ class Choice:
         """Predict centred shares of users with ``size`` samples; inf where they do not run."""
         if not task.delta:
             return math.inf
-        return offsets_error(replace(task.centred(self.n_users), m=size))
+        return offsets_error(task.of_size(size).centred(self.n_users))
 
     def selection(self, size: int, kept: float) -> float:
         """Predict a selection; inf where it does not run, or could not be tested."""
@@ -180,7 +193,11 @@ class Choice:
         """Whether a selection is tested, given m-hat and how many users have as many samples."""
         left = self.left(self.size_epsilon)
         other = min(self.shares(left), self.centred(left, size))
-        return self.selection(size, min(kept, self.n_users)) < SELECTION_GAIN * other
+        found = self.selection(size, min(kept, self.n_users))
+        if found >= SELECTION_GAIN * other:
+            return False
+        # users elsewhere would be seen; or what they cost is less than what is gained without them
+        return self._sees <= self.fit_epsilon or found * (found + HARM) < other**2
 
     def centres(self, task: AverageTask, size: int) -> bool:
         """Whether centred shares are better than noise on shares, with what is left."""
@@ -218,7 +235,7 @@ def automatic(choice: Choice, server: Curator) -> Search:
             return Learned(seen.p, (), public)
         left, warnings = seen.left, (seen.reason,)
     way = centred_shares if size and choice.centres(left, size) else frequencies
-    learned = yield from way(left, server)
+    learned = yield from way(left.of_size(size), server)
     return Learned(learned.p, warnings + learned.warnings, public | dict(learned.public))
 
 
@@ -246,7 +263,10 @@ def _tested(
         epsilon=choice.fit_epsilon,
         label="fit",
     )
-    off, limit = float(noisy[0]) / FIT_STEPS, fit_limit(k, round(kept), eta, choice.fit_epsilon)
+    off, limit = (
+        float(noisy[0]) / FIT_STEPS,
+        fit_limit(k, round(kept), eta, choice.fit_epsilon),
+    )
     public = {"fit": off, "fit_limit": limit}
     if off > limit:
         words = (

@@ -153,7 +153,7 @@ def _given_size(choice: Choice, size: int, kept: float, users: Users, project: b
 def _averaged(choice: Choice, spent: list[float], size: int, users: Users, project: bool) -> float:
     left = choice.left(*spent)
     way = centred_l1 if choice.centres(left, size) else shares_l1
-    return way(left, users, project)
+    return way(left.of_size(size), users, project)
 
 
 def _streams(some: Users, seed: int = 0) -> Streams:
