@@ -188,7 +188,7 @@ class CentralMeans(MeanTarget, Central):
     def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:
         """Bound the squared l2 error of any protocol on users as far apart. NOT PRIVATE."""
         apart = min(self.half, spread_of(self.own_means(users)))
-        n, d = len(users), self.dimension
+        n, d = max(len(users), self.n_users), self.dimension
         return tuple(central_mean_bounds(self.guarantee, n, d, apart, SQUARED_L2, 2))
 
     def resolution(self, users: Users) -> float:

@@ -171,8 +171,9 @@ class FewUsersMean(MeanTarget, FewUsers):
 
     def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:
         """Bound the l2 error of any protocol on users as far apart as r says. NOT PRIVATE."""
-        n, d = len(users), self.dimension
-        return tuple(central_mean_bounds(self.guarantee, n, d, self.row_radius, L2, 1, WITHIN))
+        n, d = max(len(users), self.n_users), self.dimension
+        r = min(self.row_radius, self.row_box or math.inf)
+        return tuple(central_mean_bounds(self.guarantee, n, d, r, L2, 1, WITHIN))
 
     def own_means(self, users: Users) -> Array:
         """Average each user's samples: (n, d); NaN without a finite mean. NOT PRIVATE."""

@@ -277,7 +277,7 @@ class UserLevelErm(Central):
             return ()
         bends = float(self.strong_convexity), float(self.smoothness), float(self.ridge)
         lengths = float(self.radius), float(self.spread), float(self.gradient_bound)
-        size = len(users), self.dimension
+        size = max(len(users), self.n_users), self.dimension
         return tuple(quadratic_risk_bounds(self.guarantee, size, lengths, bends, EXCESS))
 
     @property

@@ -37,7 +37,7 @@ class DistributionTarget(OnDomain):
         """Bound the l1 error of any protocol under this guarantee. NOT PRIVATE."""
         if self.guarantee.trust is Trust.LOCAL:
             return share_bounds(self.guarantee, users, planned_sizes(self), L1, 1)
-        sizes = sizes_of(users, planned_sizes(self)[0])
+        sizes = sizes_of(users, *planned_sizes(self))
         return tuple(central_share_bounds(self.guarantee, sizes, len(self.domain)))
 
     def loss(self, value: Array, truth: Array) -> float:

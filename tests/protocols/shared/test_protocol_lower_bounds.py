@@ -128,3 +128,18 @@ def test_the_bound_of_a_regression() -> None:
     assert replace(protocol, model="logistic").lower_bounds(users) == ()
     assert replace(protocol, gradient_bound=1.0).lower_bounds(users) == ()
     assert replace(protocol, spread=4.0).lower_bounds(users) == ()
+
+
+@pytest.mark.parametrize(
+    "name", ["few-users-mean", "interval-mean", "distribution", "ragged-distribution"]
+)
+def test_a_few_users_stand_for_the_planned_number(name: str) -> None:
+    """As a planner has it: half of the users are made, and the bound is that of all."""
+    cls = protocol_class(name)
+    users = cls.example_users()
+    every = users.take(np.tile(np.arange(len(users)), 2))
+    protocol = replace(cls.example(), n_users=len(every), epsilon=0.5)
+    found = protocol.lower_bounds(users)[0].value
+    # users without an item are not counted where sizes are
+    assert found == pytest.approx(protocol.lower_bounds(every)[0].value, rel=0.1)
+    assert found < replace(protocol, n_users=len(users)).lower_bounds(users)[0].value
