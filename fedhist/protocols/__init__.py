@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fedhist.protocols.central_means.central_mean import CentralMean as CentralMean
     from fedhist.protocols.central_means.huber_mean import HuberMean as HuberMean
     from fedhist.protocols.central_means.interval_mean import IntervalMean as IntervalMean
+    from fedhist.protocols.central_means.weighted_mean import WeightedMean as WeightedMean
     from fedhist.protocols.densities.central_density import CentralDensity as CentralDensity
     from fedhist.protocols.densities.density import Density as Density
     from fedhist.protocols.distributions.distribution import Distribution as Distribution

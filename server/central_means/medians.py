@@ -62,10 +62,12 @@ def plan_interval(
     *,
     scale_known: bool,
     discrete: bool,
+    counted: bool = False,
 ) -> IntervalPlan:
     """Share the budget; by basic composition or by zCDP, whichever leaves less noise.
 
     The shares fall as users become more: medians and radius need a number of users times epsilon.
+    Where weights are ``counted``, something else is paid for beside, by basic composition.
     """
     least = 4 * math.log(n_bins * dimension / WRONG)
     wanted = SPARE * least / n_users, RADIUS_USERS / n_users
@@ -73,10 +75,10 @@ def plan_interval(
     first = min(max(wanted[0] * dimension / epsilon, LEAST_SHARE), MOST_SHARE)
     second = 0.0 if scale_known else min(max(wanted[1] / epsilon, low), high)
     left = (1 - first - second) * epsilon
-    noise = sum_noise(left, delta, dimension, adjacency, discrete=discrete)
+    noise = sum_noise(left, delta, dimension, adjacency, discrete=discrete, counted=counted)
     each = first * epsilon / dimension
     found = [IntervalPlan(each, second * epsilon, noise, least / each)]
-    if delta and dimension > 1:
+    if delta and dimension > 1 and not counted:
         rho = zcdp_rho(epsilon, delta)
         first = min(max(wanted[0] ** 2 * dimension / (8 * rho), LEAST_SHARE), MOST_SHARE)
         second = 0.0 if scale_known else min(max(wanted[1] ** 2 / (8 * rho), low), high)

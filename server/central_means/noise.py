@@ -74,19 +74,20 @@ def sum_noise(
     shares: Sequence[float] = (1.0,),
     discrete: bool = False,
     rho: float = 0.0,
+    counted: bool = False,
 ) -> SumNoise:
     """Choose the noise that is least in the last of several steps; from public numbers.
 
     A vector of the unit ball in d dimensions has l2 norm 1 and l1 norm sqrt(d) at most. An emptied,
-    added or removed user changes the sum by such a vector, a replaced one by two. Under add-remove
-    .2 times the weight, at most .2, is released with it. With ``rho`` the noise is the Gaussian of
-    that zCDP, whatever epsilon and delta are.
+    added or removed user changes the sum by such a vector, a replaced one by two. Under add-remove,
+    and where weights are ``counted``, .2 times the weight, at most .2, is released with it. With
+    ``rho`` the noise is the Gaussian of that zCDP, whatever epsilon and delta are.
 
     >>> round(sum_noise(1.0, 1e-6, 40, Adjacency.REPLACE_USER).std(), 3)
     8.449
     """
     l1, l2 = math.sqrt(dimension), 1.0
-    if adjacency is Adjacency.ADD_REMOVE_USER:
+    if counted or adjacency is Adjacency.ADD_REMOVE_USER:
         l1, l2 = l1 + COUNTED, math.hypot(l2, COUNTED)
     times = 2.0 if adjacency is Adjacency.REPLACE_USER else 1.0
     l1, l2 = times * l1 * ROUNDING, times * l2 * ROUNDING

@@ -195,6 +195,10 @@ MORE: dict[str, list[dict[str, Any]]] = {
         {"model": "logistic", "smoothness": 0.27, "strong_convexity": 0.1, "steps": 14},
         {"oracle": "few-users", "steps": 8, "max_failed": 0.9},
     ],
+    "weighted-mean": [
+        {"adjacency": "zero-out-user", "between": 0.01},
+        {"adjacency": "add-remove-user", "discrete": True},
+    ],
 }
 
 
@@ -597,7 +601,7 @@ def test_packing_does_not_matter(protocol_name: str, configurations: list[Protoc
             assert_same_estimate(one, many, exact=exact)
     whole = [PoissonCounts.name, CentralDensity.name]
     whole += ["ragged-distribution", "distribution", "box-mean", "box-centre", "interval-mean"]
-    whole += ["central-mean", "huber-mean"]
+    whole += ["central-mean", "huber-mean", "weighted-mean"]
     local = configurations[0].guarantee.trust is Trust.LOCAL and protocol_name != "naive-mean"
     if protocol_name in whole or local:  # integers, always
         assert kinds == {True}

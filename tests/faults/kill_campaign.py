@@ -62,6 +62,7 @@ SECURE: dict[str, dict[str, Any]] = {
     "interval-mean": {"discrete": True},
     "poisson-counts": {"discrete": True},
     "user-level-erm": {"discrete": True},
+    "weighted-mean": {"discrete": True},
 }
 """What an example needs for secure noise; the others are served as they are."""
 

@@ -101,6 +101,11 @@ class CentralMeans(MeanTarget, Central):
         """Where n is hidden: an empty record has weight 0, and the divisor is a noisy weight."""
         return self.hidden
 
+    @property
+    def counted(self) -> bool:
+        """Whether sums are divided by a noisy sum of weights."""
+        return self.hidden
+
     def noise(self, shares: Sequence[float] = (1.0,), *, left: float = 1.0) -> SumNoise:
         """Noise of the steps that share what is left of epsilon, and all of delta."""
         return sum_noise(
@@ -231,21 +236,20 @@ class Steps:
         std : float
             Of its noise in each coordinate.
         """
-        p = self._protocol
-        summary = yield ClippedMeans(centre, radius)
-        return self.released(summary, centre, radius, p)
+        return (yield from self.ask_for(ClippedMeans(centre, radius)))
 
-    def released(
-        self, summary: Summary, centre: Floats, radius: float, p: CentralMeans
-    ) -> tuple[Floats, float] | Estimate:
-        """Release the mean of what was answered."""
-        n = summary.n_users
+    def ask_for(
+        self, query: ClippedMeans
+    ) -> Generator[Query, Summary, tuple[Floats, float] | Estimate]:
+        """Ask a query of vectors, weighted ones too, and release their mean as :meth:`ask` does."""
+        summary = yield query
+        p, n = self._protocol, summary.n_users
         if not n:
             return Estimate.failed("nobody answered", public={"n_users": 0.0})
         std = self._noise.std(self._shares[self._made])
         self._made += 1
         points, weight = summary.sums["points"], int(summary.sums["weight"][0])
-        if not p.hidden:
+        if not p.counted or not p.guarantee.private:
             total = self._release(points)
             by = float(n) if p.guarantee.private else max(weight / STEPS, 1.0)
             self.public["n_users"] = float(n)
@@ -255,5 +259,5 @@ class Steps:
             *total, seen = self._release(counted)
             by = max(float(seen) / COUNTED / STEPS, 1.0)
             self.public["users, with noise"] = by
-        mean = centre + radius * (np.asarray(total, dtype=np.float64) / STEPS / by)
-        return mean, std * radius / by
+        mean = query.centre + query.radius * (np.asarray(total, dtype=np.float64) / STEPS / by)
+        return mean, std * query.radius / by

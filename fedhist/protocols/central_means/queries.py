@@ -140,12 +140,85 @@ class ClippedMeans(Query):
         super().check_summary(summary)
         points, weight = summary.sums["points"].astype(np.float64), int(summary.sums["weight"][0])
         norm = math.sqrt(np.square(points).sum())
-        if norm > self.longest(weight) * ROUNDING:
+        if norm > self.longest(weight, summary.n_users) * ROUNDING:
             raise WireError(f"the sum has norm {norm:g}, more than weights of {weight} in all")
 
-    def longest(self, weight: int) -> float:
+    def longest(self, weight: int, n_users: int) -> float:
         """Longest sum of vectors with weights of so much in all, in steps."""
         return float(weight)
+
+
+@register_query
+@dataclass(frozen=True)
+class WeightedMeans(ClippedMeans):
+    """Each user sends its own mean, clipped and weighted by what its number of samples is worth.
+
+    Parameters
+    ----------
+    centre : (d,) float64
+    radius : float
+        T of a user with ``most`` samples or more.
+    between, within : float
+        Standard deviation of users' true means, and of one sample around its user's.
+    most : float
+        Samples beyond so many count no more.
+    cohort : Cohort, optional
+
+    Privacy
+    -------
+    None by itself. With v = between^2 + within^2 / min(m, most) a user of m samples has the weight
+    v(most) / v and is clipped to radius sqrt(v / v(most)): weight times vector is at most the
+    radius, and the weight at most 1.
+    """
+
+    wire_name: ClassVar[str] = "weighted-means"
+    between: float = 0.0
+    within: float = 1.0
+    most: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_spreads(self.between, self.within)
+        if not 1 <= self.most < math.inf:
+            raise ValueError(f"most must be a number of at least 1, got {self.most}")
+
+    def variance(self, sizes: Floats) -> Floats:
+        """Variance of the means of users with so many samples, in each coordinate."""
+        return variances(sizes, self.between, self.within, self.most)
+
+    def _shares(self, users: Users) -> Floats:
+        sizes = np.maximum(np.diff(samples_of(users, self.d).indptr), 1).astype(np.float64)
+        return self.variance(np.array([self.most])) / self.variance(sizes)
+
+    def weights(self, users: Users) -> Floats:
+        """Weigh the users by the inverse of their variance: in (0, 1]."""
+        return self._shares(users)
+
+    def radii(self, users: Users) -> Floats:
+        """Clip at as many standard deviations."""
+        return np.asarray(1 / np.sqrt(self._shares(users)))
+
+    def check_norms(self, points: Integers, weight: Integers) -> None:
+        """Raise WireError if a vector is longer than the root of a user's weight."""
+        size = np.sqrt(np.square(points.astype(np.float64)).sum(axis=1))
+        if (size > np.sqrt((weight + 1.0) * STEPS) * ROUNDING).any():
+            raise WireError(f"a vector has norm {size.max():g}, more than its weight allows")
+
+    def longest(self, weight: int, n_users: int) -> float:
+        """At most the root of n times the weights, by Cauchy and Schwarz."""
+        return math.sqrt((float(weight) + n_users) * STEPS * n_users)
+
+
+def variances(sizes: Floats, between: float, within: float, most: float) -> Floats:
+    """Return between^2 + within^2 / min(m, most) for every number of samples m."""
+    return np.asarray(between**2 + within**2 / np.minimum(sizes, most))
+
+
+def check_spreads(between: float, within: float) -> None:
+    """Raise ValueError unless both are standard deviations, the second one positive."""
+    if not 0 <= between < math.inf:
+        raise ValueError(f"between must be a standard deviation, got {between}")
+    check_scale("within", within)
 
 
 class _Bins(Query):
@@ -293,3 +366,49 @@ def distances(away: Floats) -> Floats:
     away = np.abs(away)
     largest = np.maximum(away.max(axis=1, initial=0.0), 1e-300)
     return np.asarray(largest * np.sqrt(np.square(away / largest[:, None]).sum(axis=1)))
+
+
+@register_query
+@dataclass(frozen=True)
+class SizeBins(_Bins):
+    """Each user says how many samples it has, in powers of two.
+
+    Parameters
+    ----------
+    n_bins : int
+        K: bin j holds 2^j to 2^(j + 1) - 1 samples, the last one also more.
+    d : int
+        Dimension of the samples.
+    cohort : Cohort, optional
+
+    Privacy
+    -------
+    None by itself. A user without a usable mean is in no bin.
+    """
+
+    wire_name: ClassVar[str] = "size-bins"
+    n_bins: int
+    d: int = 1
+    cohort: Cohort | None = None
+
+    def __post_init__(self) -> None:
+        check_integer("n_bins", self.n_bins, 64, least=2)
+        check_integer("d", self.d, MOST_DIMENSIONS)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """One number."""
+        return 1, self.n_bins
+
+    @property
+    def sizes(self) -> Floats:
+        """What each bin stands for: (K,) float64."""
+        return np.asarray(np.sqrt(2.0) * 2.0 ** np.arange(self.n_bins)) - 0.4
+
+    def bins(self, users: Users) -> Integers:
+        """Place the numbers of samples."""
+        samples = samples_of(users, self.d)
+        size = np.maximum(np.diff(samples.indptr), 1)
+        at = np.minimum(np.frexp(size.astype(np.float64))[1] - 1, self.n_bins - 1)
+        usable = np.isfinite(means_of(users, self.d)).all(axis=1)
+        return np.where(usable, at, -1).astype(np.int64)[:, None]

@@ -1,0 +1,281 @@
+"""A mean that all users share, from users with different numbers of samples: weights and clips.
+
+Users with many samples know the common mean better, so they weigh more, up to a number of samples
+that is chosen from a private histogram of sizes. The estimate is about the common mean: it is the
+average of the users' own means only where sizes say nothing about means.
+
+References
+----------
+.. [1] Cummings, Feldman, McMillan & Talwar, "Mean estimation with user-level privacy under data
+   heterogeneity", NeurIPS 2022: the model; weights and clips are own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+
+import numpy as np
+
+from clients.records.functionals import samples_of
+from fedhist.base.arrays import Floats
+from fedhist.base.checks import check_size
+from fedhist.model.losses import SQUARED_L2
+from fedhist.model.protocol import ErrorBound, Estimate, Protocol, Script
+from fedhist.model.registry import register_protocol
+from fedhist.model.results import Goal, ResultsRow, within
+from fedhist.model.truths import Truth
+from fedhist.privacy.guarantee import Adjacency
+from fedhist.protocols.central_means.protocol import CentralMeans, Steps
+from fedhist.protocols.central_means.queries import (
+    MeanBins,
+    SizeBins,
+    WeightedMeans,
+    check_spreads,
+    variances,
+)
+from fedhist.protocols.central_means.theory import Rows
+from fedhist.users.batch import Users
+from server.central_means.medians import BINS, IntervalPlan, median_scores, plan_interval
+from server.central_means.noise import COUNTED
+
+if TYPE_CHECKING:
+    from fedhist.session.curator import Curator
+
+SIZE_SHARE = 0.1
+"""Share of epsilon that the histogram of sizes gets."""
+
+SIZE_BINS = 24
+SCALES = 3.0
+"""Radius of a user's clip, in its own standard deviations."""
+
+
+@register_protocol
+@dataclass(frozen=True, kw_only=True)
+class WeightedMean(CentralMeans):
+    """Mean that all users share, weighted by what each user's number of samples is worth.
+
+    Parameters
+    ----------
+    epsilon, delta, n_users, low, high, dimension, box, adjacency, discrete
+        As for ``box-mean``.
+    within : float
+        Public: standard deviation of one sample around its user's mean, in each coordinate.
+    between : float
+        Public: standard deviation of the users' true means; 0 where they share one. Where it is
+        large or unknown, equal weights are better.
+
+    Privacy
+    -------
+    (epsilon, delta)-DP for a user's whole record, by basic composition: a tenth of epsilon for
+    Laplace noise on the counts of sizes (l1 1, or 2 under "replace-user"); exponential mechanisms
+    for medians, as in ``interval-mean``; and one release of the weighted sum, whose vectors are at
+    most the radius long, with .2 times the sum of weights: l2 sqrt(1.04), under "replace-user"
+    twice that. The estimate is their ratio.
+
+    Error
+    -----
+    sum w^2 v / (sum w)^2 around the common mean, v a user's variance, and noise of radius over sum
+    w: samples beyond the number that minimises it, under the released histogram, count no more.
+    Refuses where there are too few users for medians. NOT the average of the users' own means
+    where sizes and means go together.
+
+    Examples
+    --------
+    >>> p = WeightedMean(epsilon=1.0, n_users=2000, low=-10.0, high=10.0, within=1.0)
+    >>> p.best_cap(2000 / 2.0 ** np.arange(1, 25))  # as many users with twice the samples: half
+    8.0
+    """
+
+    name: ClassVar[str] = "weighted-mean"
+    paper: ClassVar[str] = "the model: Cummings et al., NeurIPS 2022; weights and clips are own"
+    goals: ClassVar[tuple[Goal, ...]] = (Goal(1e-4, words="m = 100", protocol={"within": 0.5}),)
+    max_rounds: ClassVar[int] = 3
+
+    within: float
+    between: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_size("within", self.within)
+        check_spreads(self.between, self.within)
+
+    @property
+    def estimates(self) -> Truth:
+        """The mean that users share; without noise the average of their own means."""
+        return Truth.COMMON if self.guarantee.private else Truth.AVERAGE_OF_USERS
+
+    @property
+    def counted(self) -> bool:
+        """Always: weights are private."""
+        return True
+
+    @property
+    def sizes(self) -> SizeBins:
+        """The question about sizes."""
+        return SizeBins(SIZE_BINS, self.dimension)
+
+    @cached_property
+    def plan(self) -> IntervalPlan:
+        """Budgets of medians and mean; from public numbers only."""
+        return plan_interval(
+            (1 - SIZE_SHARE) * self.epsilon,
+            self.delta,
+            self.n_users,
+            self.dimension,
+            BINS,
+            Adjacency(self.adjacency),
+            scale_known=True,
+            discrete=self.discrete,
+            counted=True,
+        )
+
+    def radius(self, most: float) -> float:
+        """Radius of the clip of a user with so many samples."""
+        v = float(variances(np.array([most]), self.between, self.within, most)[0])
+        return min(SCALES * math.sqrt(self.dimension * v), self.half)
+
+    def spread_and_noise(self, counts: Floats, sizes: Floats, most: float) -> float:
+        """Mean squared error in a coordinate, around the common mean, at one cap."""
+        v = variances(sizes, self.between, self.within, most)
+        real = variances(sizes, self.between, self.within, math.inf)
+        w = variances(np.array([most]), self.between, self.within, most) / v
+        total = max(float(counts @ w), 1e-100)
+        noise = self.radius(most) * self.plan.noise.std()
+        return float(counts @ (w**2 * real) + noise**2) / total**2
+
+    def best_cap(self, counts: Floats) -> float:
+        """Choose the number of samples beyond which they count no more.
+
+        At most what the largest bin holds that is no mere noise.
+        """
+        known, sizes = np.maximum(counts, 0.0), self.sizes.sizes
+        noise = (2.0 if self.adjacency == Adjacency.REPLACE_USER.value else 1.0) / (
+            SIZE_SHARE * self.epsilon
+        )
+        seen = np.flatnonzero(known > noise * math.log(10 * SIZE_BINS))
+        known[(seen[-1] if len(seen) else 0) + 1 :] = 0.0
+        caps = 2.0 ** np.arange((seen[-1] if len(seen) else 0) + 2)
+        return float(min(caps, key=lambda most: self.spread_and_noise(known, sizes, float(most))))
+
+    def steps(self, server: Curator) -> Script:
+        """Count sizes, find medians, release the weighted mean around them."""
+        if self.n_users < self.plan.floor:
+            return Estimate.refused(
+                f"{self.n_users} users are too few for medians at epsilon = {self.epsilon:g}: "
+                f"{math.ceil(self.plan.floor)} at least; box-mean has equal weights and no floor"
+            )
+        summary = yield self.sizes
+        replaced = self.adjacency == Adjacency.REPLACE_USER.value
+        add = server.discrete_laplace if self.discrete else server.laplace
+        counts = add(
+            summary.sums["counts"][0],
+            l1_sensitivity=2.0 if replaced else 1.0,
+            epsilon=SIZE_SHARE * self.epsilon,
+            label="sizes",
+        )
+        bins = MeanBins(*self.edges, BINS, self.dimension)
+        summary = yield bins
+        at = server.exponential_rows(
+            median_scores(summary.sums["counts"]),
+            sensitivity=1.0,
+            epsilon_each=self.plan.median_epsilon,
+            changed=self.dimension,
+            label="medians",
+        )
+        most = self.best_cap(np.asarray(counts, dtype=np.float64))
+        steps = Steps(self, server, self.plan.noise, (1.0,))
+        query = WeightedMeans(
+            bins.middles[at],
+            self.radius(most),
+            between=float(self.between),
+            within=float(self.within),
+            most=most,
+        )
+        found = yield from steps.ask_for(query)
+        if isinstance(found, Estimate):
+            return found
+        value, std = found
+        public = steps.public | {"radius": query.radius, "samples that count, at most": most}
+        return Estimate.ok(value, stderr=np.full(self.dimension, std), public=public)
+
+    def risk(self, rows: Rows) -> tuple[float, bool]:
+        """Return that of equal weights, without noise: :meth:`error` knows the sizes."""
+        return self.whole_risk(rows)
+
+    def error(self, users: Users) -> ErrorBound:
+        """Predict the mean squared l2 error around the average of users' means. NOT PRIVATE.
+
+        With the sizes and means of these users, around their true average.
+        """
+        if not self.guarantee.private:
+            return super().error(users)
+        rows = self.rows(users)
+        samples = samples_of(users, self.dimension)
+        usable = ~np.isnan(self.own_means(users)).any(axis=1)
+        sizes = np.diff(samples.indptr)[usable].astype(np.float64)
+        at = np.clip(np.floor(np.log2(np.maximum(sizes, 1))), 0, SIZE_BINS - 1).astype(np.int64)
+        most = self.best_cap(np.bincount(at, minlength=SIZE_BINS).astype(np.float64))
+        v = variances(sizes, self.between, self.within, most)
+        w = float(variances(np.array([most]), self.between, self.within, most)[0]) / v
+        away = rows.means - rows.truth
+        size = np.linalg.norm(away, axis=1)
+        reach = np.minimum(1.0, self.radius(most) / np.sqrt(w) / np.maximum(size, 1e-300))
+        total = max(float(w.sum()), 1e-300)
+        mean = (w * reach) @ away / total
+        noise = self.dimension * (self.radius(most) * self.plan.noise.std() / total) ** 2
+        along = float(mean @ mean) * (self.plan.noise.std() / COUNTED / total) ** 2
+        source = "weights of these users around their average, and the noise of the ratio"
+        return ErrorBound(SQUARED_L2, float(mean @ mean) + noise + along, False, source)
+
+    @classmethod
+    def results(cls) -> Sequence[ResultsRow]:
+        """Hold the variance around the common mean against runs."""
+
+        def expected(protocol: Protocol, population: Mapping[str, Any]) -> float:
+            lo, hi = population["samples_per_user"]
+            n, u = int(population["n_users"]), (np.arange(4096) + 0.5) / 4096
+            sizes = np.floor(lo * ((hi + 1) / lo) ** u)
+            weighted = cast(WeightedMean, protocol)
+            known = np.bincount(np.log2(sizes).astype(np.int64), minlength=SIZE_BINS)
+            most = weighted.best_cap(np.asarray(known * (n / 4096), dtype=np.float64))
+            return weighted.spread_and_noise(np.full(4096, n / 4096), sizes, most)
+
+        people: dict[str, Any] = {"kind": "gaussian", "n_users": 20_000, "mean": 1.0}
+        people |= {"samples_per_user": (1, 200), "spread": 1.0, "low": -10.0, "high": 10.0}
+        given = {"epsilon": 1.0, "low": -10.0, "high": 10.0, "within": 1.0}
+        hidden = {"adjacency": "zero-out-user"}
+
+        def row(label: str, how: dict[str, Any], n: int, repeats: int) -> ResultsRow:
+            return ResultsRow(
+                label,
+                given | how,
+                people | {"n_users": n},
+                repeats,
+                within(0.25),
+                anew=True,
+                expected=expected,
+            )
+
+        return (
+            row("n=20000 sizes 1 to 200, zero-out", hidden, 20_000, 60),
+            row("n=2000 sizes 1 to 200, zero-out", hidden, 2000, 300),
+            row("EDGE n=500 sizes 1 to 200", {}, 500, 400),
+        )
+
+    @classmethod
+    def example(cls) -> Self:
+        """Build a small instance."""
+        return cls(epsilon=40.0, n_users=120, low=-1.0, high=1.0, within=0.1, delta=0.0)
+
+    @classmethod
+    def example_users(cls) -> Users:
+        """Make users of two to six samples around .3."""
+        rng = np.random.default_rng(11)
+        sizes = np.tile([2, 2, 3, 6], 30)
+        indptr = np.concatenate([[0], np.cumsum(sizes)])
+        values = 0.3 + 0.1 * rng.uniform(-1, 1, indptr[-1])
+        return Users.from_samples(np.arange(120, dtype=np.uint64), indptr, values)
