@@ -99,6 +99,7 @@ def _table(found: Compared) -> Table:
     theory = ["bias"] if attacked else ["theory", "ratio"]  # which knows of no adversary
     # 80 columns have no place for both; the seconds are in the folder
     last = [] if bounded else ["sec"]
+    digits = 1 if bounded and len(found.rows) > 9 else 2  # ranks of two digits take their room
     theory += ["at least"] * bounded
     names = (found.ready.loss, f"± {LEVEL:.0%}", *theory, "rounds", "bytes", *last)
     rows: list[Sequence[object] | None] = []
@@ -117,7 +118,7 @@ def _table(found: Compared) -> Table:
                 LETTERS.get(row.records[0].trust, ""),
                 "\n".join([row.label, *row.flags, *missing_in_words(row)]),
                 short(row.mean),
-                short(row.half_width, 2),
+                short(row.half_width, digits),
                 *([short(row.bias, 3)] if attacked else _theory(row)),
                 *([_at_least(row)] if bounded else []),
                 row.rounds,
@@ -141,7 +142,10 @@ def _seconds(row: Row) -> str:
 
 def _at_least(row: Row) -> str:
     bound = row.at_least
-    return MISSING if bound is None else ("" if bound.explicit else "~") + short(bound.value, 2)
+    if bound is None:
+        return MISSING
+    value = bound.value if bound.value > 1e-99 else 0.0  # no room for what says nothing
+    return ("" if bound.explicit else "~") + short(value, 2)
 
 
 def _bounds(found: Compared) -> list[str]:
