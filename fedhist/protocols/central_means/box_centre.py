@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -18,9 +19,9 @@ from fedhist.base.checks import check_scale
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
+from fedhist.protocols.central_means.bin_queries import AwayBins, distances
 from fedhist.protocols.central_means.box_mean import some_users
 from fedhist.protocols.central_means.protocol import CentralMeans, Steps
-from fedhist.protocols.central_means.queries import AwayBins, distances
 from fedhist.protocols.central_means.theory import Rows
 from fedhist.users.batch import Users
 from server.central_means.noise import SumNoise
@@ -32,8 +33,11 @@ if TYPE_CHECKING:
 FIRST = 0.25
 """Share of the first look."""
 
-RADIUS_SHARE = 0.1
-"""Share of epsilon that the radius is drawn with, where the users' distances are not known."""
+RADIUS_SHARES = 0.05, 0.2
+"""Least and largest share of epsilon that the radius is drawn with, where it is not public."""
+
+SPARE = 1.5
+"""How many times the users that the draw needs there are, within these shares."""
 
 FOLLOWED = 48
 """First means that a prediction follows."""
@@ -51,7 +55,7 @@ class BoxCentre(CentralMeans):
     radius : float, optional
         Public: typical l2 distance of a user's own mean from the common mean. The second look then
         clips to 1.2 times that and the first mean's own error. By default the radius is drawn from
-        the users' distances by the exponential mechanism, with a tenth of epsilon.
+        the users' distances by the exponential mechanism, with a twentieth to a fifth of epsilon.
 
     Privacy
     -------
@@ -94,11 +98,20 @@ class BoxCentre(CentralMeans):
         """Of the two looks."""
         return FIRST, 1 - FIRST
 
+    @cached_property
+    def radius_share(self) -> float:
+        """Share of epsilon for the draw of the radius: less with more users."""
+        low, high = RADIUS_SHARES
+        if self.radius is not None:
+            return 0.0
+        first = self.box_error(self.noise(self.shares, left=1 - high), FIRST)
+        one = RadiusChoice(self.half, min(self.half, first / 2), 1.0)
+        return min(max(SPARE * one.least_users / (self.n_users * self.epsilon), low), high)
+
     @property
     def step_noise(self) -> SumNoise:
         """Noise of both looks."""
-        left = 1.0 if self.radius is not None else 1 - RADIUS_SHARE
-        return self.noise(self.shares, left=left)
+        return self.noise(self.shares, left=1 - self.radius_share)
 
     @property
     def first_error(self) -> float:
@@ -114,7 +127,7 @@ class BoxCentre(CentralMeans):
     def choice(self) -> RadiusChoice:
         """Draw of the radius; half of the first mean's error at least."""
         least = min(self.half, self.first_error / 2)
-        return RadiusChoice(self.half, least, RADIUS_SHARE * self.epsilon)
+        return RadiusChoice(self.half, least, self.radius_share * self.epsilon)
 
     @property
     def worthwhile(self) -> bool:

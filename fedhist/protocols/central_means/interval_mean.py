@@ -25,9 +25,9 @@ from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy.adjacency import ONE_COUNT
 from fedhist.privacy.guarantee import Adjacency
+from fedhist.protocols.central_means.bin_queries import MOST_BINS, AwayBins, MeanBins, distances
 from fedhist.protocols.central_means.box_mean import some_users
 from fedhist.protocols.central_means.protocol import CentralMeans, Steps
-from fedhist.protocols.central_means.queries import MOST_BINS, AwayBins, MeanBins, distances
 from fedhist.protocols.central_means.theory import Rows
 from fedhist.users.batch import Users
 from server.central_means.medians import (

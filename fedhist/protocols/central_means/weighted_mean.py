@@ -29,14 +29,9 @@ from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Adjacency
+from fedhist.protocols.central_means.bin_queries import MeanBins, SizeBins
 from fedhist.protocols.central_means.protocol import CentralMeans, Steps
-from fedhist.protocols.central_means.queries import (
-    MeanBins,
-    SizeBins,
-    WeightedMeans,
-    check_spreads,
-    variances,
-)
+from fedhist.protocols.central_means.queries import WeightedMeans, check_spreads, variances
 from fedhist.protocols.central_means.theory import Rows
 from fedhist.users.batch import Users
 from server.central_means.medians import BINS, IntervalPlan, median_scores, plan_interval
