@@ -43,6 +43,8 @@ class SharedMean(PopulationSpec):
         :func:`~simulations.populations.differing.own_means`.
     user_spread : float, default 0.1
         Standard deviation of the users' own means in each coordinate, where they differ.
+    decimals : int, optional
+        Samples are rounded to so many: grades, or amounts in cents.
     seed : int
     """
 
@@ -54,6 +56,7 @@ class SharedMean(PopulationSpec):
     dimension: Whole = 1
     users: MeansDiffer = "alike"
     user_spread: Positive = 0.1
+    decimals: Natural | None = None
     seed: Natural = 0
 
     def __post_init__(self) -> None:
@@ -97,7 +100,10 @@ class SharedMean(PopulationSpec):
         shape = int(sizes.sum()), self.dimension
         rows = np.broadcast_to(self.centre, shape) if alike else np.repeat(own, sizes, axis=0)
         values = self.draw(rng, rows)
-        users, told = sampled_users(sizes, np.clip(values, self.low, self.high))
+        inside = np.clip(values, self.low, self.high)
+        if self.decimals is not None:
+            inside = np.clip(np.round(inside, self.decimals), self.low, self.high)
+        users, told = sampled_users(sizes, inside)
         dropped = self._clipped(values)
         span = (self.low, self.high)
         told += "" if self.users == "alike" else f", users {self.users}"

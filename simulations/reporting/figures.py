@@ -83,7 +83,7 @@ def draw_on(
         _draw_items(axes, series, estimate, display)
     elif display.form == "cells":
         _draw_cells(axes, series, display)
-    elif display.form == "quantiles":
+    elif display.form == "quantiles" and protocol.positions is not None:
         _draw_quantiles(axes, series, protocol, display)
     else:
         _draw_coordinates(axes, series, protocol, display)

@@ -54,6 +54,16 @@ def test_the_axes_say_what_is_estimated(name: str) -> None:
     assert {"truth (NOT PRIVATE)", "estimate"} < set(axes.get_legend_handles_labels()[1])
 
 
+@pytest.mark.parametrize("name", ["quantiles", "local-quantiles"])
+def test_quantiles_are_points_of_a_distribution_function(name: str) -> None:
+    axes = axes_of(name, [1.0, 2.0, 4.0], [1.0, 2.5, 4.0])
+    assert points(axes, "estimate") == ([1.0, 2.0, 4.0], [0.25, 0.5, 0.75])
+    assert points(axes, "truth (NOT PRIVATE)") == ([1.0, 2.5, 4.0], [0.25, 0.5, 0.75])
+    assert axes.get_xlabel() == "value"
+    assert axes.get_ylabel() == "level: share at or below"
+    assert axes.get_ylim() == (0, 1)
+
+
 def test_every_protocol_says_how_it_is_drawn_and_those_of_a_target_say_the_same() -> None:
     """A protocol that says nothing would be drawn over coordinates: is that what it is?"""
     for name, cls in own_protocols().items():

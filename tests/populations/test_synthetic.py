@@ -177,6 +177,15 @@ def test_real_samples(kind: str, sd: float) -> None:
         assert len(np.unique(x[:, 0])) == 2
 
 
+def test_rounded_samples() -> None:
+    given = {"n_users": 50, "samples_per_user": 3, "low": -0.55, "high": 0.55, "spread": 0.4}
+    users = population("gaussian", **given, decimals=1).load().users
+    tenths = users.reals.values * 10
+    inside = np.abs(users.reals.values) < 0.55
+    assert tenths[inside] == pytest.approx(np.round(tenths[inside]))
+    assert np.abs(users.reals.values).max() <= 0.55
+
+
 def test_ragged_sizes_are_log_uniform() -> None:
     loaded = population("uniform", n_users=40_000, samples_per_user=[2, 31]).load()
     sizes = loaded.users.n_items()

@@ -79,10 +79,14 @@ class QuantileTarget(Protocol):
         return np.asarray(x[np.minimum(at, len(x) - 1)])
 
     def rank_errors(self, value: Array, users: Users) -> Floats:
-        """Measure each level's distance from the ranks of each value, (J, values). NOT PRIVATE."""
+        """Measure each level's distance from the ranks of each value, (J, values). NOT PRIVATE.
+
+        A value stands for all numbers within 1e-9 of the range: a bin's middle is computed.
+        """
         x, upto = self.ranked(users)
-        cdf, q = np.append(0.0, upto), self.positions[:, None]
-        first, last = (cdf[np.searchsorted(x, value, side)] for side in ("left", "right"))
+        cdf, q, near = np.append(0.0, upto), self.positions[:, None], 1e-9 * (self.high - self.low)
+        first = cdf[np.searchsorted(x, value - near, "left")]
+        last = cdf[np.searchsorted(x, value + near, "right")]
         return np.asarray(np.maximum(np.maximum(first - q, q - last), 0.0))
 
     def ranks(self, users: Users) -> Ranks:

@@ -13,13 +13,16 @@ def central_rows() -> tuple[ResultsRow, ...]:
     base = {"epsilon": 1.0, "low": -1.0, "high": 1.0, "levels": (0.25, 0.5, 0.75)}
     one, few = {**base, "levels": (0.5,)}, {**some, "n_users": 245}
     means = {**base, "delta": 1e-6, "of": "user-means", "adjacency": "zero-out-user"}
-    alone = {"kind": "gaussian", "samples_per_user": 1, "mean": 0.0, "spread": 0.2}
 
     def page(n: int, K: int, epsilon: float, J: int) -> ResultsRow:
-        """Return a setting of one number a user, with a tenth of the range as its deviation."""
-        given = {**base, "epsilon": epsilon, "delta": 1e-6, "n_bins": K, "levels": even_levels(J)}
+        """Return a setting of one number a user, in the middles of the bins."""
+        low = -0.005 * K - 0.005
+        span = {"low": low, "high": low + 0.01 * K}
+        alone = {"kind": "gaussian", "samples_per_user": 1, "mean": 0.0, "spread": 0.001 * K}
+        given = {**base, **span, "epsilon": epsilon, "delta": 1e-6, "n_bins": K}
         label = f"n={n} K={K} eps={epsilon:g} delta=1e-6, {J} levels"
-        return ResultsRow(label, given, {**alone, "n_users": n}, 300, within(0.15))
+        people = {**alone, **span, "n_users": n, "decimals": 2}
+        return ResultsRow(label, {**given, "levels": even_levels(J)}, people, 300, within(0.15))
 
     many = {**base, "levels": even_levels(31)}
     return (
