@@ -12,7 +12,7 @@ The drawn point has gap <= min + 2 R ln(K / beta) / epsilon' with probability 1 
 below that error cannot be told from the empty tail, where S = 0 for however large a C, and
 thresholds there add the most noise. So the level is M, but at least that error for beta = 0.02.
 Where M is below half of it, small thresholds get more weight instead (the project's own): weights
-C^-2 before any data, which cost no privacy, need a level of 2 R ln(20) / epsilon' only.
+C^-1.5 before any data, which cost no privacy, need a level of 2 R ln(30) / epsilon' only.
 
 Where users are alike or few, S falls by jumps, and all grid points above the last one have the gap
 L by points: a C far above every norm is as likely as the first. By intervals the point just above a
@@ -79,7 +79,7 @@ def aim_at(task: ThresholdTask, radius: float, interval: bool = True) -> Aim:
         error = size * light_rank(0.0, task.epsilon)
         if task.mass >= error:
             return Aim(radius, task.mass, interval, light=True)
-    form = "2 R ln(20) / epsilon'" if light else "2 R ln(K / 0.02) / epsilon'"
+    form = "2 R ln(30) / epsilon'" if light else "2 R ln(K / 0.02) / epsilon'"
     lower = f"lower the sparsity (R = {radius:.4g}), " if radius > 1 else ""
     other = ', or take threshold = "dp-sgd"' if task.norm == 2 else ""
     why = (

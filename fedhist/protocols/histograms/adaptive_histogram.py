@@ -15,9 +15,9 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -61,8 +61,8 @@ class AdaptiveHistogram(DomainHistogram, Central):
         The whole budget, choice and release together. ``epsilon = inf`` switches noise off (not
         private); ``delta = 0``: l1 norm and Laplace noise.
     epsilon_choice : float, optional
-        Part of epsilon that pays for the choice of C. Default: 0.4 of it to an eleventh, by the
-        number of items (:func:`~fedhist.protocols.clip_choice.budget.domain_share`).
+        Part of epsilon that pays for the choice of C. Default: 0.7 of it to an eleventh, by the
+        number of items and of users (:func:`~fedhist.protocols.clip_choice.budget.domain_share`).
     delta_choice : float, optional
         Part of delta for the choice. Default: half for rules with Gaussian noise, otherwise 0.
     threshold : str
@@ -93,7 +93,7 @@ class AdaptiveHistogram(DomainHistogram, Central):
     epsilon_ratio : float, optional
         Part of epsilon that pays for that total. Default: a tenth.
     n_users : int, optional
-        Public number of users, for rules that need it.
+        Public number of users, for the share of the choice and for rules that need it.
     steps : int
         Rounds of an iterative rule.
     per_octave : int
@@ -106,8 +106,7 @@ class AdaptiveHistogram(DomainHistogram, Central):
 
     Error
     -----
-    For the rules by the exponential mechanism the exact mixture of the errors at all thresholds,
-    for the others a mean over simulated choices; see :meth:`error`.
+    An exact mixture over thresholds, or a mean over simulated ones: see :meth:`error`.
 
     Examples
     --------
@@ -177,7 +176,7 @@ class AdaptiveHistogram(DomainHistogram, Central):
             self.epsilon,
             self.delta,
             self.rule,
-            share=domain_share(len(self.domain)),
+            share=domain_share(len(self.domain), self.n_users, self.epsilon),
             epsilon_choice=self.epsilon_choice,
             delta_choice=self.delta_choice,
             epsilon_ratio=self.epsilon_ratio,
@@ -276,8 +275,8 @@ class AdaptiveHistogram(DomainHistogram, Central):
         else:
             choice = yield from self.rule.search(self.task, server)
         norm = int(choice.public.get("norm", self.norm))
-        spent = self.shares.choice_epsilon
-        public = {"mass": self.task_in(norm).mass, "epsilon_choice": spent, **choice.public}
+        public = {"mass": self.task_in(norm).mass, **choice.public}
+        public["epsilon_choice"] = self.shares.choice_epsilon
         total = None
         if self.debias:
             total, cap = yield from private_total(
@@ -303,10 +302,7 @@ class AdaptiveHistogram(DomainHistogram, Central):
         )
 
     def release_clip(self, chosen: float) -> float:
-        """Return the threshold of the release: a quarter of the chosen one where a ratio follows.
-
-        Without noise a smaller threshold would have nothing to gain.
-        """
+        """Return the threshold of the release: a quarter of the chosen one for a ratio."""
         if not self.debias or math.isinf(self.epsilon):
             return chosen
         return max(self.clip_min, chosen / SMALLER_CLIP)
@@ -314,15 +310,14 @@ class AdaptiveHistogram(DomainHistogram, Central):
     @property
     def _caps(self) -> tuple[float, ...]:
         """Caps on a user's number of items: up to the largest of norm clip_max and slope R."""
-        task = self.task
         low = max(1.0, self.clip_min)
         high = max(low, self.clip_max * self.radius)
-        return tuple(np.unique(replace(task, c_min=low, c_max=high).grid).tolist())
+        return tuple(np.unique(replace(self.task, c_min=low, c_max=high).grid).tolist())
 
     # -- evaluation ------------------------------------------------------------------------------
 
     def error(self, users: Users) -> ErrorBound:
-        """Predict the expected l1 error on a known population. NOT PRIVATE.
+        """Predict the expected l1 error. NOT PRIVATE: for a known population.
 
         Exact where the law of the choice is known (the exponential mechanism): the errors at all
         thresholds, weighted by their probabilities. For the other rules the same over the
@@ -344,8 +339,7 @@ class AdaptiveHistogram(DomainHistogram, Central):
             chosen, times = np.unique(found, return_counts=True)
             parts = [(self.norm, chosen, times / len(found))]
             exact, source = False, f"mean over {len(found)} runs of the rule on the exact norms"
-        if self.debias:
-            exact, source = False, f"{source}; before the ratio"
+        exact, source = (False, f"{source}; before the ratio") if self.debias else (exact, source)
         expected = 0.0
         for norm, chosen, weights in parts:
             clips = np.array([self.release_clip(float(c)) for c in chosen])
@@ -361,6 +355,16 @@ class AdaptiveHistogram(DomainHistogram, Central):
         return theory_thresholds.tail_sums(users, self.domain, task.grid, task.norm, aim.radius)
 
     @classmethod
+    def resolve(
+        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Fill the domain, and the number of users where it is public."""
+        p, not_private = super().resolve(parameters, users, domain)
+        if p.get("adjacency") != Adjacency.ADD_REMOVE_USER.value:
+            p.setdefault("n_users", len(users) or None)
+        return p, not_private
+
+    @classmethod
     def results(cls) -> Sequence[ResultsRow]:
         """Hold the prediction against runs."""
         base = {"epsilon": 1.1, "delta": 1e-6}
@@ -372,8 +376,7 @@ class AdaptiveHistogram(DomainHistogram, Central):
         five, thirty, hundred = (
             {**sizes, "n_users": n, "d": d} for n, d in ((300, 5), (1500, 30), (3000, 100))
         )
-        part, whole = {"epsilon": 0.7, "delta": 1e-6}, {"epsilon": 1.0, "delta": 1e-6}
-        sure = {"epsilon": 3.3, "delta": 1e-6}
+        sure, part, whole = ({"epsilon": e, "delta": 1e-6} for e in (3.3, 0.7, 1.0))
         return (
             ResultsRow("Pareto 3 n=300 d=5 eps=3.3", sure, five, 1000, within(0.05)),
             ResultsRow("Pareto 3 n=1500 d=30 eps=.7", part, thirty, 600, within(0.05)),

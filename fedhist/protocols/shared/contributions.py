@@ -241,25 +241,26 @@ def tail_scores(
 
 
 def small_first(edges: ArrayLike) -> Floats:
-    """Log weights of thresholds before any data: C^-2, (K,).
+    """Log weights of thresholds before any data: C^-1.5, (K,).
 
     A threshold that is too large costs noise in proportion to C. With these weights all empty
-    thresholds together cost about as much as the first of them, however many there are, and a rank
-    of 2 ln(20) / epsilon keeps out of them (:func:`light_rank`) where equal weights need
-    2 ln(K / 0.02) / epsilon: half as much, and half the budget then finds the best one. Weights are
+    thresholds together cost a few times as much as the first of them, however many there are, and a
+    rank of 2 ln(30) / epsilon keeps out of them (:func:`light_rank`) where equal weights need
+    2 ln(K / 0.02) / epsilon: half as much, and half the budget then finds the best one. Weights
+    that fall faster would take small thresholds where few users have large norms. Weights are
     public; they change no privacy.
     """
-    return -2.0 * np.log(np.asarray(edges, dtype=np.float64))
+    return -1.5 * np.log(np.asarray(edges, dtype=np.float64))
 
 
 def light_rank(rank: float, epsilon: float) -> float:
     """Raise a rank by what the exponential mechanism needs with :func:`small_first`.
 
     >>> round(light_rank(10.0, 0.1), 1)
-    69.9
+    78.0
     """
     check_budget(epsilon)
-    return rank + (0.0 if math.isinf(epsilon) else 2 * math.log(20) / epsilon)
+    return rank + (0.0 if math.isinf(epsilon) else 2 * math.log(30) / epsilon)
 
 
 def em_quantile(

@@ -71,7 +71,7 @@ def law(name, public, users):
 def predicted(name, public, users):
     aim = AIMS[name](public)
     tails = tail_sums(users, public.domain, public.grid, public.norm, aim.radius)
-    before = -2 * np.log(public.grid) if aim.light else 0.0
+    before = -1.5 * np.log(public.grid) if aim.light else 0.0
     return em_probabilities(tails, aim.level, aim.sensitivity, public.epsilon, aim.interval, before)
 
 
@@ -192,7 +192,7 @@ def test_level_is_the_mass_where_the_mechanism_can_find_it(name):
     for mass in (0.0, 0.9 * error):
         aim = AIMS[name](replace(public, mass=mass))
         assert aim.light == (mass == 0 and name != "em-slope-point")
-        assert aim.level == pytest.approx(unit * 2 * math.log(20) if aim.light else error)
+        assert aim.level == pytest.approx(unit * 2 * math.log(30) if aim.light else error)
         assert "raise epsilon_choice" in aim.warnings[0]
         assert ("sparsity" in aim.warnings[0]) == (name != "em-quantile")
     assert AIMS[name](replace(public, mass=error)).level == error
