@@ -211,7 +211,8 @@ def test_warnings_of_the_runs_are_quoted(tmp_path: Path) -> None:
     rows = 'protocols = [{ name = "distribution", mechanism = "gaussian" }]\n'
     told = "[protocol]\nsamples_per_user = 400\n"
     found = compared(written(tmp_path, compare + rows + told, tail="1.2"))
-    said = found.rows[0].records[0].warnings
+    (row,) = (r for r in found.rows if r.label == "distribution")
+    said = row.records[0].warnings
     assert said
     assert f"distribution: {said[0]} (2 of 2 runs)" in " ".join(shown(found).split())
 
