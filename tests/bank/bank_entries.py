@@ -123,6 +123,7 @@ ENTRIES = (
     _entry("guard-by-exact-counts", "debiases by an exact look", "spec 3, the guard", RUNS, q=1),
     _entry("forgets-normalizer", "epsilon0 = epsilon", f"{NARAYANAN}, Prop. 15, erratum 1", RUNS),
     _entry("doubling-by-count", "stops by an exact count", SLIP, RUNS, "questions", 1),
+    _entry("gap-by-exact-size", "an average over an exact number of users", "spec 2.4", RUNS, q=1),
     _entry(
         "keys-by-exact-count", "keys in the order of exact counts", SLIP, RUNS, "comes before", 1
     ),
@@ -153,6 +154,7 @@ TWINS = tuple(
         "point",
         "doubling",
         "listed",
+        "gap",
     )
 )
 QUICK_TWINS = ("bank-ok-opaque-mean", "bank-ok-one-vote", "bank-ok-mean", "bank-ok-choice")

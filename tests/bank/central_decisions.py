@@ -9,7 +9,17 @@ from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
-from bank_frame import BankProtocol, CentralRows, dense, item_users, protocol, query, sample_users
+from bank_frame import (
+    BankProtocol,
+    CentralBank,
+    CentralRows,
+    Neighbours,
+    dense,
+    item_users,
+    protocol,
+    query,
+    sample_users,
+)
 
 from fedhist import Adjacency, Estimate, Keys, Trust, Users
 from fedhist.base.arrays import Array
@@ -138,3 +148,51 @@ class KeysByExactCount(OkListed):
     def order(self, exact: Array) -> Array:
         """By the exact counts."""
         return np.argsort(-exact, kind="stable")
+
+
+# -- whether users with many items differ from all
+
+
+@query("bank-sized-shares")
+class SizedShares(CentralRows):
+    """A user's shares of two items, and whether it holds four items or more."""
+
+    def rows(self, users: Users) -> Array:
+        """(share, share, large); zeros for the empty."""
+        x = dense(users, 2).astype(np.float64)
+        size = x.sum(axis=1, keepdims=True)
+        return np.hstack([x / np.maximum(size, 1), size >= 4])
+
+
+@protocol("bank-ok-gap")
+class OkGap(CentralBank):
+    """Correct: s_L times the distance of the large users' average from all's moves by 2."""
+
+    query: ClassVar[CentralRows] = SizedShares()
+
+    def gap(self, shares: Array, large: Array) -> float:
+        """||s_L A - L||_1."""
+        total = (shares * large).sum(axis=0)
+        return float(np.abs(large.sum() * shares.mean(axis=0) - total).sum())
+
+    def release(self, server: Curator, rows: Array) -> Estimate:
+        """Add noise for two rows."""
+        exact = np.array([self.gap(rows[:, :2], rows[:, 2:])])
+        return Estimate.ok(server.laplace(exact, l1_sensitivity=2.0, epsilon=self.epsilon))
+
+    @classmethod
+    def neighbours(cls) -> Neighbours:
+        """The only large user, whose item nobody else holds, becomes one of the others."""
+        rest, names = [{"0": 1}] * 40, Keys.range(2)
+        return item_users([*rest, {"1": 8}], names), item_users([*rest, {"0": 1}], names)
+
+
+@protocol("bank-gap-by-exact-size")
+class GapByExactSize(OkGap):
+    """Divides by the exact number of large users: of few of them each moves the average far."""
+
+    def gap(self, shares: Array, large: Array) -> float:
+        """N ||A - L / s_L||_1, 0 if nobody is large."""
+        mean = (shares * large).sum(axis=0) / max(1.0, float(large.sum()))
+        off = np.abs(shares.mean(axis=0) - mean).sum() if large.any() else 0.0
+        return float(len(shares) * off)
