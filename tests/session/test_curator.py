@@ -515,6 +515,20 @@ def test_a_gaussian_series_is_paid_for_once_and_ends() -> None:
         server.gaussian_series(0, epsilon=1.0, delta=1e-6)
 
 
+def test_a_gaussian_series_with_shares() -> None:
+    """1 / std^2 add up to those of one release; the wrong number or sum of shares is refused."""
+    server = Curator(Ledger(guarantee()), lambda i: SimulatedNoise(5, i), Journal())
+    z = gaussian_multiplier(1.0, 1e-6)
+    release = server.gaussian_series(2, epsilon=1.0, delta=1e-6, shares=(0.25, 0.75))
+    many = np.zeros(40_000)
+    # a standard deviation of 40,000 normals is within 2 %: 5.6 standard errors
+    assert release(many, 1.0).std() == pytest.approx(z / 0.5, rel=0.02)
+    assert release(many, 1.0).std() == pytest.approx(z / math.sqrt(0.75), rel=0.02)
+    for shares in ((1.0,), (0.5, 0.6), (0.0, 1.0)):  # before anything is charged
+        with pytest.raises(ValueError, match="shares"):
+            server.gaussian_series(2, epsilon=1.0, delta=1e-6, shares=shares)
+
+
 def test_a_discrete_gaussian_series_costs_its_zcdp_budget() -> None:
     server = Curator(Ledger(guarantee()), lambda i: SimulatedNoise(5, i), Journal())
     release = server.gaussian_series(4, epsilon=1.0, delta=1e-6, discrete=True)

@@ -115,7 +115,7 @@ class MeanBins(_Bins):
 
     def bins(self, users: Users) -> Integers:
         """Place the means."""
-        means = means_of(users, self.d)
+        means = np.clip(means_of(users, self.d), self.low, self.high)
         at = np.floor((means - self.low) / (self.high - self.low) * self.n_bins)
         at = np.where(np.isnan(at), -1.0, np.clip(at, 0.0, self.n_bins - 1.0))
         return at.astype(np.int64)
