@@ -127,6 +127,7 @@ ENTRIES = (
     _entry(
         "keys-by-exact-count", "keys in the order of exact counts", SLIP, RUNS, "comes before", 1
     ),
+    _entry("fit-per-symbol", "k statistics of fit for the price of one", "spec 2.3", RUNS),
     _entry("origin-for-garbage", "no garbage bucket: the origin", f"{NARAYANAN}, spec 2.1", RUNS),
 )
 
@@ -155,6 +156,7 @@ TWINS = tuple(
         "doubling",
         "listed",
         "gap",
+        "fit",
     )
 )
 QUICK_TWINS = ("bank-ok-opaque-mean", "bank-ok-one-vote", "bank-ok-mean", "bank-ok-choice")

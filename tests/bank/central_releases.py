@@ -21,6 +21,7 @@ from clients.records.functionals import Coordinates
 from fedhist import Adjacency, Estimate, Keys, Users
 from fedhist.base.arrays import Array
 from fedhist.session.curator import Curator
+from server.distributions.fit_statistic import STEPS, FitPlan
 
 ZERO, REPLACE = Adjacency.ZERO_OUT_USER, Adjacency.REPLACE_USER
 
@@ -310,3 +311,53 @@ class ExactFailure(OkMean):
         five, four = -np.ones((10, 2)), -np.ones((10, 2))
         five[:5], four[:4] = 1.0, 1.0
         return sample_users(five), sample_users(four)
+
+
+# -- do the users draw from one distribution?
+
+
+@query("bank-counts")
+class Counts(CentralRows):
+    """A user's counts of every symbol, at most 160 in all."""
+
+    d: int
+
+    def rows(self, users: Users) -> Array:
+        """Cut in the order of the domain."""
+        x = dense(users, self.d)
+        return np.clip(160 - (np.cumsum(x, axis=1) - x), 0, x)
+
+
+@protocol("bank-ok-fit")
+class OkFit(CentralBank):
+    """Correct: how far the worst symbol is from every binomial; one number of sensitivity 1."""
+
+    query: ClassVar[CentralRows] = Counts(8)
+    epsilon: float = 1.0
+
+    def release(self, server: Curator, rows: Array) -> Estimate:
+        """Compare, add noise."""
+        plan = FitPlan.of(160, len(rows))
+        below = np.stack([(rows <= t).sum(axis=0) for t in plan.thresholds], axis=1)
+        steps = self.statistics(plan, below)
+        noisy = server.discrete_laplace(steps, l1_sensitivity=STEPS, epsilon=self.epsilon)
+        return Estimate.ok(noisy / STEPS)
+
+    def statistics(self, plan: FitPlan, below: Array) -> Array:
+        """The maximum over symbols."""
+        return np.array([plan.statistic(below)])
+
+    @classmethod
+    def neighbours(cls) -> Neighbours:
+        """Two users have nothing; one of them has twenty of everything instead."""
+        names, mine = Keys.range(8), {str(j): 20 for j in range(8)}
+        return item_users([{}, {}], names), item_users([{}, mine], names)
+
+
+@protocol("bank-fit-per-symbol")
+class FitPerSymbol(OkFit):
+    """A statistic for every symbol, each with the noise of one: a user moves all eight."""
+
+    def statistics(self, plan: FitPlan, below: Array) -> Array:
+        """One for each."""
+        return np.array([plan.statistic(counts[None]) for counts in below])
