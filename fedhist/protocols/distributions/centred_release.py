@@ -59,7 +59,7 @@ such users."""
 def missed(error: float) -> float:
     """How often a cluster may stay unseen: so that it costs a fifth of another error on average.
 
-    >>> missed(0.003)
+    >>> round(missed(0.003), 3)
     0.01
     """
     return min(max(0.2 * error / HARM, 1e-3), 0.1)

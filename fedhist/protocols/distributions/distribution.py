@@ -105,7 +105,8 @@ class Distribution(TwoModes, DistributionTarget, Central):
         ``claimed`` what is printed.
     p_max : float
         PUBLIC upper bound on every symbol's probability, 1 if nothing is known. With m p_max <= 2
-        "auto" considers presence, which is best for many rare symbols and blind for frequent ones.
+        "auto" considers presence, which is best for many rare symbols and blind for frequent ones;
+        where it could be best and the bound does not say, a fiftieth of epsilon finds one.
     project : bool
         Project to the simplex; l2 error never grows by it, and l1 error falls in practice.
     discrete : bool

@@ -17,13 +17,27 @@ from functools import lru_cache
 
 import numpy as np
 
-from fedhist.base.arrays import Floats
+from fedhist.base.arrays import Floats, Integers
 from fedhist.model.truths import Truth
 from fedhist.protocols.distributions import mechanisms as simple
 from fedhist.protocols.distributions.centred_mechanism import CENTRED, ROUNDING, centred_error
 from fedhist.protocols.distributions.centred_release import CLUSTER, HARM, missed
 from fedhist.protocols.distributions.exceedance_counts import ExceedanceCounts
-from fedhist.protocols.distributions.mechanisms import DistributionTask, Learned, Mechanism, Search
+from fedhist.protocols.distributions.mechanisms import (
+    Additive,
+    DistributionTask,
+    Learned,
+    Mechanism,
+    Search,
+)
+from fedhist.protocols.distributions.rare_items import (
+    MARGIN,
+    RARE_SHARE,
+    largest_share,
+    presence_and_counts,
+    release_largest,
+    tells,
+)
 from fedhist.protocols.distributions.selection import (
     KS,
     MECHANISMS,
@@ -53,6 +67,13 @@ PUBLIC_GAIN, KS_GAIN, CENTRED_GAIN = 0.81, 0.9, 0.95
 """A mechanism is taken for one that costs or assumes less only if its predicted error is below
 this part of the other's: to be tested at all, against counts; selection against centred counts;
 centred counts against counts."""
+
+PRESENCE, PURE_PRESENCE = Additive("presence", True), Additive("presence", False)
+PRESENT = {
+    PRESENCE.gaussian: next(f for f in simple.MECHANISMS if f.name == "presence"),
+    PURE_PRESENCE.gaussian: next(f for f in simple.MECHANISMS if f.name == "presence-laplace"),
+}
+"""Presence with Gaussian noise (True) and with Laplace noise (False)."""
 
 COUNTS = tuple(found for found in simple.MECHANISMS if found.name in ("laplace", "gaussian"))
 SELECTION = next(found for found in MECHANISMS if found.name == "ks")
@@ -139,16 +160,40 @@ def limits(task: DistributionTask) -> tuple[float, float]:
     return warns, warns + fit_sampling(task.k, task.n_users, eta)
 
 
+def rare_epsilon(task: DistributionTask) -> float:
+    """Epsilon of the most widespread symbol's number of users; 0 where nobody needs to ask.
+
+    Asked for where presence would be best if all symbols were equally probable, and ``p_max`` does
+    not say how rare they are.
+    """
+    asks = sees(task) and _may_be_rare(task) and not tells(task, task.p_max)
+    return RARE_SHARE * task.epsilon if asks else 0.0
+
+
+def _presence(task: DistributionTask) -> Additive:
+    return PRESENCE if task.delta else PURE_PRESENCE
+
+
+@lru_cache(maxsize=256)
+def _may_be_rare(task: DistributionTask) -> bool:
+    if not tells(task, 1 / task.k):
+        return False
+    uniform, others = np.full(task.k, 1 / task.k), Options.of(task)
+    best = min(PUBLIC_GAIN * others.counts_error, others.ks_error, others.centred(1.0))
+    return _presence(task).error(task, uniform, True) < best
+
+
 def rest(task: DistributionTask) -> DistributionTask:
     """Return what is left after the test: of epsilon by basic composition, of rho in zCDP.
 
-    The statistic is pure, so it costs epsilon_t^2 / 2 of rho.
+    The statistic is pure, and so is the most widespread symbol's number of users: they cost half
+    of their squared epsilon of rho.
     """
-    spent = fit_epsilon(task)
+    fit, rare = fit_epsilon(task), rare_epsilon(task)
     rho = task.rho
     if task.delta and task.private:
-        rho = max(ROUNDING * rho - spent**2 / 2, 0.0)
-    return replace(task, epsilon=task.epsilon - spent, rho=rho)
+        rho = max(ROUNDING * rho - (fit**2 + rare**2) / 2, 0.0)
+    return replace(task, epsilon=task.epsilon - fit - rare, rho=rho)
 
 
 def testable(task: DistributionTask) -> bool:
@@ -171,16 +216,31 @@ def automatic(task: DistributionTask) -> Mechanism:
         centred = whole.centred(1.0) < CENTRED_GAIN * whole.counts_error
         return CENTRED if centred else whole.counts
     left = options_left(task)
-    if min(left.ks_error, left.centred(1.0)) > PUBLIC_GAIN * left.counts_error:
-        return whole.counts
-    return TESTED
+    gained = min(left.ks_error, left.centred(1.0)) <= PUBLIC_GAIN * left.counts_error
+    return TESTED if gained or (sees(task) and _may_be_rare(task)) else whole.counts
 
 
-def decide(options: Options, noisy: float, limit: float) -> Mechanism:
-    """Choose from the released statistic, in users: what may be selected, else what averages."""
+def decide(options: Options, noisy: float, limit: float, largest: float = math.inf) -> Mechanism:
+    """Choose from what was released: presence or what may be selected, else what averages.
+
+    Parameters
+    ----------
+    options : Options
+    noisy : float
+        Statistic of fit, in users.
+    limit : float
+        Up to which nothing speaks against one distribution.
+    largest : float
+        Bound on every symbol's probability; inf: presence is not considered.
+    """
     task = options.task
     ratio = spread_ratio(noisy, task.k, task.n_users)
     centred, counts = options.centred(ratio), options.counts_error
+    if noisy <= limit and tells(task, largest):
+        noise = Additive("counts", options.counts.name == "gaussian")
+        present, counted = presence_and_counts(task, _presence(task), noise, largest)
+        if present < min(counted, options.ks_error, centred):
+            return PRESENT[bool(task.delta)]
     if noisy <= limit and options.ks_error < min(KS_GAIN * centred, counts):
         return SELECTION
     return CENTRED if centred < CENTRED_GAIN * counts else options.counts
@@ -194,10 +254,11 @@ def search(task: DistributionTask, server: Curator) -> Search:
 
     Privacy
     -------
-    The statistic has sensitivity 1 under replacement and gets Lap(1 / epsilon_t): epsilon_t-DP.
-    Given it, one mechanism runs with :func:`rest`: (epsilon - epsilon_t, delta) by basic
-    composition; a selection, whose budget is one of zCDP, with rho - epsilon_t^2 / 2. Whatever is
-    decided, the whole is (epsilon, delta)-DP.
+    The statistic has sensitivity 1 under replacement and gets Lap(1 / epsilon_t): epsilon_t-DP. So
+    does the number of users who have the most widespread symbol, where that is asked for, at
+    :func:`rare_epsilon`. Given these, one mechanism runs with :func:`rest`: with what they leave of
+    epsilon, and delta, by basic composition; a selection, whose budget is one of zCDP, with what
+    they leave of rho. Whatever is decided, the whole is (epsilon, delta)-DP.
     """
     plan = FitPlan.of(task.m, task.n_users)
     left = options_left(task)
@@ -206,20 +267,37 @@ def search(task: DistributionTask, server: Curator) -> Search:
     below = query.below(summary)
     noisy = _release(plan.statistic(below), task, server)
     warns, limit = limits(task)
-    chosen = decide(left, noisy, limit)
-    if chosen is SELECTION:
+    present = summary.n_users - below[:, 0]  # the first threshold is 0
+    largest, public = _largest(task, server, present)
+    chosen = decide(left, noisy, limit, largest)
+    if chosen in PRESENT.values():
+        learned = _presence(task).release(left.task, server, present, "presence")
+    elif chosen is SELECTION:
         each = corrected(left.task).each
         selection = KS.build(task.m, pick_eta(task.n_users, each))
-        p, public = choose(left.task, server, selection, below, each, "selection")
-        learned = Learned(p, (), public)
+        p, found = choose(left.task, server, selection, below, each, "selection")
+        learned = Learned(p, (), found)
     else:
-        del below
+        del below, present
         learned = yield from chosen.search(left.task, server)
     warnings = learned.warnings
     if noisy > warns:
         warnings = (differ_in_words(noisy, warns, chosen), *warnings)
-    public = {"fit": noisy, "fit_limit": warns, **learned.public}
+    public |= {"fit": noisy, "fit_limit": warns, **learned.public}
     return Learned(learned.p, warnings, public)
+
+
+def _largest(
+    task: DistributionTask, server: Curator, present: Integers
+) -> tuple[float, dict[str, float]]:
+    """Bound the largest probability: publicly, privately, or not at all (inf)."""
+    if not (_may_be_rare(task) and sees(task)):
+        return math.inf, {}
+    epsilon = rare_epsilon(task)
+    if not epsilon:
+        return task.p_max, {}
+    largest = release_largest(task, server, present, epsilon)
+    return largest, {"largest_share": largest}
 
 
 def differ_in_words(noisy: float, limit: float, chosen: Mechanism) -> str:
@@ -263,11 +341,16 @@ def given(task: DistributionTask, users: Users, project: bool) -> float:
     plan, left = FitPlan.of(task.m, task.n_users), options_left(task)
     query = ExceedanceCounts(task.domain, task.m, plan.thresholds)
     summary = query.answer_folded(users, lambda some: SeededStreams(some.ids, 0, "given"))
-    exact = plan.statistic(query.below(summary)) / STEPS
+    below = query.below(summary)
+    exact = plan.statistic(below) / STEPS
+    largest, rare = math.inf, rare_epsilon(task)
+    if sees(task) and _may_be_rare(task):
+        most = float((len(users) - below[:, 0]).max())
+        largest = largest_share(task, most + MARGIN / rare) if rare else task.p_max
     limit = limits(task)[1]
     u = (np.arange(QUANTILES) + 0.5) / QUANTILES - 0.5
     noise = -np.sign(u) * np.log(1 - 2 * np.abs(u)) / fit_epsilon(task)
-    decided = [decide(left, exact + z, limit) for z in noise.tolist()]
+    decided = [decide(left, exact + z, limit, largest) for z in noise.tolist()]
     total = 0.0
     for mechanism in dict.fromkeys(decided):
         predict = mechanism.given

@@ -211,9 +211,15 @@ class Additive:
 
     def search(self, task: DistributionTask, server: Curator, label: str = "") -> Search:
         """Ask, add noise, divide; ``label`` is the name of the charge, if it has one."""
-        query, (epsilon, delta) = self.query(task), self.spends(task)
-        summary = yield query
+        summary = yield self.query(task)
         exact = summary.sums["presence" if self.encoding == "presence" else "counts"]
+        return self.release(task, server, exact, label)
+
+    def release(
+        self, task: DistributionTask, server: Curator, exact: Array, label: str = ""
+    ) -> Learned:
+        """Add noise to exact totals, which came with whatever query, and divide."""
+        query, (epsilon, delta) = self.query(task), self.spends(task)
         size = query.l2_sensitivity if self.gaussian else query.l1_sensitivity
         noisy = add_noise(server, exact, size, epsilon, delta, discrete=task.discrete, label=label)
         if self.encoding == "presence":
@@ -269,7 +275,15 @@ def _from_presence(noisy: Array, task: DistributionTask, std: float) -> Learned:
             f"nearly all users have {capped} of {task.k} symbols: presence says no more of these "
             f"than that p is about {p.max():.3g} or larger",
         )
-    return Learned(p, warnings, {"noise_std": std / task.n_users, "capped": float(capped)})
+    mass, noise = float(p.sum()), std / (task.n_users * task.m)
+    if not capped and mass < 0.95 - 5 * noise * math.sqrt(task.k):
+        warnings = (
+            f"the probabilities read from presence add up to {mass:.3g}: users hold fewer "
+            "different symbols than users of one distribution would, or fewer items than "
+            'samples_per_user; take mechanism = "laplace"',
+        )
+    public = {"noise_std": std / task.n_users, "capped": float(capped), "mass": mass}
+    return Learned(p, warnings, public)
 
 
 MOST_PRESENT = 2.0
