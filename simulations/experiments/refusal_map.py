@@ -72,6 +72,8 @@ def run(request: Request) -> Result:
         notes=(
             "public numbers decide: epsilon, delta, n, d, the typical distance r of a user's mean "
             "from the common mean, the box (a bound on the means' norm), the corrupted share",
+            "the paper's branches: noise on the clipped mean, which `few-users-mean` also takes "
+            "where there is a box, never refuses",
             "no user's data are read: the usual NOT PRIVATE of figures does not apply",
         ),
         not_judged=("the constants of Theorem 6 and Corollary 8: the paper prints none",),
