@@ -19,10 +19,11 @@ DRAWS = 60
 
 @dataclass(frozen=True)
 class Choice:
-    """What is released, and the fewest users that are asked for it."""
+    """What is released, the fewest users that are asked for it, and the error that is planned."""
 
     mechanism: Mechanism
     least_users: int
+    error: float
 
 
 @lru_cache(maxsize=256)
@@ -47,10 +48,12 @@ def chosen(
         able += [NoisyCurve(*given, "laplace")]
         able += [NoisyCurve(*given, "gaussian")] if delta else []
     least = min(m.least_users for m in able)
-    if len(able) == 1 or least > n_users:
-        return Choice(able[0], least)
+    if least > n_users:
+        return Choice(able[0], least, 1.0)
     even = Ranks.even(n_users, n_bins, given[2])
-    return Choice(min(able, key=lambda m: planned_error(m, even)), least)
+    errors = [planned_error(m, even) for m in able]
+    error = min(errors)
+    return Choice(able[errors.index(error)], least, error)
 
 
 def planned_error(mechanism: Mechanism, even: Ranks) -> float:

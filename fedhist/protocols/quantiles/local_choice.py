@@ -18,10 +18,11 @@ DRAWS = 40
 
 @dataclass(frozen=True)
 class Plan:
-    """How users are asked, and the fewest for whom it is done."""
+    """How users are asked, the fewest for whom it is done, and the error that is planned."""
 
     method: Votes | Search
     least_users: int
+    error: float
 
 
 @lru_cache(maxsize=256)
@@ -40,10 +41,12 @@ def planned(
         able.append(Search(epsilon, q, n_bins, n_users))
     enough = [m for m in able if m.least_users <= n_users]
     least = math.ceil(min(1e300, *(m.least_users for m in able)))
-    if len(enough) < 2:
-        return Plan((enough or able)[0], least)
+    if not enough:
+        return Plan(able[0], least, 1.0)
     even = Ranks.even(n_users, n_bins, q)
-    return Plan(min(enough, key=lambda m: planned_error(m, even)), least)
+    errors = [planned_error(m, even) for m in enough]
+    error = min(errors)
+    return Plan(enough[errors.index(error)], least, error)
 
 
 def planned_error(method: Votes | Search, even: Ranks) -> float:

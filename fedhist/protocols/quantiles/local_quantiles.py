@@ -70,7 +70,8 @@ class LocalQuantiles(QuantileTarget):
     The largest rank error of the J quantiles, as of ``quantiles``. search: of order
     sqrt(J / n) / tanh(epsilon / 2) for each of them. votes: of order log(K) / (sqrt(n)
     sinh(epsilon / 2)), however many levels there are. A user without usable samples is left out by
-    votes; in a search it counts half below and half above every level.
+    votes; in a search it counts half below and half above every level. Where more than 0.1 is
+    planned, from public numbers, the estimate comes with a warning.
 
     References
     ----------
@@ -133,7 +134,8 @@ class LocalQuantiles(QuantileTarget):
         if not answered:
             return Estimate.failed("nobody answered")
         public = {"n_report": float(answered), "rounds": float(plan.method.n_rounds)}
-        return Estimate.ok(self.grid.midpoints[bins], public=public)
+        warnings = self.warned(plan.error)
+        return Estimate.ok(self.grid.midpoints[bins], public=public, warnings=warnings)
 
     def resolution(self, users: Users) -> float:
         """Return the largest share of the users in one bin, and the draw of a cohort. NOT PRIVATE.

@@ -22,6 +22,8 @@ from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 
 MOST_USERS = 1 << 32
+LARGE = 0.1
+"""Planned error from which on an estimate comes with a warning."""
 
 
 class QuantileTarget(Protocol):
@@ -115,6 +117,14 @@ class QuantileTarget(Protocol):
         below = np.bincount(owner, weight * (x <= x[order[min(int(at), len(x) - 1)]]))[sizes > 0]
         share = float(below.mean())
         return float(below.var() / (share * (1 - share))) if 0 < share < 1 else 1.0
+
+    @staticmethod
+    def warned(planned: float) -> tuple[str, ...]:
+        """Warn of a rank error that is planned to be large."""
+        if planned <= LARGE:
+            return ()
+        said = f"with so few users a quantile's rank is off by {planned:.2f} or so: ask for fewer"
+        return (f"{said} levels, or more users",)
 
     def loss(self, value: Array, truth: Array) -> float:
         """Return the largest distance as a share of the range; ranks take :meth:`loss_of`."""

@@ -78,6 +78,7 @@ class Quantiles(QuantileTarget):
     The largest rank error of the J quantiles: how far q lies from the ranks that the value holds
     among the users, as a share of them. Without noise at most the share of the users in one bin.
     em: of order J / (n epsilon), or sqrt(J / rho) / n; tree: ln(K) / (n epsilon) about, whatever J.
+    Where more than 0.1 is planned, from public numbers, the estimate comes with a warning.
     """
 
     name: ClassVar[str] = "quantiles"
@@ -151,7 +152,8 @@ seed = 7
 
     def rounds(self, server: Curator) -> Script:
         """Ask once, find a bin for each level."""
-        mechanism, least = self.mechanism, self.choice.least_users
+        choice = self.choice
+        mechanism, least = choice.mechanism, choice.least_users
         if self.n_users < least:
             what = f"{len(self.levels)} levels over {self.n_bins} bins"
             return Estimate.refused(
@@ -161,7 +163,7 @@ seed = 7
         if summary.n_users > MOST_SUMMED // STEPS and isinstance(mechanism, NoisyCurve):
             return Estimate.failed(f"{summary.n_users} users are too many for 64-bit sums")
         bins = mechanism.draw(summary.sums["shares"], server)
-        return Estimate.ok(self.grid.midpoints[bins])
+        return Estimate.ok(self.grid.midpoints[bins], warnings=self.warned(choice.error))
 
     def resolution(self, users: Users) -> float:
         """Return the largest share of the users in one bin, and a step. NOT PRIVATE."""

@@ -37,7 +37,7 @@ from server.quantiles.tree_fit import best_widths, fitted_bins, node_sums
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
 
-DEVIATIONS = 4
+DEVIATIONS = 12
 """Fewest users that are asked, in standard deviations of the largest noise on the curve."""
 DRAWS = 300
 """Of the curve's law, for a prediction."""
@@ -107,7 +107,7 @@ class NoisyCurve:
 
     @property
     def least_users(self) -> int:
-        """Fewest users that are asked: 4 standard deviations of the noise."""
+        """Fewest users that are asked: 12 standard deviations of the noise."""
         return math.ceil(min(DEVIATIONS * self.end_std, 1e300))
 
     # -- the release

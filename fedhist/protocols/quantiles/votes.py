@@ -31,7 +31,7 @@ DRAWS = 200
 """Of the votes' law, for a prediction."""
 SEEN = 2.5
 """Standard errors from which on a share of users without numbers is believed."""
-USEFUL = 0.5
+USEFUL = 0.25
 """Largest standard deviation of a running sum of the votes, of the fewest users."""
 
 

@@ -169,6 +169,13 @@ def test_too_few_users_are_not_asked() -> None:
         assert str(ours.plan.least_users) in refused.reason
 
 
+def test_large_errors_are_warned_of() -> None:
+    few = protocol(n_users=1600, kind="votes", n_bins=64)
+    (warning,) = fh.run(few, numbers(1600), seed=1).warnings
+    assert f"{few.plan.error:.2f}" in warning
+    assert fh.run(protocol(n_users=20_000, levels=(0.5,)), numbers(20_000), seed=1).warnings == ()
+
+
 # -- error -----------------------------------------------------------------------------------------
 
 
