@@ -47,6 +47,8 @@ class AverageTask:
     adjacency : Adjacency
     epsilon, delta : float
         What may be spent.
+    rho : float
+        The same in zCDP, after what all releases before have cost in it; 0 without delta.
     """
 
     domain: Keys
@@ -55,6 +57,7 @@ class AverageTask:
     adjacency: Adjacency
     epsilon: float
     delta: float
+    rho: float = 0.0
 
     @property
     def counts_users(self) -> bool:
@@ -85,6 +88,7 @@ class AverageTask:
             n_users=n_users,
             epsilon=self.rest,
             delta=self.delta,
+            rho=max(0.0, self.rho - (self.epsilon - self.rest) ** 2 / 2),
             neighbours=2 if self.adjacency is Adjacency.REPLACE_USER else 1,
         )
 

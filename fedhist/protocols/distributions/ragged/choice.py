@@ -25,7 +25,6 @@ import numpy as np
 
 from fedhist.base.arrays import Floats
 from fedhist.model.query import Query, Summary
-from fedhist.privacy.guarantee import zcdp_rho
 from fedhist.protocols.distributions.centred_mechanism import offsets_error
 from fedhist.protocols.distributions.mechanisms import Learned, Search
 from fedhist.protocols.distributions.ragged.average import (
@@ -72,9 +71,6 @@ OUTLIERS, HARM = 0.05, 0.06
 PUBLIC_GAIN, SELECTION_GAIN, CENTRED_GAIN = 0.81, 0.8, 0.95
 """A way is taken for one that costs or assumes less only if its predicted error is below this part
 of the other's: to ask for sizes at all; a selection; centred shares."""
-
-ROUNDING = 1 - 1e-9
-"""Part of rho that is spent; what is left covers the rounding of conversions."""
 
 SENSITIVITY = 1 + 1e-6
 """Of a score against the exact number of users: 1, and room for the rounding of its targets."""
@@ -133,8 +129,9 @@ class Choice:
         return MedianTask(t.domain, t.m_max, t.n_users, t.adjacency, epsilon, self.beta, keep=KEPT)
 
     def left(self, *spent: float) -> AverageTask:
-        """Return what is left, by basic composition."""
-        return replace(self.task, epsilon=self.task.epsilon - sum(spent))
+        """Return what pure releases leave, by basic composition and in zCDP."""
+        rho = max(0.0, self.task.rho - sum(e**2 / 2 for e in spent))
+        return replace(self.task, epsilon=self.task.epsilon - sum(spent), rho=rho)
 
     def selection_task(self, size: int) -> RaggedTask:
         """Return what is left for a selection: in zCDP, where all before it was pure."""
@@ -142,8 +139,7 @@ class Choice:
         tests = self.fit_epsilon, self.gap_epsilon
         rest = t.epsilon - self.size_epsilon - sum(tests)
         if t.delta:
-            rho = ROUNDING * zcdp_rho(t.epsilon, t.delta)
-            rho -= RULES["em"].rho * self.size_epsilon**2 + sum(e**2 / 2 for e in tests)
+            rho = t.rho - RULES["em"].rho * self.size_epsilon**2 - sum(e**2 / 2 for e in tests)
             rest = max(rho, 1e-12)
         return RaggedTask(t.domain, size, t.adjacency, t.epsilon, t.delta, rest, "ks", self.cmax)
 

@@ -201,7 +201,9 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
     def average_task(self) -> AverageTask:
         """The public side of an average."""
         known = self.domain, self.n_users, self.m_max, Adjacency(self.adjacency)
-        return AverageTask(*known, self.epsilon, self.delta)
+        concentrated = self.delta > 0 and not math.isinf(self.epsilon)
+        rho = zcdp_rho(self.epsilon, self.delta) * ROUNDING if concentrated else 0.0
+        return AverageTask(*known, self.epsilon, self.delta, rho)
 
     @property
     def choice(self) -> Choice:
