@@ -27,7 +27,7 @@ def item_share(n_users: int, epsilon: float) -> float:
     >>> [item_share(n, 0.5) for n in (100, 1000, 100_000)]
     [0.7, 0.36, 0.25]
     """
-    return next(share for bound, share in ITEM_SHARES if n_users * epsilon < bound)
+    return next((s for bound, s in ITEM_SHARES if n_users * epsilon < bound), ITEM_SHARES[-1][1])
 
 
 def domain_share(d: int, n_users: int | None, epsilon: float) -> float:
