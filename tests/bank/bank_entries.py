@@ -109,11 +109,13 @@ ENTRIES = (
     _entry("one-draw-for-all", "one noise for all entries", SLIP, RUNS, "linear score", 1),
     _entry("bound-from-the-data", "C = the largest contribution", f"{LIU23}, erratum 6", RUNS, q=1),
     _entry("clipped-after-averaging", "clips the average, not the users", SLIP, RUNS, q=1),
+    _entry("width-for-raw-values", "raw values hidden by their width", "spec 4, box-mean", RUNS),
     _entry("presence-of-m", "min(k, m) changed symbols, not 2 m", f"{LIU20}, erratum 5", RUNS),
     _entry("zero-indicator-sums", "sums of 1[N = 0]", f"{LIU20}, Appendix E", RUNS, q=1),
     _entry("exact-failure", "fails by an exact count", SLIP, RUNS, q=1),
     # central choices
     _entry("printed-exponent", "exp(S / (2 epsilon))", f"{LIU20}, erratum 1", RUNS, q=1),
+    _entry("both-ways", "exp(epsilon S), scores move both ways", "spec 4, radius", RUNS),
     _entry("unbounded-score", "a score of sensitivity above 1", f"{LIU23}, erratum 6", RUNS),
     _entry("rows-charged-once", "k choices for the price of one", f"{LIU20}, erratum 2", RUNS),
     _entry("raw-support", "noise on the raw support", f"{LIU23}, erratum 5, Algorithm 3", RUNS),

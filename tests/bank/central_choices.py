@@ -67,6 +67,24 @@ class OkChoice(CentralBank):
         return item_users([*rest, {"0": 1}], names), item_users([*rest, {"1": 1}], names)
 
 
+@protocol("bank-both-ways")
+class BothWays(OkChoice):
+    """exp(epsilon S), right where all scores move in one direction: here one rises, one falls."""
+
+    epsilon: float = 2.0
+
+    @property
+    def sensitivity(self) -> float:
+        """Half the range of changes that have one sign, which these have not."""
+        return 0.5
+
+    @classmethod
+    def neighbours(cls) -> Neighbours:
+        """Of two users with one item one has another, which otherwise nobody has."""
+        rest, names = [{"0": 1}], Keys.range(4)
+        return item_users([*rest, {"0": 1}], names), item_users([*rest, {"1": 1}], names)
+
+
 @protocol("bank-printed-exponent")
 class PrintedExponent(OkChoice):
     """exp(S / (2 epsilon)), as printed in Algorithm 1 and Lemma 11: (1 / epsilon)-DP."""

@@ -232,6 +232,30 @@ class ClippedAfter(OkMean):
     query: ClassVar[CentralRows] = RawMeans(1e12)
 
 
+@protocol("bank-width-for-raw-values")
+class WidthForRawValues(CentralBank):
+    """Values in [100, 110] are added as they are, and hidden as if they moved by 10 at most."""
+
+    query: ClassVar[CentralRows] = RawMeans(110.0)
+    adjacency: ClassVar[Adjacency] = ZERO
+
+    def release(self, server: Curator, rows: Array) -> Estimate:
+        """An emptied record takes 110 away, and not 10; a sum of differences to 105 moves by 5."""
+        return Estimate.ok(
+            server.laplace(rows.mean(axis=0), l1_sensitivity=10 / len(rows), epsilon=self.epsilon)
+        )
+
+    @classmethod
+    def neighbours(cls) -> Neighbours:
+        """One user of ten at 110 has the empty record."""
+        ids, whole, values = np.arange(10), np.arange(11), np.full(10, 105.0)
+        values[0] = 110.0
+        return (
+            Users.from_samples(ids, whole, values),
+            Users.from_samples(ids, np.maximum(whole - 1, 0), values[1:]),
+        )
+
+
 @query("bank-presence")
 class Presence(CentralRows):
     """Which items a user holds: at most m ones."""
