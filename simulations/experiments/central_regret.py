@@ -48,7 +48,7 @@ SIZES: Mapping[str, Sequence[int]] = MappingProxyType(
         "unbounded-histogram": (300, 5000),
         "mean": (1,),
         "mean-l2": (8, 64),
-        "few-users-mean": (16, 128),
+        "few-users-mean": (16, 64),
         "quantiles": (1, 3, 9, 31),
     }
 )
