@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 STEPS = 1 << 24
 """Whole steps per clipping radius in which users send: integers, whose sums are exact."""
 
-COUNTED = 0.2
-"""What a user's weight is worth beside its vector, where the sum of weights is private too."""
+COUNTED_STEPS = STEPS // 5
+COUNTED = COUNTED_STEPS / STEPS
+"""What a user's weight is worth beside its vector, where the sum of weights is private too: .2 in
+whole steps. A sum of weights is worth as much rounded down, and a user moves that by no more."""
 
 ROUNDING = 1 + 1e-9
 """Relative excess of a norm in whole steps over its bound that is put down to rounding."""

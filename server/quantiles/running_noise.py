@@ -17,7 +17,7 @@ from fedhist.base.arrays import Floats, Integers
 from fedhist.privacy.guarantee import Adjacency
 
 ROOT_BITS = 12
-"""Bits of the integer square root: its sums over 2^26 users of 2^24 steps fit 64-bit integers."""
+"""Bits of the integer square root: its sums over 2^32 users of 2^18 steps fit 64-bit integers."""
 
 
 @lru_cache(maxsize=64)

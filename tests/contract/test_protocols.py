@@ -105,7 +105,7 @@ MORE: dict[str, list[dict[str, Any]]] = {
         {"method": "large-n", "epsilon": 16.0},
         {"method": "box"},
         {"method": "box-centre"},
-        {"mode": "paper"},
+        {"mode": "paper", "method": "auto", "n_blocks": None},
     ],
     "frequency-oracle": [
         {"kind": "krr"},

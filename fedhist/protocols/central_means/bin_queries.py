@@ -22,7 +22,7 @@ from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.streams import Streams
 
-MOST_BINS = 1 << 12
+MOST_BINS, MOST_COUNTS = 1 << 12, 1 << 24
 
 
 class _Bins(Query):
@@ -102,6 +102,8 @@ class MeanBins(_Bins):
             raise ValueError(f"need finite low < high, got [{self.low}, {self.high}]")
         check_integer("n_bins", self.n_bins, MOST_BINS, least=2)
         check_integer("d", self.d, MOST_DIMENSIONS)
+        if self.d * self.n_bins > MOST_COUNTS:
+            raise ValueError(f"d times n_bins must be at most 2^24, got {self.d * self.n_bins}")
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -26,7 +26,7 @@ from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.central_means.noise import (
     ADJACENCIES,
-    COUNTED,
+    COUNTED_STEPS,
     STEPS,
     SumNoise,
     paid_steps,
@@ -244,7 +244,7 @@ class Steps:
         """Ask a query of vectors, weighted ones too, and release their mean as :meth:`ask` does."""
         summary = yield query
         p, n = self._protocol, summary.n_users
-        if not n:
+        if not n and not (p.hidden and p.guarantee.private):
             return Estimate.failed("nobody answered", public={"n_users": 0.0})
         std = self._noise.std(self._shares[self._made])
         self._made += 1
@@ -254,10 +254,9 @@ class Steps:
             by = float(n) if p.guarantee.private else max(weight / STEPS, 1.0)
             self.public["n_users"] = float(n)
         else:
-            # .2 of the weight, rounded down in whole steps
-            counted = np.append(points, int(weight * COUNTED))
+            counted = np.append(points, weight * COUNTED_STEPS // STEPS)
             *total, seen = self._release(counted)
-            by = max(float(seen) / COUNTED / STEPS, 1.0)
+            by = max(float(seen) / COUNTED_STEPS, 1.0)
             self.public["users, with noise"] = by
         mean = query.centre + query.radius * (np.asarray(total, dtype=np.float64) / STEPS / by)
         return mean, std * query.radius / by

@@ -26,6 +26,7 @@ from fedhist.users.streams import Streams
 from server.central_means.noise import ROUNDING, STEPS
 
 MOST_DIMENSIONS = 1 << 20
+MOST_SAMPLES = 1 << 53
 
 
 def check_centre(centre: Floats) -> None:
@@ -177,8 +178,8 @@ class WeightedMeans(ClippedMeans):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_spreads(self.between, self.within)
-        if not 1 <= self.most < math.inf:
-            raise ValueError(f"most must be a number of at least 1, got {self.most}")
+        if not 1 <= self.most <= MOST_SAMPLES:
+            raise ValueError(f"most must lie in [1, 2^53], got {self.most}")
 
     def variance(self, sizes: Floats) -> Floats:
         """Variance of the means of users with so many samples, in each coordinate."""
@@ -199,7 +200,8 @@ class WeightedMeans(ClippedMeans):
     def check_norms(self, points: Integers, weight: Integers) -> None:
         """Raise WireError if a vector is longer than the root of a user's weight."""
         size = np.sqrt(np.square(points.astype(np.float64)).sum(axis=1))
-        if (size > np.sqrt((weight + 1.0) * STEPS) * ROUNDING).any():
+        most = np.minimum(weight + 1.0, STEPS)  # a weight was rounded down
+        if (size > np.sqrt(most * STEPS) * ROUNDING).any():
             raise WireError(f"a vector has norm {size.max():g}, more than its weight allows")
 
     def longest(self, weight: int, n_users: int) -> float:
@@ -214,6 +216,6 @@ def variances(sizes: Floats, between: float, within: float, most: float) -> Floa
 
 def check_spreads(between: float, within: float) -> None:
     """Raise ValueError unless both are standard deviations, the second one positive."""
-    if not 0 <= between < math.inf:
-        raise ValueError(f"between must be a standard deviation, got {between}")
+    if between != 0:
+        check_scale("between", between)
     check_scale("within", within)

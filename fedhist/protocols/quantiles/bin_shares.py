@@ -19,7 +19,7 @@ from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.streams import Streams
 
-STEPS = 1 << 24
+STEPS = 1 << 18
 """A user's record is sent in so many whole steps, so that sums are exact in any order."""
 
 

@@ -11,6 +11,7 @@ import pytest
 from fedhist.base.errors import WireError
 from fedhist.model.query import Report
 from fedhist.model.truths import Truth
+from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols import (
     BoxCentre,
     BoxMean,
@@ -22,9 +23,12 @@ from fedhist.protocols import (
 )
 from fedhist.protocols.central_means.bin_queries import AwayBins, MeanBins, SizeBins
 from fedhist.protocols.central_means.queries import ClippedMeans, WeightedMeans
+from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
-from server.central_means.noise import STEPS
+from server.central_means.noise import COUNTED_STEPS, STEPS, sum_noise
+from server.noise import SimulatedNoise
+from simulations.runtimes.inline import InlinePopulation
 from tests.protocols.running import run
 
 LINE: dict[str, Any] = {"epsilon": 1.0, "low": -1.0, "high": 1.0, "delta": 0.0}
@@ -97,6 +101,17 @@ def test_weights_and_clips_of_users_with_many_samples() -> None:
     assert asked(SizeBins(4), users).arrays["bins"][:, 0].tolist() == [0, 2, 3]
 
 
+def test_what_a_weight_is_worth_moves_by_whole_steps() -> None:
+    """Whatever the others weigh, a user moves the rounded sum by .2 in whole steps at most."""
+    rng = np.random.default_rng(5)
+    others = rng.integers(0, 2**40, 5000)
+    own = np.append(rng.integers(0, STEPS + 1, 4999), STEPS)
+    moved = (others + own) * COUNTED_STEPS // STEPS - others * COUNTED_STEPS // STEPS
+    assert moved.max() == COUNTED_STEPS == math.floor(0.2 * STEPS)
+    noise = sum_noise(1.0, 0.0, 1, Adjacency.ADD_REMOVE_USER)
+    assert noise.l1 * STEPS >= STEPS + COUNTED_STEPS
+
+
 def test_a_vector_that_is_too_long_is_refused() -> None:
     query = ClippedMeans(np.zeros(2), 1.0)
     good = asked(query, some(3, d=2))
@@ -139,6 +154,22 @@ def test_a_hidden_number_of_users_is_not_published(cls: Any) -> None:
 
 
 # -- choices from public numbers -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cls", EVERY)
+def test_nobody_and_somebody_without_samples_look_alike(cls: Any) -> None:
+    """Where n is hidden: none at all are no users fewer than one with an empty record."""
+    more = {"between": 0.1, "within": 0.3} if cls is WeightedMean else {}
+    more = {"radius": 0.3} if cls is HuberMean else more
+    protocol = cls(**LINE, **more, n_users=4000, adjacency="add-remove-user")
+    ended = []
+    for n in (0, 1):
+        users = Users.from_samples(np.arange(n), np.zeros(n + 1, np.int64), np.zeros((0, 1)))
+        session = Session(protocol, lambda i: SimulatedNoise(3, i))
+        estimate = session.run(InlinePopulation([users], 1).ask)
+        assert estimate.status == "ok"
+        ended.append((estimate.value.tolist(), dict(estimate.public), estimate.warnings))
+    assert ended[0] == ended[1]
 
 
 def test_below_the_floor_the_whole_range_is_released() -> None:

@@ -217,7 +217,7 @@ def test_invalid_records_are_null_and_others_keep_their_weight() -> None:
     sent = rows(query, [], [0.1, math.nan], [0.1, 0.5, 0.5], [math.inf, -math.inf], [7.0])
     assert sent.sum(axis=1).tolist() == [0, 0, STEPS, STEPS, STEPS]
     law = np.array([[1 / 3, 2 / 3, 0], [0.5, 0, 0.5], [0, 0, 1]])
-    assert sent[2:] / STEPS == pytest.approx(law, abs=1e-7)
+    assert sent[2:] / STEPS == pytest.approx(law, abs=1 / STEPS)
     nobody = one_each([], [math.nan])
     assert fh.run(protocol(), nobody, seed=1).status == "ok"  # whether anybody counts is private
     assert protocol().diagnostics(nobody) == {"unusable records": 2.0}

@@ -70,8 +70,8 @@ def test_no_neighbours_of_tiny_populations_differ_by_more(
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 def test_integers_hold_as_many_users_as_are_let_in(noise: Any) -> None:
-    """The sums of 2^26 users in one bin, the worst case, encode exactly."""
-    n, shares = 1 << 26, np.zeros(2048, dtype=np.int64)
+    """The sums of 2^32 users in one bin, the worst case, encode exactly."""
+    n, shares = 1 << 32, np.zeros(2048, dtype=np.int64)
     shares[0] = n * STEPS
     curve = NoisyCurve(1.0, 1e-6, np.array(LEVELS), 2048, Adjacency.REPLACE_USER, noise)
     unit = 4096 if noise == "gaussian" else 1

@@ -141,9 +141,11 @@ class OwnShares(Query):
     def check_summary(self, summary: Summary) -> None:
         """Bound the sum over all symbols as well."""
         super().check_summary(summary)
-        total = int(summary.sums["steps"].sum())
-        if total > summary.n_users * STEPS:
-            raise WireError(f"'steps' adds up to {total}, more than {summary.n_users} rows' worth")
+        held, large = summary.sums["users"].tolist() if self.least else (summary.n_users, 0)
+        for name, rows in (("steps", held), ("large", large)):
+            total = int(summary.sums[name].sum()) if name in summary.sums else 0
+            if total > rows * STEPS:
+                raise WireError(f"{name!r} adds up to {total}, more than {rows} rows' worth")
         if self.least and (summary.sums["large"] > summary.sums["steps"]).any():
             raise WireError("some users have a larger sum than all")
         if self.least and summary.sums["users"][1] > summary.sums["users"][0]:

@@ -39,6 +39,7 @@ from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Adjacency, check_budget, zcdp_rho
+from fedhist.protocols.distributions.centred_counts import MOST_SYMBOLS
 from fedhist.protocols.distributions.distribution import ASSUMPTIONS, NOTHING, Assumption
 from fedhist.protocols.distributions.ragged import theory
 from fedhist.protocols.distributions.ragged.average import (
@@ -176,6 +177,8 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
         check_choice("assume", self.assume, ASSUMPTIONS)
         if self.mechanism == "centred" and not self.delta:
             raise ValueError(f"mechanism 'centred' needs delta > 0, got {self.delta}")
+        if self.mechanism == "centred" and len(self.domain) > MOST_SYMBOLS:
+            raise ValueError(f"'centred' takes {MOST_SYMBOLS} symbols, got {len(self.domain)}")
         if not self.cmax > 0:
             raise ValueError(f"cmax must be positive, got {self.cmax}")
         if self.mechanism in ("ks", "phs") and self.m_max > MOST_SELECTED:

@@ -134,6 +134,21 @@ def test_rows_and_sums_that_no_user_sends() -> None:
 # -- the two tests ---------------------------------------------------------------------------------
 
 
+def test_sums_belong_to_users_who_have_items() -> None:
+    """The gap's sensitivity rests on it: rows of users who say that they hold nothing are none."""
+    query = OwnShares(Keys.of(["a", "b", "c"]), least=3)
+    whole = np.array([STEPS, STEPS, 0])
+    for steps, large, users in (
+        (whole, whole * 0, [0, 0]),
+        (whole, whole * 0, [1, 0]),
+        (whole, whole, [2, 1]),
+    ):
+        with pytest.raises(WireError, match="rows' worth"):
+            query.check_summary(
+                Summary(2, {"steps": steps, "large": large, "users": np.array(users)})
+            )
+
+
 def test_gap_fit_and_scores_move_as_far_as_is_said() -> None:
     """Every replacement of one of four users, among all records of up to 3 items of 3 symbols."""
     rng = np.random.default_rng(5)
