@@ -86,8 +86,19 @@ class Ledger:
     """Keeps charges and answers what the worst-off user has spent.
 
     Basic (epsilon, delta) sums and delta-approximate zCDP are kept side by side; over disjoint
-    cohorts the maximum counts, within a cohort the sum. The budgets of a script are public and
-    fixed before its data are seen, so the smaller of the two is a valid guarantee.
+    cohorts the maximum counts, within a cohort the sum. Budgets may follow from what was released:
+    a limit on either sum that is fixed beforehand is a guarantee [1]_, [2]_. So is the smaller of
+    the two where public numbers say which it is.
+
+    Where a released value decides which of the two keeps the limit, let the outcomes of A be those
+    that basic composition covers at delta_A, and those of B the others, which zCDP covers at
+    delta_B. A script that stops where it would go on to B is (epsilon, delta_A)-DP, and has the
+    law of this one on A; the same of B. An event is its part in A and its part in B: the script is
+    (epsilon, delta_A + delta_B)-DP. So it splits its delta between the two; what is pure in A
+    needs none. The ledger sees one outcome, and cannot check that.
+
+    A total over runs of which one was chosen by another's results is bounded in the same way: by
+    the epsilon at twice the delta.
 
     Parameters
     ----------
@@ -100,6 +111,13 @@ class Ledger:
         Grade of the noise that the charges pay for, "simulated" or "secure"; set by the Session.
     null_safe : bool
         What the protocol says of its runs; set by the Session.
+
+    References
+    ----------
+    .. [1] Rogers, Roth, Ullman & Vadhan, "Privacy odometers and filters: pay-as-you-go
+       composition", NeurIPS 2016: basic composition.
+    .. [2] Whitehouse, Ramdas, Rogers & Wu, "Fully adaptive composition in differential privacy",
+       ICML 2023: zCDP.
     """
 
     def __init__(self, limit: Guarantee | None = None) -> None:

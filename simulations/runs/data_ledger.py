@@ -2,8 +2,10 @@
 
 A run reserves its whole guarantee in the file before it asks anybody, and settles to what it
 spent when it ends, or to nothing if it breaks off before it asks; a run that dies keeps its
-reservation, and finds it again when it goes on from its journal. Every write replaces the file at
-once, under a lock, so that two runs cannot both take the last of a budget.
+reservation, and finds it again when it goes on from its journal. A run that ended and charged
+nothing costs nothing, but it published how it ended, and perhaps n: its line still says under
+which adjacencies there is a total. Every write replaces the file at once, under a lock, so that two
+runs cannot both take the last of a budget.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from fedhist.privacy.adjacency import (
     NoTotalError,
     convert,
 )
-from fedhist.privacy.guarantee import Adjacency, Guarantee, Release, approximate, pure
+from fedhist.privacy.guarantee import EXACT, Adjacency, Guarantee, Release, approximate, pure
 from fedhist.privacy.ledger import SLACK, Entry, Ledger, spent, whole
 from simulations.reporting.json_files import plain
 
@@ -50,6 +52,9 @@ class Spending:
     ----------
     epsilon, delta, rho, slack : float
         The cost under ``adjacency``.
+    state : str
+        "reserved"; "spent"; "uncharged", of a run that ended and charged nothing; "refused", of one
+        that published nothing.
     run : str
         Of a run with a journal: the journal's name.
     null_safe : bool
@@ -238,8 +243,17 @@ class DataLedger:
             return len(lines)
 
     def settle(self, number: int, ledger: Ledger | None) -> None:
-        """Replace a reservation by what the run spent (nothing, for one that was refused)."""
-        cost = whole(ledger.entries if ledger is not None else ())
+        """Replace a reservation by what the run spent.
+
+        Parameters
+        ----------
+        number : int
+        ledger : Ledger or None
+            Of the session, which has ended; None if there was none, or it published nothing.
+        """
+        entries = ledger.entries if ledger is not None else ()
+        cost = whole(entries)
+        ended = "spent" if entries else "uncharged"
         with self._locked():
             cap, lines = self.read()
             lines[number] = replace(
@@ -248,8 +262,9 @@ class DataLedger:
                 delta=cost.delta,
                 rho=cost.rho,
                 slack=cost.slack,
-                state="spent" if ledger is not None and ledger.entries else "refused",
-                costs=_costs(ledger) if ledger is not None and ledger.entries else {},
+                state=ended if ledger is not None else "refused",
+                # of no charges every total is 0: what n says is not among them, see convert
+                costs=_costs(ledger) if ledger is not None and entries else {},
             )
             self._write(cap, lines)
 
@@ -274,14 +289,14 @@ class DataLedger:
 def common_adjacency(lines: Sequence[Spending]) -> Adjacency:
     """Return the adjacency that a total is stated under, of those that all lines reach.
 
-    Replacement if a line is about that; else adding and removing if all lines say something about
-    it, which are stated so or null-safe; else zeroing out.
+    Replacement if a line that costs something is about that; else adding and removing if all lines
+    say something about it, which are stated so or null-safe; else zeroing out.
 
     >>> common_adjacency([]).value
     'zero-out-user'
     """
     counted = [s for s in lines if s.state != "refused"]
-    if any(s.adjacency == REPLACE.value for s in counted):
+    if any(s.adjacency == REPLACE.value and s.release != EXACT for s in counted):
         return REPLACE
     added = all(s.null_safe or s.adjacency == ADD_REMOVE.value for s in counted)
     return ADD_REMOVE if counted and added else ZERO_OUT

@@ -15,6 +15,7 @@ from commands import Command
 from fedhist.base.chained_log import DamagedLog
 from fedhist.privacy.adjacency import NoTotalError
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
+from fedhist.privacy.ledger import Ledger
 from fedhist.session.journal import log_of
 from simulations.runs.data_ledger import Cap, DataLedger
 
@@ -206,10 +207,26 @@ def test_a_ledger_of_before_there_were_journals_is_read(fedhist: Command, run: C
 
 def test_a_refused_run_spends_nothing_and_a_failed_one_does(fedhist: Command, run: Command) -> None:
     assert run("--ledger", "book.json", "--set", "protocol.ending=refused").status == 3
-    assert states() == ["refused"]
+    assert states() == ["uncharged"]
     assert DataLedger("book.json").total()[0] == 0.0
     assert run("--ledger", "book.json", "--epsilon", "0.5").status == 0
-    assert states() == ["refused", "spent"]
+    assert states() == ["uncharged", "spent"]
+
+
+def test_a_run_that_ended_without_a_charge_may_have_published_n(tmp_path: Path) -> None:
+    """It costs nothing, and there is no total under adding; a run that never was leaves one."""
+    book, hidden = DataLedger(tmp_path / "book.json"), guarantee(ADD_REMOVE)
+    book.settle(book.reserve("never ran", guarantee(REPLACE)), None)
+    book.settle(book.reserve("null-safe", guarantee(REPLACE), null_safe=True), Ledger(hidden))
+    book.reserve("hides n", hidden, null_safe=True)
+    assert book.total() == book.total(ADD_REMOVE) == (0.5, 1e-5)
+    ended = Ledger(guarantee(ZERO_OUT))
+    book.settle(book.reserve("failed: 60 users answered", guarantee(ZERO_OUT)), ended)
+    assert [s.state for s in book.read()[1]] == ["refused", "uncharged", "reserved", "uncharged"]
+    assert book.total() == book.total(ZERO_OUT) == (0.5, 1e-5)
+    assert book.total(REPLACE)[0] == 1.0
+    with pytest.raises(NoTotalError, match="'failed: 60 users answered'"):
+        book.total(ADD_REMOVE)
 
 
 def test_the_table_fits(fedhist: Command, run: Command) -> None:

@@ -260,7 +260,7 @@ def centred(
     number of far users ``task.far``, Laplace noise on one count; and the offsets (``task.third``,
     delta), Gaussian noise for ``neighbours`` rows in a ball, or shares again with ``task.third``,
     pure. Which of the two depends on what was released. Where zCDP composition is better, the
-    offsets get what is left of ``task.rho`` instead.
+    offsets get what is left of ``task.rho`` instead; shares, all pure, need none of its delta.
     """
     start = yield from ask(task.first, "centre")
     if not task.selects:

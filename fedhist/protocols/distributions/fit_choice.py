@@ -19,6 +19,7 @@ import numpy as np
 
 from fedhist.base.arrays import Floats, Integers
 from fedhist.model.truths import Truth
+from fedhist.privacy.guarantee import zcdp_rho
 from fedhist.protocols.distributions import mechanisms as simple
 from fedhist.protocols.distributions.centred_mechanism import CENTRED, ROUNDING, centred_error
 from fedhist.protocols.distributions.centred_release import CLUSTER, HARM, missed
@@ -187,13 +188,14 @@ def rest(task: DistributionTask) -> DistributionTask:
     """Return what is left after the test: of epsilon by basic composition, of rho in zCDP.
 
     The statistic is pure, and so is the most widespread symbol's number of users: they cost half
-    of their squared epsilon of rho.
+    of their squared epsilon of rho. What was released decides which composition the run holds by,
+    so each has a half of delta: see :class:`fedhist.privacy.ledger.Ledger`.
     """
     fit, rare = fit_epsilon(task), rare_epsilon(task)
-    rho = task.rho
+    rho, delta = task.rho, task.delta / 2
     if task.delta and task.private:
-        rho = max(ROUNDING * rho - (fit**2 + rare**2) / 2, 0.0)
-    return replace(task, epsilon=task.epsilon - fit - rare, rho=rho)
+        rho = max(ROUNDING * zcdp_rho(task.epsilon, delta) - (fit**2 + rare**2) / 2, 0.0)
+    return replace(task, epsilon=task.epsilon - fit - rare, delta=delta, rho=rho)
 
 
 def testable(task: DistributionTask) -> bool:
@@ -256,9 +258,12 @@ def search(task: DistributionTask, server: Curator) -> Search:
     -------
     The statistic has sensitivity 1 under replacement and gets Lap(1 / epsilon_t): epsilon_t-DP. So
     does the number of users who have the most widespread symbol, where that is asked for, at
-    :func:`rare_epsilon`. Given these, one mechanism runs with :func:`rest`: with what they leave of
-    epsilon, and delta, by basic composition; a selection, whose budget is one of zCDP, with what
-    they leave of rho. Whatever is decided, the whole is (epsilon, delta)-DP.
+    :func:`rare_epsilon`. Given these, one mechanism runs with :func:`rest`. Counts, presence and
+    offsets have what they leave of epsilon, and half of delta: these runs are (epsilon, delta / 2)
+    by basic composition. A selection has what they leave of the rho that implies (epsilon,
+    delta / 2), and so have offsets where that gives less noise: these runs are within that rho.
+    An event splits into its outcomes of the first kind and of the second, and either half of
+    delta covers its own: whatever is decided, the whole is (epsilon, delta)-DP.
     """
     plan = FitPlan.of(task.m, task.n_users)
     left = options_left(task)

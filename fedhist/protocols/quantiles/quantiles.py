@@ -136,8 +136,11 @@ seed = 7
 
     @property
     def null_safe(self) -> bool:
-        """An empty record lies in no bin, and only records that are not empty are counted."""
-        return True
+        """Where n is hidden: an empty record lies in no bin, and no bin's share divides by n.
+
+        Elsewhere n_users may be the exact number: it decides what is released, and who is refused.
+        """
+        return Adjacency(self.adjacency) is Adjacency.ADD_REMOVE_USER
 
     @property
     def choice(self) -> Choice:

@@ -10,6 +10,7 @@ import pytest
 
 from fedhist.base.errors import BudgetExceeded
 from fedhist.model.truths import Truth
+from fedhist.privacy.guarantee import zcdp_delta, zcdp_rho
 from fedhist.privacy.ledger import Ledger
 from fedhist.protocols.distributions import fit_choice
 from fedhist.protocols.distributions.distribution import MECHANISMS, Distribution
@@ -56,12 +57,16 @@ BRANCHES = [
 
 @pytest.mark.parametrize(("k", "m", "s", "concentration", "delta", "labels"), BRANCHES)
 def test_every_branch_spends_the_budget_and_no_more(k, m, s, concentration, delta, labels):
-    """By the ledger, in either currency; and nearly all of it. Secure noise, too."""
+    """By the ledger, in either currency; and nearly all of it. Secure noise, too.
+
+    What was released decides the branch, and with it the currency: each has half of delta.
+    """
     users = population(k, m, s, concentration)
     protocol = auto(users, m, delta=delta)
     for noise in (None, secure):
         ran = run(protocol, users, noise=noise)
-        spent = ran.estimate.ledger.spent()
+        tested = labels[0] == "fit"
+        spent = ran.estimate.ledger.spent(delta / 2 if tested else delta)
         found = [e.label for e in ran.estimate.ledger.entries]
         assert noise or found == labels  # other draws may decide otherwise
         assert 0.93 < spent.epsilon <= 1.0 + 1e-9
@@ -157,11 +162,14 @@ def test_a_better_fit_never_means_a_weaker_mechanism():
 
 
 def test_what_is_left_after_the_test():
-    """Of epsilon 95 %, of rho all but what a pure release costs there."""
+    """Of epsilon 95 %, of rho all but what a pure release costs there, each at half of delta."""
     task = auto(population(3, 5, 9, 0), 5).task
     left = rest(task)
     assert left.epsilon + fit_epsilon(task) == pytest.approx(1.0)
-    assert left.rho + fit_epsilon(task) ** 2 / 2 == pytest.approx(task.rho, rel=1e-8)
+    rho = left.rho + fit_epsilon(task) ** 2 / 2
+    assert rho == pytest.approx(zcdp_rho(1.0, task.delta / 2), rel=1e-8)
+    # either composition covers the outcomes that hold by it: together they may take all of delta
+    assert 0.99 * task.delta < zcdp_delta(rho, 1.0) + left.delta <= task.delta
     assert math.isnan(rest(replace(task, delta=0.0, rho=math.nan)).rho)
     assert fit_choice.TESTED.rounds == 4
 

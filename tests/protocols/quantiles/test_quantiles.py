@@ -298,7 +298,11 @@ def test_bad_settings(changes: dict[str, Any], message: str) -> None:
 def test_too_few_users_are_not_asked() -> None:
     ours = protocol(epsilon=1.0, levels=(0.5,), n_bins=256)
     assert ours.choice.least_users == math.ceil(8 * math.log(25600)) == 82
-    refused = fh.run(replace(ours, n_users=81), one_each([0.5]), seed=1)
+    few, enough = replace(ours, n_users=81), replace(ours, n_users=82)
+    for adjacency in ADJACENCIES:  # whether anybody is asked says n: null-safe only if n is hidden
+        hides = [replace(p, adjacency=adjacency).null_safe for p in (few, enough)]
+        assert hides == [adjacency == ADD_REMOVE] * 2
+    refused = fh.run(few, one_each([0.5]), seed=1)
     assert (refused.status, "82 at least" in refused.reason) == ("refused", True)
     assert fh.run(replace(ours, n_users=82), one_each([0.5]), seed=1).status == "ok"
 

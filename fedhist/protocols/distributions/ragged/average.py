@@ -109,7 +109,8 @@ def centred_shares(task: AverageTask, server: Curator) -> Search:
 
     Privacy
     -------
-    (epsilon, delta)-DP: that of :func:`centred` with rows of own shares.
+    (epsilon, delta)-DP: that of :func:`centred` with rows of own shares. A released number of users
+    decides which composition the offsets hold by: then (epsilon, 2 delta), whose half is given.
     """
     n_users = yield from users_of(task, server)
     ask = own_shares(task, n_users, server)

@@ -83,7 +83,7 @@ class Choice:
     Attributes
     ----------
     task : AverageTask
-        With the whole budget.
+        With all of epsilon, and half of delta for either composition.
     beta, cmax : float
         As in the protocol.
     """
@@ -216,7 +216,9 @@ def automatic(choice: Choice, server: Curator) -> Search:
     users: one who joins or leaves them moves C(t) - s F(t) by 1[N <= t] - F(t), whatever the
     symbol. So do scores, where one user may change all symbols anyway; else they are against s-hat,
     and only the symbols that the user holds move. What runs in the end has the epsilon that all
-    released before it leaves, or for a selection the rho.
+    released before it leaves and ``task.delta``, by basic composition; a selection, and offsets
+    where that gives less noise, the rho. What was released decides which, so ``task.delta`` is half
+    of the protocol's: :class:`fedhist.privacy.ledger.Ledger` says why that is enough.
     """
     if not choice.promising:
         return (yield from frequencies(choice.task, server))

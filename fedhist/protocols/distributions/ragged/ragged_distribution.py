@@ -202,11 +202,16 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
 
     @property
     def average_task(self) -> AverageTask:
-        """The public side of an average."""
+        """The public side of an average.
+
+        Where a released value may decide by which composition the run holds, basic and zCDP have a
+        half of delta each: see :class:`fedhist.privacy.ledger.Ledger`.
+        """
         known = self.domain, self.n_users, self.m_max, Adjacency(self.adjacency)
         concentrated = self.delta > 0 and not math.isinf(self.epsilon)
-        rho = zcdp_rho(self.epsilon, self.delta) * ROUNDING if concentrated else 0.0
-        return AverageTask(*known, self.epsilon, self.delta, rho)
+        delta = self.delta / 2 if self.mechanism == "auto" or self.n_users is None else self.delta
+        rho = zcdp_rho(self.epsilon, delta) * ROUNDING if concentrated else 0.0
+        return AverageTask(*known, self.epsilon, delta, rho)
 
     @property
     def choice(self) -> Choice:

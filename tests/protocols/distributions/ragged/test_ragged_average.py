@@ -12,7 +12,7 @@ from fedhist.base.arrays import Integers
 from fedhist.base.errors import WireError
 from fedhist.model.query import Report, Summary
 from fedhist.model.truths import Truth
-from fedhist.privacy.guarantee import Adjacency
+from fedhist.privacy.guarantee import Adjacency, zcdp_rho
 from fedhist.protocols.distributions.ragged.choice import (
     fit_of,
     selection_plan,
@@ -191,7 +191,8 @@ def branch(users: Users, seed: int = 2, **more: Any) -> tuple[list[str], Any]:
     assert estimate.status == "ok", estimate.reason
     assert estimate.truth is Truth.AVERAGE_OF_USERS
     assert estimate.ledger is not None
-    spent = estimate.ledger.spent(protocol.delta).epsilon
+    # half of delta for either composition: what was released may decide by which the run holds
+    spent = estimate.ledger.spent(protocol.delta / 2).epsilon
     assert 0.9 * protocol.epsilon < spent <= protocol.epsilon * (1 + 1e-9)
     return [entry.label for entry in estimate.ledger.entries], estimate
 
@@ -223,6 +224,16 @@ def test_every_branch_spends_what_it_may() -> None:
     assert labels[:4] == [*size, "centre", "radius"]
     assert labels[-1] == "offsets"
     assert not estimate.warnings
+
+
+def test_a_composition_that_a_released_number_decides_has_half_of_delta() -> None:
+    """Of centred shares where n is hidden; where it is public the composition is, too."""
+    users = alike(4, np.full(9, 5))
+    hidden = {"adjacency": "add-remove-user", "n_users": None}
+    for more, part in ((hidden, 0.5), ({}, 1.0)):
+        task = settings(users, mechanism="centred", **more).average_task
+        assert task.delta == part * 1e-6
+        assert task.rho == pytest.approx(zcdp_rho(1.0, task.delta), rel=1e-8)
 
 
 def test_users_without_items_are_left_out_and_said() -> None:
