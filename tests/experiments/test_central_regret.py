@@ -7,6 +7,7 @@ standard errors (a false alarm has probability below 2e-9 each). The seeds are f
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from small_requests import result_of, small
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.registry import parameters, protocol_class
 from simulations.experiments.central_regret import (
+    AREA,
     HIDDEN,
     RAGGED,
     SIZES,
@@ -27,6 +29,7 @@ from simulations.experiments.central_regret import (
     run,
 )
 from simulations.experiments.heat_maps import write_maps
+from simulations.experiments.regret import AGAIN, measure
 
 
 def default_of(cell: CentralCell) -> Protocol:
@@ -109,3 +112,18 @@ def test_maps_are_files(tmp_path: Path) -> None:
 def test_unknown_targets_are_refused() -> None:
     with pytest.raises(ValueError, match=r"targets must be among .*, got 'median'"):
         run(small("central-regret", targets=["median"]))
+
+
+def test_a_prediction_that_looks_wrong_is_judged_by_more_runs() -> None:
+    """One run in twelve clips the outliers away, and is most of the mean: few runs miss it."""
+    request = small("central-regret")
+    methods = {"default": request.settings["methods"]["mean"]["default"]}
+    cell = CentralCell("mean", 2000, 100, 1.0, 1e-6, "outliers", 1, "replace-user")
+    settings = request.settings | {"repeats": 4, "most_repeats": 40}
+    found = measure(replace(request, seed=4, settings=settings), cell, methods, AREA)
+    assert len(found.losses["default"]) == 4  # without another method the regret is known
+    assert len(found.own) == AGAIN * 40
+    assert not found.mispredicted
+    first = replace(found, own=found.losses["default"])
+    assert first.mispredicted
+    assert first.ratio < 0.1

@@ -196,10 +196,11 @@ def test_the_bytes_foreseen_are_the_bytes_sent(name: str) -> None:
 
 
 def test_bytes_of_rounds_that_nobody_foresees() -> None:
-    """What the second round asks depends on how many users were counted."""
-    found = plan(template_of("ragged"), 0.2)
-    assert (found.bytes_of, found.rounds) == (1, 2)
-    assert any("bytes: of 1 of 2 rounds" in line for line in remarks(found))
+    """What later rounds ask depends on users counted, and on tests passed; six at most."""
+    for assume, rounds in (("same-distribution", 2), ("nothing", 6)):
+        found = plan(template_of("ragged", [f"protocol.assume={assume}"]), 0.2)
+        assert (found.bytes_of, found.rounds) == (1, rounds)
+        assert any(f"bytes: of 1 of {rounds} rounds" in line for line in remarks(found))
 
 
 def test_losses_of_several_kinds_are_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:

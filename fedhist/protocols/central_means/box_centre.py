@@ -20,7 +20,7 @@ from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.protocols.central_means.bin_queries import AwayBins, distances
-from fedhist.protocols.central_means.box_mean import some_users
+from fedhist.protocols.central_means.box_mean import BoxMean, some_users
 from fedhist.protocols.central_means.protocol import CentralMeans, Steps
 from fedhist.protocols.central_means.theory import Rows
 from fedhist.users.batch import Users
@@ -80,6 +80,9 @@ class BoxCentre(CentralMeans):
     name: ClassVar[str] = "box-centre"
     paper: ClassVar[str] = "own: two Gaussian means, the second one around the first"
     goals: ClassVar[tuple[Goal, ...]] = (Goal(1e-4, words="one mean in [-1, 1]"),)
+    starter: ClassVar[str] = BoxMean.starter.replace("box-mean", "box-centre").replace(
+        "over the whole of a public range", "over the range and then around what was found"
+    )
 
     radius: float | None = None
 

@@ -72,6 +72,28 @@ class BoxMean(CentralMeans):
     name: ClassVar[str] = "box-mean"
     paper: ClassVar[str] = "noise on the clipped mean: Laplace, or Balle & Wang, ICML 2018"
     goals: ClassVar[tuple[Goal, ...]] = (Goal(1e-4, words="one mean in [-1, 1]"),)
+    starter: ClassVar[str] = """\
+# One mean with a trusted server, over the whole of a public range:
+# 5,000 users of 20 to 500 samples each.
+[run]
+nodes = 1000
+seed = 1
+
+[protocol]
+name = "box-mean"
+epsilon = 1.0
+delta = 1e-6
+low = -1.0
+high = 1.0
+
+[population]
+kind = "gaussian"
+n_users = 5000
+samples_per_user = [20, 500]
+mean = 0.237
+spread = 0.25
+seed = 7
+"""
 
     def steps(self, server: Curator) -> Script:
         """Release the mean over the whole range."""

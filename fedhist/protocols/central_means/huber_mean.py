@@ -24,7 +24,7 @@ from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.protocols.central_means.box_centre import FOLLOWED, drawn_noise
-from fedhist.protocols.central_means.box_mean import some_users
+from fedhist.protocols.central_means.box_mean import BoxMean, some_users
 from fedhist.protocols.central_means.protocol import CentralMeans, Steps
 from fedhist.protocols.central_means.theory import Rows
 from fedhist.users.batch import Users
@@ -75,8 +75,13 @@ class HuberMean(CentralMeans):
 
     name: ClassVar[str] = "huber-mean"
     paper: ClassVar[str] = "the idea: Zhao et al., NeurIPS 2024; the steps are own"
-    goals: ClassVar[tuple[Goal, ...]] = (
-        Goal(1e-4, words="m = 100", protocol={"samples_per_user": 100}),
+    goals: ClassVar[tuple[Goal, ...]] = (Goal(1e-4, words="m = 100"),)
+    starter: ClassVar[str] = (
+        BoxMean.starter.replace("box-mean", "huber-mean")
+        .replace("over the whole of a public range", "in steps that far users move little")
+        .replace("20 to 500", "100")
+        .replace("[20, 500]", "100")
+        .replace("high = 1.0", "high = 1.0\nsamples_per_user = 100")
     )
 
     radius: float | None = None

@@ -26,7 +26,7 @@ from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy.adjacency import ONE_COUNT
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols.central_means.bin_queries import MOST_BINS, AwayBins, MeanBins, distances
-from fedhist.protocols.central_means.box_mean import some_users
+from fedhist.protocols.central_means.box_mean import BoxMean, some_users
 from fedhist.protocols.central_means.protocol import CentralMeans, Steps
 from fedhist.protocols.central_means.theory import Rows
 from fedhist.users.batch import Users
@@ -87,6 +87,9 @@ class IntervalMean(CentralMeans):
     name: ClassVar[str] = "interval-mean"
     paper: ClassVar[str] = "the idea: Levy et al., NeurIPS 2021; constants and the radius are own"
     goals: ClassVar[tuple[Goal, ...]] = (Goal(1e-5, words="one mean in [-1, 1]"),)
+    starter: ClassVar[str] = BoxMean.starter.replace("box-mean", "interval-mean").replace(
+        "over the whole of a public range", "in an interval that holds most users"
+    )
 
     scale: float | None = None
 

@@ -30,6 +30,7 @@ from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols.central_means.bin_queries import MeanBins, SizeBins
+from fedhist.protocols.central_means.box_mean import BoxMean
 from fedhist.protocols.central_means.protocol import CentralMeans, Steps
 from fedhist.protocols.central_means.queries import WeightedMeans, check_spreads, variances
 from fedhist.protocols.central_means.theory import Rows
@@ -87,7 +88,15 @@ class WeightedMean(CentralMeans):
 
     name: ClassVar[str] = "weighted-mean"
     paper: ClassVar[str] = "the model: Cummings et al., NeurIPS 2022; weights and clips are own"
-    goals: ClassVar[tuple[Goal, ...]] = (Goal(1e-4, words="m = 100", protocol={"within": 0.5}),)
+    goals: ClassVar[tuple[Goal, ...]] = (Goal(1e-4, words="m = 20 to 500"),)
+    starter: ClassVar[str] = (
+        BoxMean.starter.replace("box-mean", "weighted-mean")
+        .replace("over the whole of a public range", "users with more samples weigh more")
+        .replace(
+            "high = 1.0",
+            "high = 1.0\n# Public: of one sample around its user's mean.\nwithin = 0.25",
+        )
+    )
     max_rounds: ClassVar[int] = 3
 
     within: float
