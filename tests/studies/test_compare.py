@@ -229,12 +229,16 @@ def test_replacement_implies_zeroing_out(tmp_path: Path) -> None:
 
 
 def test_a_null_safe_protocol_says_the_same_of_adding() -> None:
-    """Quantiles hide the number of users under replacement, too; histograms then publish it."""
+    """And of emptying; where the number of users is public nothing is said of adding."""
     quantiles, histogram = (protocol_class(n).example() for n in ("quantiles", "bounded-histogram"))
-    add_remove = Adjacency.ADD_REMOVE_USER
+    add_remove, zero_out = Adjacency.ADD_REMOVE_USER, Adjacency.ZERO_OUT_USER
     assert quantiles.guarantee.adjacency is Adjacency.REPLACE_USER
-    assert _flags(add_remove, quantiles) == ()
+    assert _flags(zero_out, quantiles) == _flags(zero_out, histogram) == ()
+    assert _flags(add_remove, quantiles) == ("other adjacency: replace-user",)
     assert _flags(add_remove, histogram) == ("other adjacency: zero-out-user",)
+    for stated in (quantiles, histogram):
+        hidden = replace(stated, adjacency=add_remove.value)
+        assert _flags(add_remove, hidden) == _flags(zero_out, hidden) == ()
 
 
 def test_what_rows_estimate_is_said(tmp_path: Path) -> None:
