@@ -51,6 +51,7 @@ from fedhist.users.streams import SeededStreams
 from server.distributions.binomial_grid import MOST_CELLS, pick_eta
 from server.distributions.fit_statistic import (
     CAUTION,
+    FALSE_ALARM,
     MOST_STEPS,
     STEPS,
     FitPlan,
@@ -75,6 +76,10 @@ PRESENT = {
     PURE_PRESENCE.gaussian: next(f for f in simple.MECHANISMS if f.name == "presence-laplace"),
 }
 """Presence with Gaussian noise (True) and with Laplace noise (False)."""
+
+HALVES, HIDDEN = 0.45, 3.0
+"""Part of the users that the statistic of two far halves reaches at least: .5, less sampling; and
+scales of noise by which that shall pass the limit: it stays below with probability .025."""
 
 COUNTS = tuple(found for found in simple.MECHANISMS if found.name in ("laplace", "gaussian"))
 SELECTION = next(found for found in MECHANISMS if found.name == "ks")
@@ -115,19 +120,33 @@ def selects(task: DistributionTask, options: Options) -> bool:
     """Say whether selection may be chosen at all: users elsewhere would be seen.
 
     Or else what is lost on alike users without it, a factor of counts / ks, is more than what is
-    lost with it on such users, (ks + .06) / counts.
+    lost with it on such users, (ks + .06) / counts; and the halves of a divided population would be
+    seen, whose statistic is about s / 2.
     """
     ks, counts = options.ks_error, options.counts_error
-    return sees(task) or (ks + HARM) * ks < counts**2
+    if sees(task):
+        return True
+    halves_seen = _needed_for_halves(task) <= MOST_FIT * task.epsilon
+    return halves_seen and (ks + HARM) * ks < counts**2
 
 
 def fit_epsilon(task: DistributionTask) -> float:
     """Epsilon of the statistic of fit: so much that one user in twenty elsewhere would be seen.
 
-    The least, where that takes more than the most.
+    Where that takes more than the most, so much that the halves of a divided population would be;
+    the least, where that does as well.
     """
-    need = _needed(task) / task.epsilon
-    return task.epsilon * (max(need, LEAST_FIT) if need <= MOST_FIT else LEAST_FIT)
+    for need in (_needed(task), _needed_for_halves(task)):
+        if need <= MOST_FIT * task.epsilon:
+            return max(need, LEAST_FIT * task.epsilon)
+    return LEAST_FIT * task.epsilon
+
+
+def _needed_for_halves(task: DistributionTask) -> float:
+    """Epsilon with which two far halves are seen; inf where sampling hides them."""
+    eta = fit_eta(task.m)
+    room = HALVES * task.n_users - 2 * fit_sampling(task.k, task.n_users, eta)
+    return (math.log(0.5 / FALSE_ALARM) + HIDDEN) / room if room > 0 else math.inf
 
 
 def _needed(task: DistributionTask) -> float:

@@ -175,12 +175,17 @@ def test_what_is_left_after_the_test():
 
 
 def test_a_cluster_that_would_not_be_seen_is_no_reason_to_test_more():
-    """The share of the statistic: the least with many users, more with fewer, the least again."""
+    """The share of the statistic: the least with many users, more with fewer, the least again.
+
+    Once more for the halves of a divided population, which a statistic of few users shows.
+    """
     keys = Keys.range(10)
-    tasks = [Distribution(keys, 1.0, 1000, s, delta=1e-6).task for s in (300, 2500, 30_000)]
+    sizes = 50, 300, 1000, 2500, 30_000
+    tasks = [Distribution(keys, 1.0, 1000, s, delta=1e-6).task for s in sizes]
     shares = [fit_epsilon(task) for task in tasks]
-    assert shares[0] == shares[2] == LEAST_FIT < shares[1] <= MOST_FIT
-    assert [sees(task) for task in tasks] == [False, True, True]
+    assert shares[0] == shares[2] == shares[4] == LEAST_FIT
+    assert LEAST_FIT < shares[1] < shares[3] <= MOST_FIT
+    assert [sees(task) for task in tasks] == [False, False, False, True, True]
     for task in tasks:
         warns, selected = limits(task)
         assert (selected < warns) == sees(task)
@@ -198,6 +203,25 @@ def test_a_cluster_is_seen_before_anything_is_selected():
     for seed in range(12):
         estimate = run(protocol, users, seed).estimate
         assert "selection" not in [e.label for e in estimate.ledger.entries]
+
+
+def test_halves_are_seen_or_nothing_is_selected():
+    """Two far halves of few users: a selection would be about 0.3 off, counts are not.
+
+    With 50 users the statistic says nothing, and public numbers forbid to select; with 300 it
+    says it, but for a run in forty: none of twelve, with probability 0.7 (the seeds are fixed).
+    """
+    k, m = 5, 100
+    p = 1 / np.arange(1, k + 1)
+    p /= p.sum()
+    rng = np.random.default_rng(8)
+    for s, epsilon in ((50, 3.0), (300, 1.0)):
+        table = np.concatenate([rng.multinomial(m, p, s // 2), rng.multinomial(m, p[::-1], s // 2)])
+        users = table_users(table, Keys.of([f"{i:03d}" for i in range(k)]))
+        protocol = auto(users, m, epsilon=epsilon)
+        for seed in range(12):
+            estimate = run(protocol, users, seed).estimate
+            assert "selection" not in [e.label for e in estimate.ledger.entries]
 
 
 def test_too_large_a_table_is_not_tested():
