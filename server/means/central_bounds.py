@@ -95,7 +95,7 @@ def coin_bound(
     Examples
     --------
     >>> users = Sizes(np.array([1.0]), np.array([1000.0]))
-    >>> 0.25 < 1000 * coin_bound(users, 1.0, 0.0, power=1) < 0.5569
+    >>> 0.23 < 1000 * coin_bound(users, 1.0, 0.0, power=1) < 0.5569
     True
     """
     if math.isinf(epsilon):

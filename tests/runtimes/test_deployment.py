@@ -50,7 +50,10 @@ def trusting(
     assert list(marked_processes(link.token)) == []
 
 
-@pytest.mark.parametrize("grid", [0.25, None], ids=["integers", "reals"])
+@pytest.mark.parametrize(
+    "grid",
+    [pytest.param(0.25, id="integers"), pytest.param(None, id="reals", marks=pytest.mark.slow)],
+)
 def test_same_estimate_as_inline(
     trusting: Loopback, event_files: list[Path], tmp_path: Path, grid: float | None
 ) -> None:
@@ -170,6 +173,7 @@ def test_a_node_that_trusts_nobody_refuses_central_queries(wary: Wary, tmp_path:
     assert "needs a trusted server; this node trusts none" in done.details
 
 
+@pytest.mark.slow
 def test_a_spent_budget_outlives_the_node(wary: Wary, first: np.ndarray, tmp_path: Path) -> None:
     wary.restart("guards")
     again = wary.ask(tmp_path / "again")
@@ -193,6 +197,7 @@ def test_noise_is_drawn_from_the_system(wary: Wary, first: np.ndarray, tmp_path:
     assert wary.replies("other-guards") != wary.replies("guards")
 
 
+@pytest.mark.slow
 def test_every_local_channel_is_exact_as_drawn(wary: Wary, tmp_path: Path) -> None:
     """Real clients refuse floating-point noise; lattice reports pass."""
     wary.restart("lattice-guards")

@@ -44,7 +44,11 @@ def link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
 
 @pytest.mark.flwr
 @pytest.mark.parametrize(
-    ("tables", "rounds"), [(HISTOGRAM, 1), (MEAN, 2)], ids=["integers", "reals"]
+    ("tables", "rounds"),
+    [
+        pytest.param(HISTOGRAM, 1, id="integers", marks=pytest.mark.slow),
+        pytest.param(MEAN, 2, id="reals"),
+    ],
 )
 def test_same_estimate_as_inline(
     link: Loopback, tmp_path: Path, tables: dict[str, dict[str, object]], rounds: int

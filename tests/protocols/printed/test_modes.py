@@ -19,7 +19,7 @@ PRINTED = [name for name, cls in own_protocols().items() if issubclass(cls, TwoM
 NEEDED = {
     "distribution": {"mechanism": "gaussian"},
     "ragged-distribution": {"median": "dyadic"},
-    "few-users-mean": {"n_users": 400},
+    "few-users-mean": {"n_users": 400, "method": "auto", "n_blocks": None},
     "few-users-distribution": {"n_users": 400},
 }
 each = pytest.mark.parametrize("name", PRINTED)
