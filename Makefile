@@ -28,7 +28,7 @@ check: $(TESTED)
 	$(BIN)/lint-imports
 
 pytest: $(TESTED)
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow"
 
 test-slow: $(TESTED)
 	$(BIN)/python -m pytest -m slow
