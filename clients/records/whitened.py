@@ -46,13 +46,13 @@ def scaled_rows(rows: Rows, frame: Frame, radius: float) -> NDArray[np.int32]:
     2^20. A user without items has the zero row.
     """
     out = np.zeros((len(rows[0]) - 1, len(frame[0])), dtype=np.int32)
-    _scaled(*rows, *frame, radius, np.empty(len(frame[0])), out)
+    _add_scaled(*rows, *frame, radius, np.empty(len(frame[0])), 1, out)
     return out
 
 
 def add_scaled_rows(rows: Rows, frame: Frame, radius: float, total: Integers) -> None:
     """Add the rows of :func:`scaled_rows` to ``total`` (k,), without keeping them."""
-    _add_scaled(*rows, *frame, radius, np.empty(len(frame[0])), total)
+    _add_scaled(*rows, *frame, radius, np.empty(len(frame[0])), 0, total[None])
 
 
 @njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
@@ -102,26 +102,6 @@ def _norms(
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _scaled(
-    indptr: Integers,
-    item: Any,
-    count: Any,
-    centre: Floats,
-    spread: Floats,
-    whole: int,
-    radius: float,
-    row: Floats,
-    out: Any,
-) -> None:
-    for u in range(indptr.shape[0] - 1):
-        norm = _row(indptr[u], indptr[u + 1], item, count, centre, spread, whole, row)
-        if norm >= 0.0:
-            scale = INSIDE * STEPS / max(norm, radius)
-            for i in range(row.shape[0]):
-                out[u, i] = np.int32(row[i] * scale)
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _add_scaled(
     indptr: Integers,
     item: Any,
@@ -131,11 +111,13 @@ def _add_scaled(
     whole: int,
     radius: float,
     row: Floats,
-    total: Integers,
+    apart: int,
+    out: Any,
 ) -> None:
+    """Add user u's scaled row to row ``apart * u`` of ``out``: its own (1), or that of all (0)."""
     for u in range(indptr.shape[0] - 1):
         norm = _row(indptr[u], indptr[u + 1], item, count, centre, spread, whole, row)
         if norm >= 0.0:
             scale = INSIDE * STEPS / max(norm, radius)
             for i in range(row.shape[0]):
-                total[i] += np.int64(row[i] * scale)
+                out[apart * u, i] += np.int64(row[i] * scale)
