@@ -22,6 +22,7 @@ from fedhist.protocols.central_means.theory import Rows
 from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.central_bounds import central_mean_bounds, spread_of
 from fedhist.protocols.shared.mean_target import MeanTarget
+from fedhist.protocols.shared.sample_sizes import resolve_users
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.central_means.noise import (
@@ -205,9 +206,7 @@ class CentralMeans(MeanTarget, Central):
         cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
     ) -> tuple[dict[str, Any], list[str]]:
         """Take n_users from the population, where the configuration does not name it."""
-        hidden = parameters.get("adjacency") == Adjacency.ADD_REMOVE_USER.value
-        seen = ["n_users is the number of the users"] * (hidden and "n_users" not in parameters)
-        return {"n_users": len(users), **parameters}, seen
+        return resolve_users(parameters, users)
 
 
 class Steps:

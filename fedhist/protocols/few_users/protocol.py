@@ -26,6 +26,7 @@ from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query
 from fedhist.privacy.guarantee import check_budget
 from fedhist.protocols.shared.central import Central
+from fedhist.protocols.shared.sample_sizes import resolve_users
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams
@@ -198,6 +199,4 @@ class FewUsers(TwoModes, Central):
         cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
     ) -> tuple[dict[str, Any], list[str]]:
         """Take n_users from the population."""
-        out = dict(parameters)
-        out.setdefault("n_users", len(users))
-        return out, []
+        return resolve_users(parameters, users)

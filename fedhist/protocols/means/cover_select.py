@@ -37,6 +37,7 @@ from fedhist.protocols.means.cover_theory import (
 from fedhist.protocols.means.cover_votes import count_cells, vote_query
 from fedhist.protocols.shared.mean_target import MeanTarget
 from fedhist.protocols.shared.noninteractive import NonInteractive
+from fedhist.protocols.shared.sample_sizes import resolve_users
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.means.localize import LEAST_MASS, MOST_FAILURE
@@ -274,7 +275,4 @@ class CoverSelect(MeanTarget, NonInteractive):
         cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
     ) -> tuple[dict[str, Any], list[str]]:
         """Take n_users and the dimension, which are public, from the population."""
-        out = dict(parameters)
-        out.setdefault("n_users", len(users))
-        out.setdefault("dimension", users.reals.values.shape[1])
-        return out, []
+        return resolve_users(parameters, users, dimension=users.reals.values.shape[1])

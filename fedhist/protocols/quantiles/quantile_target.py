@@ -14,10 +14,10 @@ from fedhist.base.errors import PopulationError
 from fedhist.model.display import Display
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.truths import Truth
-from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols.quantiles.bin_shares import BinShares
 from fedhist.protocols.quantiles.on_bins import OF
 from fedhist.protocols.quantiles.theory import Ranks
+from fedhist.protocols.shared.sample_sizes import resolve_users
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 
@@ -146,6 +146,4 @@ class QuantileTarget(Protocol):
         cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
     ) -> tuple[dict[str, Any], list[str]]:
         """Take n_users from the population, where the configuration does not name it."""
-        hidden = parameters.get("adjacency") == Adjacency.ADD_REMOVE_USER.value
-        seen = ["n_users is the number of the users"] * (hidden and "n_users" not in parameters)
-        return {"n_users": len(users), **parameters}, seen
+        return resolve_users(parameters, users)

@@ -32,6 +32,7 @@ from fedhist.protocols.regression.rates import Problem, erm_rate
 from fedhist.protocols.regression.theory import EmpiricalRisk
 from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.central_bounds import quadratic_risk_bounds
+from fedhist.protocols.shared.sample_sizes import resolve_users
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
@@ -389,7 +390,5 @@ class UserLevelErm(Central):
         cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
     ) -> tuple[dict[str, Any], list[str]]:
         """Take n_users and d, which are public, from the population."""
-        out = dict(parameters)
-        out.setdefault("n_users", len(users))
-        out.setdefault("dimension", max(1, users.reals.values.shape[1] - 1))
-        return out, []
+        dimension = max(1, users.reals.values.shape[1] - 1)
+        return resolve_users(parameters, users, dimension=dimension)

@@ -9,6 +9,7 @@ import numpy as np
 
 from fedhist.base.errors import PopulationError
 from fedhist.model.protocol import Protocol
+from fedhist.privacy.guarantee import Adjacency
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 
@@ -22,6 +23,22 @@ def samples_held(users: Users) -> np.ndarray[Any, np.dtype[np.float64]]:
     items = users.counts
     totals = np.concatenate(([0.0], np.cumsum(items.count, dtype=np.float64)))
     return np.asarray(totals[items.indptr[1:]] - totals[items.indptr[:-1]])
+
+
+def resolve_users(
+    parameters: Mapping[str, Any], users: Users, **public: Any
+) -> tuple[dict[str, Any], list[str]]:
+    """Complete ``n_users``, and other ``public`` facts, where they are not given.
+
+    Returns
+    -------
+    parameters : dict
+    not_private : list of str
+        That n_users is the users' number, where the adjacency hides it.
+    """
+    hidden = parameters.get("adjacency") == Adjacency.ADD_REMOVE_USER.value
+    seen = ["n_users is the number of the users"] * (hidden and "n_users" not in parameters)
+    return {"n_users": len(users), **public, **parameters}, seen
 
 
 def resolve_sizes(
