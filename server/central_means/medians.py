@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedhist.base.arrays import Floats, Integers
+from fedhist.privacy.adjacency import ONE_COUNT
 from fedhist.privacy.guarantee import Adjacency, zcdp_rho
 from server.central_means.noise import SumNoise, sum_noise
 from server.central_means.radius import RadiusChoice
+
+if TYPE_CHECKING:
+    from fedhist.session.curator import Curator
 
 BINS = 4096
 """Bins over the range, where no scale is given."""
@@ -100,6 +105,18 @@ def median_scores(counts: Integers) -> Floats:
     """
     upto = np.cumsum(counts, axis=1)
     return np.asarray(-np.maximum(upto - counts, upto[:, -1:] - upto), dtype=np.float64)
+
+
+def draw_medians(server: Curator, counts: Integers, epsilon_each: float) -> Integers:
+    """Release the bin of every coordinate's median: (d,), from counts (d, K)."""
+    return server.exponential_rows(
+        median_scores(counts),
+        sensitivity=1.0,
+        epsilon_each=epsilon_each,
+        changed=len(counts),
+        label="medians",
+        moves=ONE_COUNT,
+    )
 
 
 def interval_radius(half: float, n_bins: int, epsilon: float) -> RadiusChoice:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -21,6 +21,10 @@ from fedhist.protocols.central_means.queries import MOST_DIMENSIONS, check_centr
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.streams import Streams
+from server.central_means.radius import RadiusChoice
+
+if TYPE_CHECKING:
+    from fedhist.session.curator import Curator
 
 MOST_BINS, MOST_COUNTS = 1 << 12, 1 << 24
 
@@ -117,7 +121,11 @@ class MeanBins(_Bins):
 
     def bins(self, users: Users) -> Integers:
         """Place the means."""
-        means = np.clip(means_of(users, self.d), self.low, self.high)
+        return self.place(means_of(users, self.d))
+
+    def place(self, means: Floats) -> Integers:
+        """Find the bins of means: (n, d) in and out; -1 for NaN."""
+        means = np.clip(means, self.low, self.high)
         at = np.floor((means - self.low) / (self.high - self.low) * self.n_bins)
         at = np.where(np.isnan(at), -1.0, np.clip(at, 0.0, self.n_bins - 1.0))
         return at.astype(np.int64)
@@ -165,6 +173,14 @@ class AwayBins(_Bins):
         away = distances(means_of(users, len(self.centre)) - self.centre)[:, None]
         at = np.minimum(np.searchsorted(self.radii, away), len(self.radii) - 1)
         return np.where(np.isnan(away), -1, at).astype(np.int64)
+
+
+def ask_radius(
+    server: Curator, centre: Floats, choice: RadiusChoice
+) -> Generator[Query, Summary, float]:
+    """Ask how far users are from a centre, and release a radius."""
+    summary = yield AwayBins(centre, choice.radii)
+    return float(choice.radii[choice.draw(server, summary.sums["counts"][0])])
 
 
 def distances(away: Floats) -> Floats:

@@ -19,7 +19,7 @@ from fedhist.base.checks import check_scale
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
-from fedhist.protocols.central_means.bin_queries import AwayBins, distances
+from fedhist.protocols.central_means.bin_queries import ask_radius, distances
 from fedhist.protocols.central_means.box_mean import BoxMean, some_users
 from fedhist.protocols.central_means.protocol import CentralMeans, Steps
 from fedhist.protocols.central_means.theory import Rows
@@ -147,11 +147,8 @@ class BoxCentre(CentralMeans):
         centre, first_std = found
         radius = self.second_radius
         if self.radius is None:
-            summary = yield AwayBins(centre, self.choice.radii)
-            drawn = self.choice.draw(server, summary.sums["counts"][0])
-            radius = float(self.choice.radii[drawn])
-        whole = radius >= self.half
-        found = yield from steps.ask(self.middle if whole else centre, radius)
+            radius = yield from ask_radius(server, centre, self.choice)
+        found = yield from steps.ask(self.clip_centre(centre, radius), radius)
         if isinstance(found, Estimate):
             return found
         second, std = found
@@ -186,8 +183,9 @@ class BoxCentre(CentralMeans):
         """Predict the error after a first mean and a radius."""
         std = radius * noise.std(1 - FIRST) / rows.divisor
         weight = first_std**2 / (first_std**2 + std**2)
-        around = self.middle if radius >= self.half else centre
-        mean = weight * rows.clipped(around, radius) + (1 - weight) * centre
+        mean = (
+            weight * rows.clipped(self.clip_centre(centre, radius), radius) + (1 - weight) * centre
+        )
         off = float(np.square(mean - rows.truth).sum())
         return off + weight**2 * self.dimension * std**2
 

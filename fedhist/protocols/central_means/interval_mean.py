@@ -23,9 +23,8 @@ from fedhist.base.checks import check_scale
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
-from fedhist.privacy.adjacency import ONE_COUNT
 from fedhist.privacy.guarantee import Adjacency
-from fedhist.protocols.central_means.bin_queries import MOST_BINS, AwayBins, MeanBins, distances
+from fedhist.protocols.central_means.bin_queries import MOST_BINS, MeanBins, ask_radius, distances
 from fedhist.protocols.central_means.box_mean import BoxMean, some_users
 from fedhist.protocols.central_means.protocol import CentralMeans, Steps
 from fedhist.protocols.central_means.theory import Rows
@@ -33,6 +32,7 @@ from fedhist.users.batch import Users
 from server.central_means.medians import (
     BINS,
     IntervalPlan,
+    draw_medians,
     interval_radius,
     median_scores,
     plan_interval,
@@ -149,22 +149,12 @@ class IntervalMean(CentralMeans):
             return (yield from self.whole(server))
         bins = MeanBins(*self.edges, self.n_bins, self.dimension)
         summary = yield bins
-        at = server.exponential_rows(
-            median_scores(summary.sums["counts"]),
-            sensitivity=1.0,
-            epsilon_each=self.plan.median_epsilon,
-            changed=self.dimension,
-            label="medians",
-            moves=ONE_COUNT,
-        )
+        at = draw_medians(server, summary.sums["counts"], self.plan.median_epsilon)
         centre, radius = bins.middles[at], self.public_radius
         if self.scale is None:
-            summary = yield AwayBins(centre, self.choice.radii)
-            drawn = self.choice.draw(server, summary.sums["counts"][0])
-            radius = float(self.choice.radii[drawn])
-        whole = radius >= self.half
+            radius = yield from ask_radius(server, centre, self.choice)
         steps = Steps(self, server, self.plan.noise, (1.0,))
-        found = yield from steps.ask(self.middle if whole else centre, radius)
+        found = yield from steps.ask(self.clip_centre(centre, radius), radius)
         if isinstance(found, Estimate):
             return found
         value, std = found
@@ -185,24 +175,20 @@ class IntervalMean(CentralMeans):
             law = self.choice.law(distances(rows.means - centre))
             for j in np.flatnonzero(law > 1e-5):
                 radius = float(self.choice.radii[j])
-                around = self.middle if radius >= self.half else centre
-                total += law[j] * rows.risk(around, radius, std)
+                total += law[j] * rows.risk(self.clip_centre(centre, radius), radius, std)
         return total / FOLLOWED, False
 
     def _centres(self, rows: Rows, rng: np.random.Generator) -> Floats:
         """Draw centres from the law of the medians: (FOLLOWED, d)."""
-        low, high = self.edges
-        bins = np.arange(self.n_bins)
+        bins = MeanBins(*self.edges, self.n_bins, self.dimension)
+        at = bins.place(rows.means)
         out = np.empty((FOLLOWED, self.dimension))
         for j in range(self.dimension):
-            at = np.floor((rows.means[:, j] - low) / (high - low) * self.n_bins)
-            at = np.sort(np.clip(at, 0, self.n_bins - 1))
-            upto = np.searchsorted(at, bins, side="right")
-            below = np.append(0, upto[:-1])
-            score = np.maximum(below, len(at) - upto)
-            weight = np.exp(-self.plan.median_epsilon / 2 * (score - score.min()))
+            counts = np.bincount(at[:, j], minlength=self.n_bins)
+            score = median_scores(counts[None])[0]
+            weight = np.exp(self.plan.median_epsilon / 2 * (score - score.max()))
             drawn = rng.choice(self.n_bins, FOLLOWED, p=weight / weight.sum())
-            out[:, j] = low + (high - low) * (drawn + 0.5) / self.n_bins
+            out[:, j] = bins.middles[drawn]
         return out
 
     @classmethod

@@ -107,6 +107,10 @@ class CentralMeans(MeanTarget, Central):
         """Whether sums are divided by a noisy sum of weights."""
         return self.hidden
 
+    def clip_centre(self, centre: Floats, radius: float) -> Floats:
+        """Return what a clip goes around: ``centre``, or the middle if it goes over the range."""
+        return self.middle if radius >= self.half else centre
+
     def noise(self, shares: Sequence[float] = (1.0,), *, left: float = 1.0) -> SumNoise:
         """Noise of the steps that share what is left of epsilon, and all of delta."""
         return sum_noise(

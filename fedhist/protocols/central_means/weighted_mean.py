@@ -35,7 +35,7 @@ from fedhist.protocols.central_means.protocol import CentralMeans, Steps
 from fedhist.protocols.central_means.queries import WeightedMeans, check_spreads, variances
 from fedhist.protocols.central_means.theory import Rows
 from fedhist.users.batch import Users
-from server.central_means.medians import BINS, IntervalPlan, median_scores, plan_interval
+from server.central_means.medians import BINS, IntervalPlan, draw_medians, plan_interval
 from server.central_means.noise import COUNTED
 
 if TYPE_CHECKING:
@@ -183,13 +183,7 @@ class WeightedMean(CentralMeans):
         )
         bins = MeanBins(*self.edges, BINS, self.dimension)
         summary = yield bins
-        at = server.exponential_rows(
-            median_scores(summary.sums["counts"]),
-            sensitivity=1.0,
-            epsilon_each=self.plan.median_epsilon,
-            changed=self.dimension,
-            label="medians",
-        )
+        at = draw_medians(server, summary.sums["counts"], self.plan.median_epsilon)
         most = self.best_cap(np.asarray(counts, dtype=np.float64))
         steps = Steps(self, server, self.plan.noise, (1.0,))
         query = WeightedMeans(
