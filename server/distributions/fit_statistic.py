@@ -237,6 +237,14 @@ def fit_limit(
     return fit_sampling(k, n_users, eta) + math.log(0.5 / alarm) / epsilon
 
 
+def misfit(off: float, limit: float) -> str:
+    """Say that the statistic lies above its limit."""
+    return (
+        "the users do not look as if they all drew from one distribution: their fit is off by "
+        f"{off:.4g} users, where {limit:.4g} would pass"
+    )
+
+
 def kappa(ratio: float) -> float:
     """Distance of a normal law from one ``ratio`` >= 1 times as wide: sup |Phi(x) - Phi(x / r)|.
 

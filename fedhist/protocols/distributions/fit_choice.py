@@ -58,6 +58,7 @@ from server.distributions.fit_statistic import (
     fit_eta,
     fit_limit,
     fit_sampling,
+    misfit,
     spread_ratio,
 )
 from server.distributions.ks_scores import arcsine_thresholds
@@ -332,10 +333,7 @@ def differ_in_words(noisy: float, limit: float, chosen: Mechanism) -> str:
         else "no mechanism that rests on one distribution was used, and the estimate is the "
         "average of the users' own"
     )
-    return (
-        "the users do not look as if they all drew from one distribution: their fit is off by "
-        f"{noisy:.4g} users, where {limit:.4g} would pass; {meaning}"
-    )
+    return f"{misfit(noisy, limit)}; {meaning}"
 
 
 def _release(steps: int, task: DistributionTask, server: Curator) -> float:

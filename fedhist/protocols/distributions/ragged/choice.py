@@ -26,6 +26,7 @@ import numpy as np
 from fedhist.base.arrays import Floats
 from fedhist.model.query import Query, Summary
 from fedhist.protocols.distributions.centred_mechanism import offsets_error
+from fedhist.protocols.distributions.centred_release import CLUSTER, HARM
 from fedhist.protocols.distributions.mechanisms import Learned, Search
 from fedhist.protocols.distributions.ragged.average import (
     AverageTask,
@@ -49,6 +50,7 @@ from server.distributions.fit_statistic import (
     FitPlan,
     fit_eta,
     fit_limit,
+    misfit,
 )
 from server.distributions.fit_statistic import STEPS as FIT_STEPS
 from server.distributions.ks_scores import KSPlan, arcsine_thresholds
@@ -64,9 +66,6 @@ CLEAR = 1.5
 
 FIT_SHARE, MOST_FIT_SHARE, GAP_SHARE, MOST_GAP_SHARE = 0.05, 0.15, 0.04, 0.2
 """Parts of epsilon for the two tests. The gap's noise shall be half of that on shares."""
-
-OUTLIERS, HARM = 0.05, 0.06
-"""A part of the users that may be elsewhere, and what a selection that hides it costs in l1."""
 
 PUBLIC_GAIN, SELECTION_GAIN, CENTRED_GAIN = 0.81, 0.8, 0.95
 """A way is taken for one that costs or assumes less only if its predicted error is below this part
@@ -111,10 +110,10 @@ class Choice:
 
     @property
     def _sees(self) -> float:
-        """Epsilon that sees a part OUTLIERS of the users elsewhere, nine times in ten; or inf."""
+        """Epsilon that sees a part CLUSTER of the users elsewhere, nine times in ten; or inf."""
         n, k = int(self.n_users), len(self.task.domain)
         sampling = fit_limit(k, n, ETA, math.inf)
-        room, noise = 0.9 * OUTLIERS * n - sampling, fit_limit(k, n, ETA, 1.0) - sampling
+        room, noise = 0.9 * CLUSTER * n - sampling, fit_limit(k, n, ETA, 1.0) - sampling
         return (noise + math.log(5)) / room if room > 0 else math.inf
 
     @property
@@ -267,11 +266,7 @@ def _tested(
     )
     public = {"fit": off, "fit_limit": limit}
     if off > limit:
-        words = (
-            "the users do not look as if they all drew from one distribution: their fit is off by "
-            f"{off:.4g} users, where {limit:.4g} would pass; the estimate is the average of their "
-            "own distributions"
-        )
+        words = f"{misfit(off, limit)}; the estimate is the average of their own distributions"
         left = choice.left(choice.size_epsilon, choice.fit_epsilon)
         return Tested(None, public, left, words)
     gap, limit = (yield from _gap(choice, size, kept, server)), choice.gap_limit(size)

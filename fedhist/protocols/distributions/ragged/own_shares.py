@@ -78,29 +78,27 @@ class OwnShares(Query):
         items = users.counts
         lookup = domain_lookup(self.domain, items.vocabulary)
         indptr, item, value = clip_rows(items, lookup, 1.0, 1, 1 / STEPS)
-        arrays = {"held": self._held(users)} if self.least else {}
+        arrays = {"held": self._held(users, lookup)} if self.least else {}
         return Report(users.ids, arrays, {"item": item, "steps": value}, indptr)
 
-    def _held(self, users: Users) -> NDArray[np.uint8]:
+    def _held(self, users: Users, lookup: NDArray[np.int32] | None) -> NDArray[np.uint8]:
         """Say who has items of the domain (1), and at least ``least`` of them (2)."""
         size = np.empty(len(users), dtype=np.float64)
-        lookup = domain_lookup(self.domain, users.counts.vocabulary)
         user_norms(columns_of(users.counts, lookup), 1, size)
         return (size > 0).astype(np.uint8) + (size >= self.least).astype(np.uint8)
 
     def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
         """Divide and add up in one walk; integers, so bit-identical to folding the answers."""
-        sums = {"steps": self._sum(users)}
+        lookup = domain_lookup(self.domain, users.counts.vocabulary)
+        sums = {"steps": self._sum(users, lookup)}
         if self.least:
-            held = self._held(users)
-            sums["large"] = self._sum(users.take(np.flatnonzero(held == LARGE)))
+            held = self._held(users, lookup)
+            sums["large"] = self._sum(users.take(np.flatnonzero(held == LARGE)), lookup)
             sums["users"] = _users(held)
         return Summary(len(users), sums)
 
-    def _sum(self, users: Users) -> Array:
-        items, k = users.counts, len(self.domain)
-        lookup = domain_lookup(self.domain, items.vocabulary)
-        return clipped_counts(items, lookup, k, 1.0, 1, 1 / STEPS, CHUNK)
+    def _sum(self, users: Users, lookup: NDArray[np.int32] | None) -> Array:
+        return clipped_counts(users.counts, lookup, len(self.domain), 1.0, 1, 1 / STEPS, CHUNK)
 
     # -- server half -----------------------------------------------------------------------------
 

@@ -40,6 +40,7 @@ from fedhist.model.results import Goal, ResultsRow
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Adjacency, check_budget, zcdp_rho
 from fedhist.protocols.distributions.centred_counts import MOST_SYMBOLS
+from fedhist.protocols.distributions.centred_mechanism import ROUNDING
 from fedhist.protocols.distributions.distribution import ASSUMPTIONS, NOTHING, Assumption
 from fedhist.protocols.distributions.ragged import theory
 from fedhist.protocols.distributions.ragged.average import (
@@ -76,9 +77,6 @@ MEDIAN_SHARE = 0.1
 
 PURE_SHARE = 0.2
 """Part of epsilon that does, if delta = 0."""
-
-ROUNDING = 1 - 1e-9
-"""Part of rho that is spent; what is left covers the rounding of conversions."""
 
 
 @register_protocol
