@@ -20,7 +20,8 @@ from fedhist.privacy.guarantee import Adjacency
 from fedhist.users.batch import Users
 from simulations.experiments.base import Request, Result
 from simulations.experiments.local_populations import fresh_ids, users_of
-from simulations.experiments.regret import Area, Axis, Cell, lattice, measure_area
+from simulations.experiments.regret import Area, Cell, measure_area
+from simulations.experiments.regret_axes import Axis, lattice, pairs_of_axes
 from simulations.experiments.settings import positives, whole, wholes
 from simulations.populations.differing import MeansDiffer, own_draws, own_means
 from simulations.populations.synthetic import (
@@ -278,20 +279,8 @@ def cells_of(target: str, request: Request) -> list[CentralCell]:
 
 def axes_of(target: str) -> tuple[tuple[Axis, Axis], ...]:
     """Draw kinds of users against m, and sizes against epsilon."""
-    sized = len(SIZES[target]) > 1
-    return (
-        (
-            ("m", lambda c: (c.m, str(c.m))),
-            ("users", lambda c: (USERS.index(c.users), c.users)),
-        ),
-        (
-            ("epsilon", lambda c: (c.epsilon, f"{c.epsilon:g}")),
-            (
-                "users n" + ", size" * sized,
-                lambda c: (c.n * 2**20 + c.size, f"{c.n:,}" + f", {c.size}" * sized),
-            ),
-        ),
-    )
+    samples: Axis = ("m", lambda c: (c.m, str(c.m)))
+    return pairs_of_axes(samples, USERS, sized=len(SIZES[target]) > 1)
 
 
 AREA = Area(

@@ -19,7 +19,8 @@ from fedhist.base.arrays import Floats, Integers
 from fedhist.users.batch import Users
 from simulations.experiments.base import Request, Result
 from simulations.experiments.local_populations import fresh_ids, users_of
-from simulations.experiments.regret import Area, Axis, Cell, lattice, measure_area
+from simulations.experiments.regret import Area, Cell, measure_area
+from simulations.experiments.regret_axes import Axis, lattice, pairs_of_axes
 from simulations.experiments.settings import positives, whole, wholes
 from simulations.populations.density_samples import DensitySamples
 from simulations.populations.differing import MeansDiffer, SharesDiffer, own_means
@@ -272,20 +273,8 @@ def cells_of(
 
 def axes_of(target: str) -> tuple[tuple[Axis, Axis], ...]:
     """Draw kinds of users against T, and sizes against epsilon."""
-    sized = len(SIZES[target]) > 1
-    return (
-        (
-            ("T", lambda c: (c.T or math.inf, str(c.T or "ragged"))),
-            ("users", lambda c: (USERS.index(c.users), c.users)),
-        ),
-        (
-            ("epsilon", lambda c: (c.epsilon, f"{c.epsilon:g}")),
-            (
-                "users n" + ", size" * sized,
-                lambda c: (c.n * 2**20 + c.size, f"{c.n:,}" + f", {c.size}" * sized),
-            ),
-        ),
-    )
+    samples: Axis = ("T", lambda c: (c.T or math.inf, str(c.T or "ragged")))
+    return pairs_of_axes(samples, USERS, sized=len(SIZES[target]) > 1)
 
 
 def _asked(target: str, request: Request) -> list[LocalCell]:

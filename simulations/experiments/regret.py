@@ -7,7 +7,6 @@ of them. The least of several noisy means is too low, so that regret is overstat
 
 from __future__ import annotations
 
-import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +23,7 @@ from fedhist.users.batch import Users
 from simulations.experiments.base import Request, Result
 from simulations.experiments.findings import Findings
 from simulations.experiments.heat_maps import HeatMap, Square
+from simulations.experiments.regret_axes import Axis
 from simulations.experiments.settings import whole
 from simulations.runs.run import Options, execute
 
@@ -68,10 +68,6 @@ class Cell(ABC):
     @abstractmethod
     def facts(self) -> Mapping[str, str | float]:
         """Its columns in the table of all cells."""
-
-
-Axis = tuple[str, Callable[[Any], tuple[float, str]]]
-"""Its label, and where a cell stands on it: a number to sort by, and a name."""
 
 
 @dataclass(frozen=True)
@@ -372,29 +368,3 @@ def square(cells: Sequence[Measured], x: Axis, y: Axis) -> Square:
             values[i, j] = m.least
             words[i][j] = m.best if m.least > SMALL else ""
     return Square("the largest over all else", x[0], y[0], columns, rows, values, words)
-
-
-def lattice(shape: Sequence[int], most: int) -> list[tuple[int, ...]]:
-    """List the cells of a grid: all, or a fraction in which every value stands equally often.
-
-    The fraction is a lattice: the k-th cell is found on each axis by k times an irrational number
-    of its own.
-
-    >>> lattice((2, 2), 10)
-    [(0, 0), (0, 1), (1, 0), (1, 1)]
-    >>> len(lattice((3, 5, 7), 20))
-    20
-    """
-    if math.prod(shape) <= most:
-        return list(np.ndindex(*shape))
-    root = 2.0  # of x^(d + 1) = x + 1: the generalised golden ratio
-    for _ in range(64):
-        root = (1 + root) ** (1 / (len(shape) + 1))
-    steps = np.array([root ** -(j + 1) for j in range(len(shape))])
-    found: dict[tuple[int, ...], None] = {}
-    for k in itertools.count():
-        at = ((0.5 + k * steps) % 1 * shape).astype(np.int64)
-        found[tuple(at.tolist())] = None
-        if len(found) == most:
-            break
-    return list(found)
