@@ -1,0 +1,123 @@
+"""How well reports of a channel hide among others of the same channel.
+
+What :mod:`fedhist.privacy.shuffling` wants to know of a randomizer beside its epsilon, from the
+integers that are drawn: closed forms here, enumerations of small channels beside them.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import singledispatch
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from fedhist.channels.bit_oracles import SubsetOracle, UnaryOracle
+from fedhist.channels.catalogue import UnaryChannel
+from fedhist.channels.finite import FiniteChannel
+from fedhist.channels.layers import WORDS
+from fedhist.channels.scalar import OneBitChannel
+from fedhist.channels.symbol_oracles import KrrOracle, SymbolOracle
+from fedhist.privacy.shuffling import PLAIN, Hiding
+
+TOLERANCE = 1e-12
+"""Relative: what e^epsilon in doubles may be off."""
+
+
+@singledispatch
+def hiding_of(channel: Any) -> Hiding:
+    """Say what is known of a channel: of one that is not listed here, its epsilon alone.
+
+    Scalars in a window (piecewise, Laplace) have pairs of every total variation up to the largest;
+    the near ones are worst for bound (B), which says nothing for them.
+
+    Examples
+    --------
+    >>> hiding_of(OneBitChannel(1.0)).mixes, hiding_of(UnaryChannel(1.0)).mixes
+    (True, False)
+    """
+    return PLAIN
+
+
+@hiding_of.register
+def _(channel: OneBitChannel) -> Hiding:
+    """Take the extremes: an input between them draws one first, and mixtures are not worse."""
+    t = channel.flip_threshold
+    return Hiding(mixes=True, distances=_up(abs(WORDS - 2 * t), WORDS))
+
+
+@hiding_of.register
+def _(channel: UnaryChannel) -> Hiding:
+    """Take 1 to 2 s bits that differ; of one and of two, the total variation is the same."""
+    return Hiding(distances=tuple(_flips(channel, h) for h in range(1, 2 * channel.ones + 1)))
+
+
+@hiding_of.register
+def _(channel: SymbolOracle) -> Hiding:
+    """Count the members of one set that are not in another: c - overlap, of X more each.
+
+    Bound (C) is that of disjoint sets of one symbol: a report is more likely for one of three at
+    most, and B (e + 1) >= B + (B + X) because X <= B (e - 1). Larger sets overlap.
+    """
+    law = channel.layers
+    return Hiding(
+        mixes=isinstance(channel, KrrOracle),
+        distances=_up((law.chosen - channel.overlap) * law.upper, WORDS),
+    )
+
+
+@hiding_of.register
+def _(channel: SubsetOracle) -> Hiding:
+    law = channel.law()
+    return PLAIN if law is None else Hiding(distances=distances(law))
+
+
+@hiding_of.register
+def _(channel: UnaryOracle) -> Hiding:
+    """Take one bit or two that differ: 1/2 - q, as the other bit's law adds up to 1."""
+    return Hiding(distances=_up(WORDS - 2 * channel.channel.flip_threshold, 2 * WORDS))
+
+
+def _flips(channel: UnaryChannel, h: int) -> float:
+    """Total variation of h bits, all 0 or all 1, each turned with the channel's probability."""
+    t = channel.flip_threshold
+    keep, total = WORDS - t, WORDS**h
+    apart = sum(
+        math.comb(h, j) * abs(keep**j * t ** (h - j) - t**j * keep ** (h - j)) for j in range(h + 1)
+    )
+    return _up(apart, 2 * total)[0]
+
+
+def _up(numerator: int, denominator: int) -> tuple[float]:
+    """Divide, rounded up."""
+    return (min(math.nextafter(numerator / denominator, math.inf), 1.0),)
+
+
+def distances(law: FiniteChannel) -> tuple[float, ...]:
+    """List the total variations of all pairs of inputs of a law, rounded up."""
+    rows = law.weights(np.arange(len(law.labels))).tolist()
+    found = {
+        sum(abs(a - b) for a, b in zip(one, other, strict=True))
+        for one, other in combinations(rows, 2)
+    }
+    return tuple(_up(apart, 2 * law.total)[0] for apart in sorted(found) if apart)
+
+
+def mixes(law: FiniteChannel, epsilon: float) -> bool:
+    """Check bound (C)'s condition: (e^epsilon + 1) R(x)(y) >= R(x0)(y) + R(x1)(y).
+
+    Parameters
+    ----------
+    law : FiniteChannel
+        Of ALL inputs: three of them decide, and a law of two says nothing.
+    epsilon : float
+        The channel's own; the comparison has a relative tolerance of 1e-12.
+    """
+    rows = [*{tuple(row) for row in law.weights(np.arange(len(law.labels))).tolist()}]
+    if len(rows) < 2:
+        return True
+    factor = (math.exp(epsilon) + 1) * (1 + TOLERANCE)
+    return all(
+        sum(sorted(column)[-2:]) <= factor * min(column) for column in zip(*rows, strict=True)
+    )

@@ -1,0 +1,322 @@
+"""What a shuffler adds to local privacy: a numerical accountant, and its calibration.
+
+n users send reports of one epsilon_0-local randomizer to a shuffler, which hands on the multiset.
+Whoever sees it cannot say which report is whose, and the multiset is (epsilon, delta)-DP under
+replacement of a user's record, with an epsilon far below epsilon_0. Every function bounds delta
+from above, for all inputs of the others, all pairs of inputs of the user, and all randomizers that
+:class:`Hiding` describes.
+
+Derivation
+----------
+*Clones.* Let R(x0), R(x1) be the user's two laws and e = e^epsilon_0. If every law of another user
+is a mixture that draws with probability q from (V0 + V1) / 2, and R(x0) = a V0 + (1 - a) V1,
+R(x1) = (1 - a) V0 + a V1 with a = e / (e + 1), then the multiset is a function of how many reports
+came from V0 and V1: C ~ Bin(n - 1, q) clones, A ~ Bin(C, 1/2) of them from V0, and the user's own.
+:func:`clone_delta` is the hockey-stick divergence D(n, q) of these counts.
+
+(A) q = 1 / e: R(x) >= (V0 + V1) / 2 / e, because both V lie in the hull of laws within e of R(x),
+by the reduction of [1]_. Holds for every randomizer.
+
+(C) q = 2 / (e + 1), if (e + 1) R(x) >= R(x0) + R(x1) for all x and all x0 != x1, as outcomes go:
+then R(x) - q (R(x0) + R(x1)) / 2 is no negative measure, and (R(x0) + R(x1)) / 2 = (V0 + V1) / 2.
+k-ary randomized response and one bit satisfy it, few others do; that it held for all was claimed
+and withdrawn [2]_.
+
+(B) Let t be the total variation of R(x0) and R(x1), and t (U0 - U1) = R(x0) - R(x1) with U0, U1 on
+disjoint outcomes; p = t / (e - 1). On the outcomes of U0, R(x0) <= e R(x1) gives R(x1) >= p U0 and
+R(x0) >= e p U0, likewise for U1. So R(x0) = e p U0 + p U1 + S and R(x1) = p U0 + e p U1 + S with
+one S, and R(x) >= R(x0) / e gives R(x) >= p U0 + p U1 for every x. Reveal whether the user's report
+came from S, which has the same probability 1 - (e + 1) p under both: if so, nothing tells the two
+apart, and if not, others are clones with probability 2 p: delta <= (e + 1) p D(n, 2 p). The largest
+over the pairs counts, and it is no monotone function of t.
+
+Numbers
+-------
+Given C = c and T = c + 1, the counts of V0 have the laws a Bin(c, 1/2) + 1 + (1 - a) Bin(c, 1/2)
+and the reverse, and P - e^epsilon Q at A is Pr[Bin(T, 1/2) = A] (f A + h) with
+f = (2 / T)(2 a - 1)(1 + e^epsilon) and h = 2 (1 - a - e^epsilon a): a difference of two tails. The
+divergence falls with c (one clone more is post-processing), so a block of counts is bounded by its
+least, counts beyond the last block by that block, and those below the first, of probability 1e-18,
+by 1. Rounding is bounded and added.
+
+References
+----------
+.. [1] Feldman, McMillan & Talwar, "Hiding among the clones", FOCS 2021, Theorem 3.1.
+.. [2] Feldman, McMillan & Talwar, "Stronger privacy amplification by shuffling for Renyi and
+   approximate differential privacy", SODA 2023, arXiv 2208.04591, with its errata.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from scipy.special import betainc, betaincc
+
+from fedhist.base.arrays import Floats
+from fedhist.base.checks import check_count
+from fedhist.privacy.guarantee import check_budget
+
+TAIL = 1e-18
+"""Probability of counts of clones that are not enumerated; it is added."""
+ROUNDING = 1e-11
+"""Relative error of a tail in doubles, generously; it is added."""
+MOST_BLOCKS = 4096
+MOST_LOCAL = 64.0
+"""From this epsilon_0 on nothing is promised: e^-64 of a million users are no clones."""
+_ACCURACY = 1e-10
+
+
+@dataclass(frozen=True)
+class Hiding:
+    """What is known of a randomizer besides its epsilon_0.
+
+    Parameters
+    ----------
+    mixes : bool
+        Whether (e^epsilon_0 + 1) R(x) >= R(x0) + R(x1) for all x and x0 != x1: bound (C).
+    distances : tuple of float
+        All total variations of two of its laws, or numbers above them: bound (B). Empty: not known.
+    """
+
+    mixes: bool = False
+    distances: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not all(0 <= t <= 1 for t in self.distances):
+            raise ValueError(f"a total variation lies in [0, 1], got {self.distances}")
+
+
+PLAIN = Hiding()
+"""A randomizer of which its epsilon_0 alone is known: bound (A)."""
+
+Known = Callable[[float], Hiding]
+"""What is known of a family of randomizers, by epsilon_0."""
+
+
+def clone_delta(n: int, q: float, local: float, epsilon: float) -> float:
+    """Bound D(n, q) from above: n - 1 others of whom each is a clone with probability q.
+
+    Parameters
+    ----------
+    n : int
+        Users, the one in question included.
+    q : float
+        In [0, 1].
+    local : float
+        epsilon_0.
+    epsilon : float
+        At least 0.
+
+    Returns
+    -------
+    float
+        In [0, 1]; 0 from epsilon = epsilon_0 on.
+
+    Examples
+    --------
+    >>> alone = clone_delta(1, 0.5, math.log(3), 0.0)
+    >>> round(alone, 9)  # total variation of randomized response
+    0.5
+    """
+    check_count("n", n)
+    if not 0 <= q <= 1:
+        raise ValueError(f"q must lie in [0, 1], got {q}")
+    if not local >= 0 or not epsilon >= 0:
+        raise ValueError(f"epsilons must be at least 0, got {local}, {epsilon}")
+    if epsilon >= local:
+        return 0.0
+    if local > MOST_LOCAL:
+        return 1.0
+    least, weights, cut = _clones(n - 1, q)
+    total = float(weights @ _given_clones(least, local, epsilon))
+    return min(total * (1 + ROUNDING) + cut, 1.0)
+
+
+@lru_cache(maxsize=64)
+def _clones(others: int, q: float) -> tuple[Floats, Floats, float]:
+    """List the least count of each block of counts of clones, its probability, and the cut."""
+    if others == 0 or q == 0:
+        return np.zeros(1), np.ones(1), 0.0
+    if q == 1:
+        return np.array([float(others)]), np.ones(1), 0.0
+    # Bernstein: beyond the radius on either side lies less than TAIL
+    log = -math.log(TAIL)
+    radius = log / 3 + math.sqrt(log * log / 9 + 2 * others * q * (1 - q) * log)
+    low = max(math.floor(others * q - radius), 0)
+    high = min(math.ceil(others * q + radius), others)
+    step = max(1, math.ceil((high - low + 1) / MOST_BLOCKS))
+    least = np.arange(low, high + 1, step, dtype=np.float64)
+    # below[i]: fewer than least[i] clones; the last block has all that are above it
+    above_mean = least > others * q
+    at = np.where(least > 0, least, 1.0)
+    below = np.where(least > 0, betaincc(at, others - at + 1, q), 0.0)
+    rest = np.where(least > 0, betainc(at, others - at + 1, q), 1.0)
+    upper = np.append(below[1:], 1.0) - below
+    lower = rest - np.append(rest[1:], 0.0)
+    weights = np.maximum(np.where(above_mean, lower, upper), 0.0)
+    weights[-1] = max(weights[-1], rest[-1])
+    # what rounding can have taken from a difference of two tails
+    weights += ROUNDING * 1e-2 * np.where(above_mean, rest, np.append(below[1:], 1.0))
+    return least, weights, float(below[0])
+
+
+def _given_clones(clones: Floats, local: float, epsilon: float) -> Floats:
+    """Hockey-stick divergence at e^epsilon, given how many of the others are clones."""
+    trials = clones + 1
+    grown = math.exp(epsilon)
+    truth, lie = 1 / (1 + math.exp(-local)), 1 / (1 + math.exp(local))
+    slope = (truth - lie) * (1 + grown)  # f T / 2
+    fixed = 2 * (grown * truth - lie)  # -h
+    least = np.floor(trials * (fixed / 2) / slope) + 1
+    own, all_ = _half_tail(trials - 1, least - 1), _half_tail(trials, least)
+    gained, lost = slope * own, fixed * all_
+    return np.asarray(np.clip(gained - lost + ROUNDING / 10 * gained, 0.0, 1.0))
+
+
+def _half_tail(trials: Floats, least: Floats) -> Floats:
+    """Pr[Bin(trials, 1/2) >= least]."""
+    inner = (least > 0) & (least <= trials)
+    a = np.where(inner, least, 1.0)
+    b = np.where(inner, trials - least + 1, 1.0)
+    return np.where(inner, betainc(a, b, 0.5), np.where(least <= 0, 1.0, 0.0))
+
+
+def shuffled_delta(n: int, local: float, epsilon: float, hiding: Hiding = PLAIN) -> float:
+    """Bound delta at an epsilon for the multiset of n reports: the least of (A), (B), (C).
+
+    Parameters
+    ----------
+    n : int
+        Honest users who certainly report, the one in question included.
+    local : float
+        epsilon_0 of the randomizer.
+    epsilon : float
+    hiding : Hiding
+
+    Privacy
+    -------
+    (epsilon, delta)-DP per user, replace; rests on the shuffler and on the n reports, not on what
+    the others hold.
+
+    Examples
+    --------
+    >>> 0.9e-6 < shuffled_delta(100_000, 4.0, 0.1698) < 1.1e-6
+    True
+    """
+    if epsilon >= local:
+        return 0.0
+    odds = math.exp(-local)
+    found = [1.0, clone_delta(n, odds, local, epsilon)]
+    if hiding.mixes:
+        found.append(clone_delta(n, 2 * odds / (1 + odds), local, epsilon))
+    if hiding.distances and local <= MOST_LOCAL:
+        found.append(max(_by_distance(n, t, local, epsilon) for t in hiding.distances))
+    return min(found)
+
+
+def _by_distance(n: int, distance: float, local: float, epsilon: float) -> float:
+    """Return bound (B) for pairs of one total variation."""
+    p = distance / math.expm1(local)
+    differs = min(p * (math.exp(local) + 1), 1.0)
+    return differs * clone_delta(n, min(2 * p, 1.0), local, epsilon)
+
+
+@lru_cache(maxsize=1024)
+def shuffled_epsilon(n: int, local: float, delta: float, hiding: Hiding = PLAIN) -> float:
+    """Least epsilon, rounded up, at which :func:`shuffled_delta` is at most delta.
+
+    Examples
+    --------
+    >>> round(shuffled_epsilon(100_000, 4.0, 1e-6), 4)
+    0.1698
+    >>> round(shuffled_epsilon(100_000, 4.0, 1e-6, Hiding(mixes=True)), 4)
+    0.1182
+    """
+    _check_delta(delta)
+    check_budget(local)
+    if shuffled_delta(n, local, 0.0, hiding) <= delta:
+        return 0.0
+    if local > MOST_LOCAL:
+        return local
+    low, high = 0.0, local
+    while high - low > _ACCURACY * high:
+        middle = (low + high) / 2
+        if shuffled_delta(n, local, middle, hiding) <= delta:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def calibrate(epsilon: float, delta: float, n: int, known: Known | None = None) -> float:
+    """Largest epsilon_0, rounded down, whose n shuffled reports are (epsilon, delta)-DP.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The target; delta > 0.
+    n : int
+        As in :func:`shuffled_delta`.
+    known : callable, optional
+        What is known of the randomizer at each epsilon_0; default: nothing.
+
+    Returns
+    -------
+    float
+        At least epsilon: alone, a user has the local guarantee. Whatever the course of the bounds
+        in between, the target holds at what is returned.
+
+    Examples
+    --------
+    >>> round(calibrate(1.0, 1e-6, 10_000), 2)
+    4.8
+    >>> round(calibrate(1.0, 1e-6, 10_000, lambda local: Hiding(mixes=True)), 2)
+    5.47
+    """
+    _check_delta(delta)
+    check_budget(epsilon)
+    if math.isinf(epsilon):
+        return epsilon
+
+    def holds(local: float) -> bool:
+        if local > MOST_LOCAL:
+            return False
+        hiding = PLAIN if known is None else known(local)
+        return shuffled_delta(n, local, epsilon, hiding) <= delta
+
+    low, high = epsilon, max(2 * epsilon, 1.0)
+    while holds(high):
+        low, high = high, 2 * high
+    while high - low > _ACCURACY * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+def _check_delta(delta: float) -> None:
+    if not 0 < delta < 1:
+        raise ValueError(f"shuffling needs a delta in (0, 1), got {delta}")
+
+
+def closed_form(n: int, local: float, delta: float) -> float:
+    """Ceiling of [1, Theorem 3.1] for every randomizer, in closed form: no tight bound, a check.
+
+    Raises
+    ------
+    ValueError
+        Unless epsilon_0 <= ln(n / (16 ln(2 / delta))).
+
+    Examples
+    --------
+    >>> round(closed_form(100_000, 4.0, 1e-6), 3)
+    0.535
+    """
+    if not local <= math.log(n / (16 * math.log(2 / delta))):
+        raise ValueError(f"epsilon_0 = {local:g} is too large for n = {n} and delta = {delta:g}")
+    e = math.exp(local)
+    spread = 8 * math.sqrt(e * math.log(4 / delta) / n) + 8 * e / n
+    return math.log1p((e - 1) / (e + 1) * spread)

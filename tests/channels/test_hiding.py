@@ -1,0 +1,99 @@
+"""How well channels hide: closed forms against enumerated laws, and who may use bound (C)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from oracle_laws import enumerated
+
+from fedhist.channels.catalogue import UnaryChannel
+from fedhist.channels.finite import FiniteChannel, scalar_law, unary_law
+from fedhist.channels.hiding import distances, hiding_of, mixes
+from fedhist.channels.oracles import oracle_channel
+from fedhist.channels.scalar import OneBitChannel
+from fedhist.privacy.shuffling import PLAIN
+
+
+def whole(kind: str, epsilon: float, k: int) -> FiniteChannel:
+    """The law of every symbol, and of none."""
+    rows, _ = enumerated(oracle_channel(kind, epsilon, k))
+    return FiniteChannel.of(np.array(rows, dtype=object), [str(x) for x in range(k + 1)])
+
+
+ORACLES = [("krr", 2), ("krr", 5), ("hadamard", 2), ("hadamard", 6), ("projective", 5)]
+ORACLES += [("subset", 5), ("unary", 3)]
+
+
+@pytest.mark.parametrize(("kind", "k"), ORACLES)
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0])
+def test_distances_of_oracles_against_all_pairs(kind: str, k: int, epsilon: float) -> None:
+    law, known = whole(kind, epsilon, k), hiding_of(oracle_channel(kind, epsilon, k))
+    found = distances(law)
+    assert len(known.distances) == 1
+    assert known.distances[0] >= max(found) * (1 - 1e-15)
+    # the null symbol's row of a subset, too, is as far as another symbol's
+    np.testing.assert_allclose(found, known.distances[0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0, 12.0])
+def test_closed_forms_of_the_specification(epsilon: float) -> None:
+    """(B)'s p is the total variation over e^epsilon - 1."""
+    e = math.exp(epsilon)
+
+    def p(channel: object) -> float:
+        (t,) = set(hiding_of(channel).distances)
+        return t / math.expm1(epsilon)
+
+    assert hiding_of(UnaryChannel(epsilon)).distances == pytest.approx(
+        [math.tanh(epsilon / 4)] * 2, rel=1e-12
+    )
+    t = hiding_of(UnaryChannel(epsilon)).distances[0]
+    assert t / (e - 1) == pytest.approx((1 + math.exp(epsilon / 2)) ** -2, rel=1e-9)
+    for kind in ("unary", "hadamard"):
+        oracle = oracle_channel(kind, epsilon, 6)
+        assert p(oracle) == pytest.approx(0.5 / (e + 1), rel=1e-9)
+    assert p(oracle_channel("krr", epsilon, 6)) == pytest.approx(1 / (e + 6), rel=1e-9)  # k = 7
+    space = oracle_channel("projective", epsilon, 12)
+    assert p(space) == pytest.approx(space.layers.lower / 2**64 * 3, rel=1e-9)  # c - overlap
+
+
+@pytest.mark.parametrize("ones", [1, 2, 3])
+def test_distances_of_bits_against_all_pairs(ones: int) -> None:
+    channel = UnaryChannel(1.5, ones=ones)
+    law = unary_law(channel, 7)
+    assert law is not None
+    known = hiding_of(channel).distances
+    for t in distances(law):
+        assert min(abs(t / x - 1) for x in known) < 1e-12
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0])
+def test_who_mixes(epsilon: float) -> None:
+    assert mixes(whole("krr", epsilon, 2), epsilon)  # 3-RR: two symbols and none
+    assert mixes(whole("krr", epsilon, 5), epsilon)
+    assert mixes(whole("hadamard", epsilon, 2), epsilon)  # K = 4
+    assert not mixes(whole("hadamard", epsilon, 6), epsilon)  # K = 8
+    assert not mixes(whole("unary", epsilon, 3), epsilon)
+    channel = oracle_channel("subset", epsilon, 5)
+    assert mixes(whole("subset", epsilon, 5), epsilon) == (channel.chosen == 1)
+    bits = unary_law(UnaryChannel(epsilon), 3)
+    assert bits is not None
+    assert not mixes(bits, epsilon)
+    sign = scalar_law(OneBitChannel(epsilon))
+    assert sign is not None
+    assert mixes(sign, epsilon)
+
+
+@pytest.mark.parametrize("kind", ["krr", "hadamard", "projective", "subset", "unary"])
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0])
+def test_nobody_claims_to_mix_who_does_not(kind: str, epsilon: float) -> None:
+    for k in (2, 5):
+        channel = oracle_channel(kind, epsilon, k)
+        assert mixes(whole(kind, epsilon, k), epsilon) or not hiding_of(channel).mixes
+    assert hiding_of(oracle_channel("krr", epsilon, 5)).mixes
+
+
+def test_others_are_known_by_their_epsilon_alone() -> None:
+    assert hiding_of(object()) == PLAIN

@@ -1,0 +1,294 @@
+"""The shuffle accountant against multisets enumerated in fractions, and against slow sums."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy.linalg import hadamard
+from scipy.stats import binom
+
+from fedhist.privacy.shuffling import (
+    PLAIN,
+    Hiding,
+    calibrate,
+    clone_delta,
+    closed_form,
+    shuffled_delta,
+    shuffled_epsilon,
+)
+
+Law = list[list[Fraction]]
+MIXES = Hiding(mixes=True)
+
+
+def krr(k: int, e: int) -> Law:
+    return [[Fraction(e if x == y else 1, e + k - 1) for y in range(k)] for x in range(k)]
+
+
+def hadamard_response(size: int, e: int) -> Law:
+    signs = hadamard(size)
+    each = Fraction(2, size * (e + 1))
+    return [[each * (e if s == 1 else 1) for s in signs[x]] for x in range(1, size)]
+
+
+def unary(k: int, odds: int) -> Law:
+    """Bits that keep their value at these odds: epsilon_0 = 2 ln odds."""
+    keep = Fraction(odds, odds + 1)
+    outputs = list(itertools.product((0, 1), repeat=k))
+
+    def each(x: int, i: int, b: int) -> Fraction:
+        return keep if b == (i == x) else 1 - keep
+
+    return [
+        [math.prod((each(x, i, b) for i, b in enumerate(z)), start=Fraction(1)) for z in outputs]
+        for x in range(k)
+    ]
+
+
+def optimized_unary(k: int, e: int) -> Law:
+    q = Fraction(1, e + 1)
+    outputs = list(itertools.product((0, 1), repeat=k))
+
+    def each(x: int, i: int, b: int) -> Fraction:
+        return Fraction(1, 2) if i == x else (q if b else 1 - q)
+
+    return [
+        [math.prod((each(x, i, b) for i, b in enumerate(z)), start=Fraction(1)) for z in outputs]
+        for x in range(k)
+    ]
+
+
+def variations(law: Law) -> tuple[float, ...]:
+    pairs = itertools.combinations(law, 2)
+    return tuple({float(sum(abs(a - b) for a, b in zip(*p, strict=True)) / 2) for p in pairs})
+
+
+def exact_delta(law: Law, n: int, factor: Fraction, pairs: Sequence[tuple[int, int]] = ()) -> float:
+    """Largest hockey-stick divergence of the multisets, over others' inputs and the user's two."""
+    m, best = len(law[0]), Fraction(0)
+    for others in itertools.combinations_with_replacement(range(len(law)), n - 1):
+        counts = {(0,) * m: Fraction(1)}
+        for x in others:
+            counts = add_one(counts, law[x])
+        for x0, x1 in pairs or itertools.permutations(range(len(law)), 2):
+            excess = [a - factor * b for a, b in zip(law[x0], law[x1], strict=True)]
+            best = max(best, sum((v for v in add_one(counts, excess).values() if v > 0), best * 0))
+    return float(best)
+
+
+def add_one(
+    counts: dict[tuple[int, ...], Fraction], row: Sequence[Fraction]
+) -> dict[tuple[int, ...], Fraction]:
+    out: dict[tuple[int, ...], Fraction] = {}
+    for c, w in counts.items():
+        for y, p in enumerate(row):
+            if p:
+                more = (*c[:y], c[y] + 1, *c[y + 1 :])
+                out[more] = out.get(more, Fraction(0)) + w * p
+    return out
+
+
+CASES = [
+    pytest.param(krr(2, 3), 3, 6, True, id="2-RR"),
+    pytest.param(krr(3, 3), 3, 6, True, id="3-RR"),
+    pytest.param(krr(3, 12), 12, 4, True, id="3-RR, large epsilon"),
+    pytest.param(hadamard_response(4, 4), 4, 4, True, id="Hadamard 4"),
+    pytest.param(hadamard_response(8, 4), 4, 2, False, id="Hadamard 8"),
+    pytest.param(unary(2, 2), 4, 6, True, id="unary of two"),
+    pytest.param(unary(3, 2), 4, 2, False, id="unary of three"),
+    pytest.param(optimized_unary(3, 4), 4, 3, False, id="OUE of three"),
+]
+
+
+@pytest.mark.parametrize(("law", "e", "most", "condition"), CASES)
+def test_enumerated_multisets_are_within_every_bound(
+    law: Law, e: int, most: int, condition: bool
+) -> None:
+    rows = [tuple(r) for r in law]
+    mixed = all(
+        (e + 1) * r[y] >= a[y] + b[y]
+        for r in rows
+        for a, b in itertools.combinations(rows, 2)
+        for y in range(len(r))
+    )
+    assert mixed == condition
+    local, tv = math.log(e), variations(law)
+    for n in range(1, most + 1):
+        for factor in (Fraction(1), Fraction(3, 2), Fraction(5, 2)):
+            truth, eps = exact_delta(law, n, factor), math.log(factor)
+            assert truth <= shuffled_delta(n, local, eps) * (1 + 1e-12)
+            assert truth <= shuffled_delta(n, local, eps, Hiding(condition, tv)) * (1 + 1e-12)
+
+
+def test_bounds_are_attained_where_they_can_be() -> None:
+    """Two symbols: (C) is exact while everybody is a clone or not; k-RR: (B) at epsilon = 0."""
+    truth = exact_delta(krr(2, 3), 3, Fraction(3, 2))
+    assert truth == pytest.approx(shuffled_delta(3, math.log(3), math.log(1.5), MIXES), rel=1e-9)
+    law = krr(3, 6)
+    truth = exact_delta(law, 4, Fraction(1))
+    known = Hiding(distances=variations(law))
+    assert truth == pytest.approx(shuffled_delta(4, math.log(6), 0.0, known), rel=1e-9)
+
+
+def test_random_randomizers_are_within_a_and_b() -> None:
+    """Three inputs, outputs likelier by e under one or two of them: seeds fixed, no false alarm."""
+    rng = np.random.default_rng(7)
+    for _ in range(12):
+        e = int(rng.integers(2, 9))
+        one, two, none = (int(w) for w in rng.integers([1, 0, 0], [4, 4, 12]))
+        weights = {0: none, 1: one, 2: two}
+        columns = [
+            [weights[sum(bits)] * (e if b else 1) for b in bits]
+            for bits in itertools.product((0, 1), repeat=3)
+            if weights.get(sum(bits), 0)
+        ]
+        total = sum(c[0] for c in columns)
+        law = [[Fraction(c[x], total) for c in columns] for x in range(3)]
+        for factor in (Fraction(1), 1 + Fraction(e - 1, 3)):
+            truth = exact_delta(law, 3, factor, [(0, 1)])
+            known = Hiding(distances=variations(law))
+            eps = math.log(factor)
+            assert truth <= shuffled_delta(3, math.log(e), eps) * (1 + 1e-12)
+            assert truth <= shuffled_delta(3, math.log(e), eps, known) * (1 + 1e-12)
+
+
+def uncounted(n: int, p: float, e: float, factor: float) -> float:
+    """Clones as in (B), the user's common part neither counted nor revealed: NOT a bound."""
+    law = [[e * p, p, 1 - (e + 1) * p], [p, e * p, 1 - (e + 1) * p]]
+    total = 0.0
+    counts = {(0, 0, 0): Fraction(1)}
+    for _ in range(n - 1):
+        counts = add_one(counts, [Fraction(x) for x in (p, p, 1 - 2 * p)])
+    for v in add_one(
+        counts, [Fraction(a - factor * b) for a, b in zip(*law, strict=True)]
+    ).values():
+        total += max(float(v), 0.0)
+    return total
+
+
+def test_the_trap() -> None:
+    """Leaving the user's common part among the others' rest claims too much, on 3-RR already."""
+    e, factor, n = 4, Fraction(10, 3), 3
+    law = krr(3, e)
+    (tv,) = variations(law)
+    truth = exact_delta(law, n, factor)
+    assert uncounted(n, tv / (e - 1), e, float(factor)) < 0.7 * truth
+    assert truth <= shuffled_delta(n, math.log(e), math.log(factor), Hiding(distances=(tv,)))
+
+
+def slow_clone_delta(n: int, q: float, local: float, epsilon: float) -> float:
+    """The pair of counts, term by term."""
+    a, total = math.exp(local) / (1 + math.exp(local)), 0.0
+    for c in range(n):
+        weight = binom.pmf(c, n - 1, q)
+        ups = binom.pmf(np.arange(-1, c + 2), c, 0.5)
+        from_v0, from_v1 = ups[:-1], ups[1:]  # the user's own counts as one from V0, or does not
+        p, r = a * from_v0 + (1 - a) * from_v1, (1 - a) * from_v0 + a * from_v1
+        total += weight * np.maximum(p - math.exp(epsilon) * r, 0.0).sum()
+    return total
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 17, 150])
+@pytest.mark.parametrize("local", [0.1, 1.0, 4.0, 12.0])
+def test_closed_form_of_each_count_against_the_sum(n: int, local: float) -> None:
+    for q in (math.exp(-local), 2 / (math.exp(local) + 1), 0.01, 1.0):
+        for epsilon in (0.0, 0.3 * local, 0.9 * local):
+            slow = slow_clone_delta(n, q, local, epsilon)
+            fast = clone_delta(n, q, local, epsilon)
+            assert slow * (1 - 1e-9) - 1e-15 <= fast <= slow * (1 + 1e-7) + 1e-12
+
+
+def test_values_of_the_specification() -> None:
+    for (n, local), a, c, closed in (
+        ((100_000, 4.0), 0.1698, 0.1182, 0.535),
+        ((20_000, 3.0), 0.2202, 0.1557, 0.643),
+    ):
+        assert shuffled_epsilon(n, local, 1e-6) == pytest.approx(a, abs=6e-5)
+        assert shuffled_epsilon(n, local, 1e-6, MIXES) == pytest.approx(c, abs=6e-5)
+        assert closed_form(n, local, 1e-6) == pytest.approx(closed, abs=6e-4)
+    # the interval that the authors' own program prints
+    assert 0.1693 <= shuffled_epsilon(100_000, 4.0, 1e-6) <= 0.1729
+
+
+def test_calibration_of_the_specification() -> None:
+    for n, a, c in ((10_000, 4.80, 5.47), (20_000, 5.47, 6.16), (100_000, 7.07, 7.76)):
+        assert calibrate(1.0, 1e-6, n) == pytest.approx(a, abs=6e-3)
+        assert calibrate(1.0, 1e-6, n, lambda _: MIXES) == pytest.approx(c, abs=6e-3)
+    bits = calibrate(1.0, 1e-6, 20_000, lambda x: Hiding(distances=(math.tanh(x / 4),)))
+    assert bits == pytest.approx(6.07, abs=6e-3)
+
+
+def test_the_size_of_the_fold_counts_and_not_the_total() -> None:
+    local = calibrate(1.0, 1e-6, 20_000)
+    assert shuffled_epsilon(1000, local, 1e-6) == pytest.approx(local, rel=1e-3)
+    assert calibrate(1.0, 1e-6, 1000) < 2.75
+    assert shuffled_epsilon(16_000, 6.157, 1e-6, MIXES) == pytest.approx(1.163, abs=3e-3)
+
+
+@pytest.mark.parametrize("known", [PLAIN, MIXES, Hiding(distances=(0.3,))])
+def test_monotone_in_every_argument(known: Hiding) -> None:
+    sizes, locals_, deltas = (1, 2, 30, 1000, 50_000), (0.2, 1.0, 4.0, 9.0), (1e-9, 1e-6, 1e-3)
+    by_n = [shuffled_epsilon(n, 4.0, 1e-6, known) for n in sizes]
+    by_local = [shuffled_epsilon(5000, x, 1e-6, known) for x in locals_]
+    by_delta = [shuffled_epsilon(5000, 4.0, d, known) for d in deltas]
+    assert by_n == sorted(by_n, reverse=True)
+    assert by_n[0] <= 4.0
+    assert by_local == sorted(by_local) or known.distances  # one distance for all is no channel
+    assert by_delta == sorted(by_delta, reverse=True)
+    curve = [shuffled_delta(5000, 4.0, e, known) for e in np.linspace(0.0, 4.0, 9)]
+    assert curve == sorted(curve, reverse=True)
+    assert curve[-1] == 0.0
+
+
+@pytest.mark.parametrize("n", [100_000, 1_000_000])
+def test_closed_form_is_a_ceiling(n: int) -> None:
+    for local in (0.5, 2.0, 4.0, math.log(n / (16 * math.log(2e6)))):
+        assert shuffled_epsilon(n, local, 1e-6) < closed_form(n, local, 1e-6)
+
+
+def test_the_target_is_met_within_the_rounding_of_a_ledger() -> None:
+    for n in (30, 1000, 20_000):
+        local = calibrate(0.7, 1e-6, n, lambda _: MIXES)
+        assert shuffled_delta(n, local, 0.7, MIXES) <= 1e-6
+        assert 0.69 < shuffled_epsilon(n, local, 1e-6, MIXES) <= 0.7 * (1 + 2e-10)
+
+
+def test_a_million_users_take_less_than_a_second() -> None:
+    started = time.process_time()
+    local = calibrate(1.0, 1e-7, 1_000_000, lambda x: Hiding(True, (math.tanh(x / 4),)))
+    assert shuffled_epsilon(1_000_000, local, 1e-7, MIXES) <= 1.0 + 1e-9
+    assert time.process_time() - started < 1.0
+
+
+def test_sizes_from_one_to_a_billion() -> None:
+    assert shuffled_epsilon(1, 12.0, 1e-6) == pytest.approx(12.0, rel=1e-6)
+    last = math.inf
+    for n in (1, 10, 10**3, 10**6, 10**9):
+        found = shuffled_epsilon(n, 12.0, 1e-6, MIXES)
+        assert 0 < found <= last
+        last = found
+    assert calibrate(1.0, 1e-6, 10**9) > 16
+    # blocks of counts cost nothing that shows: a slightly smaller n has none
+    few, many = (calibrate(1.0, 1e-6, n) for n in (10**9 - 10**6, 10**9))
+    assert many - few == pytest.approx(1e-3, rel=0.05)
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"delta in \(0, 1\), got 0"):
+        calibrate(1.0, 0.0, 10)
+    with pytest.raises(ValueError, match=r"n must be positive, got 0"):
+        shuffled_delta(0, 1.0, 0.5)
+    with pytest.raises(ValueError, match=r"q must lie in \[0, 1\], got 2"):
+        clone_delta(10, 2.0, 1.0, 0.5)
+    with pytest.raises(ValueError, match=r"total variation lies in \[0, 1\]"):
+        Hiding(distances=(1.5,))
+    with pytest.raises(ValueError, match="too large for n = 100"):
+        closed_form(100, 3.0, 1e-6)
+    assert math.isinf(calibrate(math.inf, 1e-6, 10))
+    assert math.isinf(shuffled_epsilon(10, math.inf, 1e-6))
