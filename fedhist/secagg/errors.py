@@ -1,0 +1,53 @@
+"""What can go wrong in an attempt, by name. Whatever is raised, nothing has been unmasked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fedhist.base.errors import FedhistError
+
+MOST_SHOWN = 10
+"""Nodes that a failure names; all of them are in its ``missing``."""
+
+
+class SecaggError(FedhistError):
+    """Base of the failures of secure aggregation."""
+
+
+class Refused(SecaggError):
+    """A message is damaged, not meant for this attempt, or asks for what would not be safe."""
+
+
+class OutOfOrder(SecaggError):
+    """A round was asked for before its turn, or a second time."""
+
+
+class RoundFailed(SecaggError):
+    """Too few usable answers came: the attempt is over, and a retry needs a fresh one.
+
+    Parameters
+    ----------
+    round_name : str
+        "keys", "shares", "masked" or "unmask".
+    got, needed : int
+        Usable answers that came, and that the round needs.
+    missing : mapping of int to str
+        Nodes without a usable answer, with the reason.
+    """
+
+    def __init__(
+        self, round_name: str, got: int, needed: int, missing: Mapping[int, str] | None = None
+    ) -> None:
+        self.round_name, self.got, self.needed = round_name, got, needed
+        self.missing = dict(missing or {})
+        shown = list(self.missing.items())[:MOST_SHOWN]
+        why = "".join(f"\n  node {node}: {reason}" for node, reason in shown)
+        more = len(self.missing) - len(shown)
+        why += f"\n  and {more} more" if more else ""
+        super().__init__(
+            f"round {round_name!r} needs {needed} nodes, {got} gave a usable answer; "
+            f"nothing was unmasked{why}"
+        )
+
+
+__all__ = ["OutOfOrder", "Refused", "RoundFailed", "SecaggError"]

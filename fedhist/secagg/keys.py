@@ -1,0 +1,161 @@
+"""Keys: one context for everything that is derived, X25519, HKDF-SHA256, AES-GCM, Ed25519.
+
+All primitives are those of ``cryptography``. What is derived is bound to the attempt's session, to
+the nodes it is between and to a label, so no key serves twice. Source: spec, B1.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from fedhist.secagg.errors import Refused
+
+PREFIX = b"fedhist-secagg-1"
+SECRET = 16
+"""Bytes of r_i, of b_i, of a session and of the server's fresh bytes."""
+KEY = 32
+TAG = 16
+FIELD_PRIME = 2**255 - 19
+
+
+def session_id(nonce: bytes, digest: bytes) -> bytes:
+    """Return the 16 bytes that name one attempt: the server's fresh bytes and the query's digest.
+
+    >>> session_id(bytes(16), b"query").hex()
+    'b0a101288f7b789941bd665e8e98d41a'
+    """
+    return hashlib.sha256(nonce + digest).digest()[:SECRET]
+
+
+def context(session: bytes, *nodes: int) -> bytes:
+    """Return what every derivation is bound to: the version, the session and the nodes."""
+    return PREFIX + session + b"".join(node.to_bytes(4, "little") for node in nodes)
+
+
+def derive(secret: bytes, info: bytes) -> bytes:
+    """Return 32 bytes of HKDF-SHA256 without salt."""
+    return HKDF(hashes.SHA256(), KEY, None, info).derive(secret)
+
+
+def public_key(private: bytes) -> bytes:
+    """Return the public X25519 key of 32 private bytes."""
+    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+
+
+def mask_private_key(r: bytes, session: bytes, node: int) -> bytes:
+    """Return the private key from which a node's pair masks follow: what its r-shares restore."""
+    return derive(r, context(session, node) + b"mask-key")
+
+
+def commitment(b: bytes, session: bytes, node: int) -> bytes:
+    """Return the hash that a node's restored b must have, (32,) bytes."""
+    return hashlib.sha256(context(session, node) + b"self" + b).digest()
+
+
+def self_mask_key(b: bytes, session: bytes, node: int) -> bytes:
+    """Return the ChaCha20 key of a node's own mask."""
+    return derive(b, context(session, node) + b"self-mask")
+
+
+def check_point(key: bytes) -> None:
+    """Raise Refused unless the bytes are the one spelling of a point: two would pass as distinct.
+
+    Points of small order are refused by :func:`agree`, whose result they would make known.
+    """
+    if int.from_bytes(key, "little") >= FIELD_PRIME:
+        raise Refused("a public key is not in its one reduced spelling")
+
+
+def agree(private: X25519PrivateKey, public: bytes, pair: tuple[int, int]) -> bytes:
+    """Return what two nodes share under X25519, before it is bound to a use: 32 bytes.
+
+    Raises
+    ------
+    Refused
+        If the other's key is of small order: everybody would know the result.
+    """
+    try:
+        return private.exchange(X25519PublicKey.from_public_bytes(public))
+    except ValueError:
+        raise Refused(
+            f"the public key between nodes {pair[0]} and {pair[1]} is of small order"
+        ) from None
+
+
+def pair_key(
+    private: X25519PrivateKey, public: bytes, session: bytes, one: int, other: int, use: bytes
+) -> bytes:
+    """Return the key of two nodes for a use, ``b"enc"`` or ``b"pair"``: one from both sides."""
+    pair = (min(one, other), max(one, other))
+    return derive(agree(private, public, pair), context(session, *pair) + use)
+
+
+def _nonce(sender: int, receiver: int) -> bytes:
+    return sender.to_bytes(4, "little") + receiver.to_bytes(4, "little") + bytes(4)
+
+
+def enclose(key: bytes, session: bytes, sender: int, receiver: int, text: bytes) -> bytes:
+    """Encrypt what one node sends to another through the server; once per pair and direction."""
+    nonce, bound = _nonce(sender, receiver), context(session, sender, receiver)
+    return AESGCM(key).encrypt(nonce, text, bound)
+
+
+def disclose(key: bytes, session: bytes, sender: int, receiver: int, box: bytes) -> bytes:
+    """Decrypt it, or raise Refused: damaged, swapped, or of another session."""
+    nonce, bound = _nonce(sender, receiver), context(session, sender, receiver)
+    try:
+        return AESGCM(key).decrypt(nonce, box, bound)
+    except InvalidTag:
+        raise Refused(f"the shares of node {sender} for node {receiver} are damaged") from None
+
+
+def _signed_text(session: bytes, digest: bytes, node: int, keys: bytes) -> bytes:
+    return context(session, node) + b"signature" + keys + digest
+
+
+def sign(owner: bytes, session: bytes, digest: bytes, node: int, keys: bytes) -> bytes:
+    """Return an owner's public key and signature of (session, digest, round-1 keys): 96 bytes."""
+    private = Ed25519PrivateKey.from_private_bytes(owner)
+    text = _signed_text(session, digest, node, keys)
+    return private.public_key().public_bytes_raw() + private.sign(text)
+
+
+def signer_of(signed: bytes, session: bytes, digest: bytes, node: int, keys: bytes) -> bytes:
+    """Return whose signature it is, 32 bytes, or raise Refused.
+
+    Raises
+    ------
+    Refused
+        If there is none, or it does not fit the session, the query, the node and its keys.
+    """
+    try:
+        public = Ed25519PublicKey.from_public_bytes(signed[:KEY])
+        public.verify(signed[KEY:], _signed_text(session, digest, node, keys))
+    except (ValueError, InvalidSignature):
+        raise Refused(f"the keys of node {node} bear no valid signature") from None
+    return signed[:KEY]
+
+
+__all__ = [
+    "agree",
+    "check_point",
+    "commitment",
+    "context",
+    "derive",
+    "disclose",
+    "enclose",
+    "mask_private_key",
+    "pair_key",
+    "public_key",
+    "self_mask_key",
+    "session_id",
+    "sign",
+    "signer_of",
+]

@@ -1,0 +1,331 @@
+"""One node's side of an attempt: four rounds, each once, each after checks of what is asked.
+
+A node believes its own terms, its own index and its own secrets; everything else comes through the
+server. See ``docs/secagg.md`` for what these checks are worth against a server that lies.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from fedhist.base.arrays import Array
+from fedhist.secagg import keys as k
+from fedhist.secagg.errors import OutOfOrder, Refused, SecaggError
+from fedhist.secagg.graph import Graph
+from fedhist.secagg.masks import WORDS, add_masks
+from fedhist.secagg.messages import BOX, KEYS, PAIR, Message, indices, seal, unseal
+from fedhist.secagg.roster import Roster
+from fedhist.secagg.shamir import SHARE, Entropy, draw, split
+from fedhist.secagg.terms import Terms
+
+ROUNDS = ("keys", "shares", "masked", "unmask")
+
+
+class _State(msgspec.Struct, forbid_unknown_fields=True):
+    """What a node keeps between rounds; all of it secret until it has unmasked."""
+
+    node: int
+    nonce: bytes
+    terms: bytes
+    done: int = 0
+    r: bytes = b""
+    b: bytes = b""
+    enc: bytes = b""
+    own_share: bytes = b""
+    members: list[int] = []
+    keys: bytes = b""
+    present: list[int] = []
+    held: dict[int, bytes] = {}
+    unmasked: list[int] = []
+    answer: bytes = b""
+
+
+class NodeAttempt:
+    """A node in one attempt.
+
+    Every method takes the server's message of a round and returns the node's answer. A round that
+    is refused changes nothing. **Write** :meth:`state` **to disk before an answer leaves**: a node
+    that restarts without it has dropped out, one with an older one would answer a round twice.
+
+    Parameters
+    ----------
+    terms : Terms
+        The node's own, from the query it was asked.
+    node : int
+        Its index among the parties.
+    min_parties : int
+        Owner's least number of nodes in the roster.
+    owner_key : bytes, optional
+        32 bytes of an Ed25519 private key, with which the round-1 keys are signed.
+    peers : collection of bytes, optional
+        Owners' public keys: a roster in which a node does not bear the signature of one of them,
+        each at most once, is refused.
+    entropy : callable
+        Uniform bytes; another than the system's is for fixed test vectors only.
+
+    Raises
+    ------
+    ValueError
+        If the index or a key is out of its range.
+
+    Notes
+    -----
+    Privacy: against a server that follows the protocol and at most ``terms.collude`` colluding
+    nodes, the answers of all rounds tell the sum over the nodes finally present and nothing else
+    (spec B4; Bonawitz et al. 2017). The sum itself is private by the noise in the values, which is
+    not this class's: the caller adds it, once per query, and keeps it for retries (B5).
+    """
+
+    def __init__(
+        self,
+        terms: Terms,
+        node: int,
+        *,
+        min_parties: int = 10,
+        owner_key: bytes | None = None,
+        peers: Collection[bytes] | None = None,
+        entropy: Entropy = secrets.token_bytes,
+    ) -> None:
+        if not 0 <= node < terms.parties:
+            raise ValueError(f"node must lie in [0, {terms.parties}), got {node}")
+        for name, size in [("owner_key", owner_key), *(("peers", peer) for peer in peers or ())]:
+            if size is not None and len(size) != 32:
+                raise ValueError(f"{name} must be 32 bytes, got {len(size)}")
+        self.terms, self.node = terms, node
+        self._min_parties, self._owner_key = min_parties, owner_key
+        self._peers = None if peers is None else frozenset(peers)
+        self._entropy = entropy
+        self._state = _State(node, b"", terms.fingerprint)
+
+    # --- what is kept -----------------------------------------------------------------------
+
+    def state(self) -> bytes:
+        """Return what is to be kept on disk, readable by its owner only: SECRET until unmasked."""
+        return msgspec.msgpack.encode(self._state)
+
+    @classmethod
+    def resume(cls, state: bytes, terms: Terms, **settings: Any) -> NodeAttempt:
+        """Return the attempt of a :meth:`state`, under the same terms and settings.
+
+        Raises
+        ------
+        SecaggError
+            If the state is damaged or of other terms.
+        """
+        try:
+            kept = msgspec.msgpack.decode(state, type=_State)
+        except msgspec.MsgspecError as e:
+            raise SecaggError(f"the state of an attempt cannot be read: {e}") from None
+        if kept.terms != terms.fingerprint:
+            raise SecaggError("the state of an attempt is of other terms")
+        attempt = cls(terms, kept.node, **settings)
+        attempt._state = kept
+        return attempt
+
+    @property
+    def session(self) -> bytes:
+        """The attempt's name, 16 bytes; empty before the first round."""
+        return k.session_id(self._state.nonce, self.terms.digest) if self._state.nonce else b""
+
+    @property
+    def next_round(self) -> str | None:
+        """The round that has not been answered yet; None after the last."""
+        return ROUNDS[self._state.done] if self._state.done < len(ROUNDS) else None
+
+    def _open(self, name: str, ask: Mapping[str, Any]) -> dict[str, Array]:
+        if self.next_round != name:
+            raise OutOfOrder(
+                f"round {name!r} was asked of node {self.node}, whose next round is "
+                f"{self.next_round!r}"
+            )
+        return unseal(f"{name}.ask", ask, self.session, self.node)
+
+    def _answer(self, name: str, **fields: Array) -> Message:
+        self._state.done = ROUNDS.index(name) + 1
+        return seal(f"{name}.answer", self.session, self.node, **fields)
+
+    # --- the rounds -------------------------------------------------------------------------
+
+    def keys(self, ask: Mapping[str, Any]) -> Message:
+        """Round 1: draw the secrets, answer public keys and the commitment to b.
+
+        Raises
+        ------
+        OutOfOrder
+            If the round was answered before.
+        Refused
+            If the message is damaged, or of another query than the node's.
+        """
+        if self._state.done:
+            raise OutOfOrder(f"round 'keys' was asked of node {self.node} a second time")
+        nonce = ask.get("nonce")
+        nonce = nonce.tobytes() if isinstance(nonce, np.ndarray) else b""
+        unseal("keys.ask", ask, k.session_id(nonce, self.terms.digest), self.node)
+        state, entropy = self._state, self._entropy
+        state.nonce = nonce
+        state.r, state.b, state.enc = entropy(k.SECRET), entropy(k.SECRET), entropy(k.KEY)
+        mask_key = k.mask_private_key(state.r, self.session, self.node)
+        state.keys = (
+            k.public_key(state.enc)
+            + k.public_key(mask_key)
+            + k.commitment(state.b, self.session, self.node)
+        )
+        signed = b""
+        if self._owner_key is not None:
+            signed = k.sign(self._owner_key, self.session, self.terms.digest, self.node, state.keys)
+        return self._answer("keys", keys=_bytes(state.keys), signed=_bytes(signed))
+
+    def shares(self, ask: Mapping[str, Any]) -> Message:
+        """Round 2: check the roster, answer shares of r and b, encrypted for each holder.
+
+        Raises
+        ------
+        OutOfOrder
+            If it is not this round's turn.
+        Refused
+            If the roster has fewer than ``min_parties`` nodes or than the quorum, a key twice,
+            another key than the node's own, or, with ``peers``, a node that is none of them.
+        """
+        fields = self._open("shares", ask)
+        roster = Roster.read(fields, self.terms)
+        state = self._state
+        if state.keys != roster.keys.get(self.node):
+            raise Refused(f"the roster has not the keys that node {self.node} sent")
+        if len(roster.keys) < self._min_parties:
+            raise Refused(
+                f"the roster has {len(roster.keys)} nodes, the owner asks for {self._min_parties}"
+            )
+        if self._peers is not None:
+            roster.check_peers(self._peers, self.session, self.terms.digest, besides=self.node)
+        graph = Graph(self.terms, self.session)
+        graph.check_present(roster.keys, "the roster")
+        holders = [i for i in graph.holders(self.node) if i in roster.keys]
+        points, degree = [i + 1 for i in holders], self.terms.plan.threshold - 1
+        pieces = [
+            split(int.from_bytes(secret, "little"), draw(degree, self._entropy), points)
+            for secret in (state.r, state.b)
+        ]
+        enc = X25519PrivateKey.from_private_bytes(state.enc)
+        boxes, own = [], b""
+        for holder, *pair in zip(holders, *pieces, strict=True):
+            text = b"".join(share.to_bytes(SHARE, "little") for share in pair)
+            if holder == self.node:
+                own = text
+                continue
+            key = k.pair_key(enc, roster.enc(holder), self.session, self.node, holder, b"enc")
+            boxes.append(k.enclose(key, self.session, self.node, holder, text))
+        state.own_share, state.members = own, list(roster.keys)
+        state.keys = b"".join(roster.keys.values())
+        return self._answer("shares", boxes=_bytes(b"".join(boxes)).reshape(-1, BOX))
+
+    def masked(self, ask: Mapping[str, Any], values: Array) -> Message:
+        """Round 3: open the shares of others, answer the values under all masks.
+
+        Parameters
+        ----------
+        ask : mapping
+        values : array, (length,)
+            The node's noisy values modulo 2^bits, as unsigned words. A retry of the same query
+            passes the same again.
+
+        Raises
+        ------
+        OutOfOrder
+            If it is not this round's turn.
+        Refused
+            If too few nodes sent shares, or one's are damaged.
+        ValueError
+            If the values have another shape or type.
+        """
+        fields = self._open("masked", ask)
+        terms, state = self.terms, self._state
+        if values.shape != (terms.length,) or values.dtype != WORDS[terms.bits]:
+            raise ValueError(
+                f"values must be ({terms.length},) of uint{terms.bits}, "
+                f"got {values.shape} of {values.dtype}"
+            )
+        present = indices(fields["present"], terms.parties, "masked.ask")
+        if not {self.node, *present} <= set(state.members) or self.node not in present:
+            raise Refused("masked.ask: present has strangers, or not the node itself")
+        graph = Graph(terms, self.session)
+        graph.check_present(present, "masked.ask")
+        roster = Roster(dict(zip(state.members, _rows(state.keys, KEYS), strict=True)))
+        senders = sorted(set(graph.neighbours(self.node)) & set(present))
+        boxes = _rows(fields["boxes"].tobytes(), BOX)
+        if len(boxes) != len(senders):
+            raise Refused(f"masked.ask: {len(boxes)} shares came from {len(senders)} neighbours")
+        enc = X25519PrivateKey.from_private_bytes(state.enc)
+        held = {self.node: state.own_share}
+        for sender, box in zip(senders, boxes, strict=True):
+            key = k.pair_key(enc, roster.enc(sender), self.session, self.node, sender, b"enc")
+            held[sender] = k.disclose(key, self.session, sender, self.node, box)
+            if len(held[sender]) != PAIR:
+                raise Refused(f"the shares of node {sender} have another size")
+        total = values.copy()
+        own = k.self_mask_key(state.b, self.session, self.node)
+        mask_key = k.mask_private_key(state.r, self.session, self.node)
+        private = X25519PrivateKey.from_private_bytes(mask_key)
+        pairs = (
+            (
+                k.pair_key(private, roster.mask(j), self.session, self.node, j, b"pair"),
+                1 if j > self.node else -1,
+            )
+            for j in senders
+        )
+        add_masks(total, [(own, 1), *pairs], terms.bits)
+        state.present, state.held = present, held
+        state.r = state.b = state.enc = state.own_share = state.keys = b""
+        return self._answer("masked", values=total)
+
+    def unmask(self, ask: Mapping[str, Any]) -> Message:
+        """Round 4: answer b-shares of those present, r-shares of the others, never both of one.
+
+        The same set again gets the same answer; everything that would allow another is deleted.
+
+        Raises
+        ------
+        OutOfOrder
+            If it is not this round's turn, or another set was unmasked before.
+        Refused
+            If the present are fewer than the quorum or the threshold, not among those of round 3,
+            without the node itself, or too sparse somewhere on the circle.
+        """
+        if self.next_round is None:
+            fields = unseal("unmask.ask", ask, self.session, self.node)
+            if fields["present"].tolist() != self._state.unmasked:
+                raise OutOfOrder(f"node {self.node} has unmasked another set; it does so once")
+        else:
+            fields = self._open("unmask", ask)
+            self._unmask(fields["present"])
+        shares = _bytes(self._state.answer).reshape(-1, SHARE)
+        return self._answer("unmask", shares=shares)
+
+    def _unmask(self, nodes: Array) -> None:
+        present, state = indices(nodes, self.terms.parties, "unmask.ask"), self._state
+        if not set(present) <= set(state.present) or self.node not in present:
+            raise Refused("unmask.ask: present has nodes without shares, or not the node itself")
+        Graph(self.terms, self.session).check_present(present, "unmask.ask")
+        here = set(present)
+        state.answer = b"".join(
+            state.held[j][SHARE:] if j in here else state.held[j][:SHARE]
+            for j in sorted(state.held)
+        )
+        state.unmasked = present
+        state.held, state.present, state.members = {}, [], []
+
+
+def _bytes(data: bytes) -> Array:
+    return np.frombuffer(data, np.uint8)
+
+
+def _rows(data: bytes, size: int) -> list[bytes]:
+    return [data[at : at + size] for at in range(0, len(data), size)]
+
+
+__all__ = ["NodeAttempt"]

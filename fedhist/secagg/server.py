@@ -1,0 +1,314 @@
+"""The server's side of an attempt: it relays, adds up, and takes off the masks of those present."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from fedhist.base.arrays import Array
+from fedhist.secagg import keys as k
+from fedhist.secagg.errors import OutOfOrder, Refused, RoundFailed, SecaggError
+from fedhist.secagg.graph import Graph
+from fedhist.secagg.masks import WORDS, add_masks
+from fedhist.secagg.messages import BOX, SIGNED, Message, seal, unseal
+from fedhist.secagg.roster import Roster
+from fedhist.secagg.shamir import SHARE, combine, weights
+from fedhist.secagg.terms import Terms
+
+ROUNDS = ("keys", "shares", "masked", "unmask")
+Answers = Iterable[tuple[int, Mapping[str, Any]]]
+"""(node, its answer): an iterator is read one answer at a time, so vectors need not all be held."""
+
+
+class _State(msgspec.Struct, forbid_unknown_fields=True):
+    """What a server keeps between rounds; the masked sum is safe to keep, shares unmask it."""
+
+    nonce: bytes
+    terms: bytes
+    done: int = 0
+    keys: dict[int, bytes] = {}
+    signed: dict[int, bytes] = {}
+    sharers: list[int] = []
+    present: list[int] = []
+    masked_sum: bytes = b""
+    answers: dict[int, bytes] = {}
+
+
+class ServerAttempt:
+    """A server in one attempt.
+
+    :meth:`start` gives the first messages; each ``take_*`` takes the answers that came and returns
+    the messages of the next round, to those who are still in, or the sum. An unusable answer counts
+    as missing, with its reason in :attr:`refused`; too few usable ones are a :class:`RoundFailed`.
+
+    Keep :meth:`state` on disk **before** the messages of round 4 leave: nodes unmask this set and
+    no other, so a server that forgot it cannot ask again.
+
+    Parameters
+    ----------
+    terms : Terms
+    nonce : bytes, optional
+        16 fresh bytes of this attempt; fixed ones are for test vectors only.
+
+    Notes
+    -----
+    Privacy: the sum is over the noisy values of those present; see :class:`NodeAttempt`.
+    """
+
+    def __init__(self, terms: Terms, nonce: bytes | None = None) -> None:
+        nonce = secrets.token_bytes(k.SECRET) if nonce is None else nonce
+        if len(nonce) != k.SECRET:
+            raise ValueError(f"nonce must be {k.SECRET} bytes, got {len(nonce)}")
+        self.terms = terms
+        self.session = k.session_id(nonce, terms.digest)
+        self.refused: dict[int, str] = {}
+        self._graph = Graph(terms, self.session)
+        self._state = _State(nonce, terms.fingerprint)
+
+    def state(self) -> bytes:
+        """Return what is to be kept on disk."""
+        return msgspec.msgpack.encode(self._state)
+
+    @classmethod
+    def resume(cls, state: bytes, terms: Terms) -> ServerAttempt:
+        """Return the attempt of a :meth:`state`.
+
+        Raises
+        ------
+        SecaggError
+            If the state is damaged or of other terms.
+        """
+        try:
+            kept = msgspec.msgpack.decode(state, type=_State)
+        except msgspec.MsgspecError as e:
+            raise SecaggError(f"the state of an attempt cannot be read: {e}") from None
+        if kept.terms != terms.fingerprint:
+            raise SecaggError("the state of an attempt is of other terms")
+        attempt = cls(terms, kept.nonce)
+        attempt._state = kept
+        return attempt
+
+    @property
+    def next_round(self) -> str | None:
+        """The round whose answers have not been taken yet; None after the sum."""
+        return ROUNDS[self._state.done] if self._state.done < len(ROUNDS) else None
+
+    @property
+    def present(self) -> list[int]:
+        """U, the nodes in the sum, ascending; empty before round 3 is over."""
+        return list(self._state.present)
+
+    def _turn(self, name: str) -> None:
+        if self.next_round != name:
+            raise OutOfOrder(f"answers of {name!r} came, the next round is {self.next_round!r}")
+        self.refused = {}
+
+    def _ask(self, name: str, node: int, **fields: Array) -> Message:
+        return seal(f"{name}.ask", self.session, node, **fields)
+
+    def _usable(
+        self, name: str, asked: Iterable[int], answers: Answers
+    ) -> Iterable[tuple[int, dict[str, Array]]]:
+        """Yield what is well-formed, of a node that was asked, and the first of it."""
+        waiting = set(asked)
+        for node, answer in answers:
+            if node not in waiting:
+                raise Refused(f"{name}.answer of node {node}, which was not asked or has answered")
+            waiting.discard(node)
+            try:
+                yield node, unseal(f"{name}.answer", answer, self.session, node)
+            except Refused as e:
+                self.refused[node] = str(e)
+        for node in waiting:
+            self.refused[node] = "no answer"
+
+    def _close(self, name: str, usable: Iterable[int]) -> list[int]:
+        nodes = sorted(usable)
+        try:
+            self._graph.check_present(nodes, f"round {name!r}")
+        except Refused as e:
+            least = self.terms.least
+            if len(nodes) < least:
+                raise RoundFailed(name, len(nodes), least, self.refused) from None
+            raise RoundFailed(name, len(nodes), least, {**self.refused, -1: str(e)}) from None
+        self._state.done += 1
+        return nodes
+
+    # --- the rounds -------------------------------------------------------------------------
+
+    def start(self) -> dict[int, Message]:
+        """Return the messages of round 1, by node."""
+        nonce = np.frombuffer(self._state.nonce, np.uint8)
+        return {i: self._ask("keys", i, nonce=nonce) for i in range(self.terms.parties)}
+
+    def take_keys(self, answers: Answers) -> dict[int, Message]:
+        """Take round 1, return the messages of round 2: the roster, to all in it.
+
+        Raises
+        ------
+        RoundFailed
+            If fewer than quorum or threshold gave usable keys.
+        """
+        self._turn("keys")
+        state = self._state
+        for node, fields in self._usable("keys", range(self.terms.parties), answers):
+            if len(fields["signed"]) not in (0, SIGNED):
+                self.refused[node] = f"keys.answer: signed has {len(fields['signed'])} bytes"
+                continue
+            state.keys[node] = fields["keys"].tobytes()
+            state.signed[node] = fields["signed"].tobytes()
+        nodes = self._close("keys", state.keys)
+        width = SIGNED if any(state.signed.values()) else 0
+        signed = b"".join(state.signed[i] or bytes(width) for i in nodes)
+        roster = {
+            "members": np.array(nodes, "<u4"),
+            "keys": _table(b"".join(state.keys[i] for i in nodes), len(nodes)),
+            "signed": _table(signed, len(nodes)),
+        }
+        return {i: self._ask("shares", i, **roster) for i in nodes}
+
+    def take_shares(self, answers: Answers) -> dict[int, Message]:
+        """Take round 2, return the messages of round 3: to each the shares that others sent it.
+
+        Raises
+        ------
+        RoundFailed
+            If fewer than quorum or threshold gave usable shares.
+        """
+        self._turn("shares")
+        boxes: dict[int, dict[int, Array]] = {}
+        members = set(self._state.keys)
+        for node, fields in self._usable("shares", members, answers):
+            to = [i for i in self._graph.neighbours(node) if i in members]
+            if len(fields["boxes"]) != len(to):
+                self.refused[node] = f"{len(fields['boxes'])} shares for {len(to)} neighbours"
+                continue
+            boxes[node] = dict(zip(to, fields["boxes"], strict=True))
+        nodes = self._close("shares", boxes)
+        self._state.sharers = nodes
+        present = np.array(nodes, "<u4")
+        asks = {}
+        for i in nodes:
+            rows = [boxes[j][i] for j in self._graph.neighbours(i) if j in boxes]
+            table = np.array(rows, np.uint8).reshape(-1, BOX)
+            asks[i] = self._ask("masked", i, present=present, boxes=table)
+        return asks
+
+    def take_masked(self, answers: Answers) -> dict[int, Message]:
+        """Take round 3, return the messages of round 4: who is in the sum.
+
+        Raises
+        ------
+        RoundFailed
+            If fewer than quorum or threshold gave a usable vector; nothing was unmasked.
+        """
+        self._turn("masked")
+        terms, state = self.terms, self._state
+        total = np.zeros(terms.length, WORDS[terms.bits])
+        present = []
+        for node, fields in self._usable("masked", state.sharers, answers):
+            values = fields["values"]
+            if values.shape != total.shape or values.dtype != total.dtype:
+                self.refused[node] = f"values are {values.shape} of {values.dtype}"
+                continue
+            total += values
+            present.append(node)
+        state.present = self._close("masked", present)
+        state.masked_sum = total.tobytes()
+        return self.ask_unmask()
+
+    def ask_unmask(self) -> dict[int, Message]:
+        """Return the messages of round 4 (again): nodes that answered give the same answer."""
+        if self.next_round != "unmask":
+            raise OutOfOrder(f"'unmask' is asked, the next round is {self.next_round!r}")
+        present = np.array(self._state.present, "<u4")
+        return {i: self._ask("unmask", i, present=present) for i in self._state.present}
+
+    def take_unmask(self, answers: Answers) -> Array:
+        """Take round 4, return the sum modulo 2^bits of the values of those present.
+
+        May be called again after a failure, with what came since; a node that was asked twice
+        answers the same twice.
+
+        Returns
+        -------
+        array, (length,)
+            Unsigned words; read only.
+
+        Raises
+        ------
+        RoundFailed
+            If for some node fewer shares than the threshold came, or they restore what is not
+            its secret: then all answers are forgotten. Nothing was unmasked.
+        """
+        self._turn("unmask")
+        state, terms = self._state, self.terms
+        sharers = set(state.sharers)
+        holders = {j: [i for i in self._graph.holders(j) if i in sharers] for j in sharers}
+        waiting = [i for i in state.present if i not in state.answers]
+        fresh = ((i, answer) for i, answer in answers if i not in state.answers)
+        for node, fields in self._usable("unmask", waiting, fresh):
+            if len(fields["shares"]) != len(holders[node]):
+                self.refused[node] = f"{len(fields['shares'])} shares of {len(holders[node])}"
+                continue
+            state.answers[node] = fields["shares"].tobytes()
+        removals = self._restore(holders)
+        total: Array = np.frombuffer(state.masked_sum, WORDS[terms.bits]).copy()
+        add_masks(total, removals, terms.bits)
+        total.flags.writeable = False
+        state.done += 1
+        return total
+
+    def _restore(self, holders: Mapping[int, list[int]]) -> list[tuple[bytes, int]]:
+        """Return the keys of all masks in the masked sum, each with the sign that takes it off."""
+        state, least = self._state, self.terms.plan.threshold
+        row = {i: {j: at for at, j in enumerate(holders[i])} for i in state.answers}
+        roster, here = Roster(state.keys), set(state.present)
+        at: dict[tuple[int, ...], list[int]] = {}
+        removals: list[tuple[bytes, int]] = []
+        for j in sorted(holders):
+            known = tuple([i for i in holders[j] if i in state.answers][:least])
+            if len(known) < least:
+                raise RoundFailed("unmask", len(known), least, self.refused)
+            if known not in at:
+                at[known] = weights([i + 1 for i in known])
+            parts = [state.answers[i][SHARE * row[i][j] :][:SHARE] for i in known]
+            secret = combine([int.from_bytes(part, "little") for part in parts], at[known])
+            try:
+                removals += self._removals(j, secret, roster, here)
+            except Refused as e:
+                state.answers = {}
+                raise RoundFailed("unmask", len(known), least, {j: str(e)}) from None
+        return removals
+
+    def _removals(
+        self, j: int, secret: int, roster: Roster, here: set[int]
+    ) -> list[tuple[bytes, int]]:
+        if secret >= 1 << 8 * k.SECRET:
+            raise Refused("its shares restore no secret")
+        value = secret.to_bytes(k.SECRET, "little")
+        if j in here:
+            if k.commitment(value, self.session, j) != roster.commitment(j):
+                raise Refused("its shares restore another b than it committed to")
+            return [(k.self_mask_key(value, self.session, j), -1)]
+        private = k.mask_private_key(value, self.session, j)
+        if k.public_key(private) != roster.mask(j):
+            raise Refused("its shares restore another mask key than it sent")
+        mine = X25519PrivateKey.from_private_bytes(private)
+        return [
+            (k.pair_key(mine, roster.mask(i), self.session, j, i, b"pair"), -1 if j > i else 1)
+            for i in self._graph.neighbours(j)
+            if i in here
+        ]
+
+
+def _table(data: bytes, rows: int) -> Array:
+    return np.frombuffer(data, np.uint8).reshape(rows, len(data) // max(rows, 1))
+
+
+__all__ = ["ServerAttempt"]
