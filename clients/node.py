@@ -133,7 +133,7 @@ class Node:
     def _reply(self, question: Question, users: Users) -> RecordDict:
         query, digest = question.query, question.digest
         if question.fold:
-            summary = fold_node(query, users, self.setup.seed, digest)
+            summary = fold_node(query, users, self.setup.seed, digest, self.setup.index)
             return encode_answer(summary, self.setup.index, digest)
         report = query.answer(users, streams(users, self.setup.seed, digest))
         return encode_answer(report, self.setup.index, digest)

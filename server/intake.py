@@ -20,6 +20,7 @@ from fedhist.base.arrays import Words, offsets
 from fedhist.base.errors import MissingReplies, WireError
 from fedhist.base.text import one_line
 from fedhist.model.query import Query, Report, Summary
+from fedhist.privacy.guarantee import Trust
 
 if TYPE_CHECKING:
     from flwr.app import Message
@@ -198,7 +199,7 @@ class Intake:
     def _use_sum(self, source: int, summary: Summary) -> bool:
         if source in self._parts or source in self._refused:
             raise WireError(f"node {self._index[source]} answered twice")
-        self.query.check_summary(summary)
+        self.query.check_part(summary)
         self._check_room(summary)
         if summary.ids is not None:
             if (summary.ids[1:] <= summary.ids[:-1]).any():
@@ -210,7 +211,9 @@ class Intake:
         return True
 
     def _check_room(self, summary: Summary) -> None:
-        """Refuse whole numbers that could wrap when they are added to what is here already."""
+        """Refuse whole numbers that wrap, and should not, when they are added to what is here."""
+        if self.query.trust is Trust.AGGREGATE:
+            return
         sums = {("sums", name): a for name, a in summary.sums.items()}
         sums |= {("keyed", name): k.values for name, k in summary.keyed.items()}
         whole = {str(key): a for key, a in sums.items() if a.size and a.dtype.kind in "iu"}
@@ -263,10 +266,12 @@ class Intake:
         """Add up what was kept; see :meth:`collect`."""
         replaced = self._replace()
         senders = sorted(self._parts.keys() - self._stopped, key=lambda s: (self._index[s], s))
-        need = expected if min_replies is None else min_replies
-        if len(senders) < max(need, 1):
+        all_of = expected if self.query.quorum is None else self.query.quorum
+        need = all_of if min_replies is None else min_replies
+        if len(senders) < max(need, self.query.quorum or 1):
             raise MissingReplies(expected, len(senders), self.dropped)
-        summary = self._merged([part for sender in senders for part in self._parts[sender]])
+        merged = self._merged([part for sender in senders for part in self._parts[sender]])
+        summary = self.query.lift(merged, len(senders))
         return Collected(
             summary, len(senders), self._size, dict(self.dropped), replaced, self._last
         )

@@ -14,7 +14,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from fedhist.base.checks import check_count
 from fedhist.base.errors import MissingReplies
 from fedhist.flower.wire import MESSAGE_TYPE, encode_question
-from fedhist.model.query import Query
+from fedhist.model.query import Query, check_parties
 from fedhist.session.codec import query_digest
 from fedhist.session.session import Session
 from server.intake import Intake
@@ -88,11 +88,13 @@ class SessionStrategy(Strategy):
         query, self._started = self.session.query, time.perf_counter()
         if query is None:
             return []
+        check_parties(query, self.n_nodes)
         digest = query_digest(query, self.session.round_index)
         self._intake = self.intake(query, digest, self.on_bad_reply)
         record = encode_question(query, self.session.round_index, fold=self.fold)
         group = str(self.session.round_index)
-        nodes = wait_for_nodes(grid, self.n_nodes, self.node_timeout, self.min_replies)
+        least = self.min_replies if query.quorum is None else query.quorum
+        nodes = wait_for_nodes(grid, self.n_nodes, self.node_timeout, least)
         self.session.asked = True
         return [Message(record, node, MESSAGE_TYPE, group_id=group) for node in nodes]
 

@@ -200,6 +200,9 @@ class Protocol(ABC):
         A run configuration to start from, TOML; empty where there is a built-in one.
     goals : tuple of Goal
         Questions to the planner, whose answers are simulated.
+    needs_server : str
+        Of a protocol without the field ``trust``: why the server must see what no sum of the nodes'
+        noisy numbers shows it, in words.
     """
 
     name: ClassVar[str]
@@ -208,6 +211,7 @@ class Protocol(ABC):
     display: ClassVar[Display | None] = None
     starter: ClassVar[str] = ""
     goals: ClassVar[tuple[Goal, ...]] = ()
+    needs_server: ClassVar[str] = ""
 
     @property
     def value_range(self) -> tuple[float, float]:
@@ -250,6 +254,14 @@ class Protocol(ABC):
     @abstractmethod
     def rounds(self, server: Curator) -> Script:
         """Run the server script: yields queries, receives summaries, returns the estimate."""
+
+    def asks(self, query: Query, round_index: int) -> Query:
+        """Say what the nodes are asked for a query of the script: by default the query itself.
+
+        A protocol under another trust asks for the same numbers in another way, so that its script
+        stays as it is: it puts a query around the query.
+        """
+        return query
 
     @abstractmethod
     def error(self, users: Users) -> ErrorBound:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedhist.base.arrays import Array, Bounds, Words
 from fedhist.base.errors import FedhistError, WireError
-from fedhist.privacy.guarantee import EXACT, Release, Trust, pure
+from fedhist.privacy.guarantee import EXACT, Adjacency, Release, Trust, pure
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
@@ -205,12 +205,24 @@ class Query(ABC):
     wire_name : str
         The name under which a message may ask for this query.
     trust : Trust
-        LOCAL if ``answer`` is itself a randomizer; CENTRAL if the server must be trusted.
+        LOCAL if ``answer`` is itself a randomizer; CENTRAL if the server must be trusted. The
+        levels between are those of queries around a query (:mod:`fedhist.model.aggregated`).
     """
 
     wire_name: ClassVar[str]
     trust: ClassVar[Trust]
     cohort: Cohort | None = None
+    parties: int | None = None
+    """Nodes that must be asked, neither more nor fewer; None: any number."""
+    quorum: int | None = None
+    """Fewest nodes whose answers may be added up, whatever the run asks for; None: all of them."""
+    series: str | None = None
+    """Names the questions that are paid for together, with the first of them."""
+
+    @property
+    def label(self) -> str:
+        """Name of a charge for answering."""
+        return self.wire_name
 
     @property
     def release(self) -> Release:
@@ -226,6 +238,21 @@ class Query(ABC):
         only: real clients refuse both.
         """
         return False
+
+    def integer_sensitivity(self, norm: int, adjacency: Adjacency) -> float:
+        """Bound what one user moves the sums by, as they are sent: integers, in the l1 or l2 norm.
+
+        A node sizes its share of noise by it, so it follows from the query's own fields.
+
+        Raises
+        ------
+        ValueError
+            If none is known (the default): no share of noise can be sized for such a query.
+        """
+        raise ValueError(
+            f"{self.wire_name!r} states no l{norm} sensitivity of integer sums under "
+            f"{adjacency.value}: no share of noise can be sized for it"
+        )
 
     def finite_channel(self) -> FiniteChannel | None:
         """Return the exact law of a local answer, for every allowed input, if it is known."""
@@ -299,6 +326,14 @@ class Query(ABC):
         if summary.ids is not None:
             self.check_cohort(summary.ids)
 
+    def check_part(self, summary: Summary) -> None:
+        """Raise WireError unless a node could send the summary; by default one like the total."""
+        self.check_summary(summary)
+
+    def lift(self, total: Summary, nodes: int) -> Summary:
+        """Make the summary of what so many nodes sent, added up; by default it is that sum."""
+        return total
+
     def check_cohort(self, ids: Words) -> None:
         """Raise WireError unless all users who answered belong to the cohort that was asked."""
         if self.cohort is not None:
@@ -328,3 +363,12 @@ def only_array(report: Report, name: str) -> Array:
         found = [*report.arrays, *report.ragged]
         raise WireError(f"a report of {name!r} is expected, got {found}")
     return report.arrays[name]
+
+
+def check_parties(query: Query, n_nodes: int) -> None:
+    """Raise FedhistError unless a query may be asked of so many nodes."""
+    if query.parties not in (None, n_nodes):
+        raise FedhistError(
+            f"{query.label!r} is for {query.parties} parties, but {n_nodes} nodes are asked: each "
+            "adds a share of noise that is sized for the number of parties"
+        )

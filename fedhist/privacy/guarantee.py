@@ -16,10 +16,22 @@ import numpy as np
 
 
 class Trust(Enum):
-    """Whom the users must trust with their data."""
+    """Whom the users must trust with their data; in the order of how little must be believed.
+
+    CENTRAL: the server, which sees exact sums. AGGREGATE: the protocol that adds the nodes' numbers
+    up, and all but a share of the nodes; the server sees one noisy sum. SHUFFLE: a shuffler, which
+    passes on a multiset of reports. LOCAL: nobody.
+    """
 
     CENTRAL = "central"
+    AGGREGATE = "aggregate"
+    SHUFFLE = "shuffle"
     LOCAL = "local"
+
+    @property
+    def rank(self) -> int:
+        """0 for CENTRAL to 3 for LOCAL: the larger, the less must be believed."""
+        return list(Trust).index(self)
 
 
 class Adjacency(Enum):
@@ -69,6 +81,8 @@ class Guarantee:
     adjacency : Adjacency
     unit : str
         "user"; "item" for item-level baselines, which promise nothing about a user.
+    premise : str
+        What must hold of those who are trusted, in words, beyond their being honest.
     """
 
     epsilon: float
@@ -76,6 +90,7 @@ class Guarantee:
     trust: Trust
     adjacency: Adjacency
     unit: str = "user"
+    premise: str = ""
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
@@ -94,7 +109,8 @@ class Guarantee:
             return "NOT PRIVATE (no finite epsilon holds)"
         budget = f"({self.epsilon:g}, {self.delta:g})" if self.delta else f"{self.epsilon:g}"
         unit = "item (NOT user-level)" if self.unit == "item" else self.unit
-        return f"{budget}-DP per {unit}, {self.trust.value} trust, {self.adjacency.value}"
+        premise = f" ({self.premise})" if self.premise else ""
+        return f"{budget}-DP per {unit}, {self.trust.value} trust{premise}, {self.adjacency.value}"
 
 
 @dataclass(frozen=True)

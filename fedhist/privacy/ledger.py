@@ -111,6 +111,8 @@ class Ledger:
         Grade of the noise that the charges pay for, "simulated" or "secure"; set by the Session.
     null_safe : bool
         What the protocol says of its runs; set by the Session.
+    aggregation : str
+        Under aggregate trust: how the sums are made, such as "masked"; set by the Session.
 
     References
     ----------
@@ -121,7 +123,7 @@ class Ledger:
     """
 
     def __init__(self, limit: Guarantee | None = None) -> None:
-        self.limit, self.noise, self.null_safe = limit, "", False
+        self.limit, self.noise, self.null_safe, self.aggregation = limit, "", False, ""
         self._entries: list[Entry] = []
 
     @property

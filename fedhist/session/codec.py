@@ -10,7 +10,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -29,6 +29,8 @@ from fedhist.users.keys import Keys
 SEP = "/"
 MOST_INTEGER = 1 << 40
 """Largest number in a message, salts apart: sums and products with an index stay below 2^63."""
+LATER = "trust"
+"""Field of protocols that came after digests were recorded: left out where it is None."""
 DTYPES = frozenset(
     ["bool", *(f"{k}int{b}" for k in ("", "u") for b in (8, 16, 32, 64)), "float32", "float64"]
 )
@@ -42,6 +44,8 @@ def encode_fields(value: Any) -> tuple[str, dict[str, Array]]:
     hints = _hints(cls)
     for f in fields(value):
         v = _spelled(getattr(value, f.name), hints[f.name])
+        if v is None and f.name == LATER:
+            continue
         if isinstance(v, Cohort):
             scalars[f.name] = {"cohort": [v.salt, float(v.lo), float(v.hi)]}
         elif isinstance(v, Keys):
@@ -51,10 +55,13 @@ def encode_fields(value: Any) -> tuple[str, dict[str, Array]]:
         elif isinstance(v, np.ndarray):
             scalars[f.name] = {"array": str(v.dtype)}
             arrays[f.name] = v
-        elif isinstance(v, Part):
+        elif isinstance(v, Part | Query):
             text, inner = encode_fields(v)
-            scalars[f.name] = {"part": [v.wire_name, text]}
+            kind = "part" if isinstance(v, Part) else "query"
+            scalars[f.name] = {kind: [v.wire_name, text]}
             arrays |= {f.name + SEP + name: a for name, a in inner.items()}
+        elif f.name == LATER and is_dataclass(v):
+            scalars[f.name] = {type(v).__name__: encode_fields(v)[0]}
         elif isinstance(v, tuple):
             scalars[f.name] = {"tuple": list(v)}
         elif v is None or isinstance(v, bool | int | float | str):
@@ -142,8 +149,11 @@ def _decode_value(name: str, v: Any, left: dict[str, Array]) -> Any:
             return Keys(left.pop(name + SEP + "offsets"), left.pop(name + SEP + "bytes"))
         if kind == "array":
             return left.pop(name)
-        if kind == "part" and isinstance(body, list) and len(body) == 2:
-            cls, text = part_class(body[0]), body[1]
+        if kind in ("part", "query") and isinstance(body, list) and len(body) == 2:
+            text = body[1]
+            cls: type = part_class(body[0]) if kind == "part" else query_class(body[0])
+            if kind == "query" and Query in _hints(cls).values():
+                raise WireError(f"field {name!r} holds a query around another query")
             start = name + SEP
             inner = {k.removeprefix(start): left.pop(k) for k in list(left) if k.startswith(start)}
             return decode_fields(cls, text, inner)

@@ -2,13 +2,13 @@
 
 Each method takes an exact value, its sensitivity under the protocol's adjacency and a budget. It
 charges the ledger BEFORE it draws, journals the released value before returning it, and after a
-restart returns the journalled value: nothing is ever drawn twice.
+restart returns the journalled value: nothing is ever drawn twice. Under aggregate trust the nodes
+have drawn: it holds what a script asks for against their shares, and draws and charges nothing.
 """
 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable
 from typing import Literal, get_args
 
@@ -16,15 +16,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.arrays import Array
-from fedhist.base.checks import check_count, check_size
-from fedhist.base.errors import BudgetExceeded
-from fedhist.model.query import Keyed
+from fedhist.base.checks import check_count
+from fedhist.base.errors import BudgetExceeded, FedhistError
+from fedhist.model.aggregated import Aggregated
+from fedhist.model.query import Keyed, Query
 from fedhist.privacy.adjacency import Moves
 from fedhist.privacy.guarantee import (
     Release,
+    Trust,
     approximate,
     bounded_range,
-    check_budget,
     discrete_gaussian_cost,
     gaussian_cost,
     pure,
@@ -34,6 +35,7 @@ from fedhist.privacy.ledger import Ledger
 from fedhist.privacy.noise_source import Noise, NoiseSource, Shape
 from fedhist.privacy.samplers import Sampler
 from fedhist.session.journal import Journal
+from fedhist.session.noise_sizes import integers_of, scale_of, size_of, weight_of
 from fedhist.session.unknown_keys import (
     key_threshold,
     laplace_key_threshold,
@@ -51,6 +53,8 @@ KeyNoise = Literal["discrete", "laplace"]
 KEY_NOISES = get_args(KeyNoise)
 AddedNoise = Literal["laplace", "gaussian", "discrete_laplace", "discrete_gaussian"]
 """The methods of a noise source that give one number for each entry."""
+Budget = tuple[float, float, float, int]
+"""Sensitivity, epsilon, delta, and the rounds that share it."""
 _BLOCK = 1 << 20  # scores that are weighed at a time
 
 
@@ -72,7 +76,14 @@ class Curator:
         self.ledger, self._noise, self._journal = ledger, noise, journal
         self._index = 0
         self.cohort: Cohort | None = None
-        """The users behind the summary in hand; set by the Session."""
+        """The users behind the summary in hand."""
+        self._prepaid = ledger.limit is not None and ledger.limit.trust is Trust.AGGREGATE
+        self._shared: Aggregated | None = None
+
+    def holds(self, query: Query | None) -> None:
+        """Be told by the Session which query the summary in hand answers."""
+        self.cohort = query.cohort if query is not None else None
+        self._shared = query if isinstance(query, Aggregated) else None
 
     @property
     def grade(self) -> str:
@@ -87,9 +98,11 @@ class Curator:
         moves: Moves | None = None,
     ) -> Array:
         """Charge (None: paid for already), then draw and journal, or return what was journalled."""
-        index, self._index = self._index, self._index + 1
         if cost is not None:
+            if self._prepaid:
+                raise FedhistError(f"{label!r} needs exact sums, of which aggregate trust has none")
             self.ledger.charge(label, cost, self.cohort, moves)
+        index, self._index = self._index, self._index + 1
         before = self._journal.released(index, label)
         if before is not None:
             return before
@@ -105,10 +118,19 @@ class Curator:
         cost: Release | None,
         label: str,
         moves: Moves | None = None,
+        budget: Budget | None = None,
     ) -> Array:
-        """Release value + noise of a size, 0 being none; the discrete kinds take integers."""
+        """Release value + noise of a size, 0 being none; the discrete kinds take integers.
+
+        Under aggregate trust the nodes have added it, if it is what the ``budget`` asks for.
+        """
         discrete = kind.startswith("discrete")
-        x: Array = _integers(value) if discrete else np.asarray(value, dtype=np.float64)
+        x: Array = integers_of(value) if discrete else np.asarray(value, dtype=np.float64)
+        if self._prepaid:
+            if self._shared is None or budget is None:
+                raise FedhistError(f"{label!r} adds noise that no node has: {kind}")
+            self._shared.check_release(kind, *budget)
+            return self._release(label, None, lambda _: x)
         return self._release(
             label, cost, lambda n: x + getattr(n, kind)(x.shape, size) if size else x, moves
         )
@@ -123,7 +145,7 @@ class Curator:
         moves: Moves | None = None,
     ) -> NDArray[np.float64]:
         """Release value + Laplace(l1_sensitivity / epsilon) in every entry: epsilon-DP."""
-        scale = _scale(l1_sensitivity, epsilon)
+        scale = scale_of(l1_sensitivity, epsilon)
         return self._add("laplace", value, scale, pure(epsilon), label, moves)
 
     def gaussian(
@@ -138,7 +160,7 @@ class Curator:
     ) -> NDArray[np.float64]:
         """Release value + Gaussian noise by the analytic mechanism: (epsilon, delta)-DP."""
         multiplier, cost = gaussian_cost(epsilon, delta)
-        return self._add("gaussian", value, _size(l2_sensitivity, multiplier), cost, label, moves)
+        return self._add("gaussian", value, size_of(l2_sensitivity, multiplier), cost, label, moves)
 
     def sample(self, sampler: Sampler, *, label: str) -> Array:
         """Release one draw of a sampler, at the cost that it states."""
@@ -161,7 +183,7 @@ class Curator:
         """
         if not rho > 0:
             raise ValueError(f"rho must be positive, got {rho}")
-        std = _size(l2_sensitivity, math.sqrt(0.5 / rho))
+        std = size_of(l2_sensitivity, math.sqrt(0.5 / rho))
         kind: AddedNoise = "discrete_gaussian" if discrete else "gaussian"
         return self._add(kind, value, std, zcdp(rho, math.inf, 0.0), label, moves)
 
@@ -198,17 +220,19 @@ class Curator:
                 raise ValueError(f"need {rounds} positive shares of at most 1 in all, got {shares}")
             times = [1 / math.sqrt(share) for share in shares]
         multiplier, cost = (discrete_gaussian_cost if discrete else gaussian_cost)(epsilon, delta)
-        self.ledger.charge(label, cost, self.cohort)
+        if not self._prepaid:
+            self.ledger.charge(label, cost, self.cohort)
         left = rounds
 
         def release(value: ArrayLike, l2_sensitivity: float) -> Array:
             nonlocal left
             if not left:
                 raise BudgetExceeded(f"{label!r} was paid for {rounds} releases; all are made")
-            std = _size(l2_sensitivity, multiplier * times[-left])
+            std = size_of(l2_sensitivity, multiplier * times[-left])
             left -= 1
             kind: AddedNoise = "discrete_gaussian" if discrete else "gaussian"
-            return self._add(kind, value, std, None, label)
+            budget = (l2_sensitivity, epsilon, delta, rounds)
+            return self._add(kind, value, std, None, label, budget=budget)
 
         return release
 
@@ -222,8 +246,9 @@ class Curator:
         moves: Moves | None = None,
     ) -> NDArray[np.int64]:
         """Release integers + discrete Laplace(l1_sensitivity / epsilon): epsilon-DP, exactly."""
-        scale = _scale(l1_sensitivity, epsilon)
-        return self._add("discrete_laplace", value, scale, pure(epsilon), label, moves)
+        scale = scale_of(l1_sensitivity, epsilon)
+        budget = (l1_sensitivity, epsilon, 0.0, 1)
+        return self._add("discrete_laplace", value, scale, pure(epsilon), label, moves, budget)
 
     def discrete_gaussian(
         self,
@@ -237,8 +262,9 @@ class Curator:
     ) -> NDArray[np.int64]:
         """Release integers + discrete Gaussian noise calibrated by zCDP: (epsilon, delta)-DP."""
         multiplier, cost = discrete_gaussian_cost(epsilon, delta)
-        std = _size(l2_sensitivity, multiplier)
-        return self._add("discrete_gaussian", value, std, cost, label, moves)
+        std = size_of(l2_sensitivity, multiplier)
+        budget = (l2_sensitivity, epsilon, delta, 1)
+        return self._add("discrete_gaussian", value, std, cost, label, moves, budget)
 
     def exponential(
         self,
@@ -253,7 +279,7 @@ class Curator:
         s = np.asarray(scores, dtype=np.float64)
         if s.ndim != 1 or not len(s) or not np.isfinite(s).all():
             raise ValueError(f"scores must be a finite vector, got shape {s.shape}: {s[:5]}")
-        weigh = _weight(sensitivity, epsilon)
+        weigh = weight_of(sensitivity, epsilon)
 
         def draw(n: NoiseSource) -> int:
             if weigh == math.inf:
@@ -284,7 +310,7 @@ class Curator:
             raise ValueError(f"scores must be a finite (k, d) matrix, got shape {s.shape}")
         if not 1 <= changed <= len(s):
             raise ValueError(f"changed must lie in [1, {len(s)} rows], got {changed}")
-        weigh, one = _weight(sensitivity, epsilon_each), bounded_range(epsilon_each)
+        weigh, one = weight_of(sensitivity, epsilon_each), bounded_range(epsilon_each)
         cost = Release(changed * one.epsilon, 0.0, changed * one.rho)
         step = max(1, _BLOCK // s.shape[1])
 
@@ -347,12 +373,12 @@ class Curator:
         at: float = find(contribution, l1_sensitivity, epsilon, delta)
         if as_printed:
             at = printed_key_threshold(contribution, epsilon, delta)
-        keys, counts = part.keys, _integers(part.values)
+        keys, counts = part.keys, integers_of(part.values)
         if not as_printed:
             keep = np.flatnonzero(counts > 0)
             keys, counts = Keys.of([part.keys[int(i)] for i in keep]), counts[keep]
         cost = approximate(math.inf, 0.0) if as_printed else approximate(epsilon, delta)
-        scale = _scale(l1_sensitivity, epsilon)
+        scale = scale_of(l1_sensitivity, epsilon)
 
         def draw(n: NoiseSource) -> Array:
             noisy: Array = counts if noise == "discrete" else counts.astype(np.float64)
@@ -367,32 +393,3 @@ class Curator:
         """Release which keys pass a threshold, at the cost that the mechanism states."""
         packed = self._release(label, how.release, lambda n: how.draw(part, n))
         return unpack_keyed(packed).keys
-
-
-def _scale(l1_sensitivity: float, epsilon: float) -> float:
-    check_budget(epsilon)
-    return _size(l1_sensitivity, 1 / epsilon)
-
-
-def _weight(sensitivity: float, epsilon: float) -> float:
-    """Logits per unit of score: epsilon / (2 sensitivity)."""
-    check_budget(epsilon)
-    check_size("sensitivity", sensitivity)
-    return epsilon / (2 * sensitivity)
-
-
-def _size(sensitivity: float, multiplier: float) -> float:
-    """Size of the noise; 0 (no noise) only for sensitivity 0 or a budget without end."""
-    if not 0 <= sensitivity < math.inf:
-        raise ValueError(f"a sensitivity must be non-negative and finite, got {sensitivity}")
-    size = sensitivity * multiplier
-    if sensitivity > 0 and multiplier > 0 and size < sys.float_info.min:
-        raise ValueError(f"noise of size {sensitivity} x {multiplier} vanishes in doubles")
-    return size
-
-
-def _integers(value: ArrayLike) -> NDArray[np.int64]:
-    x = np.asarray(value)
-    if x.dtype.kind not in "iu":
-        raise ValueError(f"this mechanism takes integers, got dtype {x.dtype}")
-    return x.astype(np.int64)

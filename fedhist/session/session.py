@@ -18,7 +18,11 @@ from fedhist.privacy.ledger import Ledger
 from fedhist.session.codec import protocol_digest, query_digest
 from fedhist.session.curator import Curator, Noise
 from fedhist.session.journal import Journal
+from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
+
+IDEAL = "ideal (simulated)"
+"""Aggregation by a server that is trusted not to look at single nodes' numbers."""
 
 FAR = 10
 """Standard errors that noise never explains: a chance below 1e-22."""
@@ -30,7 +34,8 @@ Ask = Callable[[Query, int], Summary]
 class Session:
     """One run of a protocol, as a state machine: a query is pending, or there is an estimate.
 
-    Local releases are charged when their query leaves; central ones when the Curator draws. A
+    Local and aggregate releases are charged when their query leaves, which is the script's as
+    :meth:`~fedhist.model.protocol.Protocol.asks` puts it; central ones when the Curator draws. A
     central summary may be used until the script's next yield; its exact copy on disk is deleted
     there. Released keys leave in byte order (:func:`in_key_order`). Given a journal that already
     holds a part of the same run, the session continues after that part.
@@ -42,6 +47,8 @@ class Session:
         The Curator's noise, by number of the draw.
     journal : Journal, optional
         Default: in memory.
+    aggregation : str
+        How sums under aggregate trust are made, for the ledger.
 
     Attributes
     ----------
@@ -56,15 +63,24 @@ class Session:
         asks, or by an earlier one that left a journal. If not, nothing was spent.
     """
 
-    def __init__(self, protocol: Protocol, noise: Noise, journal: Journal | None = None) -> None:
+    def __init__(
+        self,
+        protocol: Protocol,
+        noise: Noise,
+        journal: Journal | None = None,
+        aggregation: str = IDEAL,
+    ) -> None:
         self.protocol = protocol
         self.ledger = Ledger(protocol.guarantee)
         self.journal = journal if journal is not None else Journal()
         self.query: Query | None = None
         self.estimate: Estimate | None = None
         self.round_index = -1
+        self._series: dict[str, Cohort | None] = {}
         self._curator = Curator(self.ledger, noise, self.journal)
         self.ledger.noise, self.ledger.null_safe = self._curator.grade, protocol.null_safe
+        if protocol.guarantee.trust is Trust.AGGREGATE:
+            self.ledger.aggregation = aggregation
         self._script = protocol.rounds(self._curator)
         self.asked = not claim(self.journal, protocol, self._curator.grade)
         self._step(None)
@@ -92,7 +108,7 @@ class Session:
             raise FedhistError("the run has ended; no query is pending")
         self.asked = True
         self._check(query, summary)
-        if query.trust is Trust.LOCAL:
+        if query.trust is not Trust.CENTRAL:
             self.journal.keep_local(self.round_index, summary)
         else:
             self.journal.keep_exact(self.round_index, summary)
@@ -113,7 +129,7 @@ class Session:
 
     def _step(self, summary: Summary | None) -> None:
         answered, index = self.query, self.round_index
-        self._curator.cohort = answered.cohort if answered is not None else None
+        self._curator.holds(answered)
         try:
             try:
                 query = next(self._script) if summary is None else self._script.send(summary)
@@ -153,20 +169,20 @@ class Session:
                 f"{self.protocol.name} asks for round {self.round_index + 1}; its max_rounds is "
                 f"{self.protocol.max_rounds}"
             )
-        name = self.protocol.name
+        name, query = self.protocol.name, self.protocol.asks(query, self.round_index)
         if queries().get(query.wire_name) is not type(query):
             raise FedhistError(
                 f"{name}: no client knows the query {type(query).__name__}, wire name "
                 f"{query.wire_name!r}: register it with @fedhist.register_query"
             )
-        if query.trust is Trust.LOCAL:
-            if not query.release.epsilon > 0:
-                raise FedhistError(f"{name}: the local query {query.wire_name!r} states no cost")
-            self.ledger.charge(query.wire_name, query.release, query.cohort)
-        elif self.protocol.guarantee.trust is Trust.LOCAL:
+        promised = self.protocol.guarantee.trust
+        if query.trust.rank < promised.rank:
+            central = query.trust is Trust.CENTRAL
             raise FedhistError(
-                f"{name} promises local privacy, but {query.wire_name!r} needs a trusted server"
+                f"{name} promises {promised.value} privacy, but {query.wire_name!r} needs "
+                f"{'a trusted server' if central else f'{query.trust.value} trust'}"
             )
+        self._charge(query)
         digest = query_digest(query, self.round_index)
         line = self.journal.find("query", self.round_index)
         if line is None:
@@ -177,6 +193,22 @@ class Session:
                 f"{digest}: the journal belongs to another run or another configuration"
             )
         self.query = query
+
+    def _charge(self, query: Query) -> None:
+        """Charge what leaves its users private: all of a series with its first query."""
+        if query.trust is Trust.CENTRAL:
+            return
+        if not query.release.epsilon > 0:
+            kind = f"the {query.trust.value} query {query.label!r}"
+            raise FedhistError(f"{self.protocol.name}: {kind} states no cost")
+        if query.series is not None:
+            going_on = query.series in self._series
+            paid_by = self._series.setdefault(query.series, query.cohort)
+            if paid_by != query.cohort:
+                raise FedhistError(f"a series was paid for by {paid_by}, not by {query.cohort}")
+            if going_on:
+                return
+        self.ledger.charge(query.label, query.release, query.cohort)
 
 
 def claim(journal: Journal, protocol: Protocol, grade: str) -> bool:

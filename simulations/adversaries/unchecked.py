@@ -61,7 +61,7 @@ def _folded(query: Query, report: Report) -> Summary:
 
 def _fits(query: Query, summary: Summary) -> bool:
     try:
-        query.check_summary(summary)
+        query.check_part(summary)
     except WireError:
         return False
     return True

@@ -9,7 +9,8 @@ import numpy as np
 
 from clients.answers import fold_node, streams
 from fedhist.base.hashing import digest64
-from fedhist.model.query import Query, Summary
+from fedhist.model.query import Query, Summary, check_parties
+from fedhist.privacy.guarantee import Trust
 from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from server.intake import Intake
@@ -50,6 +51,7 @@ class InlinePopulation:
     def ask(self, query: Query, round_index: int) -> Summary:
         """Ask every node and add the answers up."""
         started = time.perf_counter()
+        check_parties(query, len(self.nodes))
         intake = Intake(query, query_digest(query, round_index), "stop")
         for i, users in enumerate(self.nodes):
             self._answer(intake, i, users.select(query.cohort))
@@ -70,12 +72,12 @@ class InlinePopulation:
     def _answer(self, intake: Intake, index: int, users: Users) -> None:
         """Hand over what one node's users answer; honest sums are checked by the session alone."""
         query, digest = intake.query, intake.digest
-        if self.aggregate:
+        if self.aggregate and query.trust is not Trust.AGGREGATE:
             if self.seed is None:
                 raise ValueError("sums are drawn from their law with a seed only")
             key = digest64("fedhist.aggregate", self.seed, digest, index)
             intake.add(index, query.draw_summary(users, np.random.default_rng(key)))
         elif self.fold:
-            intake.add(index, fold_node(query, users, self.seed, digest))
+            intake.add(index, fold_node(query, users, self.seed, digest, index))
         else:
             intake.use(index, digest, query.answer(users, streams(users, self.seed, digest)))

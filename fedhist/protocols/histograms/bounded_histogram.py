@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
@@ -30,6 +30,7 @@ from fedhist.model.registry import register_protocol, register_query
 from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy import noise_law
 from fedhist.privacy.adjacency import Moves
+from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Adjacency, Trust, check_budget
 from fedhist.privacy.sensitivity import sensitivity_multipliers, sqrt_up
 from fedhist.protocols.histograms.reference_clips import reference_clip
@@ -104,6 +105,12 @@ class ClippedCounts(Query):
         if not self.grid or self.norm == 1:
             return (k1 if self.norm == 1 else k2) * self.limit
         return sqrt_up(round(k2**2) * grid_limit(self.clip, self.grid, 2))
+
+    def integer_sensitivity(self, norm: int, adjacency: Adjacency) -> float:
+        """Return the sensitivity in grid steps; none in the other norm, or without a grid."""
+        if not self.grid or norm != self.norm:
+            return super().integer_sensitivity(norm, adjacency)
+        return self.sensitivity(adjacency)
 
     # -- client half -----------------------------------------------------------------------------
 
@@ -198,6 +205,8 @@ class BoundedHistogram(DomainHistogram, Central):
         per item of a user then costs next to nothing. None: real values.
     nonneg : bool
         Raise negative totals to zero; never increases the l1 error.
+    trust : Aggregation, optional
+        The nodes add the noise, on the grid; None: the server does.
 
     Privacy
     -------
@@ -229,6 +238,7 @@ class BoundedHistogram(DomainHistogram, Central):
     adjacency: str = Adjacency.ZERO_OUT_USER.value
     grid: float | None = None
     nonneg: bool = True
+    trust: Aggregation | None = None
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
@@ -236,7 +246,7 @@ class BoundedHistogram(DomainHistogram, Central):
         Adjacency(self.adjacency)
         if self.grid is not None and not 0 < self.grid < math.inf:
             raise ValueError(f"grid must be positive and finite, got {self.grid}")
-        _ = self.query
+        _ = self.asks(self.query, 0)
 
     @property
     def null_safe(self) -> bool:
@@ -260,9 +270,11 @@ class BoundedHistogram(DomainHistogram, Central):
 
     @property
     def noise(self) -> noise_law.NoiseLaw:
-        """Law of the noise on every entry."""
+        """Law of the noise on every entry; of the shares of all parties under aggregate trust."""
         sensitivity = self.query.sensitivity(Adjacency(self.adjacency))
         step = self.grid or 1.0
+        if self.trust is not None:
+            return replace(self.noise_of_shares(self.query), step=step)
         unit = noise_law.noise_per_sensitivity(self.epsilon, self.delta, discrete=bool(self.grid))
         return noise_law.NoiseLaw(unit.kind, unit.scale * sensitivity, step)
 
@@ -330,6 +342,8 @@ class BoundedHistogram(DomainHistogram, Central):
                 p["clip"], users, p["domain"], budget, k, discrete=grid is not None, nonneg=nonneg
             )
             not_private.append(statement)
+        if p.get("trust") is not None and grid is None:
+            grid = "default"  # nodes add integers
         if isinstance(grid, str):
             if grid != "default":
                 raise ValueError(f'grid must be a number or "default", got {grid!r}')

@@ -13,10 +13,12 @@ from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy import noise_law
-from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
+from fedhist.privacy.aggregation import Aggregation
+from fedhist.privacy.guarantee import Adjacency, Guarantee, check_budget
 from fedhist.protocols.histograms.bounded_histogram import SHOPPERS, BoundedHistogram
 from fedhist.protocols.histograms.per_item_counts import MOST_CLIP, PerItemClip
 from fedhist.protocols.shared import clipped_totals
+from fedhist.protocols.shared.aggregating import Aggregating
 from fedhist.protocols.shared.domains import check_domain
 from fedhist.protocols.shared.histogram_target import DomainHistogram
 from fedhist.session.curator import Curator
@@ -29,7 +31,7 @@ SENSITIVITY = 2
 
 @register_protocol
 @dataclass(frozen=True)
-class ItemHistogram(DomainHistogram):
+class ItemHistogram(DomainHistogram, Aggregating):
     """Total count of every item of a public domain, private per record and NOT per user.
 
     Users send all their counts to a trusted server, which adds noise that hides one record. It is
@@ -43,6 +45,8 @@ class ItemHistogram(DomainHistogram):
         Budget of each RECORD; inf switches noise off.
     nonneg : bool
         Raise negative totals to zero; never increases the l1 error.
+    trust : Aggregation, optional
+        The nodes add the noise; None: the server does.
 
     Privacy
     -------
@@ -83,10 +87,12 @@ class ItemHistogram(DomainHistogram):
     domain: Keys
     epsilon: float
     nonneg: bool = True
+    trust: Aggregation | None = None
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon)
         check_domain(self.domain)
+        _ = self.asks(self.query, 0)
 
     @property
     def max_rounds(self) -> int:
@@ -96,7 +102,7 @@ class ItemHistogram(DomainHistogram):
     @property
     def guarantee(self) -> Guarantee:
         """The budget, for one record."""
-        return Guarantee(self.epsilon, 0.0, Trust.CENTRAL, Adjacency.REPLACE_ITEM, unit="item")
+        return self.promise(self.epsilon, 0.0, Adjacency.REPLACE_ITEM, unit="item")
 
     @property
     def query(self) -> PerItemClip:
@@ -105,7 +111,9 @@ class ItemHistogram(DomainHistogram):
 
     @property
     def noise(self) -> noise_law.NoiseLaw:
-        """Law of the noise on every entry."""
+        """Law of the noise on every entry; of the shares of all parties under aggregate trust."""
+        if self.trust is not None:
+            return self.noise_of_shares(self.query)
         return noise_law.NoiseLaw("discrete-laplace", SENSITIVITY / self.epsilon)
 
     def rounds(self, server: Curator) -> Script:

@@ -12,7 +12,7 @@ from clients.bounding.contribution import domain_lookup
 from fedhist.base.arrays import Array, Bounds
 from fedhist.model.query import Query, Report, Summary, only_array
 from fedhist.model.registry import register_query
-from fedhist.privacy.guarantee import Trust
+from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.privacy.sensitivity import sqrt_up
 from fedhist.protocols.shared.domains import check_domain
 from fedhist.users.batch import Users
@@ -64,6 +64,16 @@ class PerItemClip(Query):
     def l2_sensitivity(self) -> float:
         """Return sqrt(d) C, under every adjacency; rounded up."""
         return sqrt_up(len(self.domain) * self.clip**2)
+
+    def integer_sensitivity(self, norm: int, adjacency: Adjacency) -> float:
+        """Return the sensitivity for a user; sqrt 2 or 2 where one record is replaced by another.
+
+        A record that becomes another takes 1 from one count and adds 1 to another, or less where
+        a count is cut.
+        """
+        if adjacency is Adjacency.REPLACE_ITEM:
+            return 2.0 if norm == 1 else sqrt_up(2)
+        return self.l1_sensitivity if norm == 1 else self.l2_sensitivity
 
     # -- client half -----------------------------------------------------------------------------
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from fedhist.base.arrays import Array
-from fedhist.model.protocol import Protocol
 from fedhist.privacy.adjacency import Moves
-from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
+from fedhist.privacy.guarantee import Adjacency, Guarantee
+from fedhist.protocols.shared.aggregating import Aggregating
 from fedhist.session.curator import Curator
 
 
-class Central(Protocol):
-    """A protocol with the fields epsilon and delta; replacement is its adjacency unless it says."""
+class Central(Aggregating):
+    """A protocol with the fields epsilon and delta; replacement is its adjacency unless it says.
+
+    With the field ``trust`` as well it runs under aggregate trust, where that is not None.
+    """
 
     epsilon: float
     delta: float
@@ -19,7 +22,7 @@ class Central(Protocol):
     @property
     def guarantee(self) -> Guarantee:
         """(epsilon, delta) for a user under the declared adjacency, trusting the server."""
-        return Guarantee(self.epsilon, self.delta, Trust.CENTRAL, Adjacency(self.adjacency))
+        return self.promise(self.epsilon, self.delta, Adjacency(self.adjacency))
 
 
 def add_noise(

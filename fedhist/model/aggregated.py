@@ -1,0 +1,251 @@
+"""Aggregated: a query whose nodes add noise to their sums, of which the server sees the total only.
+
+Every node answers integers, adds its share of noise to each, and sends them modulo a power of two.
+Any M honest shares together are the calibrated noise, M = :attr:`Aggregation.honest`, whatever the
+other nodes do; so the total is private as it is, by M shares, and more of them only hide more.
+
+=========  =======================================  ===========================================
+kind       a node's share                           M of them
+=========  =======================================  ===========================================
+laplace    X - Y, both negative binomial (1/M, p)   discrete Laplace of scale s, exactly
+gaussian   discrete Gaussian of variance sigma^2/M  discrete Gaussian of variance sigma^2 [1]_
+=========  =======================================  ===========================================
+
+Here p = e^(-1/s) and s = D1 / epsilon; sigma^2 = R (mult D2)^2 + 4, mult the analytic multiplier,
+R the rounds of an adaptive series that is paid for as one.
+
+References
+----------
+.. [1] Kairouz, Liu & Steinke, "The distributed discrete Gaussian mechanism for federated learning
+   with secure aggregation", ICML 2021: up to a term below 1e-27 for the sizes that are let in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from fedhist.base.arrays import Bounds
+from fedhist.base.errors import FedhistError, MissingReplies, WireError
+from fedhist.model.query import Query, Report, Summary
+from fedhist.model.registry import register_query
+from fedhist.model.share import Share
+from fedhist.privacy.guarantee import Adjacency, Release, Trust
+from fedhist.users.batch import Users
+from fedhist.users.streams import Streams
+
+if TYPE_CHECKING:
+    from fedhist.privacy.noise_law import NoiseLaw
+
+LEAST_SHARE = 3.0
+"""Least std of a node's share of Gaussian noise, in steps of the integers that are sent."""
+
+
+@register_query
+@dataclass(frozen=True)
+class Aggregated(Query):
+    """The total of a query over all nodes, with the noise that they have added.
+
+    Parameters
+    ----------
+    query : Query
+        With integer sums, and nothing else, in its summary, and an
+        :meth:`~fedhist.model.query.Query.integer_sensitivity` for the kind's norm.
+    share : Share
+
+    Privacy
+    -------
+    The total of at least ``quorum`` nodes of which at most tau_c N collude has M honest shares:
+    it costs a user ``share.release``, whatever else the colluders know. What one node sends is NOT
+    private: its share is 1/M of the noise. One corrupted node can set the total to anything.
+
+    Raises
+    ------
+    ValueError
+        For a query that has no such sums, a modulus without room for them, or shares of a Gaussian
+        that are too small to add up as they should: a finer grid makes them larger.
+    """
+
+    wire_name: ClassVar[str] = "aggregated"
+    trust: ClassVar[Trust] = Trust.AGGREGATE
+
+    query: Query
+    share: Share
+
+    def __post_init__(self) -> None:
+        inner, share = self.query, self.share
+        if inner.trust is not Trust.CENTRAL:
+            raise ValueError(f"nodes add noise to exact sums, but {inner.label!r} has none")
+        for name, limits in inner.bounds(1).items():
+            if limits.part != "sums" or set(limits.kind) - set("iu") or None in limits.shape:
+                raise ValueError(
+                    f"nodes add noise to integer sums of a known shape; {name!r} of "
+                    f"{inner.wire_name!r} is none (set a grid: it makes real values integers)"
+                )
+        std = share.size(self.sensitivity) / math.sqrt(share.aggregation.honest)
+        if share.kind == "gaussian" and 0 < std < LEAST_SHARE:
+            raise ValueError(
+                f"a node's share has std {std:.3g} steps, at least {LEAST_SHARE:g} are needed: "
+                "take a finer grid"
+            )
+        if self.most >= 1 << (share.bits - 1):
+            raise ValueError(
+                f"sums up to {self.most} do not fit into {share.bits} bits: take a coarser grid, "
+                f"or fewer than max_users = {share.max_users}"
+            )
+        for name, value in {
+            "cohort": inner.cohort,
+            "parties": share.parties,
+            "quorum": share.aggregation.quorum,
+            "series": share.series,
+        }.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def label(self) -> str:
+        """Name of the charge."""
+        return f"{self.query.label}, by shares"
+
+    @property
+    def release(self) -> Release:
+        """What the total costs one user; of a series, what all of it costs."""
+        return self.share.release
+
+    @property
+    def exact(self) -> bool:
+        """Whether its noise is drawn as it is stated: integers are."""
+        return True
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """What the cost is stated under."""
+        return Adjacency(self.share.adjacency)
+
+    @cached_property
+    def sensitivity(self) -> float:
+        """Of the sums, in the units that are sent; the query's own class states it."""
+        return self.query.integer_sensitivity(self.share.norm, self.adjacency)
+
+    @property
+    def sends_n(self) -> bool:
+        """Whether nodes say how many users answered: not where that is private."""
+        return self.adjacency is not Adjacency.ADD_REMOVE_USER
+
+    @cached_property
+    def tail(self) -> int:
+        """Room for the noise in every entry."""
+        shapes = (limits.shape for limits in self.query.bounds(1).values())
+        entries = sum(math.prod(k for k in shape if k is not None) for shape in shapes)
+        return self.share.tail(self.sensitivity, entries)
+
+    @property
+    def most(self) -> int:
+        """Largest size of an entry of the total, noise included."""
+        limits = self.query.bounds(self.share.max_users).values()
+        sizes = (max(abs(x.low), abs(x.high)) for x in limits)
+        return math.ceil(max(sizes, default=0)) + self.tail
+
+    @property
+    def noise(self) -> NoiseLaw:
+        """Law of the noise on an entry of the total where all parties answer, in units sent."""
+        from fedhist.privacy.noise_law import NoiseLaw
+
+        share = self.share
+        scale = share.size(self.sensitivity) * math.sqrt(share.parties / share.aggregation.honest)
+        return NoiseLaw("discrete-laplace" if share.norm == 1 else "discrete-gaussian", scale)
+
+    @property
+    def modular(self) -> np.dtype[Any]:
+        """Dtype of what nodes send: it wraps as the modulus does."""
+        return np.dtype(f"uint{self.share.bits}")
+
+    # -- client half, to which clients.shares adds noise -------------------------------------------
+
+    def answer(self, users: Users, rng: Streams) -> Report:
+        """Answer the query itself: exact, so no node sends it."""
+        return self.query.answer(users, rng)
+
+    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
+        """Answer the query itself: exact, so no node sends it."""
+        return self.query.answer_folded(users, rng)
+
+    def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
+        """Refuse: what a node sends has its share of noise."""
+        raise FedhistError("under aggregate trust a node's sums come with its noise only")
+
+    # -- server half -----------------------------------------------------------------------------
+
+    def fold(self, report: Report) -> Summary:
+        """Fold as the query does."""
+        return self.query.fold(report)
+
+    def check(self, report: Report) -> None:
+        """Refuse: no node sends its users' reports."""
+        raise WireError("under aggregate trust a node sends its sum, not its users' reports")
+
+    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
+        """Bound the lifted total of n_users, noise included."""
+        tail = self.tail
+        return {
+            name: replace(limits, kind="i", low=limits.low - tail, high=limits.high + tail)
+            for name, limits in self.query.bounds(n_users).items()
+        }
+
+    def check_part(self, summary: Summary) -> None:
+        """Raise WireError unless a node could send the words; any of them could be honest."""
+        if summary.n_users > self.share.max_users:
+            raise WireError(f"a reply for {summary.n_users} users, of {self.share.max_users}")
+        if summary.n_users and not self.sends_n:
+            raise WireError(f"a reply names {summary.n_users} users, whose number is private")
+        expected = self.query.bounds(1)
+        if not summary.linear or summary.sums.keys() != expected.keys():
+            raise WireError(f"sums {sorted(expected)} are expected, got {sorted(summary.sums)}")
+        for name, a in summary.sums.items():
+            if a.dtype != self.modular or a.shape != expected[name].shape:
+                want = f"{self.modular}{expected[name].shape}"
+                raise WireError(f"{name!r} is {a.dtype}{a.shape}, expected {want}")
+
+    def lift(self, total: Summary, nodes: int) -> Summary:
+        """Read the total as signed numbers, if enough nodes are in it: before, it is not looked at.
+
+        Raises
+        ------
+        MissingReplies
+            Below the quorum: too few honest shares may be in the sum.
+        WireError
+            If there are more nodes than parties.
+        """
+        share = self.share
+        if nodes < share.aggregation.quorum:
+            why = f"the quorum is {share.aggregation.quorum}: {share.aggregation}"
+            raise MissingReplies(share.parties, nodes, {why: 1})
+        if nodes > share.parties:
+            raise WireError(f"{nodes} nodes answered, of {share.parties} that take part")
+        signed = f"int{share.bits}"
+        sums = {name: a.view(signed).astype(np.int64) for name, a in total.sums.items()}
+        return Summary(total.n_users, sums)
+
+    def check_summary(self, summary: Summary) -> None:
+        """Raise WireError unless the lifted total could be that of honest nodes."""
+        n = summary.n_users if self.sends_n else self.share.max_users
+        super().check_summary(replace(summary, n_users=n))
+
+    def check_release(
+        self, kind: str, sensitivity: float, epsilon: float, delta: float, rounds: int = 1
+    ) -> None:
+        """Raise FedhistError unless a script asks for the noise that the total has already."""
+        share = self.share
+        asked = (kind, epsilon, delta, rounds)
+        have = (f"discrete_{share.kind}", share.epsilon, share.delta, share.rounds)
+        if asked != have:
+            raise FedhistError(f"the nodes' shares are {have}, the script asks for {asked}")
+        if sensitivity > self.sensitivity * (1 + 1e-9):
+            raise FedhistError(
+                f"the nodes' shares are for the sensitivity {self.sensitivity:g}, the script's is "
+                f"{sensitivity:g}"
+            )

@@ -1,0 +1,123 @@
+"""Share: what each node adds to its sums, so that some of them together are the whole noise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from fedhist.base.checks import check_choice, check_integer
+from fedhist.model.part import Part
+from fedhist.model.registry import register_part
+from fedhist.privacy.aggregation import MOST_USERS, TAU, Aggregation
+from fedhist.privacy.guarantee import (
+    Adjacency,
+    Release,
+    approximate,
+    check_budget,
+    gaussian,
+    gaussian_multiplier,
+    pure,
+)
+
+KINDS = ("laplace", "gaussian")
+BITS = (32, 64)
+BETA = 2.0**-40
+"""Chance that honest noise is larger than the room that is left for it."""
+EXTRA = 4.0
+"""Added to the variance: what discrete Gaussian rounding of a continuous Gaussian needs."""
+
+
+@register_part
+@dataclass(frozen=True)
+class Share(Part):
+    """What each node adds, and who else does: public, and all that a node needs to size it.
+
+    Parameters
+    ----------
+    kind : {"laplace", "gaussian"}
+    epsilon, delta : float
+        Cost of the total to one user; delta is 0 for "laplace".
+    adjacency : str
+    parties, tau_d, tau_c, max_users
+        As in :class:`~fedhist.privacy.aggregation.Aggregation`.
+    bits : {32, 64}
+        Numbers are added modulo 2 to this power.
+    rounds : int
+        Length of a series of adaptive questions that costs (epsilon, delta) as a whole.
+    place : int
+        Of this question in the series, from 0.
+    series_salt : int
+        Tells two series of otherwise equal shares apart.
+    """
+
+    wire_name: ClassVar[str] = "share"
+
+    kind: str
+    epsilon: float
+    delta: float
+    adjacency: str
+    parties: int
+    tau_d: float = TAU
+    tau_c: float = TAU
+    max_users: int = MOST_USERS
+    bits: int = 64
+    rounds: int = 1
+    place: int = 0
+    series_salt: int = 0
+
+    def __post_init__(self) -> None:
+        check_choice("kind", self.kind, KINDS)
+        check_budget(self.epsilon, self.delta)
+        if (self.kind == "laplace") != (self.delta == 0):
+            raise ValueError(f"delta must be 0 for laplace alone, got {self.kind}, {self.delta}")
+        Adjacency(self.adjacency)
+        _ = self.aggregation
+        if self.bits not in BITS:
+            raise ValueError(f"bits must be 32 or 64, got {self.bits}")
+        check_integer("rounds", self.rounds)
+        check_integer("place", self.place, self.rounds - 1, least=0)
+        if self.rounds > 1 and self.kind == "laplace":
+            raise ValueError(f"a series has Gaussian noise, got {self.rounds} rounds of laplace")
+
+    @property
+    def aggregation(self) -> Aggregation:
+        """Who takes part."""
+        return Aggregation(self.parties, self.tau_d, self.tau_c, self.max_users)
+
+    @property
+    def release(self) -> Release:
+        """What the total, or the whole series, costs one user."""
+        if self.kind == "laplace":
+            return pure(self.epsilon)
+        multiplier = gaussian_multiplier(self.epsilon, self.delta)
+        if not multiplier:
+            return approximate(self.epsilon, self.delta)
+        return gaussian(multiplier, self.epsilon, self.delta)
+
+    @property
+    def series(self) -> str | None:
+        """Name of the series that the share belongs to; None if it is paid for by itself."""
+        return None if self.rounds == 1 else repr(replace(self, place=0, bits=64))
+
+    @property
+    def norm(self) -> int:
+        """Norm of the sensitivity that sizes the noise."""
+        return 1 if self.kind == "laplace" else 2
+
+    def size(self, sensitivity: float) -> float:
+        """Scale s, or std sigma, of M shares together; 0 for no noise (epsilon = inf)."""
+        if math.isinf(self.epsilon) or not sensitivity:
+            return 0.0
+        if self.kind == "laplace":
+            return sensitivity / self.epsilon
+        std = gaussian_multiplier(self.epsilon, self.delta) * sensitivity
+        return math.sqrt(self.rounds * std * std + EXTRA)
+
+    def tail(self, sensitivity: float, entries: int) -> int:
+        """Size that the noise of all parties does not reach in any entry, but for BETA."""
+        size, each = self.size(sensitivity), math.log(2 * max(entries, 1) / BETA)
+        more = self.parties / self.aggregation.honest
+        if self.kind == "laplace":
+            return math.ceil(2 * size * (each + more * math.log(4 / 3)))
+        return math.ceil(size * math.sqrt(2 * more * each))
