@@ -45,7 +45,7 @@ from fedhist import Adjacency, Estimate, Guarantee, Protocol, Query, Trust
 from fedhist.flower.host import NodeSetup
 from fedhist.flower.wire import decode_answer, encode_question
 from fedhist.model.registry import load_builtin, own_protocols
-from fedhist.session.codec import protocol_digest, query_digest
+from fedhist.session.codec import LATER, protocol_digest, query_digest
 from simulations.cli.main import main
 from simulations.runs.data_ledger import Cap, CapExceeded, DataLedger
 from simulations.runs.run import Options, execute
@@ -94,8 +94,8 @@ def choices(example: Protocol) -> dict[str, list[Any]]:
 
 
 def fields(protocol: Protocol) -> list[str]:
-    """Name a protocol's fields."""
-    return [f.name for f in dataclasses.fields(protocol)]
+    """Name a protocol's fields, but for the one that a digest leaves out where it is None."""
+    return [f.name for f in dataclasses.fields(protocol) if f.name != LATER]
 
 
 def variants(example: Protocol) -> Iterator[dict[str, Any]]:
