@@ -6,28 +6,26 @@ exact samplers with system entropy: integers only, no seed, nothing drawn in flo
 
 References
 ----------
-.. [1] Canonne, Kamath & Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020,
-   Algorithms 1 to 3.
-.. [2] Mironov, "On significance of the least significant bits for differential privacy", CCS 2012.
+.. [1] Mironov, "On significance of the least significant bits for differential privacy", CCS 2012.
 """
 
 from __future__ import annotations
 
-import math
-from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.hashing import MASK64, digest64
+from fedhist.privacy.integer_noise import (
+    checked_scale,
+    exact_gaussian,
+    exact_laplace,
+    opendp,
+    seeded_gaussian,
+    seeded_laplace,
+)
 from fedhist.privacy.noise_source import NoiseSource, Shape
-
-INTEGER = "i64"
-"""OpenDP's integer type; its default for Python's int has 32 bits and saturates."""
-
-MOST_SCALE = 2.0**50
-"""Largest scale of the integer samplers; draws then stay clear of the ends of int64."""
 
 
 class SimulatedNoise(NoiseSource):
@@ -58,42 +56,19 @@ class SimulatedNoise(NoiseSource):
 
     def laplace(self, shape: Shape, scale: float) -> NDArray[np.float64]:
         """Draw Laplace noise with density exp(-|x| / scale) / (2 scale)."""
-        return np.asarray(self._rng.laplace(0.0, _checked(scale), shape))
+        return np.asarray(self._rng.laplace(0.0, checked_scale(scale), shape))
 
     def gaussian(self, shape: Shape, std: float) -> NDArray[np.float64]:
         """Draw centred Gaussian noise."""
-        return np.asarray(self._rng.normal(0.0, _checked(std), shape))
+        return np.asarray(self._rng.normal(0.0, checked_scale(std), shape))
 
     def discrete_laplace(self, shape: Shape, scale: float) -> NDArray[np.int64]:
         """Draw integers with P(k) ~ exp(-|k| / scale), as the difference of two geometrics."""
-        if _checked(scale, MOST_SCALE) == 0:
-            return np.zeros(shape, dtype=np.int64)
-        return self._geometrics(shape, scale)
-
-    def _geometrics(self, shape: Shape, scale: float) -> NDArray[np.int64]:
-        stop = -math.expm1(-1 / scale)
-        draws = self._rng.geometric(stop, shape) - self._rng.geometric(stop, shape)
-        return np.asarray(draws, dtype=np.int64)
+        return seeded_laplace(self._rng, shape, scale)
 
     def discrete_gaussian(self, shape: Shape, std: float) -> NDArray[np.int64]:
-        """Draw integers with P(k) ~ exp(-k^2 / (2 std^2)), by rejection from discrete Laplace.
-
-        With t = floor(std) + 1, a proposal y of scale t is kept with probability
-        exp(-(|y| - std^2 / t)^2 / (2 std^2)) [1, Algorithm 3].
-        """
-        out = np.zeros(math.prod(shape), dtype=np.int64)
-        if _checked(std, MOST_SCALE) == 0:
-            return out.reshape(shape)
-        t = math.floor(std) + 1
-        filled = 0
-        while filled < len(out):
-            missing = len(out) - filled
-            y = self._geometrics((2 * missing + 16,), float(t))
-            exponent = ((np.abs(y) - std * (std / t)) / std) ** 2 / 2
-            kept = y[self._rng.standard_exponential(len(y)) > exponent][:missing]
-            out[filled : filled + len(kept)] = kept
-            filled += len(kept)
-        return out.reshape(shape)
+        """Draw integers with P(k) ~ exp(-k^2 / (2 std^2)), by rejection from discrete Laplace."""
+        return seeded_gaussian(self._rng, shape, std)
 
     def exponential(self, logits: NDArray[np.float64]) -> int:
         """Draw an index with probability ~ exp(logits), by the Gumbel-max trick."""
@@ -126,24 +101,20 @@ class SecureNoise(NoiseSource):
     grade: ClassVar[str] = "secure"
 
     def laplace(self, shape: Shape, scale: float) -> NDArray[np.float64]:
-        """Refuse: real-valued samplers leak through their low bits [2]."""
+        """Refuse: real-valued samplers leak through their low bits [1]."""
         raise ValueError(_REAL.format("laplace", "discrete_laplace"))
 
     def gaussian(self, shape: Shape, std: float) -> NDArray[np.float64]:
-        """Refuse: real-valued samplers leak through their low bits [2]."""
+        """Refuse: real-valued samplers leak through their low bits [1]."""
         raise ValueError(_REAL.format("gaussian", "discrete_gaussian"))
 
     def discrete_laplace(self, shape: Shape, scale: float) -> NDArray[np.int64]:
         """Draw integers with P(k) ~ exp(-|k| / scale), exactly."""
-        dp = _opendp()
-        metric = dp.l1_distance(T=INTEGER)
-        return self._integers(dp.m.make_laplace, metric, shape, scale)
+        return exact_laplace(shape, scale)
 
     def discrete_gaussian(self, shape: Shape, std: float) -> NDArray[np.int64]:
         """Draw integers with P(k) ~ exp(-k^2 / (2 std^2)), exactly."""
-        dp = _opendp()
-        metric = dp.l2_distance(T=float)
-        return self._integers(dp.m.make_gaussian, metric, shape, std)
+        return exact_gaussian(shape, std)
 
     def exponential(self, logits: NDArray[np.float64]) -> int:
         """Draw an index with probability ~ exp(logits), exactly: Gumbel-max in rationals.
@@ -155,7 +126,7 @@ class SecureNoise(NoiseSource):
         """
         scores = _checked_logits(logits) * (1 - AGAINST_US)
         possible = np.flatnonzero(np.isfinite(scores))
-        dp = _opendp()
+        dp = opendp()
         domain = dp.vector_domain(dp.atom_domain(T=float, nan=False))
         choose: Any = dp.m.make_noisy_max(
             domain, dp.linf_distance(T=float), dp.zero_concentrated_divergence(), scale=1.0
@@ -168,31 +139,8 @@ class SecureNoise(NoiseSource):
             "secure noise has no exact sampler for this mechanism, which draws in floating point"
         )
 
-    @staticmethod
-    def _integers(make: Any, metric: Any, shape: Shape, scale: float) -> NDArray[np.int64]:
-        n, size = math.prod(shape), _checked(scale, MOST_SCALE)  # checked whatever the data
-        if n == 0 or size == 0:
-            return np.zeros(shape, dtype=np.int64)
-        dp = _opendp()
-        noise = make(dp.vector_domain(dp.atom_domain(T=INTEGER)), metric, scale=scale)
-        return np.array(noise([0] * n), dtype=np.int64).reshape(shape)
-
 
 _REAL = "secure noise is integer-valued: {} cannot be drawn, use {} on a grid"
-
-
-@cache
-def _opendp() -> Any:
-    import opendp.prelude as dp  # takes half a second: for exact noise only
-
-    dp.enable_features("contrib")
-    return dp
-
-
-def _checked(scale: float, most: float = math.inf) -> float:
-    if not (0 <= scale <= most and math.isfinite(scale)):
-        raise ValueError(f"a noise scale must lie in [0, {most:g}] and be finite, got {scale}")
-    return scale
 
 
 def _checked_logits(logits: NDArray[np.float64]) -> NDArray[np.float64]:

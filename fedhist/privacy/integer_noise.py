@@ -1,0 +1,98 @@
+"""Samplers of integer noise in both grades: the Curator's draws and the nodes' shares.
+
+*Seeded* ones take a NumPy generator: fast, reproducible, drawn through doubles. *Exact* ones are
+OpenDP's, on system entropy: nothing is drawn in floating point, and there is no seed.
+
+References
+----------
+.. [1] Canonne, Kamath & Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020,
+   Algorithms 1 to 3.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhist.privacy.noise_source import Shape
+
+INTEGER = "i64"
+"""OpenDP's integer type; its default for Python's int has 32 bits and saturates."""
+
+MOST_SCALE = 2.0**50
+"""Largest scale of the integer samplers; draws then stay clear of the ends of int64."""
+
+
+def seeded_laplace(rng: np.random.Generator, shape: Shape, scale: float) -> NDArray[np.int64]:
+    """Draw integers with P(k) ~ exp(-|k| / scale), as the difference of two geometrics."""
+    if checked_scale(scale, MOST_SCALE) == 0:
+        return np.zeros(shape, dtype=np.int64)
+    return _geometrics(rng, shape, scale)
+
+
+def _geometrics(rng: np.random.Generator, shape: Shape, scale: float) -> NDArray[np.int64]:
+    stop = -math.expm1(-1 / scale)
+    draws = rng.geometric(stop, shape) - rng.geometric(stop, shape)
+    return np.asarray(draws, dtype=np.int64)
+
+
+def seeded_gaussian(rng: np.random.Generator, shape: Shape, std: float) -> NDArray[np.int64]:
+    """Draw integers with P(k) ~ exp(-k^2 / (2 std^2)), by rejection from discrete Laplace.
+
+    With t = floor(std) + 1, a proposal y of scale t is kept with probability
+    exp(-(|y| - std^2 / t)^2 / (2 std^2)) [1, Algorithm 3].
+    """
+    out = np.zeros(math.prod(shape), dtype=np.int64)
+    if checked_scale(std, MOST_SCALE) == 0:
+        return out.reshape(shape)
+    t = math.floor(std) + 1
+    filled = 0
+    while filled < len(out):
+        missing = len(out) - filled
+        y = _geometrics(rng, (2 * missing + 16,), float(t))
+        exponent = ((np.abs(y) - std * (std / t)) / std) ** 2 / 2
+        kept = y[rng.standard_exponential(len(y)) > exponent][:missing]
+        out[filled : filled + len(kept)] = kept
+        filled += len(kept)
+    return out.reshape(shape)
+
+
+def exact_laplace(shape: Shape, scale: float) -> NDArray[np.int64]:
+    """Draw integers with P(k) ~ exp(-|k| / scale), exactly, from system entropy."""
+    return _exact("make_laplace", shape, scale)
+
+
+def exact_gaussian(shape: Shape, std: float) -> NDArray[np.int64]:
+    """Draw integers with P(k) ~ exp(-k^2 / (2 std^2)), exactly, from system entropy."""
+    return _exact("make_gaussian", shape, std)
+
+
+def _exact(make: str, shape: Shape, scale: float) -> NDArray[np.int64]:
+    n, size = math.prod(shape), checked_scale(scale, MOST_SCALE)  # checked whatever the data
+    if n == 0 or size == 0:
+        return np.zeros(shape, dtype=np.int64)
+    dp = opendp()
+    metric = dp.l1_distance(T=INTEGER) if make == "make_laplace" else dp.l2_distance(T=float)
+    domain = dp.vector_domain(dp.atom_domain(T=INTEGER))
+    noise = getattr(dp.m, make)(domain, metric, scale=scale)
+    return np.array(noise([0] * n), dtype=np.int64).reshape(shape)
+
+
+@cache
+def opendp() -> Any:
+    """Import OpenDP, which takes half a second: for exact noise only."""
+    import opendp.prelude as dp
+
+    dp.enable_features("contrib")
+    return dp
+
+
+def checked_scale(scale: float, most: float = math.inf) -> float:
+    """Return the size of noise, or raise ValueError unless it is finite and in [0, most]."""
+    if not (0 <= scale <= most and math.isfinite(scale)):
+        raise ValueError(f"a noise scale must lie in [0, {most:g}] and be finite, got {scale}")
+    return scale

@@ -1,0 +1,226 @@
+"""Noise that nodes add in shares: its size, the room it needs, the law of what arrives.
+
+Under aggregate trust every node adds a share of the noise to its integers before they are summed,
+and only the sum is seen. Of the N nodes that are asked some may drop out and some may tell the
+server their shares; M of them are certain to be honest and in the sum
+(:attr:`fedhist.privacy.aggregation.Aggregation.honest`). Any M shares add up to the calibrated
+noise, and the remaining ones are independent of it, so that adding them is post-processing: the
+guarantee holds for every set of nodes that contains M honest ones, if who is in it does not depend
+on the data and each user is on one node.
+
+*laplace*: a share is X - Y with X, Y independent negative binomial,
+P(k) = Gamma(k + 1/M) / (k! Gamma(1/M)) (1 - p)^(1/M) p^k, p = exp(-1/s). Negative binomials of one
+p add up, and M of them are geometric: M shares are the discrete Laplace noise of scale s = D1 /
+epsilon, exactly; epsilon-DP with delta = 0. Fewer break it: the law has too sharp a peak at 0, and
+.8 M shares cost 1.33 epsilon at D1 = s = 4, 1.97 epsilon at D1 = 4, s = 20.
+
+*gaussian*: a share is discrete Gaussian with variance parameter sigma^2 / M, sigma of
+:func:`fedhist.privacy.lattice_gaussian.lattice_std`, whose file has the proof. A share must have a
+std of three steps at least, or else the sum would not be discrete Gaussian.
+
+References
+----------
+.. [1] Goryczka & Xiong, "A comprehensive comparison of multiparty secure additions with
+   differential privacy", IEEE TDSC 2017 (negative binomial shares).
+.. [2] Kairouz, Liu & Steinke, "The distributed discrete Gaussian mechanism for federated learning
+   with secure aggregation", ICML 2021.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from fedhist.base.checks import check_choice, check_count
+from fedhist.privacy.guarantee import Release, check_budget, gaussian_cost, pure
+from fedhist.privacy.lattice_gaussian import lattice_std, rounding_loss, sum_loss
+from fedhist.privacy.noise_law import NoiseLaw
+
+ShareKind = Literal["laplace", "gaussian"]
+LEAST_STD = 3.0
+"""Of a Gaussian share, in steps."""
+
+OVERFLOW = 2.0**-40
+"""Chance that the noise alone leaves the room that is planned for it."""
+
+MODULI = (32, 64)
+"""Bits of the integers that are added modulo 2^bits."""
+
+
+def share_cost(kind: str, epsilon: float, delta: float) -> Release:
+    """Return what a sum under shares of noise costs a user: the same as if one had drawn it."""
+    check_choice("kind", kind, ("laplace", "gaussian"))
+    check_budget(epsilon, delta)
+    if kind == "gaussian":
+        return gaussian_cost(epsilon, delta)[1]
+    if delta:
+        raise ValueError(f"Laplace shares are pure: delta must be 0, got {delta}")
+    return pure(epsilon)
+
+
+@dataclass(frozen=True)
+class ShareNoise:
+    """Noise that any ``honest`` shares add up to.
+
+    Parameters
+    ----------
+    kind : "laplace" or "gaussian"
+    size : float
+        Scale of the discrete Laplace law, or std parameter of the discrete Gaussian, in steps; 0
+        is no noise.
+    honest : int
+        M, shares that are certain to be in the sum.
+
+    Examples
+    --------
+    >>> noise = ShareNoise.calibrated("laplace", sensitivity=4, epsilon=1.0, delta=0.0, honest=80)
+    >>> round(noise.std(100) / noise.std(80), 3)
+    1.118
+    """
+
+    kind: ShareKind
+    size: float
+    honest: int
+
+    def __post_init__(self) -> None:
+        check_choice("kind", self.kind, ("laplace", "gaussian"))
+        check_count("honest", self.honest)
+        if not 0 <= self.size < math.inf:
+            raise ValueError(f"the size of noise must be finite and at least 0, got {self.size}")
+        each = self.size / math.sqrt(self.honest)
+        if self.kind == "gaussian" and 0 < each < LEAST_STD:
+            raise ValueError(
+                f"each of {self.honest} shares of Gaussian noise would have a std of {each:.3g} "
+                f"steps; it needs {LEAST_STD:g}: take a finer grid, {LEAST_STD / each:.2g} times "
+                "as fine at least"
+            )
+
+    @classmethod
+    def calibrated(
+        cls,
+        kind: ShareKind,
+        *,
+        sensitivity: float,
+        epsilon: float,
+        delta: float,
+        honest: int,
+        rounds: int = 1,
+    ) -> ShareNoise:
+        """Size the noise for a budget.
+
+        Parameters
+        ----------
+        kind : "laplace" or "gaussian"
+        sensitivity : float
+            In steps, in the norm of the kind (l1 or l2), under the adjacency that is declared.
+        epsilon, delta : float
+            delta = 0 for "laplace". Infinite epsilon is no noise.
+        honest : int
+        rounds : int
+            Of a series that one charge pays for ("gaussian" only).
+
+        Privacy
+        -------
+        "laplace": epsilon-DP. "gaussian": (epsilon, delta)-DP up to :meth:`loss`, for all rounds.
+        """
+        share_cost(kind, epsilon, delta)
+        if kind == "gaussian":
+            return cls(kind, lattice_std(sensitivity, epsilon, delta, rounds=rounds), honest)
+        if rounds != 1:
+            raise ValueError(f"a series of rounds is for Gaussian shares, got {rounds} rounds")
+        if not 0 <= sensitivity < math.inf:
+            raise ValueError(f"a sensitivity must be non-negative and finite, got {sensitivity}")
+        return cls(kind, sensitivity / epsilon, honest)
+
+    @property
+    def share(self) -> float:
+        """What one node draws from: 1 / M, or the std parameter of its discrete Gaussian."""
+        if self.kind == "laplace":
+            return 1 / self.honest
+        return self.size / math.sqrt(self.honest)
+
+    def law(self, shares: int, step: float = 1.0) -> NoiseLaw:
+        """Law of the sum of so many shares, for predictions (Gaussian: up to :meth:`loss`).
+
+        Parameters
+        ----------
+        shares : int
+            Nodes in the sum: more than M make more noise, never less privacy.
+        step : float
+            Counts per step of the grid.
+        """
+        check_count("shares", shares)
+        if self.kind == "laplace":
+            return NoiseLaw("discrete-laplace", self.size, step, shape=shares / self.honest)
+        more = math.sqrt(shares / self.honest)
+        return NoiseLaw("discrete-gaussian", self.size * more, step)
+
+    def std(self, shares: int) -> float:
+        """Std of the sum of so many shares, in steps."""
+        return self.law(shares).std
+
+    def tail(self, parties: int, entries: int) -> int:
+        """Bound on the noise of each entry that holds but for one sum in 2^40.
+
+        Parameters
+        ----------
+        parties : int
+            N, the most shares that can be in the sum.
+        entries : int
+            Integers that each share covers.
+
+        Error
+        -----
+        laplace: with q = exp(-1 / (2 s)) the noise Z of N shares has
+        E exp(Z / (2 s)) = (1 + q / (1 + q + q^2))^(N/M) <= (4/3)^(N/M). gaussian: discrete
+        Gaussians are sub-Gaussian with their variance parameter. Then Markov, for both signs and
+        all entries.
+        """
+        check_count("entries", entries)
+        chances, more = math.log(2 * entries / OVERFLOW), parties / self.honest
+        if self.kind == "laplace":
+            return math.ceil(2 * self.size * (chances + more * math.log(4 / 3)))
+        return math.ceil(self.size * math.sqrt(2 * more * chances))
+
+    def loss(self, entries: int) -> float:
+        """eta: how far M shares are from a rounded Gaussian, in every log-probability.
+
+        Parameters
+        ----------
+        entries : int
+            Integers that are released, in all rounds.
+
+        Returns
+        -------
+        float
+            The release is (epsilon + 2 eta, exp(eta) delta)-DP; 0 for Laplace noise, which is
+            exact. Below 1e-27 for a million entries: not charged.
+        """
+        if self.kind == "laplace" or not self.size:
+            return 0.0
+        return entries * (rounding_loss() + sum_loss(self.honest, self.share**2))
+
+
+def modulus_bits(limit: int) -> int:
+    """Return the bits of the least modulus in which sums of at most +-limit do not wrap.
+
+    Parameters
+    ----------
+    limit : int
+        H: the largest sum that honest nodes can send, plus :meth:`ShareNoise.tail`.
+
+    Raises
+    ------
+    ValueError
+        If 64 bits do not hold it. Privacy does not need the room: wrapping is post-processing.
+    """
+    for bits in MODULI:
+        if fits(limit, bits):
+            return bits
+    raise ValueError(f"sums of up to {limit} need more than {MODULI[-1]} bits: take a coarser grid")
+
+
+def fits(limit: int, bits: int) -> bool:
+    """Whether every sum in [-limit, limit] can be told from its value modulo 2^bits."""
+    return limit < 1 << (bits - 1)

@@ -1,0 +1,153 @@
+"""The discrete Gaussian against its exact law: enumerated delta, in one and several entries.
+
+The multiplier of the analytic Gaussian mechanism comes from dp_accounting here, the laws and the
+hockey-stick divergence from :mod:`enumerated`.
+"""
+
+import math
+
+import numpy as np
+import pytest
+from dp_accounting import get_sigma_gaussian
+from enumerated import added, delta_of_move, delta_of_shift, discrete_gaussian
+
+from fedhist.privacy.lattice_gaussian import (
+    ROUNDING,
+    lattice_std,
+    rounding_loss,
+    sum_loss,
+    unevenness,
+)
+
+BUDGETS = [(1.0, 1e-6), (0.25, 1e-5), (4.0, 1e-8), (0.02, 1e-3), (10.0, 1e-2)]
+
+
+def analytic(move, epsilon, delta):
+    return get_sigma_gaussian(epsilon, delta) * math.hypot(*move)
+
+
+@pytest.mark.parametrize(
+    ("move", "alone", "rounded"),
+    [
+        ((1, 1), 1.008, 0.3205),
+        ((4,), 1.002, 0.868),
+        ((3, 4), None, 0.912),
+        ((6, 8), None, 0.977),
+        ((2, 2, 1), None, 0.774),
+    ],
+)
+def test_delta_at_one_and_a_millionth(move, alone, rounded):
+    """Without the 4 the budget is passed, with it never."""
+    std = analytic(move, 1.0, 1e-6)
+    if alone:
+        assert delta_of_move(std**2, move, 1.0) / 1e-6 == pytest.approx(alone, abs=6e-4)
+    sized = lattice_std(math.hypot(*move), 1.0, 1e-6)
+    assert sized == pytest.approx(math.sqrt(std**2 + 4), rel=1e-9)
+    assert delta_of_move(sized**2, move, 1.0) / 1e-6 == pytest.approx(rounded, abs=6e-4)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), BUDGETS)
+@pytest.mark.parametrize(
+    "move", [(1,), (2,), (5,), (40,), (1, 1), (1, -2), (1,) * 9, (7, 3, 1), (1, 0, 12)]
+)
+def test_no_direction_passes_the_budget(move, epsilon, delta):
+    std = lattice_std(math.hypot(*move), epsilon, delta)
+    assert delta_of_move(std**2, move, epsilon) <= delta
+
+
+@pytest.mark.parametrize(("draws", "shift", "share"), [(5, 8, 0.965), (16, 12, 0.984)])
+def test_sums_of_shares_are_as_good(draws, shift, share):
+    variance = lattice_std(shift, 1.0, 1e-6) ** 2 / draws
+    law = added(discrete_gaussian(variance, math.ceil(13 * math.sqrt(variance))), draws)
+    assert delta_of_shift(law, shift, 1.0) / 1e-6 == pytest.approx(share, abs=6e-4)
+
+
+@pytest.mark.parametrize("draws", [5, 16, 40])
+def test_variance_over_all_parties_breaks_the_budget(draws):
+    """One in five does not answer; the share was sized as if all did."""
+    shift = {5: 8, 16: 12, 40: 20}[draws]
+    variance = 0.8 * lattice_std(shift, 1.0, 1e-6) ** 2 / draws
+    law = added(discrete_gaussian(variance, math.ceil(13 * math.sqrt(variance))), draws)
+    assert 7.5e-6 < delta_of_shift(law, shift, 1.0) < 8.1e-6
+
+
+@pytest.mark.parametrize(("variance", "draws"), [(0.3, 2), (0.5, 3), (0.7, 7), (1.1, 12)])
+def test_a_sum_of_draws_is_as_far_from_one_draw_as_stated(variance, draws):
+    """In every probability of the middle; for two draws not much less at the worst of them."""
+    span = math.ceil(8 * math.sqrt(draws * variance)) + 4
+    law = added(discrete_gaussian(variance, span), draws)
+    middle = len(law) // 2
+    one = discrete_gaussian(draws * variance, span)
+    log_ratio = np.abs(np.log(law[middle - span : middle + span + 1] / one)).max()
+    assert log_ratio <= sum_loss(draws, variance) * (1 + 1e-9) + 1e-13
+    if draws == 2:  # the normalizer of N_Z counts in the bound, too, and hardly differs
+        assert log_ratio >= sum_loss(draws, variance) / 4
+
+
+@pytest.mark.parametrize(("rest", "variance"), [(0.01, 0.3), (0.5, 0.3), (3.0, 0.8)])
+def test_a_rounded_gaussian_is_as_far_from_the_discrete_one_as_stated(rest, variance):
+    """The integral over the continuous draw, by a rule that is exact for such functions."""
+    span = 40
+    n = np.arange(-span, span + 1)
+    x = np.arange(-span * 64, span * 64 + 1) / 64 + 1 / 256
+    density = np.exp(-(x**2) / (2 * rest)) / math.sqrt(2 * math.pi * rest) / 64
+    weight = np.exp(-((n[:, None] - x) ** 2) / (2 * variance))
+    rounded = (weight / weight.sum(axis=0)) @ density
+    one = discrete_gaussian(rest + variance, span)
+    near = np.abs(n) <= 7 * math.sqrt(rest + variance)
+    log_ratio = np.abs(np.log(rounded[near] / one[near])).max()
+    assert log_ratio <= rounding_loss(variance)
+    if rest == 0.01:  # wider ones average over the centres: their loss is far less
+        assert log_ratio >= rounding_loss(variance) / 20
+
+
+def test_unevenness_is_that_of_the_weights():
+    """Poisson summation: sums of weights around 0 and around 1/2 over sqrt(2 pi v)."""
+    k = np.arange(-60, 61)
+    for v in (0.2, 0.5, 1.0, 1.5):
+        whole = math.fsum(np.exp(-(k**2) / (2 * v))) / math.sqrt(2 * math.pi * v)
+        assert whole == pytest.approx(1 + 2 * unevenness(v), abs=1e-14)
+    assert rounding_loss(0.01) == math.inf
+    with pytest.raises(ValueError, match="variance must be positive, got 0"):
+        unevenness(0.0)
+
+
+def test_the_loss_is_nothing():
+    """A million entries, shares of the least std that is allowed, up to a million of them."""
+    assert 1e6 * rounding_loss(ROUNDING) < 2.1e-28
+    for draws in (2, 80, 100_000, 1_000_000):
+        assert 1e6 * (rounding_loss() + sum_loss(draws, 9.0)) < 1e-27
+    assert sum_loss(1, 9.0) == 0.0
+    exact = math.fsum(rounding_loss(0.6 * k / (k + 1)) for k in range(1, 5000))
+    assert exact <= sum_loss(5000, 0.6) <= exact * 1.01
+
+
+def test_an_adaptive_series_is_one_gaussian():
+    """Two rounds that a released value steers: enumerated over both integers.
+
+    The second round moves by 3 or by 1 or not at all, as the first came out; D is 3 in both.
+    """
+    epsilon, delta, shift = 1.0, 1e-6, 3
+    variance = lattice_std(shift, epsilon, delta, rounds=2) ** 2
+    assert variance == pytest.approx(2 * (lattice_std(shift, epsilon, delta) ** 2 - 4) + 4)
+    span = math.ceil(12 * math.sqrt(variance))
+    apart = np.zeros(shift)
+    one = discrete_gaussian(variance, span)
+    p, q = np.concatenate([one, apart]), np.concatenate([apart, one])
+    for steps in ((3, 3), (3, 0), (1, 3)):  # below the middle, from it on
+        total = 0.0
+        for x, (a, b) in enumerate(zip(p, q, strict=True)):
+            step = steps[x >= span + 1]
+            moved = np.concatenate([np.zeros(step), one, np.zeros(shift - step)])
+            total += math.fsum(np.maximum(a * p - math.exp(epsilon) * b * moved, 0.0))
+        assert total <= delta
+    assert delta_of_move(variance * (1 - 4 / variance) * 0.99, (shift, shift), epsilon) > delta
+
+
+def test_no_noise_and_bad_input():
+    assert lattice_std(3.0, math.inf, 1e-6) == 0.0
+    assert lattice_std(0.0, 1.0, 1e-6) == 0.0
+    with pytest.raises(ValueError, match="sensitivity must be non-negative and finite, got -1"):
+        lattice_std(-1.0, 1.0, 1e-6)
+    with pytest.raises(ValueError, match="rounds must be positive, got 0"):
+        lattice_std(1.0, 1.0, 1e-6, rounds=0)
