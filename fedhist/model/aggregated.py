@@ -36,14 +36,13 @@ from fedhist.model.query import Query, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.model.share import Share
 from fedhist.privacy.guarantee import Adjacency, Release, Trust
+from fedhist.privacy.shares import fits
 from fedhist.users.batch import Users
 from fedhist.users.streams import Streams
 
 if TYPE_CHECKING:
     from fedhist.privacy.noise_law import NoiseLaw
-
-LEAST_SHARE = 3.0
-"""Least std of a node's share of Gaussian noise, in steps of the integers that are sent."""
+    from fedhist.privacy.shares import ShareNoise
 
 
 @register_query
@@ -87,13 +86,7 @@ class Aggregated(Query):
                     f"nodes add noise to integer sums of a known shape; {name!r} of "
                     f"{inner.wire_name!r} is none (set a grid: it makes real values integers)"
                 )
-        std = share.size(self.sensitivity) / math.sqrt(share.aggregation.honest)
-        if share.kind == "gaussian" and 0 < std < LEAST_SHARE:
-            raise ValueError(
-                f"a node's share has std {std:.3g} steps, at least {LEAST_SHARE:g} are needed: "
-                "take a finer grid"
-            )
-        if self.most >= 1 << (share.bits - 1):
+        if not fits(self.most, share.bits):
             raise ValueError(
                 f"sums up to {self.most} do not fit into {share.bits} bits: take a coarser grid, "
                 f"or fewer than max_users = {share.max_users}"
@@ -131,6 +124,11 @@ class Aggregated(Query):
         """Of the sums, in the units that are sent; the query's own class states it."""
         return self.query.integer_sensitivity(self.share.norm, self.adjacency)
 
+    @cached_property
+    def shares(self) -> ShareNoise:
+        """What nodes draw from."""
+        return self.share.noise(self.sensitivity)
+
     @property
     def sends_n(self) -> bool:
         """Whether nodes say how many users answered: not where that is private."""
@@ -140,8 +138,8 @@ class Aggregated(Query):
     def tail(self) -> int:
         """Room for the noise in every entry."""
         shapes = (limits.shape for limits in self.query.bounds(1).values())
-        entries = sum(math.prod(k for k in shape if k is not None) for shape in shapes)
-        return self.share.tail(self.sensitivity, entries)
+        entries = sum(math.prod(k for k in shape if k is not None) for shape in shapes) or 1
+        return self.shares.tail(self.share.parties, entries)
 
     @property
     def most(self) -> int:
@@ -153,11 +151,7 @@ class Aggregated(Query):
     @property
     def noise(self) -> NoiseLaw:
         """Law of the noise on an entry of the total where all parties answer, in units sent."""
-        from fedhist.privacy.noise_law import NoiseLaw
-
-        share = self.share
-        scale = share.size(self.sensitivity) * math.sqrt(share.parties / share.aggregation.honest)
-        return NoiseLaw("discrete-laplace" if share.norm == 1 else "discrete-gaussian", scale)
+        return self.shares.law(self.share.parties)
 
     @property
     def modular(self) -> np.dtype[Any]:

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.model.part import Part
 from fedhist.model.registry import register_part
 from fedhist.privacy.aggregation import MOST_USERS, TAU, Aggregation
-from fedhist.privacy.guarantee import (
-    Adjacency,
-    Release,
-    approximate,
-    check_budget,
-    gaussian,
-    gaussian_multiplier,
-    pure,
-)
+from fedhist.privacy.guarantee import Adjacency, Release, check_budget
+from fedhist.privacy.shares import MODULI, ShareKind, ShareNoise, share_cost
 
-KINDS = ("laplace", "gaussian")
-BITS = (32, 64)
-BETA = 2.0**-40
-"""Chance that honest noise is larger than the room that is left for it."""
-EXTRA = 4.0
-"""Added to the variance: what discrete Gaussian rounding of a continuous Gaussian needs."""
+KINDS = get_args(ShareKind)
 
 
 @register_part
@@ -53,7 +40,7 @@ class Share(Part):
 
     wire_name: ClassVar[str] = "share"
 
-    kind: str
+    kind: ShareKind
     epsilon: float
     delta: float
     adjacency: str
@@ -73,7 +60,7 @@ class Share(Part):
             raise ValueError(f"delta must be 0 for laplace alone, got {self.kind}, {self.delta}")
         Adjacency(self.adjacency)
         _ = self.aggregation
-        if self.bits not in BITS:
+        if self.bits not in MODULI:
             raise ValueError(f"bits must be 32 or 64, got {self.bits}")
         check_integer("rounds", self.rounds)
         check_integer("place", self.place, self.rounds - 1, least=0)
@@ -88,12 +75,7 @@ class Share(Part):
     @property
     def release(self) -> Release:
         """What the total, or the whole series, costs one user."""
-        if self.kind == "laplace":
-            return pure(self.epsilon)
-        multiplier = gaussian_multiplier(self.epsilon, self.delta)
-        if not multiplier:
-            return approximate(self.epsilon, self.delta)
-        return gaussian(multiplier, self.epsilon, self.delta)
+        return share_cost(self.kind, self.epsilon, self.delta)
 
     @property
     def series(self) -> str | None:
@@ -105,19 +87,13 @@ class Share(Part):
         """Norm of the sensitivity that sizes the noise."""
         return 1 if self.kind == "laplace" else 2
 
-    def size(self, sensitivity: float) -> float:
-        """Scale s, or std sigma, of M shares together; 0 for no noise (epsilon = inf)."""
-        if math.isinf(self.epsilon) or not sensitivity:
-            return 0.0
-        if self.kind == "laplace":
-            return sensitivity / self.epsilon
-        std = gaussian_multiplier(self.epsilon, self.delta) * sensitivity
-        return math.sqrt(self.rounds * std * std + EXTRA)
-
-    def tail(self, sensitivity: float, entries: int) -> int:
-        """Size that the noise of all parties does not reach in any entry, but for BETA."""
-        size, each = self.size(sensitivity), math.log(2 * max(entries, 1) / BETA)
-        more = self.parties / self.aggregation.honest
-        if self.kind == "laplace":
-            return math.ceil(2 * size * (each + more * math.log(4 / 3)))
-        return math.ceil(size * math.sqrt(2 * more * each))
+    def noise(self, sensitivity: float) -> ShareNoise:
+        """Size the noise that M shares add up to, for a sensitivity in steps and in the norm."""
+        return ShareNoise.calibrated(
+            self.kind,
+            sensitivity=sensitivity,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            honest=self.aggregation.honest,
+            rounds=self.rounds,
+        )

@@ -7,10 +7,11 @@ from dataclasses import replace
 from fedhist.model.aggregated import Aggregated
 from fedhist.model.protocol import Protocol
 from fedhist.model.query import Query
-from fedhist.model.share import BITS, Share
+from fedhist.model.share import Share
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from fedhist.privacy.noise_law import NoiseLaw
+from fedhist.privacy.shares import MODULI, modulus_bits
 
 
 class Aggregating(Protocol):
@@ -77,11 +78,10 @@ class Aggregating(Protocol):
             who.tau_d,
             who.tau_c,
             who.max_users,
-            BITS[-1],
+            MODULI[-1],
             rounds,
             place,
             series_salt,
         )
         widest = Aggregated(query, share)
-        fits = [b for b in BITS if widest.most < 1 << (b - 1)]
-        return replace(widest, share=replace(share, bits=fits[0]))
+        return replace(widest, share=replace(share, bits=modulus_bits(widest.most)))
