@@ -32,6 +32,10 @@ def plan(
     protocols: Annotated[
         str | None, typer.Option(help="Protocols to plan instead, with commas between.")
     ] = None,
+    trust: Annotated[
+        str | None,
+        typer.Option(help="Levels of trust to plan, with commas between, or all."),
+    ] = None,
     relative: Annotated[
         bool, typer.Option("--relative", help="The target is a share of an all-zero estimate's.")
     ] = False,
@@ -53,11 +57,12 @@ def plan(
     """
     from fedhist.model.protocol import EXIT_CODES
     from simulations.cli.lists import print_templates
-    from simulations.studies.plan.planner import plans
+    from simulations.studies.plan.planner import plan_levels, plans
     from simulations.studies.plan.population import UNKNOWNS
     from simulations.studies.plan.tables import print_plans, print_verified
     from simulations.studies.plan.template import template_of
     from simulations.studies.plan.verify import verify as simulate
+    from simulations.studies.records.levels import WORDS, levels_of
 
     if accuracy:
         measure_accuracy(seeds, out)
@@ -75,7 +80,12 @@ def plan(
     names = (
         [n.strip() for n in protocols.split(",")] if protocols else [str(template.protocol["name"])]
     )
-    answers = plans(template, names, error, unknown, relative=relative, most=most)
+    if trust is None:
+        answers = plans(template, names, error, unknown, relative=relative, most=most)
+    else:
+        asked = WORDS if trust == "all" else [t.strip() for t in trust.split(",")]
+        levels = levels_of(asked, "--trust")
+        answers = plan_levels(template, names, levels, error, unknown, relative=relative, most=most)
     print_plans(terminal.console, answers)
     if verify:
         found = []

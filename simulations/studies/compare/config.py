@@ -13,6 +13,9 @@
 - ``loss``: "l1", "l2", "squared l2" or "linf", instead of the one that the target's protocols
   declare, or else of each protocol's own;
 - ``without = ["..."]``: protocols of the target that are left out;
+- ``trust = ["central", "aggregate", "shuffle", "local"]``: every protocol is run under each of
+  these levels that it has, and ranked with the others of the same level; an entry's own key
+  ``trust`` names its levels alone. All under replacement, which all levels can state;
 - ``fractions = [0, 0.1, 0.49]``: every protocol is run with each of these shares of misbehaving
   users, and ranked with the others at the same share. The only table [[adversary]] says what they
   do; without one they are "corrupted": all hold the same made-up record.
@@ -37,7 +40,7 @@ from fedhist.model.registry import (
     protocol_class,
     protocols,
 )
-from fedhist.privacy.guarantee import Adjacency, check_budget
+from fedhist.privacy.guarantee import Adjacency, Trust, check_budget
 from simulations.adversaries import as_tables, read_adversaries, rows_of
 from simulations.config.named_files import builtin_names, settings_text
 from simulations.config.reading import (
@@ -52,7 +55,9 @@ from simulations.config.reading import (
     reading,
 )
 from simulations.runs.config import RunTable, config_of, parse_tables, population_spec
+from simulations.studies.compare.ladder import on_levels
 from simulations.studies.records.labels import Seeds, check_labels, labelled, seeds_of
+from simulations.studies.records.levels import KEY, levels_of
 from simulations.studies.sweep.config import check_run_keys, with_values
 
 FOLDER = "comparisons"
@@ -78,6 +83,7 @@ class CompareTable(Settings):
     seeds: Seeds = 10
     loss: Annotated[str, one_of(*NORMS)] | None = None
     fractions: Annotated[tuple[float, ...], Must("a list of numbers", bool)] | None = None
+    trust: Any = None
 
 
 @dataclass(frozen=True)
@@ -91,11 +97,14 @@ class Entry:
         "name", and what the file says of this protocol alone.
     named : bool
         Whether the file names it; otherwise it was found in the registry.
+    level : Trust or None
+        The level of trust that it is run under, where several are compared.
     """
 
     label: str
     table: Mapping[str, Any]
     named: bool
+    level: Trust | None = None
 
 
 @dataclass(frozen=True)
@@ -123,6 +132,8 @@ class Comparison:
         own.
     fractions : tuple of float
         Shares of misbehaving users; empty for the one of the tables.
+    levels : tuple of Trust
+        Levels of trust that are compared; empty takes every protocol as it is.
     """
 
     name: str
@@ -139,6 +150,7 @@ class Comparison:
     without: tuple[str, ...] = ()
     adversary: tuple[Mapping[str, Any], ...] = ()
     fractions: tuple[float, ...] = ()
+    levels: tuple[Trust, ...] = ()
 
     def attack(self, fraction: float | None) -> tuple[Mapping[str, Any], ...]:
         """Return the tables [[adversary]] at one share; None leaves them as they are."""
@@ -152,7 +164,7 @@ class Comparison:
         return {
             "compare": {
                 "target": self.target,
-                "protocols": [{"label": e.label, **e.table} for e in self.entries],
+                "protocols": [_spelled(e) for e in self.entries],
                 "without": list(self.without),
                 "epsilon": self.epsilon,
                 "delta": self.delta,
@@ -160,12 +172,19 @@ class Comparison:
                 "loss": self.loss,
                 "seeds": list(self.seeds),
                 **({"fractions": list(self.fractions)} if self.fractions else {}),
+                **({KEY: [t.value for t in self.levels]} if self.levels else {}),
             },
             "protocol": dict(self.common),
             "population": dict(self.population),
             "run": asdict(self.run),
             **attack,
         }
+
+
+def _spelled(entry: Entry) -> dict[str, Any]:
+    """Write a row as plain data."""
+    level = {} if entry.level is None else {KEY: entry.level.value}
+    return {"label": entry.label, **entry.table, **level}
 
 
 def builtin_comparisons() -> list[str]:
@@ -219,7 +238,16 @@ def comparison_of(tables: dict[str, Any], source: str | Path, name: str) -> Comp
     population_spec(base)
     found = with_values({"run": base.to_dict()["run"], "population": base.population}, {})
     check_budget(table.epsilon, table.delta)
+    levels = () if table.trust is None else levels_of(table.trust, "compare.trust")
+    if levels and table.adjacency is not Adjacency.REPLACE_USER:
+        raise ValueError(
+            "levels of trust are compared under replacement, which all can state: "
+            f"compare.adjacency must be {Adjacency.REPLACE_USER.value!r}, "
+            f"got {table.adjacency.value!r}"
+        )
     target, entries = _entries(table)
+    entries = on_levels(entries, levels)
+    check_labels([entry.label for entry in entries], "compare.protocols")
     return Comparison(
         name=name,
         target=target,
@@ -235,6 +263,7 @@ def comparison_of(tables: dict[str, Any], source: str | Path, name: str) -> Comp
         without=table.without,
         adversary=adversary,
         fractions=fractions,
+        levels=levels,
     )
 
 
@@ -276,7 +305,6 @@ def _entries(table: CompareTable) -> tuple[str, list[Entry]]:
     if table.target is not None:
         left = [n for n in of_target if n not in targets and n not in table.without]
         named += [entry for name in left for entry in _found(name, protocol_class(name))]
-    check_labels([entry.label for entry in named], "compare.protocols")
     if not named:
         raise ValueError("there is nothing to compare: no protocol is left")
     return target, named

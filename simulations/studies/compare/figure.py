@@ -30,16 +30,13 @@ def draw_comparison(found: Compared, path: str | Path) -> None:
     c = ready.comparison
     with picture(path, 8, 1.9 + 0.34 * len(rows), hatch_linewidth=0.4) as figure:
         axes = figure.subplots()
-        low, high = _limits(found)
+        low, high = error_limits(found)
         if low > 0:
             axes.set_xscale("log")
         axes.set_xlim(low, high)
         for y, row in enumerate(rows):
             _draw_row(axes, y, row)
-        if ready.sampling:
-            hatched: Any = {"facecolor": "none", "edgecolor": "#bbbbbb", "hatch": "////", "lw": 0}
-            label = "below the users' own sampling error"
-            axes.axvspan(low, ready.sampling, zorder=0, label=label, **hatched)
+        hatch_below(axes, ready.sampling, low)
         axes.set_yticks(range(len(rows)), [_name(row) for row in rows])
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.grid(axis="x", which="major", color="#dddddd", lw=0.6, zorder=0)
@@ -50,10 +47,18 @@ def draw_comparison(found: Compared, path: str | Path) -> None:
         )
         title = f"{c.target}: epsilon = {c.epsilon:g}, delta = {c.delta:g}, {c.adjacency.value}"
         axes.set_title(f"{title}\n{ready.title}", loc="left", fontsize=9)
-        _legend(figure, axes)
+        list_marks(figure, axes)
 
 
-def _limits(found: Compared) -> tuple[float, float]:
+def hatch_below(axes: Any, sampling: float | None, low: float, *, vertical: bool = False) -> None:
+    """Hatch what lies below the users' own sampling error."""
+    if sampling:
+        hatched: Any = {"facecolor": "none", "edgecolor": "#bbbbbb", "hatch": "////", "lw": 0}
+        span = axes.axhspan if vertical else axes.axvspan
+        span(low, sampling, zorder=0, label="below the users' own sampling error", **hatched)
+
+
+def error_limits(found: Compared) -> tuple[float, float]:
     """Choose the ends of the axis; the lower one is 0, for a linear axis, where an error is 0.
 
     An interval that reaches below 0 runs out of the picture.
@@ -94,7 +99,7 @@ def _name(row: Row) -> str:
     return "\n".join([text, *counted])
 
 
-def _legend(figure: Any, axes: Any) -> None:
+def list_marks(figure: Any, axes: Any) -> None:
     """List every kind of mark once, below the axes."""
     marks: dict[str, Any] = {}
     for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):

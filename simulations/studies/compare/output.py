@@ -11,6 +11,7 @@ from rich.console import Console
 from simulations.reporting.json_files import numbers, write_json
 from simulations.runs.results import NOT_PRIVATE, git_revision, whole_folder
 from simulations.studies.compare.figure import draw_comparison
+from simulations.studies.compare.ladder_figure import draw_ladder
 from simulations.studies.compare.run import LEVEL, Compared, Row
 from simulations.studies.compare.tables import print_comparison
 from simulations.studies.records.cells import Record
@@ -41,12 +42,13 @@ def write_comparison(found: Compared, target: Path) -> None:
         frame_of(found.records).write_parquet(part / "records.parquet")
         with (part / "table.txt").open("w", encoding="utf-8") as f:
             print_comparison(Console(file=f, width=WIDTH, highlight=False), found)
-        draw_comparison(found, part / "figure.png")
+        draw = draw_ladder if found.ready.comparison.levels else draw_comparison
+        draw(found, part / "figure.png")
 
 
 def summary_of(found: Compared) -> dict[str, Any]:
     """Return a comparison as plain data: settings, rows in order, who is left out, records."""
-    ready = found.ready
+    ready, levels = found.ready, found.ready.comparison.levels
     return {
         "schema": SCHEMA,
         "kind": "comparison",
@@ -58,7 +60,10 @@ def summary_of(found: Compared) -> dict[str, Any]:
         "level": LEVEL,
         "reference": {"loss": 0.0, "sampling_error": ready.sampling},
         "rows": [_row(row) for row in found.rows],
-        "left_out": [vars(x) for x in ready.left_out],
+        "left_out": [
+            {"label": x.label, "protocol": x.protocol, "reason": x.reason} for x in ready.left_out
+        ],
+        **({"unreached": {u.trust.value: u.reason for u in ready.unreached}} if levels else {}),
         "versions": versions(),
         "revision": git_revision(),
         NOT_PRIVATE: {"why": WHY},
@@ -73,6 +78,7 @@ def _row(row: Row) -> dict[str, Any]:
         "label": row.label,
         **({} if row.fraction is None else {"fraction": row.fraction}),
         "protocol": row.protocol,
+        **_believed(row),
         "flags": list(row.flags),
         "loss": row.mean,
         "half_width": row.half_width,
@@ -89,6 +95,17 @@ def _row(row: Row) -> dict[str, Any]:
         "claimed": first.claimed,
         "adversaries": list(first.adversaries),
         "not_private": sorted({note for r in row.records for note in r.not_private}),
+    }
+
+
+def _believed(row: Row) -> dict[str, Any]:
+    """Return a row's level of trust and what must be believed for it; nothing without levels."""
+    if row.level is None or row.believed is None:
+        return {}
+    return {
+        "trust": row.level.value,
+        "believed": row.believed.words,
+        "premise": dict(row.believed.numbers),
     }
 
 

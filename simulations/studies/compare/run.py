@@ -12,12 +12,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedhist.model.losses import L1, SQUARED_L2
 from fedhist.model.protocol import LowerBound
 from fedhist.model.registry import display_of
+from fedhist.privacy.guarantee import Trust
 from simulations.reporting.statistics import half_width
 from simulations.studies.compare.setup import ROUNDING, Ready
 from simulations.studies.records.cells import Record
+from simulations.studies.records.levels import Premise, premise_of, suffix
+from simulations.studies.records.metrics import restated
 from simulations.studies.sweep.run import run_all
 
 LEVEL = 0.95
@@ -40,6 +42,10 @@ class Row:
         Share of misbehaving users, where several are compared: a rank is among the rows of one.
     bounds : tuple of LowerBound
         What no protocol of this guarantee can beat for such users, in the common loss.
+    level : Trust or None
+        The level of trust, where several are compared: a rank is among the rows of one.
+    believed : Premise or None
+        What must be believed on that level for this row's guarantee.
     """
 
     rank: int | None
@@ -49,11 +55,18 @@ class Row:
     records: tuple[Record, ...]
     fraction: float | None = None
     bounds: tuple[LowerBound, ...] = ()
+    level: Trust | None = None
+    believed: Premise | None = None
 
     @property
     def at_least(self) -> LowerBound | None:
         """The largest of the lower bounds."""
         return max(self.bounds, key=lambda b: b.value, default=None)
+
+    @property
+    def title(self) -> str:
+        """Label without the level of trust, for where that stands beside it."""
+        return self.label if self.level is None else self.label.removesuffix(suffix(self.level))
 
     @property
     def name(self) -> str:
@@ -156,12 +169,16 @@ def run_comparison(
             progress()
     rows: list[Row] = []
     for fraction in ready.fractions:
-        part = []
-        for c in ready.contenders:
-            records = tuple(found[c.label, fraction, s] for s in ready.comparison.seeds)
-            row = Row(None, c.label, c.protocol.name, c.flags, records, fraction, c.bounds)
-            part.append(row)
-        rows += ranked(part)
+        for level in ready.comparison.levels or (None,):
+            part = []
+            for c in ready.contenders:
+                if c.level is not level:
+                    continue
+                records = tuple(found[c.label, fraction, s] for s in ready.comparison.seeds)
+                row = Row(None, c.label, c.protocol.name, c.flags, records, fraction, c.bounds)
+                believed = None if level is None else premise_of(c.protocol)
+                part.append(replace(row, level=level, believed=believed))
+            rows += ranked(part)
     return Compared(ready, tuple(rows))
 
 
@@ -174,9 +191,9 @@ def in_loss(record: Record, loss: str, entries: int = 0) -> Record:
     """State a record in another loss; what it said in its own goes to ``more``.
 
     Theory's prediction goes along where the protocol's own loss is the same number, or its root:
-    then the square of an expected distance stands for the expected square. From the squared l2
-    distance of items, the noise of all ``entries`` being taken as normal and alike, l1 follows by
-    E|X| = sigma sqrt(2 / pi). Otherwise it is dropped.
+    then the square of an expected distance stands for the expected square. l1 follows from the
+    squared l2 distance as :func:`~simulations.studies.records.metrics.restated` says. Otherwise it
+    is dropped.
     """
     if record.loss is None or record.loss_name == loss:
         return record
@@ -186,13 +203,12 @@ def in_loss(record: Record, loss: str, entries: int = 0) -> Record:
     value, predicted, exact = record.losses[loss], record.predicted, record.predicted_exact
     if predicted is not None and not math.isclose(record.loss, value, rel_tol=ROUNDING):
         rooted = math.isclose(record.loss**2, value, rel_tol=ROUNDING)
-        shares = display_of(record.target).form == "items"
-        normal = shares and (record.loss_name, loss) == (SQUARED_L2, L1)
+        form = display_of(record.target).form
         exact = False
-        if normal and entries:
-            predicted = math.sqrt(2 / math.pi * entries * predicted)
+        if rooted:
+            predicted = predicted**2
         else:
-            predicted = predicted**2 if rooted else None
+            predicted = restated(predicted, record.loss_name, loss, entries, form)
     own = {
         "own_loss_name": record.loss_name,
         "own_loss": record.loss,

@@ -20,14 +20,22 @@ from fedhist.base.errors import FedhistError, nearest
 from fedhist.model.protocol import LowerBound, Protocol
 from fedhist.model.registry import parameters, protocol_class
 from fedhist.privacy.adjacency import NoTotalError, convert
-from fedhist.privacy.guarantee import Adjacency, Guarantee, pure
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
 from fedhist.users.batch import Users
 from simulations.populations import Loaded
 from simulations.runs.config import Config, Prepared, population_spec
 from simulations.runs.results import NOT_PRIVATE
 from simulations.studies.compare.config import Comparison, Entry
+from simulations.studies.compare.ladder import (
+    LevelRefused,
+    OtherLevel,
+    Unreached,
+    check_level,
+    unreached,
+)
 from simulations.studies.compare.truth import Truth, sampling_error
 from simulations.studies.records.cells import Cell, load_once, prepare_cell
+from simulations.studies.records.levels import setting_of
 
 READS = "its settings read the data: a reference"
 
@@ -49,6 +57,8 @@ class Contender:
         Why it cannot be ranked with the others; empty if it can.
     bounds : tuple of LowerBound
         What no protocol of its guarantee can beat, in the common loss. NOT PRIVATE.
+    level : Trust or None
+        The level of trust, where several are compared.
     """
 
     label: str
@@ -56,6 +66,7 @@ class Contender:
     protocol: Protocol
     flags: tuple[str, ...]
     bounds: tuple[LowerBound, ...] = ()
+    level: Trust | None = None
 
 
 @dataclass(frozen=True)
@@ -65,6 +76,7 @@ class LeftOut:
     label: str
     protocol: str
     reason: str
+    level: Trust | None = None
 
 
 @dataclass(frozen=True)
@@ -85,6 +97,8 @@ class Ready:
         The truth's own error about the population behind the users; NOT PRIVATE.
     entries : int
         Of the truth.
+    unreached : tuple of Unreached
+        Levels of trust on which nothing is run.
     """
 
     comparison: Comparison
@@ -95,6 +109,7 @@ class Ready:
     loss: str
     sampling: float | None
     entries: int = 0
+    unreached: tuple[Unreached, ...] = ()
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -134,6 +149,11 @@ def set_up(comparison: Comparison) -> Ready:
         try:
             contender = _contender(comparison, entry, loaded, taken)
             truth = Truth.of(contender.protocol, loaded.users)
+        except OtherLevel:
+            continue
+        except LevelRefused as e:
+            out.append(LeftOut(entry.label, str(entry.table["name"]), str(e), entry.level))
+            continue
         except REFUSALS as e:
             if entry.named:
                 raise ValueError(f"{entry.label}: {e}") from None
@@ -165,9 +185,18 @@ def set_up(comparison: Comparison) -> Ready:
         else:
             out.append(_other_truth(contender, truth, common))
     kept = [replace(c, bounds=_bounds(c.protocol, loaded.users, loss)) for c in kept]
-    size = len(loaded.users)
-    entries = common[1].value.size
-    return Ready(comparison, loaded.title, size, tuple(kept), tuple(out), loss, sampling, entries)
+    empty = set(comparison.levels) - {c.level for c in kept}
+    return Ready(
+        comparison,
+        loaded.title,
+        len(loaded.users),
+        tuple(kept),
+        tuple(out),
+        loss,
+        sampling,
+        common[1].value.size,
+        unreached(empty, [(x.level, x.label, x.reason) for x in out]),
+    )
 
 
 def _bounds(protocol: Protocol, users: Users, loss: str) -> tuple[LowerBound, ...]:
@@ -188,10 +217,18 @@ def _contender(comparison: Comparison, entry: Entry, loaded: Loaded, taken: set[
     first = {k: v for k, v in (budget | _public(loaded)).items() if k in parameters(cls)}
     table: dict[str, Any] = {**first, **common, **entry.table}
     table, prepared = _build(comparison, table, entry)
+    if entry.level is not None:
+        check_level(prepared.protocol, entry.level)
+    if setting_of(entry.level):
+        table = {**table, **setting_of(entry.level)}
+        try:
+            prepared = prepare_cell(_cell(comparison, table, entry.label, 0))
+        except REFUSALS as e:
+            raise LevelRefused(str(e)) from None
     flags = _flags(comparison.adjacency, prepared.protocol)
     if flags != (NOT_PRIVATE,) and set(prepared.not_private) - set(loaded.not_private):
         flags += (READS,)
-    return Contender(entry.label, table, prepared.protocol, flags)
+    return Contender(entry.label, table, prepared.protocol, flags, level=entry.level)
 
 
 def _build(

@@ -25,8 +25,10 @@ from simulations.studies.records.summary import labels_by
 REFERENCE = "no privacy (exact)"
 """Label of the row that needs no run: the truth itself."""
 
+TIMES = "times"
 LONG_NAMES = {"ise": ", the integrated squared error"}
-LETTERS = {Trust.CENTRAL.value: "C", Trust.LOCAL.value: "L"}
+LETTERS = {t.value: t.name[0] for t in Trust}
+USUAL = (Trust.CENTRAL.value, Trust.LOCAL.value)
 
 
 def print_comparison(console: Console, found: Compared) -> None:
@@ -42,6 +44,7 @@ def print_comparison(console: Console, found: Compared) -> None:
         ],
     )
     print_table(console, _table(found))
+    _print_section(console, "what must be believed", _believed(found))
     about = labels_by(found.records, lambda r: filter(None, [r.truth]))
     _print_section(console, "estimates", [f"{t}: {labels}" for t, labels in about.items()])
     promises = dict.fromkeys(f"{row.label}: {_promise(row)}" for row in found.rows)
@@ -56,7 +59,9 @@ def print_comparison(console: Console, found: Compared) -> None:
     if missing:
         line = f"no registered protocol for a {c.target} is {', '.join(missing)}"
         print_lines(console, ["", line])
-    _print_section(console, "left out", [f"{x.label}: {x.reason}" for x in ready.left_out])
+    told = {u.trust for u in ready.unreached}  # why, stands above
+    out = [f"{x.label}: {x.reason}" for x in ready.left_out if x.level not in told]
+    _print_section(console, "left out", out)
 
 
 def _print_section(console: Console, title: str, lines: Sequence[str]) -> None:
@@ -95,15 +100,19 @@ def _attack(found: Compared) -> list[str]:
 
 def _table(found: Compared) -> Table:
     attacked = _attacked(found)
-    bounded = not attacked and any(row.bounds for row in found.rows)
+    levels = bool(found.ready.comparison.levels)
+    bounded = not (attacked or levels) and any(row.bounds for row in found.rows)
     theory = ["bias"] if attacked else ["theory", "ratio"]  # which knows of no adversary
-    # 80 columns have no place for both; the seconds are in the folder
+    # 80 columns have no place for all; what is not shown is in the folder
     last = [] if bounded else ["sec"]
     digits = 1 if bounded and len(found.rows) > 9 else 2  # ranks of two digits take their room
     theory += ["at least"] * bounded
-    names = (found.ready.loss, f"± {LEVEL:.0%}", *theory, "rounds", "bytes", *last)
+    names = [found.ready.loss, f"± {LEVEL:.0%}", *theory, "rounds", "bytes", *last]
+    if levels:
+        names = [found.ready.loss, f"± {LEVEL:.0%}", theory[0], TIMES]
     rows: list[Sequence[object] | None] = []
-    rows.append((None, "", REFERENCE, "0", *[MISSING] * (3 + len(theory) + len(last))))
+    rows.append((None, "", REFERENCE, "0", *[MISSING] * (len(names) - 1)))
+    best = {f: least_error(found, f) for f in found.ready.fractions}
     before: Row | None = None
     for row in found.rows:
         if row.fraction is not None and (before is None or row.fraction != before.fraction):
@@ -112,23 +121,65 @@ def _table(found: Compared) -> Table:
         elif row.flags and not (before and before.flags):
             rows.append(None)
         before = row
+        first = (
+            row.rank,
+            LETTERS.get(row.records[0].trust, ""),
+            "\n".join([row.title, *row.flags, *missing_in_words(row)]),
+            short(row.mean),
+            short(row.half_width, digits),
+        )
+        theories = [short(row.bias, 3)] if attacked else _theory(row)
+        if levels:
+            told = "\n".join(row.believed.short) if row.believed else ""
+            rows.append((*first, theories[0], times(row, best[row.fraction]), told))
+            continue
         rows.append(
             (
-                row.rank,
-                LETTERS.get(row.records[0].trust, ""),
-                "\n".join([row.label, *row.flags, *missing_in_words(row)]),
-                short(row.mean),
-                short(row.half_width, digits),
-                *([short(row.bias, 3)] if attacked else _theory(row)),
+                *first,
+                *theories,
                 *([_at_least(row)] if bounded else []),
                 row.rounds,
                 fixed(row.bytes_per_user),
                 *([] if bounded else [_seconds(row)]),
             )
         )
-    header = (Column("#", right=True), "", "protocol", *numeric(names, keep=True))
+    header = [Column("#", right=True), "", "protocol", *numeric(names, keep=True)]
+    header += ["must be believed"] * levels
     legend = [_legend(found)]
     return Table.of(header, rows, notes=legend)
+
+
+def least_error(found: Compared, fraction: float | None) -> float | None:
+    """Return the least mean error of those who believe most, of the rows that are ranked."""
+    rows = [r for r in found.rows if r.rank is not None and r.fraction == fraction]
+    return next((r.mean for r in rows), None)
+
+
+def times(row: Row, least: float | None) -> str:
+    """Write a row's error as a multiple of the least.
+
+    Whole from ten on: the interval of a mean is rarely narrower.
+    """
+    if row.mean is None or not least:
+        return MISSING
+    ratio = row.mean / least
+    return fixed(ratio, 0 if ratio >= 10 else 2)
+
+
+def _believed(found: Compared) -> list[str]:
+    """Say what must be believed on each level, and why there is nothing on others."""
+    told: dict[str, list[str]] = {}
+    for row in found.rows:
+        if row.level is not None and row.believed is not None:
+            told.setdefault(f"{row.level.value}: {row.believed.words}", []).append(row.title)
+    lines = {line: list(dict.fromkeys(titles)) for line, titles in told.items()}
+    heads = [line.partition(":")[0] for line in lines]
+    out = [
+        f"{line} ({', '.join(titles)})" if heads.count(line.partition(":")[0]) > 1 else line
+        for line, titles in lines.items()
+    ]
+    out += [f"{u.trust.value}: not reached; {u.reason}" for u in found.ready.unreached]
+    return sorted(out, key=lambda line: list(LETTERS).index(line.partition(":")[0]))
 
 
 def _theory(row: Row) -> list[str]:
@@ -150,8 +201,8 @@ def _at_least(row: Row) -> str:
 
 def _bounds(found: Compared) -> list[str]:
     """Say what the lower bounds are, each kind with its rows."""
-    if _attacked(found):
-        return []
+    if _attacked(found) or found.ready.comparison.levels:
+        return []  # the table has no such column
     told: dict[str, list[str]] = {}
     for row in found.rows:
         for bound in row.bounds:
@@ -205,7 +256,14 @@ def _legend(found: Compared) -> str:
     for own in dict.fromkeys(name for name, _ in others if name):
         labels = [label for name, label in others if name == own]
         text.append(f"The theory of {', '.join(labels)} is about {own}.")
-    text.append("C, L: central, local trust. bytes: of a user's reports.")
+    trusts = [t.value for t in Trust if any(r.records[0].trust == t.value for r in found.rows)]
+    known = list(dict.fromkeys([*USUAL, *trusts])) if not ready.comparison.levels else trusts
+    known.sort(key=list(LETTERS).index)
+    text.append(f"{', '.join(LETTERS[t] for t in known)}: {', '.join(known)} trust.")
+    if ready.comparison.levels:
+        text.append(f"{TIMES}: of the least error under the first of these.")
+    else:
+        text.append("bytes: of a user's reports.")
     if ready.sampling is not None:
         text.append(
             f"The exact answer is itself about {ready.sampling:.3g} from that of the population "

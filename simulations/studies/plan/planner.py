@@ -9,11 +9,13 @@ infinite error there. NOT PRIVATE: the population is a template, made up or draw
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fedhist.model.protocol import LowerBound, Protocol
-from fedhist.model.registry import load_builtin, load_plugin
+from fedhist.model.registry import load_builtin, load_plugin, protocol_class
 from fedhist.model.results import Unknown
+from fedhist.privacy.guarantee import Trust
 from fedhist.protocols.shared.mean_target import PlannedMean
 from server.means.localize import Plan as Localisation
 from simulations.runs.config import Config
@@ -32,6 +34,13 @@ from simulations.studies.plan.search import (
     local_slope,
     refine,
     walk,
+)
+from simulations.studies.records.levels import (
+    NOBODY_THERE,
+    OF_NATIVE,
+    Premise,
+    premise_of,
+    setting_of,
 )
 from simulations.studies.records.metrics import foreseen_bytes
 
@@ -90,6 +99,8 @@ class Answer:
     notes : tuple of str
     at_least : LowerBound or None
         The largest lower bound that is known there, for any protocol of this guarantee.
+    level : Trust or None
+        The level of trust, where several are planned; ``believed`` says what it takes there.
     """
 
     config: Config
@@ -115,6 +126,8 @@ class Answer:
     read: bool = False
     notes: tuple[str, ...] = ()
     at_least: LowerBound | None = None
+    level: Trust | None = None
+    believed: Premise | None = None
 
 
 def plan(
@@ -124,6 +137,7 @@ def plan(
     *,
     relative: bool = False,
     most: float | None = None,
+    loss: str = "",
 ) -> Answer:
     """Find the least value of the unknown for a target error.
 
@@ -138,6 +152,8 @@ def plan(
         Whether ``error`` is a share of the error of an estimate that is 0 everywhere.
     most : float, optional
         Largest value to look at, whatever it costs. Default: all that is quick.
+    loss : str
+        The loss that the target is in; empty takes the protocol's own.
 
     Returns
     -------
@@ -158,7 +174,7 @@ def plan(
     low, high = RANGE[unknown]
     if most is not None and not most >= low:
         raise ValueError(f"the largest {unknown} to look at must be at least {low:g}, got {most}")
-    oracle = Oracle(template, relative=relative)
+    oracle = Oracle(template, relative=relative, loss=loss)
     walked = walk(oracle, error, low, high if most is None else most, whole=unknown != "epsilon")
     if not walked:
         raise ValueError("the smallest population is too large to plan with: give --most")
@@ -213,6 +229,46 @@ def plans(
             if len(names) == 1:
                 raise
             out.append(Answer(own, name, unknown, error, relative, reason=str(e)))
+    return out
+
+
+def plan_levels(
+    config: Config,
+    names: list[str],
+    levels: Sequence[Trust],
+    error: float,
+    unknown: Unknown = "n_users",
+    *,
+    relative: bool = False,
+    most: float | None = None,
+) -> list[Answer]:
+    """Plan every level of trust, each with the protocols that have it.
+
+    A level that none of them has is an answer without a protocol, whose reason says why. The target
+    is in the loss of the first protocol, on all levels.
+    """
+    load_builtin()
+    for plugin in config.run.plugins:
+        load_plugin(plugin)
+    usual = {name: protocol_class(name).example() for name in names}
+    loss = usual[names[0]].error(type(usual[names[0]]).example_users()).loss
+    out = []
+    for level in levels:
+        found = []
+        for name in names:
+            if level not in OF_NATIVE.get(usual[name].guarantee.trust, ()):
+                continue
+            own = for_protocol(config, name)
+            own = replace(own, protocol={**own.protocol, **setting_of(level)})
+            blank = Answer(own, name, unknown, error, relative, level=level)
+            try:
+                answer = plan(own, error, unknown, relative=relative, most=most, loss=loss)
+            except REASONS as e:
+                found.append(replace(blank, reason=str(e)))
+            else:
+                found.append(replace(answer, level=level))
+        none = Answer(config, "-", unknown, error, relative, reason=NOBODY_THERE[level])
+        out += found or [replace(none, level=level)]
     return out
 
 
@@ -282,6 +338,7 @@ def describe(oracle: Oracle, found: Answer) -> Answer:
     return replace(
         found,
         loss=f"relative {bound.loss}" if found.relative else bound.loss,
+        believed=premise_of(protocol),
         source=bound.source,
         exact=bound.exact,
         limit=limit(oracle, setting, protocol, found.predicted),

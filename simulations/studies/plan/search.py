@@ -9,12 +9,15 @@ import numpy as np
 
 from fedhist.base.errors import FedhistError
 from fedhist.model.protocol import ErrorBound, Estimate, Protocol
+from fedhist.model.registry import display_of
 from fedhist.protocols.shared.mean_target import PlannedMean
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 from simulations.runs.config import Prepared, prepare
 from simulations.runs.run import noise_source
 from simulations.studies.plan.population import Setting, Template, TooLarge
+from simulations.studies.records.metrics import restated
 
 FINE, COARSE = 2.0, 4.0
 """Steps of the walk where theory needs public numbers only, and where it needs the users."""
@@ -55,6 +58,8 @@ class Oracle:
     ----------
     template : Template
     relative : bool
+    loss : str
+        State predictions in this loss; empty leaves them in the protocol's own.
 
     Attributes
     ----------
@@ -64,8 +69,8 @@ class Oracle:
         All that was asked; ``bounds`` has the predictions themselves.
     """
 
-    def __init__(self, template: Template, *, relative: bool = False) -> None:
-        self.template, self.relative = template, relative
+    def __init__(self, template: Template, *, relative: bool = False, loss: str = "") -> None:
+        self.template, self.relative, self.loss = template, relative, loss
         self.read = False
         self.points: dict[float, Point] = {}
         self.bounds: dict[float, ErrorBound] = {}
@@ -108,7 +113,7 @@ class Oracle:
         """Return the predicted error, as a share if relative, and what theory says as it is."""
         loaded, lazy = self.template.lazy(setting)
         try:
-            bound = self._bound(protocol, loaded.users)
+            bound = self._stated(protocol, self._bound(protocol, loaded.users))
             error = float(bound.expected)
             if self.relative:
                 error /= scale(protocol, loaded.users)
@@ -121,6 +126,24 @@ class Oracle:
             return protocol.error(users)
         planned = protocol.planned_error()
         return replace(planned, expected=planned.expected + self.clipping(protocol))
+
+    def _stated(self, protocol: Protocol, bound: ErrorBound) -> ErrorBound:
+        """State a prediction in the common loss.
+
+        Raises
+        ------
+        ValueError
+            If it does not follow from the protocol's own.
+        """
+        wanted = self.loss or bound.loss
+        if bound.loss == wanted:
+            return bound
+        form = display_of(protocol.target).form
+        found = restated(bound.expected, bound.loss, wanted, _entries(protocol), form)
+        if found is None:
+            raise ValueError(f"its theory, in {bound.loss}, cannot be stated in {wanted}")
+        source = f"{bound.source}; from {bound.loss}, as if errors were normal"
+        return replace(bound, loss=wanted, expected=found, exact=False, source=source)
 
     def clipping(self, protocol: PlannedMean) -> float:
         """Return what clipping to the range costs the template's users; some stand for any number.
@@ -135,6 +158,12 @@ class Oracle:
             users = template.load(setting).users if enough else template.sample(setting).users
             self._clipping = protocol.clipping_error(users)
         return self._clipping
+
+
+def _entries(protocol: Protocol) -> int:
+    """Count the entries of an estimate, where public numbers say it; 0 where they do not."""
+    domain = getattr(protocol, "domain", None)
+    return len(domain) if isinstance(domain, Keys) else int(getattr(protocol, "dimension", 0) or 0)
 
 
 def refusal(protocol: Protocol) -> str | None:

@@ -33,14 +33,24 @@ def print_plans(console: Console, answers: Sequence[Answer]) -> None:
     share = " (relative)" if first.relative else ""
     console.print(f"{WORDS[first.unknown]} for a predicted error of {first.target:g}{share}")
     rows: list[Sequence[object]] = []
-    bounded = any(a.x is not None and a.at_least for a in answers)
+    levels = any(a.level is not None for a in answers)
+    bounded = not levels and any(a.x is not None and a.at_least for a in answers)
     for a in answers:
         found = a.x is not None
+        level = (a.level.value,) if a.level is not None else ()
+        first_columns = (
+            *level,
+            a.label,
+            "none" if a.x is None else a.x,
+            f"{a.predicted:.4g} {a.loss}" if found else MISSING,
+        )
+        if levels:
+            told = ", ".join(a.believed.short) if a.believed is not None else MISSING
+            rows.append((*first_columns, a.limit if found else MISSING, told))
+            continue
         rows.append(
             (
-                a.label,
-                "none" if a.x is None else a.x,
-                f"{a.predicted:.4g} {a.loss}" if found else MISSING,
+                *first_columns,
                 *([str(a.at_least or MISSING) if found else MISSING] if bounded else []),
                 a.limit if found else MISSING,
                 a.rounds or MISSING,
@@ -52,16 +62,22 @@ def print_plans(console: Console, answers: Sequence[Answer]) -> None:
     if len(losses) > 1:
         told = ", ".join(losses)
         notes.append(f"errors in {told}: other losses are other numbers for the same answer")
-    notes += [f"{a.label}: {line}" for a in answers for line in remarks(a)]
+    notes += [f"{_name(a)}: {line}" for a in answers for line in remarks(a)]
     notes.append("theory on a template population: NOT PRIVATE")
     columns = (
+        *([Column("trust", keep=True)] if levels else ()),
         Column("protocol", keep=True),
         *numeric((WORDS[first.unknown], "predicted"), write=number),
         *(numeric(("at least",)) if bounded else ()),
         "mostly",
-        *numeric(("rounds", "bytes a user"), write=number),
+        *(["must be believed"] if levels else numeric(("rounds", "bytes a user"), write=number)),
     )
     print_table(console, Table.of(columns, rows, notes=notes))
+
+
+def _name(a: Answer) -> str:
+    """Name a line of the table: the protocol, with its level of trust where several are planned."""
+    return a.label if a.level is None else f"{a.level.value}, {a.label}"
 
 
 def remarks(a: Answer) -> list[str]:
@@ -104,7 +120,7 @@ def print_verified(console: Console, found: Iterable[Verified]) -> None:
         low, high = v.interval
         rows.append(
             (
-                v.answer.label,
+                _name(v.answer),
                 f"{v.measured:.4g}",
                 f"{v.ratio:.3f}",
                 f"{low:.3f}..{high:.3f}",

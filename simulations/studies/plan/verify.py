@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query
+from fedhist.users.batch import Users
 from simulations.populations import Loaded, PopulationSpec
 from simulations.reporting.statistics import Compared
 from simulations.runs.config import prepare
@@ -17,7 +19,7 @@ from simulations.runs.run import Options, execute
 from simulations.studies.plan.planner import Answer
 from simulations.studies.plan.population import MOST_ENTRIES, Template
 from simulations.studies.plan.search import scale
-from simulations.studies.records.metrics import bytes_per_user
+from simulations.studies.records.metrics import bytes_per_user, distances
 
 USUAL_SEEDS = 20
 STEP = 0.9
@@ -124,11 +126,20 @@ def verify(
         if math.isnan(sent) and queries:
             sent = bytes_per_user(queries, loaded.users)
         if estimate.value is not None:
-            loss = protocol.loss_of(estimate, loaded.users)
+            loss = _loss(answer, protocol, estimate, loaded.users)
             losses.append(loss / scale(protocol, loaded.users) if answer.relative else loss)
         if progress is not None:
             progress()
     return Verified(answer, tuple(losses), dict(statuses), sent, spent / seeds, first_seed)
+
+
+def _loss(answer: Answer, protocol: Protocol, estimate: Estimate, users: Users) -> float:
+    """Measure an estimate in the loss that the answer is in. NOT PRIVATE."""
+    wanted = answer.loss.removeprefix("relative ")
+    own = protocol.error(users).loss
+    if own == wanted:
+        return protocol.loss_of(estimate, users)
+    return distances(estimate, protocol.truth(users), protocol.support(users))[wanted]
 
 
 def _given(loaded: Loaded, spec: PopulationSpec) -> Loaded:

@@ -13,6 +13,7 @@ from clients.answers import streams
 from fedhist.base.arrays import Array
 from fedhist.base.errors import FedhistError
 from fedhist.flower.wire import answer_bytes, encode_answer
+from fedhist.model.losses import L1, L2, SQUARED_L2
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query
 from fedhist.model.registry import display_of
@@ -105,6 +106,23 @@ def distances(estimate: Estimate, truth: Array, support: Keys | None) -> dict[st
         "squared l2": square,
         "linf": float(gap.max(initial=0.0)),
     }
+
+
+def restated(expected: float, own: str, wanted: str, entries: int, form: str) -> float | None:
+    """State a predicted loss in another one; None where it does not follow.
+
+    From the squared l2 distance of items, or of a single number, the noise of all entries being
+    taken as normal and alike, l1 follows by E|X| = sigma sqrt(2 / pi). The square of an expected
+    l2 distance stands for the expected square.
+
+    >>> restated(4.0, "l2", "squared l2", 3, "items"), restated(4.0, "l1", "l2", 3, "items")
+    (16.0, None)
+    """
+    if own == wanted:
+        return expected
+    if (own, wanted) == (SQUARED_L2, L1) and entries and (form == "items" or entries == 1):
+        return math.sqrt(2 / math.pi * entries * expected)
+    return expected**2 if (own, wanted) == (L2, SQUARED_L2) else None
 
 
 def bytes_per_user(queries: list[Query], users: Users) -> float:

@@ -1,0 +1,137 @@
+"""The figure of a comparison of levels of trust: error against what must be believed.
+
+Readable without colour: every level has its place and its marker, a prediction is a bar, and the
+region below the users' own sampling error is hatched.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedhist.privacy.guarantee import Trust
+from simulations.reporting.numbers import clipped, short
+from simulations.reporting.pictures import COLOURS, GREY, picture
+from simulations.studies.compare.figure import error_limits, hatch_below, list_marks
+from simulations.studies.compare.run import LEVEL, Compared, Row
+from simulations.studies.compare.tables import least_error, missing_in_words, times
+from simulations.studies.records.summary import unit_of
+
+MARKERS = {
+    Trust.CENTRAL: ("o", COLOURS[0]),
+    Trust.AGGREGATE: ("D", COLOURS[2]),
+    Trust.SHUFFLE: ("^", COLOURS[3]),
+    Trust.LOCAL: ("s", COLOURS[1]),
+}
+WIDE = 8.0
+"""Inches."""
+ROOM = 104
+"""Letters of the size of the notes that the width of the axes has room for."""
+GAP = 0.27
+"""Between two rows of a level, in levels."""
+
+
+def draw_ladder(found: Compared, path: str | Path) -> None:
+    """Draw errors by level of trust to a PNG file."""
+    ready, c = found.ready, found.ready.comparison
+    rows = {t: [r for r in found.rows if r.level is t] for t in c.levels}
+    notes = {t: _notes(found, t, rows[t]) for t in c.levels}
+    tall = max(len(n) for n in notes.values())
+    with picture(path, WIDE, 3.6 + 0.14 * tall, hatch_linewidth=0.4) as figure:
+        axes = figure.subplots()
+        low, high = error_limits(found)
+        if low > 0:
+            axes.set_yscale("log")
+            high *= 1.6  # for what is written above the marks
+        axes.set_ylim(low, high)
+        axes.set_xlim(-0.5, len(c.levels) - 0.5)
+        least = least_error(found, ready.fractions[0])
+        best = []
+        for x, level in enumerate(c.levels):
+            _draw_level(axes, x, rows[level])
+            first = next((r for r in rows[level] if r.rank == 1), None)
+            if first is not None and first.mean:
+                best.append((_place(x, 0, len(rows[level])), first.mean))
+                _write_times(axes, best[-1], first, times(first, least))
+            elif not rows[level]:
+                axes.text(x, 0.5, "not reached", color=GREY, transform=_across(axes), **_CENTRED)
+        axes.plot(*zip(*best, strict=True), ls=":", color=GREY, lw=1, zorder=1) if best else None
+        hatch_below(axes, ready.sampling, low, vertical=True)
+        axes.set_xticks(range(len(c.levels)), ["\n".join(notes[t]) for t in c.levels], fontsize=8)
+        for label in axes.get_xticklabels():
+            label.set_linespacing(1.25)
+        axes.tick_params(axis="x", length=0)
+        axes.grid(axis="y", which="major", color="#dddddd", lw=0.6, zorder=0)
+        axes.set_ylabel(
+            f"{unit_of(ready.loss, c.target)}; NOT PRIVATE\n"
+            f"mean of {len(c.seeds)} runs with its {LEVEL:.0%} interval"
+        )
+        title = f"{c.target}: epsilon = {c.epsilon:g}, delta = {c.delta:g}, {c.adjacency.value}"
+        axes.set_title(f"{title}\n{ready.title}", loc="left", fontsize=9)
+        list_marks(figure, axes)
+
+
+def _across(axes: Any) -> Any:
+    return axes.get_xaxis_transform()
+
+
+def _place(x: int, i: int, n: int) -> float:
+    """Return where the i-th of n rows of a level stands."""
+    gap = min(GAP, 0.9 / max(n, 1))
+    return x + gap * (i - (n - 1) / 2)
+
+
+def _draw_level(axes: Any, x: int, rows: Sequence[Row]) -> None:
+    """Draw the rows of a level side by side, the best first, by their numbers where several are."""
+    for i, row in enumerate(rows):
+        at = _place(x, i, len(rows))
+        if row.mean is None or row.level is None:
+            continue
+        marker, colour = ("x", GREY) if row.flags else MARKERS[row.level]
+        half = row.half_width or 0.0
+        face = "white" if row.missing else colour
+        style = {"fmt": marker, "color": colour, "mfc": face, "ms": 7, "capsize": 3, "zorder": 3}
+        axes.errorbar([at], [row.mean], yerr=half, **style)
+        if row.predicted is not None and math.isfinite(row.predicted):
+            wide = 0.055
+            axes.hlines(row.predicted, at - wide, at + wide, "k", lw=2, zorder=4, label="theory")
+        if len(rows) > 1 and i:
+            top = (at, row.mean + half)
+            axes.annotate(str(i + 1), top, (0, 4), textcoords="offset points", **_CENTRED)
+
+
+_CENTRED: dict[str, Any] = {
+    "ha": "center",
+    "fontsize": 8,
+    "zorder": 5,
+    "bbox": {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.85},
+}
+
+
+def _write_times(axes: Any, at: tuple[float, float], row: Row, ratio: str) -> None:
+    """Write the error of a level's best row above it, and how many times the first it is."""
+    text = short(row.mean) + (f"\n× {ratio}" if ratio != "1.00" else "")
+    top = (at[0], at[1] + (row.half_width or 0.0))
+    axes.annotate(text, top, (0, 4), textcoords="offset points", weight="bold", **_CENTRED)
+
+
+def _notes(found: Compared, level: Trust, rows: Sequence[Row]) -> list[str]:
+    """Write what stands below a level: its name, what must be believed, its rows in order."""
+    wide = ROOM // max(len(found.ready.comparison.levels), 1)
+    lines = [level.value.upper()]
+    if not rows:
+        reason = next((u.reason for u in found.ready.unreached if u.trust is level), "")
+        return [*lines, *textwrap.wrap(reason, wide, max_lines=6, placeholder=" ...")]
+    premises = list(dict.fromkeys(r.believed.short for r in rows if r.believed is not None))
+    if len(premises) == 1:
+        lines += ["believe " + premises[0][0], *premises[0][1:]]
+    for i, row in enumerate(rows, 1):
+        number = f"{i} " if len(rows) > 1 else ""
+        told = [row.title, *row.flags, *missing_in_words(row)]
+        if len(premises) > 1 and row.believed is not None:
+            told += [f"({', '.join(row.believed.short)})"]
+        lines += [clipped(number + told[0], wide), *(clipped(t, wide) for t in told[1:])]
+    return lines
