@@ -51,6 +51,9 @@ def run(
     ] = None,
     epsilon: Annotated[float | None, typer.Option(help="Budget of every user.")] = None,
     delta: Annotated[float | None, typer.Option(help="Budget of every user.")] = None,
+    trust: Annotated[
+        str | None, typer.Option(help="Whom users trust: central, aggregate, shuffle or local.")
+    ] = None,
     runtime: Annotated[str | None, typer.Option(help="inline or ray.")] = None,
     nodes: Annotated[int | None, typer.Option(help="Flower nodes.")] = None,
     workers: Annotated[int | None, typer.Option(help="Ray workers.")] = None,
@@ -93,6 +96,7 @@ def run(
     plain = {
         "protocol.epsilon": epsilon,
         "protocol.delta": delta,
+        "protocol.trust": trust,
         "run.runtime": runtime,
         "run.nodes": nodes,
         "run.workers": workers,

@@ -39,6 +39,7 @@ from simulations.config.reading import (
 )
 from simulations.populations import KINDS, Loaded, PopulationSpec, population
 from simulations.runs.run import Options
+from simulations.runs.trust import check_trust, with_trust
 
 CHOICE = {"protocol": "name", "population": "kind"}
 """The key of a table that decides which other keys it has."""
@@ -294,7 +295,8 @@ def prepare(config: Config, load: Callable[[PopulationSpec], Loaded] | None = No
         cls = protocol_class(str(config.protocol["name"]))
     except ValueError as e:
         raise ValueError(f"{e} (--plugin FILE loads a protocol of your own)") from None
-    given = {k: v for k, v in config.protocol.items() if k != "name"}
+    table = {k: v for k, v in config.protocol.items() if k != "name"}
+    given = with_trust(cls, table, config.run.nodes or None)
     if config.population["kind"] == REMOTE:
         loaded = None
         resolved, notes = given, list[str]()
@@ -318,6 +320,7 @@ def prepare(config: Config, load: Callable[[PopulationSpec], Loaded] | None = No
         protocol = cls(**converted(cls, resolved, "protocol"))
     except TypeError as e:
         raise ValueError(f"{cls.name}: {e}") from None
+    check_trust(protocol, table.get("trust"))
     seen = loaded.not_private if loaded is not None else ()
     return Prepared(config, loaded, protocol, (*seen, *notes))
 

@@ -39,7 +39,7 @@ from simulations.runs.job import Reservations
 from simulations.runs.options import Outcome, ended
 from simulations.runs.over_grid import strategy_of
 from simulations.runs.results import check_target, evaluate, write_results
-from simulations.runs.run import open_session
+from simulations.runs.run import for_protocol, open_session
 
 KEEPING_KEYS = ("guard-folder", "guard-counter")
 READER_KEYS = ("user", "item", "count", "value", "separator", "encoding", "header")
@@ -95,7 +95,8 @@ class FlowerHost:
             raise ValueError(f"Flower's runtimes run once, got run.repeats = {run.repeats}")
         if prepared.loaded is not None:
             _seed(prepared.config)
-        options = run.options(runtime="ray")  # as on Ray: messages are sent
+        # as on Ray: messages are sent
+        options = for_protocol(run.options(runtime="ray"), prepared.protocol)
         out = str(run_config.get("out") or run.out)
         if out:
             check_target(Path(out))

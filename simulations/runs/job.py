@@ -14,7 +14,7 @@ from simulations.runs.config import Prepared
 from simulations.runs.data_ledger import DataLedger
 from simulations.runs.options import Outcome
 from simulations.runs.results import Evaluation, evaluate, write_results
-from simulations.runs.run import drive, open_session
+from simulations.runs.run import drive, for_protocol, open_session
 
 Progress = Callable[[int, int, int], None]
 
@@ -44,7 +44,7 @@ def run_job(prepared: Prepared, progress: Progress | None = None) -> Finished:
         )
     users = prepared.loaded.users
     # options that exclude each other, or the population, are refused before anything is reserved
-    table.options(adversaries=adversaries).n_nodes(len(users))
+    for_protocol(table.options(adversaries=adversaries), prepared.protocol).n_nodes(len(users))
     # every repeat is a release of its own; all are reserved before anybody is asked
     book = Reservations(prepared, table.repeats)
     outcomes = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -19,6 +19,7 @@ from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from server.noise import SecureNoise, SimulatedNoise
 from simulations.runs.options import Options, Outcome, Runtime, ended
+from simulations.runs.trust import parties
 from simulations.runtimes.inline import InlinePopulation
 
 __all__ = [
@@ -56,7 +57,8 @@ def run(
     runtime : {"inline", "ray"}
     nodes : int, optional
         Flower nodes that the users are split over evenly; default: one for inline, at most
-        2,000 for Ray. Integer-valued protocols give the same estimate for any number.
+        2,000 for Ray, the parties under aggregate trust. Integer-valued protocols give the same
+        estimate for any number, under other trust.
     workers : int, optional
         Ray actors; default: all cores.
     noise : {"simulated", "secure"}
@@ -110,8 +112,31 @@ def execute(protocol: Protocol, users: Users, options: Options) -> Outcome:
         )
     if len(users) == 0:
         raise ValueError("the population is empty: there are no users to ask")
+    options = for_protocol(options, protocol)
     options.n_nodes(len(users))
     return drive(*open_session(protocol, options), users, options)
+
+
+def for_protocol(options: Options, protocol: Protocol) -> Options:
+    """Ask as many nodes as a protocol's trust is about, where the options name no number.
+
+    Raises
+    ------
+    ValueError
+        If they name another, or if reports are to leave their nodes one by one: the nodes add
+        noise to sums.
+    """
+    count = parties(protocol)
+    if count is None:
+        return options
+    if options.nodes not in (None, count):
+        raise ValueError(f"{protocol.name} has {count} parties, but nodes = {options.nodes}")
+    if not options.fold:
+        raise ValueError(
+            'fold = "server" sends every user\'s report to the server; under aggregate trust it '
+            'sees sums only: set fold = "node"'
+        )
+    return replace(options, nodes=count)
 
 
 def open_session(protocol: Protocol, options: Options) -> tuple[Session, int]:
@@ -138,6 +163,7 @@ def open_session(protocol: Protocol, options: Options) -> tuple[Session, int]:
 
 def drive(session: Session, seed: int, users: Users, options: Options) -> Outcome:
     """Ask the users until an open session has ended."""
+    options = for_protocol(options, session.protocol)
     n_nodes = options.n_nodes(len(users))
     if session.query is None:  # refused before asking anybody, or replayed to its end
         return Outcome(ended(session), [], {}, seed)

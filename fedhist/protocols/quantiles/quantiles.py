@@ -83,6 +83,9 @@ class Quantiles(QuantileTarget):
 
     name: ClassVar[str] = "quantiles"
     paper: ClassVar[str] = "Smith, STOC 2011; Fichtenberger, Henzinger & Upadhyay, ICML 2023"
+    needs_server: ClassVar[str] = (
+        "it chooses bins by exact scores, or adds noise of a tree to exact sums"
+    )
     starter: ClassVar[str] = """\
 # Quartiles with a trusted server: 20,000 users of 20 to 500 samples each, all with the same weight.
 [run]

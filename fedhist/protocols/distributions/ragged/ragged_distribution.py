@@ -144,6 +144,7 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
 
     name: ClassVar[str] = "ragged-distribution"
     paper: ClassVar[str] = "Liu et al., NeurIPS 2020, Appendix E"
+    needs_server: ClassVar[str] = "it chooses by exact counts how many samples of each user to use"
     goals: ClassVar[tuple[Goal, ...]] = (Goal(0.05, words="m_max = 4096"),)
 
     domain: Keys
