@@ -4,20 +4,7 @@ Every node answers integers, adds its share of noise to each, and sends them mod
 Any M honest shares together are the calibrated noise, M = :attr:`Aggregation.honest`, whatever the
 other nodes do; so the total is private as it is, by M shares, and more of them only hide more.
 
-=========  =======================================  ===========================================
-kind       a node's share                           M of them
-=========  =======================================  ===========================================
-laplace    X - Y, both negative binomial (1/M, p)   discrete Laplace of scale s, exactly
-gaussian   discrete Gaussian of variance sigma^2/M  discrete Gaussian of variance sigma^2 [1]_
-=========  =======================================  ===========================================
-
-Here p = e^(-1/s) and s = D1 / epsilon; sigma^2 = R (mult D2)^2 + 4, mult the analytic multiplier,
-R the rounds of an adaptive series that is paid for as one.
-
-References
-----------
-.. [1] Kairouz, Liu & Steinke, "The distributed discrete Gaussian mechanism for federated learning
-   with secure aggregation", ICML 2021: up to a term below 1e-27 for the sizes that are let in.
+The noise, its calibration and its proof: :mod:`fedhist.privacy.shares`.
 """
 
 from __future__ import annotations

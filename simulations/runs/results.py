@@ -24,7 +24,7 @@ from fedhist.base.text import no_formula
 from fedhist.model.protocol import ErrorBound, Protocol
 from fedhist.model.truths import Truth
 from fedhist.privacy.adjacency import USER_LEVEL, NoTotalError
-from fedhist.privacy.guarantee import Adjacency, Trust
+from fedhist.privacy.guarantee import Adjacency
 from fedhist.privacy.ledger import Ledger
 from fedhist.users.keys import Keys
 from simulations.reporting.json_files import write_json
@@ -308,8 +308,8 @@ def _with_rates(statistics: Mapping[str, float]) -> dict[str, float]:
 
 
 def _noise(prepared: Prepared, grade: str) -> str:
-    """Name the grade of the noise; the clients of a deployment draw their own."""
-    by_clients = prepared.protocol.guarantee.trust is Trust.LOCAL and prepared.loaded is None
+    """Name the grade of the noise; clients of a deployment draw all but a server's."""
+    by_clients = prepared.protocol.guarantee.trust.rank and prepared.loaded is None
     return "drawn by each client" if by_clients else grade
 
 
@@ -328,6 +328,7 @@ def ledger_in_words(prepared: Prepared, ledger: Ledger | None) -> dict[str, Any]
         body[f"{NOT_PRIVATE}, outside the guarantee"] = list(prepared.not_private)
     if ledger is not None:
         body["noise"] = _noise(prepared, ledger.noise)
+        body |= {"aggregation": ledger.aggregation} if ledger.aggregation else {}
         total = ledger.spent()
         body |= {"spent epsilon": total.epsilon, "at delta": total.delta, "composed by": total.how}
         body["null-safe"] = ledger.null_safe

@@ -48,6 +48,8 @@ def _facts(finished: Finished) -> list[tuple[str, str]]:
         spent = f"epsilon = {total.epsilon:.6g} at delta = {total.delta:g} ({total.how})"
         facts.append(("spent", spent))
     facts.append(("noise", _noise_in_words(finished)))
+    if estimate.ledger is not None and estimate.ledger.aggregation:
+        facts.append(("aggregation", estimate.ledger.aggregation))
     if prepared.loaded is not None:
         facts.append(("population", prepared.loaded.title))
     facts.append(("rounds", _rounds_in_words(finished)))
