@@ -33,20 +33,27 @@ class RoundFailed(SecaggError):
         Usable answers that came, and that the round needs.
     missing : mapping of int to str
         Nodes without a usable answer, with the reason.
+    why : str
+        What else is wrong, where enough answers came.
     """
 
     def __init__(
-        self, round_name: str, got: int, needed: int, missing: Mapping[int, str] | None = None
+        self,
+        round_name: str,
+        got: int,
+        needed: int,
+        missing: Mapping[int, str] | None = None,
+        why: str = "",
     ) -> None:
         self.round_name, self.got, self.needed = round_name, got, needed
         self.missing = dict(missing or {})
         shown = list(self.missing.items())[:MOST_SHOWN]
-        why = "".join(f"\n  node {node}: {reason}" for node, reason in shown)
+        named = "".join(f"\n  node {node}: {reason}" for node, reason in shown)
         more = len(self.missing) - len(shown)
-        why += f"\n  and {more} more" if more else ""
+        named += f"\n  and {more} more" if more else ""
         super().__init__(
             f"round {round_name!r} needs {needed} nodes, {got} gave a usable answer; "
-            f"nothing was unmasked{why}"
+            f"nothing was unmasked{f' ({why})' if why else ''}{named}"
         )
 
 

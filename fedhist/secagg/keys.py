@@ -23,6 +23,14 @@ SECRET = 16
 KEY = 32
 TAG = 16
 FIELD_PRIME = 2**255 - 19
+SMALL_ORDER = {
+    0,
+    1,
+    FIELD_PRIME - 1,
+    325606250916557431795983626356110631294008115727848805560023387167927233504,
+    39382357235489614581723060781553021112529911719440698176882885853963445705823,
+}
+"""Coordinates of the points whose multiples are few (RFC 7748, section 6; Bernstein 2006)."""
 
 
 def session_id(nonce: bytes, digest: bytes) -> bytes:
@@ -64,37 +72,28 @@ def self_mask_key(b: bytes, session: bytes, node: int) -> bytes:
     return derive(b, context(session, node) + b"self-mask")
 
 
-def check_point(key: bytes) -> None:
-    """Raise Refused unless the bytes are the one spelling of a point: two would pass as distinct.
+def check_point(node: int, key: bytes) -> None:
+    """Raise Refused unless a node's public key is in its one spelling, and not of small order.
 
-    Points of small order are refused by :func:`agree`, whose result they would make known.
+    Two spellings of one key would pass as distinct; with a key of small order everybody knows what
+    two nodes agree on.
     """
-    if int.from_bytes(key, "little") >= FIELD_PRIME:
-        raise Refused("a public key is not in its one reduced spelling")
-
-
-def agree(private: X25519PrivateKey, public: bytes, pair: tuple[int, int]) -> bytes:
-    """Return what two nodes share under X25519, before it is bound to a use: 32 bytes.
-
-    Raises
-    ------
-    Refused
-        If the other's key is of small order: everybody would know the result.
-    """
-    try:
-        return private.exchange(X25519PublicKey.from_public_bytes(public))
-    except ValueError:
-        raise Refused(
-            f"the public key between nodes {pair[0]} and {pair[1]} is of small order"
-        ) from None
+    u = int.from_bytes(key, "little")
+    if u >= FIELD_PRIME:
+        raise Refused(f"a public key of node {node} is not in its one reduced spelling")
+    if u in SMALL_ORDER:
+        raise Refused(f"a public key of node {node} is of small order")
 
 
 def pair_key(
     private: X25519PrivateKey, public: bytes, session: bytes, one: int, other: int, use: bytes
 ) -> bytes:
-    """Return the key of two nodes for a use, ``b"enc"`` or ``b"pair"``: one from both sides."""
-    pair = (min(one, other), max(one, other))
-    return derive(agree(private, public, pair), context(session, *pair) + use)
+    """Return the key of two nodes for a use, ``b"enc"`` or ``b"pair"``: one from both sides.
+
+    The public key has passed :func:`check_point`; the library, too, refuses those of small order.
+    """
+    agreed = private.exchange(X25519PublicKey.from_public_bytes(public))
+    return derive(agreed, context(session, min(one, other), max(one, other)) + use)
 
 
 def _nonce(sender: int, receiver: int) -> bytes:
@@ -120,11 +119,15 @@ def _signed_text(session: bytes, digest: bytes, node: int, keys: bytes) -> bytes
     return context(session, node) + b"signature" + keys + digest
 
 
+def owner_public_key(owner: bytes) -> bytes:
+    """Return the public Ed25519 key of an owner's 32 private bytes: what peers are told."""
+    return Ed25519PrivateKey.from_private_bytes(owner).public_key().public_bytes_raw()
+
+
 def sign(owner: bytes, session: bytes, digest: bytes, node: int, keys: bytes) -> bytes:
     """Return an owner's public key and signature of (session, digest, round-1 keys): 96 bytes."""
-    private = Ed25519PrivateKey.from_private_bytes(owner)
     text = _signed_text(session, digest, node, keys)
-    return private.public_key().public_bytes_raw() + private.sign(text)
+    return owner_public_key(owner) + Ed25519PrivateKey.from_private_bytes(owner).sign(text)
 
 
 def signer_of(signed: bytes, session: bytes, digest: bytes, node: int, keys: bytes) -> bytes:
@@ -144,7 +147,6 @@ def signer_of(signed: bytes, session: bytes, digest: bytes, node: int, keys: byt
 
 
 __all__ = [
-    "agree",
     "check_point",
     "commitment",
     "context",
@@ -152,6 +154,7 @@ __all__ = [
     "disclose",
     "enclose",
     "mask_private_key",
+    "owner_public_key",
     "pair_key",
     "public_key",
     "self_mask_key",

@@ -82,6 +82,9 @@ def unseal(kind: str, message: Mapping[str, Any], session: bytes, node: int) -> 
     whole = isinstance(message["node"], int) and not isinstance(message["node"], bool)
     if not whole or message["node"] != node:
         raise Refused(f"{kind}: node is {message['node']!r}, not {node}")
+    for name in ("session", "check"):
+        if not isinstance(message[name], bytes):
+            raise Refused(f"{kind}: {name} is no bytes")
     if message["session"] != session:
         raise Refused(f"{kind}: session is not that of this attempt")
     fields: dict[str, Array] = {}

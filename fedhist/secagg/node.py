@@ -164,7 +164,7 @@ class NodeAttempt:
         """
         if self._state.done:
             raise OutOfOrder(f"round 'keys' was asked of node {self.node} a second time")
-        nonce = ask.get("nonce")
+        nonce = ask.get("nonce") if isinstance(ask, Mapping) else None
         nonce = nonce.tobytes() if isinstance(nonce, np.ndarray) else b""
         unseal("keys.ask", ask, k.session_id(nonce, self.terms.digest), self.node)
         state, entropy = self._state, self._entropy
@@ -202,7 +202,8 @@ class NodeAttempt:
                 f"the roster has {len(roster.keys)} nodes, the owner asks for {self._min_parties}"
             )
         if self._peers is not None:
-            roster.check_peers(self._peers, self.session, self.terms.digest, besides=self.node)
+            own = k.owner_public_key(self._owner_key) if self._owner_key else b""
+            roster.check_peers(self._peers, self.session, self.terms.digest, self.node, own)
         graph = Graph(self.terms, self.session)
         graph.check_present(roster.keys, "the roster")
         holders = [i for i in graph.holders(self.node) if i in roster.keys]

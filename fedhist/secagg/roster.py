@@ -12,6 +12,22 @@ from fedhist.secagg.messages import SIGNED, indices
 from fedhist.secagg.terms import Terms
 
 
+class Distinct:
+    """Round-1 keys seen so far: nobody's key or commitment comes twice, in any spelling."""
+
+    def __init__(self) -> None:
+        self._seen: set[bytes] = set()
+
+    def add(self, node: int, keys: bytes) -> None:
+        """Add a node's 96 bytes, or raise Refused."""
+        parts = {keys[at : at + k.KEY] for at in range(0, len(keys), k.KEY)}
+        for point in (keys[: k.KEY], keys[k.KEY : 2 * k.KEY]):
+            k.check_point(node, point)
+        if len(parts) < len(keys) // k.KEY or parts & self._seen:
+            raise Refused(f"a key or the commitment of node {node} comes twice")
+        self._seen |= parts
+
+
 @dataclass(frozen=True)
 class Roster:
     """Keys by node, ascending.
@@ -34,7 +50,8 @@ class Roster:
         Raises
         ------
         Refused
-            If sizes differ, nodes do not ascend, or two keys are equal or not reduced.
+            If sizes differ, nodes do not ascend, or a key comes twice, is not reduced or of small
+            order.
         """
         nodes = indices(fields["members"], terms.parties, "the roster")
         keys, signed = fields["keys"], fields["signed"]
@@ -44,12 +61,9 @@ class Roster:
             {i: row.tobytes() for i, row in zip(nodes, keys, strict=True)},
             {i: row.tobytes() for i, row in zip(nodes, signed, strict=True)},
         )
-        points = [key for i in nodes for key in (roster.enc(i), roster.mask(i))]
-        for point in points:
-            k.check_point(point)
-        hashes = {row[2 * k.KEY :] for row in roster.keys.values()}
-        if len(set(points)) < len(points) or len(hashes) < len(nodes):
-            raise Refused("the roster has a key or a commitment twice")
+        seen = Distinct()
+        for node, row in roster.keys.items():
+            seen.add(node, row)
         return roster
 
     def enc(self, node: int) -> bytes:
@@ -65,7 +79,7 @@ class Roster:
         return self.keys[node][2 * k.KEY :]
 
     def check_peers(
-        self, peers: Collection[bytes], session: bytes, digest: bytes, besides: int
+        self, peers: Collection[bytes], session: bytes, digest: bytes, besides: int, own: bytes
     ) -> None:
         """Raise Refused unless every other node bears the signature of a peer, each its own.
 
@@ -76,8 +90,10 @@ class Roster:
         session, digest : bytes
         besides : int
             The node that asks, which knows its own keys.
+        own : bytes
+            Its owner's public key, which signs for no other node; empty if it signs nothing.
         """
-        seen: dict[bytes, int] = {}
+        seen = {own: besides}
         for node, keys in self.keys.items():
             if node == besides:
                 continue

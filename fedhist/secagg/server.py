@@ -16,7 +16,7 @@ from fedhist.secagg.errors import OutOfOrder, Refused, RoundFailed, SecaggError
 from fedhist.secagg.graph import Graph
 from fedhist.secagg.masks import WORDS, add_masks
 from fedhist.secagg.messages import BOX, SIGNED, Message, seal, unseal
-from fedhist.secagg.roster import Roster
+from fedhist.secagg.roster import Distinct, Roster
 from fedhist.secagg.shamir import SHARE, combine, weights
 from fedhist.secagg.terms import Terms
 
@@ -133,9 +133,7 @@ class ServerAttempt:
             self._graph.check_present(nodes, f"round {name!r}")
         except Refused as e:
             least = self.terms.least
-            if len(nodes) < least:
-                raise RoundFailed(name, len(nodes), least, self.refused) from None
-            raise RoundFailed(name, len(nodes), least, {**self.refused, -1: str(e)}) from None
+            raise RoundFailed(name, len(nodes), least, self.refused, str(e)) from None
         self._state.done += 1
         return nodes
 
@@ -155,13 +153,17 @@ class ServerAttempt:
             If fewer than quorum or threshold gave usable keys.
         """
         self._turn("keys")
-        state = self._state
+        state, seen = self._state, Distinct()
         for node, fields in self._usable("keys", range(self.terms.parties), answers):
-            if len(fields["signed"]) not in (0, SIGNED):
-                self.refused[node] = f"keys.answer: signed has {len(fields['signed'])} bytes"
+            keys, signed = fields["keys"].tobytes(), fields["signed"].tobytes()
+            try:
+                if len(signed) not in (0, SIGNED):
+                    raise Refused(f"a signature and its key have {SIGNED} bytes, got {len(signed)}")
+                seen.add(node, keys)
+            except Refused as e:
+                self.refused[node] = str(e)
                 continue
-            state.keys[node] = fields["keys"].tobytes()
-            state.signed[node] = fields["signed"].tobytes()
+            state.keys[node], state.signed[node] = keys, signed
         nodes = self._close("keys", state.keys)
         width = SIGNED if any(state.signed.values()) else 0
         signed = b"".join(state.signed[i] or bytes(width) for i in nodes)
@@ -274,7 +276,8 @@ class ServerAttempt:
         for j in sorted(holders):
             known = tuple([i for i in holders[j] if i in state.answers][:least])
             if len(known) < least:
-                raise RoundFailed("unmask", len(known), least, self.refused)
+                why = f"too few shares of node {j}"
+                raise RoundFailed("unmask", len(known), least, self.refused, why)
             if known not in at:
                 at[known] = weights([i + 1 for i in known])
             parts = [state.answers[i][SHARE * row[i][j] :][:SHARE] for i in known]
@@ -283,7 +286,8 @@ class ServerAttempt:
                 removals += self._removals(j, secret, roster, here)
             except Refused as e:
                 state.answers = {}
-                raise RoundFailed("unmask", len(known), least, {j: str(e)}) from None
+                why = f"node {j}: {e}"
+                raise RoundFailed("unmask", len(known), least, self.refused, why) from None
         return removals
 
     def _removals(

@@ -87,7 +87,6 @@ def test_rounds_out_of_order_and_twice() -> None:
 def test_a_node_unmasks_one_set() -> None:
     play = Play(terms_of(4, 1, 0))
     asks = play.until("masked")
-    smaller = dict(play.server.ask_unmask()[0])
     first = play.nodes[0].unmask(asks[0])
     again = play.nodes[0].unmask(asks[0])
     np.testing.assert_array_equal(first["shares"], again["shares"])

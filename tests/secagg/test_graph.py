@@ -1,0 +1,139 @@
+"""Thresholds against SciPy's hypergeometric laws, the graph against slow obvious versions."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import hypergeom
+
+from fedhist.secagg import Refused, Terms
+from fedhist.secagg.graph import Graph
+from fedhist.secagg.terms import Plan, plan
+from tests.secagg.attempts import terms_of
+
+
+@pytest.mark.parametrize(
+    ("parties", "printed"), [(300, (56, 37, 13)), (1000, (78, 52, 18)), (10_000, (96, 64, 22))]
+)
+def test_what_the_specification_prints(parties: int, printed: tuple[int, int, int]) -> None:
+    p = plan(parties, parties // 10, parties // 20)
+    assert (p.degree, p.threshold, p.window) == printed
+
+
+def holds(p: Plan, n: int, drop: int, collude: int) -> bool:
+    """Tell whether the three conditions hold, in SciPy's arithmetic."""
+    k, c, t = p.degree, p.colluders, p.threshold
+    return bool(
+        n * hypergeom.sf(c, n - 1, collude, k) <= 2**-40
+        and n * hypergeom.sf(k - t, n - 1, drop, k) <= 2**-20
+        and n * ((drop + collude) / n) ** (k / 2) <= 2**-40
+    )
+
+
+@pytest.mark.parametrize(
+    ("n", "drop", "collude"),
+    [(101, 5, 5), (150, 15, 7), (200, 20, 20), (300, 30, 15), (500, 50, 0), (1000, 200, 50)],
+)
+def test_the_least_degree_that_will_do(n: int, drop: int, collude: int) -> None:
+    p = plan(n, drop, collude)
+    assert p.degree % 2 == 0
+    assert holds(p, n, drop, collude)
+    assert p.threshold == (p.degree + 1 + p.colluders) // 2 + 1
+    if p.colluders:
+        assert n * hypergeom.sf(p.colluders - 1, n - 1, collude, p.degree) > 2**-40
+    half = p.degree // 2
+    assert n * hypergeom.sf(p.window, n, collude, half) <= 2**-40
+    assert not p.window or n * hypergeom.sf(p.window - 1, n, collude, half) > 2**-40
+    k = p.degree - 2
+    c = int(next(c for c in range(k + 1) if n * hypergeom.sf(c, n - 1, collude, k) <= 2**-40))
+    assert not holds(Plan(k, (k + 1 + c) // 2 + 1, c, 0), n, drop, collude)
+
+
+def test_everybody_up_to_a_hundred_or_where_nothing_less_will_do() -> None:
+    assert plan(100, 10, 10) == Plan(99, 56, 10, -1)
+    assert plan(10, 1, 1) == Plan(9, 6, 1, -1)
+    assert plan(101, 50, 0) == Plan(100, 51, 0, -1)
+
+
+@pytest.mark.parametrize("n", [2, 3, 7, 20, 100, 101, 300, 1000])
+def test_one_secret_only(n: int) -> None:
+    """Whatever honest holders give, one secret each, and colluders both: never t of both."""
+    for collude in {0, n // 20, n // 10, n // 4}:
+        p = plan(n, n // 10, collude)
+        holders = p.degree + 1
+        assert (holders - p.colluders) + 2 * p.colluders < 2 * p.threshold
+        assert p.threshold <= holders
+
+
+def test_terms_out_of_range_are_named() -> None:
+    for bad in ({"parties": 1}, {"drop": -1}, {"collude": 99}, {"bits": 31}, {"length": 0}):
+        with pytest.raises(ValueError, match=next(iter(bad))):
+            Terms(**({"digest": b"q", "parties": 9, "drop": 1, "collude": 1, "bits": 32,
+                      "length": 1} | bad))  # type: ignore[arg-type]  # fmt: skip
+    with pytest.raises(ValueError, match="at most half"):
+        terms_of(10, 3, 3)
+    with pytest.raises(ValueError, match="digest"):
+        Terms(b"", 9, 1, 1, 32, 1)
+
+
+def test_neighbours_are_the_places_beside() -> None:
+    terms, session = terms_of(150, 15, 7), b"0123456789abcdef"
+    graph = Graph(terms, session)
+    k = terms.plan.degree
+    near = {i: graph.neighbours(i) for i in range(150)}
+    assert all(len(set(js)) == k and i not in js and js == sorted(js) for i, js in near.items())
+    assert all(i in near[j] for i, js in near.items() for j in js)
+    assert near != {i: Graph(terms, b"another session!").neighbours(i) for i in range(150)}
+    # i's two next neighbours on the circle share k - 1 with it: walk once around
+    walk, here = [0], 0
+    while len(walk) < 150:
+        here = next(
+            j for j in near[here]
+            if j not in walk and len({*near[j], j} & {*near[here], here}) == k
+        )  # fmt: skip
+        walk.append(here)
+    assert len(set(walk)) == 150
+
+
+def test_who_is_present_is_enough_and_nowhere_sparse() -> None:
+    """Against a loop over places; seeds fixed. Accepted sets stay connected without colluders."""
+    terms, session = terms_of(200, 80, 4), b"0123456789abcdef"
+    graph, p = Graph(terms, session), terms.plan
+    half = p.degree // 2
+    order = sorted(range(200), key=lambda i: int(np.flatnonzero(graph._order == i)[0]))
+    rng = np.random.default_rng(5)
+    verdicts = set()
+    for trial in range(60):
+        gap = int(rng.integers(half - p.window - 3, half - p.window + 3))
+        start = int(rng.integers(200))
+        gone = {order[(start + s) % 200] for s in range(gap)}
+        gone |= set(rng.choice(200, trial, replace=False).tolist())
+        present = sorted(set(range(200)) - gone)
+        here = [sum(order[(at + s) % 200] in present for s in range(half)) for at in range(200)]
+        fine = len(present) >= terms.least and min(here) > p.window
+        verdicts.add(fine)
+        if fine:
+            graph.check_present(present, "U")
+            honest = set(present) - set(rng.choice(present, p.window, replace=False).tolist())
+            assert connected(honest, graph)
+        else:
+            with pytest.raises(Refused, match="U: "):
+                graph.check_present(present, "U")
+    assert verdicts == {True, False}
+
+
+def connected(nodes: set[int], graph: Graph) -> bool:
+    reached, front = set(), {min(nodes)}
+    while front:
+        reached |= front
+        front = {j for i in front for j in graph.neighbours(i)} & nodes - reached
+    return reached == nodes
+
+
+def test_the_order_is_uniform_enough() -> None:
+    """Mean place of node 0 over sessions: false alarm below 1e-6 (5 standard errors)."""
+    terms = terms_of(101, 10, 5)
+    places = [int(Graph(terms, bytes([s] * 16))._place[0]) for s in range(200)]
+    assert abs(np.mean(places) - 50) < 5 * math.sqrt((101**2 - 1) / 12 / 200)

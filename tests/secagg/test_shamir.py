@@ -1,0 +1,70 @@
+"""Shares against exact enumeration in small fields, by the code that runs in the large one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from fractions import Fraction
+from itertools import combinations, product
+
+import pytest
+
+from fedhist.secagg.shamir import PRIME, SHARE, combine, draw, split, weights
+from tests.secagg.attempts import entropy
+
+
+@pytest.mark.parametrize(("prime", "t", "points"), [(5, 2, (1, 2, 4)), (7, 3, (1, 3, 4, 6))])
+def test_fewer_shares_are_uniform_whatever_the_secret(
+    prime: int, t: int, points: tuple[int, ...]
+) -> None:
+    """Over all coefficients: any t - 1 shares take every value equally often, t restore."""
+    every = list(product(range(prime), repeat=t - 1))
+    for secret in range(prime):
+        shared = [split(secret, coefficients, points, prime) for coefficients in every]
+        for at in combinations(range(len(points)), t - 1):
+            seen = Counter(tuple(shares[i] for i in at) for shares in shared)
+            assert seen == dict.fromkeys(product(range(prime), repeat=t - 1), 1)
+        for at in combinations(range(len(points)), t):
+            w = weights([points[i] for i in at], prime)
+            assert all(combine([shares[i] for i in at], w, prime) == secret for shares in shared)
+
+
+@pytest.mark.parametrize("prime", [5, 7, 11, 13])
+def test_drawn_elements_are_uniform(prime: int) -> None:
+    """Every byte once: each element of the field comes equally often, and nothing else."""
+    feed = iter([bytes(range(256)) * 2, *([b"\0"] * 10_000)])
+
+    def bytes_of(n: int) -> bytes:
+        return next(feed)[:n].ljust(n, b"\0")
+
+    accepted = [x for b in range(256) if (x := b % (1 << prime.bit_length())) < prime]
+    found = draw(256, bytes_of, prime)[: len(accepted)]
+    assert Counter(found) == dict.fromkeys(range(prime), len(accepted) // prime)
+
+
+def test_weights_are_those_of_lagrange() -> None:
+    """Against the same in exact fractions, reduced afterwards."""
+    points = [1, 2, 5, 9, 40, 101]
+    for x, got in zip(points, weights(points), strict=True):
+        exact = Fraction(1)
+        for z in points:
+            exact *= Fraction(z, z - x) if z != x else 1
+        assert got * exact.denominator % PRIME == exact.numerator % PRIME
+
+
+@pytest.mark.parametrize("secret", [0, 1, 2**128 - 1, PRIME - 1])
+def test_the_large_field(secret: int) -> None:
+    points = list(range(1, 31))
+    shares = split(secret, draw(16, entropy("coefficients")), points)
+    assert all(y < PRIME < 1 << 8 * SHARE for y in shares)
+    at = points[5:22]
+    assert combine(shares[5:22], weights(at)) == secret
+    assert combine(shares[5:21], weights(at[:-1])) != secret
+    assert pow(3, PRIME - 1, PRIME) == 1  # a base of Fermat's, as is every one: it is a prime
+
+
+@pytest.mark.parametrize("points", [(0, 1), (1, 1), (1, PRIME), (-1, 2)])
+def test_no_share_is_the_secret_or_comes_twice(points: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match="points must be distinct"):
+        split(1, [5], points)
+    with pytest.raises(ValueError, match="points must be distinct"):
+        weights(points)
