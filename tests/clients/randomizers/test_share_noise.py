@@ -5,7 +5,6 @@ by chance once in 1e8.
 """
 
 import math
-from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import mpmath
@@ -13,8 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from clients.randomizers import share_noise
-from clients.randomizers.share_noise import draw_share, negative_binomial_table, seeded_differences
+from clients.randomizers.share_noise import draw_share, exact_differences, seeded_differences
 from fedhist.privacy.shares import ShareNoise
 
 ALARM = 1e-9
@@ -55,7 +53,7 @@ def test_laplace_shares_have_their_law(seed, scale, honest):
     span = math.ceil(12 * scale)
     masses = share_mass(scale, honest, span)
     noise = ShareNoise("laplace", scale, honest)
-    draws = draw_share(noise, 200_000, seed=seed, node=2, digest="q")
+    draws = draw_share(noise, 200_000 if seed else 40_000, seed=seed, node=2, digest="q")
     assert draws.dtype == np.int64
     assert chi2_p(draws, lambda k: masses[k], span) > ALARM
     one_more = ShareNoise("laplace", scale, honest + 1)
@@ -107,56 +105,98 @@ def test_no_noise_is_none(seed):
     assert draw_share(LAPLACE, 0, seed=seed, node=0, digest="a").shape == (0,)
 
 
-@pytest.mark.parametrize(("scale", "honest"), [(0.02, 4), (2.5, 1), (7.0, 80), (40.0, 800)])
-def test_the_table_is_the_law_to_128_bits(scale, honest):
-    """Against 100 digits: every partial sum to the last unit, and the distance that is stated."""
-    table = negative_binomial_table(scale, honest)
-    stored = [int(h) << 64 | int(w) for h, w in zip(table.high, table.low, strict=True)]
+def words_of(exact):
+    return [int(h) << 64 | int(w) for h, w in zip(exact.high, exact.low, strict=True)]
+
+
+def mp_law(scale, honest):
+    """p, and the mean number of jumps, in 100 digits."""
+    p = mpmath.exp(-1 / mpmath.mpf(scale))
+    return p, -mpmath.log(1 - p) / honest
+
+
+@pytest.mark.parametrize(
+    ("scale", "honest"), [(1e-9, 2), (0.02, 4), (2.5, 1), (7.0, 80), (2.0**50, 1)]
+)
+def test_the_number_of_jumps_is_poisson_to_128_bits(scale, honest):
+    """Against 100 digits: every partial sum to the last unit, and nothing behind the last."""
+    exact = exact_differences(scale, honest)
     with mpmath.workdps(100):
-        p, r = mpmath.exp(-1 / mpmath.mpf(scale)), mpmath.mpf(1) / honest
-        mass = (1 - p) ** r
-        partial, distance, before = mpmath.mpf(0), mpmath.mpf(0), 0
-        for j, t in enumerate(stored):
+        _, rate = mp_law(scale, honest)
+        mass = mpmath.exp(-rate)
+        partial = mpmath.mpf(0)
+        for j, t in enumerate(words_of(exact)):
             partial += mass
             assert 0 <= partial * 2**128 - t < 1 + mpmath.mpf(2) ** -20
-            distance += abs((t - before) / mpmath.mpf(2) ** 128 - mass)
-            before, mass = t, mass * p * (j + r) / (j + 1)
-        behind = 1 - partial
-        distance = distance / 2 + behind
-        assert mass < mpmath.mpf(2) ** -128
-        assert distance <= table.total_variation * (1 + 1e-6) <= 2.0**-110
-    assert len(stored) <= 89 * scale + 3
+            mass *= rate / (j + 1)
+        assert 1 - partial <= mpmath.mpf(2) ** -127
+    assert len(exact.high) < 180
 
 
-def test_the_table_against_fractions():
-    """p = exp(-1 / s) is irrational; with M = 1 the sums are 1 - p^(j + 1), in rationals of p."""
-    table = negative_binomial_table(1.5, 1)
-    with localcontext() as context:
-        context.prec = 120
-        p = Fraction((Decimal(-1) / Decimal("1.5")).exp())
-    power = Fraction(1)
-    for h, w in zip(table.high, table.low, strict=True):
-        power *= p
-        assert 0 <= (1 - power) * 2**128 - (int(h) << 64 | int(w)) < 1 + Fraction(1, 2**20)
+@pytest.mark.parametrize("scale", [0.02, 0.7, 2.5, 40.0])
+def test_jumps_are_logarithmic_to_more_than_110_bits(scale):
+    """The law that the thresholds make, in fractions, over all octaves and all places in them."""
+    exact = exact_differences(scale, 1)
+    kept = [
+        (k, Fraction(exact.threshold(j, k), 2**128 * 2**j))
+        for j in range(len(exact.powers))
+        for k in range(2**j, 2 ** (j + 1))
+    ]
+    assert [k for k, _ in kept] == list(range(1, 2 ** len(exact.powers)))
+    total = sum(chance for _, chance in kept)
+    with mpmath.workdps(100):
+        p, rate = mp_law(scale, 1)
+        ours = [mpmath.mpf(c.numerator) / c.denominator for _, c in kept]
+        norm = mpmath.mpf(total.numerator) / total.denominator
+        apart = mpmath.fsum(
+            abs(c / norm - p**k / (k * rate)) for c, (k, _) in zip(ours, kept, strict=True)
+        )
+        assert rate * apart <= exact.total_variation <= 2.0**-110
+        for c, (k, _) in zip(ours, kept, strict=True):
+            assert 0 <= p**k / k - c <= mpmath.mpf(2) ** -127
+
+
+@pytest.mark.parametrize(("scale", "honest"), [(0.7, 1), (4.0, 3), (9.0, 80)])
+def test_a_poisson_number_of_jumps_is_negative_binomial(scale, honest):
+    """Both laws as enumerated above, compounded, against the masses in the specification."""
+    size = math.ceil(30 * scale)
+    p = math.exp(-1 / scale)
+    rate = -math.log1p(-p) / honest
+    k = np.arange(1, size)
+    jump = np.concatenate([[0.0], p**k / k / -math.log1p(-p)])
+    total, power = np.zeros(size), np.eye(1, size)[0]
+    for j in range(60):
+        total += math.exp(j * math.log(rate) - rate - math.lgamma(j + 1)) * power
+        power = np.convolve(power, jump)[:size]
+    r = 1 / honest
+    k = np.arange(size)
+    expected = stats.nbinom.pmf(k, r, 1 - p)
+    assert total == pytest.approx(expected, rel=1e-8, abs=1e-14)
 
 
 def test_draws_at_the_edges_of_the_table():
-    """Words just below an entry, at it, and behind the last one; ties of the high words."""
-    table = negative_binomial_table(3.0, 2)
-    low, most = table.low, np.uint64(2**64 - 1)
+    """Words just below an entry, at it, and behind the last one; both words count."""
+    exact = exact_differences(3.0, 2)
+    low, most = exact.low, np.uint64(2**64 - 1)
     j = np.arange(len(low) - 1)
-    at = table.draw(table.high[j], low[j])  # T_j is no longer below T_j
-    below = table.draw(table.high[j], low[j] - np.uint64(1))
-    assert (below == j).all()
-    assert (at == j + 1).all()
-    assert table.draw(np.array([0, most]), np.array([0, most])).tolist() == [0, len(low)]
+    assert (exact.jumps(exact.high[j], low[j] - np.uint64(1)) == j).all()
+    assert (exact.jumps(exact.high[j], low[j]) == j + 1).all()
+    ends = np.array([0, most])
+    assert exact.jumps(ends, ends).tolist() == [0, len(low)]
 
 
-def test_the_distance_at_the_largest_scale_of_the_specification(monkeypatch):
-    monkeypatch.setattr(share_noise, "MOST_ENTRIES", 100_000)
-    assert negative_binomial_table(1000.0, 80).total_variation < 2.0**-114
-    with pytest.raises(ValueError, match="more than 100000 entries: take a coarser grid"):
-        negative_binomial_table(20_480.5, 80)
+def test_the_distance_at_any_scale_is_far_below_the_specification():
+    for scale in (1e-3, 1.0, 20_480.0, 2.0**50):
+        for honest in (1, 80, 100_000):
+            assert exact_differences(scale, honest).total_variation < 2.0**-120
+
+
+def test_secure_shares_of_wide_noise_have_their_variance():
+    """Scale 2^30, eight parties: 2.6 jumps an entry."""
+    noise = ShareNoise("laplace", 2.0**30, 8)
+    draws = draw_share(noise, 3000, seed=None, node=0, digest="q") / 2.0**30
+    # the squares have mean 1 / 4, std 1.28 and exponential tails: 10 standard errors
+    assert abs((draws**2).mean() - 0.25) < 10 * 1.28 / math.sqrt(3000)
 
 
 def test_jumps_cost_what_they_are():
