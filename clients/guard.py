@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from fedhist.base.arrays import Words
 from fedhist.base.checks import check_integer, check_within
+from fedhist.model.aggregated import Aggregated
 from fedhist.privacy.guarantee import Trust
 from fedhist.privacy.ledger import SLACK
 from fedhist.users.cohort import Cohort
@@ -40,21 +41,24 @@ class Policy:
 
     Parameters
     ----------
-    trust : {"local", "central"}
-        "local" answers only queries that are randomized on the client.
+    trust : {"local", "aggregate", "central"}
+        "local" answers only queries that are randomized on the client; "aggregate" also those whose
+        sums are private by the noise of many nodes, each of which adds a share.
     epsilon : float
-        Budget of each user over all local queries.
+        Budget of each user over all queries that cost something.
     max_epsilon : float
-        Largest cost of one local query.
+        Largest cost of one such query.
     wire_names : tuple of str
         Queries that may be asked; empty allows every registered one.
     salts : tuple of int
         Cohort salts that may be used; empty allows any.
     min_epsilon : float
-        Least cost of one local query: smaller ones tell nothing and would be asked without end.
+        Least cost of one such query: smaller ones tell nothing and would be asked without end.
     min_users : int
         Fewest users of a cohort that a central query may single out on this node; all of its users
         may be asked together, however few they are.
+    min_parties : int
+        Fewest nodes whose shares of noise together hide this node's users.
     max_answers : int
         Most queries that are ever answered.
     max_reply_bytes, max_store_bytes : int
@@ -73,6 +77,7 @@ class Policy:
     salts: tuple[int, ...] = ()
     min_epsilon: float = 1e-3
     min_users: int = 20
+    min_parties: int = 10
     max_answers: int = 1000
     max_reply_bytes: int = 1 << 26
     max_store_bytes: int = 1 << 30
@@ -80,8 +85,9 @@ class Policy:
     simulated: bool = False
 
     def __post_init__(self) -> None:
-        if self.trust not in (Trust.LOCAL.value, Trust.CENTRAL.value):
-            raise ValueError(f"trust must be 'local' or 'central', got {self.trust!r}")
+        if self.trust not in LEVELS:
+            known = ", ".join(map(repr, LEVELS))
+            raise ValueError(f"trust must be one of {known}, got {self.trust!r}")
         if not isinstance(self.simulated, bool):
             raise ValueError(f"simulated must be true or false, got {self.simulated!r}")
         if not self.epsilon > 0 or not self.max_epsilon > 0:
@@ -89,7 +95,9 @@ class Policy:
                 f"a policy's budgets must be positive, got {self.epsilon}, {self.max_epsilon}"
             )
         check_within("min_epsilon", self.min_epsilon, 0.0, float("inf"))
-        for name in ("min_users", "max_answers", "max_reply_bytes", "max_store_bytes"):
+        for name in (
+            *("min_users", "min_parties", "max_answers", "max_reply_bytes", "max_store_bytes"),
+        ):
             check_integer(name, getattr(self, name), least=0 if name == "min_users" else 1)
         _ = self.ranges
 
@@ -103,6 +111,9 @@ class Policy:
         return tuple((m[1], m[2], m[3], float(m[4])) for m in found if m is not None)
 
 
+LEVELS = tuple(t.value for t in (Trust.LOCAL, Trust.AGGREGATE, Trust.CENTRAL))
+"""What an owner may choose, the most careful first."""
+
 _LIMIT = re.compile(r"([a-z0-9-]+)\.([a-z_]+)(<=|>=)([-+.0-9e]+)")
 
 SIMULATED_OWNER = {"trust": "central", "epsilon": float("inf"), "simulated": True}
@@ -114,13 +125,18 @@ SIMULATION = Policy(trust="central", epsilon=float("inf"), simulated=True)
 
 @dataclass(frozen=True)
 class Answered:
-    """One answered query: its digest, its cost to each user of its cohort, and the cohort."""
+    """One answered query: its digest, its cost to each user of its cohort, and the cohort.
+
+    Of a series that is paid for with its first question, also its name and the question's place.
+    """
 
     digest: str
     epsilon: float
     salt: int = -1
     lo: float = 0.0
     hi: float = 1.0
+    series: str = ""
+    place: int = -1
 
     def __post_init__(self) -> None:
         numbers = (self.epsilon, self.lo, self.hi)
@@ -130,6 +146,13 @@ class Answered:
             raise ValueError(f"an answer cannot cost epsilon = {self.epsilon}")
         if type(self.salt) is not int or self.salt < -1 or not 0 <= self.lo <= self.hi <= 1:
             raise ValueError(f"not a cohort: {self.salt}, {self.lo}, {self.hi}")
+        if not isinstance(self.series, str) or type(self.place) is not int:
+            raise TypeError(f"not a place in a series: {self.series!r}, {self.place!r}")
+
+    @property
+    def cohort(self) -> tuple[int, float, float]:
+        """The cohort that answered."""
+        return self.salt, self.lo, self.hi
 
     def covers(self, ids: Words) -> NDArray[np.bool_]:
         """Say which users answered."""
@@ -139,7 +162,10 @@ class Answered:
 
     def to_json(self) -> str:
         """Encode for the store."""
-        return json.dumps(asdict(self), sort_keys=True)
+        body = asdict(self)
+        if not self.series:
+            del body["series"], body["place"]
+        return json.dumps(body, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Answered:
@@ -183,16 +209,18 @@ class Guard:
         Refusal
             If the policy does not allow the question or a user's budget is spent.
         """
-        query, policy = question.query, self.policy
-        if policy.wire_names and query.wire_name not in policy.wire_names:
-            raise Refusal(f"the owner of this node does not allow the query {query.wire_name!r}")
+        query, policy, name = question.query, self.policy, _inner(question.query).wire_name
+        if policy.wire_names and name not in policy.wire_names:
+            raise Refusal(f"the owner of this node does not allow the query {name!r}")
+        if query.trust is Trust.AGGREGATE:
+            self._refuse_few(query)
         if query.trust is Trust.CENTRAL and policy.trust != Trust.CENTRAL.value:
             raise Refusal(f"{query.wire_name!r} needs a trusted server; this node trusts none")
         cohort = query.cohort
         if policy.salts and cohort is not None and cohort.salt not in policy.salts:
             raise Refusal(f"cohort salt {cohort.salt} is not one that this node's owner allows")
         cost = query.release.epsilon
-        if query.trust is Trust.LOCAL and not 0 < cost <= policy.max_epsilon:
+        if query.trust is not Trust.CENTRAL and not 0 < cost <= policy.max_epsilon:
             raise Refusal(f"the query costs epsilon = {cost:g}; at most {policy.max_epsilon:g}")
         if cost == float("inf") and not policy.simulated:
             raise Refusal("a query without noise (epsilon = inf) is never answered here")
@@ -208,6 +236,9 @@ class Guard:
         entry = Answered(question.digest, cost)
         if cohort is not None:
             entry = Answered(question.digest, cost, cohort.salt, cohort.lo, cohort.hi)
+        if isinstance(query, Aggregated) and query.series is not None:
+            entry = self._placed(entry, query.series, query.share.place)
+            cost = entry.epsilon
         if cost > 0 and np.isfinite(policy.epsilon):
             spent = self.spent(ids)
             if len(spent) and spent.max() + cost > policy.epsilon * SLACK:
@@ -217,23 +248,47 @@ class Guard:
                 )
         return entry
 
+    def _refuse_few(self, query: Query) -> None:
+        """Hold a query whose noise is shared against what the owner believes in."""
+        policy = self.policy
+        if policy.trust == Trust.LOCAL.value:
+            raise Refusal(
+                f"{query.label!r} needs other nodes to be trusted, each of which adds a share of "
+                "the noise; this node trusts none"
+            )
+        if (query.parties or 0) < policy.min_parties and not policy.simulated:
+            raise Refusal(
+                f"{query.parties} nodes share the noise; this node's owner asks for "
+                f"{policy.min_parties}"
+            )
+
+    def _placed(self, entry: Answered, series: str, place: int) -> Answered:
+        """Put a question into its series: the first one pays for all, and no place comes twice."""
+        before = [a for a in self.answered if a.series == series]
+        if any(a.place == place for a in before):
+            raise Refusal(f"question {place} of this series was another one, and was answered")
+        if any(a.cohort != entry.cohort for a in before):
+            raise Refusal("the questions of a series are asked of one cohort, which has paid")
+        return replace(entry, epsilon=0.0 if before else entry.epsilon, series=series, place=place)
+
     def _refuse_excess(self, query: Query, n: int, n_all: int | None) -> None:
         """Hold a new query against the owner's floors and ceilings."""
         policy = self.policy
         if len(self.answered) >= policy.max_answers:
             raise Refusal(f"{len(self.answered)} queries were answered; this node answers no more")
         cost = query.release.epsilon
-        if query.trust is Trust.LOCAL and cost < policy.min_epsilon:
+        if query.trust is not Trust.CENTRAL and cost < policy.min_epsilon:
             raise Refusal(f"the query costs epsilon = {cost:g}; at least {policy.min_epsilon:g}")
         singled_out = n < policy.min_users and n_all is not None and n < n_all
         if query.trust is Trust.CENTRAL and singled_out:
             raise Refusal(
                 f"a central query may not single out fewer than {policy.min_users} users of a node"
             )
+        inner = _inner(query)
         for name, field, sign, limit in policy.ranges:
-            if name != query.wire_name:
+            if name != inner.wire_name:
                 continue
-            value = getattr(query, field, None)
+            value = getattr(inner, field, None)
             if not isinstance(value, int | float):
                 raise Refusal(f"{name!r} has no number {field!r}, which this owner has limited")
             if not (value <= limit if sign == "<=" else value >= limit):
@@ -245,3 +300,9 @@ class Guard:
         for a in self.answered:
             total += a.epsilon * a.covers(ids)
         return total
+
+
+def _inner(query: Query) -> Query:
+    """Return the query that another one is put around, for whom an owner's rules are written."""
+    inner = getattr(query, "query", None)
+    return query if inner is None else inner

@@ -24,6 +24,9 @@ from fedhist.session.codec import array_from_json, array_to_json
 
 LOG, TALLY, NODE = "answered.jsonl", "tally.json", "node"
 CHAINED, REPLY = "chained", "reply"
+ATTEMPT, UNMASKED = "secagg-", "unmasked"
+MOST_ATTEMPTS = 16
+"""Attempts that may be under way at once: one for each of so many runs."""
 
 
 class GuardDamaged(DamagedLog):
@@ -65,6 +68,7 @@ class FolderStore(Store):
         if said[:1] != [str(node)]:
             raise GuardDamaged(f"the guard's folder belongs to node {' '.join(said[:1]) or '?'}")
         self._chained = CHAINED in said
+        self._unmasked: frozenset[str] = frozenset()
 
     def locked(self) -> AbstractContextManager[object]:
         """Hold the folder against other processes of this node."""
@@ -98,6 +102,41 @@ class FolderStore(Store):
         body = json.loads(raw)
         return pack_record(body["head"], {k: array_from_json(v) for k, v in body["arrays"].items()})
 
+    def attempt(self, digest: str) -> bytes | None:
+        """Return what is kept of the newest attempt at a query's sum under masks."""
+        self._read()
+        file = self._attempt_file(digest)
+        return file.read_bytes() if file.exists() else None
+
+    def keep_attempt(self, digest: str, body: bytes, *, unmasked: bool) -> None:
+        """Put an attempt in the place of the one before, which is deleted with its secrets.
+
+        That a node has unmasked is a line of the log, like an answer: it stays so for ever.
+        """
+        self._read()
+        file = self._attempt_file(digest)
+        if not file.exists():
+            self._make_room()
+        write_private(file, body)
+        if unmasked and digest not in self._unmasked:
+            self._log.append({UNMASKED: digest})
+            self._unmasked = self._unmasked | {digest}
+
+    def unmasked(self) -> frozenset[str]:
+        """Digests of the queries whose answers the node has unmasked, ever."""
+        self._read()
+        return self._unmasked
+
+    def _make_room(self) -> None:
+        """Delete the oldest attempt that was broken off, if there are many of them."""
+        begun = [
+            f
+            for f in self._folder.glob(f"{ATTEMPT}*.json")
+            if f.name.removeprefix(ATTEMPT).removesuffix(".json") not in self._unmasked
+        ]
+        if len(begun) >= MOST_ATTEMPTS:
+            min(begun, key=lambda f: f.stat().st_mtime_ns).unlink()
+
     def stored_bytes(self) -> int:
         """Bytes of all files."""
         return sum(f.stat().st_size for f in self._folder.iterdir() if f.is_file())
@@ -110,6 +149,8 @@ class FolderStore(Store):
         aside = self._folder / f"reset-{len(list(self._folder.glob('reset-*'))) + 1}"
         aside.mkdir(mode=0o700)
         node = (self._folder / NODE).read_text().split()[0]
+        for file in self._folder.glob(f"{ATTEMPT}*.json"):
+            file.unlink()  # secrets are not put aside
         for file in [*self._folder.glob("*.json*"), self._folder / NODE]:
             os.replace(file, aside / file.name)
         if self._log.counter is not None:
@@ -129,8 +170,11 @@ class FolderStore(Store):
 
     def _read(self) -> list[tuple[Answered, Line]]:
         try:
-            lines, found = self._log.read(counted=self._chained), []
+            lines, found, unmasked = self._log.read(counted=self._chained), [], set[str]()
             for number, line in enumerate(lines, 1):
+                if line.keys() == {UNMASKED}:
+                    unmasked.add(str(line[UNMASKED]))
+                    continue
                 try:
                     entry = Answered(**{k: v for k, v in line.items() if k != REPLY})
                 except (ValueError, TypeError) as e:
@@ -140,6 +184,7 @@ class FolderStore(Store):
                 found.append((entry, line))
         except DamagedLog as damage:
             raise self._damage(str(damage)) from None
+        self._unmasked = frozenset(unmasked)
         return found
 
     def _damage(self, what: str) -> GuardDamaged:
@@ -147,6 +192,9 @@ class FolderStore(Store):
             f"the guard's folder {self._folder} is damaged: {what}. Nothing is answered until its "
             f"owner has looked: fedhist guard {self._folder}"
         )
+
+    def _attempt_file(self, digest: str) -> Path:
+        return self._folder / f"{ATTEMPT}{digest}.json"
 
     def _reply_file(self, digest: str) -> Path:
         return self._folder / f"reply-{digest}.json"

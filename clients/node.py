@@ -9,11 +9,21 @@ from typing import Any
 from flwr.app import RecordDict
 
 from clients.answers import fold_node, streams
-from clients.guard import Guard, Policy, Refusal
+from clients.guard import Answered, Guard, Policy, Refusal
+from clients.masked import MaskedHalf
 from clients.store import Store
 from fedhist.base.errors import PopulationError
 from fedhist.flower.host import NodeSetup
-from fedhist.flower.wire import Question, decode_question, encode_answer
+from fedhist.flower.masked_wire import KINDS, Asked, decode_ask
+from fedhist.flower.wire import (
+    Question,
+    decode_answer,
+    decode_question,
+    encode_answer,
+    kind_of,
+)
+from fedhist.model.query import Summary
+from fedhist.privacy.guarantee import Trust
 from fedhist.users.batch import Users
 from fedhist.users.streams import SystemStreams
 
@@ -25,6 +35,7 @@ POLICY_KEYS = {
     "salts": "salts",
     "min-epsilon": "min_epsilon",
     "min-users": "min_users",
+    "min-parties": "min_parties",
     "max-answers": "max_answers",
     "max-reply-bytes": "max_reply_bytes",
     "max-store-bytes": "max_store_bytes",
@@ -78,25 +89,58 @@ class Node:
         WireError
             If the message is not ours. A refusal by the guard is an answer, not an error.
         """
+        if kind_of(record) in KINDS:
+            asked = decode_ask(record)
+            with store.locked():
+                return self._under_masks(asked, store)
         question = _decode(record)
+        if question.query.trust is Trust.AGGREGATE and not self.policy.simulated:
+            reason = (
+                "this node's numbers leave under masks only: what it adds hides nothing by itself"
+            )
+            return encode_answer(reason, self.setup.index, question.digest)
         with store.locked():
-            return self._guarded(question, store)
+            try:
+                return self._guarded(question, store)
+            except Refusal as refusal:
+                return encode_answer(str(refusal), self.setup.index, question.digest)
 
-    def _guarded(self, question: Question, store: Store) -> RecordDict:
+    @cached_property
+    def masked(self) -> MaskedHalf:
+        """The node's half of sums under masks."""
+        return MaskedHalf.of(self.setup.index, self.policy, self.setup.owner)
+
+    def _under_masks(self, asked: Asked, store: Store) -> RecordDict:
+        def admit(question: Question) -> None:
+            self._admitted(question, store)
+
+        def draw(question: Question) -> Summary:
+            body = decode_answer(self._guarded(question, store)).body
+            if not isinstance(body, Summary):
+                raise Refusal(f"no sum is kept for this query, but {body}")
+            return body
+
+        try:
+            return self.masked.answer(asked, store, admit, draw)
+        except Refusal as refusal:
+            return encode_answer(str(refusal), self.setup.index, asked.digest)
+
+    def _admitted(self, question: Question, store: Store) -> tuple[Users, Answered | None]:
+        """Return the users who answer and the entry to keep, or raise Refusal."""
         everybody = self.setup.users
         users = everybody.select(question.query.cohort)
-        try:
-            guard = Guard(self.policy, store.answered())
-            entry = guard.admit(question, users.ids, len(everybody))
-            if entry is not None and not self.policy.simulated:
-                self._refuse_unfit(question, len(users), store)
-        except Refusal as refusal:
-            return encode_answer(str(refusal), self.setup.index, question.digest)
+        guard = Guard(self.policy, store.answered())
+        entry = guard.admit(question, users.ids, len(everybody))
+        if entry is not None and not self.policy.simulated:
+            self._refuse_unfit(question, len(users), store)
+        return users, entry
+
+    def _guarded(self, question: Question, store: Store) -> RecordDict:
+        users, entry = self._admitted(question, store)
         if entry is None and self.setup.seed is None:
             stored = store.reply(question.digest)
             if stored is None:
-                reason = "this query was answered before and its answer is no longer here"
-                return encode_answer(reason, self.setup.index, question.digest)
+                raise Refusal("this query was answered before and its answer is no longer here")
             return stored
         reply = self._reply(question, users)
         if entry is not None:

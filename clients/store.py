@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
-from typing import cast
+from typing import NamedTuple, cast
 
 from flwr.app import ConfigRecord, RecordDict
 
@@ -17,6 +17,7 @@ from fedhist.flower.wire import ARRAYS, HEAD
 
 GUARD = "fedhist.guard"
 REPLY = "fedhist.reply"
+ATTEMPT, UNMASKED = "fedhist.secagg", "fedhist.unmasked"
 
 
 class Store(ABC):
@@ -37,6 +38,18 @@ class Store(ABC):
     @abstractmethod
     def reply(self, digest: str) -> RecordDict | None:
         """Return the stored answer to a query, if there is one."""
+
+    @abstractmethod
+    def attempt(self, digest: str) -> bytes | None:
+        """Return what the node keeps of its attempt at a sum under masks, if it is here."""
+
+    @abstractmethod
+    def keep_attempt(self, digest: str, body: bytes, *, unmasked: bool) -> None:
+        """Keep an attempt before its answer leaves; secret until the node has ``unmasked``."""
+
+    @abstractmethod
+    def unmasked(self) -> frozenset[str]:
+        """Digests of the queries whose answers the node has unmasked, ever."""
 
     def stored_bytes(self) -> int:
         """Bytes that are kept; 0 where a driver keeps them."""
@@ -75,6 +88,61 @@ class ContextStore(Store):
             return None
         return RecordDict({HEAD: head, ARRAYS: arrays})
 
+    def attempt(self, digest: str) -> bytes | None:
+        """Return what is kept of the newest attempt, if it is one at this query's sum."""
+        found = kept(self._state).attempt
+        return found[1] if found is not None and found[0] == digest else None
+
+    def keep_attempt(self, digest: str, body: bytes, *, unmasked: bool) -> None:
+        """Keep an attempt in the place of the one before: a run has one at a time."""
+        self._state[ATTEMPT] = ConfigRecord({"digest": digest, "body": body})
+        before = kept(self._state).unmasked
+        if unmasked and digest not in before:
+            self._state[UNMASKED] = ConfigRecord({"digests": [*before, digest]})
+
+    def unmasked(self) -> frozenset[str]:
+        """Digests of the queries whose answers the node has unmasked."""
+        return frozenset(kept(self._state).unmasked)
+
+
+class Kept(NamedTuple):
+    """What a driver keeps of a node between messages.
+
+    Attributes
+    ----------
+    lines : tuple of str
+        The guard's entries.
+    unmasked : tuple of str
+        Queries whose answers were unmasked.
+    attempt : (str, bytes), optional
+        The newest attempt at a sum under masks, and its query.
+    """
+
+    lines: tuple[str, ...] = ()
+    unmasked: tuple[str, ...] = ()
+    attempt: tuple[str, bytes] | None = None
+
+
+def kept(state: RecordDict) -> Kept:
+    """Return what a Context's state holds of the guard and of sums under masks."""
+    done, attempt = state.get(UNMASKED), state.get(ATTEMPT)
+    digests = cast(list[str], done["digests"]) if isinstance(done, ConfigRecord) else []
+    newest = None
+    if isinstance(attempt, ConfigRecord):
+        newest = str(attempt["digest"]), cast(bytes, attempt["body"])
+    return Kept(guard_lines(state), tuple(digests), newest)
+
+
+def restore(state: RecordDict, found: Kept) -> None:
+    """Put what was kept elsewhere (by the simulation's driver) into a Context's state."""
+    if found.lines:
+        state[GUARD] = ConfigRecord({"answered": list(found.lines)})
+    if found.unmasked:
+        state[UNMASKED] = ConfigRecord({"digests": list(found.unmasked)})
+    if found.attempt is not None:
+        digest, body = found.attempt
+        state[ATTEMPT] = ConfigRecord({"digest": digest, "body": body})
+
 
 def guard_lines(state: RecordDict) -> tuple[str, ...]:
     """Return the guard's entries in a Context's state, as text."""
@@ -82,12 +150,6 @@ def guard_lines(state: RecordDict) -> tuple[str, ...]:
     if not isinstance(record, ConfigRecord):
         return ()
     return tuple(str(x) for x in cast(list[str], record["answered"]))
-
-
-def set_guard_lines(state: RecordDict, lines: tuple[str, ...]) -> None:
-    """Put entries kept elsewhere (by the simulation's driver) into a Context's state."""
-    if lines:
-        state[GUARD] = ConfigRecord({"answered": list(lines)})
 
 
 # The nodes of a worker answer the same queries, so they have the same entries.

@@ -149,7 +149,7 @@ class Intake:
 
         self._came.add(message.metadata.src_node_id)
         if message.has_error():
-            self.dropped[f"the client failed: {_last_line(message.error.reason)}"] += 1
+            self.dropped[f"the client failed: {last_line(message.error.reason)}"] += 1
             return
         try:
             answer = decode_answer(message.content)
@@ -394,7 +394,7 @@ class _Ids:
         return found
 
 
-def _last_line(reason: str | None) -> str:
+def last_line(reason: str | None) -> str:
     """Keep the line of a traceback that says what happened."""
     lines = [line.strip() for line in (reason or "").splitlines() if line.strip()]
     return one_line(lines[-1]) if lines else "no reason given"

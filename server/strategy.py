@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from logging import INFO
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.common import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
@@ -14,10 +14,12 @@ from flwr.serverapp.strategy import Result, Strategy
 from fedhist.base.checks import check_count
 from fedhist.base.errors import MissingReplies
 from fedhist.flower.wire import MESSAGE_TYPE, encode_question
+from fedhist.model.aggregated import Aggregated
 from fedhist.model.query import Query, check_parties
 from fedhist.session.codec import query_digest
 from fedhist.session.session import Session
-from server.intake import Intake
+from server.intake import Collected, Intake
+from server.masked import MaskedSum
 
 NODE_POLL_SECONDS = 0.2
 DROPPED, REPLACED = "dropped: ", "replaced by the null record"
@@ -45,6 +47,9 @@ class SessionStrategy(Strategy):
         Makes a round's intake of the query, its digest and ``on_bad_reply``.
     node_timeout : float
         Seconds to wait for the nodes to connect.
+    masked : bool
+        Whether sums under aggregate trust are made under masks, and not by a server that sees
+        what each node sends.
 
     Attributes
     ----------
@@ -70,13 +75,14 @@ class SessionStrategy(Strategy):
         on_bad_reply: str = "drop",
         intake: Callable[[Query, str, str], Intake] = Intake,
         node_timeout: float = 60.0,
+        masked: bool = False,
     ) -> None:
         check_count("n_nodes", n_nodes)
         if min_replies is not None and not 0 < min_replies <= n_nodes:
             raise ValueError(f"min_replies must lie in 1..{n_nodes}, got {min_replies}")
         self.session, self.n_nodes, self.fold = session, n_nodes, fold
         self.min_replies, self.node_timeout = min_replies, node_timeout
-        self.on_bad_reply, self.intake = on_bad_reply, intake
+        self.on_bad_reply, self.intake, self.masked = on_bad_reply, intake, masked
         self.rounds: list[dict[str, float]] = []
         self._started = 0.0
         self._intake: Intake | None = None
@@ -110,7 +116,34 @@ class SessionStrategy(Strategy):
         """
         if self.session.query is None or self._intake is None:
             return None, None
-        got = self._intake.collect(replies, self.n_nodes, self.min_replies)
+        return None, self._take(self._intake.collect(replies, self.n_nodes, self.min_replies))
+
+    def ask_under_masks(self, query: Aggregated, grid: Grid, timeout: float) -> MetricRecord:
+        """Add up what all nodes send for the pending query, under masks, and advance the session.
+
+        Raises
+        ------
+        MissingReplies
+            If too few nodes answered in one of the four rounds of messages.
+        """
+        self._started, index = time.perf_counter(), self.session.round_index
+        check_parties(query, self.n_nodes)
+        noted = self.intake(query, query_digest(query, index), self.on_bad_reply)
+
+        def send(records: Mapping[int, RecordDict]) -> Iterable[Message]:
+            messages = [
+                Message(record, node, MESSAGE_TYPE, group_id=str(index))
+                for node, record in records.items()
+            ]
+            return grid.send_and_receive(messages, timeout=timeout)
+
+        total = MaskedSum(query, index, self.session.journal, send, noted.dropped, self.min_replies)
+        nodes = wait_for_nodes(grid, self.n_nodes, self.node_timeout, query.quorum)
+        self.session.asked = True
+        return self._take(total.collect(nodes))
+
+    def _take(self, got: Collected) -> MetricRecord:
+        """Keep a round's statistics and hand its summary to the session."""
         statistics: dict[str, float] = {
             "replies": got.replies,
             "missing": self.n_nodes - got.replies,
@@ -125,7 +158,7 @@ class SessionStrategy(Strategy):
         self.session.advance(got.summary)
         statistics["seconds_asking"] = got.last - self._started
         statistics["seconds_merging"] = time.perf_counter() - got.last
-        return None, metrics
+        return metrics
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -158,8 +191,11 @@ class SessionStrategy(Strategy):
         self.summary()
         result = Result()
         config = train_config or ConfigRecord()
-        while self.session.query is not None:
+        while (query := self.session.query) is not None:
             number = self.session.round_index + 1
+            if self.masked and isinstance(query, Aggregated):
+                result.train_metrics_clientapp[number] = self.ask_under_masks(query, grid, timeout)
+                continue
             messages = self.configure_train(number, initial_arrays, config, grid)
             replies = grid.send_and_receive(messages, timeout=timeout)
             _, metrics = self.aggregate_train(number, replies)

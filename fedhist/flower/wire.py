@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import math
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -99,7 +100,7 @@ def encode_question(query: Query, round_index: int, *, fold: bool = True) -> Rec
 
 def decode_question(record: RecordDict) -> Question:
     """Unpack a query; WireError unless every byte of it is ours."""
-    head, arrays = _unpack(
+    head, arrays = unpack_message(
         record,
         {
             "kind": str,
@@ -111,6 +112,11 @@ def decode_question(record: RecordDict) -> Question:
         },
         ("question",),
     )
+    return question_of(head, arrays)
+
+
+def question_of(head: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> Question:
+    """Rebuild a question from its head and its query's arrays; WireError if they do not fit."""
     query = decode_query(head["name"], head["fields"], arrays)
     if head["round"] < 0:
         raise WireError(f"round must be non-negative, got {head['round']}")
@@ -138,7 +144,7 @@ def encode_answer(body: Summary | Report | str, node: int, digest: str) -> Recor
 
 def decode_answer(record: RecordDict) -> Answer:
     """Unpack an answer; its contents are checked against the query by the caller."""
-    head, arrays = _unpack(
+    head, arrays = unpack_message(
         record,
         {"kind": str, "node": int, "digest": str, "reason": str, "n": int},
         ("summary", "report", "refusal"),
@@ -211,9 +217,16 @@ def _halves(record: object) -> tuple[ConfigRecord, ArrayRecord]:
     return head, arrays
 
 
-def _unpack(
+def kind_of(record: object) -> str:
+    """Return what kind of message this says it is; empty where it says nothing that can be read."""
+    head = record.get(HEAD) if isinstance(record, RecordDict) else None
+    return str(head.get("kind", "")) if isinstance(head, ConfigRecord) else ""
+
+
+def unpack_message(
     record: RecordDict, expected: dict[str, type], kinds: tuple[str, ...]
 ) -> tuple[dict[str, Any], dict[str, NDArray]]:
+    """Take a message apart, after every check of its form: version, kind, names and types."""
     config, packed = _halves(record)
     head = dict(config)
     version = head.pop("version", None)

@@ -101,6 +101,10 @@ class Journal:
                 return line
         return None
 
+    def lines(self, kind: str, index: int) -> list[Line]:
+        """Return all lines of one kind and number."""
+        return [line for line in self._lines if (line["kind"], line["index"]) == (kind, index)]
+
     @property
     def name(self) -> str:
         """What names the run that the journal is of, the same after every restart.

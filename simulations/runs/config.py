@@ -86,6 +86,10 @@ class RunTable(Settings):
         its place, or its node is refused ("stop"), which ends the run unless min_replies allows it.
     checks : bool
         False: the server believes what it is told. NOT SAFE: for evaluation.
+    aggregation : {"ideal", "masked"}
+        How sums under aggregate trust are made: "ideal", by a server that sees what each node sends
+        and is trusted to forget it, or under masks, in four rounds of messages. A deployment's are
+        always under masks.
     journal : str
         Folder that makes the run survive a restart; empty keeps none.
     out : str
@@ -115,6 +119,7 @@ class RunTable(Settings):
     ledger: str = ""
     on_bad_reply: str = "drop"
     checks: bool = True
+    aggregation: str = "ideal"
     journal: str = ""
     out: str = ""
     shared: bool = False
@@ -147,6 +152,7 @@ class RunTable(Settings):
             "plugins": self.plugins,
             "on_bad_reply": self.on_bad_reply,
             "checks": self.checks,
+            "aggregation": self.aggregation,
         }
         return Options(**(given | more))
 

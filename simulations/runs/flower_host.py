@@ -25,6 +25,7 @@ import numpy as np
 from flwr.common import log
 
 from clients.guard import SIMULATED_OWNER
+from clients.masked import owner_keys
 from clients.node import POLICY_KEYS, policy_of
 from fedhist.base.errors import PopulationError, WireError, nearest
 from fedhist.flower.host import Config as FlatConfig
@@ -36,12 +37,12 @@ from simulations.config.reading import reading
 from simulations.populations import population
 from simulations.runs.config import Config, Prepared, load_config, prepare
 from simulations.runs.job import Reservations
-from simulations.runs.options import Outcome, ended
+from simulations.runs.options import MASKED, Outcome, ended
 from simulations.runs.over_grid import strategy_of
 from simulations.runs.results import check_target, evaluate, write_results
 from simulations.runs.run import for_protocol, open_session
 
-KEEPING_KEYS = ("guard-folder", "guard-counter")
+KEEPING_KEYS = ("guard-folder", "guard-counter", "secagg-key", "secagg-peers")
 READER_KEYS = ("user", "item", "count", "value", "separator", "encoding", "header")
 OWNER_KEYS = (
     *("data", "partition-id", "num-partitions", "split-data", "simulation-seed", "plugins"),
@@ -95,8 +96,11 @@ class FlowerHost:
             raise ValueError(f"Flower's runtimes run once, got run.repeats = {run.repeats}")
         if prepared.loaded is not None:
             _seed(prepared.config)
-        # as on Ray: messages are sent
-        options = for_protocol(run.options(runtime="ray"), prepared.protocol)
+        # as on Ray: messages are sent; and owners' nodes answer under masks only
+        aggregation = MASKED if prepared.loaded is None else run.aggregation
+        options = for_protocol(
+            run.options(runtime="ray", aggregation=aggregation), prepared.protocol
+        )
         out = str(run_config.get("out") or run.out)
         if out:
             check_target(Path(out))
@@ -193,6 +197,7 @@ def owned_node(run_config: FlatConfig, node_config: FlatConfig) -> NodeSetup:
     for key in ("queries", "salts", "limits"):
         if key in node_config and not str(node_config[key]).strip(" ,"):
             raise PopulationError(f"{key!r} of this node allows nothing; leave it out to allow all")
+    owner_keys(owner)
     try:
         policy_of(owner)
     except (ValueError, TypeError) as error:

@@ -22,6 +22,9 @@ GRADES = ("simulated", "secure")
 CLIENTS = ("per-user", "aggregate")
 """How local reports are simulated: one by one, as clients do, or as sums of the same law."""
 
+IDEAL, MASKED = AGGREGATIONS = ("ideal", "masked")
+"""How sums under aggregate trust are made: by a server that is trusted not to look, or by masks."""
+
 ON_BAD_REPLY = ("drop", "null", "stop")
 """What becomes of a user whose message fails: it is left out, or replaced, or costs its node."""
 
@@ -78,6 +81,7 @@ class Options:
     adversaries: Sequence[Adversary] = ()
     on_bad_reply: str = "drop"
     checks: bool = True
+    aggregation: str = "ideal"
     progress: Callable[[int, int, int], None] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -103,6 +107,12 @@ class Options:
             )
         if self.clients == "aggregate" and self.hostile:
             raise ValueError('adversaries send messages, but clients = "aggregate" makes none')
+        if self.aggregation not in AGGREGATIONS:
+            raise ValueError(
+                f"aggregation must be one of {', '.join(AGGREGATIONS)}, got {self.aggregation!r}"
+            )
+        if self.masked and not self.checks:
+            raise ValueError('masks need checks = true, or set aggregation = "ideal"')
         if self.seed is not None and self.seed < 0:
             raise ValueError(f"seed must be non-negative, got {self.seed}")
         if self.nodes is not None and self.nodes < 1:
@@ -137,6 +147,11 @@ class Options:
     def coins(self, seed: int) -> int | None:
         """Return the seed of the users' coins; None, system entropy, with secure noise."""
         return None if self.noise == "secure" else seed
+
+    @property
+    def masked(self) -> bool:
+        """Whether sums under aggregate trust are made under masks."""
+        return self.aggregation == MASKED
 
     @property
     def hostile(self) -> bool:

@@ -44,6 +44,7 @@ def strategy_of(
         min_replies=options.min_replies,
         on_bad_reply=options.on_bad_reply,
         intake=intake,
+        masked=options.masked,
     )
 
 

@@ -15,10 +15,10 @@ from fedhist.model.registry import load_plugin
 from fedhist.session.codec import protocol_digest
 from fedhist.session.curator import Noise, NoiseSource
 from fedhist.session.journal import Journal
-from fedhist.session.session import Session
+from fedhist.session.session import IDEAL, Session
 from fedhist.users.batch import Users
 from server.noise import SecureNoise, SimulatedNoise
-from simulations.runs.options import Options, Outcome, Runtime, ended
+from simulations.runs.options import MASKED, Options, Outcome, Runtime, ended
 from simulations.runs.trust import parties
 from simulations.runtimes.inline import InlinePopulation
 
@@ -158,7 +158,8 @@ def open_session(protocol: Protocol, options: Options) -> tuple[Session, int]:
         from simulations.adversaries import UncheckedSession
 
         make = UncheckedSession
-    return make(protocol, noise_source(options.noise, seed, protocol), journal), seed
+    words = MASKED if options.masked else IDEAL
+    return make(protocol, noise_source(options.noise, seed, protocol), journal, words), seed
 
 
 def drive(session: Session, seed: int, users: Users, options: Options) -> Outcome:
@@ -167,7 +168,7 @@ def drive(session: Session, seed: int, users: Users, options: Options) -> Outcom
     n_nodes = options.n_nodes(len(users))
     if session.query is None:  # refused before asking anybody, or replayed to its end
         return Outcome(ended(session), [], {}, seed)
-    if options.runtime == "inline" and not options.hostile:
+    if options.runtime == "inline" and not (options.hostile or options.masked):
         return _run_inline(session, users, n_nodes, seed, options)
     from simulations.runs.over_grid import run_over_grid
 

@@ -24,11 +24,12 @@ import ray
 from flwr.app import Message
 
 from clients.guard import SIMULATED_OWNER
+from clients.store import Kept
 from fedhist.base.errors import FedhistError, MissingReplies
 from fedhist.flower.host import Config
 from fedhist.users.batch import Users
 from simulations.runtimes.flower_internals import FIRST_NODE_ID, act_as_server
-from simulations.runtimes.ray_worker import GuardLines, Part, Worker
+from simulations.runtimes.ray_worker import Part, Worker
 from simulations.runtimes.simulated_grid import Progress, SimulatedGrid
 
 BATCH = 256
@@ -108,7 +109,7 @@ class RayGrid(SimulatedGrid):
         super().__init__(n_nodes, progress)
         self._seed, self._owner = seed, dict(owner or SIMULATED_OWNER)
         self._plugins = [os.path.abspath(p) for p in plugins]
-        self._guard: dict[int, GuardLines] = {}
+        self._kept: dict[int, Kept] = {}
         self._under_way: dict[Any, _Batch] = {}
         self._replies: dict[str, Message] = {}
         self._restarts = 0
@@ -169,9 +170,9 @@ class RayGrid(SimulatedGrid):
         """Return the process ids of the live workers."""
         return list(ray.get([b.actor.pid.remote() for b in self._blocks]))
 
-    def guard_lines(self, index: int) -> GuardLines:
+    def guard_lines(self, index: int) -> tuple[str, ...]:
         """Return what the guard of a node remembers."""
-        return self._guard.get(index, ())
+        return self._kept.get(index, Kept()).lines
 
     def close(self) -> None:
         """Stop the workers, and Ray if this grid started it."""
@@ -254,7 +255,7 @@ class RayGrid(SimulatedGrid):
         block = self._blocks[batch.block]
         indices = (m.metadata.dst_node_id - FIRST_NODE_ID for m in batch.messages)
         items = [
-            (i, m, self._guard.get(i, ())) for i, m in zip(indices, batch.messages, strict=True)
+            (i, m, self._kept.get(i, Kept())) for i, m in zip(indices, batch.messages, strict=True)
         ]
         try:
             ref = block.actor.answer.remote(items)
@@ -280,8 +281,8 @@ class RayGrid(SimulatedGrid):
                 self._replace(block, block.actor)
                 self._send(batch)
                 continue
-            for sent, (reply, lines) in zip(batch.messages, answers, strict=True):
-                self._guard[sent.metadata.dst_node_id - FIRST_NODE_ID] = lines
+            for sent, (reply, kept) in zip(batch.messages, answers, strict=True):
+                self._kept[sent.metadata.dst_node_id - FIRST_NODE_ID] = kept
                 self._replies[sent.metadata.message_id] = reply
         return bool(done)
 

@@ -16,13 +16,11 @@ from dataclasses import dataclass, replace
 from flwr.app import Message, RecordDict
 
 from clients.node import Node
-from clients.store import guard_lines, set_guard_lines
+from clients.store import Kept, kept, restore
 from fedhist.flower.host import Config, NodeSetup
 from fedhist.model.registry import load_builtin, load_plugin
 from fedhist.users.batch import Users
 from simulations.runtimes.simulated_grid import reply_of
-
-GuardLines = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -104,16 +102,13 @@ class Worker:
         """Return the process id (to wait until the worker is up, and to kill it in tests)."""
         return os.getpid()
 
-    def answer(
-        self, batch: Sequence[tuple[int, Message, GuardLines]]
-    ) -> list[tuple[Message, GuardLines]]:
-        """Answer messages; each comes with its node's index and what its guard remembers."""
+    def answer(self, batch: Sequence[tuple[int, Message, Kept]]) -> list[tuple[Message, Kept]]:
+        """Answer messages; each comes with its node's index and what is kept of that node."""
         return [self._answer(*item) for item in batch]
 
-    def _answer(
-        self, index: int, message: Message, lines: GuardLines
-    ) -> tuple[Message, GuardLines]:
+    def _answer(self, index: int, message: Message, before: Kept) -> tuple[Message, Kept]:
         state = RecordDict()
-        set_guard_lines(state, lines)
+        restore(state, before)
         reply = reply_of(self._block.node(index), state, message)
-        return reply, tuple(sys.intern(x) for x in guard_lines(state))
+        after = kept(state)
+        return reply, after._replace(lines=tuple(sys.intern(x) for x in after.lines))

@@ -10,7 +10,7 @@ from flwr.app import RecordDict
 
 from clients.guard import Answered
 from clients.guard_folder import FolderStore
-from clients.store import ContextStore, Store, guard_lines, set_guard_lines
+from clients.store import ContextStore, Kept, Store, guard_lines, restore
 from fedhist.flower.wire import ARRAYS, HEAD, decode_answer, encode_answer
 from fedhist.model.query import Report, Summary
 
@@ -66,8 +66,8 @@ def test_context_survives_the_worker() -> None:
         ContextStore(state).add(entry, None)
     lines = guard_lines(state)
     fresh = RecordDict()
-    set_guard_lines(fresh, lines)
+    restore(fresh, Kept(lines))
     assert ContextStore(fresh).answered() == tuple(ENTRIES)
     empty = RecordDict()
-    set_guard_lines(empty, ())
+    restore(empty, Kept())
     assert ContextStore(empty).answered() == ()

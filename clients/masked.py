@@ -1,0 +1,200 @@
+"""The node's half of a sum under masks: what it keeps between rounds, and what it does once only.
+
+Value and noise are drawn once per query, when the guard lets the vector leave, and kept by its
+store; a retry sends the same under new masks. A node unmasks at most once per query, for ever: two
+sums over sets that differ by one node would show that node's numbers with its own share of noise.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from logging import ERROR
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
+from flwr.app import RecordDict
+from flwr.common import log
+
+from clients.guard import Policy, Refusal
+from clients.store import Store
+from fedhist.base.errors import PopulationError, WireError
+from fedhist.flower.masked_wire import Asked, aggregated, encode_told, terms_of, vector_of
+from fedhist.flower.wire import Question
+from fedhist.model.query import Summary
+from fedhist.secagg import NodeAttempt, SecaggError, Terms
+from fedhist.secagg.messages import unseal
+
+KEY, PEERS = "secagg-key", "secagg-peers"
+"""An owner's options: files with its private Ed25519 key, and with the public keys of the peers."""
+
+LEAST_SIMULATED = 2
+END = b"-----END PUBLIC KEY-----"
+
+
+@dataclass(frozen=True)
+class MaskedHalf:
+    """Answers the rounds of sums under masks for one node.
+
+    Parameters
+    ----------
+    index : int
+        Of the node.
+    min_parties : int
+        Fewest nodes among which it hides its own numbers.
+    owner_key : bytes, optional
+        Signs its public keys: 32 bytes.
+    peers : frozenset of bytes, optional
+        Owners whose nodes alone count.
+    """
+
+    index: int
+    min_parties: int
+    owner_key: bytes | None = None
+    peers: frozenset[bytes] | None = None
+
+    @classmethod
+    def of(cls, index: int, policy: Policy, owner: Mapping[str, Any]) -> MaskedHalf:
+        """Set up what an owner configured."""
+        least = LEAST_SIMULATED if policy.simulated else policy.min_parties
+        return cls(index, least, *owner_keys(owner))
+
+    def answer(
+        self,
+        asked: Asked,
+        store: Store,
+        admit: Callable[[Question], None],
+        draw: Callable[[Question], Summary],
+    ) -> RecordDict:
+        """Answer one message of one round.
+
+        Parameters
+        ----------
+        asked : Asked
+        store : Store
+        admit : callable
+            Raises Refusal unless the guard would let the query's answer leave.
+        draw : callable
+            Charges the guard and returns what the node sends for the query: always the same.
+
+        Raises
+        ------
+        Refusal
+            For whatever this node does not do; nothing has left then.
+        """
+        try:
+            if asked.round_name == "keys":
+                return self._begin(asked, store, admit)
+            return self._go_on(asked, store, draw)
+        except (SecaggError, WireError, ValueError) as error:
+            raise Refusal(f"secagg.{asked.round_name}: {error}") from None
+
+    def _begin(self, asked: Asked, store: Store, admit: Callable[[Question], None]) -> RecordDict:
+        question = _question(asked)
+        terms = terms_of(aggregated(question.query), asked.digest)
+        admit(question)
+        if asked.digest in store.unmasked():
+            raise Refusal(
+                "this node has unmasked its answer to this query, and does so once: only the run "
+                "that asked then can go on from its journal"
+            )
+        attempt = NodeAttempt(terms, self.index, **self._settings)
+        told = attempt.keys(asked.of(self.index))
+        store.keep_attempt(asked.digest, _body(attempt), unmasked=False)
+        return encode_told("keys", asked.digest, told)
+
+    def _go_on(self, asked: Asked, store: Store, draw: Callable[[Question], Summary]) -> RecordDict:
+        name, digest, n_users = asked.round_name, asked.digest, 0
+        kept = store.attempt(digest)
+        if kept is None:
+            raise Refusal(f"secagg.{name}: no attempt for this query is under way on this node")
+        attempt = self._resumed(kept)
+        message = asked.of(self.index)
+        if name == "masked":
+            question = _question(asked)
+            # before anything is drawn and charged
+            if attempt.next_round == name:
+                unseal(f"{name}.ask", message, attempt.session, self.index)
+                summary = draw(question)
+                n_users = summary.n_users
+                told = attempt.masked(message, vector_of(aggregated(question.query), summary))
+            else:
+                raise Refusal(f"secagg.{name}: this node's next round is {attempt.next_round!r}")
+        elif name == "shares":
+            told = attempt.shares(message)
+        else:
+            told = attempt.unmask(message)
+        store.keep_attempt(digest, _body(attempt), unmasked=name == "unmask")
+        return encode_told(name, digest, told, n_users)
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "min_parties": self.min_parties,
+            "owner_key": self.owner_key,
+            "peers": self.peers,
+        }
+
+    def _resumed(self, body: bytes) -> NodeAttempt:
+        kept = json.loads(body)
+        terms = kept["terms"]
+        return NodeAttempt.resume(
+            b64decode(kept["state"]),
+            Terms(**(terms | {"digest": bytes.fromhex(terms["digest"])})),
+            **self._settings,
+        )
+
+
+def _question(asked: Asked) -> Question:
+    if asked.question is None:
+        raise WireError(f"the round {asked.round_name!r} needs the query")
+    return asked.question
+
+
+def _body(attempt: NodeAttempt) -> bytes:
+    """Write down an attempt with its terms: rounds without the query need them."""
+    terms = asdict(attempt.terms) | {"digest": attempt.terms.digest.hex()}
+    return json.dumps({"terms": terms, "state": b64encode(attempt.state()).decode()}).encode()
+
+
+def owner_keys(owner: Mapping[str, Any]) -> tuple[bytes | None, frozenset[bytes] | None]:
+    """Read an owner's own key and its peers' from the files that its configuration names.
+
+    Both are PEM, as ``openssl genpkey -algorithm ed25519`` and ``openssl pkey -pubout`` write them;
+    the file of the peers holds one public key behind the other.
+
+    Raises
+    ------
+    PopulationError
+        If a file cannot be read, or holds no such key.
+    """
+    own, peers = None, None
+    if KEY in owner:
+        private = _read(KEY, owner[KEY], lambda raw: load_pem_private_key(raw, None))
+        if not isinstance(private, Ed25519PrivateKey):
+            raise PopulationError(f"{KEY!r} of this node must name a private Ed25519 key")
+        own = private.private_bytes_raw()
+    if PEERS in owner:
+        found = _read(
+            PEERS,
+            owner[PEERS],
+            lambda raw: [load_pem_public_key(k + END) for k in raw.split(END)[:-1]],
+        )
+        if not found or not all(isinstance(k, Ed25519PublicKey) for k in found):
+            raise PopulationError(f"{PEERS!r} of this node must name a file of Ed25519 keys")
+        peers = frozenset(k.public_bytes_raw() for k in found)
+    return own, peers
+
+
+def _read(key: str, path: Any, parse: Callable[[bytes], Any]) -> Any:
+    try:
+        return parse(Path(str(path)).expanduser().read_bytes())
+    except (OSError, ValueError, TypeError) as error:
+        log(ERROR, "%s cannot be read: %s", key, error)
+        raise PopulationError(
+            f"{key!r} of this node cannot be read; its own log says why"
+        ) from None

@@ -1,0 +1,254 @@
+"""The server's half of a sum under masks: four rounds of messages over a Grid, and what is kept.
+
+Masked sum, the nodes in it and the session are journalled before any node is asked to unmask, and
+the nodes' replies before the total is looked at: nodes unmask for that set and no other, so that a
+server that is killed goes on from there. Killed earlier, it begins anew, with other masks over the
+same numbers.
+"""
+
+from __future__ import annotations
+
+import time
+from base64 import b64decode, b64encode
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from flwr.app import Message, RecordDict
+
+from fedhist.base.arrays import Array
+from fedhist.base.errors import MissingReplies, WireError
+from fedhist.base.text import one_line
+from fedhist.flower.masked_wire import (
+    Told,
+    decode_told,
+    encode_asks,
+    for_everybody,
+    summary_of,
+    terms_of,
+)
+from fedhist.flower.wire import answer_bytes, decode_answer, kind_of
+from fedhist.model.aggregated import Aggregated
+from fedhist.secagg import Message as SecaggMessage
+from fedhist.secagg import RoundFailed, ServerAttempt
+from fedhist.secagg.messages import seal
+from fedhist.secagg.shamir import SHARE
+from fedhist.session.codec import query_digest
+from fedhist.session.journal import Journal
+from server.intake import Collected, last_line
+
+NO_ANSWER = "no answer"
+MASKED, UNMASKED = "masked", "unmasked"
+"""Lines of the journal: what was summed up under masks, and what nodes told to take them off."""
+
+Send = Callable[[Mapping[int, RecordDict]], Iterable[Message]]
+"""Sends a record to each of the given nodes, by Flower's id, and returns the replies."""
+
+
+class MaskedSum:
+    """One query's sum under masks.
+
+    Parameters
+    ----------
+    query : Aggregated
+    round_index : int
+    journal : Journal
+    send : callable
+    dropped : Counter of str, optional
+        Takes up why replies were not used.
+    min_replies : int, optional
+        Fewest nodes that must be in the sum, if they are more than the quorum.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two parties.
+    """
+
+    def __init__(
+        self,
+        query: Aggregated,
+        round_index: int,
+        journal: Journal,
+        send: Send,
+        dropped: Counter[str] | None = None,
+        min_replies: int | None = None,
+    ) -> None:
+        self.query, self.round_index, self.journal = query, round_index, journal
+        self.digest = query_digest(query, round_index)
+        self.terms = terms_of(query, self.digest)
+        self.dropped = Counter[str]() if dropped is None else dropped
+        self.min_replies = min_replies or 0
+        self._send, self._bytes, self._last = send, 0, time.perf_counter()
+        self._left_out = 0  # replies of this round, for a reason that is counted
+        self._flower: dict[int, int] = {}  # by index
+        self._users: dict[int, int] = {}
+
+    def collect(self, nodes: Iterable[int]) -> Collected:
+        """Add up what the given nodes, by Flower's ids, send under masks.
+
+        Raises
+        ------
+        MissingReplies
+            If too few usable answers came in some round, with the reasons; nothing was unmasked.
+            If that is the last round, the journal has the masked sum, and a restart goes on.
+        """
+        asked = list(nodes)
+        line = self.journal.find(MASKED, self.round_index)
+        try:
+            if line is None:
+                attempt = self._begin(asked)
+            else:
+                attempt = ServerAttempt.resume(b64decode(line["state"]), self.terms)
+                self._users = dict(zip(attempt.present, line["users"], strict=True))
+            words = self._unmask(attempt, asked)
+        except RoundFailed as failure:
+            raise self._missing(failure) from failure
+        present = attempt.present
+        users = sum(self._users[i] for i in present)
+        total = self.query.lift(summary_of(self.query, words, users), len(present))
+        return Collected(total, len(present), self._bytes, dict(+self.dropped), 0, self._last)
+
+    # -- rounds 1 to 3 -------------------------------------------------------------------------
+
+    def _begin(self, nodes: list[int]) -> ServerAttempt:
+        attempt = ServerAttempt(self.terms)
+        first = for_everybody("keys", attempt.start()[0])
+        (record,) = self._records("keys", {0: first}).values()
+        asks = attempt.take_keys(self._told("keys", dict.fromkeys(nodes, record)))
+        self._note("keys", attempt.refused)
+        asks = attempt.take_shares(self._told("shares", self._addressed("shares", asks)))
+        self._note("shares", attempt.refused)
+        attempt.take_masked(self._told("masked", self._addressed("masked", asks)))
+        self._note("masked", attempt.refused)
+        present = attempt.present
+        if len(present) < self.min_replies:
+            raise RoundFailed("masked", len(present), self.min_replies)
+        self.journal.append(
+            {
+                "kind": MASKED,
+                "index": self.round_index,
+                "session": attempt.session.hex(),
+                "nodes": present,
+                "users": [self._users[i] for i in present],
+                "state": b64encode(attempt.state()).decode(),
+            }
+        )
+        return attempt
+
+    def _records(self, name: str, messages: Mapping[int, SecaggMessage]) -> dict[int, RecordDict]:
+        return encode_asks(name, self.digest, messages, self.query, self.round_index)
+
+    def _addressed(self, name: str, messages: Mapping[int, SecaggMessage]) -> dict[int, RecordDict]:
+        """Pack messages by index for Flower's ids."""
+        return {self._flower[i]: record for i, record in self._records(name, messages).items()}
+
+    # -- round 4 -------------------------------------------------------------------------------
+
+    def _unmask(self, attempt: ServerAttempt, nodes: list[int]) -> Array:
+        """Ask the nodes in the sum to unmask, unless their replies are in the journal."""
+        kept = self._kept_replies(attempt)
+        if kept:
+            state = attempt.state()
+            try:
+                return attempt.take_unmask(kept.items())
+            except RoundFailed:  # too few of them, or one is wrong: all are asked again
+                attempt = ServerAttempt.resume(state, self.terms)
+        message = for_everybody("unmask", next(iter(attempt.ask_unmask().values())))
+        (record,) = self._records("unmask", {0: message}).values()
+        # after a restart nobody knows which node has which index: then all are asked
+        known = [self._flower[i] for i in attempt.present if i in self._flower] or nodes
+        present = set(attempt.present)
+        told = {
+            i: answer
+            for i, answer in self._told("unmask", dict.fromkeys(known, record))
+            if i in present
+        }
+        shares = {i: a["shares"].tobytes() for i, a in told.items() if _has_shares(a)}
+        self.journal.append(
+            {
+                "kind": UNMASKED,
+                "index": self.round_index,
+                "replies": {str(i): b64encode(raw).decode() for i, raw in shares.items()},
+            }
+        )
+        words = attempt.take_unmask((kept | told).items())
+        self._note("unmask", attempt.refused)
+        return words
+
+    def _kept_replies(self, attempt: ServerAttempt) -> dict[int, SecaggMessage]:
+        """Return the replies that the journal has, as they came."""
+        found: dict[int, SecaggMessage] = {}
+        for line in self.journal.lines(UNMASKED, self.round_index):
+            for i, text in line["replies"].items():
+                shares = np.frombuffer(b64decode(text), np.uint8).reshape(-1, SHARE)
+                found[int(i)] = seal("unmask.answer", attempt.session, int(i), shares=shares)
+        return found
+
+    # -- replies -------------------------------------------------------------------------------
+
+    def _told(
+        self, name: str, records: Mapping[int, RecordDict]
+    ) -> Iterator[tuple[int, SecaggMessage]]:
+        """Send a round's messages and yield what came back, by index: of each node the first."""
+        index_of = {flower: i for i, flower in self._flower.items()}
+        taken: set[int] = set()
+        for reply in self._send(records):
+            source = reply.metadata.src_node_id
+            self._last = time.perf_counter()
+            try:
+                told = self._decoded(name, reply)
+                index = told.message["node"]
+                if index_of.setdefault(source, index) != index or index in taken:
+                    raise WireError(f"node {index} answered twice, or another in its place")
+                if not 0 <= index < self.terms.parties:
+                    raise WireError(f"there is no node {index} among {self.terms.parties}")
+                if told.n_users > self.query.share.max_users or (
+                    told.n_users and not self.query.sends_n
+                ):
+                    raise WireError(f"a reply for {told.n_users} users")
+            except WireError as error:
+                self.dropped[f"secagg.{name}: {error}"] += 1
+                self._left_out += 1
+                continue
+            taken.add(index)
+            self._flower.setdefault(index, source)
+            if name == "masked":
+                self._users[index] = told.n_users
+            self._bytes += answer_bytes(reply.content)
+            yield index, told.message
+
+    def _decoded(self, name: str, reply: Message) -> Told:
+        if reply.has_error():
+            raise WireError(f"the client failed: {last_line(reply.error.reason)}")
+        if not kind_of(reply.content).startswith("secagg."):
+            body = decode_answer(reply.content).body
+            said = one_line(body) if isinstance(body, str) else "it answers another question"
+            raise WireError(f"the client refused: {said}")
+        told = decode_told(reply.content)
+        if (told.round_name, told.digest) != (name, self.digest):
+            raise WireError(f"an answer of the round {told.round_name!r} to {told.digest}")
+        return told
+
+    def _note(self, name: str, reasons: Mapping[int, str]) -> None:
+        """Count why answers of a round were not used, those apart that were counted already."""
+        found = Counter(reasons.values())
+        silent = found.pop(NO_ANSWER, 0) - self._left_out
+        self._left_out = 0
+        for reason, n in [*found.items(), ("no reply", max(silent, 0))]:
+            self.dropped[f"secagg.{name}: {reason}"] += n
+
+    def _missing(self, failure: RoundFailed) -> MissingReplies:
+        self._note(failure.round_name, failure.missing)
+        why = (
+            f"secagg.{failure.round_name} needs {failure.needed} nodes, for which "
+            f"{self.query.share.aggregation} was promised; nothing was unmasked"
+        )
+        reasons = +self.dropped + Counter({why: 1})
+        return MissingReplies(self.terms.parties, failure.got, reasons)
+
+
+def _has_shares(message: SecaggMessage) -> bool:
+    a: Any = message.get("shares")
+    return isinstance(a, np.ndarray) and a.dtype == np.uint8 and a.ndim == 2 and a.shape[1] == SHARE

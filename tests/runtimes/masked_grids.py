@@ -1,0 +1,151 @@
+"""Grids on which sums under masks go wrong: lost messages, flipped bits, kills."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+
+from clients.guard_folder import FolderStore
+from clients.node import Node
+from clients.shares import noisy_words
+from fedhist import Users
+from fedhist.base.arrays import Array
+from fedhist.flower.host import NodeSetup
+from fedhist.flower.masked_wire import KIND, decode_told, vector_of
+from fedhist.flower.wire import ARRAYS, HEAD, kind_of, pack_array, unpack_array
+from fedhist.model.aggregated import Aggregated
+from fedhist.session.codec import query_digest
+from fedhist.session.journal import Journal
+from fedhist.session.session import Session
+from server.strategy import SessionStrategy
+from simulations.runs.run import noise_source
+from simulations.runtimes.simulated_grid import LocalGrid
+
+ROUNDS = ("keys", "shares", "masked", "unmask")
+SEED = 5
+Tamper = Callable[[str, int, RecordDict], RecordDict]
+"""Changes a record of a round on its way from or to the node of an index."""
+
+
+class Killed(BaseException):
+    """The server's process ends here."""
+
+
+class FaultyGrid(LocalGrid):
+    """Nodes in this process, some of whose messages are lost or changed, and a server that dies.
+
+    ``unheard`` nodes get no message of a round, of ``unseen`` ones the reply is lost.
+    """
+
+    def __init__(self, nodes: Sequence[Users], seed: int | None, **options: Any) -> None:
+        super().__init__(nodes, seed, **options)
+        self.unheard: Mapping[str, Iterable[int]] = {}
+        self.unseen: Mapping[str, Iterable[int]] = {}
+        self.changed_ask: Tamper = lambda _name, _index, record: record
+        self.changed_reply: Tamper = lambda _name, _index, record: record
+        self.kill_before = self.kill_after = ""
+        self.sent: dict[str, dict[int, Message]] = defaultdict(dict)
+        self.told: dict[str, list[RecordDict]] = defaultdict(list)
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        sent = list(messages)
+        name = kind_of(sent[0].content).removeprefix(KIND)
+        if name == self.kill_before:
+            raise Killed
+        replies = []
+        for message in sent:
+            index = self.index_of(message)
+            self.sent[name][index] = message
+            if index in self.unheard.get(name, ()):
+                continue
+            asked = copy(message)
+            asked.content = self.changed_ask(name, index, message.content)
+            reply = self.answer(asked)
+            if index in self.unseen.get(name, ()):
+                continue
+            if not reply.has_error():
+                self.told[name].append(reply.content)
+                reply.content = self.changed_reply(name, index, reply.content)
+            replies.append(reply)
+        if name == self.kill_after:
+            raise Killed
+        return replies
+
+
+class FolderGrid(FaultyGrid):
+    """Nodes of owners, each of which is started anew for every message; their folders stay."""
+
+    def __init__(
+        self, nodes: Sequence[Users], folder: Path, owners: Sequence[Mapping[str, Any]]
+    ) -> None:
+        super().__init__(nodes, None)
+        self._users, self.folder, self._owners = nodes, folder, owners
+
+    def store(self, index: int) -> FolderStore:
+        return FolderStore(self.folder / f"guard-{index}", index)
+
+    def answer(self, message: Message) -> Message:
+        index = self.index_of(message)
+        node = Node(NodeSetup(self._users[index], index, None, self._owners[index]))
+        return Message(node.answer(message.content, self.store(index)), reply_to=message)
+
+
+def start(
+    grid: LocalGrid, protocol: Any, journal: str | Path | None = None
+) -> tuple[Session, SessionStrategy]:
+    """Run a protocol under masks from where its journal is to its end."""
+    kept = Journal(journal)
+    session = Session(protocol, noise_source("simulated", SEED, protocol), kept, "masked")
+    strategy = SessionStrategy(session, grid.n_nodes, masked=True, node_timeout=0.0)
+    try:
+        strategy.start(grid, ArrayRecord(), timeout=1.0)
+    finally:
+        session.journal.close()
+    return session, strategy
+
+
+def expected(protocol: Any, nodes: Sequence[Users], present: Iterable[int]) -> Array:
+    """Sum what the given nodes send for the first query, without masks: the slow way."""
+    query = Session(protocol, noise_source("simulated", SEED, protocol)).query
+    assert isinstance(query, Aggregated)
+    digest = query_digest(query, 0)
+    bits = query.share.bits
+    words = [
+        vector_of(query, noisy_words(query, nodes[i].select(query.cohort), SEED, digest, i))
+        for i in present
+    ]
+    total = [sum(int(w[k]) for w in words) % (1 << bits) for k in range(len(words[0]))]
+    return np.array([x - (1 << bits) * (x >= 1 << (bits - 1)) for x in total])
+
+
+def total_of(session: Session) -> Array:
+    """Return the sum that the run has journalled."""
+    summary = session.journal.summary(0)
+    assert summary is not None
+    return np.concatenate([summary.sums[name].ravel() for name in sorted(summary.sums)])
+
+
+def flipped(record: RecordDict, field: str | None = None) -> RecordDict:
+    """Flip one bit of an array of a message, or of its check value."""
+    arrays, head = record[ARRAYS], dict(record[HEAD])
+    assert isinstance(arrays, ArrayRecord)
+    names = [n for n in arrays if n.startswith("secagg/")]
+    chosen = [n for n in names if field is None or n.endswith(field)]
+    packed = ArrayRecord({k: v for k, v in arrays.items()})
+    a = unpack_array(chosen[0], arrays[chosen[0]]).copy()
+    a.reshape(-1).view(np.uint8)[-1] ^= 1
+    packed[chosen[0]] = pack_array(a)
+    return RecordDict({HEAD: ConfigRecord(head), ARRAYS: packed})
+
+
+def masked_vectors(grid: FaultyGrid) -> list[Array]:
+    """Return what was sent in all rounds "masked", as it was sent."""
+    return [decode_told(r).message["values"] for r in grid.told["masked"]]

@@ -1,0 +1,205 @@
+"""Owners' nodes under masks: system entropy, folders that outlive processes, peers' signatures."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
+from flwr.app import Message
+from masked_grids import ROUNDS, FolderGrid, Killed, masked_vectors, start, total_of
+from test_masked_sums import NODES, PROTOCOL, N
+
+from clients.guard_folder import GuardDamaged
+from clients.masked import owner_keys
+from fedhist.base.errors import MissingReplies, PopulationError
+from fedhist.flower.wire import decode_answer, encode_question
+from fedhist.session.codec import array_from_json
+from simulations.runtimes.flower_internals import FIRST_NODE_ID
+
+OWNER = {"trust": "aggregate", "epsilon": 1.0}
+
+
+@pytest.fixture
+def grid(tmp_path: Path) -> FolderGrid:
+    return FolderGrid(NODES, tmp_path / "nodes", [OWNER] * N)
+
+
+def kept_words(grid: FolderGrid, index: int) -> np.ndarray:
+    """Return the noisy words that a node has drawn and keeps."""
+    (file,) = (grid.folder / f"guard-{index}").glob("reply-*.json")
+    arrays = json.loads(file.read_text())["arrays"]
+    return np.concatenate([array_from_json(arrays[k]).ravel() for k in sorted(arrays)])
+
+
+def expected(grid: FolderGrid, present: list[int]) -> np.ndarray:
+    words = [kept_words(grid, i) for i in present]
+    total = words[0].copy()
+    for w in words[1:]:
+        total += w
+    return total.view(f"i{total.itemsize}").astype(np.int64)
+
+
+def state_of(file: Path) -> dict[str, Any]:
+    """Return what an attempt's file holds."""
+    state = b64decode(json.loads(file.read_text())["state"])
+    found: dict[str, Any] = msgspec.msgpack.decode(state, strict=False)
+    return found
+
+
+def test_numbers_are_drawn_once_and_charged_once(grid: FolderGrid, tmp_path: Path) -> None:
+    grid.unseen = {"masked": {1, 2, 3}}
+    with pytest.raises(MissingReplies):
+        start(grid, PROTOCOL, tmp_path / "run")
+    drawn = [kept_words(grid, i) for i in range(N)]
+    first = masked_vectors(grid)
+    grid.unseen = {}
+    session, _ = start(grid, PROTOCOL, tmp_path / "run")
+    for i in range(N):
+        np.testing.assert_array_equal(kept_words(grid, i), drawn[i])
+        assert [a.epsilon for a in grid.store(i).answered()] == [1.0]
+    again = masked_vectors(grid)[len(first) :]
+    assert (first[0] != again[0]).all()  # node 0's, under the masks of two sessions
+    np.testing.assert_array_equal(total_of(session), expected(grid, list(range(N))))
+
+
+@pytest.mark.parametrize("name", ROUNDS)
+def test_a_node_killed_after_a_round(grid: FolderGrid, tmp_path: Path, name: str) -> None:
+    """What it has written is there, what it has said is lost; a retry finds it as it was."""
+    grid.unseen = {name: {4}}
+    grid.kill_after = name
+    with pytest.raises(Killed):
+        start(grid, PROTOCOL, tmp_path / "run")
+    grid.kill_after, grid.unseen = "", {}
+    session, _ = start(grid, PROTOCOL, tmp_path / "run")
+    np.testing.assert_array_equal(total_of(session), expected(grid, list(range(N))))
+    assert all(len(grid.store(i).answered()) == 1 for i in range(N))
+
+
+def test_secrets_are_private_and_gone_after_unmasking(grid: FolderGrid) -> None:
+    grid.kill_before = "unmask"
+    with pytest.raises(Killed):
+        start(grid, PROTOCOL)
+    (file,) = (grid.folder / "guard-0").glob("secagg-*.json")
+    assert file.stat().st_mode & 0o777 == 0o600
+    before = state_of(file)
+    assert len(before["held"]) == N
+    grid.kill_before = ""
+    start(grid, PROTOCOL)
+    after = state_of(file)
+    assert after["unmasked"] == list(range(N))
+    assert not any(after[name] for name in ("r", "b", "enc", "own_share", "keys", "held"))
+    assert [f.suffix for f in (grid.folder / "guard-0").glob("secagg-*")] == [".json"]
+    digest = file.stem.removeprefix("secagg-")
+    assert grid.store(0).unmasked() == {digest}
+
+
+def test_unmasking_is_remembered_whatever_is_deleted(grid: FolderGrid, tmp_path: Path) -> None:
+    start(grid, PROTOCOL, tmp_path / "run")
+    for i in range(N):
+        (file,) = (grid.folder / f"guard-{i}").glob("secagg-*.json")
+        file.unlink()
+    with pytest.raises(MissingReplies, match="has unmasked its answer to this query, and does so"):
+        start(grid, PROTOCOL)
+    log = grid.folder / "guard-0" / "answered.jsonl"
+    log.write_text("\n".join(log.read_text().splitlines()[:-1]) + "\n")
+    with pytest.raises(GuardDamaged):
+        grid.store(0).unmasked()
+
+
+def test_attempts_that_were_broken_off_do_not_pile_up(grid: FolderGrid) -> None:
+    store = grid.store(0)
+    for k in range(40):
+        store.keep_attempt(f"{k:032x}", b"{}", unmasked=k < 3)
+    left = list((grid.folder / "guard-0").glob("secagg-*"))
+    assert len(left) == 3 + 16
+    assert store.attempt(f"{39:032x}") == b"{}"
+    assert store.attempt(f"{4:032x}") is None
+    aside = store.reset()
+    assert not list(aside.glob("secagg-*"))
+    assert store.unmasked() == frozenset()
+
+
+def test_an_owners_node_answers_under_masks_only(grid: FolderGrid) -> None:
+    record = encode_question(PROTOCOL.asks(PROTOCOL.query, 0), 0)
+    reply = grid.answer(Message(record, FIRST_NODE_ID, "query"))
+    assert "leave under masks only" in str(decode_answer(reply.content).body)
+    assert not grid.store(0).answered()
+
+
+def test_a_spent_budget_is_refused_before_any_key_is_sent(tmp_path: Path) -> None:
+    grid = FolderGrid(NODES, tmp_path, [OWNER | {"epsilon": 0.5}] * N)
+    with pytest.raises(MissingReplies, match=r"12 x .* refused: a user's budget is spent"):
+        start(grid, PROTOCOL)
+    grid = FolderGrid(NODES, tmp_path, [OWNER | {"min-parties": 13}] * N)
+    with pytest.raises(MissingReplies, match="12 nodes share the noise; this node's owner asks"):
+        start(grid, PROTOCOL)
+
+
+# -- signatures ------------------------------------------------------------------------------------
+
+
+def pem(folder: Path, n: int) -> list[Mapping[str, Any]]:
+    """Write keys of n owners and the file of their peers."""
+    keys = [Ed25519PrivateKey.generate() for _ in range(n)]
+    peers = folder / "peers.pem"
+    peers.write_bytes(
+        b"".join(
+            k.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+            for k in keys
+        )
+    )
+    for i, key in enumerate(keys):
+        raw = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        (folder / f"key-{i}.pem").write_bytes(raw)
+    return [
+        OWNER | {"secagg-key": str(folder / f"key-{i}.pem"), "secagg-peers": str(peers)}
+        for i in range(n)
+    ]
+
+
+def test_peers_sign_and_strangers_do_not_count(tmp_path: Path) -> None:
+    owners = pem(tmp_path, N)
+    grid = FolderGrid(NODES, tmp_path / "known", owners)
+    session, _ = start(grid, PROTOCOL)
+    np.testing.assert_array_equal(total_of(session), expected(grid, list(range(N))))
+    stranger = [*owners[:-1], {**owners[-1], "secagg-key": owners[0]["secagg-key"]}]
+    for odd, words in (
+        (stranger, "nodes 0 and 11 are signed for by one owner"),
+        ([*owners[:-1], OWNER], "the keys of node 11 bear no valid signature"),
+    ):
+        grid = FolderGrid(NODES, tmp_path / str(len(words)), odd)
+        with pytest.raises(MissingReplies, match=words):
+            start(grid, PROTOCOL)
+        assert not grid.told["masked"]
+
+
+def test_files_of_keys(tmp_path: Path) -> None:
+    owner = pem(tmp_path, 2)[0]
+    own, peers = owner_keys(owner)
+    assert own is not None
+    assert peers is not None
+    assert len(own) == 32
+    assert len(peers) == 2
+    assert owner_keys({}) == (None, None)
+    bad = tmp_path / "bad.pem"
+    bad.write_text("no key")
+    for key in ("secagg-key", "secagg-peers"):
+        with pytest.raises(PopulationError, match=key):
+            owner_keys({key: str(bad)})
+        with pytest.raises(PopulationError, match=f"{key}' of this node cannot be read"):
+            owner_keys({key: str(tmp_path / "nothing")})
+    with pytest.raises(PopulationError, match="'secagg-key' of this node cannot be read"):
+        owner_keys({"secagg-key": owner["secagg-peers"]})

@@ -1,0 +1,254 @@
+"""Sums under masks over a grid: dropouts, kills, replays, flipped bits; nodes in this process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Message, RecordDict
+from masked_grids import (
+    ROUNDS,
+    SEED,
+    FaultyGrid,
+    Killed,
+    expected,
+    flipped,
+    masked_vectors,
+    start,
+    total_of,
+)
+
+from fedhist import Users
+from fedhist.base.errors import MissingReplies
+from fedhist.flower.masked_wire import encode_asks
+from fedhist.flower.wire import decode_answer
+from fedhist.privacy.aggregation import Aggregation
+from fedhist.protocols import BoundedHistogram
+from fedhist.secagg.messages import seal
+from fedhist.session.codec import query_digest
+from simulations.runs.options import Options
+from simulations.runs.run import execute
+
+N, QUORUM, THRESHOLD = 12, 10, 7
+"""With tau_d = .2 and tau_c = .1 two may drop out and one may collude; floor((12 + 1) / 2) + 1."""
+USERS = Users.from_records({f"user-{i}": {"tea": 1 + i % 3, "rye": i % 2} for i in range(40)})
+NODES = USERS.split(N)
+PROTOCOL = BoundedHistogram(
+    domain=USERS.vocabulary, clip=2.0, epsilon=1.0, grid=0.01, trust=Aggregation(N, 0.2, 0.1)
+)
+
+
+@pytest.fixture
+def grid() -> FaultyGrid:
+    return FaultyGrid(NODES, SEED)
+
+
+def without(*lost: int) -> list[int]:
+    return [i for i in range(N) if i not in lost]
+
+
+@pytest.mark.parametrize("trust", [Aggregation(N, 0.2, 0.1), Aggregation(N, 0.0, 0.0)])
+@pytest.mark.parametrize("adjacency", ["zero-out-user", "replace-user"])
+def test_same_bits_as_without_masks(trust: Aggregation, adjacency: str) -> None:
+    protocol = BoundedHistogram(
+        domain=USERS.vocabulary, clip=2.0, epsilon=1.0, grid=0.01, trust=trust, adjacency=adjacency
+    )
+    ideal, masked = (
+        execute(protocol, USERS, Options(seed=SEED, nodes=N, aggregation=how)).estimate
+        for how in ("ideal", "masked")
+    )
+    assert ideal.value is not None
+    assert masked.value is not None
+    np.testing.assert_array_equal(masked.value, ideal.value)
+    assert masked.public == ideal.public
+    assert ideal.ledger is not None
+    assert masked.ledger is not None
+    assert (ideal.ledger.aggregation, masked.ledger.aggregation) == ("ideal (simulated)", "masked")
+    assert masked.ledger.spent(0.0) == ideal.ledger.spent(0.0)
+
+
+def test_no_vector_is_sent_as_it_is(grid: FaultyGrid) -> None:
+    session, _ = start(grid, PROTOCOL)
+    sent = masked_vectors(grid)
+    assert len(sent) == N
+    for i, words in enumerate(sent):
+        alone = expected(PROTOCOL, NODES, [i])
+        signed = words.view(f"i{words.itemsize}")
+        assert not (signed == alone).any()  # by chance: below 1e-7
+    np.testing.assert_array_equal(total_of(session), expected(PROTOCOL, NODES, range(N)))
+
+
+@pytest.mark.parametrize("way", ["unheard", "unseen"])
+@pytest.mark.parametrize("name", ROUNDS)
+def test_two_dropouts_before_or_after_each_round(grid: FaultyGrid, name: str, way: str) -> None:
+    lost = {3, 7}
+    # who drops out in one round is not asked again
+    setattr(grid, way, {r: lost for r in ROUNDS[ROUNDS.index(name) :]})
+    session, strategy = start(grid, PROTOCOL)
+    present = range(N) if name == "unmask" else without(*lost)
+    np.testing.assert_array_equal(total_of(session), expected(PROTOCOL, NODES, present))
+    assert strategy.rounds[0]["replies"] == len(list(present))
+    assert strategy.rounds[0][f"dropped: secagg.{name}: no reply"] == 2
+
+
+@pytest.mark.parametrize("name", ROUNDS[:3])
+def test_below_the_quorum_nothing_is_unmasked(grid: FaultyGrid, tmp_path: Path, name: str) -> None:
+    grid.unheard = {name: {1, 4, 9}}
+    with pytest.raises(MissingReplies, match=f"secagg.{name} needs {QUORUM} nodes"):
+        start(grid, PROTOCOL, tmp_path)
+    assert not grid.told["unmask"]
+    grid.unheard = {}
+    session, _ = start(grid, PROTOCOL, tmp_path)  # a retry: other masks, the same numbers
+    np.testing.assert_array_equal(total_of(session), expected(PROTOCOL, NODES, range(N)))
+    if name == "masked":
+        first, again = masked_vectors(grid)[0], masked_vectors(grid)[N - 3]
+        assert (first != again).all()
+
+
+def test_too_few_unmask_and_the_others_do_later(grid: FaultyGrid, tmp_path: Path) -> None:
+    """Five of twelve reply, a restart asks again: the set stays, whoever is there then."""
+    grid.unseen = {"unmask": set(range(7)), "masked": {11}}
+    with pytest.raises(MissingReplies, match=f"secagg.unmask needs {THRESHOLD} nodes"):
+        start(grid, PROTOCOL, tmp_path)
+    grid.unseen = {"unmask": {9, 10}}
+    session, _ = start(grid, PROTOCOL, tmp_path)
+    assert len(grid.told["keys"]) == N  # no second attempt
+    np.testing.assert_array_equal(total_of(session), expected(PROTOCOL, NODES, range(11)))
+
+
+@pytest.mark.parametrize("when", ["kill_before", "kill_after"])
+@pytest.mark.parametrize("name", ROUNDS)
+def test_a_killed_server_goes_on(grid: FaultyGrid, tmp_path: Path, name: str, when: str) -> None:
+    grid.unseen = {"masked": {2}}
+    setattr(grid, when, name)
+    with pytest.raises(Killed):
+        start(grid, PROTOCOL, tmp_path)
+    grid.kill_before = grid.kill_after = ""
+    session, _ = start(grid, PROTOCOL, tmp_path)
+    np.testing.assert_array_equal(total_of(session), expected(PROTOCOL, NODES, without(2)))
+    assert len(session.ledger.entries) == 1
+    again, _ = start(FaultyGrid(NODES, SEED), PROTOCOL, tmp_path)  # replayed: nobody is asked
+    np.testing.assert_array_equal(total_of(again), total_of(session))
+
+
+def test_replies_are_journalled_before_the_sum_is_looked_at(
+    grid: FaultyGrid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr("fedhist.secagg.ServerAttempt.take_unmask", dies)
+        with pytest.raises(Killed):
+            start(grid, PROTOCOL, tmp_path)
+    grid.unheard = {"unmask": range(N)}  # nobody answers any more, nor has to
+    session, _ = start(grid, PROTOCOL, tmp_path)
+    np.testing.assert_array_equal(total_of(session), expected(PROTOCOL, NODES, range(N)))
+
+
+@pytest.mark.parametrize("name", ROUNDS)
+def test_a_flipped_bit_in_a_reply_counts_as_no_reply(grid: FaultyGrid, name: str) -> None:
+    grid.changed_reply = lambda r, i, record: flipped(record) if (r, i) == (name, 6) else record
+    session, strategy = start(grid, PROTOCOL)
+    present = range(N) if name == "unmask" else without(6)
+    np.testing.assert_array_equal(total_of(session), expected(PROTOCOL, NODES, present))
+    if name != "unmask":
+        (reason,) = (k for k in strategy.rounds[0] if k.startswith("dropped: ") and "damaged" in k)
+        assert strategy.rounds[0][reason] == 1
+
+
+@pytest.mark.parametrize("name", ROUNDS)
+def test_a_flipped_bit_in_a_message_is_refused(grid: FaultyGrid, name: str) -> None:
+    grid.changed_ask = lambda r, i, record: flipped(record) if (r, i) == (name, 6) else record
+    session, strategy = start(grid, PROTOCOL)
+    present = range(N) if name == "unmask" else without(6)
+    np.testing.assert_array_equal(total_of(session), expected(PROTOCOL, NODES, present))
+    reasons = [k for k in strategy.rounds[0] if "the client refused" in k]
+    assert len(reasons) == 1
+    assert f"secagg.{name}" in reasons[0]
+
+
+# -- what a node does once only --------------------------------------------------------------------
+
+
+def answer(grid: FaultyGrid, message: Message) -> str | RecordDict:
+    """Let a node answer once more: the reason of its refusal, or its answer."""
+    content = grid.answer(message).content
+    kind = content["fedhist"]["kind"]
+    return str(decode_answer(content).body) if kind == "refusal" else content
+
+
+def like(message: Message, record: RecordDict) -> Message:
+    return Message(record, message.metadata.dst_node_id, "query")
+
+
+def test_a_node_unmasks_once(grid: FaultyGrid, tmp_path: Path) -> None:
+    session, _ = start(grid, PROTOCOL)
+    message = grid.sent["unmask"][0]
+    first = grid.told["unmask"][0]
+    again = answer(grid, message)
+    assert isinstance(again, RecordDict)
+    assert dict(again["fedhist"]) == dict(first["fedhist"])  # the check value is in it
+    head = message.content["fedhist"]
+    digest, run = head["digest"], head["session"]
+    other = seal("unmask.ask", run, 0, present=np.arange(11, dtype=np.uint32))
+    (record,) = encode_asks("unmask", digest, {0: other}).values()
+    assert "has unmasked another set; it does so once" in str(answer(grid, like(message, record)))
+    with pytest.raises(MissingReplies, match="has unmasked its answer to this query, and does so"):
+        start(grid, PROTOCOL)  # the same query, of a run that has not the first one's journal
+    assert digest == query_digest(PROTOCOL.asks(PROTOCOL.query, 0), 0)
+    assert session.estimate is not None
+
+
+@pytest.mark.parametrize("name", ROUNDS)
+def test_rounds_out_of_order_and_replayed(grid: FaultyGrid, name: str) -> None:
+    start(grid, PROTOCOL)
+    other = FaultyGrid(NODES, SEED)
+    turn = ROUNDS.index(name)
+    for later in ROUNDS[1:]:
+        said = answer(other, grid.sent[later][5])
+        assert "no attempt for this query is under way" in str(said)
+    other.kill_after = name
+    with pytest.raises(Killed):
+        start(other, PROTOCOL)
+    for r, message in enumerate(other.sent[name][5] for name in ROUNDS[: turn + 1]):
+        if r == 0 or ROUNDS[r] == "unmask":
+            continue  # a second round of keys is another attempt; the same unmasking is answered
+        assert "next round is" in str(answer(other, message))
+    for later in ROUNDS[turn + 2 :]:
+        assert "next round is" in str(answer(other, grid.sent[later][5]))
+    for later in ROUNDS[max(turn, 1) : turn + 2]:  # in turn, but of another session
+        assert "session is not that of this attempt" in str(answer(other, grid.sent[later][5])) or (
+            "next round is" in str(answer(other, grid.sent[later][5]))
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"), [("unmask", {"present": np.arange(9, dtype=np.uint32)})]
+)
+def test_too_small_a_set_is_refused(grid: FaultyGrid, name: str, fields: dict[str, Any]) -> None:
+    grid.kill_before = "unmask"
+    with pytest.raises(Killed):
+        start(grid, PROTOCOL)
+    message = grid.sent["masked"][0]
+    head = message.content["fedhist"]
+    asked = seal(f"{name}.ask", head["session"], 0, **fields)
+    (record,) = encode_asks(name, head["digest"], {0: asked}).values()
+    assert f"9 nodes are fewer than {QUORUM}" in str(answer(grid, like(message, record)))
+
+
+def test_a_second_node_of_an_index_takes_nobodys_place(grid: FaultyGrid) -> None:
+    twins: list[int] = []
+
+    def claims(name: str, index: int, record: RecordDict) -> RecordDict:
+        if name == "keys" and index == 8:
+            twins.append(index)
+            return grid.told["keys"][7]  # what node 7 has sent
+        return record
+
+    grid.changed_reply = claims
+    session, _ = start(grid, PROTOCOL)
+    assert twins == [8]
+    np.testing.assert_array_equal(total_of(session), expected(PROTOCOL, NODES, without(8)))
