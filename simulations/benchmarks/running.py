@@ -31,6 +31,7 @@ MODULES = {
     "selection": "selection",
     "local": "local",
     "start": "start",
+    "secagg": "secagg",
 }
 """Every benchmark, and the module beside this one whose ``measure`` runs it."""
 

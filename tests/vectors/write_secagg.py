@@ -1,0 +1,235 @@
+"""Write the fixed test vectors of secure aggregation: ``python -m tests.vectors.write_secagg``.
+
+What is in them and how to read them: ``docs/secagg.md``. They change only with the protocol's
+version; ``tests/secagg/test_vectors.py`` computes every one of them a second, slow way.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from fedhist.secagg import Message, NodeAttempt, ServerAttempt, Terms
+from fedhist.secagg import keys as k
+from fedhist.secagg.graph import Graph
+from fedhist.secagg.masks import WORDS, mask
+from fedhist.secagg.messages import LAYOUT
+from fedhist.secagg.shamir import SHARE, draw, split, weights
+from tests.secagg.attempts import entropy
+
+HERE = Path(__file__).parent
+DIGEST = bytes.fromhex("00112233445566778899aabbccddeeff")
+
+
+def element(x: int) -> str:
+    """Return an element of the field as its 17 bytes, little-endian, in hex."""
+    return x.to_bytes(SHARE, "little").hex()
+
+
+def keys() -> dict[str, Any]:
+    """Everything that is derived, for three nodes of one attempt."""
+    nonce = entropy("keys")(16)
+    session = k.session_id(nonce, DIGEST)
+    nodes, private = [], {}
+    for node in (0, 1, 258):
+        fresh = entropy(f"keys {node}")
+        r, b, enc, owner = fresh(16), fresh(16), fresh(32), fresh(32)
+        mask_key = k.mask_private_key(r, session, node)
+        commitment = k.commitment(b, session, node)
+        private[node] = (enc, mask_key)
+        row = k.public_key(enc) + k.public_key(mask_key) + commitment
+        nodes.append(
+            {
+                "node": node,
+                "r": r.hex(),
+                "b": b.hex(),
+                "enc_private": enc.hex(),
+                "enc_public": k.public_key(enc).hex(),
+                "mask_private": mask_key.hex(),
+                "mask_public": k.public_key(mask_key).hex(),
+                "commitment": commitment.hex(),
+                "self_mask_key": k.self_mask_key(b, session, node).hex(),
+                "owner_private": owner.hex(),
+                "signed": k.sign(owner, session, DIGEST, node, row).hex(),
+            }
+        )
+    pairs = []
+    for one, other in ((0, 1), (0, 258), (1, 258)):
+        found = []
+        for at, use in enumerate((b"enc", b"pair")):
+            mine = X25519PrivateKey.from_private_bytes(private[one][at])
+            theirs = k.public_key(private[other][at])
+            found.append(k.pair_key(mine, theirs, session, one, other, use).hex())
+        pairs.append({"nodes": [one, other], "enc_key": found[0], "pair_key": found[1]})
+    return {
+        "nonce": nonce.hex(),
+        "digest": DIGEST.hex(),
+        "session": session.hex(),
+        "nodes": nodes,
+        "pairs": pairs,
+    }
+
+
+def masks() -> list[dict[str, Any]]:
+    """Masks of a few keys, over the ends of ChaCha20's blocks of 64 bytes."""
+    return [
+        {"key": key.hex(), "bits": bits, "length": d, "mask": mask(key, d, bits).tobytes().hex()}
+        for key in (bytes(32), bytes(range(32)), entropy("mask")(32))
+        for bits in (32, 64)
+        for d in (1, 8, 17, 40)
+    ]
+
+
+def shares() -> dict[str, Any]:
+    """Splits with all their coefficients, the weights that restore them, and encrypted shares."""
+    splits = []
+    for secret, t, points in (
+        (bytes(16), 2, [1, 2, 3]),
+        (bytes([255] * 16), 3, [1, 2, 3, 4, 5]),
+        (entropy("secret")(16), 6, [1, 2, 4, 8, 16, 32, 64, 100]),
+    ):
+        coefficients = draw(t - 1, entropy(f"split {t}"))
+        value = int.from_bytes(secret, "little")
+        splits.append(
+            {
+                "secret": secret.hex(),
+                "threshold": t,
+                "coefficients": list(map(element, coefficients)),
+                "points": points,
+                "shares": list(map(element, split(value, coefficients, points))),
+                "restored_from": points[-t:],
+                "weights": list(map(element, weights(points[-t:]))),
+            }
+        )
+    boxes = []
+    for sender, receiver in ((0, 1), (1, 0), (7, 258)):
+        fresh = entropy(f"box {sender}")
+        key, session, text = fresh(32), fresh(16), fresh(2 * SHARE)
+        boxes.append(
+            {
+                "enc_key": key.hex(),
+                "session": session.hex(),
+                "sender": sender,
+                "receiver": receiver,
+                "text": text.hex(),
+                "box": k.enclose(key, session, sender, receiver, text).hex(),
+            }
+        )
+    return {"splits": splits, "boxes": boxes}
+
+
+def graph() -> dict[str, Any]:
+    """Degrees and thresholds, and neighbours on the circle of one session."""
+    plans = []
+    for n, drop, collude in (
+        (2, 0, 0), (3, 1, 0), (10, 1, 1), (100, 10, 10), (101, 10, 5), (150, 15, 15),
+        (300, 30, 15), (1000, 100, 50), (1000, 100, 100), (10_000, 1000, 500),
+    ):  # fmt: skip
+        p = Terms(DIGEST, n, drop, collude, 32, 1).plan
+        plans.append(
+            {
+                "parties": n,
+                "drop": drop,
+                "collude": collude,
+                "degree": p.degree,
+                "threshold": p.threshold,
+                "colluders": p.colluders,
+                "window": p.window,
+            }
+        )
+    session = entropy("graph")(16)
+    circle = Graph(Terms(DIGEST, 101, 10, 5, 32, 1), session)
+    neighbours = {str(i): circle.neighbours(i) for i in (0, 1, 50, 100)}
+    circle_of = {"parties": 101, "drop": 10, "collude": 5, "session": session.hex()}
+    return {"plans": plans, "circle": {**circle_of, "neighbours": neighbours}}
+
+
+def shown(kind: str, message: Message) -> dict[str, Any]:
+    """Return a message as JSON: arrays as hex of their bytes."""
+    header = {"session": message["session"].hex(), "node": message["node"]}
+    fields = {name: message[name].tobytes().hex() for name in LAYOUT[kind]}
+    return {**header, **fields, "check": message["check"].hex()}
+
+
+def attempt(name: str, terms: Terms, lost: dict[str, list[int]], signed: bool) -> dict[str, Any]:
+    """One whole attempt with its secrets and all its messages."""
+    n = terms.parties
+    owners = [entropy(f"{name} owner {i}")(32) for i in range(n)]
+    server = ServerAttempt(terms, entropy(name)(16))
+    nodes = [
+        NodeAttempt(
+            terms,
+            i,
+            min_parties=2,
+            entropy=entropy(f"{name} {i}"),
+            owner_key=owners[i] if signed else None,
+            peers={k.owner_public_key(owner) for owner in owners} if signed else None,
+        )
+        for i in range(n)
+    ]
+    word = WORDS[terms.bits]
+    raw = entropy(f"{name} values")(n * terms.length * word.itemsize)
+    values = np.frombuffer(raw, word).reshape(n, terms.length)
+    known = []
+    for i in range(n):
+        fresh = entropy(f"{name} {i}")
+        secret = {"r": fresh(16).hex(), "b": fresh(16).hex(), "enc_private": fresh(32).hex()}
+        for of in ("r", "b"):
+            drawn = draw(terms.plan.threshold - 1, fresh)
+            secret[f"coefficients_{of}"] = [element(x) for x in drawn]  # type: ignore[assignment]
+        owner = {"owner_private": owners[i].hex()} if signed else {}
+        known.append({"node": i, **secret, **owner, "values": values[i].tobytes().hex()})
+    messages: list[dict[str, Any]] = []
+    asks: Any = server.start()
+    for of in ("keys", "shares", "masked", "unmask"):
+        answers = {}
+        for i, ask in asks.items():
+            if i not in lost.get(of, []):
+                extra = (values[i],) if of == "masked" else ()
+                answers[i] = getattr(nodes[i], of)(ask, *extra)
+        messages += [{"kind": f"{of}.ask", **shown(f"{of}.ask", m)} for m in asks.values()]
+        messages += [{"kind": f"{of}.answer", **shown(f"{of}.answer", m)} for m in answers.values()]
+        asks = getattr(server, f"take_{of}")(answers.items())
+    return {
+        "terms": {
+            "digest": terms.digest.hex(),
+            "parties": n,
+            "drop": terms.drop,
+            "collude": terms.collude,
+            "bits": terms.bits,
+            "length": terms.length,
+        },
+        "nonce": entropy(name)(16).hex(),
+        "lost": lost,
+        "nodes": known,
+        "messages": messages,
+        "present": server.present,
+        "sum": asks.tobytes().hex(),
+    }
+
+
+def sums() -> list[dict[str, Any]]:
+    """Two attempts: one where a node drops out before each round, one signed."""
+    dropping = Terms(DIGEST, 8, 3, 1, 32, 5)
+    lost = {"keys": [6], "shares": [0], "masked": [3], "unmask": []}
+    return [
+        attempt("dropping", dropping, lost, signed=False),
+        attempt("signed", Terms(DIGEST, 3, 1, 0, 64, 3), {"unmask": [1]}, signed=True),
+    ]
+
+
+VECTORS = {"keys": keys, "masks": masks, "shares": shares, "graph": graph, "sums": sums}
+
+
+def text_of(name: str) -> str:
+    """Return what a file of vectors must hold."""
+    return json.dumps(VECTORS[name](), indent=1) + "\n"
+
+
+if __name__ == "__main__":
+    for name in VECTORS:
+        (HERE / f"secagg-{name}.json").write_text(text_of(name))
