@@ -23,6 +23,11 @@ HISTOGRAM = {
     "protocol": {"name": "bounded-histogram", "epsilon": 1.0, "clip": 20.0, "grid": 0.5},
     "population": {"kind": "zipf", "n_users": 20_000, "d": 12, "mean_items": 9, "seed": 7},
 }
+# the nodes add the noise
+SHARES = {
+    "protocol": {**HISTOGRAM["protocol"], "trust": "aggregate", "delta": 1e-6},
+    "population": {**HISTOGRAM["population"], "n_users": 200},
+}
 # one user per node
 MEAN = {
     "protocol": {
@@ -47,6 +52,7 @@ def link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
     ("tables", "rounds"),
     [
         pytest.param(HISTOGRAM, 1, id="integers", marks=pytest.mark.slow),
+        pytest.param(SHARES, 1, id="shares of noise"),
         pytest.param(MEAN, 2, id="reals"),
     ],
 )

@@ -15,6 +15,7 @@ from flwr.app import ArrayRecord
 
 from fedhist import Estimate, Keys, MissingReplies, PopulationError, Protocol, Users
 from fedhist.model.registry import load_plugin, protocol_class
+from fedhist.privacy.aggregation import Aggregation
 from fedhist.protocols import (
     AdaptiveHistogram,
     BoundedHistogram,
@@ -105,6 +106,18 @@ def test_same_estimate_inline_and_on_ray(
             if nodes == 3:
                 unfolded = over(grid, protocol, 5, fold=False).value
                 np.testing.assert_allclose(unfolded, whole, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_shares_of_noise_are_the_same_inline_and_on_ray(shoppers: Users, workers: int) -> None:
+    """A node's share is a function of the seed, the question and the node's place."""
+    laplace = BoundedHistogram(
+        shoppers.vocabulary, 1.0, 40.0, grid=0.25, nonneg=False, trust=Aggregation(60)
+    )
+    with RayGrid(shoppers, 60, 5, workers=workers) as grid:
+        for protocol in (laplace, replace(laplace, delta=1e-6)):
+            expected = execute(protocol, shoppers, Options(seed=5)).estimate.value
+            np.testing.assert_array_equal(over(grid, protocol, 5).value, expected)
 
 
 def histograms_with_a_choice(shoppers: Users) -> list[Protocol]:
