@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from fedhist.base.arrays import Words
 from fedhist.base.checks import check_integer, check_within
 from fedhist.model.aggregated import Aggregated
-from fedhist.privacy.guarantee import Trust
+from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.privacy.ledger import SLACK
 from fedhist.users.cohort import Cohort
 
@@ -59,6 +59,8 @@ class Policy:
         may be asked together, however few they are.
     min_parties : int
         Fewest nodes whose shares of noise together hide this node's users.
+    max_delta : float
+        Largest delta of one such query.
     max_answers : int
         Most queries that are ever answered.
     max_reply_bytes, max_store_bytes : int
@@ -78,6 +80,7 @@ class Policy:
     min_epsilon: float = 1e-3
     min_users: int = 20
     min_parties: int = 10
+    max_delta: float = 1e-5
     max_answers: int = 1000
     max_reply_bytes: int = 1 << 26
     max_store_bytes: int = 1 << 30
@@ -95,6 +98,7 @@ class Policy:
                 f"a policy's budgets must be positive, got {self.epsilon}, {self.max_epsilon}"
             )
         check_within("min_epsilon", self.min_epsilon, 0.0, float("inf"))
+        check_within("max_delta", self.max_delta, 0.0, 1.0)
         for name in (
             *("min_users", "min_parties", "max_answers", "max_reply_bytes", "max_store_bytes"),
         ):
@@ -214,6 +218,7 @@ class Guard:
             raise Refusal(f"the owner of this node does not allow the query {name!r}")
         if query.trust is Trust.AGGREGATE:
             self._refuse_few(query)
+            self._refuse_unsafe(query, question.fold)
         if query.trust is Trust.CENTRAL and policy.trust != Trust.CENTRAL.value:
             raise Refusal(f"{query.wire_name!r} needs a trusted server; this node trusts none")
         cohort = query.cohort
@@ -261,6 +266,18 @@ class Guard:
                 f"{query.parties} nodes share the noise; this node's owner asks for "
                 f"{policy.min_parties}"
             )
+
+    def _refuse_unsafe(self, query: Query, fold: bool) -> None:
+        """Hold a query whose noise is shared against what it would say of a single user."""
+        policy, delta = self.policy, query.release.delta
+        if not fold:
+            raise Refusal("under aggregate trust a node sends its sum, not its users' reports")
+        if policy.simulated:
+            return
+        if delta > policy.max_delta:
+            raise Refusal(f"the query costs delta = {delta:g}; at most {policy.max_delta:g}")
+        if isinstance(query, Aggregated) and query.adjacency is Adjacency.REPLACE_ITEM:
+            raise Refusal(f"the cost of {query.label!r} is per item: it protects no user's record")
 
     def _placed(self, entry: Answered, series: str, place: int) -> Answered:
         """Put a question into its series: the first one pays for all, and no place comes twice."""

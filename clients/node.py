@@ -36,6 +36,7 @@ POLICY_KEYS = {
     "min-epsilon": "min_epsilon",
     "min-users": "min_users",
     "min-parties": "min_parties",
+    "max-delta": "max_delta",
     "max-answers": "max_answers",
     "max-reply-bytes": "max_reply_bytes",
     "max-store-bytes": "max_store_bytes",
@@ -54,7 +55,7 @@ def policy_of(owner: Any) -> Policy:
     given: dict[str, Any] = {
         field: owner[key] for key, field in POLICY_KEYS.items() if key in owner
     }
-    for key in ("epsilon", "max_epsilon", "min_epsilon"):
+    for key in ("epsilon", "max_epsilon", "min_epsilon", "max_delta"):
         if key in given:
             given[key] = float(given[key])
     for key in _LISTS:

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+from flwr.app import RecordDict
 
-from clients.guard import Answered, Guard, Policy, Refusal
-from fedhist.flower.wire import Question
+from clients.guard import SIMULATED_OWNER, SIMULATION, Answered, Guard, Policy, Refusal
+from clients.node import Node, policy_of
+from clients.store import ContextStore
+from fedhist.flower.host import NodeSetup
+from fedhist.flower.wire import Question, decode_answer, encode_question
 from fedhist.model.aggregated import Aggregated
+from fedhist.model.query import Summary
 from fedhist.model.share import Share
+from fedhist.privacy.guarantee import gaussian_multiplier
+from fedhist.protocols import BoundedHistogram, ItemHistogram
 from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
 from fedhist.session.codec import query_digest
 from fedhist.users.cohort import Cohort
@@ -102,3 +110,39 @@ def test_entries_of_other_queries_are_written_as_before() -> None:
     assert Answered("aa", 0.5).to_json() == (
         '{"digest": "aa", "epsilon": 0.5, "hi": 1.0, "lo": 0.0, "salt": -1}'
     )
+
+
+def test_what_protects_no_user_is_refused() -> None:
+    gauss = Aggregated(VECTORS, replace(SHARE, kind="gaussian", delta=1e-6))
+    assert Guard(OWNER).admit(ask(gauss), IDS) is not None
+    assert "costs delta = 1e-06; at most 1e-07" in refusal(replace(OWNER, max_delta=1e-7), gauss)
+    items = ItemHistogram(DOMAIN, 0.5, trust=SHARE.aggregation)
+    asked = items.asks(items.query, 0)
+    assert isinstance(asked, Aggregated)
+    assert "per item: it protects no user's record" in refusal(OWNER, asked)
+    for policy in (OWNER, SIMULATION):
+        with pytest.raises(Refusal, match="sends its sum, not its users' reports"):
+            Guard(policy).admit(replace(ask(gauss), fold=False), IDS)
+    written = {"trust": "aggregate", "min-parties": 7, "max-delta": 1}
+    assert policy_of(written) == Policy("aggregate", min_parties=7, max_delta=1.0)
+
+
+def test_a_node_sizes_its_noise_by_its_own_class() -> None:
+    """Nothing in the message says how large it is, but for a clip by which it clips as well."""
+    users = BoundedHistogram.example_users()
+    share = replace(SHARE, kind="gaussian", delta=1e-6)
+
+    def noise(query: Aggregated, index: int) -> Any:
+        node = Node(NodeSetup(users, index, 3, SIMULATED_OWNER))
+        body = decode_answer(node.answer(encode_question(query, 0), ContextStore(RecordDict())))
+        assert isinstance(body.body, Summary)
+        exact = query.query.answer_folded(users, lambda _: None)  # type: ignore[arg-type, return-value]
+        return body.body.sums["counts"].view(np.int64) - exact.sums["counts"]
+
+    for clip in (4.0, 0.5):
+        query = Aggregated(replace(VECTORS, clip=clip), share)
+        draws = np.concatenate([noise(query, i) for i in range(200)])
+        sigma = math.sqrt((gaussian_multiplier(0.5, 1e-6) * 100 * clip) ** 2 + 4)
+        assert query.shares.share == pytest.approx(sigma / 4, rel=1e-3)  # M = 16; 0.01 is no double
+        # of 400 draws: within 4 standard errors, but for 1 in 16,000
+        assert np.std(draws) == pytest.approx(sigma / 4, rel=4 / math.sqrt(800))
