@@ -94,6 +94,8 @@ def sweep(
             )
             raise terminal.Stopped(terminal.INTERRUPTED) from None
     print_summary(terminal.console, _records_of(loaded.cells, target))
+    for line in loaded.left_out:
+        terminal.console.print(f"left out: {line}", markup=False)
     terminal.console.print(f"{_counts(ended)}; written to {target}", soft_wrap=True)
     if ended["error"]:
         terminal.errors.print("--retry runs the cells again that were errors")

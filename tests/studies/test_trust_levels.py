@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 from rich.console import Console
 
 from fedhist.privacy.guarantee import Trust
 from simulations.studies.compare.config import load_comparison
+from simulations.studies.compare.ladder_figure import draw_ladder
+from simulations.studies.compare.output import read_comparison, write_comparison
 from simulations.studies.compare.run import Compared, run_comparison
 from simulations.studies.compare.setup import set_up
 from simulations.studies.compare.tables import least_error, print_comparison, times
 from simulations.studies.plan.planner import plan, plan_levels
 from simulations.studies.plan.template import template_of
+from simulations.studies.records.cells import run_cell
 from simulations.studies.records.levels import levels_of
 from simulations.studies.records.metrics import restated
+from simulations.studies.sweep.config import load_sweep
 
 FILE = """
 [run]
@@ -155,3 +161,134 @@ def test_losses_that_follow_from_others() -> None:
     assert restated(4.0, "squared l2", "l1", 1, "coordinates") == pytest.approx(1.5957691216)
     assert restated(4.0, "squared l2", "l1", 2, "coordinates") is None
     assert restated(4.0, "linf", "l1", 1, "items") is None
+
+
+HISTOGRAMS = """
+[run]
+runtime = "inline"
+seed = 3
+nodes = 10
+
+[compare]
+epsilon = 1.0
+delta = 1e-6
+seeds = 4
+trust = ["central", "aggregate", "local"]
+protocols = [
+    { name = "bounded-histogram", clip = 3, delta = 0, label = "clipped" },
+    { name = "unbounded-histogram", clip = 3 },
+]
+
+[protocol]
+tau_d = 0.2
+
+[population]
+kind = "zipf"
+n_users = 400
+d = 3
+mean_items = 3
+tail = inf
+seed = 1
+"""
+
+
+def test_what_must_be_believed(tmp_path: Path) -> None:
+    """Of 10 nodes 2 drop out and 1 colludes: 7 are certain; a level without rows says why."""
+    path = tmp_path / "ladder.toml"
+    path.write_text(HISTOGRAMS)
+    found = compared(path)
+    rows = {(r.level, r.title): r for r in found.rows}
+    row = rows[Trust.AGGREGATE, "clipped"]
+    assert row.believed is not None
+    assert row.believed.short == ("7 of 10 nodes", "tau = 0.2 + 0.1")
+    assert row.believed.numbers == {
+        "parties": 10,
+        "honest": 7,
+        "quorum": 8,
+        "tau_d": 0.2,
+        "tau_c": 0.1,
+    }
+    assert {r.trust for r in row.records} == {"aggregate"}
+    assert [(u.trust, u.reason) for u in found.ready.unreached] == [
+        (Trust.LOCAL, "none of these protocols has users randomize a report")
+    ]
+    text = " ".join(text_of(found).split())
+    assert "local: not reached; none of these protocols" in text
+    assert "unbounded-histogram, aggregate: unbounded-histogram does not run under" in text
+    folder = tmp_path / "out"
+    write_comparison(found, folder)
+    summary, _ = read_comparison(folder)
+    saved = {r["label"]: r for r in summary["rows"]}
+    assert saved["clipped, aggregate"]["trust"] == "aggregate"
+    assert saved["clipped, aggregate"]["premise"]["honest"] == 7
+    assert list(summary["unreached"]) == ["local"]
+    assert (folder / "figure.png").stat().st_size > 10_000
+
+
+def test_the_figure_draws_what_the_table_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Marks stand at the rows' means, in the column of their level, and nothing else does."""
+    path = tmp_path / "ladder.toml"
+    path.write_text(HISTOGRAMS)
+    found = compared(path)
+    drawn: list[Figure] = []
+    save = Figure.savefig
+
+    def keep(self: Figure, *args: Any, **more: Any) -> None:
+        drawn.append(self)
+        save(self, *args, **more)
+
+    monkeypatch.setattr(Figure, "savefig", keep)
+    draw_ladder(found, tmp_path / "figure.png")
+    (axes,) = drawn[0].axes
+    marks = [(x, y) for c in axes.containers for x, y in zip(*c.lines[0].get_data(), strict=True)]
+    assert sorted(y for _, y in marks) == sorted(r.mean for r in found.rows if r.mean is not None)
+    columns = [found.ready.comparison.levels[round(x)] for x, _ in marks]
+    assert sorted(columns, key=list(Trust).index) == [r.level for r in found.rows]
+    names = [t.get_text().partition("\n")[0] for t in axes.get_xticklabels()]
+    assert names == ["CENTRAL", "AGGREGATE", "LOCAL"]
+    written = [t.get_text() for t in axes.texts]
+    assert "not reached" in written
+    assert axes.get_yscale() == "log"
+
+
+def test_bad_premises_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "ladder.toml"
+    path.write_text(HISTOGRAMS)
+    with pytest.raises(ValueError, match=r"tau_d must lie in \[0, 0.5\), got 0.5"):
+        compared(path, "protocol.tau_d=0.5")
+    with pytest.raises(ValueError, match=r"tau_c must be a number, got 'few'"):
+        compared(path, "protocol.tau_c=few")
+    with pytest.raises(ValueError, match=r"parameter 'tau_d'"):
+        compared(path, 'compare.trust=["central"]')
+
+
+def test_a_sweep_with_trust_as_an_axis(tmp_path: Path) -> None:
+    """Every protocol on its own levels; what it has not is named, and nothing left is an error."""
+    path = tmp_path / "sweep.toml"
+    head, _, population = HISTOGRAMS.partition("[compare]")
+    rows = '[{ name = "bounded-histogram", clip = 3 }, { name = "local-histogram", clip = 1 }]'
+    people = population[population.index("[population]") :]
+    body = '{}[sweep]\n"protocol.trust" = {}\nprotocols = {}\n[protocol]\nepsilon = 1.0\n{}'
+    path.write_text(body.format(head, '["central", "aggregate", "local"]', rows, people))
+    sweep = load_sweep(path)
+    assert [(c.label, c.protocol["trust"]) for c in sweep.cells] == [
+        ("bounded-histogram", "central"),
+        ("bounded-histogram", "aggregate"),
+        ("local-histogram", "local"),
+    ]
+    assert "bounded-histogram: runs under central trust, not under local" in sweep.left_out
+    records = [run_cell(c) for c in sweep.cells]
+    assert [(r.status, r.trust) for r in records] == [
+        ("ok", "central"),
+        ("ok", "aggregate"),
+        ("ok", "local"),
+    ]
+    path.write_text(body.format(head, '["loca"]', rows, people))
+    with pytest.raises(ValueError, match=r"protocol.trust must be a list .* got 'loca'"):
+        load_sweep(path)
+    rows = '[{ name = "bounded-histogram", clip = 3 }]'
+    path.write_text(body.format(head, '["local"]', rows, people))
+    with pytest.raises(ValueError, match=r"no protocol of the sweep has such a level"):
+        load_sweep(path)

@@ -57,7 +57,7 @@ from simulations.config.reading import (
 from simulations.runs.config import RunTable, config_of, parse_tables, population_spec
 from simulations.studies.compare.ladder import on_levels
 from simulations.studies.records.labels import Seeds, check_labels, labelled, seeds_of
-from simulations.studies.records.levels import KEY, levels_of
+from simulations.studies.records.levels import KEY, levels_of, suffix
 from simulations.studies.sweep.config import check_run_keys, with_values
 
 FOLDER = "comparisons"
@@ -105,6 +105,11 @@ class Entry:
     table: Mapping[str, Any]
     named: bool
     level: Trust | None = None
+
+    @property
+    def title(self) -> str:
+        """Label without the level of trust."""
+        return self.label if self.level is None else self.label.removesuffix(suffix(self.level))
 
 
 @dataclass(frozen=True)

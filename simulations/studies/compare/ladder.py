@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fedhist.model.protocol import Protocol
+from fedhist.model.registry import protocol_class
 from fedhist.privacy.guarantee import Trust
-from simulations.studies.records.levels import KEY, NOBODY_THERE, OF_NATIVE, levels_of, suffix
+from simulations.config.reading import converted, hints
+from simulations.runs.trust import COUNTED, PARTIES, PREMISES
+from simulations.studies.records.levels import (
+    KEY,
+    NOBODY_THERE,
+    OF_NATIVE,
+    levels_of,
+    premise_keys,
+    suffix,
+)
 
 if TYPE_CHECKING:
     from simulations.studies.compare.config import Entry
@@ -50,10 +59,43 @@ def on_levels(entries: Sequence[Entry], levels: tuple[Trust, ...]) -> list[Entry
     return out
 
 
-def check_level(protocol: Protocol, level: Trust) -> None:
-    """Raise OtherLevel if a protocol, as it is when nothing is said of trust, has no such level."""
-    if level not in OF_NATIVE.get(protocol.guarantee.trust, ()):
-        raise OtherLevel(NOBODY_THERE[level])
+def premise_of_tables(
+    entry: Entry, common: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Take a row's keys that say what must be believed on its level out of its table.
+
+    Returns
+    -------
+    premise : dict
+        Those of its level, common ones too.
+    own : dict
+        The table without those of any level, where the row has one.
+    """
+    if entry.level is None:
+        return {}, dict(entry.table)
+    cls = protocol_class(str(entry.table["name"]))
+    every = {k for t in Trust for k in premise_keys(cls, t)}
+    asked = premise_keys(cls, entry.level)
+    premise = {k: v for k, v in {**common, **entry.table}.items() if k in asked}
+    return premise, {k: v for k, v in entry.table.items() if k not in every}
+
+
+def check_level(entry: Entry) -> None:
+    """Raise OtherLevel if a row's protocol has no such level at all."""
+    if entry.level is None:
+        return
+    native = protocol_class(str(entry.table["name"])).example().guarantee.trust
+    if entry.level not in OF_NATIVE.get(native, ()):
+        raise OtherLevel(NOBODY_THERE[entry.level])
+
+
+def check_premises(levels: Iterable[Trust], common: Mapping[str, Any], nodes: int) -> None:
+    """Raise ValueError if what all rows of a level are to believe cannot be meant."""
+    for level in levels:
+        premise = PREMISES.get(level.value)
+        if premise is not None and COUNTED in hints(premise):
+            keys = {k: v for k, v in common.items() if k in hints(premise)}
+            premise(**{COUNTED: nodes or PARTIES}, **converted(premise, keys, "protocol"))
 
 
 def unreached(

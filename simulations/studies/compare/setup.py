@@ -31,6 +31,8 @@ from simulations.studies.compare.ladder import (
     OtherLevel,
     Unreached,
     check_level,
+    check_premises,
+    premise_of_tables,
     unreached,
 )
 from simulations.studies.compare.truth import Truth, sampling_error
@@ -137,6 +139,7 @@ def set_up(comparison: Comparison) -> Ready:
         If the population or a protocol that the file names cannot be configured, or if a common
         setting is no protocol's.
     """
+    check_premises(comparison.levels, comparison.common, comparison.run.nodes)
     config = Config(comparison.name, comparison.run, {"name": ""}, comparison.population)
     loaded = load_once(comparison.population, population_spec(config))
     found: list[tuple[Contender, Truth]] = []
@@ -147,6 +150,7 @@ def set_up(comparison: Comparison) -> Ready:
     taken: set[str] = set()
     for entry in comparison.entries:
         try:
+            check_level(entry)
             contender = _contender(comparison, entry, loaded, taken)
             truth = Truth.of(contender.protocol, loaded.users)
         except OtherLevel:
@@ -157,7 +161,8 @@ def set_up(comparison: Comparison) -> Ready:
         except REFUSALS as e:
             if entry.named:
                 raise ValueError(f"{entry.label}: {e}") from None
-            out.append(LeftOut(entry.label, str(entry.table["name"]), str(e)))
+            left = LeftOut(entry.title, str(entry.table["name"]), str(e))
+            out += [left] * (left not in out)  # on every level the same
             continue
         excess = _excess(comparison, contender.protocol.guarantee, entry)
         if excess:
@@ -208,7 +213,9 @@ def _contender(comparison: Comparison, entry: Entry, loaded: Loaded, taken: set[
     """Build a row's protocol; under its own adjacency if the common one cannot be had."""
     cls = protocol_class(str(entry.table["name"]))
     common = _settings_of(cls, comparison.common, entry, loaded)
-    taken.update(common)
+    premise, own = premise_of_tables(entry, comparison.common)
+    entry = replace(entry, table=own)
+    taken.update(common, premise)
     budget = {
         "epsilon": comparison.epsilon,
         "delta": comparison.delta,
@@ -217,10 +224,8 @@ def _contender(comparison: Comparison, entry: Entry, loaded: Loaded, taken: set[
     first = {k: v for k, v in (budget | _public(loaded)).items() if k in parameters(cls)}
     table: dict[str, Any] = {**first, **common, **entry.table}
     table, prepared = _build(comparison, table, entry)
-    if entry.level is not None:
-        check_level(prepared.protocol, entry.level)
     if setting_of(entry.level):
-        table = {**table, **setting_of(entry.level)}
+        table = {**table, **premise, **setting_of(entry.level)}
         try:
             prepared = prepare_cell(_cell(comparison, table, entry.label, 0))
         except REFUSALS as e:

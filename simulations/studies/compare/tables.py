@@ -113,12 +113,15 @@ def _table(found: Compared) -> Table:
     rows: list[Sequence[object] | None] = []
     rows.append((None, "", REFERENCE, "0", *[MISSING] * (len(names) - 1)))
     best = {f: least_error(found, f) for f in found.ready.fractions}
+    crowded = len(found.rows) > len({(r.fraction, r.level) for r in found.rows})
     before: Row | None = None
     for row in found.rows:
         if row.fraction is not None and (before is None or row.fraction != before.fraction):
             share = Marked(f"{100 * row.fraction:g}% misbehave", HEADING)
             rows += [None, ("", "", share)]
-        elif row.flags and not (before and before.flags):
+        elif (row.flags and not (before and before.flags)) or (
+            crowded and before is not None and row.level is not before.level
+        ):
             rows.append(None)
         before = row
         first = (

@@ -39,8 +39,8 @@ from simulations.studies.records.levels import (
     NOBODY_THERE,
     OF_NATIVE,
     Premise,
+    on_level,
     premise_of,
-    setting_of,
 )
 from simulations.studies.records.metrics import foreseen_bytes
 
@@ -258,8 +258,7 @@ def plan_levels(
         for name in names:
             if level not in OF_NATIVE.get(usual[name].guarantee.trust, ()):
                 continue
-            own = for_protocol(config, name)
-            own = replace(own, protocol={**own.protocol, **setting_of(level)})
+            own = replace(config, protocol=on_level(config.protocol, name, level))
             blank = Answer(own, name, unknown, error, relative, level=level)
             try:
                 answer = plan(own, error, unknown, relative=relative, most=most, loss=loss)

@@ -9,13 +9,15 @@ reports under local trust and, where reports of one law hide each other, under s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from fedhist.base.errors import nearest
 from fedhist.model.protocol import Protocol
+from fedhist.model.registry import parameters, protocol_class
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Trust
+from simulations.runs.trust import COUNTED, PREMISES
 
 KEY = "trust"
 WORDS = tuple(t.value for t in Trust)
@@ -78,6 +80,23 @@ def suffix(level: Trust) -> str:
 def setting_of(level: Trust | None) -> dict[str, Any]:
     """Return what a level adds to [protocol]."""
     return {KEY: level.value} if level in (Trust.AGGREGATE, Trust.SHUFFLE) else {}
+
+
+def premise_keys(cls: type[Protocol], level: Trust) -> set[str]:
+    """Name the keys of [protocol] that say what must be believed on a level: tau_d, say."""
+    premise = PREMISES.get(level.value)
+    found = {f.name for f in fields(premise)} if premise is not None else set()
+    return found - {COUNTED, *parameters(cls)}
+
+
+def on_level(table: Mapping[str, Any], name: str, level: Trust) -> dict[str, Any]:
+    """Return the table [protocol] of a protocol on a level, of what it takes of another's."""
+    cls = protocol_class(name)
+    same = table.get("name") == name
+    every = {KEY} | {k for t in Trust for k in premise_keys(cls, t)}
+    own = {k: v for k, v in table.items() if k not in every and (same or k in parameters(cls))}
+    premise = {k: v for k, v in table.items() if k in premise_keys(cls, level)}
+    return {**own, "name": name, **premise, **setting_of(level)}
 
 
 def premise_of(protocol: Protocol) -> Premise:

@@ -9,6 +9,8 @@
   and "protocol.samples_per_user";
 - ``protocols = [{ name = "mean" }, { name = "mean", mode = "paper", label = "as printed" }]``: each
   entry completes the table [protocol], which then needs no name;
+- ``"protocol.trust" = ["central", "aggregate", "shuffle", "local"]``: an axis on which a protocol
+  is run under those levels of trust that it has; the others are left out, with the reason;
 - ``seeds = 10``: every combination is run with run.seed, run.seed + 1, ...; or a list of seeds.
 """
 
@@ -24,6 +26,7 @@ from typing import Annotated, Any, ClassVar, get_args
 
 from fedhist.base.errors import FedhistError, nearest
 from fedhist.model.registry import load_builtin, load_plugin, parameters, protocol_class
+from fedhist.privacy.guarantee import Trust
 from simulations.adversaries import Adversary, override_adversary, rows_of
 from simulations.config.named_files import builtin_names, settings_text
 from simulations.config.reading import (
@@ -42,14 +45,17 @@ from simulations.config.reading import (
 from simulations.populations import KINDS
 from simulations.reporting.json_files import canonical
 from simulations.runs.config import RunTable, config_of, parse_tables, population_spec
+from simulations.runs.trust import with_trust
 from simulations.studies.records.cells import NOT_OF_A_CELL, Cell, prepare_cell
 from simulations.studies.records.labels import Seeds, labelled, seeds_of
+from simulations.studies.records.levels import KEY, OF_NATIVE, levels_of
 
 FOLDER = "sweeps"
 TABLES = ("protocol", "population", "run", "adversary")
 NOT_HERE = ("repeats", "ledger", "journal", "out")
 """Keys of [run] that a sweep has no use for."""
 
+TRUST = "protocol.trust"
 MOST_CELLS = 1_000_000
 
 REFUSALS = (ValueError, TypeError, KeyError, FedhistError)
@@ -93,11 +99,14 @@ class Sweep:
         Where to run; its keys that results depend on are in the cells.
     cells : tuple of Cell
         In the order of their populations, each key once.
+    left_out : tuple of str
+        Levels of trust that a protocol has not, with the reason.
     """
 
     name: str
     run: RunTable
     cells: tuple[Cell, ...]
+    left_out: tuple[str, ...] = ()
 
 
 def builtin_sweeps() -> list[str]:
@@ -153,15 +162,36 @@ def sweep_of(tables: dict[str, Any], source: str | Path, name: str) -> Sweep:
         raise ValueError(f"{len(variants) * len(settings):,} cells are more than {MOST_CELLS:,}")
     run = base.to_dict()["run"]
     cells: dict[str, Cell] = {}
+    left: dict[str, None] = {}
     for (label, protocol), setting in itertools.product(variants, settings):
         found = {"protocol": protocol, "population": tables["population"], "run": run, **attack}
         named = str(setting.get("protocol.name", label))
         cell = Cell(**with_values(found, setting), label=named)
+        if TRUST in setting:
+            reason = _no_level(cell, named)
+            if reason:
+                left[reason] = None
+                continue
         if cells.setdefault(cell.key, cell).label != named:
             raise ValueError(f"{cells[cell.key].label!r} and {named!r} are the same cells")
+    if not cells:
+        raise ValueError(f"no protocol of the sweep has such a level of trust: {'; '.join(left)}")
     _check_populations(cells.values())
     _check_protocols(cells.values(), [k for k in settings[0] if k.startswith("protocol.")])
-    return Sweep(name, base.run, _by_population(cells.values()))
+    return Sweep(name, base.run, _by_population(cells.values()), tuple(left))
+
+
+def _no_level(cell: Cell, label: str) -> str:
+    """Say why a protocol has not the level of trust that an axis names; empty if it has."""
+    cls = protocol_class(str(cell.protocol["name"]))
+    word = str(cell.protocol[KEY])
+    if Trust(word) in OF_NATIVE.get(cls.example().guarantee.trust, ()):
+        try:
+            with_trust(cls, {KEY: word}, cell.run.get("nodes"))
+        except ValueError as e:
+            return f"{label}: {e}"
+        return ""
+    return f"{label}: runs under {cls.example().guarantee.trust.value} trust, not under {word}"
 
 
 def check_run_keys(tables: Mapping[str, Any], study: str, seeds: str) -> None:
@@ -240,6 +270,8 @@ def _axis(key: str, values: Any) -> list[Any]:
             raise ValueError(f"unknown key of [[adversary]] {last!r}{nearest(last, known)}")
     if not isinstance(values, list) or not values:
         raise ValueError(f"the axis {key} needs a list of values, got {values!r}")
+    if key == TRUST:
+        levels_of(values, key)
     return values
 
 
@@ -297,7 +329,10 @@ def _check_protocols(cells: Iterable[Cell], axes: Sequence[str]) -> None:
 def _refusal(table: Setting) -> str:
     """Say why a protocol cannot be built on its own example; empty if it can."""
     cls = protocol_class(str(table["name"]))
-    given = {k: v for k, v in table.items() if k != "name"}
+    try:
+        given = with_trust(cls, {k: v for k, v in table.items() if k != "name"}, None)
+    except REFUSALS as e:
+        return str(e)
     users = cls.example_users()
     domain = users.vocabulary if "domain" in parameters(cls) else None
     try:
