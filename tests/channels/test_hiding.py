@@ -56,7 +56,8 @@ def test_closed_forms_of_the_specification(epsilon: float) -> None:
         assert p(oracle) == pytest.approx(0.5 / (e + 1), rel=1e-9)
     assert p(oracle_channel("krr", epsilon, 6)) == pytest.approx(1 / (e + 6), rel=1e-9)  # k = 7
     space = oracle_channel("projective", epsilon, 12)
-    assert p(space) == pytest.approx(space.layers.lower / 2**64 * 3, rel=1e-9)  # c - overlap
+    apart = space.layers.chosen - space.overlap
+    assert p(space) == pytest.approx(apart * space.layers.lower / 2**64, rel=1e-9)
 
 
 @pytest.mark.parametrize("ones", [1, 2, 3])
