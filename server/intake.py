@@ -268,13 +268,12 @@ class Intake:
         senders = sorted(self._parts.keys() - self._stopped, key=lambda s: (self._index[s], s))
         all_of = expected if self.query.quorum is None else self.query.quorum
         need = all_of if min_replies is None else min_replies
+        told = {} if self.query.trust is Trust.SHUFFLE else dict(self.dropped)  # no reasons pass
         if len(senders) < max(need, self.query.quorum or 1):
-            raise MissingReplies(expected, len(senders), self.dropped)
+            raise MissingReplies(expected, len(senders), told)
         merged = self._merged([part for sender in senders for part in self._parts[sender]])
         summary = self.query.lift(merged, len(senders))
-        return Collected(
-            summary, len(senders), self._size, dict(self.dropped), replaced, self._last
-        )
+        return Collected(summary, len(senders), self._size, told, replaced, self._last)
 
     def _replace(self) -> int:
         """Answer for the null record in the place of users who sent no good report."""

@@ -1,6 +1,6 @@
 """The few run-time failures that have a name of their own.
 
-Bad parameters are ``ValueError`` at construction; these four are what can go wrong later.
+Bad parameters are ``ValueError`` at construction; these are what can go wrong later.
 """
 
 from __future__ import annotations
@@ -47,6 +47,25 @@ class MissingReplies(FedhistError):
         super().__init__(f"{expected - got} of {expected} replies are missing ({got} came){why}")
 
 
+class BatchWithheld(FedhistError):
+    """A shuffler passes nothing on: too few users are in a batch to hide one of them.
+
+    Parameters
+    ----------
+    least : int
+        Fewest users of a batch that is passed on.
+    withheld, batches : int
+        How many batches are smaller, of how many.
+    """
+
+    def __init__(self, least: int, withheld: int, batches: int) -> None:
+        self.least, self.withheld, self.batches = least, withheld, batches
+        super().__init__(
+            f"the shuffler withholds {withheld} of {batches} batches: each needs reports of "
+            f"{least} users, and nothing was passed on"
+        )
+
+
 def nearest(name: str, existing: Iterable[str]) -> str:
     """Say which existing name a mistyped one may have meant.
 
@@ -62,6 +81,7 @@ def nearest(name: str, existing: Iterable[str]) -> str:
 
 
 __all__ = [
+    "BatchWithheld",
     "BudgetExceeded",
     "FedhistError",
     "MissingReplies",

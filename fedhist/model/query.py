@@ -25,6 +25,7 @@ from fedhist.users.streams import SeededStreams, Streams
 
 if TYPE_CHECKING:
     from fedhist.channels.finite import FiniteChannel
+    from fedhist.privacy.shuffling import Hiding
 
 CHUNK = 4096
 """Users per batch when a node is walked; fixed, because real-valued sums depend on it."""
@@ -355,6 +356,26 @@ class LocalQuery(Query):
     def release(self) -> Release:
         """What an answer costs one user: ``epsilon``, with delta = 0."""
         return pure(self.epsilon)
+
+    # -- reports among others, for a shuffler: see fedhist.model.shuffled
+
+    @property
+    def hiding(self) -> Hiding | None:
+        """How well a report hides among others of its batch; None, the default: it does not.
+
+        A batch is the users whose reports have one law and are read alike, whoever sends them. A
+        report that is read with its user's id names its user.
+        """
+        return None
+
+    @property
+    def n_batches(self) -> int:
+        """Groups of users, by public ids, who report about different things: folds."""
+        return 1
+
+    def batch_sizes(self, total: Summary) -> NDArray[np.int64]:
+        """Count the users of each batch in a summary: (n_batches,)."""
+        return np.array([total.n_users])
 
 
 def only_array(report: Report, name: str) -> Array:

@@ -54,7 +54,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import betainc, betaincc
 
 from fedhist.base.arrays import Floats
 from fedhist.base.checks import check_count
@@ -143,6 +142,8 @@ def _clones(others: int, q: float) -> tuple[Floats, Floats, float]:
         return np.zeros(1), np.ones(1), 0.0
     if q == 1:
         return np.array([float(others)]), np.ones(1), 0.0
+    from scipy.special import betainc, betaincc  # for the server's side only
+
     # Bernstein: beyond the radius on either side lies less than TAIL
     log = -math.log(TAIL)
     radius = log / 3 + math.sqrt(log * log / 9 + 2 * others * q * (1 - q) * log)
@@ -179,12 +180,15 @@ def _given_clones(clones: Floats, local: float, epsilon: float) -> Floats:
 
 def _half_tail(trials: Floats, least: Floats) -> Floats:
     """Pr[Bin(trials, 1/2) >= least]."""
+    from scipy.special import betainc
+
     inner = (least > 0) & (least <= trials)
     a = np.where(inner, least, 1.0)
     b = np.where(inner, trials - least + 1, 1.0)
     return np.where(inner, betainc(a, b, 0.5), np.where(least <= 0, 1.0, 0.0))
 
 
+@lru_cache(maxsize=4096)
 def shuffled_delta(n: int, local: float, epsilon: float, hiding: Hiding = PLAIN) -> float:
     """Bound delta at an epsilon for the multiset of n reports: the least of (A), (B), (C).
 

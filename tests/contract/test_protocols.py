@@ -35,6 +35,7 @@ from fedhist.model.query import CHUNK, Query, Report, Summary
 from fedhist.model.registry import own_protocols, protocol_class, protocols
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Adjacency, Trust
+from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols import CentralDensity, PoissonCounts
 from fedhist.protocols.shared.mean_target import MeanTarget
 from fedhist.session import journal as module
@@ -49,6 +50,12 @@ from server.noise import SimulatedNoise
 from simulations.runtimes.inline import InlinePopulation
 
 SEED = 20
+
+
+def shuffled(n_users: int, epsilon: float = 1.5, **how: Any) -> dict[str, Any]:
+    """A configuration under shuffle trust: a local epsilon, and what it is worth among others."""
+    return {"epsilon": epsilon, "trust": Shuffling(1.2, 0.01, n_users, tau=0.0), **how}
+
 
 # further configurations of protocols that have several: tested beside the example, never instead
 MORE: dict[str, list[dict[str, Any]]] = {
@@ -85,8 +92,14 @@ MORE: dict[str, list[dict[str, Any]]] = {
         {"geometry": "sparse", "sparsity": 2},
         {"geometry": "sobolev", "smoothness": 1.0, "bound": 2.0},
         {"per_axis": 75},
+        shuffled(400),
     ],
-    "density": [{"kind": "onebit"}, {"mode": "paper"}, {"shrink": False, "samples_per_user": 1}],
+    "density": [
+        {"kind": "onebit"},
+        {"mode": "paper"},
+        {"shrink": False, "samples_per_user": 1},
+        shuffled(800, method="folds", basis="fourier"),
+    ],
     "distribution": [
         {"mechanism": "gaussian"},
         {"mechanism": "gaussian", "mode": "paper", "discrete": False},
@@ -113,6 +126,7 @@ MORE: dict[str, list[dict[str, Any]]] = {
         {"kind": "projective", "project": True},
         {"kind": "subset"},
         {"kind": "unary"},
+        shuffled(300, kind="krr"),
     ],
     "central-mean": [
         {"epsilon": 1.0},
@@ -134,21 +148,30 @@ MORE: dict[str, list[dict[str, Any]]] = {
         {"domain": Keys.of(["rye", "tea"]), "project": False},
         {"domain": Keys.of(["rye", "tea"]), "method": "folds", "kind": "laplace"},
         {"samples_per_user": 1},
+        shuffled(1400, method="folds"),
     ],
+    "hadamard-response": [shuffled(300)],
     "local-histogram": [
         {"oracle": "unary"},
         {"oracle": "hadamard", "nonneg": False},
         {"oracle": "projective"},
         {"oracle": "subset"},
+        shuffled(300, 2.0, oracle="krr"),
     ],
     "mean-l2": [
         {"method": "folds"},
         {"method": "folds", "kind": "laplace"},
         {"mode": "paper"},
         {"samples_per_user": 1},
+        shuffled(1200, method="folds"),
     ],
-    "mean-linf": [{"kind": "onebit"}, {"mode": "paper"}, {"samples_per_user": 1}],
-    "mean": [{"kind": "onebit"}, {"kind": "laplace"}, {"mode": "paper"}],
+    "mean-linf": [{"kind": "onebit"}, {"mode": "paper"}, {"samples_per_user": 1}, shuffled(900)],
+    "mean": [
+        {"kind": "onebit"},
+        {"kind": "laplace"},
+        {"mode": "paper"},
+        shuffled(400, users="same", refine="clip"),
+    ],
     "naive-density": [
         {"method": "user-mean", "kind": "laplace"},
         {"method": "item-level", "kind": "onebit"},
@@ -160,6 +183,7 @@ MORE: dict[str, list[dict[str, Any]]] = {
         {"geometry": "l2"},
         {"geometry": "l2", "method": "one-item"},
         {"geometry": "l2", "method": "item-level"},
+        shuffled(300),
     ],
     "poisson-counts": [
         {"discrete": True, "adjacency": "replace-user"},
@@ -180,6 +204,7 @@ MORE: dict[str, list[dict[str, Any]]] = {
         {"mode": "paper"},
         {"sparsity": 12},
     ],
+    "unary-encoding": [shuffled(300)],
     "unbounded-histogram": [
         {"clip": 8},
         {"method": "sample"},

@@ -98,6 +98,7 @@ class NaiveDensity(DensityTarget, NaiveReport):
     """
 
     name: ClassVar[str] = "naive-density"
+    unshuffled: ClassVar[str] = "it is a baseline of local protocols"
     paper: ClassVar[str] = "baselines for Kent, Berrett & Yu, arXiv 2405.11923, Section 5"
     goals: ClassVar[tuple[Goal, ...]] = (
         Goal(

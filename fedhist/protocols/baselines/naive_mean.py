@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal, Self, get_args
 
 import numpy as np
@@ -33,12 +33,14 @@ from fedhist.model.query import Summary
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.model.truths import Truth
+from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.baselines.protocol import SCALAR_QUERIES, Method, NaiveReport
 from fedhist.protocols.baselines.sphere_reports import ItemSpheres, SphereReports
 from fedhist.protocols.localize.queries import ClippedMean, check_range
 from fedhist.protocols.shared.lower_bounds import ParameterSet
 from fedhist.protocols.shared.mean_target import MeanTarget
 from fedhist.protocols.shared.noninteractive_error import fold_mse, naive_mse, sphere_mse
+from fedhist.protocols.shared.shuffles import Batch
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.folds import fold_of, salt_of_folds
@@ -81,6 +83,9 @@ class NaiveMean(MeanTarget, NaiveReport):
         user-level epsilon that it amounts to.
     salt : int
         Public salt of the coordinates.
+    trust : Shuffling, optional
+        Shuffle trust: the promise to whoever sees what an honest shuffler passes on. ``epsilon``
+        is then the users' own, see :class:`~fedhist.protocols.shared.shuffles.Shuffles`.
 
     Privacy
     -------
@@ -125,6 +130,8 @@ class NaiveMean(MeanTarget, NaiveReport):
     kind: str = "auto"
     samples_per_user: float | None = None
     salt: int = 1
+    trust: Shuffling | None = field(default=None, kw_only=True)
+    report_kinds: ClassVar[tuple[str, tuple[str, ...]]] = ("kind", ("onebit", "piecewise"))
 
     def __post_init__(self) -> None:
         self.check_report()
@@ -132,6 +139,19 @@ class NaiveMean(MeanTarget, NaiveReport):
         check_choice("geometry", self.geometry, get_args(Geometry))
         Cohort(self.salt)
         _ = self.query
+        self.check_trust()
+
+    @property
+    def batches(self) -> Sequence[Batch]:
+        """The users of each coordinate."""
+        if self.item_level:
+            raise ValueError("naive-mean: a shuffler hides users, and item-level reports do not")
+        return (Batch.of(self.query),)
+
+    @property
+    def report_risk(self) -> float:
+        """The planned error."""
+        return self.planned_mse
 
     @property
     def sphere(self) -> SphereChannel:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal, Self, get_args
 
 import numpy as np
@@ -33,6 +33,7 @@ from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
+from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.centred.method import check_clip_mass
 from fedhist.protocols.centred.script import centred_mean
 from fedhist.protocols.centred.theory import SIMULATED, simulated_loss, spread_of
@@ -116,6 +117,9 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
         :class:`~fedhist.protocols.means.mean_l2.MeanL2`.
     salt : int
         Public salt of the cohorts; those of folds and points are derived from it.
+    trust : Shuffling, optional
+        Shuffle trust: the promise to whoever sees what an honest shuffler passes on. ``epsilon``
+        is then the users' own, see :class:`~fedhist.protocols.shared.shuffles.Shuffles`.
 
     Privacy
     -------
@@ -162,6 +166,7 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
     basis: BasisName = "cosine"
     method: Method = "centred"
     clip_mass: float = CLIP_MASS
+    trust: Shuffling | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         self.check_mode()
@@ -173,6 +178,12 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
             raise ValueError(f'method = "folds" has the basis "fourier", got {self.basis!r}')
         self.check_series()
         _ = self.plan if self.uses_folds else self.series_plan
+        self.check_trust()
+
+    @property
+    def n_folds(self) -> int:
+        """Of "folds": coefficients."""
+        return max(self.terms - 1, 1)
 
     @property
     def uses_folds(self) -> bool:

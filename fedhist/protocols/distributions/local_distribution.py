@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -39,6 +39,7 @@ from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.query import Summary
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow
+from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.centred.method import METHODS, Method, check_clip_mass
 from fedhist.protocols.centred.script import Opening, centred_mean
 from fedhist.protocols.centred.theory import SIMULATED, Opened, simulated_loss, spread_of
@@ -47,9 +48,7 @@ from fedhist.protocols.distributions.local_results import rows
 from fedhist.protocols.distributions.theory import average_distribution
 from fedhist.protocols.frequency_oracles.frequency_oracle import OracleReports, chosen_kind
 from fedhist.protocols.localize.protocol import FoldProtocol
-from fedhist.protocols.localize.script import (
-    FoldEstimates,
-)
+from fedhist.protocols.localize.script import FoldEstimates
 from fedhist.protocols.shared.clipped_totals import user_norms
 from fedhist.protocols.shared.distribution_target import DistributionTarget
 from fedhist.protocols.shared.domains import with_domain
@@ -108,6 +107,9 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
         plans predict less of.
     clip_mass : float
         Of "centred": most of the users who may lie outside the radius of a stage.
+    trust : Shuffling, optional
+        Shuffle trust: the promise to whoever sees what an honest shuffler passes on. ``epsilon``
+        is then the users' own, see :class:`~fedhist.protocols.shared.shuffles.Shuffles`.
 
     Privacy
     -------
@@ -155,6 +157,7 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
     salt: int = 1
     method: Method = "centred"
     clip_mass: float = CLIP_MASS
+    trust: Shuffling | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         self.check_fields(self.mean_scale)
@@ -163,6 +166,7 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
         if not 1 <= len(self.domain) <= MOST_SYMBOLS:
             raise ValueError(f"the domain must have 1 to {MOST_SYMBOLS} symbols, got {self.domain}")
         _ = self.plan if self.uses_folds else self.centred_plan
+        self.check_trust()
 
     @property
     def uses_folds(self) -> bool:

@@ -101,6 +101,9 @@ class FrequencyOracle(OneItemOracle):
         messages.
     max_message_bits : int
         Longest message of a user.
+    trust : Shuffling, optional
+        Shuffle trust: the promise to whoever sees what an honest shuffler passes on. ``epsilon``
+        is then the users' own, see :class:`~fedhist.protocols.shared.shuffles.Shuffles`.
 
     Privacy
     -------
@@ -125,6 +128,8 @@ class FrequencyOracle(OneItemOracle):
     name: ClassVar[str] = "frequency-oracle"
     paper: ClassVar[str] = "Feldman, Nelson, Nguyen & Talwar, ICML 2022; Ye & Barg, IEEE T-IT 2018"
     goals: ClassVar[tuple[Goal, ...]] = (Goal(0.02, words="k = 64"),)
+
+    report_kinds: ClassVar[tuple[str, tuple[str, ...]]] = ("kind", get_args(Kind))
 
     kind: AnyKind = "auto"
     max_message_bits: int = MAX_MESSAGE_BITS

@@ -15,7 +15,7 @@ References
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self, get_args
 
 import numpy as np
@@ -29,9 +29,11 @@ from fedhist.model.protocol import ErrorBound, Estimate
 from fedhist.model.registry import register_protocol, register_query
 from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy.guarantee import check_budget
+from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.frequency_oracles.frequency_oracle import (
     MOST_BITS,
     AnyKind,
+    Kind,
     OracleReports,
     chosen_kind,
 )
@@ -121,6 +123,9 @@ class LocalHistogram(DomainHistogram, OneVote):
         within 3 percent of it the one of shortest messages, at most 4,096 bits.
     nonneg : bool
         Raise negative totals to zero; never increases the l1 error.
+    trust : Shuffling, optional
+        Shuffle trust: the promise to whoever sees what an honest shuffler passes on. ``epsilon``
+        is then the users' own, see :class:`~fedhist.protocols.shared.shuffles.Shuffles`.
 
     Privacy
     -------
@@ -147,8 +152,10 @@ class LocalHistogram(DomainHistogram, OneVote):
     domain: Keys
     epsilon: float
     clip: int
+    report_kinds: ClassVar[tuple[str, tuple[str, ...]]] = ("oracle", get_args(Kind))
     oracle: AnyKind = "auto"
     nonneg: bool = True
+    trust: Shuffling | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon)
@@ -156,6 +163,7 @@ class LocalHistogram(DomainHistogram, OneVote):
         check_integer("clip", self.clip, MOST_SLOTS)
         check_choice("oracle", self.oracle, get_args(AnyKind))
         _ = self.query
+        self.check_trust()
 
     @property
     def query(self) -> SlotQuery:

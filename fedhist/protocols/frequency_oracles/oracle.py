@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
@@ -22,6 +22,7 @@ from fedhist.model.query import Summary
 from fedhist.model.results import ResultsRow, within
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import check_budget
+from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.shared.displays import DISTRIBUTION
 from fedhist.protocols.shared.domains import OnDomain, check_domain
 from fedhist.protocols.shared.lower_bounds import share_bounds
@@ -34,6 +35,7 @@ from fedhist.protocols.shared.noninteractive_error import (
     unary_noise,
 )
 from fedhist.protocols.shared.oracle_votes import OracleVotes
+from fedhist.protocols.shared.shuffles import Batch
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys, user_ids
@@ -113,6 +115,16 @@ class OneVote(OnDomain, NonInteractive):
     def query(self) -> OracleQuery:
         """The one question."""
 
+    @property
+    def batches(self) -> Sequence[Batch]:
+        """Everybody at once."""
+        return (Batch.of(self.query),)
+
+    @property
+    def report_risk(self) -> float:
+        """Variance of one report, over the symbols."""
+        return self.query.channel.v
+
     @abstractmethod
     def conclude(self, shares: Array, stderr: Array, n_users: int) -> Estimate:
         """Make an estimate of the shares of the votes and their standard errors: (k,) each."""
@@ -132,7 +144,8 @@ class OneVote(OnDomain, NonInteractive):
 class OneItemOracle(OneVote):
     """A distribution over a public domain from one item of each user.
 
-    Subclasses are the frequency oracles; they say which query asks for the item.
+    Subclasses are the frequency oracles; they say which query asks for the item. Under shuffle
+    trust (``trust``) all reports are one batch.
     """
 
     target: ClassVar[str] = "distribution"
@@ -141,6 +154,7 @@ class OneItemOracle(OneVote):
     epsilon: float
     domain: Keys
     project: bool = False
+    trust: Shuffling | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon)
@@ -148,6 +162,7 @@ class OneItemOracle(OneVote):
         if not isinstance(self.project, bool):
             raise ValueError(f"project must be true or false, got {self.project!r}")
         _ = self.query
+        self.check_trust()
 
     @property
     def value_range(self) -> tuple[float, float]:

@@ -51,6 +51,9 @@ class UnaryEncoding(OneItemOracle):
     project : bool
         Project the estimate onto the simplex, which is free. It suits populations where every user
         has an item of the domain.
+    trust : Shuffling, optional
+        Shuffle trust: the promise to whoever sees what an honest shuffler passes on. ``epsilon``
+        is then the users' own, see :class:`~fedhist.protocols.shared.shuffles.Shuffles`.
 
     Privacy
     -------

@@ -10,8 +10,10 @@ import numpy as np
 from fedhist.base.arrays import Bounds, Floats, Integers, Words
 from fedhist.base.errors import WireError
 from fedhist.channels.finite import FiniteChannel, scalar_law
+from fedhist.channels.hiding import hiding_of
 from fedhist.channels.scalar import ScalarChannel
 from fedhist.model.query import LocalQuery, Report, Summary, only_array
+from fedhist.privacy.shuffling import Hiding
 from fedhist.users.folds import fold_of
 
 
@@ -41,6 +43,20 @@ class FoldReports(LocalQuery):
     def finite_channel(self) -> FiniteChannel | None:
         """Return the law of a report for every input of its channel."""
         return scalar_law(self.channel)
+
+    @property
+    def hiding(self) -> Hiding:
+        """A scalar's report is read alike within its fold."""
+        return hiding_of(self.channel)
+
+    @property
+    def n_batches(self) -> int:
+        """The folds."""
+        return self.n_folds
+
+    def batch_sizes(self, total: Summary) -> Integers:
+        """Count the users of each fold."""
+        return np.asarray(total.sums["users"])
 
     def draw_sums(self, u: Floats, fold: Integers, rng: np.random.Generator) -> Summary:
         """Draw the sum of each fold's reports of the scalars u in [-1, 1]: (n,) float64."""

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import ClassVar
 
-from fedhist.channels.catalogue import KINDS, scalar_channel
+from fedhist.channels.catalogue import KINDS, UnaryChannel, scalar_channel
+from fedhist.channels.hiding import hiding_of
 from fedhist.model.part import Functional
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query, Summary
-from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
+from fedhist.privacy.guarantee import Guarantee, check_budget
 from fedhist.protocols.localize.script import PROVEN, FoldEstimates, Steps, localize_and_refine
 from fedhist.protocols.shared.sample_sizes import PlannedSizes
+from fedhist.protocols.shared.shuffles import Batch, Shuffles
 from fedhist.users.cohort import Cohort
 from server.means.localize import Plan, least_users, plan_univariate
 
 
-class FoldProtocol(PlannedSizes):
+class FoldProtocol(Shuffles, PlannedSizes):
     """Budget, channel, checks and script; subclasses are frozen dataclasses with these fields."""
 
     epsilon: float
@@ -27,6 +29,7 @@ class FoldProtocol(PlannedSizes):
     kind: str
     salt: int
     steps: ClassVar[Steps] = PROVEN
+    report_kinds: ClassVar[tuple[str, tuple[str, ...]]] = ("kind", ("onebit", "piecewise"))
 
     @property
     @abstractmethod
@@ -66,7 +69,48 @@ class FoldProtocol(PlannedSizes):
     @property
     def guarantee(self) -> Guarantee:
         """The same budget for voters and reporters: each user answers once."""
-        return Guarantee(self.epsilon, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER)
+        return self.promise()
+
+    @property
+    def uses_folds(self) -> bool:
+        """Whether a user reports the scalar of its fold, and not a vector."""
+        return True
+
+    @property
+    def n_folds(self) -> int:
+        """Of the functional that users are asked about."""
+        return 1
+
+    @property
+    def batches(self) -> Sequence[Batch]:
+        """Voters and reporters of every fold, as they are planned.
+
+        Raises
+        ------
+        ValueError
+            For the procedure as printed, which is a local one, and where vectors are reported.
+        """
+        if self.steps is not PROVEN:
+            raise ValueError(f'{self.name}: mode "paper" is not shuffled')
+        if not self.uses_folds:
+            raise ValueError(
+                f"{self.name}: vectors are reported by points that belong to a user's id, which a "
+                'shuffler takes off: set method = "folds"'
+            )
+        plan, epsilon, k = self.plan, float(self.epsilon), max(self.n_folds, 1)
+        reports = hiding_of(scalar_channel(self.channel_kind, epsilon))
+        if plan.n_bins == 1:
+            return (Batch(1.0, k, reports),)
+        voters, others = Cohort(0, 0.0, plan.vote_share), Cohort(0, plan.vote_share, 1.0)
+        return (
+            Batch(voters.share, k, hiding_of(UnaryChannel(epsilon))),
+            Batch(others.share, k, reports),
+        )
+
+    @property
+    def report_risk(self) -> float:
+        """The plan's, of one fold."""
+        return self.plan.risk
 
     def ask(
         self, functional: Functional, plan: Plan, lo: float = 0.0

@@ -25,11 +25,13 @@ from fedhist.base.errors import WireError
 from fedhist.channels.bits import BitTally, check_bits, count_bits_by
 from fedhist.channels.catalogue import CHANNELS, ScalarChannel, UnaryChannel, scalar_channel
 from fedhist.channels.finite import FiniteChannel, unary_law
+from fedhist.channels.hiding import hiding_of
 from fedhist.channels.summed_reports import vote_totals
 from fedhist.model.part import Functional
 from fedhist.model.query import CHUNK, LocalQuery, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import check_budget
+from fedhist.privacy.shuffling import Hiding
 from fedhist.protocols.localize.fold_reports import FoldReports, check_sizes
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
@@ -97,6 +99,20 @@ class BinVotes(LocalQuery):
     def finite_channel(self) -> FiniteChannel | None:
         """Return the law of a report for every input of its channel."""
         return unary_law(self.channel, self.n_bins)
+
+    @property
+    def hiding(self) -> Hiding:
+        """Bits are read alike within their fold."""
+        return hiding_of(self.channel)
+
+    @property
+    def n_batches(self) -> int:
+        """The folds."""
+        return self.functional.n_folds
+
+    def batch_sizes(self, total: Summary) -> Integers:
+        """Count the users of each fold."""
+        return np.asarray(total.sums["users"])
 
     # -- client half
 

@@ -13,7 +13,7 @@ References
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -28,6 +28,7 @@ from fedhist.model.protocol import ErrorBound, Estimate, LowerBound, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy.guarantee import check_budget
+from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.means.cover_theory import (
     CoverPlan,
     expected_loss,
@@ -38,6 +39,7 @@ from fedhist.protocols.means.cover_votes import count_cells, vote_query
 from fedhist.protocols.shared.mean_target import MeanTarget
 from fedhist.protocols.shared.noninteractive import NonInteractive
 from fedhist.protocols.shared.sample_sizes import resolve_users
+from fedhist.protocols.shared.shuffles import Batch
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.means.localize import LEAST_MASS, MOST_FAILURE
@@ -82,6 +84,9 @@ class CoverSelect(MeanTarget, NonInteractive):
         Cells along the longest axis; by default the plan takes the cover of least predicted risk,
         and the run is refused where that is the centre of the set. A given cover of one cell
         needs no data: its centre is returned, nobody is asked and nothing is spent.
+    trust : Shuffling, optional
+        Shuffle trust: the promise to whoever sees what an honest shuffler passes on. ``epsilon``
+        is then the users' own, see :class:`~fedhist.protocols.shared.shuffles.Shuffles`.
 
     Privacy
     -------
@@ -118,6 +123,7 @@ class CoverSelect(MeanTarget, NonInteractive):
     sparsity: int = 0
     smoothness: float = 0.0
     per_axis: int | None = None
+    trust: Shuffling | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon)
@@ -132,6 +138,12 @@ class CoverSelect(MeanTarget, NonInteractive):
         if self.smoothness and self.geometry != "sobolev":
             raise ValueError(f'smoothness belongs to geometry "sobolev", got {self.smoothness}')
         _ = self.plan
+        self.check_trust()
+
+    @property
+    def batches(self) -> Sequence[Batch]:
+        """Everybody at once."""
+        return (Batch.of(vote_query(self.plan.cover, float(self.epsilon))),)
 
     def _cover(self) -> Cover:
         """Return the set, as a cover of one cell."""

@@ -25,6 +25,7 @@ from fedhist.channels.bits import BitTally, check_bits, count_bits
 from fedhist.channels.catalogue import UnaryChannel
 from fedhist.channels.covers import Cover
 from fedhist.channels.finite import FiniteChannel, unary_law
+from fedhist.channels.hiding import hiding_of
 from fedhist.channels.summed_reports import vote_totals
 from fedhist.channels.symbol_oracles import SymbolOracle
 from fedhist.channels.votes import MAX_BITS
@@ -32,6 +33,7 @@ from fedhist.channels.wide_votes import is_wide, wide_channel
 from fedhist.model.query import CHUNK, LocalQuery, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import check_budget
+from fedhist.privacy.shuffling import Hiding
 from fedhist.protocols.shared.oracle_votes import OracleVotes
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
@@ -80,6 +82,11 @@ class CoverVotes(LocalQuery):
     def finite_channel(self) -> FiniteChannel | None:
         """Return the law of a report for every input of its channel."""
         return unary_law(self.channel, self.cover.n_cells)
+
+    @property
+    def hiding(self) -> Hiding:
+        """Bits are read alike, whoever sends them."""
+        return hiding_of(self.channel)
 
     # -- client half
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -31,6 +31,7 @@ from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.query import CHUNK
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
+from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.localize.protocol import FoldProtocol
 from fedhist.protocols.localize.queries import check_range
 from fedhist.protocols.localize.script import PROVEN
@@ -39,6 +40,7 @@ from fedhist.protocols.means.mean_steps import Rounds
 from fedhist.protocols.means.results import quadrature
 from fedhist.protocols.shared.lower_bounds import ParameterSet
 from fedhist.protocols.shared.mean_target import PlannedMean, clipped
+from fedhist.protocols.shared.shuffles import Batch
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.means.design import Design, plan_mean
@@ -83,6 +85,9 @@ class Mean(TwoModes, PlannedMean, FoldProtocol):
         "same" declares that all users share one mean: nobody is asked whether they do.
     refine : {"auto", "clip"}
         "clip" leaves out signs and stages: a vote and clipped reports, as in [1].
+    trust : Shuffling, optional
+        Shuffle trust: the promise to whoever sees what an honest shuffler passes on. ``epsilon``
+        is then the users' own, see :class:`~fedhist.protocols.shared.shuffles.Shuffles`.
 
     Privacy
     -------
@@ -137,6 +142,7 @@ class Mean(TwoModes, PlannedMean, FoldProtocol):
     salt: int = 1
     users: Literal["may differ", "same"] = "may differ"
     refine: Literal["auto", "clip"] = "auto"
+    trust: Shuffling | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         self.check_mode()
@@ -145,6 +151,17 @@ class Mean(TwoModes, PlannedMean, FoldProtocol):
         check_choice("users", self.users, ("may differ", "same"))
         check_choice("refine", self.refine, ("auto", "clip"))
         _ = self.design
+        self.check_trust()
+
+    @property
+    def batches(self) -> Sequence[Batch]:
+        """Voters and reporters; a check's cohort, of some seventy users, hides nobody."""
+        if not self.design.plain:
+            raise ValueError(
+                "mean: rounds that check, and stages, have cohorts too small for a shuffler: set "
+                'users = "same" and refine = "clip"'
+            )
+        return super().batches
 
     @property
     def value_range(self) -> tuple[float, float]:

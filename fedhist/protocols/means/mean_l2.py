@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
@@ -33,6 +33,7 @@ from fedhist.model.losses import SQUARED_L2
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
+from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.centred.method import METHODS, Method, check_clip_mass
 from fedhist.protocols.centred.script import centred_mean
 from fedhist.protocols.centred.theory import SIMULATED, simulated_loss, spread_of
@@ -97,6 +98,9 @@ class MeanL2(PlannedMean, FoldMean):
     salt : int
         Public salt of the split into stages, or voters and reporters; folds, signs and points
         follow from it.
+    trust : Shuffling, optional
+        Shuffle trust: the promise to whoever sees what an honest shuffler passes on. ``epsilon``
+        is then the users' own, see :class:`~fedhist.protocols.shared.shuffles.Shuffles`.
 
     Privacy
     -------
@@ -140,6 +144,7 @@ class MeanL2(PlannedMean, FoldMean):
     c_sigma: float = 1.25
     method: Method = "centred"
     clip_mass: float = CLIP_MASS
+    trust: Shuffling | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         self._check()
@@ -150,6 +155,7 @@ class MeanL2(PlannedMean, FoldMean):
             if not 0 < x < math.inf:
                 raise ValueError(f"{what} must be positive and finite, got {x}")
         _ = self.functional if self.uses_folds else (self.part, self.centred_plan)
+        self.check_trust()
 
     @property
     def value_range(self) -> tuple[float, float]:

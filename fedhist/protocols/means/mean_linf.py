@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
@@ -29,6 +29,7 @@ from fedhist.model.part import Functional
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow
+from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.localize.protocol import FoldProtocol
 from fedhist.protocols.localize.queries import check_range
 from fedhist.protocols.localize.script import FoldEstimates
@@ -125,6 +126,9 @@ class MeanLinf(PlannedMean, FoldMean):
         "paper" follows the published procedure in every fold, with K = 1/4 and c = 1/100.
     salt : int
         Public salt of the split into voters and reporters; that of the folds follows from it.
+    trust : Shuffling, optional
+        Shuffle trust: the promise to whoever sees what an honest shuffler passes on. ``epsilon``
+        is then the users' own, see :class:`~fedhist.protocols.shared.shuffles.Shuffles`.
 
     Privacy
     -------
@@ -157,11 +161,18 @@ class MeanLinf(PlannedMean, FoldMean):
     low: float = -1.0
     high: float = 1.0
     mean_scale: float | None = None
+    trust: Shuffling | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         self._check(self.mean_scale)
         check_range(self.low, self.high)
         _ = self.functional
+        self.check_trust()
+
+    @property
+    def n_folds(self) -> int:
+        """The coordinates."""
+        return self.dimension
 
     @property
     def value_range(self) -> tuple[float, float]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fedhist.model.protocol import Protocol
-from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
+from fedhist.privacy.guarantee import Guarantee
+from fedhist.protocols.shared.shuffles import Shuffles
 
 
-class NonInteractive(Protocol):
+class NonInteractive(Shuffles):
     """A local protocol in which each user answers one query, at the field epsilon."""
 
     epsilon: float
@@ -18,5 +18,5 @@ class NonInteractive(Protocol):
 
     @property
     def guarantee(self) -> Guarantee:
-        """epsilon-LDP for a user's whole record, non-interactively."""
-        return Guarantee(self.epsilon, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER)
+        """epsilon-LDP for a user's whole record; or what a shuffler makes of it."""
+        return self.promise()

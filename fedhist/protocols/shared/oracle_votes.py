@@ -11,10 +11,12 @@ import numpy as np
 from clients.randomizers.oracle_reports import draw_counts, fold_reports, report_symbols
 from fedhist.base.arrays import Array, Bounds, Integers
 from fedhist.channels.finite import FiniteChannel
+from fedhist.channels.hiding import hiding_of
 from fedhist.channels.oracle_base import OracleChannel
 from fedhist.channels.oracle_messages import check_counts, check_reports
 from fedhist.channels.symbol_oracles import SymbolOracle
 from fedhist.model.query import CHUNK, LocalQuery, Report, Summary
+from fedhist.privacy.shuffling import Hiding
 from fedhist.users.batch import Users
 from fedhist.users.streams import Streams
 
@@ -49,6 +51,11 @@ class OracleVotes(LocalQuery):
     def finite_channel(self) -> FiniteChannel | None:
         """Return the law of a report for every input of its channel."""
         return self.channel.law()
+
+    @property
+    def hiding(self) -> Hiding:
+        """A message is read alike, whoever sends it."""
+        return hiding_of(self.channel)
 
     # -- client half
 

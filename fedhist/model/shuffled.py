@@ -1,0 +1,159 @@
+"""Shuffled: a local query whose reports reach the server through a shuffler.
+
+The users' half is the query's own, and so is the promise to a user who trusts nobody. The server
+gets what a shuffler passes on: the multiset of each batch's reports, of which our queries need sums
+alone. Sums are functions of the multiset, so they promise what it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from fedhist.base.arrays import Bounds
+from fedhist.base.checks import check_integer
+from fedhist.base.errors import BatchWithheld
+from fedhist.model.query import LocalQuery, Query, Report, Summary
+from fedhist.model.registry import register_query
+from fedhist.privacy.guarantee import Release, Trust, approximate
+from fedhist.privacy.shuffling import shuffled_epsilon
+from fedhist.users.batch import Users
+from fedhist.users.streams import Streams
+
+if TYPE_CHECKING:
+    from fedhist.channels.finite import FiniteChannel
+
+
+@register_query
+@dataclass(frozen=True)
+class Shuffled(Query):
+    """Reports of a local query, shuffled by batch: one for each fold, or one of the whole cohort.
+
+    Parameters
+    ----------
+    query : Query
+        Local; of reports that are read alike, whoever of a batch sends them
+        (:attr:`~fedhist.model.query.LocalQuery.hiding`).
+    delta : float
+    least : int
+        Honest users who report in each batch: the numbers of each batch, never of all together.
+    colluders : int
+        Other users whose reports the server may know.
+
+    Privacy
+    -------
+    (epsilon, delta)-DP for a user's whole record, replace, with the epsilon of ``least`` reports
+    (:func:`~fedhist.privacy.shuffling.shuffled_epsilon`), if the shuffler is honest: a batch with
+    fewer than least + colluders users is not passed on. Against the shuffler, and on the node, what
+    the query itself costs.
+
+    Raises
+    ------
+    ValueError
+        For a query that is not local, that keeps rows by user id, or whose reports name their user.
+    """
+
+    wire_name: ClassVar[str] = "shuffled"
+    trust: ClassVar[Trust] = Trust.SHUFFLE
+
+    query: Query
+    delta: float
+    least: int
+    colluders: int = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.query, LocalQuery):
+            raise ValueError(f"a shuffler takes local reports; {self.query.label!r} has none")
+        if self.query.hiding is None:
+            raise ValueError(
+                f"the reports of {self.query.label!r} are read with their users' ids, which a "
+                "shuffler takes off"
+            )
+        kept = [name for name, x in self.query.bounds(1).items() if x.part != "sums"]
+        if kept:
+            raise ValueError(f"{self.query.label!r} keeps {kept[0]!r} user by user, not as a sum")
+        if not 0 < self.delta < 1:
+            raise ValueError(f"shuffling needs a delta in (0, 1), got {self.delta}")
+        check_integer("least", self.least)
+        check_integer("colluders", self.colluders, least=0)
+        object.__setattr__(self, "cohort", self.query.cohort)
+
+    @property
+    def local(self) -> LocalQuery:
+        """The query, which is local."""
+        if not isinstance(self.query, LocalQuery):  # as was checked
+            raise TypeError(f"{self.query!r} is not local")
+        return self.query
+
+    @property
+    def label(self) -> str:
+        """Name of the charge."""
+        return f"{self.query.label}, shuffled"
+
+    @property
+    def release(self) -> Release:
+        """What the multiset costs one user; what the report costs, on its node, is the query's."""
+        hiding = self.local.hiding
+        if hiding is None:  # as was checked
+            raise TypeError(f"{self.query!r} names its users")
+        epsilon = shuffled_epsilon(self.least, self.query.release.epsilon, self.delta, hiding)
+        return approximate(epsilon, self.delta)
+
+    @property
+    def exact(self) -> bool:
+        """As for the query."""
+        return self.query.exact
+
+    def finite_channel(self) -> FiniteChannel | None:
+        """Return the law of one report."""
+        return self.query.finite_channel()
+
+    # -- client half: the query's own
+
+    def answer(self, users: Users, rng: Streams) -> Report:
+        """Answer the query itself."""
+        return self.query.answer(users, rng)
+
+    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
+        """Answer the query itself."""
+        return self.query.answer_folded(users, rng)
+
+    def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
+        """Draw the query's own sums."""
+        return self.query.draw_summary(users, rng)
+
+    # -- the shuffler, and the server behind it
+
+    def fold(self, report: Report) -> Summary:
+        """Add up as the query does."""
+        return self.query.fold(report)
+
+    def check(self, report: Report) -> None:
+        """Check as the query does: a shuffler does not pass on what no user sends."""
+        self.query.check(report)
+
+    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
+        """Bound as the query does."""
+        return self.query.bounds(n_users)
+
+    def check_summary(self, summary: Summary) -> None:
+        """Check as the query does."""
+        self.query.check_summary(summary)
+
+    def lift(self, total: Summary, nodes: int) -> Summary:
+        """Pass the batches on: sums, which know neither users nor nodes nor an order.
+
+        Raises
+        ------
+        BatchWithheld
+            If one of them is too small; then nothing of the others is passed on, either.
+        """
+        needed = self.least + self.colluders
+        sizes = self.local.batch_sizes(total)
+        few = int(np.count_nonzero(sizes < needed))
+        if few:
+            raise BatchWithheld(needed, few, len(sizes))
+        return Summary(total.n_users, total.sums)

@@ -1,0 +1,83 @@
+"""Shuffling: the premise of shuffle trust, and how many users each user hides among."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from fedhist.base.checks import check_integer
+from fedhist.privacy.guarantee import check_budget
+
+TAU = 0.1
+"""Default of the share of users who may not report."""
+FLUCTUATION = 5
+"""Standard deviations by which a hash may make a cohort smaller than expected."""
+
+
+@dataclass(frozen=True)
+class Shuffling:
+    """What users are promised if the shuffler is honest, and who must report for it.
+
+    A shuffler passes a batch's reports on as a multiset: without ids, nodes, order and times. The
+    local protocol below it has a larger epsilon, its own field, which holds against the shuffler.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The target, for whoever sees what the shuffler passes on; delta > 0.
+    n_users : int
+        Public: users who are asked.
+    tau : float
+        Largest share of them that may not report; in [0, 0.5), read as the decimal that is written.
+    colluders : int
+        Users of any one batch who may tell the server what they have reported.
+
+    Privacy
+    -------
+    Replacement of one user's record: the users, and so cohorts and folds, are public. A batch that
+    is too small is withheld, so the promise never rests on who happens to report.
+
+    Examples
+    --------
+    >>> trust = Shuffling(1.0, 1e-6, 20_000)
+    >>> trust.least(), trust.least(1.0, 20)
+    (18000, 757)
+    """
+
+    epsilon: float
+    delta: float
+    n_users: int
+    tau: float = TAU
+    colluders: int = 0
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon, self.delta)
+        if not self.delta > 0:
+            raise ValueError(f"shuffling needs a delta in (0, 1), got {self.delta}")
+        check_integer("n_users", self.n_users, 1 << 40)
+        check_integer("colluders", self.colluders, 1 << 40, least=0)
+        if not 0 <= self.tau < 0.5:
+            raise ValueError(f"tau must lie in [0, 0.5), got {self.tau}")
+
+    def least(self, share: float = 1.0, batches: int = 1) -> int:
+        """Honest users who are certain to report in a batch, the one in question included.
+
+        Parameters
+        ----------
+        share : float
+            Of the users, in the cohort that is asked.
+        batches : int
+            Folds that a hash splits the cohort into.
+
+        Returns
+        -------
+        int
+            floor((1 - tau)(n / k - 5 sqrt(n / k))) less the colluders, n / k users being expected;
+            of everybody in one batch (1 - tau) n, as their number is known. 1 at least.
+        """
+        expected = self.n_users * share / batches
+        if share < 1 or batches > 1:
+            expected -= FLUCTUATION * math.sqrt(expected)
+        report = (1 - Fraction(repr(float(self.tau)))) * Fraction(expected)
+        return max(math.floor(report) - self.colluders, 1)

@@ -1,0 +1,209 @@
+"""Shuffles: local protocols whose script runs under shuffle trust as well."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, ClassVar, Self, TypeVar
+
+from fedhist.model.protocol import Protocol
+from fedhist.model.query import LocalQuery, Query
+from fedhist.model.shuffled import Shuffled
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
+from fedhist.privacy.shuffler import Shuffling
+from fedhist.privacy.shuffling import Hiding, calibrate, shuffled_delta
+
+P = TypeVar("P", bound="Shuffles")
+_STEPS = 16
+_ACCURACY = 1e-5
+
+
+class NotHidden(ValueError):
+    """The users of a batch are too few to hide a report of the protocol's epsilon."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Users whose reports are shuffled together, as they are planned.
+
+    Attributes
+    ----------
+    share : float
+        Of all users, in the cohort that is asked.
+    folds : int
+        That the cohort is split into; each is a batch.
+    hiding : Hiding or None
+        Of the report; None: it names its user.
+    """
+
+    share: float
+    folds: int
+    hiding: Hiding | None
+
+    @classmethod
+    def of(cls, query: Query) -> Batch:
+        """Return the batches of a query."""
+        share = query.cohort.share if query.cohort is not None else 1.0
+        if not isinstance(query, LocalQuery):
+            return cls(share, 1, None)
+        return cls(share, query.n_batches, query.hiding)
+
+
+class Shuffles(Protocol):
+    """A local protocol; with the field ``trust`` it can run under shuffle trust.
+
+    ``epsilon`` then is the users' own, local one, epsilon_0; the promise to whoever trusts the
+    shuffler is that of the field. Its script stays as it is.
+
+    Class attributes
+    ----------------
+    unshuffled : str
+        Why a protocol without the field cannot be shuffled, in words.
+    report_kinds : (str, tuple of str)
+        The field that chooses the report, and what "auto" chooses among, anew at a large epsilon_0.
+    """
+
+    epsilon: float
+    trust: Shuffling | None = None
+    unshuffled: ClassVar[str] = ""
+    report_kinds: ClassVar[tuple[str, tuple[str, ...]]] = ("", ())
+
+    @property
+    def batches(self) -> Sequence[Batch]:
+        """What is asked, and of how many users; from public numbers only.
+
+        Raises
+        ------
+        ValueError
+            If the protocol, as it is configured, cannot be shuffled; with the reason.
+        """
+        raise ValueError(f"{self.name} cannot be shuffled: {self.unshuffled}")
+
+    @property
+    def report_risk(self) -> float:
+        """Planned error, up to a factor that all kinds of reports share."""
+        return 1.0
+
+    def promise(self) -> Guarantee:
+        """State the local guarantee, or that of the multiset if the shuffler is honest."""
+        who = self.trust
+        if who is None or math.isinf(self.epsilon):
+            return Guarantee(self.epsilon, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER)
+        least = min(who.least(b.share, b.folds) for b in self.batches)
+        premise = (
+            f"the shuffler is honest and {least} users of each cohort report; "
+            f"{self.epsilon:.4g}-DP against it"
+        )
+        told = float(who.epsilon), who.delta, Trust.SHUFFLE, Adjacency.REPLACE_USER
+        return Guarantee(*told, premise=premise)
+
+    def asks(self, query: Query, round_index: int) -> Query:
+        """Put the query into one for the shuffler, with the size of its own batches."""
+        who = self.trust
+        if who is None or math.isinf(self.epsilon):
+            return query
+        batch = Batch.of(query)
+        return Shuffled(query, who.delta, who.least(batch.share, batch.folds), who.colluders)
+
+    def check_trust(self) -> None:
+        """Raise ValueError unless every batch hides its users.
+
+        Raises
+        ------
+        NotHidden
+            If epsilon is too large for the users of a batch.
+        ValueError
+            If the protocol cannot be shuffled as it is configured.
+        """
+        who = self.trust
+        if who is None or math.isinf(self.epsilon):
+            return
+        for batch in self.batches:
+            if batch.hiding is None:
+                raise ValueError(f"{self.name}: a report that is read with its user's id names it")
+            n = who.least(batch.share, batch.folds)
+            delta = shuffled_delta(n, float(self.epsilon), float(who.epsilon), batch.hiding)
+            if not delta <= who.delta:
+                raise NotHidden(
+                    f"{self.name}: {n} users of a batch do not hide a report of epsilon = "
+                    f"{self.epsilon:g} to ({who.epsilon:g}, {who.delta:g}): that takes a delta of "
+                    f"{delta:.2g}; Shuffling is for the epsilon that shuffled() finds"
+                )
+
+    @classmethod
+    def shuffled(cls, trust: Shuffling, **given: Any) -> Self:
+        """Build the protocol with the largest local epsilon that the target allows.
+
+        Sizes of batches follow from the plan, which follows from epsilon; so whole protocols are
+        tried. From public numbers only.
+
+        Parameters
+        ----------
+        trust : Shuffling
+        **given
+            The other fields; epsilon is not among them. The report is the best of
+            :attr:`report_kinds` where it is left to choose.
+
+        Raises
+        ------
+        ValueError
+            If the protocol cannot be shuffled; with the reason.
+        """
+        if not (is_dataclass(cls) and "trust" in {f.name for f in fields(cls)}):
+            raise ValueError(f"{cls.name} cannot be shuffled: {cls.unshuffled}")
+        found, reasons = [], []
+        for chosen in cls._kinds(given):
+            try:
+                found.append(_largest(cls, chosen, trust))
+            except ValueError as e:
+                reasons.append(e)
+        if not found:
+            raise reasons[0]
+        return min(found, key=lambda p: p.report_risk)
+
+    @classmethod
+    def _kinds(cls, given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        name, kinds = cls.report_kinds
+        if not name or given.get(name, "auto") != "auto":
+            yield dict(given)
+            return
+        for kind in kinds:
+            yield {**given, name: kind}
+
+
+def _largest(cls: type[P], given: Mapping[str, Any], trust: Shuffling) -> P:
+    """Build a protocol of the largest local epsilon whose batches all hide its reports."""
+
+    def build(epsilon: float) -> P | None:
+        try:
+            return cls(**{**given, "epsilon": epsilon, "trust": trust})
+        except NotHidden:
+            return None
+
+    low, most = float(trust.epsilon), calibrated(trust)
+    best = cls(**{**given, "epsilon": low, "trust": trust})  # alone, a user has its own guarantee
+    if math.isinf(low):
+        return best
+    high = most
+    for step in range(_STEPS):  # plans change by leaps: from above, the first that fits
+        trial = most * (low / most) ** (step / _STEPS)
+        fits = build(trial)
+        if fits is not None:
+            best, low = fits, trial
+            break
+        high = trial
+    while high - low > _ACCURACY * high:
+        middle = (low + high) / 2
+        fits = build(middle)
+        if fits is None:
+            high = middle
+        else:
+            best, low = fits, middle
+    return best
+
+
+def calibrated(trust: Shuffling) -> float:
+    """Return the largest local epsilon of any report, with everybody in one batch."""
+    n = max(trust.n_users - trust.colluders, 1)
+    return calibrate(float(trust.epsilon), trust.delta, n, lambda _: Hiding(mixes=True))
