@@ -16,6 +16,25 @@ FLUCTUATION = 5
 
 
 @dataclass(frozen=True)
+class Shuffler:
+    """What a configuration says of a shuffler; with a budget and users it is :class:`Shuffling`.
+
+    Parameters
+    ----------
+    delta, tau, colluders
+        See there.
+    """
+
+    delta: float
+    tau: float = TAU
+    colluders: int = 0
+
+    def over(self, epsilon: float, n_users: int) -> Shuffling:
+        """Return the target for so many users."""
+        return Shuffling(float(epsilon), self.delta, n_users, self.tau, self.colluders)
+
+
+@dataclass(frozen=True)
 class Shuffling:
     """What users are promised if the shuffler is honest, and who must report for it.
 

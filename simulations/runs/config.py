@@ -39,7 +39,7 @@ from simulations.config.reading import (
 )
 from simulations.populations import KINDS, Loaded, PopulationSpec, population
 from simulations.runs.run import Options
-from simulations.runs.trust import check_trust, with_trust
+from simulations.runs.trust import check_remote, check_trust, with_trust
 
 CHOICE = {"protocol": "name", "population": "kind"}
 """The key of a table that decides which other keys it has."""
@@ -304,6 +304,7 @@ def prepare(config: Config, load: Callable[[PopulationSpec], Loaded] | None = No
     table = {k: v for k, v in config.protocol.items() if k != "name"}
     given = with_trust(cls, table, config.run.nodes or None)
     if config.population["kind"] == REMOTE:
+        check_remote(given)
         loaded = None
         resolved, notes = given, list[str]()
     else:

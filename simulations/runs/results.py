@@ -24,12 +24,13 @@ from fedhist.base.text import no_formula
 from fedhist.model.protocol import ErrorBound, Protocol
 from fedhist.model.truths import Truth
 from fedhist.privacy.adjacency import USER_LEVEL, NoTotalError
-from fedhist.privacy.guarantee import Adjacency
+from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.privacy.ledger import Ledger
 from fedhist.users.keys import Keys
 from simulations.reporting.json_files import write_json
 from simulations.runs.config import Prepared
 from simulations.runs.options import NOT_SAFE, Outcome
+from simulations.runs.trust import SHUFFLE, shuffle_in_words
 
 if TYPE_CHECKING:
     import polars as pl
@@ -329,6 +330,7 @@ def ledger_in_words(prepared: Prepared, ledger: Ledger | None) -> dict[str, Any]
     if ledger is not None:
         body["noise"] = _noise(prepared, ledger.noise)
         body |= {"aggregation": ledger.aggregation} if ledger.aggregation else {}
+        body |= {SHUFFLE: shuffle_in_words(guarantee)} if guarantee.trust is Trust.SHUFFLE else {}
         total = ledger.spent()
         body |= {"spent epsilon": total.epsilon, "at delta": total.delta, "composed by": total.how}
         body["null-safe"] = ledger.null_safe

@@ -17,6 +17,7 @@ from simulations.reporting.terminal import print_facts, print_table
 from simulations.runs.data_ledger import DataLedger, common_adjacency
 from simulations.runs.job import Finished
 from simulations.runs.results import Evaluation
+from simulations.runs.trust import SHUFFLE, shuffle_in_words
 
 MOST_ROWS = 10
 MOST_LETTERS = 30
@@ -50,6 +51,8 @@ def _facts(finished: Finished) -> list[tuple[str, str]]:
     facts.append(("noise", _noise_in_words(finished)))
     if estimate.ledger is not None and estimate.ledger.aggregation:
         facts.append(("aggregation", estimate.ledger.aggregation))
+    if protocol.guarantee.trust is Trust.SHUFFLE:
+        facts.append((SHUFFLE, shuffle_in_words(protocol.guarantee)))
     if prepared.loaded is not None:
         facts.append(("population", prepared.loaded.title))
     facts.append(("rounds", _rounds_in_words(finished)))
@@ -92,7 +95,7 @@ def _adversaries(finished: Finished) -> list[str]:
 
 
 def _noise_in_words(finished: Finished) -> str:
-    if finished.prepared.protocol.guarantee.trust is Trust.LOCAL:
+    if finished.prepared.protocol.guarantee.trust in (Trust.SHUFFLE, Trust.LOCAL):
         if finished.prepared.config.run.clients == "aggregate":
             return "simulated in aggregate (sums of reports drawn from their exact law, seeded)"
         if finished.prepared.config.run.noise == "secure":

@@ -1,8 +1,9 @@
 """Whom the users trust, in a configuration: ``protocol.trust`` and what goes with it.
 
 The keys are written beside the protocol's own and become its field ``trust``: ``trust =
-"aggregate"`` with ``tau_d``, ``tau_c`` and ``max_users``. The number of parties is the run's number
-of nodes.
+"aggregate"`` with ``tau_d``, ``tau_c`` and ``max_users``, ``trust = "shuffle"`` with ``delta``,
+``tau`` and ``colluders``. The number of parties is the run's number of nodes; how many users hide
+each other, and with it the local epsilon, is found when the protocol is resolved.
 """
 
 from __future__ import annotations
@@ -16,15 +17,24 @@ from fedhist.base.checks import check_choice
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import parameters
 from fedhist.privacy.aggregation import Aggregation
-from fedhist.privacy.guarantee import Trust
-from simulations.config.reading import converted, hints
+from fedhist.privacy.guarantee import Guarantee, Trust
+from fedhist.privacy.shuffler import Shuffler, Shuffling
+from fedhist.protocols.shared.shuffles import Shuffles
+from simulations.config.reading import converted, hints, required
 
 FIELD = "trust"
+SHUFFLE = "shuffle (ideal)"
+"""Shuffling by whoever simulates it: what reaches the session has neither users nor nodes."""
 PARTIES = 100
 """Nodes under aggregate trust where a run names no number."""
 
-PREMISES: Mapping[str, type] = MappingProxyType({Trust.AGGREGATE.value: Aggregation})
-"""What the field holds under a trust that is not the protocol's own."""
+PREMISES: Mapping[str, type] = MappingProxyType(
+    {Trust.AGGREGATE.value: Aggregation, Trust.SHUFFLE.value: Shuffler}
+)
+"""What is to be said of a trust that is not the protocol's own."""
+
+RESOLVED: Mapping[type, type] = MappingProxyType({Aggregation: Aggregation, Shuffler: Shuffling})
+"""What the field then holds of it."""
 
 COUNTED = "parties"
 """Field of a premise that is not a key: it is counted."""
@@ -61,9 +71,13 @@ def with_trust(cls: type[Protocol], given: Mapping[str, Any], nodes: int | None)
             raise ValueError(f'protocol.{key} goes with trust = "{other}", which is not set')
     if premise is None:
         return rest
-    if FIELD not in parameters(cls) or premise not in get_args(hints(cls)[FIELD]):
-        raise ValueError(f"{cls.name} does not run under {word} trust: {reason(cls)}")
+    if FIELD not in parameters(cls) or RESOLVED[premise] not in get_args(hints(cls)[FIELD]):
+        why = unshuffled(cls) if premise is Shuffler else reason(cls)
+        raise ValueError(f"{cls.name} does not run under {word} trust: {why}")
     keys = {k: rest.pop(k) for k in known if k in rest}
+    missing = sorted(required(premise) - {COUNTED} - keys.keys())
+    if missing:
+        raise ValueError(f"protocol.{missing[0]} is needed under {word} trust")
     counted = {COUNTED: nodes or PARTIES} if COUNTED in hints(premise) else {}
     return {**rest, FIELD: premise(**counted, **converted(premise, keys, "protocol"))}
 
@@ -77,12 +91,34 @@ def reason(cls: type[Protocol]) -> str:
     return "it releases more than sums of integers, to which nodes could add the noise"
 
 
+def unshuffled(cls: type[Protocol]) -> str:
+    """Say why a protocol's reports cannot pass a shuffler."""
+    if cls.example().guarantee.trust is not Trust.LOCAL:
+        return "a shuffler takes reports that users have randomized, and its users send none"
+    why = cls.unshuffled if issubclass(cls, Shuffles) else ""
+    return why or "no report of its users is read alike, whoever sends it"
+
+
+def check_remote(given: Mapping[str, Any]) -> None:
+    """Raise ValueError if real nodes were asked on behalf of a shuffler."""
+    if isinstance(given.get(FIELD), Shuffler | Shuffling):
+        raise ValueError(
+            "no shuffler stands between remote nodes and this server, which sees what each node "
+            "sends: shuffle trust is simulated only"
+        )
+
+
 def check_trust(protocol: Protocol, word: Any) -> None:
     """Raise ValueError unless a protocol, as it was built, has the trust that was written."""
     has = protocol.guarantee.trust.value
     if isinstance(word, str) and word != has:
         why = reason(type(protocol))
         raise ValueError(f"{protocol.name} does not run under {word} trust, but {has}: {why}")
+
+
+def shuffle_in_words(guarantee: Guarantee) -> str:
+    """Say what a shuffler is worth, and what is left where it is not to be believed."""
+    return f"({guarantee.epsilon:g}, {guarantee.delta:g})-DP if {guarantee.premise}"
 
 
 def parties(protocol: Protocol) -> int | None:

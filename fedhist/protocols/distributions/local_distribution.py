@@ -108,8 +108,7 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
     clip_mass : float
         Of "centred": most of the users who may lie outside the radius of a stage.
     trust : Shuffling, optional
-        Shuffle trust: the promise to whoever sees what an honest shuffler passes on. ``epsilon``
-        is then the users' own, see :class:`~fedhist.protocols.shared.shuffles.Shuffles`.
+        Shuffle trust, by folds; see :class:`~fedhist.protocols.shared.shuffles.Shuffles`.
 
     Privacy
     -------
@@ -370,7 +369,8 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
     ) -> tuple[dict[str, Any], list[str]]:
         """Fill the domain, n_users, and samples_per_user in the domain where that is asked for."""
         p = with_domain(parameters, domain)
-        return resolve_sizes(p, users, lambda some: user_norms(some, p["domain"])[0])
+        out, notes = resolve_sizes(p, users, lambda some: user_norms(some, p["domain"])[0])
+        return cls.planned(out, users), notes
 
     @classmethod
     def results(cls) -> Sequence[ResultsRow]:

@@ -204,7 +204,7 @@ class LocalHistogram(DomainHistogram, OneVote):
         out, clip = with_domain(parameters, domain), parameters.get("clip")
         if isinstance(clip, float) and clip.is_integer():
             out["clip"] = int(clip)
-        return out, []
+        return cls.planned(out, users), []
 
     @classmethod
     def results(cls) -> Sequence[ResultsRow]:

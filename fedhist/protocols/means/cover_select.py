@@ -287,4 +287,6 @@ class CoverSelect(MeanTarget, NonInteractive):
         cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
     ) -> tuple[dict[str, Any], list[str]]:
         """Take n_users and the dimension, which are public, from the population."""
-        return resolve_users(parameters, users, dimension=users.reals.values.shape[1])
+        d = users.reals.values.shape[1]
+        out, notes = resolve_users(parameters, users, dimension=d)
+        return cls.planned(out, users), notes

@@ -11,8 +11,9 @@ from fedhist.model.protocol import Protocol
 from fedhist.model.query import LocalQuery, Query
 from fedhist.model.shuffled import Shuffled
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
-from fedhist.privacy.shuffler import Shuffling
+from fedhist.privacy.shuffler import Shuffler, Shuffling
 from fedhist.privacy.shuffling import Hiding, calibrate, shuffled_delta
+from fedhist.users.batch import Users
 
 P = TypeVar("P", bound="Shuffles")
 _STEPS = 16
@@ -161,6 +162,24 @@ class Shuffles(Protocol):
         if not found:
             raise reasons[0]
         return min(found, key=lambda p: p.report_risk)
+
+    @classmethod
+    def planned(cls, parameters: Mapping[str, Any], users: Users) -> dict[str, Any]:
+        """Complete a configuration whose ``trust`` is a :class:`Shuffler`: the last of resolving.
+
+        Its epsilon is the target, and becomes the local one; the number of users is public.
+        """
+        out = dict(parameters)
+        asked = out.get("trust")
+        if not isinstance(asked, Shuffler):
+            return out
+        if not isinstance(out.get("epsilon"), int | float):
+            raise ValueError(f"{cls.name} needs epsilon, a number, got {out.get('epsilon')!r}")
+        trust = asked.over(out.pop("epsilon"), int(out.get("n_users", len(users))))
+        del out["trust"]
+        found, name = cls.shuffled(trust, **out), cls.report_kinds[0]
+        chosen = {name: getattr(found, name)} if name else {}
+        return {**out, **chosen, "epsilon": found.epsilon, "trust": trust}
 
     @classmethod
     def _kinds(cls, given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
