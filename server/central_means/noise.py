@@ -88,11 +88,8 @@ def sum_noise(
     >>> round(sum_noise(1.0, 1e-6, 40, Adjacency.REPLACE_USER).std(), 3)
     8.449
     """
-    l1, l2 = math.sqrt(dimension), 1.0
-    if counted or adjacency is Adjacency.ADD_REMOVE_USER:
-        l1, l2 = l1 + COUNTED, math.hypot(l2, COUNTED)
-    times = 2.0 if adjacency is Adjacency.REPLACE_USER else 1.0
-    l1, l2 = times * l1 * ROUNDING, times * l2 * ROUNDING
+    counted = counted or adjacency is Adjacency.ADD_REMOVE_USER
+    l1, l2 = ball_sensitivities(dimension, adjacency, counted=counted)
     if rho:
         return SumNoise("gaussian", epsilon, delta, l1, l2, math.sqrt(0.5 / rho), discrete, rho)
     laplace = SumNoise("laplace", epsilon, 0.0, l1, l2, math.sqrt(2) / epsilon, discrete)
@@ -101,6 +98,20 @@ def sum_noise(
     unit = noise_per_sensitivity(epsilon, delta, discrete).std
     gaussian = SumNoise("gaussian", epsilon, delta, l1, l2, unit, discrete)
     return min(laplace, gaussian, key=lambda n: n.std(shares[-1]))
+
+
+def ball_sensitivities(
+    dimension: int, adjacency: Adjacency, *, counted: bool = False
+) -> tuple[float, float]:
+    """How far one user moves a sum of vectors of the unit ball: in l1, and in l2.
+
+    ``counted``: with .2 times the number of vectors beside it, under add-remove.
+    """
+    l1, l2 = math.sqrt(dimension), 1.0
+    if counted:
+        l1, l2 = l1 + COUNTED, math.hypot(l2, COUNTED)
+    times = 2.0 if adjacency is Adjacency.REPLACE_USER else 1.0
+    return times * l1 * ROUNDING, times * l2 * ROUNDING
 
 
 def paid_steps(

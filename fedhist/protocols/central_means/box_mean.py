@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from fedhist.model.protocol import Script
+from fedhist.model.query import Query
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
+from fedhist.privacy.aggregation import Aggregation
 from fedhist.protocols.central_means.protocol import CentralMeans
+from fedhist.protocols.central_means.queries import SummedMeans
 from fedhist.protocols.central_means.theory import Rows
 from fedhist.users.batch import Users
+from server.central_means.noise import STEPS, SumNoise
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
@@ -47,6 +51,8 @@ class BoxMean(CentralMeans):
     discrete : bool
         Integer noise on integer sums, as secure noise needs it. Gaussian noise is then calibrated
         by zCDP: 7 % larger at (1, 1e-6).
+    trust : Aggregation, optional
+        The nodes add the noise; needs ``discrete`` and a public number of users.
 
     Privacy
     -------
@@ -94,6 +100,35 @@ mean = 0.237
 spread = 0.25
 seed = 7
 """
+
+    trust: Aggregation | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_integers(self.discrete)
+        if self.trust is not None:
+            if self.hidden:
+                raise ValueError(
+                    "the mean divides by the number of users, which nodes do not send under "
+                    f"{self.adjacency}: take another adjacency"
+                )
+            _ = self.noise()
+
+    def asks(self, query: Query, round_index: int) -> Query:
+        """Under aggregate trust, for shares of the kind of noise that is less."""
+        if self.trust is None:
+            return query
+        wanted = super().noise()
+        return self.shared(query, wanted.epsilon, wanted.delta)
+
+    def noise(self, shares: Sequence[float] = (1.0,), *, left: float = 1.0) -> SumNoise:
+        """Noise of the one release; under aggregate trust that of all parties' shares."""
+        noise = super().noise(shares, left=left)
+        if self.trust is None:
+            return noise
+        law = self.noise_of_shares(SummedMeans(self.middle, self.half))
+        unit = noise.l2 if noise.kind == "gaussian" else noise.l1
+        return replace(noise, multiplier=law.std / (unit * STEPS))
 
     def steps(self, server: Curator) -> Script:
         """Release the mean over the whole range."""

@@ -17,7 +17,12 @@ from fedhist.model.losses import SQUARED_L2
 from fedhist.model.protocol import ErrorBound, Estimate, LowerBound, Script
 from fedhist.model.query import Query, Summary
 from fedhist.privacy.guarantee import Adjacency, check_budget
-from fedhist.protocols.central_means.queries import MOST_DIMENSIONS, ClippedMeans, means_of
+from fedhist.protocols.central_means.queries import (
+    MOST_DIMENSIONS,
+    ClippedMeans,
+    SummedMeans,
+    means_of,
+)
 from fedhist.protocols.central_means.theory import Rows
 from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.central_bounds import central_mean_bounds, spread_of
@@ -144,7 +149,8 @@ class CentralMeans(MeanTarget, Central):
     def whole(self, server: Curator) -> Script:
         """Average over the whole range, in one release."""
         if not self.guarantee.private:
-            noise = sum_noise(math.inf, 0.0, self.dimension, Adjacency(self.adjacency))
+            shared, adjacency = self.trust is not None, Adjacency(self.adjacency)
+            noise = sum_noise(math.inf, 0.0, self.dimension, adjacency, discrete=shared)
         else:
             noise = self.noise()
         steps = Steps(self, server, noise, (1.0,))
@@ -239,7 +245,8 @@ class Steps:
         std : float
             Of its noise in each coordinate.
         """
-        return (yield from self.ask_for(ClippedMeans(centre, radius)))
+        shared = self._protocol.trust is not None
+        return (yield from self.ask_for((SummedMeans if shared else ClippedMeans)(centre, radius)))
 
     def ask_for(
         self, query: ClippedMeans
@@ -251,7 +258,8 @@ class Steps:
             return Estimate.failed("nobody answered", public={"n_users": 0.0})
         std = self._noise.std(self._shares[self._made])
         self._made += 1
-        points, weight = summary.sums["points"], int(summary.sums["weight"][0])
+        points = summary.sums["points"]
+        weight = n * STEPS if p.trust is not None else int(summary.sums["weight"][0])
         if not p.counted or not p.guarantee.private:
             total = self._release(points)
             by = float(n) if p.guarantee.private else max(weight / STEPS, 1.0)

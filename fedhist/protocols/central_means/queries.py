@@ -17,13 +17,13 @@ from clients.records.user_rows import shorten, user_points
 from fedhist.base.arrays import Bounds, Floats, Integers
 from fedhist.base.checks import check_scale
 from fedhist.base.errors import WireError
-from fedhist.model.query import Query, Report, Summary
+from fedhist.model.query import Query, Report, Summary, only_array
 from fedhist.model.registry import register_query
-from fedhist.privacy.guarantee import Trust
+from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.streams import Streams
-from server.central_means.noise import ROUNDING, STEPS
+from server.central_means.noise import ROUNDING, STEPS, ball_sensitivities
 
 MOST_DIMENSIONS = 1 << 20
 MOST_SAMPLES = 1 << 53
@@ -145,6 +145,50 @@ class ClippedMeans(Query):
     def longest(self, weight: int, n_users: int) -> float:
         """Longest sum of vectors with weights of so much in all, in steps."""
         return float(weight)
+
+
+@register_query
+@dataclass(frozen=True)
+class SummedMeans(ClippedMeans):
+    """The same without the weights: one sum, which nodes can add noise to.
+
+    For where the number of users is public and all weigh the same.
+
+    Privacy
+    -------
+    None by itself. A vector has l2 norm 2^24 at most and l1 norm sqrt(d) times that, up to
+    :data:`~server.central_means.noise.ROUNDING`; numbers are rounded towards zero. A user's vector
+    may become any other: twice as much under replacement.
+    """
+
+    wire_name: ClassVar[str] = "summed-means"
+
+    def integer_sensitivity(self, norm: int, adjacency: Adjacency) -> float:
+        """Return that of vectors in a ball, in steps."""
+        return STEPS * ball_sensitivities(self.d, adjacency)[norm - 1]
+
+    def answer(self, users: Users, rng: Streams) -> Report:
+        """Send the vector; uses no randomness."""
+        return Report(users.ids, {"points": super().answer(users, rng).arrays["points"]})
+
+    def check(self, report: Report) -> None:
+        """Raise WireError unless every row is a clipped vector."""
+        points = only_array(report, "points")
+        weight = np.full(report.n_users, STEPS, dtype=np.int32)
+        super().check(Report(report.ids, {"points": points, "weight": weight}))
+
+    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
+        """Bound every coordinate by everybody's radius."""
+        return {"points": super().bounds(n_users)["points"]}
+
+    def check_summary(self, summary: Summary) -> None:
+        """See that the sum is no longer than all vectors together."""
+        Query.check_summary(self, summary)
+        norm = math.sqrt(np.square(summary.sums["points"].astype(np.float64)).sum())
+        if norm > summary.n_users * STEPS * ROUNDING:
+            raise WireError(
+                f"the sum has norm {norm:g}, more than {summary.n_users} users' vectors"
+            )
 
 
 @register_query

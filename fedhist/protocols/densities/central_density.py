@@ -31,6 +31,7 @@ from fedhist.model.query import Query, Report, Summary, only_array
 from fedhist.model.registry import register_protocol, register_query
 from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy.adjacency import Moves
+from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Adjacency, Trust, check_budget
 from fedhist.privacy.noise_law import noise_per_sensitivity
 from fedhist.protocols.densities.density_target import DensityTarget
@@ -93,6 +94,10 @@ class FourierMeans(Query):
         """
         exact = row_sensitivity(self.n_frequencies, norm, adjacency)
         return STEPS * exact + 2 * (self.width if norm == 1 else math.sqrt(self.width))
+
+    def integer_sensitivity(self, norm: int, adjacency: Adjacency) -> float:
+        """Return :meth:`sensitivity`: of whole steps, whatever the rounding."""
+        return self.sensitivity(adjacency, norm)
 
     def answer(self, users: Users, rng: Streams) -> Report:
         """Send the row; uses no randomness."""
@@ -171,6 +176,8 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
         Cells.
     truth_level : int
         Terms of the series that :meth:`truth` takes from the samples; for evaluation only.
+    trust : Aggregation, optional
+        The nodes add the noise; needs ``discrete``. The level is that of the server's noise.
 
     Privacy
     -------
@@ -208,6 +215,7 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
     project: bool = True
     grid: int = GRID
     truth_level: int = 65
+    trust: Aggregation | None = None
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
@@ -217,7 +225,8 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
         if not isinstance(T, int | float) or not 1 <= T < math.inf:
             raise ValueError(f"samples_per_user must be a number of at least 1, got {T!r}")
         self.check_series()
-        _ = self.query
+        self.check_integers(self.discrete)
+        _ = self.asks(self.query, 0)
 
     @property
     def terms(self) -> int:
@@ -259,6 +268,8 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
     @property
     def noise_std(self) -> float:
         """Standard deviation of the noise on a sum, in users."""
+        if self.trust is not None:
+            return self.noise_of_shares(self.query).std / STEPS
         discrete = self.discrete and self.delta > 0  # Laplace: the same on a grid so fine
         unit = noise_per_sensitivity(self.epsilon, self.delta, discrete)
         return unit.std * self.sensitivity / STEPS
@@ -279,7 +290,16 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
         noisy = add_noise(server, sums, s, epsilon, delta, discrete=self.discrete, moves=self.moves)
         theta = noisy[:k] * (math.sqrt(2) / STEPS / n)
         stderr = np.full(k, math.sqrt(2) * self.noise_std / n)
-        predicted = self.tail + central_variance(
+        public = {"n_users": float(n), "level": float(self.terms)}
+        public["predicted_ise"] = self.tail + self._variance(n)
+        return self.density(theta, stderr, public)
+
+    def _variance(self, n: int) -> float:
+        """Predict the variance of all coefficients, sampling included, where n users answer."""
+        if self.trust is not None:
+            each = 2 * (self.noise_std / n) ** 2 + 1 / (n * self.samples_per_user)
+            return (self.terms - 1) * each
+        return central_variance(
             self.terms,
             n,
             self.samples_per_user,
@@ -288,8 +308,6 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
             Adjacency(self.adjacency),
             self.discrete,
         )
-        public = {"n_users": float(n), "level": float(self.terms), "predicted_ise": predicted}
-        return self.density(theta, stderr, public)
 
     def error(self, users: Users) -> ErrorBound:
         """Compute the integrated squared error: noise, and the energy left out. NOT PRIVATE.

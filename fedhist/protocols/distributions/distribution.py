@@ -33,6 +33,7 @@ from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow
 from fedhist.model.truths import Truth
+from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import check_budget, zcdp_rho
 from fedhist.protocols.distributions import mechanisms as distribution_mechanisms
 from fedhist.protocols.distributions import selection as binomial_mechanisms
@@ -117,6 +118,10 @@ class Distribution(TwoModes, DistributionTarget, Central):
         tests nothing and takes the smallest expected error at the uniform distribution among the
         mechanisms whose floor n_users reaches and that suit p_max. On users who differ the estimate
         is then about none of them.
+    trust : Aggregation, optional
+        The nodes add the noise: for "laplace", "gaussian", "one-item", "presence" and
+        "presence-laplace", of which "auto" takes the one of least expected error. Where nodes drop
+        out, n_users is the number of those who answered.
 
     Privacy
     -------
@@ -158,6 +163,7 @@ class Distribution(TwoModes, DistributionTarget, Central):
     project: bool = True
     discrete: bool = True
     assume: Assumption = NOTHING
+    trust: Aggregation | None = None
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
@@ -168,15 +174,27 @@ class Distribution(TwoModes, DistributionTarget, Central):
             raise ValueError(f"p_max must lie in [1 / {len(self.domain)}, 1], got {self.p_max}")
         check_choice("assume", self.assume, ASSUMPTIONS)
         self.check_mode()
-        if self.mechanism == "auto":
-            return
+        self.check_integers(self.discrete)
+        if self.mechanism != "auto":
+            self._check_mechanism()
+        if (linear := self.chosen.linear) is not None:
+            _ = self.asks(linear.query(self.task), 0)
+
+    def _check_mechanism(self) -> None:
         if self.mechanism not in self.mechanisms:
             raise ValueError(
                 f"no mechanism {self.mechanism!r} in mode {self.mode!r}"
                 + nearest(self.mechanism, sorted(self.mechanisms))
             )
-        if not (self.delta or self.mechanisms[self.mechanism].pure):
+        named = self.mechanisms[self.mechanism]
+        if not (self.delta or named.pure):
             raise ValueError(f"mechanism {self.mechanism!r} needs delta > 0, got {self.delta}")
+        if self.trust is not None and (named.linear is None or self.mode == "paper"):
+            names = ", ".join(m.name for m in MECHANISMS.values() if m.linear)
+            raise ValueError(
+                f"mechanism {self.mechanism!r} in mode {self.mode!r} needs exact sums, of which "
+                f"aggregate trust has none: take one of {names}"
+            )
 
     # -- what is run and what is spent -----------------------------------------------------------
 
@@ -192,6 +210,7 @@ class Distribution(TwoModes, DistributionTarget, Central):
             zcdp_rho(self.epsilon, self.delta) if self.delta else math.nan,
             discrete=self.discrete,
             p_max=float(self.p_max),
+            trust=self.trust,
         )
 
     @property
@@ -201,12 +220,21 @@ class Distribution(TwoModes, DistributionTarget, Central):
             return MECHANISMS[EXACT]
         if self.mechanism != "auto":
             return self.mechanisms[self.mechanism]
-        return automatic(self.task) if self.assume == NOTHING else MECHANISMS[_best(self.task)]
+        if self.assume == NOTHING and self.trust is None:
+            return automatic(self.task)
+        return MECHANISMS[_best(self.task)]
 
     @property
     def max_rounds(self) -> int:
         """The mechanism's."""
         return self.chosen.rounds
+
+    def asks(self, query: Query, round_index: int) -> Query:
+        """Under aggregate trust, for shares of what the mechanism spends."""
+        linear = self.chosen.linear
+        if self.trust is None or linear is None:
+            return query
+        return self.shared(query, *linear.spends(self.task))
 
     # -- the script ------------------------------------------------------------------------------
 
@@ -242,7 +270,8 @@ class Distribution(TwoModes, DistributionTarget, Central):
         query = next(search)
         while True:
             summary = yield query
-            if summary.n_users != self.n_users:
+            n = summary.n_users
+            if n != self.n_users and (self.trust is None or not n):  # else of those who are in it
                 search.close()
                 return Estimate.failed(
                     f"{summary.n_users} users answered, but n_users = {self.n_users}: the estimate "
@@ -344,5 +373,6 @@ def _best(task: DistributionTask) -> str:
         and (found.pure or task.delta)
         and found.suits(task)
         and task.n_users >= found.floor(task)
+        and (task.trust is None or (found.linear is not None and found.linear.addable(task)))
     ]
     return min(possible, key=lambda found: found.error(task, uniform, False)).name

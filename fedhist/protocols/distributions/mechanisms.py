@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -22,7 +22,9 @@ import numpy as np
 from fedhist.base.arrays import Array, Floats
 from fedhist.model.query import Query, Summary
 from fedhist.model.truths import Truth
+from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.noise_law import NoiseLaw
+from fedhist.privacy.shares import ShareNoise
 from fedhist.protocols.distributions import theory
 from fedhist.protocols.distributions.given_users import additive_l1, presence_l1
 from fedhist.protocols.shared.central import add_noise
@@ -59,6 +61,8 @@ class DistributionTask:
         Integer noise on integer statistics.
     p_max : float
         No symbol is more probable: 1, or what is publicly known.
+    trust : Aggregation, optional
+        The nodes add the noise, which is as large as that of all of them together.
     """
 
     domain: Keys
@@ -71,6 +75,7 @@ class DistributionTask:
     secure: bool = False
     discrete: bool = True
     p_max: float = 1.0
+    trust: Aggregation | None = None
 
     @property
     def k(self) -> int:
@@ -157,6 +162,9 @@ class Mechanism:
         Whether it works for every distribution that the public numbers allow; "auto" asks.
     estimates : Truth
         What it tells of users who differ.
+    linear : Additive, optional
+        What the mechanism is, where it is noise on the sums of one query, which nodes can add.
+        None: it needs exact sums.
     """
 
     name: str
@@ -170,6 +178,7 @@ class Mechanism:
     automatic: bool = True
     suits: Callable[[DistributionTask], bool] = _always
     estimates: Truth = Truth.AVERAGE_OF_USERS
+    linear: Additive | None = None
 
 
 # -- noise on one linear query ---------------------------------------------------------------------
@@ -199,9 +208,31 @@ class Additive:
 
     def law(self, task: DistributionTask) -> NoiseLaw:
         """Law of the noise on each total."""
+        if task.trust is not None:
+            return self._law_of_shares(task, task.trust)
         m = 1 if self.encoding == "one-item" else task.m
         law = theory.presence_law if self.encoding == "presence" else theory.counts_law
         return law(task.k, m, *self.spends(task), task.discrete)
+
+    def _law_of_shares(self, task: DistributionTask, who: Aggregation) -> NoiseLaw:
+        """Law of the shares of all parties."""
+        query, (epsilon, delta) = self.query(task), self.spends(task)
+        noise = ShareNoise.calibrated(
+            "gaussian" if self.gaussian else "laplace",
+            sensitivity=query.l2_sensitivity if self.gaussian else query.l1_sensitivity,
+            epsilon=epsilon,
+            delta=delta,
+            honest=who.honest,
+        )
+        return noise.law(who.parties)
+
+    def addable(self, task: DistributionTask) -> bool:
+        """Whether nodes can add the noise: Gaussian shares of few items are too small."""
+        try:
+            self.law(task)
+        except ValueError:
+            return False
+        return True
 
     def query(self, task: DistributionTask) -> ItemCounts | OneItem | Presence:
         """Return the one question."""
@@ -212,8 +243,11 @@ class Additive:
     def search(self, task: DistributionTask, server: Curator, label: str = "") -> Search:
         """Ask, add noise, divide; ``label`` is the name of the charge, if it has one."""
         summary = yield self.query(task)
+        if task.trust is not None:  # nodes may have dropped out of the sum
+            task = replace(task, n_users=summary.n_users)
         exact = summary.sums["presence" if self.encoding == "presence" else "counts"]
-        return self.release(task, server, exact, label)
+        learned = self.release(task, server, exact, label)
+        return replace(learned, public={**learned.public, "n_users": float(task.n_users)})
 
     def release(
         self, task: DistributionTask, server: Curator, exact: Array, label: str = ""
@@ -308,6 +342,7 @@ def additive(name: str, how: Additive, source: str, *, automatic: bool = False) 
         automatic=automatic,
         suits=_tells if presence else _always,
         estimates=Truth.COMMON if presence else Truth.AVERAGE_OF_USERS,
+        linear=how,
     )
 
 

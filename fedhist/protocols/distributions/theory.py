@@ -22,7 +22,7 @@ from scipy.special import gammaln, ndtri
 from fedhist.base.arrays import Floats, Integers
 from fedhist.base.search import MOST_USERS, first_true
 from fedhist.privacy.guarantee import zcdp_epsilon
-from fedhist.privacy.noise_law import NoiseLaw, excess, noise_per_sensitivity
+from fedhist.privacy.noise_law import NoiseLaw, excess, noise_per_sensitivity, upper_quantile
 from fedhist.protocols.shared.clipped_totals import in_domain
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -176,7 +176,7 @@ def presence_atoms(
     else:
         few = max(8, n // 8) if std.any() else 1
         at = _middles(n) - 0.5
-        noise = -law.scale * np.sign(at) * np.log(1 - 2 * np.abs(at))
+        noise = np.sign(at) * upper_quantile(law, 0.5 - np.abs(at))
         normal = ndtri(_middles(few))
         present = mean[:, None, None] + std[:, None, None] * normal[:, None] + noise
         present = present.reshape(len(mean), -1)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -35,6 +35,7 @@ from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy import noise_law
 from fedhist.privacy.adjacency import ONE_COUNT
+from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Adjacency, check_budget
 from fedhist.protocols.clip_choice.budget import item_share
 from fedhist.protocols.clip_choice.theory import em_probabilities, tails_of
@@ -95,6 +96,8 @@ class PoissonCounts(DomainHistogram, Central):
     guarded : bool
         Debias only where Poisson counts explain the total and noise grows at most fourfold
         (:meth:`most_rate`). False: below n_users clip, however near (the paper's algorithm).
+    trust : Aggregation, optional
+        The nodes add the noise, and n_users is the number of those who answered; ``clip`` is given.
 
     Privacy
     -------
@@ -144,6 +147,7 @@ class PoissonCounts(DomainHistogram, Central):
     discrete: bool = False
     debias: bool = True
     guarded: bool = True
+    trust: Aggregation | None = None
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
@@ -170,6 +174,10 @@ class PoissonCounts(DomainHistogram, Central):
                     f"epsilon_choice must lie below epsilon = {self.epsilon}, "
                     f"got {self.epsilon_choice}"
                 )
+        self.check_integers(self.discrete)
+        if self.trust is not None and self.clip is None:
+            raise ValueError("clip is chosen by exact scores: under aggregate trust give clip")
+        _ = self.clip and self.asks(PerItemClip(self.domain, self.clip), 0)
 
     # -- what is spent ---------------------------------------------------------------------------
 
@@ -222,6 +230,8 @@ class PoissonCounts(DomainHistogram, Central):
     def law(self, clip: int) -> noise_law.NoiseLaw:
         """Law of the noise on each total of counts clipped at ``clip``."""
         query = PerItemClip(self.domain, clip)
+        if self.trust is not None:
+            return self.noise_of_shares(query)
         unit = noise_law.noise_per_sensitivity(self.budgets[1], self.delta, self.discrete)
         size = query.l2_sensitivity if self.delta else query.l1_sensitivity
         return noise_law.NoiseLaw(unit.kind, unit.scale * size)
@@ -238,7 +248,7 @@ class PoissonCounts(DomainHistogram, Central):
         query = PerItemClip(self.domain, clip)
         summary = yield query
         public = {"clip": float(clip), "n_users": float(summary.n_users)}
-        if summary.n_users != self.n_users:
+        if self.trust is None and summary.n_users != self.n_users:
             return Estimate.failed(
                 f"{summary.n_users} users answered, but n_users = {self.n_users}: the estimate "
                 "divides by n_users, so set it to the number of users who will answer; the totals "
@@ -251,7 +261,10 @@ class PoissonCounts(DomainHistogram, Central):
         noisy = add_noise(
             server, totals, size, epsilon, self.delta, discrete=self.discrete, moves=ONE_COUNT
         )
-        return self._conclude(noisy, clip, public, warnings)
+        if not summary.n_users:
+            return Estimate.failed("nobody answered", public=public)
+        answered = replace(self, n_users=summary.n_users)  # nodes may have dropped out of the sum
+        return answered._conclude(noisy, clip, public, warnings)
 
     def _choose(self, server: Curator) -> Generator[Query, Summary, tuple[int, tuple[str, ...]]]:
         """Choose C by the exponential mechanism; one round."""
@@ -314,7 +327,7 @@ class PoissonCounts(DomainHistogram, Central):
         Given the counts, it is one integral over the noise per item, averaged over the thresholds
         that the choice can take.
         """
-        counts = _count_table(users, self.domain)
+        counts = clipped_totals.count_table(users, self.domain)
         expected = sum(p * self._error_at(counts, c) for c, p in self._thresholds(counts) if p)
         return ErrorBound(L1, expected, True, "quadrature; Liu et al. 2023, Algorithm 5")
 
@@ -345,6 +358,8 @@ class PoissonCounts(DomainHistogram, Central):
         """Fill the domain, and the public number of users."""
         p = with_domain(parameters, domain)
         p.setdefault("n_users", len(users))
+        if p.get("trust") is not None:
+            p.setdefault("discrete", True)
         return p, []
 
     @classmethod
@@ -356,7 +371,6 @@ class PoissonCounts(DomainHistogram, Central):
         chosen = {"epsilon": 1.1, "clip_max": 32, "discrete": True}
         given = {"epsilon": 1.0, "clip": 2, "delta": 1e-6}
         edge = {"epsilon": 1.1, "clip_max": 8}
-        label = "EDGE n=150 d=1 eps=1.1 (few to choose C)"
         alike = {"kind": "mixed-poisson", "n_users": 100, "rates": [8.0], "shape": 1e9}
         differing = {**alike, "n_users": 5000, "rates": [3.0], "shape": 0.5}
         equal = {"kind": "items", "n_users": 300, "d": 1, "items": 10}
@@ -368,7 +382,7 @@ class PoissonCounts(DomainHistogram, Central):
             ResultsRow("all users 10, n=300 eps=1", {"epsilon": 1.0}, equal, 2000, within(0.1)),
             ResultsRow("n=5000 d=1 eps=1.1 C chosen, discrete", chosen, one, 1500, within(0.1)),
             ResultsRow("n=5000 d=5 eps=1 Gaussian C=2", given, five, 300, within(0.01)),
-            ResultsRow(label, edge, few, 2000, within(0.1)),
+            ResultsRow("EDGE n=150 d=1 eps=1.1 (few to choose C)", edge, few, 2000, within(0.1)),
         )
 
     @classmethod
@@ -384,13 +398,3 @@ class PoissonCounts(DomainHistogram, Central):
         names = Keys.range(400)
         drinks = Keys.of(["rye", "お茶"])
         return Users.from_counts(user_ids(names), user, item, counts[user, item], drinks)
-
-
-def _count_table(users: Users, domain: Keys) -> Array:
-    """Every user's count of every item, (n, d) float64. NOT PRIVATE."""
-    d = len(domain)
-    parts = [
-        np.bincount(f, c, n * d).reshape(n, d)
-        for n, f, c in clipped_totals.in_domain(users, domain)
-    ]
-    return np.concatenate([np.zeros((0, d)), *parts])

@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv, ndtr
 
 from fedhist.base.arrays import Floats
-from fedhist.privacy.noise_law import NoiseLaw, excess
+from fedhist.privacy.noise_law import NoiseLaw, excess, integer_masses, upper_tail
 
 LEAST_SLOPE = 0.25
 """h' down to which the inverse is taken: noise grows at most fourfold."""
@@ -263,7 +263,7 @@ def _panels(start: float, truth: float, std: float, n_users: int, clip: int, top
 def _cdf(law: NoiseLaw, z: Floats) -> Floats:
     """P(Z <= z) of a symmetric continuous law."""
     if "laplace" in law.kind:
-        tail = np.exp(-np.abs(z) / (law.scale * law.step)) / 2
+        tail = upper_tail(law, np.abs(z) / law.step)
         return np.where(z < 0, tail, 1 - tail)
     return np.asarray(ndtr(z / law.std))
 
@@ -271,10 +271,9 @@ def _cdf(law: NoiseLaw, z: Floats) -> Floats:
 def _over_integers(
     law: NoiseLaw, kept: float, truth: float, n_users: int, clip: int, most: float
 ) -> float:
-    reach = math.ceil((45 if law.kind == "discrete-laplace" else 10) * law.scale) + 1
-    k = np.arange(-reach, reach + 1, dtype=np.float64)
-    size = np.abs(k) / law.scale
-    p = np.exp(-size if law.kind == "discrete-laplace" else -(size**2) / 2)
+    half = integer_masses(law)
+    p = np.concatenate([half[:0:-1], half])
+    k = np.arange(1 - len(half), len(half), dtype=np.float64)
     y = np.maximum(kept + law.step * k, 0.0)  # below 0 the estimate is constant
     values, back = np.unique(y, return_inverse=True)
     error = np.abs(debiased(values, n_users, clip, most) - truth)

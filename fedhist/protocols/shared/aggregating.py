@@ -30,6 +30,11 @@ class Aggregating(Protocol):
             return Guarantee(epsilon, delta, Trust.CENTRAL, adjacency, unit)
         return Guarantee(epsilon, delta, Trust.AGGREGATE, adjacency, unit, str(self.trust))
 
+    def check_integers(self, discrete: bool) -> None:
+        """Raise ValueError where nodes would have to add real values."""
+        if self.trust is not None and not discrete:
+            raise ValueError("under aggregate trust nodes add integers: set discrete = true")
+
     def asks(self, query: Query, round_index: int) -> Query:
         """Put the query into one for the nodes' shares, of the whole budget; see :meth:`shared`."""
         if self.trust is None:

@@ -55,6 +55,13 @@ def totals(users: Users, domain: Keys, most: float = math.inf) -> Floats:
     return out
 
 
+def count_table(users: Users, domain: Keys) -> Floats:
+    """Hold every user's count of every item, (n, d)."""
+    d = len(domain)
+    parts = [np.bincount(f, c, n * d).reshape(n, d) for n, f, c in in_domain(users, domain)]
+    return np.concatenate([np.zeros((0, d)), *parts])
+
+
 def clipped_totals(users: Users, domain: Keys, clip: float, norm: int, grid: float = 0.0) -> Floats:
     """Compute the totals after clipping each user to a norm (and rounding down to a grid), (d,)."""
     d = len(domain)

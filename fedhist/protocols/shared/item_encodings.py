@@ -26,7 +26,7 @@ from fedhist.base.checks import check_integer
 from fedhist.base.errors import WireError
 from fedhist.model.query import CHUNK, Query, Report, Summary, only_array
 from fedhist.model.registry import register_query
-from fedhist.privacy.guarantee import Trust
+from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.privacy.sensitivity import sqrt_up
 from fedhist.protocols.shared.domains import check_domain
 from fedhist.protocols.shared.entries import check_distinct, only_rows, row_sums
@@ -74,6 +74,12 @@ class ItemEncoding(Query):
     def most_in_all(self) -> int:
         """Most that a user adds to all symbols together."""
         return self.m
+
+    def integer_sensitivity(self, norm: int, adjacency: Adjacency) -> float:
+        """Return the sensitivity under replacement, the one that subclasses derive."""
+        if adjacency is not Adjacency.REPLACE_USER:
+            return super().integer_sensitivity(norm, adjacency)
+        return float(self.l1_sensitivity) if norm == 1 else self.l2_sensitivity
 
     @abstractmethod
     def add(self, items: Items, words: Words, total: Integers) -> None:

@@ -323,7 +323,7 @@ def test_the_choice_does_not_look_at_the_users():
     assert len(found) == 1
     assert set(vars(protocol.task)) == {
         "domain", "m", "n_users", "epsilon", "delta", "rho", "delta0", "secure", "discrete",
-        "p_max",
+        "p_max", "trust",
     }  # fmt: skip
 
 
