@@ -10,6 +10,7 @@ import pytest
 
 import fedhist as fh
 import fedhist.protocols
+import fedhist.secagg
 from fedhist.model.registry import own_protocols, protocol_class
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -28,7 +29,13 @@ FewUsersDistribution FewUsersMean FrequencyOracle HadamardResponse ItemHistogram
 LocalHistogram Mean MeanL2 MeanLinf NaiveDensity NaiveMean PoissonCounts RaggedDistribution
 SparseMean UnaryEncoding UnboundedHistogram UserLevelErm
 """
-PROMISES = [(fh, NAMES.split()), (fedhist.protocols, PROTOCOLS.split())]
+SECAGG = "Message NodeAttempt OutOfOrder Refused RoundFailed SecaggError ServerAttempt Terms"
+PROMISES = [
+    (fh, NAMES.split()),
+    (fedhist.protocols, PROTOCOLS.split()),
+    (fedhist.secagg, SECAGG.split()),
+]
+PROMISED = {"fedhist": NAMES, "fedhist.protocols": PROTOCOLS, "fedhist.secagg": SECAGG}
 
 
 @pytest.mark.parametrize(("package", "promised"), PROMISES)
@@ -71,7 +78,7 @@ def test_the_documentation_imports_public_names_only() -> None:
     for page, code in blocks:
         for node in ast.walk(ast.parse(code)):
             if isinstance(node, ast.ImportFrom) and _is_ours(str(node.module)):
-                promised = {"fedhist": NAMES, "fedhist.protocols": PROTOCOLS}[str(node.module)]
+                promised = PROMISED[str(node.module)]
                 assert {alias.name for alias in node.names} <= set(promised.split()), page
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                 assert node.value.id not in {"fh", "fedhist"} or node.attr in NAMES, (
