@@ -245,8 +245,8 @@ class ServerAttempt:
         Raises
         ------
         RoundFailed
-            If for some node fewer shares than the threshold came, or they restore what is not
-            its secret: then all answers are forgotten. Nothing was unmasked.
+            If for some node fewer shares than the threshold came, or they restore what is not its
+            secret, whoever of them is left out. Nothing was unmasked.
         """
         self._turn("unmask")
         state, terms = self._state, self.terms
@@ -267,28 +267,41 @@ class ServerAttempt:
         return total
 
     def _restore(self, holders: Mapping[int, list[int]]) -> list[tuple[bytes, int]]:
-        """Return the keys of all masks in the masked sum, each with the sign that takes it off."""
+        """Return the keys of all masks in the masked sum, each with the sign that takes it off.
+
+        A node whose share is wrong is left out, by name, if enough others gave theirs: the sum
+        would be lost otherwise, since those who unmasked do not come back in another attempt.
+        """
         state, least = self._state, self.terms.plan.threshold
         row = {i: {j: at for at, j in enumerate(holders[i])} for i in state.answers}
         roster, here = Roster(state.keys), set(state.present)
         at: dict[tuple[int, ...], list[int]] = {}
         removals: list[tuple[bytes, int]] = []
         for j in sorted(holders):
-            known = tuple([i for i in holders[j] if i in state.answers][:least])
-            if len(known) < least:
-                why = f"too few shares of node {j}"
-                raise RoundFailed("unmask", len(known), least, self.refused, why)
-            if known not in at:
-                at[known] = weights([i + 1 for i in known])
-            parts = [state.answers[i][SHARE * row[i][j] :][:SHARE] for i in known]
-            secret = combine([int.from_bytes(part, "little") for part in parts], at[known])
-            try:
-                removals += self._removals(j, secret, roster, here)
-            except Refused as e:
-                state.answers = {}
-                why = f"node {j}: {e}"
-                raise RoundFailed("unmask", len(known), least, self.refused, why) from None
+            told = [i for i in holders[j] if i in state.answers and i not in self.refused]
+            why = f"too few shares of node {j}"
+            for left_out in (None, *told[:least]):
+                some = tuple([i for i in told if i != left_out][:least])
+                if len(some) < least:
+                    raise self._lost(len(told), why)
+                if some not in at:
+                    at[some] = weights([i + 1 for i in some])
+                parts = [state.answers[i][SHARE * row[i][j] :][:SHARE] for i in some]
+                secret = combine([int.from_bytes(part, "little") for part in parts], at[some])
+                try:
+                    removals += self._removals(j, secret, roster, here)
+                except Refused as e:
+                    why = f"node {j}: {e}"
+                    continue
+                if left_out is not None:
+                    self.refused[left_out] = f"its share of node {j} is wrong"
+                break
+            else:
+                raise self._lost(len(told), why)
         return removals
+
+    def _lost(self, told: int, why: str) -> RoundFailed:
+        return RoundFailed("unmask", told, self.terms.plan.threshold, self.refused, why)
 
     def _removals(
         self, j: int, secret: int, roster: Roster, here: set[int]

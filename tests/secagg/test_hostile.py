@@ -305,6 +305,29 @@ def test_unmask_goes_on_with_what_comes_late() -> None:
         play.server.ask_unmask()
 
 
+def wrong_shares(play: Play, asks: dict[int, Message], liars: set[int]) -> Any:
+    for i, answer in play.answer("unmask", asks, ()):
+        shares = answer["shares"] ^ np.uint8(i in liars)
+        yield i, seal("unmask.answer", play.server.session, i, shares=shares)
+
+
+def test_wrong_shares_cost_no_sum_while_enough_others_are_right() -> None:
+    """N = 9, t = 6: one liar is found and named; two among the first six are not told apart."""
+    play = Play(terms_of(9, 2, 1))
+    total = play.server.take_unmask(wrong_shares(play, play.until("masked"), {4}))
+    np.testing.assert_array_equal(total, play.sum_of(range(9)))
+    assert play.server.refused == {4: "its share of node 0 is wrong"}
+    play = Play(terms_of(9, 2, 1))
+    with pytest.raises(RoundFailed, match="node 0: its shares restore"):
+        play.server.take_unmask(wrong_shares(play, play.until("masked"), {1, 4}))
+    with pytest.raises(RoundFailed, match="node 0: its shares restore"):
+        play.server.take_unmask([])
+    play = Play(terms_of(9, 3, 1))
+    asks = play.until("masked", {"masked": [0, 8, 7]})
+    with pytest.raises(RoundFailed, match="node 0: its shares restore"):
+        play.server.take_unmask(wrong_shares(play, asks, {2}))
+
+
 @pytest.mark.parametrize("values", [np.zeros(4, "u4"), np.zeros(5, "u8"), np.zeros((5, 1), "u4")])
 def test_values_of_another_shape(values: Any) -> None:
     play = Play(terms_of(4, 1, 0))

@@ -119,8 +119,9 @@ RESEALED = {
     ("masked.ask", "present", 20): "nodes must ascend",
     ("masked.ask", "boxes", 60): "1: the shares of node 2 for node 1 are damaged; present: [0, 2",
     ("unmask.ask", "present", 0): "1: unmask.ask: nodes must ascend and lie below 6; present: [0",
-    ("unmask.answer", "shares", 0): "node 0: its shares restore",
-    ("unmask.answer", "shares", 16): "node 0: its shares restore",
+    ("unmask.answer", "shares", 0): "present: [0, 1, 2, 3, 4, 5], {1: 'its share of node 0 is",
+    ("unmask.answer", "shares", 16): "present: [0, 1, 2, 3, 4, 5], {1: 'its share of node 0 is",
+    ("unmask.answer", "shares", 101): "present: [0, 1, 2, 3, 4, 5], {1: 'its share of node 5 is",
 }
 
 
