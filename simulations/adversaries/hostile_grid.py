@@ -8,18 +8,38 @@ from copy import copy
 from typing import Any
 
 import numpy as np
-from flwr.app import Message
+from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from clients.answers import fold_node, streams
-from fedhist.flower.wire import Question, decode_answer, decode_question, encode_answer
+from fedhist.flower.masked_wire import (
+    KINDS,
+    ROUNDS,
+    Asked,
+    decode_ask,
+    decode_told,
+    encode_told,
+)
+from fedhist.flower.wire import (
+    Question,
+    decode_answer,
+    decode_question,
+    encode_answer,
+    kind_of,
+)
 from fedhist.model.query import Query, Report, Summary
+from fedhist.privacy.guarantee import Trust
 from fedhist.users.batch import Users
 from server.intake import take_rows
 from simulations.adversaries.assigned import Assigned
 from simulations.adversaries.gain import best_messages
-from simulations.adversaries.malformed import FORMS, malform_report, malform_summary
+from simulations.adversaries.malformed import (
+    FORMS,
+    malform_message,
+    malform_report,
+    malform_summary,
+)
 from simulations.adversaries.table import Adversary
 
 SILENT = {"dropout": "no answer", "straggler": "an answer after the timeout"}
@@ -85,6 +105,7 @@ class HostileGrid(Grid):
     def __init__(self, grid: Grid, assigned: Assigned, seed: int) -> None:
         self._grid, self._assigned, self._seed = grid, assigned, seed
         self._before: tuple[Query, str] | None = None
+        self._told: dict[int, RecordDict] = {}
         self.injected: Counter[str] = Counter()
         self.withheld: Counter[str] = Counter()
 
@@ -121,6 +142,8 @@ class HostileGrid(Grid):
         if not sent:
             return []
         replies = self._grid.send_and_receive(sent, timeout=timeout)
+        if kind_of(sent[0].content) in KINDS:
+            return self._under_masks(decode_ask(sent[0].content), replies)
         return self._tampered(decode_question(sent[0].content), replies)
 
     def _tampered(self, question: Question, replies: Iterable[Message]) -> Iterator[Message]:
@@ -136,6 +159,52 @@ class HostileGrid(Grid):
                     message.content = encode_answer(body, answer.node, digest)
                 yield message
         self._before = question.query, question.digest
+
+    def _under_masks(self, asked: Asked, replies: Iterable[Message]) -> Iterator[Message]:
+        """Tamper with what nodes tell in one round of a sum under masks.
+
+        Who is silent is so from a round on that follows from its number, and who sends malformed
+        messages does so in that round. Poisoned users answer honestly on their records: a sum of
+        clipped numbers has no message that gains more.
+        """
+        name = asked.round_name
+        if asked.question is not None and name == "keys":
+            for node in range(len(self._assigned.nodes)):
+                self._count(asked.question, node)
+        for reply in replies:
+            if reply.has_error() or kind_of(reply.content) not in KINDS:
+                yield reply
+                continue
+            told = decode_told(reply.content)
+            node = told.message["node"]
+            number = int(self._assigned.node_table[node])
+            kind = self._assigned.adversaries[number].kind if number >= 0 else ""
+            begins = ROUNDS[node % len(ROUNDS)]
+            if kind in SILENT and ROUNDS.index(name) >= ROUNDS.index(begins):
+                continue
+            if kind == "malformed" and name == begins:
+                form = self._assigned.form(number, node)
+                spoilt = malform_message(told.message, form)
+                reply.content = encode_told(name, told.digest, spoilt, told.n_users)
+            yield reply
+            if kind == "duplicate":
+                yield reply
+            if kind == "replay" and node in self._told:
+                again = copy(reply)
+                again.content = self._told[node]
+                yield again
+            self._told[node] = reply.content
+
+    def _count(self, question: Question, node: int) -> None:
+        """Count the adversaries of a node that is asked for a sum under masks."""
+        at = self._assigned
+        number = int(at.node_table[node])
+        if number >= 0:
+            self.injected[f"{at.adversaries[number].kind} (node)"] += 1
+        table = at.table(at.nodes[node].select(question.query.cohort).ids)
+        for i, adversary in enumerate(at.adversaries):
+            if n := int((table == i).sum()):
+                self.injected[adversary.kind] += n
 
     def _by_node(self, question: Question, node: int, body: Summary | Report) -> Iterable[Sent]:
         """Return what a node sends in the place of its answer."""
@@ -168,7 +237,8 @@ class HostileGrid(Grid):
                 self.withheld[SILENT[adversary.kind]] += n
         greedy = at.of_kind(table, "output-poisoning")
         if isinstance(body, Summary):
-            yield digest, self._summed(question, users, greedy) if greedy.any() else body
+            gains = greedy.any() and query.trust is not Trust.AGGREGATE  # its clip is the most
+            yield digest, self._summed(question, users, greedy) if gains else body
             return
         honest = ~at.of_kind(table, *SILENT, "malformed", "output-poisoning")
         yield digest, body if honest.all() else take_rows(body, honest)

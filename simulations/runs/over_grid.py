@@ -16,6 +16,7 @@ from clients.answers import streams
 from fedhist.base.arrays import Words
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query, Report
+from fedhist.privacy.guarantee import Trust
 from fedhist.session.session import Session
 from fedhist.users.batch import Users, join
 from server.intake import Intake, Nulls
@@ -53,7 +54,9 @@ def run_over_grid(
 ) -> Outcome:
     """Ask the users through messages until the session has ended: on Ray, or in this process."""
     started = time.perf_counter()
-    if options.runtime == "inline" and any(a.level == "user" for a in options.adversaries):
+    sums_only = session.protocol.guarantee.trust is Trust.AGGREGATE
+    several = any(a.level == "user" for a in options.adversaries)
+    if options.runtime == "inline" and several and not sums_only:
         options = replace(options, fold=False)  # who tampers with a message of its own sends one
     tables = of_messages(options.adversaries, len(users), n_nodes, options.fold)
     assigned = Assigned(tables, users.split(n_nodes)) if options.hostile else None

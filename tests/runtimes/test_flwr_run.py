@@ -78,6 +78,29 @@ def test_same_estimate_as_inline(
     assert [r["replies"] for r in metrics["NOT PRIVATE"]["rounds"]] == [NODES] * rounds
 
 
+@pytest.mark.flwr
+def test_same_sum_under_masks_as_inline_without(link: Loopback, tmp_path: Path) -> None:
+    tables = {
+        "protocol": HISTOGRAM["protocol"] | {"trust": "aggregate"},
+        "population": HISTOGRAM["population"] | {"n_users": 200},
+    }
+    run = {"seed": 1, "nodes": 10}
+    config = write_config(tmp_path / "config.toml", run=run, **tables)
+    told = {
+        "config": str(config),
+        "overrides": "run.aggregation=masked",
+        "out": str(tmp_path / "r"),
+    }
+    done = link.run(APP, told, nodes=10)
+    assert done.status == "finished:completed", done.log
+    prepared = prepare(load_config(config))
+    assert prepared.loaded is not None
+    options = prepared.config.run.options(runtime="inline")
+    here = execute(prepared.protocol, prepared.loaded.users, options)
+    assert here.estimate.value is not None
+    np.testing.assert_array_equal(read_estimate(tmp_path / "r"), here.estimate.value)
+
+
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")
 @pytest.mark.flwr
 def test_the_app_bundle_is_whole_and_small() -> None:

@@ -1,0 +1,75 @@
+"""Nodes that misbehave under masks: they cost their own numbers, or the round, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedhist import Estimate, Users
+from fedhist.base.errors import MissingReplies
+from fedhist.privacy.aggregation import Aggregation
+from fedhist.protocols import BoundedHistogram
+from simulations.adversaries import KINDS, Adversary
+from simulations.adversaries.malformed import FORMS
+from simulations.runs.run import Options, Outcome, execute
+
+SEED, N = 3, 20
+USERS = Users.from_records({f"user-{i}": {"tea": 1 + i % 3, "rye": i % 2} for i in range(60)})
+PROTOCOL = BoundedHistogram(
+    domain=USERS.vocabulary, clip=3.0, epsilon=1.0, grid=0.01, trust=Aggregation(N, 0.2, 0.1)
+)
+
+
+def run(*tables: Adversary, **options: Any) -> Outcome:
+    told = Options(seed=SEED, nodes=N, adversaries=tables, aggregation="masked")
+    return execute(PROTOCOL, USERS, Options(**(vars(told) | options)))
+
+
+def value(estimate: Estimate) -> np.ndarray:
+    assert estimate.value is not None
+    return estimate.value
+
+
+def dropped(outcome: Outcome) -> int:
+    return sum(outcome.adversaries["dropped"].values())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_node(kind: str) -> None:
+    """Four of twenty nodes, as many as may drop out."""
+    hostile = run(Adversary(kind, 0.2, level="node"))
+    (n,) = (r["replies"] for r in hostile.rounds)
+    honest = value(run().estimate)
+    if kind in ("duplicate", "replay"):
+        assert n == N
+        assert dropped(hostile) > 0
+        np.testing.assert_array_equal(value(hostile.estimate), honest)
+    elif kind in ("dropout", "straggler", "malformed"):
+        assert N - 4 <= n < N
+        assert hostile.adversaries["injected"] == {f"{kind} (node)": 4}
+    else:  # poisoned records, clipped as everybody's are
+        assert n == N
+        assert hostile.adversaries["injected"] == {kind: 12}
+        ideal = run(Adversary(kind, 0.2, level="node"), aggregation="ideal")
+        np.testing.assert_array_equal(value(hostile.estimate), value(ideal.estimate))
+        assert np.abs(value(hostile.estimate) - honest).max() <= 3.0 * 12
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_malformed_message(form: str) -> None:
+    hostile = run(Adversary("malformed", 0.1, level="node", form=form))
+    assert hostile.estimate.status == "ok"
+    assert dropped(hostile) >= 1
+
+
+@pytest.mark.parametrize("kind", ["dropout", "malformed"])
+def test_more_than_may_drop_out(kind: str) -> None:
+    with pytest.raises(MissingReplies, match=r"nothing was unmasked"):
+        run(Adversary(kind, 0.45, level="node"))
+
+
+def test_users_who_tamper_with_what_their_node_adds_up() -> None:
+    with pytest.raises(ValueError, match="a message is a node's"):
+        run(Adversary("dropout", 0.2))
