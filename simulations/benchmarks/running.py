@@ -32,6 +32,7 @@ MODULES = {
     "local": "local",
     "start": "start",
     "secagg": "secagg",
+    "shuffled": "shuffled",
 }
 """Every benchmark, and the module beside this one whose ``measure`` runs it."""
 

@@ -53,6 +53,11 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
         "sparse_users": 2000,
     },
     "interval-error": {"runs": 4},
+    "shuffle-error": {
+        "distribution_runs": [2, 2, 2],
+        "histogram_runs": [2, 2, 2],
+        "mean_runs": [2, 2, 2],
+    },
     "rate-tables": {"box_T": [16, 64], "density_n": 600, "density_T": [16, 32]},
     "density-error": {
         "n": [2000, 4000],
