@@ -23,11 +23,12 @@ def test_what_the_specification_prints(parties: int, printed: tuple[int, int, in
 
 
 def holds(p: Plan, n: int, drop: int, collude: int) -> bool:
-    """Tell whether the three conditions hold, in SciPy's arithmetic."""
-    k, c, t = p.degree, p.colluders, p.threshold
+    """Tell whether the four conditions hold, in SciPy's arithmetic."""
+    k, c, t, half = p.degree, p.colluders, p.threshold, p.degree // 2
     return bool(
         n * hypergeom.sf(c, n - 1, collude, k) <= 2**-40
         and n * hypergeom.sf(k - t, n - 1, drop, k) <= 2**-20
+        and n * hypergeom.sf(half - p.window - 1, n, drop, half) <= 2**-20
         and n * ((drop + collude) / n) ** (k / 2) <= 2**-40
     )
 
@@ -48,7 +49,8 @@ def test_the_least_degree_that_will_do(n: int, drop: int, collude: int) -> None:
     assert not p.window or n * hypergeom.sf(p.window - 1, n, collude, half) > 2**-40
     k = p.degree - 2
     c = int(next(c for c in range(k + 1) if n * hypergeom.sf(c, n - 1, collude, k) <= 2**-40))
-    assert not holds(Plan(k, (k + 1 + c) // 2 + 1, c, 0), n, drop, collude)
+    w = int(next(w for w in range(k) if n * hypergeom.sf(w, n, collude, k // 2) <= 2**-40))
+    assert not holds(Plan(k, (k + 1 + c) // 2 + 1, c, w), n, drop, collude)
 
 
 def test_everybody_up_to_a_hundred_or_where_nothing_less_will_do() -> None:
