@@ -1,6 +1,6 @@
 """A node's share of the noise, in two grades.
 
-*simulated* (with a seed): NumPy, keyed by seed, node and digest of the question, so that a repeated
+*simulated* (with a seed): compiled kernels, keyed by seed, question and node, so that a repeated
 question gets the same share on every runtime. *secure* (without): integers against integer
 thresholds, or OpenDP's samplers, on system entropy; the caller keeps what was drawn, for it is
 never drawn twice for one question.
@@ -27,6 +27,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from clients.randomizers.share_kernels import WIDEST, gaussian_share, laplace_share
 from fedhist.base.arrays import Words
 from fedhist.base.hashing import digest64
 from fedhist.privacy.integer_noise import exact_gaussian, seeded_gaussian
@@ -65,27 +66,12 @@ def draw_share(
         if noise.kind == "gaussian":
             return exact_gaussian((entries,), noise.share)
         return exact_differences(noise.size, noise.honest).draw(entries)
-    key = digest64("fedhist.shares", seed, digest) << 64 | digest64("node", node)
-    rng = np.random.Generator(np.random.Philox(key=key))
-    if noise.kind == "gaussian":
-        return seeded_gaussian(rng, (entries,), noise.share)
-    return seeded_differences(rng, entries, noise.size, noise.honest)
-
-
-def seeded_differences(
-    rng: np.random.Generator, entries: int, scale: float, honest: int
-) -> NDArray[np.int64]:
-    """Draw differences of negative binomials of shape 1 / honest.
-
-    A logarithmic jump is geometric, with a chance (1 - p)^U to stop, U uniform.
-    """
-    log_stop = math.log(-math.expm1(-1 / scale))
-    jumps = int(rng.poisson(2 * entries * -log_stop / honest))
-    at = rng.integers(2 * entries, size=jumps)
-    size = rng.geometric(np.exp(log_stop * rng.random(jumps)))
-    out = np.zeros(entries, dtype=np.int64)
-    np.add.at(out, at >> 1, np.where(at & 1, -size, size))
-    return out
+    key = digest64("fedhist.shares", seed, digest, node)
+    if noise.kind == "laplace":
+        return laplace_share(key, entries, noise.size, noise.honest)
+    if noise.share <= WIDEST:
+        return gaussian_share(key, entries, noise.share)
+    return seeded_gaussian(np.random.Generator(np.random.Philox(key=key)), (entries,), noise.share)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from clients.randomizers.share_noise import draw_share, exact_differences, seeded_differences
+from clients.randomizers.share_kernels import WIDEST, gaussian_share, gaussian_table, laplace_share
+from clients.randomizers.share_noise import draw_share, exact_differences
 from fedhist.privacy.shares import ShareNoise
 
 ALARM = 1e-9
@@ -201,8 +202,42 @@ def test_secure_shares_of_wide_noise_have_their_variance():
 
 def test_jumps_cost_what_they_are():
     """Wide noise, many parties: mostly zeros, and the variance of the law."""
-    draws = seeded_differences(np.random.default_rng(1), 400_000, 1000.0, 800)
+    draws = laplace_share(1, 400_000, 1000.0, 800)
     assert (draws == 0).mean() > 0.97
     second = np.square(draws.astype(np.float64))
     stderr = second.std() / math.sqrt(len(draws))
     assert abs(second.mean() - 2 * 1000.0**2 / 800) < 6 * stderr  # 2e-9
+
+
+@pytest.mark.parametrize("std", [3.0, 40.25, 255.9, 700.0, 5000.5, 40_000.0])
+def test_compiled_gaussian_shares_have_their_law(std):
+    """With cells of one integer, of 2 and of up to 128; pooled into 400 equal parts."""
+    n = 300_000
+    draws = gaussian_share(7, n, std)
+    k = np.arange(-math.ceil(9 * std), math.ceil(9 * std) + 1)
+    mass = np.exp(-0.5 * (k / std) ** 2)
+    upper = np.cumsum(mass / mass.sum())
+    cuts = np.unique(np.searchsorted(upper, np.linspace(0, 1, 400)[1:-1]))
+    want = np.diff(np.concatenate(([0.0], upper[cuts], [1.0])))
+    got = np.bincount(np.searchsorted(k[cuts], draws), minlength=len(want))
+    assert stats.chisquare(got, want * n).pvalue > ALARM
+    # the integers next to 0, whose cell is the only one that is not falling
+    near = np.bincount(np.clip(np.abs(draws), 0, 4), minlength=5)[:4]
+    law = np.exp(-0.5 * (np.arange(4) / std) ** 2) * [1, 2, 2, 2] / mass.sum()
+    both = np.append(near, n - near.sum()), np.append(law, 1 - law.sum()) * n
+    assert stats.chisquare(*both).pvalue > ALARM
+
+
+def test_the_table_covers_the_law():
+    table = gaussian_table(WIDEST)
+    assert (1 << table.shift) <= WIDEST / 256
+    assert len(table.upper) << table.shift >= 9.3 * WIDEST
+    assert table.upper[-1] == 1.0
+    assert (table.upper[table.guide] > np.arange(4096) / 4096).all()
+
+
+def test_few_jumps_and_none():
+    """Scales at which no integer but 0 is drawn, and shares that add up to more than one jump."""
+    assert not laplace_share(1, 1000, 1e-3, 5).any()
+    assert laplace_share(1, 0, 5.0, 5).shape == (0,)
+    assert np.std(laplace_share(3, 100_000, 50.0, 1)) == pytest.approx(50 * math.sqrt(2), rel=0.02)
