@@ -31,6 +31,7 @@ MODULES = {
     "selection": "selection",
     "local": "local",
     "start": "start",
+    "aggregate": "aggregate",
     "secagg": "secagg",
     "shuffled": "shuffled",
 }
