@@ -113,6 +113,11 @@ class MaskedHalf:
         if kept is None:
             raise Refusal(f"secagg.{name}: no attempt for this query is under way on this node")
         attempt = self._resumed(kept)
+        if attempt.next_round is not None and digest in store.unmasked():
+            raise Refusal(
+                f"secagg.{name}: this node has unmasked its answer to this query, and what it "
+                "keeps of that attempt has been put back from before"
+            )
         message = asked.of(self.index)
         if name == "masked":
             question = _question(asked)

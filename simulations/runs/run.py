@@ -12,6 +12,7 @@ from fedhist.base.hashing import digest64
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import load_plugin
+from fedhist.privacy.guarantee import Trust
 from fedhist.session.codec import protocol_digest
 from fedhist.session.curator import Noise, NoiseSource
 from fedhist.session.journal import Journal
@@ -166,6 +167,12 @@ def drive(session: Session, seed: int, users: Users, options: Options) -> Outcom
     """Ask the users until an open session has ended."""
     options = for_protocol(options, session.protocol)
     n_nodes = options.n_nodes(len(users))
+    if options.masked and session.protocol.guarantee.trust is not Trust.AGGREGATE:
+        raise ValueError(
+            'aggregation = "masked" is for sums under aggregate trust: set protocol.trust = '
+            f'"aggregate"; {session.protocol.name} has {session.protocol.guarantee.trust.value} '
+            "trust"
+        )
     if session.query is None:  # refused before asking anybody, or replayed to its end
         return Outcome(ended(session), [], {}, seed)
     if options.runtime == "inline" and not (options.hostile or options.masked):

@@ -119,6 +119,21 @@ def test_unmasking_is_remembered_whatever_is_deleted(grid: FolderGrid, tmp_path:
         grid.store(0).unmasked()
 
 
+def test_an_attempt_put_back_from_before_unmasks_nothing(grid: FolderGrid) -> None:
+    grid.kill_before = "unmask"
+    with pytest.raises(Killed):
+        start(grid, PROTOCOL)
+    (file,) = (grid.folder / "guard-0").glob("secagg-*.json")
+    digest, before = file.stem.removeprefix("secagg-"), file.read_bytes()
+    grid.kill_before = ""
+    start(grid, PROTOCOL)
+    message = grid.sent["unmask"][0]
+    file.write_bytes(before)
+    said = decode_answer(grid.answer(message).content).body
+    assert "has been put back from before" in str(said)
+    assert grid.store(0).unmasked() == {digest}
+
+
 def test_attempts_that_were_broken_off_do_not_pile_up(grid: FolderGrid) -> None:
     store = grid.store(0)
     for k in range(40):

@@ -69,6 +69,16 @@ def test_same_bits_as_without_masks(trust: Aggregation, adjacency: str) -> None:
     assert masked.ledger.spent(0.0) == ideal.ledger.spent(0.0)
 
 
+def test_masks_are_for_sums_with_shares_of_noise() -> None:
+    central = BoundedHistogram(domain=USERS.vocabulary, clip=2.0, epsilon=1.0)
+    with pytest.raises(ValueError, match="bounded-histogram has central trust"):
+        execute(central, USERS, Options(seed=SEED, nodes=N, aggregation="masked"))
+    with pytest.raises(ValueError, match="must be one of ideal, masked, got 'mask'"):
+        Options(aggregation="mask")
+    with pytest.raises(ValueError, match="masks need checks"):
+        Options(aggregation="masked", checks=False)
+
+
 def test_no_vector_is_sent_as_it_is(grid: FaultyGrid) -> None:
     session, _ = start(grid, PROTOCOL)
     sent = masked_vectors(grid)
