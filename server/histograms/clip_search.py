@@ -95,19 +95,19 @@ def prefix_root(k: int) -> Floats:
     return np.asarray(toeplitz(column, np.zeros(k)))
 
 
-def prefix_factor(k: int) -> tuple[Integers, Floats]:
+def prefix_factor(k: int, bits: int = FACTOR_BITS) -> tuple[Integers, Floats]:
     """Factor the prefix sums into an integer encoder E and a decoder D: D E x = cumsum(x).
 
-    E is 2^12 B rounded to integers, so that E x of an integer vector is one, exactly, and discrete
-    noise can be added; D is what makes the product right, close to B / 2^12.
+    E is 2^bits B rounded to integers, so that E x of an integer vector is one, exactly, and
+    discrete noise can be added; D is what makes the product right, close to B / 2^bits.
 
     Returns
     -------
     encoder : (k, k) int64
-        Lower triangular, non-negative, with 2^12 on the diagonal.
+        Lower triangular, non-negative, with 2^bits on the diagonal.
     decoder : (k, k) float64
     """
-    encoder = np.rint(prefix_root(k) * (1 << FACTOR_BITS)).astype(np.int64)
+    encoder = np.rint(prefix_root(k) * (1 << bits)).astype(np.int64)
     ones = np.tril(np.ones((k, k)))
     # D E = A; the transposed system has E^T, upper triangular
     decoder = solve_triangular(encoder.astype(np.float64).T, ones.T, lower=False).T

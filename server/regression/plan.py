@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass
 
 from fedhist.base.checks import check_integer
+from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import check_budget, gaussian_multiplier, zcdp_rho
 from server.few_users.limits import ball_volume, few_n_min, part_budget, rounds_needed
 from server.regression.descent import Tracking, gradient_std, least_users
@@ -101,6 +102,8 @@ class GradientPlan:
     discrete : bool
     kappa : float
     lam : float or None
+    trust : Aggregation or None
+        The nodes add the noise, which is that of all their shares.
     """
 
     oracle: str
@@ -113,6 +116,7 @@ class GradientPlan:
     discrete: bool = False
     kappa: float = 0.6
     lam: float | None = None
+    trust: Aggregation | None = None
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
@@ -142,6 +146,9 @@ class GradientPlan:
     @property
     def multiplier(self) -> float:
         """Noise multiplier of all Gaussians together: std per unit of l2 sensitivity."""
+        if (who := self.trust) is not None:  # a gradient has 2^20 steps: rounding is nothing
+            shares = math.sqrt(who.parties / who.honest)
+            return shares * gaussian_multiplier(self.epsilon, self.delta)
         if self.discrete and not self.noiseless:
             return math.sqrt(0.5 / zcdp_rho(self.epsilon, self.delta))
         return gaussian_multiplier(self.epsilon, self.delta)

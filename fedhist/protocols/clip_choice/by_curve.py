@@ -15,7 +15,7 @@ import math
 import numpy as np
 
 from fedhist.privacy.adjacency import Moves
-from fedhist.privacy.noise_law import noise_per_sensitivity
+from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.sensitivity import sqrt_up
 from fedhist.protocols.clip_choice.by_descent import (
     drowned,
@@ -29,9 +29,10 @@ from fedhist.protocols.clip_choice.rule import (
     ThresholdTask,
     at_the_ends,
 )
-from fedhist.protocols.shared.contributions import NormHistogram
+from fedhist.protocols.shared.contributions import CODED_BITS, CodedNormHistogram, NormHistogram
 from fedhist.session.curator import Curator
 from server.histograms.clip_search import (
+    FACTOR_BITS,
     first_below,
     prefix_factor,
     squared_change,
@@ -45,7 +46,7 @@ def slope_curve(task: ThresholdTask, server: Curator) -> Search:
     of B, B B = prefix sums; noise is added to E x, and the decoder D with D E = prefix sums gives
     the curve, whose least-squares non-increasing fit is searched. The noise on the last point has
     std about ||B e_1||^2 R sigma' instead of sqrt(K) R sigma'. All after the release is
-    post-processing. Users could send E x themselves: the sum is linear.
+    post-processing. Under aggregate trust nodes send E x themselves: the sum is linear.
 
     Privacy
     -------
@@ -57,11 +58,12 @@ def slope_curve(task: ThresholdTask, server: Curator) -> Search:
     if free is not None:
         return free
     grid = task.grid
-    encoder, decoder = prefix_factor(len(grid))
+    encoder, decoder = prefix_factor(len(grid), bits_of(task.trust))
     query = NormHistogram(task.domain, tuple(grid.tolist()), task.norm, slope_radius(task))
     sensitivity = sqrt_up(query.most**2 * squared_change(encoder, task.adjacency))
     summary = yield query
-    coded = encoder @ summary.sums["weight"][::-1]
+    sums = summary.sums
+    coded = sums["coded"] if "coded" in sums else encoder @ sums["weight"][::-1]
     release = server.discrete_gaussian if task.secure else server.gaussian
     noisy = release(
         coded,
@@ -72,8 +74,9 @@ def slope_curve(task: ThresholdTask, server: Curator) -> Search:
         moves=Moves.of(lambda a: math.sqrt(squared_change(encoder, a))),
     )
     curve = query.unit * (decoder @ noisy.astype(np.float64))[::-1]
-    unit = noise_per_sensitivity(task.epsilon, task.delta, discrete=task.secure).scale
-    noise = unit * sensitivity * query.unit * float(np.linalg.norm(decoder, axis=1).max())
+    noise = (
+        task.multiplier * sensitivity * query.unit * float(np.linalg.norm(decoder, axis=1).max())
+    )
     at = first_below(curve, task.mass)
     clip = task.c_max if at is None else float(grid[at])
     warnings = at_the_ends(clip, task) + drowned(noise, task.mass)
@@ -87,4 +90,17 @@ SLOPE_CURVE = ThresholdRule(
     slope_curve,
     "S(C) of Liu et al. 2023, Theorem 4.3, by a square-root factorization",
     needs_delta=True,
+    by_sums=slope_radius,
 )
+
+
+def shared_query(rule: ThresholdRule, query: NormHistogram) -> NormHistogram:
+    """Return what nodes add noise to: for the curve, the bins as they are encoded."""
+    if rule is not SLOPE_CURVE:
+        return query
+    return CodedNormHistogram(query.domain, query.edges, query.norm, query.radius, query.cohort)
+
+
+def bits_of(trust: Aggregation | None) -> int:
+    """Bits of the encoder: fewer where sums have room for 2^32 users."""
+    return FACTOR_BITS if trust is None else CODED_BITS

@@ -17,10 +17,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedhist.model.query import Query, Summary
-from fedhist.privacy.guarantee import gaussian_multiplier, zcdp_rho
 from fedhist.protocols.clip_choice.rule import (
     Choice,
     Search,
@@ -93,11 +92,8 @@ class Series:
     @property
     def equivalent_std(self) -> float:
         """Noise std of one release that costs as much as all T."""
-        if self.task.secure:
-            multiplier = math.sqrt(0.5 / zcdp_rho(self.epsilon, self.delta))
-        else:
-            multiplier = gaussian_multiplier(self.epsilon, self.delta)
-        return (self.radius or 1.0) * multiplier
+        budget = replace(self.task, epsilon=self.epsilon, delta=self.delta)
+        return (self.radius or 1.0) * budget.multiplier
 
     @property
     def noise_std(self) -> float:
@@ -188,4 +184,5 @@ DP_SGD = ThresholdRule(
     "Liu et al. 2023, Section 4.2 (DP-SGD), full batches in log C",
     needs_delta=True,
     rounds=lambda task: task.steps,
+    by_sums=slope_radius,
 )

@@ -25,7 +25,9 @@ import numpy as np
 
 from fedhist.base.arrays import Floats
 from fedhist.model.query import Query, Summary
-from fedhist.privacy.guarantee import Adjacency
+from fedhist.privacy.aggregation import Aggregation
+from fedhist.privacy.guarantee import Adjacency, gaussian_multiplier
+from fedhist.privacy.noise_law import noise_per_sensitivity
 from fedhist.session.curator import Curator
 from fedhist.users.keys import Keys
 
@@ -59,6 +61,8 @@ class ThresholdTask:
         Grid points per factor of two.
     secure : bool
         Whether noise must be integer-valued.
+    trust : Aggregation or None
+        The nodes add the noise.
     """
 
     domain: Keys
@@ -75,6 +79,15 @@ class ThresholdTask:
     steps: int = 40
     per_octave: int = 4
     secure: bool = False
+    trust: Aggregation | None = None
+
+    @property
+    def multiplier(self) -> float:
+        """Std of Gaussian noise for the whole budget, per unit of sensitivity: of all shares."""
+        if (who := self.trust) is None:
+            return noise_per_sensitivity(self.epsilon, self.delta, discrete=self.secure).scale
+        shares = math.sqrt(who.parties / who.honest)
+        return shares * gaussian_multiplier(self.epsilon, self.delta)
 
     @property
     def grid(self) -> Floats:
@@ -150,6 +163,9 @@ class ThresholdRule:
         Most rounds it takes.
     aim : callable of ThresholdTask to Aim, optional
         What an exponential mechanism looks for; its law is then known exactly.
+    by_sums : callable of ThresholdTask to float, optional
+        Of a rule that needs nothing but sums with noise, which nodes can add: how slopes are cut
+        for them, 0 where users are counted.
     """
 
     name: str
@@ -159,6 +175,7 @@ class ThresholdRule:
     norms: tuple[int, ...] = (1, 2)
     rounds: Callable[[ThresholdTask], int] = one_round
     aim: Callable[[ThresholdTask], Aim] | None = None
+    by_sums: Callable[[ThresholdTask], float] | None = None
 
 
 def at_the_ends(clip: float, task: ThresholdTask) -> tuple[str, ...]:

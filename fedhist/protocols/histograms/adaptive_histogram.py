@@ -21,24 +21,27 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from fedhist.base.arrays import Floats
 from fedhist.base.checks import check_integer
 from fedhist.model.losses import L1
 from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.query import Query
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import Goal, ResultsRow, within
+from fedhist.model.results import Goal, ResultsRow
+from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Adjacency, check_budget
 from fedhist.protocols.clip_choice import theory as theory_thresholds
 from fedhist.protocols.clip_choice.budget import Shares, domain_share, split_budget
-from fedhist.protocols.clip_choice.by_exponential import EM_SLOPE, law_of, slope_aim
+from fedhist.protocols.clip_choice.by_curve import shared_query
+from fedhist.protocols.clip_choice.by_exponential import EM_SLOPE
 from fedhist.protocols.clip_choice.catalogue import threshold_rule
-from fedhist.protocols.clip_choice.measured.norm_index import NormIndex
 from fedhist.protocols.clip_choice.ratio_debiasing import ROUNDS, SMALLER_CLIP, private_total, ratio
 from fedhist.protocols.clip_choice.rule import ThresholdRule, ThresholdTask
-from fedhist.protocols.clip_choice.two_norms import choose_norm, norm_law
-from fedhist.protocols.histograms.bounded_histogram import GRID_STEPS, SHOPPERS, BoundedHistogram
+from fedhist.protocols.clip_choice.two_norms import choose_norm
+from fedhist.protocols.histograms.adaptive_law import thresholds_of
+from fedhist.protocols.histograms.adaptive_rows import rows
+from fedhist.protocols.histograms.bounded_histogram import GRID_STEPS, BoundedHistogram
 from fedhist.protocols.shared.central import Central
-from fedhist.protocols.shared.contributions import MOST_CAP
+from fedhist.protocols.shared.contributions import MOST_CAP, NormHistogram
 from fedhist.protocols.shared.domains import check_domain
 from fedhist.protocols.shared.histogram_target import DomainHistogram
 from fedhist.session.curator import Curator
@@ -98,6 +101,9 @@ class AdaptiveHistogram(DomainHistogram, Central):
         Rounds of an iterative rule.
     per_octave : int
         Grid points per factor of two.
+    trust : Aggregation, optional
+        The nodes add the noise, of choice and release; needs ``discrete``, no ratio, and a rule by
+        noisy sums: "slope-curve", "dp-sgd", "adaptive-quantile" or "huang-quantile".
 
     Privacy
     -------
@@ -137,10 +143,12 @@ class AdaptiveHistogram(DomainHistogram, Central):
     n_users: int | None = None
     steps: int = 40
     per_octave: int = 4
+    trust: Aggregation | None = None
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
         check_domain(self.domain)
+        self.check_integers(self.discrete)
         if not isinstance(self.debias, bool):
             raise ValueError(f"debias must be true or false, got {self.debias!r}")
         if self.noise not in NOISES:
@@ -166,6 +174,28 @@ class AdaptiveHistogram(DomainHistogram, Central):
         if self.debias and self.clip_max * self.radius > MOST_CAP:
             raise ValueError(f"clip_max must be at most 2^40 / R with a ratio, got {self.clip_max}")
         _ = self.max_rounds  # a rule may need n_users
+        if self.trust is not None:
+            if self.debias or self.rule.by_sums is None:
+                what = "a ratio is" if self.debias else f"the rule {self.threshold!r} is"
+                raise ValueError(f"{what} chosen by exact scores, which aggregate trust has not")
+            radius = self.rule.by_sums(self.task)
+            _ = self.asks(NormHistogram(self.domain, (1.0,), self.norm, radius), 0)
+
+    def asks(self, query: Query, round_index: int) -> Query:
+        """Under aggregate trust, for shares of the budget of the choice, or of the release."""
+        if self.trust is None:
+            return query
+        if not isinstance(query, NormHistogram):
+            p = self.at(self.clip_min)
+            return self.shared(query, p.epsilon, p.delta)
+        task, times = self.task, self.rule.rounds(self.task)
+        return self.shared(
+            shared_query(self.rule, query),
+            task.epsilon,
+            task.delta,
+            rounds=times,
+            place=round_index,
+        )
 
     # -- the budget ------------------------------------------------------------------------------
 
@@ -218,11 +248,12 @@ class AdaptiveHistogram(DomainHistogram, Central):
 
         Without noise there is nothing to protect and the totals are summed as they are.
         """
-        grid = clip / GRID_STEPS if self.discrete and not math.isinf(self.epsilon) else None
+        steps = self.discrete and (self.trust is not None or not math.isinf(self.epsilon))
+        grid = clip / GRID_STEPS if steps else None
         epsilon, delta = self.shares.release_epsilon, self.shares.release_delta
         delta = delta if (norm or self.norm) == 2 else 0.0
         return BoundedHistogram(
-            self.domain, epsilon, clip, delta, self.adjacency, grid, nonneg=False
+            self.domain, epsilon, clip, delta, self.adjacency, grid, nonneg=False, trust=self.trust
         )
 
     @property
@@ -254,6 +285,7 @@ class AdaptiveHistogram(DomainHistogram, Central):
             steps=self.steps,
             per_octave=self.per_octave,
             secure=self.discrete,
+            trust=self.trust,
         )
 
     @property
@@ -324,21 +356,7 @@ class AdaptiveHistogram(DomainHistogram, Central):
         thresholds of 200 runs of the rule with its own noise. For ``debias`` that of the release
         before it is scaled up: a rough guide only.
         """
-        if len(self.norms) == 2:
-            tasks = self.task_in(1), self.task_in(2)
-            law = norm_law(*tasks, (self._tails(users, tasks[0]), self._tails(users, tasks[1])))
-            parts = [(t.norm, t.grid, w) for t, w in zip(tasks, law, strict=True)]
-            exact, source = True, "mixture over both norms' exponential mechanisms"
-        elif self.rule.aim is not None:
-            task = self.task
-            weights = law_of(self.rule.aim(task), task, self._tails(users, task))
-            parts = [(task.norm, task.grid, weights)]
-            exact, source = True, "mixture over the exponential mechanism; Liu et al. 2023, Sec. 4"
-        else:
-            found = NormIndex(users, self.domain).clips(self.rule.search, self.task)
-            chosen, times = np.unique(found, return_counts=True)
-            parts = [(self.norm, chosen, times / len(found))]
-            exact, source = False, f"mean over {len(found)} runs of the rule on the exact norms"
+        parts, exact, source = thresholds_of(self, users)
         exact, source = (False, f"{source}; before the ratio") if self.debias else (exact, source)
         expected = 0.0
         for norm, chosen, weights in parts:
@@ -348,11 +366,6 @@ class AdaptiveHistogram(DomainHistogram, Central):
                 users, self.domain, clips, weights, laws, norm, self.nonneg
             )
         return ErrorBound(L1, expected, exact, source)
-
-    def _tails(self, users: Users, task: ThresholdTask) -> Floats:
-        """Sum over users above each threshold of what the rule adds up. NOT PRIVATE."""
-        aim = (self.rule.aim or slope_aim)(task)
-        return theory_thresholds.tail_sums(users, self.domain, task.grid, task.norm, aim.radius)
 
     @classmethod
     def resolve(
@@ -367,26 +380,7 @@ class AdaptiveHistogram(DomainHistogram, Central):
     @classmethod
     def results(cls) -> Sequence[ResultsRow]:
         """Hold the prediction against runs."""
-        base = {"epsilon": 1.1, "delta": 1e-6}
-        laplace = {"epsilon": 1.1, "adjacency": "replace-user", "discrete": True}
-        many = {**SHOPPERS, "n_users": 8000, "d": 500, "seed": 2025}
-        few = {**SHOPPERS, "n_users": 1000, "d": 100}
-        edge = "EDGE n=1000 d=100 eps=1.1 (M below the choice)"
-        sizes = {"kind": "zipf", "mean_items": 3, "tail": 3.0, "seed": 3}
-        five, thirty, hundred = (
-            {**sizes, "n_users": n, "d": d} for n, d in ((300, 5), (1500, 30), (3000, 100))
-        )
-        sure, part, whole = ({"epsilon": e, "delta": 1e-6} for e in (3.3, 0.7, 1.0))
-        return (
-            ResultsRow("Pareto 3 n=300 d=5 eps=3.3", sure, five, 1000, within(0.05)),
-            ResultsRow("Pareto 3 n=1500 d=30 eps=.7", part, thirty, 600, within(0.05)),
-            ResultsRow("Pareto 3 n=3000 d=100 eps=1", whole, hundred, 400, within(0.05)),
-            ResultsRow("n=8000 d=500 eps=1.1 Gaussian", base, many, 600, within(0.02)),
-            ResultsRow(
-                "n=3000 d=200 eps=1.1 replace, discrete", laplace, SHOPPERS, 600, within(0.02)
-            ),
-            ResultsRow(edge, {**base, "clip_max": 64.0}, few, 1000, within(0.02)),
-        )
+        return rows()
 
     @classmethod
     def example(cls) -> Self:

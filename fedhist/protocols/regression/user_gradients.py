@@ -22,7 +22,7 @@ from fedhist.base.checks import check_scale
 from fedhist.base.errors import WireError
 from fedhist.model.query import Query, Report, Summary
 from fedhist.model.registry import register_query
-from fedhist.privacy.guarantee import Trust
+from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.streams import Streams
@@ -107,6 +107,12 @@ class UserGradients(Query):
     def l2_sensitivity(self) -> float:
         """Largest change of the sum, as sent, when one user is replaced."""
         return 2 * self.most
+
+    def integer_sensitivity(self, norm: int, adjacency: Adjacency) -> float:
+        """Return :attr:`l2_sensitivity`, of whole steps and under replacement."""
+        if not self.discrete or norm != 2 or adjacency is not Adjacency.REPLACE_USER:
+            return super().integer_sensitivity(norm, adjacency)
+        return self.l2_sensitivity
 
     # -- client half -----------------------------------------------------------------------------
 

@@ -22,14 +22,18 @@ from clients.records.gradients import MODELS, Model
 from fedhist.base.arrays import Array
 from fedhist.model.display import Display
 from fedhist.model.protocol import ErrorBound, Estimate, LowerBound, Script
+from fedhist.model.query import Query
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import Goal, ResultsRow, within
+from fedhist.model.results import Goal, ResultsRow
 from fedhist.model.truths import Truth
+from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import check_budget
 from fedhist.protocols.regression.descents import predicted_excess
+from fedhist.protocols.regression.erm_rows import rows
 from fedhist.protocols.regression.gradient_oracles import mean_gradient
 from fedhist.protocols.regression.rates import Problem, erm_rate
 from fedhist.protocols.regression.theory import EmpiricalRisk
+from fedhist.protocols.regression.user_gradients import UserGradients
 from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.central_bounds import quadratic_risk_bounds
 from fedhist.protocols.shared.sample_sizes import resolve_users
@@ -95,6 +99,9 @@ class UserLevelErm(Central):
     max_failed : float
         With "few-users": share of the steps that may draw no gradient; they are skipped. More are
         a failure. Default: none may.
+    trust : Aggregation, optional
+        The nodes add the noise, as one series of T rounds; needs ``discrete``, a finite epsilon and
+        an oracle that adds gradients.
 
     Privacy
     -------
@@ -140,6 +147,7 @@ class UserLevelErm(Central):
     kappa: float = 0.6
     lam: float | None = None
     max_failed: float = 0.0
+    trust: Aggregation | None = None
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
@@ -157,7 +165,17 @@ class UserLevelErm(Central):
                 raise ValueError(
                     f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}"
                 )
-        _ = self.plan
+        self.check_integers(self.discrete)
+        if self.trust is not None and self.plan.noiseless:
+            raise ValueError("without noise nothing is clipped, and nodes cannot add integers")
+        zero = np.zeros(self.plan.dimension)
+        _ = self.asks(UserGradients(self.model, zero, zero, self.gradient_bound, self.discrete), 0)
+
+    def asks(self, query: Query, round_index: int) -> Query:
+        """Under aggregate trust, for shares of a series of T rounds."""
+        if self.trust is None:
+            return query
+        return self.shared(query, self.epsilon, self.delta, rounds=self.steps, place=round_index)
 
     # -- the plan, from public numbers -----------------------------------------------------------
 
@@ -178,6 +196,7 @@ class UserLevelErm(Central):
             self.discrete,
             float(self.kappa),
             self.lam,
+            self.trust,
         )
 
     @property
@@ -313,46 +332,7 @@ class UserLevelErm(Central):
     @classmethod
     def results(cls) -> Sequence[ResultsRow]:
         """Hold the prediction against runs."""
-
-        def row(label: str, n: int = 2000, **more: Any) -> ResultsRow:
-            given = {"epsilon": 1.0, "delta": 1e-6, "dimension": 10, "radius": 3.0, "spread": 0.8}
-            given |= {"gradient_bound": 5.0, "smoothness": 1.2, "strong_convexity": 0.8}
-            people: dict[str, Any] = {
-                "kind": "regression",
-                "n_users": n,
-                "samples_per_user": 20,
-                "noise": 0.5,
-            }
-            people["dimension"] = 10
-            return ResultsRow(label, {**given, "steps": 10, **more}, people, 400, within(0.1))
-
-        fixed = "n=2000 d=10 m=20 eps=1 fixed, discrete"
-        average = "n=2000 d=10 m=20 eps=1 tracked, average"
-        edge = "EDGE n=400 d=10 m=20 eps=1 (noise as long as r)"
-        few: dict[str, Any] = {
-            "epsilon": 4.0,
-            "delta": 1e-6,
-            "dimension": 20,
-            "radius": 5.0,
-            "spread": 0.3,
-        }
-        few |= {"gradient_bound": 5.0, "smoothness": 1.1, "strong_convexity": 0.9}
-        few |= {"oracle": "few-users", "steps": 3, "step": 0.9}
-        people: dict[str, Any] = {
-            "kind": "regression",
-            "n_users": 80,
-            "samples_per_user": 2500,
-            "noise": 0.5,
-        }
-        people |= {"dimension": 20, "theta": 0.7}
-        points = "n=80 d=20 m=2500 eps=4 few-users"
-        return (
-            row("n=2000 d=10 m=20 eps=1 tracked"),
-            row(fixed, oracle="fixed", discrete=True),
-            row(average, iterate="average", steps=20),
-            row(edge, 400),
-            ResultsRow(points, few, people, 40, within(0.1), may_fail=True),
-        )
+        return rows()
 
     @classmethod
     def example(cls) -> Self:

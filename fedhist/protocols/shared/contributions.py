@@ -26,13 +26,15 @@ from fedhist.base.errors import WireError
 from fedhist.model.query import Query, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.privacy.adjacency import ONE_COUNT
-from fedhist.privacy.guarantee import Trust, check_budget
+from fedhist.privacy.guarantee import Adjacency, Trust, check_budget
+from fedhist.privacy.sensitivity import sqrt_up
 from fedhist.protocols.shared.domains import check_domain
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
 from fedhist.users.streams import Streams
+from server.histograms.clip_search import prefix_factor, squared_change
 
 STEPS = 1 << 20
 """Steps per radius in which slopes are sent: integers, whose sums are exact in any order."""
@@ -95,6 +97,14 @@ class NormHistogram(Query):
         """Value of one step."""
         return self.radius / STEPS if self.radius else 1.0
 
+    def integer_sensitivity(self, norm: int, adjacency: Adjacency) -> float:
+        """Return that of the bins: a user weighs in one, and one who is replaced in two."""
+        if adjacency is Adjacency.REPLACE_ITEM:
+            return super().integer_sensitivity(norm, adjacency)
+        if len(self.edges) == 1 or adjacency is not Adjacency.REPLACE_USER:
+            return float(self.most)
+        return 2.0 * self.most if norm == 1 else sqrt_up(2 * self.most**2)
+
     def tails(self, summary: Summary) -> NDArray[np.int64]:
         """Sum of the weights of users with norm > edges[k], in steps: (K,), non-increasing."""
         weight = summary.sums["weight"]
@@ -139,6 +149,50 @@ class NormHistogram(Query):
         total, most = int(summary.sums["weight"].sum()), summary.n_users * self.most
         if total > most:
             raise WireError(f"'weight' adds up to {total}, more than {most}")
+
+
+CODED_BITS = 9
+"""Of the encoder of the bins where nodes send them coded: 2^20 steps of 2^32 users fit 2^63."""
+
+
+@register_query
+@dataclass(frozen=True)
+class CodedNormHistogram(NormHistogram):
+    """The same, and nodes send E x for the bins x from the last to the first, not x itself.
+
+    For :mod:`fedhist.protocols.clip_choice.by_curve`, E being the encoder of prefix sums.
+
+    Privacy
+    -------
+    None by itself. :meth:`integer_sensitivity` is that of E x in l2, exactly.
+    """
+
+    wire_name: ClassVar[str] = "coded-norm-histogram"
+
+    @property
+    def encoder(self) -> NDArray[np.int64]:
+        """E, lower triangular with entries in [0, 2^9]: (K, K) int64."""
+        return prefix_factor(len(self.edges), CODED_BITS)[0]
+
+    def integer_sensitivity(self, norm: int, adjacency: Adjacency) -> float:
+        """Return the l2 sensitivity of E x."""
+        if norm != 2 or adjacency is Adjacency.REPLACE_ITEM:
+            return Query.integer_sensitivity(self, norm, adjacency)
+        return sqrt_up(self.most**2 * squared_change(self.encoder, adjacency))
+
+    def fold(self, report: Report) -> Summary:
+        """Add up the weights by bin, and encode: (K,) int64."""
+        weight = super().fold(report).sums["weight"]
+        return Summary(report.n_users, {"coded": self.encoder @ weight[::-1]})
+
+    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
+        """Bound each number by everybody's largest weight."""
+        most = n_users * self.most << CODED_BITS
+        return {"coded": Bounds((len(self.edges),), "i", 0, most)}
+
+    def check_summary(self, summary: Summary) -> None:
+        """Check the bounds; a user weighs in one bin only, and no entry of E is larger."""
+        Query.check_summary(self, summary)
 
 
 @register_query

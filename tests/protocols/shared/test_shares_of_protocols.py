@@ -15,8 +15,17 @@ from fedhist.base.errors import MissingReplies
 from fedhist.model.aggregated import Aggregated
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Adjacency, Trust
-from fedhist.protocols import BoxMean, CentralDensity, Distribution, PoissonCounts
+from fedhist.protocols import (
+    AdaptiveHistogram,
+    BoundedHistogram,
+    BoxMean,
+    CentralDensity,
+    Distribution,
+    PoissonCounts,
+    UserLevelErm,
+)
 from fedhist.protocols.central_means.queries import SummedMeans
+from fedhist.protocols.shared.contributions import CodedNormHistogram, NormHistogram
 from fedhist.protocols.shared.item_encodings import ItemCounts
 from fedhist.session.codec import query_digest
 from fedhist.session.session import Session
@@ -30,6 +39,10 @@ COUNTS = PoissonCounts(Keys.of(["お茶", "rye"]), 1.0, 400, clip=4, discrete=Tr
 DRINKS = replace(Distribution.example(), epsilon=4.0, project=False)
 BOX = replace(BoxMean.example(), discrete=True)
 CURVE = replace(CentralDensity.example(), discrete=True, shrink=False, project=False)
+CHOSEN = AdaptiveHistogram(
+    BoundedHistogram.example().domain, 4.0, 1e-6, threshold="slope-curve", discrete=True
+)
+RISK = replace(UserLevelErm.example(), discrete=True)
 CASES = {
     "poisson-counts": COUNTS,
     "poisson-counts, gaussian": replace(COUNTS, delta=1e-6, debias=True),
@@ -170,6 +183,13 @@ def test_item_counts_state_their_sensitivity_under_replacement_alone():
         (BOX, {"adjacency": "add-remove-user"}, "nodes do not send under add-remove-user"),
         (BOX, {"discrete": False}, "nodes add integers"),
         (CURVE, {"discrete": False}, "nodes add integers"),
+        (CHOSEN, {"discrete": False}, "nodes add integers"),
+        (CHOSEN, {"threshold": "em-slope"}, "'em-slope' is chosen by exact scores"),
+        (CHOSEN, {"threshold": "output-perturbation"}, "'output-perturbation' is chosen by exact"),
+        (CHOSEN, {"debias": True, "clip_max": 64.0}, "a ratio is chosen by exact scores"),
+        (RISK, {"discrete": False}, "nodes add integers"),
+        (RISK, {"epsilon": float("inf")}, "without noise nothing is clipped"),
+        (RISK, {"oracle": "few-users", "discrete": False}, "nodes add integers"),
     ],
 )
 def test_what_nodes_cannot_add_is_refused_with_its_reason(protocol, change, words):
@@ -184,3 +204,68 @@ def test_auto_takes_a_mechanism_whose_noise_nodes_can_add():
     assert replace(many, trust=Aggregation(1000)).chosen.name in ("laplace", "presence-laplace")
     few = replace(Distribution.example(), trust=TEN)
     assert few.chosen.name == "laplace"
+
+
+@pytest.mark.parametrize("rule", ["slope-curve", "dp-sgd", "adaptive-quantile", "huang-quantile"])
+@pytest.mark.parametrize("adjacency", ["zero-out-user", "replace-user", "add-remove-user"])
+def test_a_threshold_is_chosen_by_sums_with_the_nodes_noise(rule, adjacency):
+    """Two charges, one for the whole series; the median error is within twice the prediction."""
+    protocol = replace(
+        CHOSEN, threshold=rule, adjacency=adjacency, steps=10, clip_max=64.0, trust=TEN
+    )
+    users = CHOSEN.example_users()
+    truth, expected = protocol.truth(users), protocol.error(users).expected
+    runs = [fedhist.run(protocol, users, seed=s, nodes=10) for s in range(5)]
+    assert {e.status for e in runs} == {"ok"}
+    assert np.median([loss(protocol, e, truth) for e in runs]) < 2 * expected
+    charges = runs[0].ledger.entries
+    assert len(charges) == 2
+    assert sum(c.release.epsilon for c in charges) == pytest.approx(protocol.epsilon)
+    assert sum(c.release.delta for c in charges) == pytest.approx(protocol.delta)
+
+
+def test_coded_bins_are_coded_and_their_sensitivity_is_that_of_the_code():
+    """All pairs of bins, weights at both ends: columns of E and their differences."""
+    edges = (1.0, 2.0, 4.0, 8.0, 16.0)
+    plain = NormHistogram(CHOSEN.domain, edges, 2, 1.5)
+    coded = CodedNormHistogram(CHOSEN.domain, edges, 2, 1.5)
+    users, E = CHOSEN.example_users(), coded.encoder
+    one, two = (q.answer_folded(users, lambda u: None).sums for q in (plain, coded))
+    assert (two["coded"] == E @ one["weight"][::-1]).all()
+    columns = [plain.most * E[:, j].astype(object) for j in range(5)] + [np.zeros(5, dtype=object)]
+    for adjacency, other in (
+        (Adjacency.REPLACE_USER, columns),
+        (Adjacency.ZERO_OUT_USER, columns[-1:]),
+        (Adjacency.ADD_REMOVE_USER, columns[-1:]),
+    ):
+        worst = max(((a - b) ** 2).sum() for a in columns for b in other)
+        stated = coded.integer_sensitivity(2, adjacency)
+        assert worst <= stated**2 * (1 + 1e-15)
+        assert stated**2 <= worst * (1 + 1e-12)
+        bins = plain.most * np.eye(6, 5, dtype=object)  # and no bin
+        apart = [a - b for a in bins for b in (bins if len(other) > 1 else bins[-1:])]
+        for norm in (1, 2):
+            moved = max((abs(x) ** norm).sum() for x in apart)
+            assert plain.integer_sensitivity(norm, adjacency) ** norm == pytest.approx(moved)
+    full = coded.bounds(1 << 32)["coded"].high
+    assert full < 2**62
+    with pytest.raises(ValueError, match="states no l1 sensitivity"):
+        coded.integer_sensitivity(1, Adjacency.REPLACE_USER)
+
+
+def test_gradients_are_one_series():
+    """One charge, T questions of one series, as good as predicted."""
+    protocol, users = replace(RISK, trust=TEN), RISK.example_users()
+    session = Session(protocol, lambda i: SimulatedNoise(1, i))
+    asked = set()
+    while session.query is not None:
+        asked.add((session.query.series, session.query.share.place))
+        session.advance(ask(session, users.split(10)))
+    assert len({series for series, _ in asked}) == 1
+    assert sorted(place for _, place in asked) == list(range(protocol.steps))
+    (charge,) = session.ledger.entries
+    assert (charge.release.epsilon, charge.release.delta) == (protocol.epsilon, protocol.delta)
+    losses = [
+        protocol.loss_of(fedhist.run(protocol, users, seed=s, nodes=10), users) for s in range(30)
+    ]
+    assert 0.6 < np.mean(losses) / protocol.error(users).expected < 1.6

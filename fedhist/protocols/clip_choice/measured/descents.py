@@ -105,6 +105,7 @@ ADAPTIVE_QUANTILE = ThresholdRule(
     "Liu et al. 2023, Section 7.1 (DP-M-quantile); Andrew et al. 2021, Section 2",
     needs_delta=True,
     rounds=lambda task: task.steps,
+    by_sums=lambda task: 0.0,
 )
 HUANG_QUANTILE = ThresholdRule(
     "huang-quantile",
@@ -113,6 +114,7 @@ HUANG_QUANTILE = ThresholdRule(
     needs_delta=True,
     norms=(2,),
     rounds=lambda task: task.steps,
+    by_sums=lambda task: 0.0,
 )
 DP_SGD_PAPER = ThresholdRule(
     "dp-sgd-paper",
