@@ -1,4 +1,4 @@
-"""The graph of an attempt: who masks with whom, from public facts alone."""
+"""The graph of a query: who masks with whom, from public facts alone."""
 
 from __future__ import annotations
 
@@ -10,30 +10,34 @@ import numpy as np
 
 from fedhist.base.arrays import Integers
 from fedhist.secagg.errors import Refused
-from fedhist.secagg.keys import context
+from fedhist.secagg.keys import context, session_id
 from fedhist.secagg.terms import Terms
 
 
 class Graph:
     """A Harary graph on a public random order, or the complete one.
 
-    Nodes stand on a circle in the order of SHA256(context(node) | "place"); a node's neighbours are
-    the degree / 2 before it and behind it.
+    Nodes stand on a circle in the order of a hash of the query's digest and the node; a node's
+    neighbours are the degree / 2 before it and behind it.
+
+    The circle is the query's and not the attempt's: then the holders of a node's secrets are the
+    same in every attempt, and since each of them unmasks once, of two attempts one can be unmasked
+    at most (2 t > P + c, see :class:`~fedhist.secagg.terms.Plan`). On another circle a server could
+    ask half of the nodes in one attempt and half in another, for two sums that differ by a node.
 
     Parameters
     ----------
     terms : Terms
-    session : bytes
     """
 
-    def __init__(self, terms: Terms, session: bytes) -> None:
-        self._terms, self._session = terms, session
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
         self._complete = terms.plan.window < 0
 
     @cached_property
     def _order(self) -> Integers:
-        nodes = range(self._terms.parties)
-        places = [hashlib.sha256(context(self._session, i) + b"place").digest() for i in nodes]
+        nodes, query = range(self._terms.parties), session_id(b"", self._terms.digest)
+        places = [hashlib.sha256(context(query, i) + b"place").digest() for i in nodes]
         return np.array(sorted(nodes, key=places.__getitem__), np.int64)
 
     @cached_property

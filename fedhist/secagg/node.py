@@ -202,9 +202,9 @@ class NodeAttempt:
                 f"the roster has {len(roster.keys)} nodes, the owner asks for {self._min_parties}"
             )
         if self._peers is not None:
-            own = k.owner_public_key(self._owner_key) if self._owner_key else b""
-            roster.check_peers(self._peers, self.session, self.terms.digest, self.node, own)
-        graph = Graph(self.terms, self.session)
+            owner = k.owner_public_key(self._owner_key) if self._owner_key else b""
+            roster.check_peers(self._peers, self.session, self.terms.digest, self.node, owner)
+        graph = Graph(self.terms)
         graph.check_present(roster.keys, "the roster")
         holders = [i for i in graph.holders(self.node) if i in roster.keys]
         points, degree = [i + 1 for i in holders], self.terms.plan.threshold - 1
@@ -254,7 +254,7 @@ class NodeAttempt:
         present = indices(fields["present"], terms.parties, "masked.ask")
         if not {self.node, *present} <= set(state.members) or self.node not in present:
             raise Refused("masked.ask: present has strangers, or not the node itself")
-        graph = Graph(terms, self.session)
+        graph = Graph(terms)
         graph.check_present(present, "masked.ask")
         roster = Roster(dict(zip(state.members, _rows(state.keys, KEYS), strict=True)))
         senders = sorted(set(graph.neighbours(self.node)) & set(present))
@@ -311,7 +311,7 @@ class NodeAttempt:
         present, state = indices(nodes, self.terms.parties, "unmask.ask"), self._state
         if not set(present) <= set(state.present) or self.node not in present:
             raise Refused("unmask.ask: present has nodes without shares, or not the node itself")
-        Graph(self.terms, self.session).check_present(present, "unmask.ask")
+        Graph(self.terms).check_present(present, "unmask.ask")
         here = set(present)
         state.answer = b"".join(
             state.held[j][SHARE:] if j in here else state.held[j][:SHARE]

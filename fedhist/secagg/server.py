@@ -67,7 +67,7 @@ class ServerAttempt:
         self.terms = terms
         self.session = k.session_id(nonce, terms.digest)
         self.refused: dict[int, str] = {}
-        self._graph = Graph(terms, self.session)
+        self._graph = Graph(terms)
         self._state = _State(nonce, terms.fingerprint)
 
     def state(self) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -81,13 +82,14 @@ def test_terms_out_of_range_are_named() -> None:
 
 
 def test_neighbours_are_the_places_beside() -> None:
-    terms, session = terms_of(150, 15, 7), b"0123456789abcdef"
-    graph = Graph(terms, session)
+    terms = terms_of(150, 15, 7)
+    graph = Graph(terms)
     k = terms.plan.degree
     near = {i: graph.neighbours(i) for i in range(150)}
     assert all(len(set(js)) == k and i not in js and js == sorted(js) for i, js in near.items())
     assert all(i in near[j] for i, js in near.items() for j in js)
-    assert near != {i: Graph(terms, b"another session!").neighbours(i) for i in range(150)}
+    other = Graph(replace(terms, digest=b"another query"))
+    assert near != {i: other.neighbours(i) for i in range(150)}
     # i's two next neighbours on the circle share k - 1 with it: walk once around
     walk, here = [0], 0
     while len(walk) < 150:
@@ -101,8 +103,8 @@ def test_neighbours_are_the_places_beside() -> None:
 
 def test_who_is_present_is_enough_and_nowhere_sparse() -> None:
     """Against a loop over places; seeds fixed. Accepted sets stay connected without colluders."""
-    terms, session = terms_of(200, 80, 4), b"0123456789abcdef"
-    graph, p = Graph(terms, session), terms.plan
+    terms = terms_of(200, 80, 4)
+    graph, p = Graph(terms), terms.plan
     half = p.degree // 2
     order = sorted(range(200), key=lambda i: int(np.flatnonzero(graph._order == i)[0]))
     rng = np.random.default_rng(5)
@@ -135,7 +137,7 @@ def connected(nodes: set[int], graph: Graph) -> bool:
 
 
 def test_the_order_is_uniform_enough() -> None:
-    """Mean place of node 0 over sessions: false alarm below 1e-6 (5 standard errors)."""
+    """Mean place of node 0 over queries: false alarm below 1e-6 (5 standard errors)."""
     terms = terms_of(101, 10, 5)
-    places = [int(Graph(terms, bytes([s] * 16))._place[0]) for s in range(200)]
+    places = [int(Graph(replace(terms, digest=bytes([s])))._place[0]) for s in range(200)]
     assert abs(np.mean(places) - 50) < 5 * math.sqrt((101**2 - 1) / 12 / 200)

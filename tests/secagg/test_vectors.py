@@ -102,9 +102,9 @@ def test_graph() -> None:
             assert n * hypergeom.sf(p["colluders"], n - 1, p["collude"], k) <= 2**-40
         assert p["threshold"] == (k + 1 + p["colluders"]) // 2 + 1
     circle = v["circle"]
-    session, n = hexed(circle["session"]), circle["parties"]
+    query, n = hashlib.sha256(hexed(circle["digest"])).digest()[:16], circle["parties"]
     (k,) = {p["degree"] for p in v["plans"] if p["parties"] == n}
-    place = {i: hashlib.sha256(slow.ctx(session, i) + b"place").digest() for i in range(n)}
+    place = {i: hashlib.sha256(slow.ctx(query, i) + b"place").digest() for i in range(n)}
     order = sorted(range(n), key=place.__getitem__)
     for node, neighbours in circle["neighbours"].items():
         at = order.index(int(node))

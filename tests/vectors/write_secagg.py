@@ -123,7 +123,7 @@ def shares() -> dict[str, Any]:
 
 
 def graph() -> dict[str, Any]:
-    """Degrees and thresholds, and neighbours on the circle of one session."""
+    """Degrees and thresholds, and neighbours on the circle of one query."""
     plans = []
     for n, drop, collude in (
         (2, 0, 0), (3, 1, 0), (10, 1, 1), (100, 10, 10), (101, 10, 5), (150, 15, 15),
@@ -141,10 +141,9 @@ def graph() -> dict[str, Any]:
                 "window": p.window,
             }
         )
-    session = entropy("graph")(16)
-    circle = Graph(Terms(DIGEST, 101, 10, 5, 32, 1), session)
+    circle = Graph(Terms(DIGEST, 101, 10, 5, 32, 1))
     neighbours = {str(i): circle.neighbours(i) for i in (0, 1, 50, 100)}
-    circle_of = {"parties": 101, "drop": 10, "collude": 5, "session": session.hex()}
+    circle_of = {"parties": 101, "drop": 10, "collude": 5, "digest": DIGEST.hex()}
     return {"plans": plans, "circle": {**circle_of, "neighbours": neighbours}}
 
 
