@@ -1,4 +1,4 @@
-"""End to end: whole runs of a central protocol on neighbouring populations, told apart.
+"""End to end: whole runs of a protocol whose server adds up, on neighbouring populations.
 
 A run is one draw, and what it publishes is the answer: :mod:`simulations.audit.published`. The
 populations are those of :mod:`simulations.audit.neighbours`. All members of a family are screened
@@ -9,6 +9,9 @@ What statuses may say. A refusal depends on public numbers only (the session enf
 before any question), so refusing reveals nothing. A failure and a run that breaks off come after
 exact answers were seen: their probability is a part of the mechanism's law and is audited as such,
 with every word of the reason.
+
+Under aggregate trust the totals that the server sees on the way are looked at as well, over all
+rounds of a run: those of M shares of noise, the colluders' taken off.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedhist.base.errors import BudgetExceeded
+from fedhist.model.aggregated import Aggregated
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Report
 from fedhist.privacy.guarantee import Trust
@@ -34,13 +38,13 @@ from simulations.audit.features import Answer
 from simulations.audit.finding import Case, Finding, Settings, Witness
 from simulations.audit.learning import best_event, propose, separation, tally
 from simulations.audit.neighbours import Changes, Family, families, named
-from simulations.audit.published import QUESTIONS, VIEWS, Layout, Runs, Views, difference
+from simulations.audit.published import QUESTIONS, SUMS, VIEWS, Layout, Runs, Views, difference
 from simulations.audit.search import SEARCH_Z, kept_features
+from simulations.audit.server_view import population_of
 from simulations.audit.statistical import certify
 from simulations.audit.tipping import tips
 from simulations.audit.transcript import asked_of, checked
 from simulations.runs.run import NoiseFactory
-from simulations.runtimes.inline import InlinePopulation
 
 RUNS = 1 << 13
 """Certifying runs of each population where the claim is nearly reached."""
@@ -70,14 +74,15 @@ class _Screened:
 def audit_central(protocol: Protocol, settings: Settings) -> Iterator[Finding]:
     """Audit the released estimate, the choices, the statuses and the support of whole runs."""
     guarantee = protocol.guarantee
-    if guarantee.trust is not Trust.CENTRAL or not guarantee.private:
+    if guarantee.trust not in (Trust.CENTRAL, Trust.AGGREGATE) or not guarantee.private:
         return
     claim, subject = (guarantee.epsilon, guarantee.delta), f"{protocol.name}: whole runs"
     users = protocol.example_users()
     asked = asked_of(protocol, users, settings.seed, broken=True)
     if isinstance(asked.end, BudgetExceeded):
         return  # the structural check has seen the same run
-    tried = list(_populations(protocol, users, asked.queries, settings))
+    queries = [q.query if isinstance(q, Aggregated) else q for q in asked.queries]
+    tried = list(_populations(protocol, users, queries, settings))
     try:
         estimates = _probe(protocol, tried)
     except BudgetExceeded as stop:
@@ -85,13 +90,16 @@ def audit_central(protocol: Protocol, settings: Settings) -> Iterator[Finding]:
         witness = Witness(("any population", "any other"), event)
         yield Finding.judge(subject, "structural", claim, math.inf, 1.0, witness)
         return
-    layout = Layout.of(estimates, _names(tried))
+    seen = 0
+    if guarantee.trust is Trust.AGGREGATE:
+        seen = len(Runs(protocol, tried[0].members[0].users, settings.seed).run(0).seen)
+    layout = Layout.of(estimates, _names(tried), seen)
     n = max(int(RUNS * settings.effort), 256)
     started = time.perf_counter()
     screened = [_screen(protocol, family, layout, n, settings.seed) for family in tried]
     screening = time.perf_counter() - started
     drawn: set[Place] = set()
-    for view in VIEWS:
+    for view in (*VIEWS, SUMS) if seen else VIEWS:
         at = _furthest(screened, view, drawn)
         case = Case(f"{protocol.name}: {view}", claim, settings, "end to end")
         case.started -= screening  # which is paid for by the first view
@@ -128,7 +136,7 @@ def _probe(protocol: Protocol, tried: Sequence[Family]) -> list[Estimate]:
     broken: list[Exception] = []
     for family in tried:
         for member in family.members:
-            ask = checked(InlinePopulation([member.users], 0))
+            ask = checked(population_of(protocol, member.users, 0))
             for seed in range(PROBES):
                 try:
                     session = Session(protocol, NoiseFactory("simulated", seed))

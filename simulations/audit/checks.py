@@ -12,6 +12,7 @@ from fedhist.base.errors import nearest
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import load_builtin, load_plugin, protocol_class, protocols
 from fedhist.privacy.guarantee import Trust
+from simulations.audit.aggregate import audit_aggregate
 from simulations.audit.central import audit_central
 from simulations.audit.exact import audit_exact
 from simulations.audit.finding import Auditor, Finding, Settings
@@ -47,7 +48,7 @@ def audit_local(protocol: Protocol, settings: Settings) -> Iterator[Finding]:
     yield from audit_transcripts(protocol, users, asked, settings)
 
 
-AUDITORS: list[Auditor] = [audit_local, audit_structure, audit_central]
+AUDITORS: list[Auditor] = [audit_local, audit_aggregate, audit_structure, audit_central]
 """What ``fedhist audit`` runs on every protocol, in this order."""
 
 

@@ -91,7 +91,7 @@ def _secrets(query: Query) -> Iterator[Witness]:
         if SECRET_WORDS & set(name.strip("_").split("_")) or name.startswith("_"):
             yield _any(f"the question holds the field {name!r}, which everybody can read")
     cached = {n for c in type(query).__mro__ for n, v in vars(c).items() if _cached(v)}
-    for name in vars(query).keys() - set(names) - cached:
+    for name in vars(query).keys() - set(names) - cached - vars(Query).keys():
         yield _any(f"the query holds {name!r}, which is not a field: it does not travel")
 
 

@@ -26,6 +26,7 @@ from fedhist.users.streams import Streams
 from simulations.audit.features import Answer
 from simulations.audit.finding import Case, Finding, Settings
 from simulations.audit.inputs import space_of
+from simulations.audit.server_view import population_of
 from simulations.audit.statistical import audit_client
 from simulations.runs.run import noise_source
 from simulations.runtimes.inline import InlinePopulation
@@ -66,7 +67,7 @@ def asked_of(protocol: Protocol, users: Users, seed: int, *, broken: bool = Fals
     Exception
         What broke the run off, unless it was the run's own ledger, or ``broken`` is set.
     """
-    ask = checked(InlinePopulation([users], seed))
+    ask = checked(population_of(protocol, users, seed))
     queries: list[Query] = []
 
     def listed(query: Query, round_index: int) -> Summary:

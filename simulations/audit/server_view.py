@@ -1,0 +1,110 @@
+"""What the server of an aggregate run sees at its best: the least noise that it can be left with.
+
+Of the N nodes as many drop out, and as many collude, as the trust allows; neither hold users, since
+the server would subtract what a colluder tells it. All users are on the M other nodes. The
+colluders' words are known and are taken off the total: M shares of noise stand before the users.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clients.randomizers.share_noise import draw_share
+from fedhist.model.aggregated import Aggregated
+from fedhist.model.protocol import Protocol
+from fedhist.model.query import Summary
+from fedhist.privacy.aggregation import Aggregation
+from fedhist.users.batch import Users
+from fedhist.users.streams import SeededStreams
+from simulations.runtimes.inline import InlinePopulation
+
+NodeHalf = Callable[[Any, Users, int, str, int], Summary]
+"""What a node sends: for a query, its users, the run's seed, the digest and the node's index."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A total as the script gets it, and as it is left to the server.
+
+    Attributes
+    ----------
+    summary : Summary
+        The quorum's total, lifted.
+    left : (d,) int64
+        All integers of it, less what the colluders have sent.
+    """
+
+    summary: Summary
+    left: NDArray[np.int64]
+
+
+def aggregation_of(protocol: Protocol) -> Aggregation | None:
+    """Return the premise of a protocol under aggregate trust; None under another."""
+    premise = getattr(protocol, "trust", None)
+    return premise if isinstance(premise, Aggregation) else None
+
+
+def dealt(users: Users, n_nodes: int) -> list[Users]:
+    """Deal users to nodes by their ids, which are public: a user who leaves moves nobody else."""
+    at = users.ids % np.uint64(n_nodes)
+    return [users.take(np.flatnonzero(at == i)) for i in range(n_nodes)]
+
+
+def population_of(protocol: Protocol, users: Users, seed: int) -> InlinePopulation:
+    """Put users on as many nodes as a protocol must ask: one, except under aggregate trust."""
+    premise = aggregation_of(protocol)
+    nodes = [users] if premise is None else dealt(users, premise.parties)
+    return InlinePopulation(nodes, seed)
+
+
+def see(query: Aggregated, exact: NDArray[np.int64], seed: int, digest: str) -> Seen:
+    """Add up the shares of the nodes of a quorum: those that hold the users, then the colluders.
+
+    Parameters
+    ----------
+    query : Aggregated
+    exact : (d,) int64
+        The sums of all users, see :func:`exact_integers`.
+    seed, digest
+        Of the run and of the question.
+    """
+    premise = query.share.aggregation
+    shares = [
+        draw_share(query.shares, len(exact), seed=seed, node=i, digest=digest)
+        for i in range(premise.quorum)
+    ]
+    left = exact + sum(shares[: premise.honest])
+    total = (left + sum(shares[premise.honest :])).view(np.uint64).astype(query.modular)
+    sums, at = {}, 0
+    for name, shape in shapes_of(query).items():
+        size = math.prod(shape)
+        sums[name] = total[at : at + size].reshape(shape)
+        at += size
+    return Seen(query.lift(Summary(0, sums), premise.quorum), left)
+
+
+def shapes_of(query: Aggregated) -> dict[str, tuple[int, ...]]:
+    """Shapes of the sums, in the order of their names."""
+    limits = sorted(query.query.bounds(1).items())
+    return {name: tuple(k or 0 for k in x.shape) for name, x in limits}
+
+
+def integers_of(query: Aggregated, words: Summary) -> NDArray[np.int64]:
+    """Read words as signed integers, whoever has sent them: (d,), in the order of their names."""
+    signed = f"int{8 * query.modular.itemsize}"
+    parts = [a.view(signed).astype(np.int64).ravel() for _, a in sorted(words.sums.items())]
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+
+
+def exact_integers(query: Aggregated, users: Users) -> NDArray[np.int64]:
+    """Return the users' exact sums, in the same order: (d,)."""
+    batch = users.select(query.cohort)
+    sums = query.query.answer_folded(batch, lambda u: SeededStreams(u.ids, 0, "")).sums
+    parts = [a.astype(np.int64).ravel() for _, a in sorted(sums.items())]
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
