@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 from fedhist.base.checks import check_integer
 
@@ -79,9 +80,18 @@ class Aggregation:
         return self.quorum - self._share(self.tau_c)
 
     def _share(self, tau: float) -> int:
-        """floor(tau N) of the decimal that is written: 0.29 of 100 is 29."""
-        return math.floor(Fraction(repr(float(tau))) * self.parties)
+        return floor_share(float(tau), self.parties)
 
     def __str__(self) -> str:
         drop, collude = (f"{100 * tau:g}%" for tau in (self.tau_d, self.tau_c))
         return f"at most {drop} of {self.parties} nodes drop out, {collude} collude"
+
+
+@lru_cache(maxsize=256)
+def floor_share(tau: float, parties: int) -> int:
+    """floor(tau N) of the decimal that is written.
+
+    >>> floor_share(0.29, 100)
+    29
+    """
+    return math.floor(Fraction(repr(tau)) * parties)

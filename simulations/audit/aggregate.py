@@ -20,6 +20,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,18 +28,21 @@ from numpy.typing import NDArray
 from clients.answers import fold_node
 from clients.randomizers.share_noise import draw_share
 from fedhist.base.errors import FedhistError
+from fedhist.flower.masked_wire import summary_of
 from fedhist.model.aggregated import Aggregated
 from fedhist.model.protocol import Protocol
-from fedhist.model.query import Query, Report, Summary
+from fedhist.model.query import Query, Report
 from fedhist.privacy.guarantee import Trust
+from fedhist.secagg import NodeAttempt
 from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from fedhist.users.streams import Streams
 from simulations.audit.drawing import Client, Drawer
 from simulations.audit.features import Answer
 from simulations.audit.finding import Case, Finding, Settings, Witness
+from simulations.audit.masks import MaskedNode, audit_masks
 from simulations.audit.neighbours import Changes
-from simulations.audit.server_view import NodeHalf, dealt, exact_integers, integers_of, shapes_of
+from simulations.audit.server_view import NodeHalf, dealt, exact_integers, integers_of
 from simulations.audit.statistical import certify
 from simulations.audit.sum_laws import Move, coarse, epsilon_of_shares, law_of_shares, move_of
 from simulations.audit.transcript import asked_of
@@ -74,7 +78,10 @@ class Moved:
 
 
 def audit_aggregate(
-    protocol: Protocol, settings: Settings, half: NodeHalf = fold_node
+    protocol: Protocol,
+    settings: Settings,
+    half: NodeHalf = fold_node,
+    masked_node: MaskedNode = NodeAttempt,
 ) -> Iterator[Finding]:
     """Audit every kind of total that a protocol asks of its nodes.
 
@@ -83,8 +90,8 @@ def audit_aggregate(
     protocol : Protocol
         Others than those under aggregate trust give no findings.
     settings : Settings
-    half : callable
-        How a node answers; a broken one may answer otherwise.
+    half, masked_node : callable
+        How a node answers, in clear and under masks; a broken one may answer otherwise.
     """
     guarantee = protocol.guarantee
     if guarantee.trust is not Trust.AGGREGATE or not guarantee.private:
@@ -99,6 +106,7 @@ def audit_aggregate(
         yield audit_total(query, moves, Case(subject, claim_of(query), settings, "exact"))
         yield draw_total(query, moves, Case(subject, claim_of(query), settings))
         yield audit_words(query, users, moves, Case(subject, claim_of(query), settings), half)
+        yield audit_masks(query, users, Case(subject, claim_of(query), settings), masked_node)
 
 
 def kinds(queries: Sequence[Query]) -> list[Aggregated]:
@@ -108,7 +116,7 @@ def kinds(queries: Sequence[Query]) -> list[Aggregated]:
 
 
 def claim_of(query: Aggregated) -> tuple[float, float]:
-    """What a total, or the series that it belongs to, is said to cost."""
+    """Return what a total, or the series that it belongs to, is said to cost."""
     return query.release.epsilon, query.release.delta
 
 
@@ -133,14 +141,10 @@ def moves_of(query: Aggregated, changes: Changes) -> list[Moved]:
     return [found[m] for m in largest[:MOST_MOVES]]
 
 
-def worst_of(
-    query: Aggregated, moves: Sequence[Moved], shares: int
-) -> tuple[float, Moved | None]:
+def worst_of(query: Aggregated, moves: Sequence[Moved], shares: int) -> tuple[float, Moved | None]:
     """Enumerate the largest epsilon of any move, all rounds of a series included."""
     delta, rounds = query.release.delta, query.share.rounds
-    found = [
-        (epsilon_of_shares(query.shares, shares, m.move * rounds, delta), m) for m in moves
-    ]
+    found = [(epsilon_of_shares(query.shares, shares, m.move * rounds, delta), m) for m in moves]
     return max(found, key=lambda pair: pair[0]) if found else (0.0, None)
 
 
@@ -227,14 +231,14 @@ def _flaws(
 
 
 def _unlifted(query: Aggregated) -> str:
-    """A total of too few, or too many, nodes is not looked at."""
-    zeros = {n: np.zeros(shape, dtype=query.modular) for n, shape in shapes_of(query).items()}
-    premise = query.share.aggregation
+    """Say whether a total of too few, or too many, nodes is looked at."""
+    premise, shapes = query.share.aggregation, (x.shape for x in query.query.bounds(1).values())
+    words = np.zeros(sum(math.prod(k or 0 for k in s) for s in shapes), dtype=query.modular)
     for nodes in (premise.honest, premise.quorum - 1, premise.parties + 1):
         if premise.quorum <= nodes <= premise.parties:
             continue
         try:
-            query.lift(Summary(0, zeros), nodes)
+            query.lift(summary_of(query, words, 0), nodes)
         except FedhistError:
             continue
         return f"quorum: a total of {nodes} nodes is lifted, of {premise.quorum} that are needed"
@@ -290,15 +294,15 @@ def _tampered(query: Aggregated, moves: Sequence[Moved]) -> Iterator[str]:
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue
         for other in (value / 4, value * 4, value + 1, 0.5, 1):
-            told = {field.name: type(value)(other)}
+            told: dict[str, Any] = {field.name: type(value)(other)}
             try:
                 changed = replace(query, share=replace(query.share, **told))
                 worst, _ = worst_of(changed, moves, changed.share.aggregation.honest)
             except (ValueError, OverflowError, FedhistError):
                 continue
             if worst > changed.release.epsilon:
+                said, new = changed.release.epsilon, told[field.name]
                 yield (
-                    f"message: with {field.name} = {type(value)(other):g} in place of {value:g} the "
-                    f"noise keeps epsilon = {worst:.4g}, and the message says "
-                    f"{changed.release.epsilon:.4g}"
+                    f"message: with {field.name} = {new:g} in place of {value:g} the noise keeps "
+                    f"epsilon = {worst:.4g}, and the message says {said:.4g}"
                 )

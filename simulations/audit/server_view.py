@@ -7,7 +7,6 @@ colluders' words are known and are taken off the total: M shares of noise stand 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.randomizers.share_noise import draw_share
+from fedhist.flower.masked_wire import summary_of
 from fedhist.model.aggregated import Aggregated
 from fedhist.model.protocol import Protocol
 from fedhist.model.query import Summary
@@ -81,18 +81,7 @@ def see(query: Aggregated, exact: NDArray[np.int64], seed: int, digest: str) -> 
     ]
     left = exact + sum(shares[: premise.honest])
     total = (left + sum(shares[premise.honest :])).view(np.uint64).astype(query.modular)
-    sums, at = {}, 0
-    for name, shape in shapes_of(query).items():
-        size = math.prod(shape)
-        sums[name] = total[at : at + size].reshape(shape)
-        at += size
-    return Seen(query.lift(Summary(0, sums), premise.quorum), left)
-
-
-def shapes_of(query: Aggregated) -> dict[str, tuple[int, ...]]:
-    """Shapes of the sums, in the order of their names."""
-    limits = sorted(query.query.bounds(1).items())
-    return {name: tuple(k or 0 for k in x.shape) for name, x in limits}
+    return Seen(query.lift(summary_of(query, total, 0), premise.quorum), left)
 
 
 def integers_of(query: Aggregated, words: Summary) -> NDArray[np.int64]:

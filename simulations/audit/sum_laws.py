@@ -23,7 +23,7 @@ Move = tuple[int, ...]
 """How far a user moves each integer that it moves, in steps: absolute values, the largest first."""
 
 ROUNDED = 1e-6
-"""More than the relative error of an epsilon that is enumerated here: taken off what is certified."""
+"""More than the relative error of an epsilon that is enumerated: taken off what is certified."""
 SEEN = 1e-7
 """Probabilities below this one have too few digits, after a transform, for a ratio."""
 STEPS = 1 << 14
@@ -176,6 +176,6 @@ def _added_losses(noise: ShareNoise, shares: int, move: Move) -> tuple[Floats, F
         inside = np.abs(loss) < width // 2
         masses = np.bincount(loss[inside] % width, p[kept][inside], width)
         spectrum *= np.fft.rfft(masses) ** count
-    masses = np.maximum(np.fft.irfft(spectrum, width), 0.0)
+    masses = np.asarray(np.maximum(np.fft.irfft(spectrum, width), 0.0), dtype=np.float64)
     at = np.arange(width)
     return np.where(at < width // 2, at, at - width) / STEPS, masses
