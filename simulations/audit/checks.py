@@ -16,6 +16,8 @@ from simulations.audit.aggregate import audit_aggregate
 from simulations.audit.central import audit_central
 from simulations.audit.exact import audit_exact
 from simulations.audit.finding import Auditor, Finding, Settings
+from simulations.audit.levels import every_level, under
+from simulations.audit.multisets import audit_shuffle
 from simulations.audit.statistical import audit_query
 from simulations.audit.structural import audit_structure
 from simulations.audit.transcript import asked_of, audit_transcripts
@@ -48,7 +50,13 @@ def audit_local(protocol: Protocol, settings: Settings) -> Iterator[Finding]:
     yield from audit_transcripts(protocol, users, asked, settings)
 
 
-AUDITORS: list[Auditor] = [audit_local, audit_aggregate, audit_structure, audit_central]
+AUDITORS: list[Auditor] = [
+    audit_local,
+    audit_shuffle,
+    audit_aggregate,
+    audit_structure,
+    audit_central,
+]
 """What ``fedhist audit`` runs on every protocol, in this order."""
 
 
@@ -63,7 +71,10 @@ ALL = "all"
 
 
 def chosen_protocols(
-    name: str | None, plugins: Sequence[Path], changes: Mapping[str, Any]
+    name: str | None,
+    plugins: Sequence[Path],
+    changes: Mapping[str, Any],
+    trust: str | None = None,
 ) -> list[Protocol]:
     """Build the protocols to audit: their examples, with parameters changed.
 
@@ -73,6 +84,8 @@ def chosen_protocols(
         A protocol, or "all" of them; by default those of the plugins.
     plugins : sequence of path
     changes : mapping
+    trust : str, optional
+        Level of trust; by default a protocol's own, and of all of them every level that they have.
 
     Raises
     ------
@@ -90,7 +103,7 @@ def chosen_protocols(
         names = [name]
     elif not plugins:
         raise ValueError(
-            "name a protocol or a --plugin, or give all (some ten minutes); there are "
+            "name a protocol or a --plugin, or give all (some twenty minutes); there are "
             + ", ".join(sorted(protocols()))
         )
     else:
@@ -104,5 +117,9 @@ def chosen_protocols(
         for key in changes:
             if key not in known:
                 raise ValueError(f"unknown parameter of {cls.name} {key!r}{nearest(key, known)}")
-        out.append(replace(cls.example(), **changes))  # type: ignore[type-var]
+        changed = replace(cls.example(), **changes)  # type: ignore[type-var]
+        if trust is not None:
+            out.append(under(changed, trust))
+        else:
+            out += every_level(changed) if name == ALL else [changed]
     return out

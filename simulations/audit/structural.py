@@ -63,7 +63,7 @@ def audit_structure(protocol: Protocol, settings: Settings) -> Iterator[Finding]
     for query in _kinds(asked.queries):
         subject = f"{protocol.name}: {query.wire_name}"
         found += [("structural", subject, w) for w in _secrets(query)]
-        if query.trust is Trust.LOCAL:
+        if query.trust in (Trust.LOCAL, Trust.SHUFFLE):
             space = space_of([query], users, single=single)
             found += [(k, subject, w) for k, w in _answers(query, users, space, settings.seed)]
     seconds = time.perf_counter() - started

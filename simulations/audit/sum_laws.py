@@ -176,6 +176,7 @@ def _added_losses(noise: ShareNoise, shares: int, move: Move) -> tuple[Floats, F
         inside = np.abs(loss) < width // 2
         masses = np.bincount(loss[inside] % width, p[kept][inside], width)
         spectrum *= np.fft.rfft(masses) ** count
-    masses = np.asarray(np.maximum(np.fft.irfft(spectrum, width), 0.0), dtype=np.float64)
+    masses = np.maximum(np.fft.irfft(spectrum, width), 0.0)
     at = np.arange(width)
-    return np.where(at < width // 2, at, at - width) / STEPS, masses
+    values = np.where(at < width // 2, at, at - width) / STEPS
+    return np.asarray(values), np.asarray(masses, dtype=np.float64)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from fedhist.base.checks import check_choice
 from fedhist.base.errors import FedhistError
 from simulations.config.named_files import key_value
 
@@ -26,6 +27,9 @@ def audit(
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="parameter=VALUE; may be repeated.")
     ] = None,
+    trust: Annotated[
+        str | None, typer.Option(help="Level of trust: aggregate or shuffle, in place of its own.")
+    ] = None,
     inputs: Annotated[
         Path | None, typer.Option(help="JSON list of the two records to compare.")
     ] = None,
@@ -41,6 +45,7 @@ def audit(
     Exit status: 0 consistent with the claim, 1 a violation is proved, 2 wrong usage.
     """
     # imported here: they take a second, and the other commands need none of them
+    from fedhist.privacy.guarantee import Trust
     from simulations.audit.bounds import ALPHA
     from simulations.audit.checks import audit_protocol, chosen_protocols
     from simulations.audit.finding import Settings, exit_status
@@ -51,11 +56,13 @@ def audit(
     for pair in set_ or []:
         key, value = key_value(pair, "parameter=VALUE")
         changes[key] = value
+    if trust is not None:
+        check_choice("trust", trust, [t.value for t in Trust])
     records = two_records(inputs) if inputs is not None else ()
     settings = Settings(effort=effort, seed=seed, alpha=ALPHA, records=records)
     findings: list[Finding] = []
     started = time.perf_counter()
-    for p in chosen_protocols(protocol, plugin or [], changes):
+    for p in chosen_protocols(protocol, plugin or [], changes, trust):
         if not p.guarantee.private:
             raise ValueError(f"{p.name} promises nothing here: {p.guarantee}")
         console.print(f"{p.name}: {p.guarantee}", markup=False, soft_wrap=True)

@@ -92,7 +92,7 @@ def test_two_records_from_a_file_are_compared(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["audit"], "give all (some ten minutes); there are adaptive-histogram, "),
+        (["audit"], "give all (some twenty minutes); there are adaptive-histogram, "),
         (["audit", "meen"], "did you mean 'mean'"),
         (["audit", "mean", "--set", "epsilom=1"], "did you mean 'epsilon'"),
         (["audit", "mean", "--epsilon", "inf"], "promises nothing"),
