@@ -60,7 +60,13 @@ def spaces(n_points: int) -> Iterator[ProjectiveSpace]:
         while q ** (t - 1) <= MOST_CELLS and (q**t - 1) // (q - 1) < n_points:
             t += 1
         if q ** (t - 1) <= MOST_CELLS:
-            yield ProjectiveSpace(q, t)
+            yield _space(q, t)
+
+
+@lru_cache(maxsize=8192)
+def _space(q: int, t: int) -> ProjectiveSpace:
+    """Make a space once: planners go through the same ones at every budget."""
+    return ProjectiveSpace(q, t)
 
 
 @lru_cache(maxsize=1)

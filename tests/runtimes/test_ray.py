@@ -14,13 +14,16 @@ import ray
 from flwr.app import ArrayRecord
 
 from fedhist import Estimate, Keys, MissingReplies, PopulationError, Protocol, Users
+from fedhist.base.errors import BatchWithheld
 from fedhist.model.registry import load_plugin, protocol_class
 from fedhist.privacy.aggregation import Aggregation
+from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols import (
     AdaptiveHistogram,
     BoundedHistogram,
     Distribution,
     FewUsersMean,
+    LocalHistogram,
     Mean,
     PoissonCounts,
     RaggedDistribution,
@@ -118,6 +121,32 @@ def test_shares_of_noise_are_the_same_inline_and_on_ray(shoppers: Users, workers
         for protocol in (laplace, replace(laplace, delta=1e-6)):
             expected = execute(protocol, shoppers, Options(seed=5)).estimate.value
             np.testing.assert_array_equal(over(grid, protocol, 5).value, expected)
+
+
+def test_what_a_shuffler_passes_is_the_same_inline_and_on_ray(
+    shoppers: Users, samplers: Users
+) -> None:
+    """Whoever sent it, from whichever node, folded there or not; a small batch nowhere passes."""
+    trust = Shuffling(1.0, 1e-3, N)
+    votes = LocalHistogram.shuffled(trust, domain=shoppers.vocabulary, clip=4)
+    mean = Mean.shuffled(
+        trust,
+        n_users=N,
+        samples_per_user=16,
+        low=-1.0,
+        high=1.0,
+        users="same",
+        refine="clip",
+        kind="piecewise",
+    )
+    for protocol, users in ((votes, shoppers), (mean, samplers)):
+        expected = execute(protocol, users, Options(seed=5)).estimate.value
+        with RayGrid(users, 30, 5, workers=2) as grid:
+            for fold in (True, False):
+                np.testing.assert_array_equal(over(grid, protocol, 5, fold=fold).value, expected)
+    few = replace(votes, trust=replace(trust, n_users=2 * N))
+    with RayGrid(shoppers, 30, 5, workers=2) as grid, pytest.raises(BatchWithheld):
+        over(grid, few, 5)
 
 
 def histograms_with_a_choice(shoppers: Users) -> list[Protocol]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flwr.app import ArrayRecord
 
 import fedhist
 from clients.answers import streams
@@ -41,7 +42,9 @@ from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.intake import Intake
 from server.noise import SimulatedNoise
+from server.strategy import SessionStrategy
 from simulations.runtimes.inline import InlinePopulation
+from simulations.runtimes.simulated_grid import LocalGrid
 
 DOMAIN = Keys.range(20)
 TARGET = Shuffling(1.0, 1e-6, 20_000, tau=0.0)
@@ -378,3 +381,19 @@ def test_no_reason_for_a_drop_passes() -> None:
     with pytest.raises(MissingReplies) as caught:
         empty.total(3)
     assert not caught.value.reasons
+
+
+@pytest.mark.usefixtures("flower_task")
+@pytest.mark.parametrize("fold", [True, False])
+def test_the_same_passes_over_messages(fold: bool) -> None:
+    """Flower's messages name nodes and times; nothing of it is in what the session gets."""
+    users = people(600)
+    protocol = LocalHistogram.shuffled(Shuffling(1.0, 1e-3, 600), domain=DOMAIN, clip=2)
+    expected = fedhist.run(protocol, users, seed=5).value
+    session = Session(protocol, lambda i: SimulatedNoise(5, i))
+    grid = LocalGrid(users.split(30), 5)
+    strategy = SessionStrategy(session, 30, fold=fold)
+    strategy.start(grid, ArrayRecord())
+    assert session.estimate is not None
+    np.testing.assert_array_equal(session.estimate.value, expected)
+    assert not [name for name in strategy.rounds[0] if name.startswith("dropped")]
