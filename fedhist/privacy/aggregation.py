@@ -20,6 +20,14 @@ TAU = 0.1
 MOST_USERS = 1 << 32
 """Users that a sum has room for, where nobody names a number."""
 
+NOT_PROMISED = (
+    "privacy against a server that lies about who answered, invents nodes or swaps keys "
+    "(nodes that sign and know each other, secagg-key and secagg-peers, count no others)",
+    "a right answer: one corrupted node can make the sum anything",
+    "that nobody learns who took part, when, and how long the messages are",
+)
+"""What sums under masks leave open."""
+
 
 @dataclass(frozen=True)
 class Aggregation:

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from fedhist.base.errors import nearest
+from fedhist.privacy.aggregation import NOT_PROMISED
 from fedhist.privacy.guarantee import Trust
 from simulations.cli import terminal
 from simulations.reporting.table import Column, Table
@@ -80,12 +81,7 @@ LEVELS: Mapping[Trust, Level] = {
             ),
             ("try it", 'fedhist compare trust; trust = "aggregate" in [protocol]'),
         ),
-        (
-            "privacy against a server that lies about who answered, invents nodes or swaps keys "
-            "(nodes that sign and know each other, secagg-key and secagg-peers, count no others)",
-            "a right answer: one corrupted node can make the sum anything",
-            "that nobody learns who took part, when, and how long the messages are",
-        ),
+        NOT_PROMISED,
     ),
     Trust.SHUFFLE: Level(
         "a shuffler",

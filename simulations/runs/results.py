@@ -24,6 +24,7 @@ from fedhist.base.text import no_formula
 from fedhist.model.protocol import ErrorBound, Protocol
 from fedhist.model.truths import Truth
 from fedhist.privacy.adjacency import USER_LEVEL, NoTotalError
+from fedhist.privacy.aggregation import NOT_PROMISED
 from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.privacy.ledger import Ledger
 from fedhist.users.keys import Keys
@@ -329,7 +330,8 @@ def ledger_in_words(prepared: Prepared, ledger: Ledger | None) -> dict[str, Any]
         body[f"{NOT_PRIVATE}, outside the guarantee"] = list(prepared.not_private)
     if ledger is not None:
         body["noise"] = _noise(prepared, ledger.noise)
-        body |= {"aggregation": ledger.aggregation} if ledger.aggregation else {}
+        if ledger.aggregation:
+            body |= {"aggregation": ledger.aggregation, "not promised": list(NOT_PROMISED)}
         body |= {SHUFFLE: shuffle_in_words(guarantee)} if guarantee.trust is Trust.SHUFFLE else {}
         total = ledger.spent()
         body |= {"spent epsilon": total.epsilon, "at delta": total.delta, "composed by": total.how}

@@ -1,9 +1,13 @@
-"""Sums under masks in a deployment on loopback: four SuperNodes."""
+"""Sums under masks in a deployment on loopback: four SuperNodes, and twelve of which some die."""
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +78,7 @@ class Owners:
 
 @pytest.fixture
 def link(tmp_path: Path) -> Iterator[Loopback]:
-    with Loopback(tmp_path / "link", keeps_state=True) as link:
+    with Loopback(tmp_path / "link") as link:
         yield link
     assert list(marked_processes(link.token)) == []
 
@@ -90,3 +94,72 @@ def test_four_nodes_and_the_bits_of_one_process(link: Loopback, tmp_path: Path) 
         store = FolderStore(owners.guard(i), i)
         assert [a.epsilon for a in store.answered()] == [1.0]
         assert len(store.unmasked()) == 1
+
+
+def waits_for(happened: Callable[[], bool]) -> None:
+    end = time.monotonic() + 900
+    while not happened():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def attempts(owners: Owners, i: int) -> int:
+    """Bytes that a node keeps of its attempt: more after each of the first rounds."""
+    return sum(f.stat().st_size for f in owners.guard(i).glob("secagg-*.json"))
+
+
+@pytest.mark.slow
+def test_twelve_nodes_one_of_which_is_killed(link: Loopback, tmp_path: Path) -> None:
+    """It has sent its keys; what it would have sent is missing, and nothing else."""
+    owners = Owners(link, 12, **{"min-parties": 10})
+    config = owners.config(tmp_path / "remote.toml", timeout=240.0)
+    results: list[FlowerRun] = []
+    asking = threading.Thread(
+        target=lambda: results.append(owners.ask(config, tmp_path / "results"))
+    )
+    asking.start()
+    waits_for(lambda: attempts(owners, 3) > 0)
+    link.lose(owners.nodes[3])
+    asking.join()
+    assert results[0].status == "finished:completed", results[0].log
+    stores = [FolderStore(owners.guard(i), i) for i in range(12)]
+    in_sum = [len(s.unmasked()) == 1 for s in stores]
+    assert in_sum.count(False) == 1
+    assert not in_sum[3]
+
+
+def server_apps(link: Loopback) -> list[int]:
+    """Find the processes of the deployment that run the server's half (where there is a /proc)."""
+    found = []
+    for pid in marked_processes(link.token):
+        try:
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:
+            continue
+        if b"flwr-serverapp" in command:
+            found.append(pid)
+    return found
+
+
+@pytest.mark.slow
+def test_twelve_nodes_and_a_server_that_is_killed_while_they_unmask(
+    link: Loopback, tmp_path: Path
+) -> None:
+    """Some have unmasked, and would do so for no other set: the journal goes on with this one."""
+    owners = Owners(link, 12, **{"min-parties": 10})
+    config = owners.config(tmp_path / "remote.toml", journal=str(tmp_path / "journal"))
+    ended: list[FlowerRun] = []
+    asking = threading.Thread(target=lambda: ended.append(owners.ask(config, tmp_path / "never")))
+    asking.start()
+    stores = [owners.guard(i) / "answered.jsonl" for i in range(12)]
+    waits_for(lambda: any("unmasked" in s.read_text() for s in stores if s.exists()))
+    for pid in server_apps(link):
+        os.kill(pid, signal.SIGKILL)
+    asking.join()
+    assert ended[0].status == "finished:failed"
+    done = owners.ask(config, tmp_path / "results")
+    assert done.status == "finished:completed", done.log
+    here = inline_estimate(config, owners.users())
+    np.testing.assert_array_equal(read_estimate(tmp_path / "results"), here)
+    journal = (tmp_path / "journal" / "journal.jsonl").read_text()
+    assert journal.count('"kind":"masked"') == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,11 @@ from test_masked_sums import NODES, PROTOCOL, N
 
 from clients.guard_folder import GuardDamaged
 from clients.masked import owner_keys
+from fedhist.base.chained_log import ChainedLog
 from fedhist.base.errors import MissingReplies, PopulationError
+from fedhist.flower.masked_wire import encode_asks
 from fedhist.flower.wire import decode_answer, encode_question
+from fedhist.secagg.messages import seal
 from fedhist.session.codec import array_from_json
 from simulations.runtimes.flower_internals import FIRST_NODE_ID
 
@@ -57,6 +60,16 @@ def state_of(file: Path) -> dict[str, Any]:
     state = b64decode(json.loads(file.read_text())["state"])
     found: dict[str, Any] = msgspec.msgpack.decode(state, strict=False)
     return found
+
+
+def unmask_of(grid: FolderGrid, present: Iterable[int], node: int = 0) -> Message:
+    """Ask a node to unmask a set in the attempt that is under way."""
+    asked = grid.sent["masked"][node]
+    head = asked.content["fedhist"]
+    nodes = np.array(list(present), dtype=np.uint32)
+    sealed = seal("unmask.ask", head["session"], node, present=nodes)
+    (record,) = encode_asks("unmask", head["digest"], {node: sealed}).values()
+    return Message(record, asked.metadata.dst_node_id, "query")
 
 
 def test_numbers_are_drawn_once_and_charged_once(grid: FolderGrid, tmp_path: Path) -> None:
@@ -117,6 +130,29 @@ def test_unmasking_is_remembered_whatever_is_deleted(grid: FolderGrid, tmp_path:
     log.write_text("\n".join(log.read_text().splitlines()[:-1]) + "\n")
     with pytest.raises(GuardDamaged):
         grid.store(0).unmasked()
+
+
+def test_a_node_killed_between_its_answer_and_the_note_of_it(
+    grid: FolderGrid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer is on disk and has not left: it is the only one that ever will."""
+    grid.kill_before = "unmask"
+    with pytest.raises(Killed):
+        start(grid, PROTOCOL)
+    (file,) = (grid.folder / "guard-0").glob("secagg-*.json")
+    digest = file.stem.removeprefix("secagg-")
+    grid.kill_before = ""
+    message = unmask_of(grid, range(N))
+    with monkeypatch.context() as patched:
+        patched.setattr(ChainedLog, "append", lambda *_: (_ for _ in ()).throw(Killed))
+        with pytest.raises(Killed):
+            grid.answer(message)
+    assert grid.store(0).unmasked() == frozenset()
+    other = decode_answer(grid.answer(unmask_of(grid, range(1, N), 0)).content)
+    assert "has unmasked another set" in str(other.body)
+    first, again = (grid.answer(message).content["fedhist"]["check"] for _ in range(2))
+    assert first == again
+    assert grid.store(0).unmasked() == {digest}
 
 
 def test_an_attempt_put_back_from_before_unmasks_nothing(grid: FolderGrid) -> None:
