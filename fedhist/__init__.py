@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from fedhist.model.results import Goal as Goal
     from fedhist.model.results import ResultsRow as ResultsRow
     from fedhist.model.truths import Truth as Truth
+    from fedhist.privacy.aggregation import Aggregation as Aggregation
     from fedhist.privacy.guarantee import Adjacency as Adjacency
     from fedhist.privacy.guarantee import Guarantee as Guarantee
     from fedhist.privacy.guarantee import Release as Release

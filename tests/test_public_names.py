@@ -15,7 +15,7 @@ from fedhist.model.registry import own_protocols, protocol_class
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = """
-Adjacency Array Bounds BudgetExceeded Cohort Coordinates Curator Display ErrorBound Estimate
+Adjacency Aggregation Array Bounds BudgetExceeded Cohort Coordinates Curator Display ErrorBound Estimate
 FedhistError FiniteChannel Floats Goal Guarantee Keyed Keys LocalQuery Loopback MissingReplies
 PopulationError Protocol Query Release Report ResultsRow Script SeededStreams Streams Summary
 Trust Truth UnaryChannel Users WireError __version__ approximate bin_indices check_budget

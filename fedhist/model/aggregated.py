@@ -22,6 +22,7 @@ from fedhist.base.errors import FedhistError, MissingReplies, WireError
 from fedhist.model.query import Query, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.model.share import Share
+from fedhist.privacy.adjacency import Moves
 from fedhist.privacy.guarantee import Adjacency, Release, Trust
 from fedhist.privacy.shares import fits
 from fedhist.users.batch import Users
@@ -48,7 +49,8 @@ class Aggregated(Query):
     -------
     The total of at least ``quorum`` nodes of which at most tau_c N collude has M honest shares:
     it costs a user ``share.release``, whatever else the colluders know. What one node sends is NOT
-    private: its share is 1/M of the noise. One corrupted node can set the total to anything.
+    private: its share is 1/M of the noise. One corrupted node can set the total to anything. Each
+    user is on one node: one that is on two moves the sums twice as far.
 
     Raises
     ------
@@ -95,6 +97,11 @@ class Aggregated(Query):
     def release(self) -> Release:
         """What the total costs one user; of a series, what all of it costs."""
         return self.share.release
+
+    @property
+    def moves(self) -> Moves:
+        """How far one user moves the sums under each adjacency, in the norm of the kind."""
+        return Moves.of(lambda a: self.query.integer_sensitivity(self.share.norm, a))
 
     @property
     def exact(self) -> bool:
@@ -199,7 +206,7 @@ class Aggregated(Query):
         MissingReplies
             Below the quorum: too few honest shares may be in the sum.
         WireError
-            If there are more nodes than parties.
+            If there are more nodes than parties, or more users than the modulus has room for.
         """
         share = self.share
         if nodes < share.aggregation.quorum:
@@ -207,6 +214,10 @@ class Aggregated(Query):
             raise MissingReplies(share.parties, nodes, {why: 1})
         if nodes > share.parties:
             raise WireError(f"{nodes} nodes answered, of {share.parties} that take part")
+        if total.n_users > share.max_users:
+            raise WireError(
+                f"sums of {total.n_users} users may wrap: max_users = {share.max_users}"
+            )
         signed = f"int{share.bits}"
         sums = {name: a.view(signed).astype(np.int64) for name, a in total.sums.items()}
         return Summary(total.n_users, sums)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from fedhist.base.arrays import Array, Bounds, Words
 from fedhist.base.errors import FedhistError, WireError
+from fedhist.privacy.adjacency import Moves
 from fedhist.privacy.guarantee import EXACT, Adjacency, Release, Trust, pure
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
@@ -229,6 +230,11 @@ class Query(ABC):
     def release(self) -> Release:
         """What answering costs one user: EXACT (nothing yet) for central queries."""
         return EXACT
+
+    @property
+    def moves(self) -> Moves | None:
+        """How far one user moves what answering costs for, where it is known; for the ledger."""
+        return None
 
     @property
     def exact(self) -> bool:

@@ -208,7 +208,7 @@ class Session:
                 raise FedhistError(f"a series was paid for by {paid_by}, not by {query.cohort}")
             if going_on:
                 return
-        self.ledger.charge(query.label, query.release, query.cohort)
+        self.ledger.charge(query.label, query.release, query.cohort, query.moves)
 
 
 def claim(journal: Journal, protocol: Protocol, grade: str) -> bool:
