@@ -15,11 +15,11 @@ from fedhist.model.registry import own_protocols, protocol_class
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = """
-Adjacency Aggregation Array Bounds BudgetExceeded Cohort Coordinates Curator Display ErrorBound Estimate
-FedhistError FiniteChannel Floats Goal Guarantee Keyed Keys LocalQuery Loopback MissingReplies
-PopulationError Protocol Query Release Report ResultsRow Script SeededStreams Streams Summary
-Trust Truth UnaryChannel Users WireError __version__ approximate bin_indices check_budget
-coordinate_points density_of draw_item draw_subset flip_probability integer_threshold
+Adjacency Aggregation Array Bounds BudgetExceeded Cohort Coordinates Curator Display ErrorBound
+Estimate FedhistError FiniteChannel Floats Goal Guarantee Keyed Keys LocalQuery Loopback
+MissingReplies PopulationError Protocol Query Release Report ResultsRow Script SeededStreams
+Streams Summary Trust Truth UnaryChannel Users WireError __version__ approximate bin_indices
+check_budget coordinate_points density_of draw_item draw_subset flip_probability integer_threshold
 key_threshold pure randomize register_protocol register_query run scalar_channel scalar_law
 unary_law unary_votes unit_interval user_means zcdp_rho
 """

@@ -99,9 +99,12 @@ class Aggregated(Query):
         return self.share.release
 
     @property
-    def moves(self) -> Moves:
+    def moves(self) -> Moves | None:
         """How far one user moves the sums under each adjacency, in the norm of the kind."""
-        return Moves.of(lambda a: self.query.integer_sensitivity(self.share.norm, a))
+        try:
+            return Moves.of(lambda a: self.query.integer_sensitivity(self.share.norm, a))
+        except ValueError:  # not known for all of them
+            return None
 
     @property
     def exact(self) -> bool:
@@ -215,9 +218,7 @@ class Aggregated(Query):
         if nodes > share.parties:
             raise WireError(f"{nodes} nodes answered, of {share.parties} that take part")
         if total.n_users > share.max_users:
-            raise WireError(
-                f"sums of {total.n_users} users may wrap: max_users = {share.max_users}"
-            )
+            raise WireError(f"sums of {total.n_users} users may wrap, of {share.max_users} at most")
         signed = f"int{share.bits}"
         sums = {name: a.view(signed).astype(np.int64) for name, a in total.sums.items()}
         return Summary(total.n_users, sums)

@@ -395,7 +395,5 @@ def only_array(report: Report, name: str) -> Array:
 def check_parties(query: Query, n_nodes: int) -> None:
     """Raise FedhistError unless a query may be asked of so many nodes."""
     if query.parties not in (None, n_nodes):
-        raise FedhistError(
-            f"{query.label!r} is for {query.parties} parties, but {n_nodes} nodes are asked: each "
-            "adds a share of noise that is sized for the number of parties"
-        )
+        parties = f"{query.label!r} is for {query.parties} parties, whose shares of noise add up"
+        raise FedhistError(f"{parties}, but {n_nodes} nodes are asked")
