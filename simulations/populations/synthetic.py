@@ -91,6 +91,38 @@ def categorical_users(
     return Users(synthetic_ids(n), items=Items(numbered_items(d), offsets(distinct), item, count))
 
 
+def distinct_users(rng: np.random.Generator, sizes: Integers, weights: Floats) -> Users:
+    """Draw ``sizes[u]`` items for each user one after the other, without replacement.
+
+    An item of weight w arrives after an exponential time of mean 1 / w; a user has the first ones.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    sizes : (n,) int64
+        Items per user, at most d.
+    weights : (d,) float64
+        Of the items that are left, one is drawn with probability proportional to its weight.
+
+    Returns
+    -------
+    Users
+        Over ``numbered_items(d)``; every count is 1.
+    """
+    n, d = len(sizes), len(weights)
+    ptr = offsets(sizes)
+    item = np.empty(ptr[-1], dtype=np.uint32)
+    rows = max(CHUNK // d, 1)
+    for start in range(0, n, rows):
+        own = sizes[start : start + rows]
+        order = np.argsort(rng.exponential(size=(len(own), d)) / weights, axis=1)
+        kept = np.where(np.arange(d) < own[:, None], order, d)
+        kept.sort(axis=1)
+        item[ptr[start] : ptr[start + len(own)]] = kept[kept < d]
+    count = np.ones(len(item), dtype=np.uint32)
+    return Users(synthetic_ids(n), items=Items(numbered_items(d), ptr, item, count))
+
+
 def categorical(rng: np.random.Generator, weights: Floats, n_draws: int) -> Integers:
     """Draw positions with probability proportional to the weights: (n_draws,) int64."""
     upper = np.cumsum(weights)

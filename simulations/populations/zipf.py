@@ -15,6 +15,7 @@ from simulations.populations.differing import SharesDiffer, mirrored, mirrored_s
 from simulations.populations.synthetic import (
     categorical,
     categorical_users,
+    distinct_users,
     numbered_items,
     synthetic_ids,
 )
@@ -43,6 +44,8 @@ class Zipf(PopulationSpec):
         the users draw from p in reverse order (item 1 changes places with item d).
     concentration : float, default 5.0
         Of "dirichlet": the larger, the more alike.
+    distinct : bool, default False
+        Every user draws without replacement, so that it has each of its items once; at most d.
     seed : int, default 0
     """
 
@@ -54,12 +57,15 @@ class Zipf(PopulationSpec):
     tail: float = 2.0
     users: SharesDiffer = "alike"
     concentration: Positive = 5.0
+    distinct: bool = False
     seed: Natural = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.tail > 1:
             raise ValueError(f"tail must exceed 1, or the mean does not exist; got {self.tail!r}")
+        if self.distinct and self.users != "alike":
+            raise ValueError(f'distinct items are for users = "alike", got {self.users!r}')
 
     def load(self) -> Loaded:
         """Generate the users."""
@@ -68,10 +74,11 @@ class Zipf(PopulationSpec):
         size = scale * (1.0 - rng.random(self.n_users)) ** (-1.0 / self.tail)
         sizes = np.floor(size + rng.random(self.n_users)).astype(np.int64)
         users = self.hold(rng, sizes)
+        each = f"{self.mean_items:g} {'distinct ' * self.distinct}per user"
         how = "" if self.users == "alike" else f", users {self.users}"
         title = (
             f"Zipf({self.exponent:g}) items: {self.n_users:,} users, {self.d:,} items, "
-            f"{self.mean_items:g} per user, tail {self.tail:g}{how}"
+            f"{each}, tail {self.tail:g}{how}"
         )
         return Loaded(users, title, domain=users.vocabulary)
 
@@ -85,6 +92,8 @@ class Zipf(PopulationSpec):
     def hold(self, rng: np.random.Generator, sizes: Integers) -> Users:
         """Draw users of these sizes, (n,)."""
         weights = np.arange(1, self.d + 1, dtype=np.float64) ** -self.exponent
+        if self.distinct:
+            return distinct_users(rng, np.minimum(sizes, self.d), weights)
         if self.users == "dirichlet":
             user, item, count = own_draws(
                 rng, sizes, self.concentration, lambda m: categorical(rng, weights, m)
