@@ -60,9 +60,17 @@ def on_levels(entries: Sequence[Entry], levels: tuple[Trust, ...]) -> list[Entry
 
 
 def premise_of_tables(
-    entry: Entry, common: Mapping[str, Any]
+    entry: Entry, common: Mapping[str, Any], delta: float
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Take a row's keys that say what must be believed on its level out of its table.
+
+    Parameters
+    ----------
+    entry : Entry
+    common : mapping
+        The table [protocol].
+    delta : float
+        Of the comparison, for a level that has one beside a protocol that has none.
 
     Returns
     -------
@@ -76,7 +84,8 @@ def premise_of_tables(
     cls = protocol_class(str(entry.table["name"]))
     every = {k for t in Trust for k in premise_keys(cls, t)}
     asked = premise_keys(cls, entry.level)
-    premise = {k: v for k, v in {**common, **entry.table}.items() if k in asked}
+    given = {"delta": delta, **common, **entry.table}
+    premise = {k: v for k, v in given.items() if k in asked}
     return premise, {k: v for k, v in entry.table.items() if k not in every}
 
 

@@ -213,7 +213,7 @@ def _contender(comparison: Comparison, entry: Entry, loaded: Loaded, taken: set[
     """Build a row's protocol; under its own adjacency if the common one cannot be had."""
     cls = protocol_class(str(entry.table["name"]))
     common = _settings_of(cls, comparison.common, entry, loaded)
-    premise, own = premise_of_tables(entry, comparison.common)
+    premise, own = premise_of_tables(entry, comparison.common, comparison.delta)
     entry = replace(entry, table=own)
     taken.update(common, premise)
     budget = {

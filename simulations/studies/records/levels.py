@@ -89,6 +89,14 @@ def premise_keys(cls: type[Protocol], level: Trust) -> set[str]:
     return found - {COUNTED, *parameters(cls)}
 
 
+def at_word(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table [protocol] that names its trust, without what must be believed elsewhere."""
+    cls, word = protocol_class(str(table["name"])), str(table[KEY])
+    other = {k for t in Trust if t.value != word for k in premise_keys(cls, t)}
+    kept = premise_keys(cls, Trust(word))
+    return {k: v for k, v in table.items() if k not in other or k in kept}
+
+
 def on_level(table: Mapping[str, Any], name: str, level: Trust) -> dict[str, Any]:
     """Return the table [protocol] of a protocol on a level, of what it takes of another's."""
     cls = protocol_class(name)
@@ -123,6 +131,20 @@ def premise_of(protocol: Protocol) -> Premise:
                 "quorum": asked.quorum,
                 "tau_d": asked.tau_d,
                 "tau_c": asked.tau_c,
+            },
+        )
+    if isinstance(asked, Shuffling) and isinstance(protocol, Shuffles):
+        least, local = protocol.least, float(protocol.epsilon)
+        return Premise(
+            (f"shuffler, {least:,} users", f"else {local:.3g}-DP"),
+            f"a shuffler, and that {least:,} users of each cohort report who do not collude with "
+            f"the server; against the shuffler {local:.4g}-DP is left",
+            {
+                "least": least,
+                "epsilon_0": local,
+                "n_users": asked.n_users,
+                "tau": asked.tau,
+                "colluders": asked.colluders,
             },
         )
     return Premise((trust.value,), str(protocol.guarantee), {})

@@ -20,7 +20,7 @@ import copy
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, get_args
 
@@ -48,7 +48,7 @@ from simulations.runs.config import RunTable, config_of, parse_tables, populatio
 from simulations.runs.trust import with_trust
 from simulations.studies.records.cells import NOT_OF_A_CELL, Cell, prepare_cell
 from simulations.studies.records.labels import Seeds, labelled, seeds_of
-from simulations.studies.records.levels import KEY, OF_NATIVE, levels_of
+from simulations.studies.records.levels import KEY, OF_NATIVE, at_word, levels_of, premise_keys
 
 FOLDER = "sweeps"
 TABLES = ("protocol", "population", "run", "adversary")
@@ -168,6 +168,7 @@ def sweep_of(tables: dict[str, Any], source: str | Path, name: str) -> Sweep:
         named = str(setting.get("protocol.name", label))
         cell = Cell(**with_values(found, setting), label=named)
         if TRUST in setting:
+            cell = replace(cell, protocol=at_word(cell.protocol))
             reason = _no_level(cell, named)
             if reason:
                 left[reason] = None
@@ -184,10 +185,11 @@ def sweep_of(tables: dict[str, Any], source: str | Path, name: str) -> Sweep:
 def _no_level(cell: Cell, label: str) -> str:
     """Say why a protocol has not the level of trust that an axis names; empty if it has."""
     cls = protocol_class(str(cell.protocol["name"]))
-    word = str(cell.protocol[KEY])
+    word, known = str(cell.protocol[KEY]), cell.protocol.keys()
     if Trust(word) in OF_NATIVE.get(cls.example().guarantee.trust, ()):
         try:
-            with_trust(cls, {KEY: word}, cell.run.get("nodes"))
+            premise = {k: cell.protocol[k] for k in premise_keys(cls, Trust(word)) & known}
+            with_trust(cls, {KEY: word, **premise}, cell.run.get("nodes"))
         except ValueError as e:
             return f"{label}: {e}"
         return ""
