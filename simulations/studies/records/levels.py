@@ -17,6 +17,8 @@ from fedhist.model.protocol import Protocol
 from fedhist.model.registry import parameters, protocol_class
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Trust
+from fedhist.privacy.shuffler import Shuffling
+from fedhist.protocols.shared.shuffles import Shuffles
 from simulations.runs.trust import COUNTED, PREMISES
 
 KEY = "trust"
@@ -134,7 +136,8 @@ def premise_of(protocol: Protocol) -> Premise:
             },
         )
     if isinstance(asked, Shuffling) and isinstance(protocol, Shuffles):
-        least, local = protocol.least, float(protocol.epsilon)
+        least = min(asked.least(b.share, b.folds) for b in protocol.batches)
+        local = float(protocol.epsilon)
         return Premise(
             (f"shuffler, {least:,} users", f"else {local:.3g}-DP"),
             f"a shuffler, and that {least:,} users of each cohort report who do not collude with "
