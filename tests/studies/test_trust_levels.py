@@ -20,7 +20,7 @@ from simulations.studies.compare.tables import least_error, print_comparison, ti
 from simulations.studies.plan.planner import plan, plan_levels
 from simulations.studies.plan.template import template_of
 from simulations.studies.records.cells import run_cell
-from simulations.studies.records.levels import levels_of
+from simulations.studies.records.levels import levels_of, premise_of
 from simulations.studies.records.metrics import restated
 from simulations.studies.sweep.config import load_sweep
 
@@ -87,6 +87,26 @@ def test_rows_stand_on_their_levels(tmp_path: Path) -> None:
     assert times(first, least) == "1.00"
     assert float(times(last, least)) == pytest.approx(last.mean / first.mean, rel=0.06)
     assert [r.believed.short for r in found.rows if r.believed] == [("the server",), ("nobody",)]
+
+
+def test_all_four_levels(tmp_path: Path) -> None:
+    """Every level has a row, under one budget; a report of a larger epsilon is what hides."""
+    found = compared(written(tmp_path))
+    assert [(r.level, r.rank) for r in found.rows] == [(t, 1) for t in Trust]
+    assert not found.ready.unreached
+    shuffled = found.rows[2]
+    assert shuffled.believed is not None
+    numbers = shuffled.believed.numbers
+    assert numbers["least"] == 1800  # of 2,000, a tenth of whom may stay away
+    assert {(r.epsilon, r.delta) for r in shuffled.records} == {(1.0, 1e-6)}
+    assert {r.parameters["epsilon"] for r in shuffled.records} == {numbers["epsilon_0"]}
+    assert numbers["epsilon_0"] > 2
+    assert shuffled.believed.short[0] == "a shuffler, 1,800 users"
+    text = " ".join(text_of(found).split())
+    assert "C, A, S, L: central, aggregate, shuffle, local trust." in text
+    fewer = set_up(load_comparison(written(tmp_path), ["protocol.tau=0.4"]))
+    least = [c for c in fewer.contenders if c.level is Trust.SHUFFLE]
+    assert premise_of(least[0].protocol).numbers["least"] == 1200
 
 
 def test_one_adjacency_and_known_levels(tmp_path: Path) -> None:

@@ -100,13 +100,13 @@ def _draw_level(axes: Any, x: int, rows: Sequence[Row]) -> None:
             axes.hlines(row.predicted, at - wide, at + wide, "k", lw=2, zorder=4, label="theory")
         if len(rows) > 1 and i:
             top = (at, row.mean + half)
-            axes.annotate(str(i + 1), top, (0, 4), textcoords="offset points", **_CENTRED)
+            axes.annotate(str(i + 1), top, (0, 8), textcoords="offset points", **_CENTRED)
 
 
 _CENTRED: dict[str, Any] = {
     "ha": "center",
     "fontsize": 8,
-    "zorder": 5,
+    "zorder": 2,
     "bbox": {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.85},
 }
 
@@ -115,7 +115,7 @@ def _write_times(axes: Any, at: tuple[float, float], row: Row, ratio: str) -> No
     """Write the error of a level's best row above it, and how many times the first it is."""
     text = short(row.mean) + (f"\n× {ratio}" if ratio != "1.00" else "")
     top = (at[0], at[1] + (row.half_width or 0.0))
-    axes.annotate(text, top, (0, 4), textcoords="offset points", weight="bold", **_CENTRED)
+    axes.annotate(text, top, (0, 8), textcoords="offset points", weight="bold", **_CENTRED)
 
 
 def _notes(found: Compared, level: Trust, rows: Sequence[Row]) -> list[str]:

@@ -139,7 +139,7 @@ def premise_of(protocol: Protocol) -> Premise:
         least = min(asked.least(b.share, b.folds) for b in protocol.batches)
         local = float(protocol.epsilon)
         return Premise(
-            (f"shuffler, {least:,} users", f"else {local:.3g}-DP"),
+            (f"a shuffler, {least:,} users", f"else {local:.3g}-DP"),
             f"a shuffler, and that {least:,} users of each cohort report who do not collude with "
             f"the server; against the shuffler {local:.4g}-DP is left",
             {

@@ -22,6 +22,8 @@ SEED = 1
 HEADING = re.compile(r"^(?P<title>\S.*)\n(?P<line>-{3,})$", re.MULTILINE)
 TRUST = {
     Trust.CENTRAL: "central: the users trust the server with exact, bounded contributions",
+    Trust.AGGREGATE: "aggregate: nodes add the noise, and the server sees one sum of them all",
+    Trust.SHUFFLE: "shuffle: a shuffler passes the users' own randomized reports on, unsigned",
     Trust.LOCAL: "local: every message is private before it leaves its user",
 }
 

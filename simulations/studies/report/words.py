@@ -19,6 +19,14 @@ TRUST: Mapping[str, str] = {
         "central: the server sees exact answers and is trusted with them; what it releases is "
         "private"
     ),
+    Trust.AGGREGATE.value: (
+        "aggregate: nodes add the noise, and the server sees one sum of them all; believed are the "
+        "aggregation and all but a share of the nodes"
+    ),
+    Trust.SHUFFLE.value: (
+        "shuffle: users randomize their reports, which a shuffler passes on without senders and in "
+        "no order; it is believed, and that enough users report"
+    ),
     Trust.LOCAL.value: (
         "local: nobody is trusted; every message is randomized by its user before it leaves"
     ),
