@@ -343,3 +343,23 @@ def test_bad_settings_are_named() -> None:
         NodeAttempt(terms_of(4, 1, 0), 0, owner_key=b"short")
     with pytest.raises(ValueError, match="peers must be 32 bytes"):
         NodeAttempt(terms_of(4, 1, 0), 0, peers=[b"short"])
+
+
+def test_of_all_attempts_one_is_unmasked_at_most() -> None:
+    """N = 150: honest nodes unmask in either of two attempts, colluding ones in both.
+
+    Holders are the same in both, so no node's secrets are restored twice. With a circle for each
+    attempt they would be others, and half of the nodes enough.
+    """
+    terms = terms_of(150, 15, 7)
+    graph, t, c = Play(terms).server._graph, terms.plan.threshold, terms.plan.colluders
+    assert all(Play(terms, n).server._graph.holders(9) == graph.holders(9) for n in ("a", "b"))
+    rng = np.random.default_rng(3)
+    for trial in range(50):
+        first = set(rng.choice(150, 60 + trial // 2, replace=False).tolist())
+        for j in range(150):
+            holders = set(graph.holders(j))
+            colluding = set(sorted(holders - {j})[:c])
+            in_first = len(holders & first - colluding) + len(colluding)
+            in_second = len(holders - first - colluding) + len(colluding)
+            assert min(in_first, in_second) < t
