@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from fedhist.base.chained_log import ChainedLog
 from fedhist.base.errors import MissingReplies, PopulationError
 from fedhist.flower.masked_wire import encode_asks
 from fedhist.flower.wire import decode_answer, encode_question
+from fedhist.privacy.aggregation import Aggregation
+from fedhist.protocols import UserLevelErm
 from fedhist.secagg.messages import seal
 from fedhist.session.codec import array_from_json
 from simulations.runtimes.flower_internals import FIRST_NODE_ID
@@ -197,6 +200,20 @@ def test_a_spent_budget_is_refused_before_any_key_is_sent(tmp_path: Path) -> Non
     grid = FolderGrid(NODES, tmp_path, [OWNER | {"min-parties": 13}] * N)
     with pytest.raises(MissingReplies, match="12 nodes share the noise; this node's owner asks"):
         start(grid, PROTOCOL)
+
+
+def test_a_series_is_charged_with_its_first_question(tmp_path: Path) -> None:
+    """Five sums in turn, each under masks of its own, for one budget on every node."""
+    protocol = replace(UserLevelErm.example(), discrete=True, trust=Aggregation(10))
+    owner = OWNER | {"epsilon": protocol.epsilon}
+    grid = FolderGrid(UserLevelErm.example_users().split(10), tmp_path, [owner] * 10)
+    session, strategy = start(grid, protocol)
+    assert session.estimate is not None
+    assert session.estimate.status == "ok"
+    assert [r["replies"] for r in strategy.rounds] == [10] * 5
+    costs = [a.epsilon for a in grid.store(3).answered()]
+    assert costs == [protocol.epsilon, 0.0, 0.0, 0.0, 0.0]
+    assert len(grid.store(3).unmasked()) == 5
 
 
 # -- signatures ------------------------------------------------------------------------------------

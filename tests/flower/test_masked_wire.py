@@ -1,0 +1,137 @@
+"""Messages of sums under masks: what goes in comes out, and whatever is not ours is a WireError."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+
+from fedhist.base.errors import WireError
+from fedhist.flower.masked_wire import (
+    EVERYBODY,
+    KINDS,
+    decode_ask,
+    decode_told,
+    encode_asks,
+    encode_told,
+    for_everybody,
+    summary_of,
+    terms_of,
+    vector_of,
+)
+from fedhist.flower.wire import ARRAYS, HEAD, encode_question, pack_array
+from fedhist.model.aggregated import Aggregated
+from fedhist.model.query import Summary
+from fedhist.model.share import Share
+from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
+from fedhist.secagg import NodeAttempt, Refused, ServerAttempt
+from fedhist.session.codec import query_digest
+from fedhist.users.keys import Keys
+
+QUERY = Aggregated(
+    ClippedCounts(Keys.of(["rye", "tea"]), 4.0, 1, grid=0.01),
+    Share("laplace", 0.5, 0.0, "zero-out-user", 10),
+)
+DIGEST = query_digest(QUERY, 2)
+SERVER = ServerAttempt(terms_of(QUERY, DIGEST), bytes(16))
+KEYS = for_everybody("keys", SERVER.start()[0])
+
+
+def ask() -> RecordDict:
+    return encode_asks("keys", DIGEST, {0: KEYS}, QUERY, 2)[0]
+
+
+def told() -> RecordDict:
+    node = NodeAttempt(terms_of(QUERY, DIGEST), 7, min_parties=2)
+    return encode_told("keys", DIGEST, node.keys(decode_ask(ask()).of(7)), 5)
+
+
+def test_round_trips() -> None:
+    asked = decode_ask(ask())
+    assert (asked.round_name, asked.digest, asked.message["node"]) == ("keys", DIGEST, EVERYBODY)
+    assert asked.question is not None
+    assert asked.question.round_index == 2
+    assert query_digest(asked.question.query, 2) == DIGEST
+    own = asked.of(7)
+    assert (own["node"], own["session"]) == (7, SERVER.session)
+    answer = decode_told(told())
+    assert (answer.round_name, answer.digest, answer.n_users) == ("keys", DIGEST, 5)
+    assert answer.message["node"] == 7
+
+
+def test_terms_and_vectors_follow_from_the_query() -> None:
+    terms = terms_of(QUERY, DIGEST)
+    assert (terms.parties, terms.drop, terms.collude, terms.length) == (10, 1, 1, 2)
+    assert terms.digest.hex() == DIGEST
+    assert terms.bits == QUERY.share.bits
+    words = np.array([3, 2**terms.bits - 1], dtype=QUERY.modular)
+    (name,) = QUERY.query.bounds(1)
+    again = summary_of(QUERY, words, 4)
+    np.testing.assert_array_equal(again.sums[name], words)
+    np.testing.assert_array_equal(vector_of(QUERY, again), words)
+    with pytest.raises(WireError, match="expected"):
+        vector_of(QUERY, Summary(4, {name: words.astype(np.int64)}))
+
+
+def changed(record: RecordDict, **head: Any) -> RecordDict:
+    return RecordDict({HEAD: ConfigRecord(dict(record[HEAD]) | head), ARRAYS: record[ARRAYS]})
+
+
+@pytest.mark.parametrize(
+    ("head", "words"),
+    [
+        ({"version": 2}, "wire version"),
+        ({"kind": "secagg.sum"}, "kind"),
+        ({"session": "text"}, "session"),
+        ({"node": True}, "node"),
+        ({"check": 3}, "check"),
+        ({"digest": "../../../etc/passwd"}, "no query's digest"),
+        ({"digest": DIGEST[:-1]}, "no query's digest"),
+        ({"digest": "0" * 32}, "digest"),
+        ({"more": 1}, "expected"),
+    ],
+)
+def test_heads_of_others(head: dict[str, Any], words: str) -> None:
+    with pytest.raises(WireError, match=words):
+        decode_ask(changed(ask(), **head))
+    if head != {"digest": "0" * 32}:  # an answer names a query, and does not hold it
+        with pytest.raises(WireError, match=words):
+            decode_told(changed(told(), **head))
+
+
+def with_array(record: RecordDict, name: str) -> RecordDict:
+    arrays = record[ARRAYS]
+    assert isinstance(arrays, ArrayRecord)
+    more = ArrayRecord(dict(arrays.items()))
+    more[name] = pack_array(np.zeros(3, np.uint8))
+    return RecordDict({HEAD: record[HEAD], ARRAYS: more})
+
+
+@pytest.mark.parametrize("decode", [decode_ask, decode_told])
+def test_parts_of_others(decode: Callable[[RecordDict], object]) -> None:
+    record = ask() if decode is decode_ask else told()
+    for name in ("nonce", "secagg/check", "sums/counts"):
+        with pytest.raises(WireError, match="has no part"):
+            decode(with_array(record, name))
+    with pytest.raises(WireError):
+        decode(with_array(record, "query/more"))
+
+
+def test_rounds_without_a_query_have_none() -> None:
+    asked = changed(ask(), kind="secagg.shares")
+    with pytest.raises(WireError, match=r"'secagg\.shares' has no query"):
+        decode_ask(asked)
+    with pytest.raises(WireError, match="of -1 users"):
+        decode_told(changed(told(), n=-1))
+
+
+def test_a_message_for_everybody_is_checked_before_it_is_anybodys() -> None:
+    spoilt = changed(ask(), check=bytes(16))
+    with pytest.raises(Refused, match="damaged"):
+        decode_ask(spoilt).of(3)
+    with pytest.raises(WireError, match="kind"):
+        decode_ask(encode_question(QUERY, 2))
+    assert [k.partition(".")[0] for k in KINDS] == ["secagg"] * 4
