@@ -33,7 +33,7 @@ from fedhist.model.query import Summary
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.model.truths import Truth
-from fedhist.privacy.shuffler import Shuffling
+from fedhist.privacy.shuffler import Shuffler, Shuffling
 from fedhist.protocols.baselines.protocol import SCALAR_QUERIES, Method, NaiveReport
 from fedhist.protocols.baselines.sphere_reports import ItemSpheres, SphereReports
 from fedhist.protocols.localize.queries import ClippedMean, check_range
@@ -331,6 +331,7 @@ class NaiveMean(MeanTarget, NaiveReport):
             ("n=2000 d=4 eps=1 Laplace on user means", laplace, some, 500),
             ("n=2000 d=4 eps=1 one sample, one bit", bit, some, 500),
             ("n=2000 d=4 eps=1 Duchi's ball", {"geometry": "l2"}, half, 500),
+            ("n=2000 d=4 (1, 1e-5) shuffled, best report", {"trust": Shuffler(1e-5)}, some, 2000),
             (edge, bit, {**some, "n_users": 20}, 1000),
         )
         return tuple(

@@ -74,11 +74,6 @@ class FoldProtocol(Shuffles, PlannedSizes):
         return self.promise()
 
     @property
-    def uses_folds(self) -> bool:
-        """Whether a user reports the scalar of its fold, and not a vector."""
-        return True
-
-    @property
     def n_folds(self) -> int:
         """Of the functional that users are asked about."""
         return 1
@@ -94,7 +89,7 @@ class FoldProtocol(Shuffles, PlannedSizes):
         """
         if self.steps is not PROVEN:
             raise ValueError(f'{self.name}: mode "paper" is not shuffled')
-        if not self.uses_folds:
+        if not getattr(self, "uses_folds", True):
             raise ValueError(
                 f"{self.name}: vectors are reported by points that belong to a user's id, which a "
                 'shuffler takes off: set method = "folds"'
