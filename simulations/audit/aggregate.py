@@ -281,8 +281,12 @@ def _noise_of_nodes(query: Aggregated, users: Users, half: NodeHalf) -> str:
 
 def _trials(query: Aggregated, entries: int) -> int:
     """How many shares are looked at so that not all are 0 by chance."""
-    law = law_of_shares(coarse(query.shares, ())[0], 1)
-    at_zero = float(law[len(law) // 2]) ** max(entries, 1)
+    noise, _ = coarse(query.shares, ())
+    chance = 0.14  # of a Gaussian share, whose std is 3 steps at least
+    if noise.kind == "laplace":
+        law = law_of_shares(noise, 1)
+        chance = float(law[len(law) // 2])
+    at_zero = chance ** max(entries, 1)
     needed = math.log(IMPOSSIBLE) / math.log(max(at_zero, IMPOSSIBLE))
     return min(max(math.ceil(needed), 4), MOST_TRIALS)
 
@@ -293,7 +297,7 @@ def _tampered(query: Aggregated, moves: Sequence[Moved]) -> Iterator[str]:
         value = getattr(query.share, field.name)
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue
-        for other in (value / 4, value * 4, value + 1, 0.5, 1):
+        for other in sorted({value / 4, value * 4, value + 1, 0.5, 1.0} - {value}):
             told: dict[str, Any] = {field.name: type(value)(other)}
             try:
                 changed = replace(query, share=replace(query.share, **told))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from typing import Any
 
@@ -20,6 +20,13 @@ DELTA = 1e-6
 """Of shuffled reports."""
 STEPS = 1 << 10
 """Grid steps of a clip, where an example has no grid that nodes could add noise on."""
+SHUFFLED: tuple[dict[str, Any], ...] = (
+    {},
+    {"method": "folds"},
+    {"users": "same", "refine": "clip"},
+    {"method": "folds", "users": "same", "refine": "clip"},
+)
+"""What reports that are read alike may need to be set, if an example sets it otherwise."""
 
 
 def under(protocol: Protocol, trust: str) -> Protocol:
@@ -63,14 +70,24 @@ def _aggregated(protocol: Protocol) -> Protocol:
     cls = type(protocol)
     if FIELD not in parameters(cls) or protocol.guarantee.trust is not Trust.CENTRAL:
         raise ValueError(f"{protocol.name} does not run under aggregate trust: {reason(cls)}")
-    told: dict[str, Any] = {FIELD: Aggregation(PARTIES)}
-    try:
-        return replace(protocol, **told)  # type: ignore[type-var]
-    except ValueError:
-        clip = getattr(protocol, "clip", None)
-        if getattr(protocol, "grid", 0) is not None or not isinstance(clip, int | float):
-            raise
-    return replace(protocol, **told, grid=clip / STEPS)  # type: ignore[type-var]
+    told, clip = {FIELD: Aggregation(PARTIES)}, getattr(protocol, "clip", None)
+    integers: list[dict[str, Any]] = [{}, {"discrete": True}]
+    if isinstance(clip, int | float):
+        integers.append({"grid": clip / STEPS})
+    known = parameters(cls)
+    tried = [{**told, **more} for more in integers if more.keys() <= set(known)]
+    return _first(lambda given: replace(protocol, **given), tried)  # type: ignore[type-var]
+
+
+def _first(build: Callable[[dict[str, Any]], Protocol], tried: list[dict[str, Any]]) -> Protocol:
+    """Build with the first settings that can be; where none can, say what is wrong at first."""
+    wrong: list[ValueError] = []
+    for given in tried:
+        try:
+            return build(given)
+        except ValueError as error:
+            wrong.append(error)
+    raise wrong[0]
 
 
 def _shuffled(protocol: Protocol) -> Protocol:
@@ -81,4 +98,6 @@ def _shuffled(protocol: Protocol) -> Protocol:
     names = [f.name for f in shown if f.init and f.name not in (FIELD, "epsilon")]
     given = {name: getattr(protocol, name) for name in names}
     n_users = len(cls.example_users())
-    return cls.shuffled(Shuffling(protocol.guarantee.epsilon, DELTA, n_users), **given)
+    trust = Shuffling(protocol.guarantee.epsilon, DELTA, n_users)
+    tried = [{**given, **more} for more in SHUFFLED if more.keys() <= set(names)]
+    return _first(lambda settings: cls.shuffled(trust, **settings), tried)

@@ -1,18 +1,19 @@
 """Shuffle trust, attacked as the server that sees the multiset of a batch's reports.
 
 *exact*, few users: the law of the multiset of two to four reports is enumerated, for all that the
-others may hold, and held against what the accountant says of so few. *exact*, the users of a batch:
-how many reports fall into one event is a function of the multiset, and its law is a shifted
-binomial; its hockey-stick divergence at the claim is added up. *structural*: what the accountant is
-told of the randomizer is compared with its matrix; what passes the shuffler has no user, node or
-order, and a batch that is too small does not pass.
+others may hold, and held against what the accountant says of so few. *exact*, the users of a batch,
+who are those whose reports are read alike: how many reports fall into one event is a function of
+the multiset, and its law is a shifted binomial; its hockey-stick divergence at the claim is added
+up. *structural*: what the accountant is told of the randomizer is compared with its matrix; what
+passes the shuffler has no user, node or order, and a batch that is too small does not pass.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations, combinations_with_replacement
 
 import numpy as np
@@ -26,6 +27,7 @@ from fedhist.model.shuffled import Shuffled
 from fedhist.privacy.guarantee import Trust
 from fedhist.privacy.shuffling import Hiding, shuffled_delta
 from fedhist.users.batch import Users
+from fedhist.users.streams import SeededStreams
 from simulations.audit.exact import audit_exact
 from simulations.audit.finding import Case, Finding, Settings, Witness
 from simulations.audit.server_view import dealt
@@ -40,6 +42,7 @@ MARGIN = 1e-9
 """Relative: doubles in place of fractions."""
 TOLERANCE = 1e-12
 """Relative: what e^epsilon in doubles may be off."""
+MOST_USERS = 512
 MOST_ROWS, MOST_ENTRIES = 256, 1 << 20
 _POINTS = 9
 
@@ -78,7 +81,10 @@ def audit_batch(
             return shuffled_delta(n, local, epsilon, hiding)
 
         yield audit_few(rows, local, accountant, Case(subject, claim, settings, "exact"))
-        yield audit_counts(rows, query.least, Case(subject, claim, settings, "exact"))
+        groups = read_together(query, users.select(query.cohort))
+        split = len(groups) > query.local.n_batches
+        n = min(query.least, groups[0]) if split else query.least
+        yield audit_counts(rows, n, Case(subject, claim, settings, "exact"))
     case = Case(subject, claim, settings, "structural")
     case.note = "what is known of the report, its matrix; ids, nodes, order, small batches"
     flaws: list[str] = []
@@ -267,9 +273,27 @@ def _passes(query: Shuffled, users: Users) -> list[str]:
     if any(not np.array_equal(one.sums[name], other.sums[name]) for name in one.sums):
         out.append("shuffler: what passes depends on the order of users, or on their nodes")
     needed = query.least + query.colluders
+    groups, batches = read_together(query, few), query.local.n_batches
+    if len(groups) > batches:
+        out.append(
+            f"batches: a report is read in {len(groups)} ways, by its user's id: {groups[0]} users "
+            f"hide each other, and {needed} are counted on in each of {batches} batches"
+        )
     if needed > 1 and _lifts(query, few.take(there[: needed - 1])):
         out.append(f"shuffler: {needed - 1} reports pass, of {needed} that are needed")
     return out
+
+
+def read_together(query: Shuffled, users: Users) -> list[int]:
+    """Tell users apart by what one and the same report becomes under their ids: sizes of groups."""
+    if not len(users):
+        return []
+    one = query.answer(users.slice(0, 1), SeededStreams(users.ids[:1], 0, ""))
+    sizes: Counter[bytes] = Counter()
+    for i in users.ids[:MOST_USERS].tolist():
+        sums = query.fold(replace(one, ids=np.array([i], dtype=np.uint64))).sums
+        sizes[b"".join(sums[name].tobytes() for name in sorted(sums))] += 1
+    return sorted(sizes.values())
 
 
 def _lifts(query: Shuffled, users: Users) -> bool:

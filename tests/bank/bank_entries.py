@@ -14,7 +14,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 LOCAL_FILES = ("local_noise", "local_votes", "local_messages")
-FILES = (*LOCAL_FILES, "central_releases", "central_choices", "central_decisions")
+TRUST_FILES = ("aggregate_sums", "shuffled_batches")
+FILES = (
+    *LOCAL_FILES,
+    "central_releases",
+    "central_choices",
+    "central_decisions",
+    *TRUST_FILES,
+)
 
 LIU23, LIU20 = "Liu et al. 2023", "Liu et al. 2020"
 NARAYANAN, KENT = "Narayanan et al. 2022", "Kent et al. 2024"
@@ -131,6 +138,17 @@ ENTRIES = (
     ),
     _entry("fit-per-symbol", "k statistics of fit for the price of one", "spec 2.3", RUNS),
     _entry("origin-for-garbage", "no garbage bucket: the origin", f"{NARAYANAN}, spec 2.1", RUNS),
+    # sums of shares: the server sees one total
+    _entry("shares-by-all", "shares of 1/N of the variance, not 1/M", "spec A2", EXACT, "8 shares"),
+    _entry("shares-by-answers", "shares of 1/|U| of the variance", "spec A2", EXACT, "8 shares"),
+    _entry("no-rounding-variance", "no +4 in the variance", "spec A4", EXACT, "(1, 1) steps"),
+    _entry("scale-in-the-message", "a node believes a scale", "spec A8", STRUCT, "with scale"),
+    _entry("no-quorum", "a sum of too few shares is lifted", "spec A5", STRUCT, "quorum"),
+    # shuffled batches: the server sees a multiset
+    _entry("local-epsilon-by-the-total", "folds as one batch", "spec C2", EXACT, "of 80 reports"),
+    _entry("bound-of-others", "bound (C) for Hadamard, K = 8", "spec C1", STRUCT, "matrix"),
+    _entry("small-batches-pass", "a small batch is passed on", "spec C2", STRUCT, "reports pass"),
+    _entry("signed-batch", "ids pass the shuffler", "spec C4", STRUCT, "ids pass"),
 )
 
 TWINS = tuple(
@@ -159,6 +177,10 @@ TWINS = tuple(
         "listed",
         "gap",
         "fit",
+        "shares",
+        "gaussian-shares",
+        "batch",
+        "folds",
     )
 )
 QUICK_TWINS = ("bank-ok-opaque-mean", "bank-ok-one-vote", "bank-ok-mean", "bank-ok-choice")

@@ -11,16 +11,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bank_entries import ENTRIES, FILES, QUICK_TWINS, TWINS, Entry
+from bank_entries import ENTRIES, FILES, QUICK_TWINS, TRUST_FILES, TWINS, Entry
 
 from fedhist.model import registry
 from fedhist.model.protocol import Protocol
 from fedhist.privacy.guarantee import Trust
+from simulations.audit.aggregate import audit_aggregate
 from simulations.audit.bounds import ALPHA, MOST_CHECKS, TOTAL_ALPHA
 from simulations.audit.central import audit_central
 from simulations.audit.checks import audit_protocol
 from simulations.audit.exact import audit_exact
 from simulations.audit.finding import Finding, Settings, exit_status
+from simulations.audit.levels import every_level
+from simulations.audit.multisets import audit_shuffle
 from simulations.audit.published import VIEWS
 from simulations.audit.statistical import audit_query
 from simulations.audit.structural import audit_structure
@@ -30,6 +33,8 @@ HERE = Path(__file__).parent
 STATISTICAL = ("statistical", "composition", "end to end", "floating point")
 BANK_FINDINGS, REGISTRY_FINDINGS = 6, 16
 """Most statistical findings about one protocol of the bank, and of the registry."""
+LEVEL_FINDINGS = 12
+"""Most about a registered protocol under another level of trust."""
 LOCAL, RUN = 1 / 16, 1 / 4
 """Effort of the quick subset."""
 
@@ -38,7 +43,7 @@ LOCAL, RUN = 1 / 16, 1 / 4
 def bank() -> Iterator[dict[str, type[Protocol]]]:
     """Load the plugins for these tests only: other tests run over the whole registry."""
     registry.load_builtin()
-    tables = (registry._protocols, registry._queries)
+    tables = (registry._protocols, registry._queries, registry._parts)
     before = [dict(t) for t in tables]
     modules = set(sys.modules)
     for name in FILES:
@@ -56,6 +61,9 @@ def quick_findings(protocol: Protocol, checks: tuple[str, ...]) -> list[Finding]
     """Make the findings of some kinds with little effort."""
     found: list[Finding] = []
     settings = Settings(effort=LOCAL)
+    if protocol.guarantee.trust in (Trust.AGGREGATE, Trust.SHUFFLE):
+        found += [*audit_aggregate(protocol, settings), *audit_shuffle(protocol, settings)]
+        return [*found, *audit_structure(protocol, settings)]
     if {"structural", "wire"} & set(checks):
         found += audit_structure(protocol, settings)
     if "end to end" in checks:
@@ -97,14 +105,17 @@ def test_the_list_and_the_plugins_agree(bank: dict[str, type[Protocol]]) -> None
     for cls in bank.values():
         assert cls.example().guarantee.private
         delta = cls.example().guarantee.delta
-        assert delta == 0 or delta >= 1e-3  # leaks of delta kind can be seen
+        enumerated = cls.example().guarantee.trust is Trust.AGGREGATE
+        assert delta == 0 or delta >= 1e-3 or enumerated  # leaks of delta kind can be seen
 
 
 def test_false_alarms_are_budgeted() -> None:
     """The union bound over all statistical findings is at most 10^-6; the slow tests count them."""
     registered = [n for n in registry.protocols() if not n.startswith("bank-")]
+    levels = sum(len(list(every_level(registry.protocols()[n].example()))) - 1 for n in registered)
     most = (len(ENTRIES) + len(TWINS)) * BANK_FINDINGS + len(registered) * REGISTRY_FINDINGS
-    quick = len(VIEWS) * (sum(e.quick for e in ENTRIES) + len(QUICK_TWINS)) + 4
+    most += levels * LEVEL_FINDINGS + len(TRUST_FILES) * BANK_FINDINGS
+    quick = len(VIEWS) * (sum(e.quick for e in ENTRIES) + len(QUICK_TWINS)) + 4 * levels + 16
     assert most + quick <= MOST_CHECKS
     assert (most + quick) * ALPHA <= TOTAL_ALPHA <= 1e-6
 
@@ -150,6 +161,15 @@ def test_registered_protocols_have_no_structural_flaw(protocol_name: str) -> Non
     assert exit_status(found) == 0, [f for f in found if f.violated]
 
 
+def test_registered_protocols_keep_other_levels_of_trust(protocol_name: str) -> None:
+    """Sums by shares, and shuffled batches, by what can be enumerated and seen, and a few draws."""
+    for level in list(every_level(registry.protocols()[protocol_name].example()))[1:]:
+        settings = Settings(effort=LOCAL / 4)
+        found = [*audit_aggregate(level, settings), *audit_shuffle(level, settings)]
+        assert found
+        assert exit_status(found) == 0, [f for f in found if f.violated]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda e: e.name)
 def test_every_broken_mechanism_is_flagged(entry: Entry, bank: dict[str, type[Protocol]]) -> None:
@@ -174,3 +194,13 @@ def test_no_registered_protocol_is_flagged(protocol_name: str) -> None:
     found = all_findings(registry.protocols()[protocol_name].example())
     assert exit_status(found) == 0, [f for f in found if f.violated]
     assert sum(f.kind in STATISTICAL for f in found) <= REGISTRY_FINDINGS
+
+
+@pytest.mark.slow
+def test_no_registered_protocol_is_flagged_under_another_trust(protocol_name: str) -> None:
+    """As the server of sums, or of multisets, sees it."""
+    for level in list(every_level(registry.protocols()[protocol_name].example()))[1:]:
+        found = all_findings(level)
+        assert found
+        assert exit_status(found) == 0, [f for f in found if f.violated]
+        assert sum(f.kind in STATISTICAL for f in found) <= LEVEL_FINDINGS
