@@ -21,8 +21,8 @@ from masked_grids import (
 )
 
 from fedhist import Users
-from fedhist.base.errors import MissingReplies
-from fedhist.flower.masked_wire import encode_asks
+from fedhist.base.errors import MissingReplies, WireError
+from fedhist.flower.masked_wire import decode_told, encode_asks, encode_told
 from fedhist.flower.wire import decode_answer
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.protocols import BoundedHistogram
@@ -247,6 +247,27 @@ def test_too_small_a_set_is_refused(grid: FaultyGrid, name: str, fields: dict[st
     asked = seal(f"{name}.ask", head["session"], 0, **fields)
     (record,) = encode_asks(name, head["digest"], {0: asked}).values()
     assert f"9 nodes are fewer than {QUORUM}" in str(answer(grid, like(message, record)))
+
+
+@pytest.mark.parametrize("by", [1000, 1 << 30])
+def test_one_corrupted_node_can_set_the_sum_to_anything_possible(grid: FaultyGrid, by: int) -> None:
+    """Only what no honest nodes can add up to is seen."""
+
+    def shifted(name: str, index: int, record: RecordDict) -> RecordDict:
+        if (name, index) != ("masked", 4):
+            return record
+        told = decode_told(record)
+        values = told.message["values"] + told.message["values"].dtype.type(by)
+        message = seal("masked.answer", told.message["session"], 4, values=values)
+        return encode_told("masked", told.digest, message, told.n_users)
+
+    grid.changed_reply = shifted
+    if by == 1000:
+        session, _ = start(grid, PROTOCOL)
+        np.testing.assert_array_equal(total_of(session), expected(PROTOCOL, NODES, range(N)) + by)
+    else:
+        with pytest.raises(WireError, match="outside"):
+            start(grid, PROTOCOL)
 
 
 def test_a_second_node_of_an_index_takes_nobodys_place(grid: FaultyGrid) -> None:
