@@ -1,0 +1,119 @@
+"""Server and nodes killed together at any write: what is on disk goes on to one right sum."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from masked_grids import FolderGrid, Killed, start, total_of
+
+from fedhist import Users
+from fedhist.base import files
+from fedhist.base.errors import MissingReplies
+from fedhist.privacy.aggregation import Aggregation
+from fedhist.protocols import BoundedHistogram
+from fedhist.session.codec import array_from_json
+
+N = 4
+USERS = Users.from_records({f"user-{i}": {"tea": 1 + i % 3, "rye": i % 2} for i in range(12)})
+NODES = USERS.split(N)
+PROTOCOL = BoundedHistogram(
+    domain=USERS.vocabulary, clip=2.0, epsilon=1.0, grid=0.01, trust=Aggregation(N, 0.25, 0.0)
+)
+OWNER = {"trust": "aggregate", "epsilon": 1.0, "min-parties": N}
+
+
+class Writes:
+    """Counts writes to disk, and kills before or after one of them."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, at: int = 0, *, after: bool = False) -> None:
+        self.count = 0
+        force: Callable[..., None] = files._force
+
+        def counted(*args: object) -> None:
+            self.count += 1
+            if self.count == at and not after:
+                raise Killed
+            force(*args)
+            if self.count == at:
+                raise Killed
+
+        patch.setattr(files, "_force", counted)
+
+
+def grid_of(folder: Path) -> FolderGrid:
+    return FolderGrid(NODES, folder / "nodes", [OWNER] * N)
+
+
+def words_of(folder: Path, i: int) -> np.ndarray:
+    """Return what node i has drawn, and keeps."""
+    (file,) = (folder / "nodes" / f"guard-{i}").glob("reply-*.json")
+    arrays = json.loads(file.read_text())["arrays"]
+    return np.concatenate([array_from_json(arrays[k]).ravel() for k in sorted(arrays)])
+
+
+def answer_of(folder: Path, i: int) -> tuple[bytes, list[int]]:
+    """Return what node i has unmasked: its shares, and for which nodes."""
+    (file,) = (folder / "nodes" / f"guard-{i}").glob("secagg-*.json")
+    state = msgspec.msgpack.decode(b64decode(json.loads(file.read_text())["state"]), strict=False)
+    return state["answer"], state["unmasked"]
+
+
+def run_to_the_end(folder: Path) -> list[int]:
+    """Start everything again until there is a sum; returns who is in it."""
+    session, _ = start(grid_of(folder), PROTOCOL, folder / "journal")
+    (line,) = session.journal.lines("masked", 0)
+    present: list[int] = line["nodes"]
+    total = np.sum([words_of(folder, i) for i in present], axis=0, dtype=np.uint32)
+    signed = total.view(f"i{total.itemsize}").astype(np.int64)
+    np.testing.assert_array_equal(total_of(session), signed)
+    for i in range(N):
+        store = grid_of(folder).store(i)
+        assert [a.epsilon for a in store.answered()] == [1.0]
+        assert len(store.unmasked()) <= 1
+    return present
+
+
+def test_killed_at_any_write(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        writes = Writes(patch)
+        assert run_to_the_end(tmp_path / "whole") == list(range(N))
+    assert writes.count > 40
+    for number in range(1, writes.count + 1, 3):
+        after = bool(number % 2)
+        folder = tmp_path / f"{number}"
+        with pytest.MonkeyPatch.context() as patch:
+            Writes(patch, number, after=after)
+            with pytest.raises(Killed):
+                start(grid_of(folder), PROTOCOL, folder / "journal")
+        seen = {}
+        for i in range(N):  # who has noted that it has unmasked
+            if (folder / "nodes" / f"guard-{i}").exists() and grid_of(folder).store(i).unmasked():
+                seen[i] = answer_of(folder, i)
+        present = run_to_the_end(folder)
+        for i, (shares, nodes) in seen.items():
+            assert answer_of(folder, i) == (shares, nodes)
+            assert nodes == present
+
+
+def test_killed_twice_and_without_the_journal_nothing_is_unmasked_again(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        writes = Writes(patch)
+        run_to_the_end(tmp_path / "whole")
+    for fewer in (4, 12):
+        folder = tmp_path / f"{fewer}"
+        for _ in range(2):
+            with pytest.MonkeyPatch.context() as patch:
+                Writes(patch, writes.count - fewer)
+                try:
+                    start(grid_of(folder), PROTOCOL, folder / "journal")
+                except Killed:
+                    continue
+        run_to_the_end(folder)
+        with pytest.raises(MissingReplies, match="has unmasked its answer to this query"):
+            start(grid_of(folder), PROTOCOL, folder / "other-journal")
