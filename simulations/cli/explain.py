@@ -101,7 +101,7 @@ LEVELS: Mapping[Trust, Level] = {
             ),
             (
                 "error",
-                "3 to 14 times that of central trust, where local trust costs 27 to 280 times "
+                "3 to 14 times that of central trust, where local trust costs 27 to 300 times "
                 "(docs/trust.md has the table)",
             ),
             (
