@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,12 @@ from clients.store import ContextStore
 from fedhist.base.errors import WireError
 from fedhist.flower.host import NodeSetup
 from fedhist.flower.wire import HEAD, encode_question
+from fedhist.model.aggregated import Aggregated
+from fedhist.model.protocol import Protocol
 from fedhist.model.query import Query
 from fedhist.model.registry import own_protocols, queries
+from fedhist.privacy.aggregation import Aggregation
+from fedhist.protocols import BoundedHistogram
 from fedhist.session.codec import decode_query, encode_fields, query_digest
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -46,23 +51,36 @@ OWNER = {"trust": "central", "epsilon": 1e9, "max-answers": 10**9}
 
 
 def asked() -> list[Query]:
-    """One query of every wire name that the protocols' examples ask, all variants of them."""
+    """One query of every wire name that the protocols' examples ask, all variants of them.
+
+    And those of two histograms whose nodes add the noise.
+    """
     found: dict[str, Query] = {}
-    for cls in own_protocols().values():
-        example = cls.example()
-        execute(
-            example,
-            cls.example_users(),
-            Options(seed=1, watch=lambda q: found.setdefault(q.wire_name, q)),
-        )
+    histogram = dataclasses.replace(
+        BoundedHistogram.example(), grid=1 / 64, trust=Aggregation(20, 0.1, 0.2)
+    )
+    runs: list[tuple[str, Protocol, type[Protocol]]] = [
+        ("", cls.example(), cls) for cls in own_protocols().values()
+    ]
+    runs += [
+        (kind, dataclasses.replace(histogram, delta=delta), BoundedHistogram)
+        for kind, delta in ((", laplace", 0.0), (", gaussian", 1e-6))
+    ]
+    for kind, protocol, cls in runs:
+        keep = partial(_keep, found, kind)
+        execute(protocol, cls.example_users(), Options(seed=1, watch=keep))
     return list(found.values())
+
+
+def _keep(found: dict[str, Query], kind: str, query: Query) -> None:
+    found.setdefault(query.wire_name + kind, query)
 
 
 def leaves(body: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Paths of all values in the JSON of a query, those of its parts included."""
     if isinstance(body, dict):
         for key, value in body.items():
-            if key == "part" and isinstance(value, list):  # not a field of that name
+            if key in ("part", "query") and isinstance(value, list):  # not a field of that name
                 yield from ((*path, key, 1, *rest) for rest in leaves(json.loads(value[1])))
             else:
                 yield from leaves(value, (*path, key))
@@ -76,7 +94,7 @@ def changed(body: Any, path: tuple[Any, ...], value: Any) -> Any:
     """Put a value at a path."""
     if not path:
         return value
-    if isinstance(body, str):  # the JSON of a part
+    if isinstance(body, str):  # the JSON of a part, or of a query around which there is another
         return json.dumps(changed(json.loads(body), path, value))
     copy = dict(body) if isinstance(body, dict) else list(body)
     copy[path[0]] = changed(body[path[0]], path[1:], value)
@@ -105,7 +123,7 @@ def messages(query: Query, rng: np.random.Generator, n: int) -> Iterator[RecordD
 
 
 def nodes() -> list[Node]:
-    """An owner of items and two of samples, who declare what they hold."""
+    """An owner of items and two of samples, who declare what they hold, and a simulated one."""
     out = []
     items = Keys.of([f"item-{j:02d}" for j in range(11)])
     rng = np.random.default_rng(3)
@@ -119,6 +137,8 @@ def nodes() -> list[Node]:
         some = Users.from_samples(np.arange(21), [*range(0, 40, 2), 40, 40], rows)
         one = Users.from_samples([0], [0, 1], np.zeros((1, d)))
         out.append(Node(NodeSetup(some, d, None, OWNER, one)))
+    # one that is made up: only such a node sends its share of noise without masks
+    out.append(Node(NodeSetup(held, 9, 1, OWNER | {"simulated": True})))
     return out
 
 
@@ -126,14 +146,16 @@ def attack(seed: int, n: int) -> dict[str, int]:
     """Send n messages; returns how many of them ended how."""
     rng, ends = np.random.default_rng(seed), {"answered": 0, "refused": 0, "malformed": 0}
     targets, found = nodes(), asked()
-    for target in targets:  # compile everything that is compiled before memory is limited
-        for query in found:
+    *owned, made_up = targets
+    asks = {i: [made_up] if isinstance(q, Aggregated) else owned for i, q in enumerate(found)}
+    for i, query in enumerate(found):  # compile what is compiled before memory is limited
+        for target in asks[i]:
             target.answer(encode_question(query, 0), ContextStore(RecordDict()))
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MOST_BYTES,) * 2)
-    for query in found:
+    for i, query in enumerate(found):
         for message in messages(query, rng, -(-n // len(found))):
-            for target in targets:
+            for target in asks[i]:
                 try:
                     reply = target.answer(message, ContextStore(RecordDict()))
                 except WireError:

@@ -52,7 +52,7 @@ def link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
     ("tables", "rounds"),
     [
         pytest.param(HISTOGRAM, 1, id="integers", marks=pytest.mark.slow),
-        pytest.param(SHARES, 1, id="shares of noise"),
+        pytest.param(SHARES, 1, id="shares of noise", marks=pytest.mark.slow),
         pytest.param(MEAN, 2, id="reals"),
     ],
 )
