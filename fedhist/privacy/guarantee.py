@@ -278,12 +278,6 @@ def gaussian_cost(epsilon: float, delta: float) -> tuple[float, Release]:
     return multiplier, gaussian(multiplier, epsilon, delta)
 
 
-def discrete_gaussian_cost(epsilon: float, delta: float) -> tuple[float, Release]:
-    """Return the same on integers, calibrated by zCDP."""
-    rho = zcdp_rho(epsilon, delta)
-    return math.sqrt(0.5 / rho), zcdp(rho, epsilon, delta)
-
-
 _IMPOSSIBLE = "no noise can be calibrated in doubles to epsilon = {} at delta = {}"
 
 

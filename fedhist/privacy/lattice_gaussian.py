@@ -34,7 +34,13 @@ from __future__ import annotations
 import math
 
 from fedhist.base.checks import check_count
-from fedhist.privacy.guarantee import gaussian_multiplier
+from fedhist.privacy.guarantee import (
+    Release,
+    gaussian,
+    gaussian_cost,
+    gaussian_multiplier,
+    zcdp_rho,
+)
 
 ROUNDING = 4.0
 """Variance parameter r^2 of the rounding, in squared steps: what integers cost."""
@@ -69,6 +75,73 @@ def lattice_std(l2_sensitivity: float, epsilon: float, delta: float, *, rounds: 
         raise ValueError(f"a sensitivity must be non-negative and finite, got {l2_sensitivity}")
     continuous = gaussian_multiplier(epsilon, delta) * l2_sensitivity
     return math.sqrt(rounds * continuous**2 + ROUNDING) if continuous else 0.0
+
+
+def discrete_gaussian_std(
+    l2_sensitivity: float, epsilon: float, delta: float, times: float = 1.0
+) -> tuple[float, bool]:
+    """Std of discrete Gaussian noise that is (epsilon, delta)-DP: the smaller of two.
+
+    That of :func:`lattice_std`, or where integers move by a step or so the one whose zCDP
+    [1, Theorem 4] implies (epsilon, delta). 4.225 against 4.531 per unit of sensitivity at
+    (1, 1e-6), but 4.674 for a sensitivity of 1.
+
+    Parameters
+    ----------
+    l2_sensitivity, epsilon, delta : float
+    times : float
+        By how much more noise a part of a series has: the root of the number of its rounds.
+
+    Returns
+    -------
+    std : float
+    rounded : bool
+        Whether it is the first. All rounds of a series must be of one kind.
+    """
+    rounded = lattice_std(times * l2_sensitivity, epsilon, delta)
+    concentrated = times * l2_sensitivity * math.sqrt(0.5 / zcdp_rho(epsilon, delta))
+    return (rounded, True) if rounded <= concentrated else (concentrated, False)
+
+
+def discrete_gaussian_cost(
+    l2_sensitivity: float, epsilon: float, delta: float
+) -> tuple[float, Release]:
+    """Return the std of the noise, and its cost.
+
+    A discrete Gaussian is D^2 / (2 sigma^2)-zCDP [1, Theorem 4], whichever way sigma was found.
+    """
+    std, _ = discrete_gaussian_std(l2_sensitivity, epsilon, delta)
+    if not std:
+        return 0.0, gaussian_cost(epsilon, delta)[1]
+    return std, gaussian(std / l2_sensitivity, epsilon, delta)
+
+
+class DiscreteSeries:
+    """Sizes of discrete Gaussian noise for an adaptive series that one charge pays for.
+
+    The first round settles the kind, by public numbers: rounded Gaussians, whose 1 / multiplier^2
+    add up, or discrete ones by their zCDP, whose rho do. The two do not mix.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Of all rounds.
+    """
+
+    def __init__(self, epsilon: float, delta: float) -> None:
+        self._budget = epsilon, delta
+        self._rounded: bool | None = None
+
+    def std(self, l2_sensitivity: float, times: float) -> float:
+        """Return the std of the next round, with ``times`` the noise of the whole budget."""
+        best, kind = discrete_gaussian_std(l2_sensitivity, *self._budget, times)
+        if self._rounded is None and l2_sensitivity:
+            self._rounded = kind
+        if kind is self._rounded or not best:
+            return best
+        if self._rounded:
+            return lattice_std(times * l2_sensitivity, *self._budget)
+        return times * l2_sensitivity * math.sqrt(0.5 / zcdp_rho(*self._budget))
 
 
 def unevenness(variance: float) -> float:

@@ -14,7 +14,8 @@ import numpy as np
 from scipy.special import ndtr
 
 from fedhist.base.arrays import Floats
-from fedhist.privacy.guarantee import gaussian_multiplier, zcdp_rho
+from fedhist.privacy.guarantee import gaussian_multiplier
+from fedhist.privacy.lattice_gaussian import discrete_gaussian_std
 
 Kind = Literal["laplace", "gaussian", "discrete-laplace", "discrete-gaussian"]
 
@@ -65,17 +66,22 @@ class NoiseLaw:
         return float(expected_l1(self, np.zeros(1)))
 
 
-def noise_per_sensitivity(epsilon: float, delta: float, discrete: bool) -> NoiseLaw:
-    """Law of the noise for sensitivity 1: Laplace where delta = 0, otherwise Gaussian.
+def noise_per_sensitivity(
+    epsilon: float, delta: float, discrete: bool, sensitivity: float = math.inf
+) -> NoiseLaw:
+    """Law of the noise per unit of sensitivity: Laplace where delta = 0, otherwise Gaussian.
 
-    The Gaussian is the analytic one; on a grid its std comes from zCDP: 7 % larger at
-    (1, 1e-6), more for a larger delta or a smaller epsilon.
+    The Gaussian is the analytic one. On integers that move by a few steps it is larger
+    (:func:`~fedhist.privacy.lattice_gaussian.discrete_gaussian_std`): there ``sensitivity`` is how
+    many. Infinite: so many that it makes no difference.
     """
     if not delta:
         return NoiseLaw("discrete-laplace" if discrete else "laplace", 1 / epsilon)
-    if discrete:
-        return NoiseLaw("discrete-gaussian", math.sqrt(0.5 / zcdp_rho(epsilon, delta)))
-    return NoiseLaw("gaussian", gaussian_multiplier(epsilon, delta))
+    if discrete and 0 < sensitivity < math.inf:
+        std, _ = discrete_gaussian_std(sensitivity, epsilon, delta)
+        return NoiseLaw("discrete-gaussian", std / sensitivity)
+    kind: Kind = "discrete-gaussian" if discrete else "gaussian"
+    return NoiseLaw(kind, gaussian_multiplier(epsilon, delta))
 
 
 def expected_l1(law: NoiseLaw, bias: Floats, kept: Floats | None = None) -> float:

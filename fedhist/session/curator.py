@@ -26,11 +26,11 @@ from fedhist.privacy.guarantee import (
     Trust,
     approximate,
     bounded_range,
-    discrete_gaussian_cost,
     gaussian_cost,
     pure,
     zcdp,
 )
+from fedhist.privacy.lattice_gaussian import DiscreteSeries, discrete_gaussian_cost
 from fedhist.privacy.ledger import Ledger
 from fedhist.privacy.noise_source import Noise, NoiseSource, Shape
 from fedhist.privacy.samplers import Sampler
@@ -202,7 +202,8 @@ class Curator:
         Each has the noise multiplier sqrt(rounds) sigma, or sigma / sqrt(share) where ``shares``
         are given, which add up to at most 1. Adaptive Gaussians whose 1 / multiplier^2 add up to
         1 / sigma^2 compose to exactly one with multiplier sigma [1]_, so sigma is the analytic one
-        of (epsilon, delta); for discrete noise on integers zCDP gives it.
+        of (epsilon, delta). Discrete noise on integers is that of
+        :class:`~fedhist.privacy.lattice_gaussian.DiscreteSeries`.
 
         Returns
         -------
@@ -219,16 +220,19 @@ class Curator:
             if len(shares) != rounds or min(shares) <= 0 or sum(shares) > 1 + 1e-12:
                 raise ValueError(f"need {rounds} positive shares of at most 1 in all, got {shares}")
             times = [1 / math.sqrt(share) for share in shares]
-        multiplier, cost = (discrete_gaussian_cost if discrete else gaussian_cost)(epsilon, delta)
+        multiplier, cost = gaussian_cost(epsilon, delta)
         if not self._prepaid:
             self.ledger.charge(label, cost, self.cohort)
-        left = rounds
+        left, sized = rounds, DiscreteSeries(epsilon, delta) if discrete else None
 
         def release(value: ArrayLike, l2_sensitivity: float) -> Array:
             nonlocal left
             if not left:
                 raise BudgetExceeded(f"{label!r} was paid for {rounds} releases; all are made")
-            std = size_of(l2_sensitivity, multiplier * times[-left])
+            more = times[-left]
+            std = size_of(l2_sensitivity, multiplier * more)
+            if sized is not None:
+                std = sized.std(l2_sensitivity, more)
             left -= 1
             kind: AddedNoise = "discrete_gaussian" if discrete else "gaussian"
             budget = (l2_sensitivity, epsilon, delta, rounds)
@@ -260,9 +264,8 @@ class Curator:
         label: str = "discrete-gaussian",
         moves: Moves | None = None,
     ) -> NDArray[np.int64]:
-        """Release integers + discrete Gaussian noise calibrated by zCDP: (epsilon, delta)-DP."""
-        multiplier, cost = discrete_gaussian_cost(epsilon, delta)
-        std = size_of(l2_sensitivity, multiplier)
+        """Release integers + discrete Gaussian noise (lattice_gaussian): (epsilon, delta)-DP."""
+        std, cost = discrete_gaussian_cost(l2_sensitivity, epsilon, delta)
         budget = (l2_sensitivity, epsilon, delta, 1)
         return self._add("discrete_gaussian", value, std, cost, label, moves, budget)
 

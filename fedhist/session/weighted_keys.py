@@ -67,7 +67,7 @@ class WeightedKeys:
     replaced : bool
         Whether neighbours differ in a user's record, and not in whether there is one.
     discrete : bool
-        Integer noise, calibrated by zCDP.
+        Integer noise.
     """
 
     limit: int
@@ -97,8 +97,9 @@ class WeightedKeys:
         """Of the noise, in steps; 0 for none."""
         if math.isinf(self.epsilon):
             return 0.0
-        unit = noise_per_sensitivity(self.epsilon, self.delta / 2, self.discrete).scale
-        return unit * (sqrt_up(2 * WEIGHT**2) if self.replaced else WEIGHT)
+        size = sqrt_up(2 * WEIGHT**2) if self.replaced else float(WEIGHT)
+        unit = noise_per_sensitivity(self.epsilon, self.delta / 2, self.discrete, size)
+        return unit.scale * size
 
     @property
     def threshold(self) -> float:

@@ -45,7 +45,7 @@ class SumNoise:
     rho : float
         Positive where the Gaussian is paid for in zCDP.
     discrete : bool
-        Integer noise on the steps of the grid; Gaussian noise is then calibrated by zCDP.
+        Integer noise on the steps of the grid.
     """
 
     kind: Kind

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from fedhist.base.checks import check_integer
 from fedhist.privacy.aggregation import Aggregation
-from fedhist.privacy.guarantee import check_budget, gaussian_multiplier, zcdp_rho
+from fedhist.privacy.guarantee import check_budget, gaussian_multiplier
 from server.few_users.limits import ball_volume, few_n_min, part_budget, rounds_needed
 from server.regression.descent import Tracking, gradient_std, least_users
 
@@ -145,13 +145,12 @@ class GradientPlan:
 
     @property
     def multiplier(self) -> float:
-        """Noise multiplier of all Gaussians together: std per unit of l2 sensitivity."""
-        if (who := self.trust) is not None:  # a gradient has 2^20 steps: rounding is nothing
-            shares = math.sqrt(who.parties / who.honest)
-            return shares * gaussian_multiplier(self.epsilon, self.delta)
-        if self.discrete and not self.noiseless:
-            return math.sqrt(0.5 / zcdp_rho(self.epsilon, self.delta))
-        return gaussian_multiplier(self.epsilon, self.delta)
+        """Noise multiplier of all Gaussians together: std per unit of l2 sensitivity.
+
+        Discrete ones too: of the 2^20 steps of a gradient they cost less than one.
+        """
+        who, one = self.trust, gaussian_multiplier(self.epsilon, self.delta)
+        return one if who is None else one * math.sqrt(who.parties / who.honest)
 
     @property
     def balls(self) -> BallPlan | None:

@@ -11,13 +11,17 @@ import pytest
 from dp_accounting import get_sigma_gaussian
 from enumerated import added, delta_of_move, delta_of_shift, discrete_gaussian
 
+from fedhist.privacy.guarantee import zcdp_rho
 from fedhist.privacy.lattice_gaussian import (
     ROUNDING,
+    discrete_gaussian_cost,
+    discrete_gaussian_std,
     lattice_std,
     rounding_loss,
     sum_loss,
     unevenness,
 )
+from fedhist.privacy.noise_law import noise_per_sensitivity
 
 BUDGETS = [(1.0, 1e-6), (0.25, 1e-5), (4.0, 1e-8), (0.02, 1e-3), (10.0, 1e-2)]
 
@@ -151,3 +155,26 @@ def test_no_noise_and_bad_input():
         lattice_std(-1.0, 1.0, 1e-6)
     with pytest.raises(ValueError, match="rounds must be positive, got 0"):
         lattice_std(1.0, 1.0, 1e-6, rounds=0)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), BUDGETS)
+@pytest.mark.parametrize("move", [(1,), (2,), (1, 1), (3, 4), (2, 2, 1), (30,)])
+def test_the_smaller_of_the_two_keeps_the_budget(move, epsilon, delta):
+    """Enumerated; its zCDP is the stated one, exactly that of the law."""
+    size = math.hypot(*move)
+    std, cost = discrete_gaussian_cost(size, epsilon, delta)
+    assert std <= lattice_std(size, epsilon, delta) * (1 + 1e-15)
+    assert std <= size * math.sqrt(0.5 / zcdp_rho(epsilon, delta)) * (1 + 1e-15)
+    assert delta_of_move(std**2, move, epsilon) <= delta * (1 + 1e-9)
+    assert (cost.epsilon, cost.delta) == (epsilon, delta)
+    assert cost.rho == pytest.approx(size**2 / (2 * std**2))
+    assert discrete_gaussian_cost(size, math.inf, delta)[0] == 0.0
+    assert discrete_gaussian_cost(0.0, epsilon, delta)[0] == 0.0
+
+
+def test_what_the_two_are_at_one_and_a_millionth():
+    assert discrete_gaussian_std(1000.0, 1.0, 1e-6)[0] / 1000 == pytest.approx(4.2247, abs=1e-4)
+    assert discrete_gaussian_std(1.0, 1.0, 1e-6) == (pytest.approx(4.531, abs=1e-3), False)
+    assert lattice_std(1.0, 1.0, 1e-6) == pytest.approx(4.674, abs=1e-3)
+    law = noise_per_sensitivity(1.0, 1e-6, True, 8.0)
+    assert law.scale * 8 == pytest.approx(lattice_std(8.0, 1.0, 1e-6))

@@ -92,7 +92,10 @@ SCALES = {
     "gaussian": ("gaussian", 2 * gaussian_multiplier(1.0, 1e-6)),
     "gaussian_zcdp": ("gaussian", 2 * math.sqrt(0.5 / zcdp_rho(1.0, 1e-6))),
     "discrete_laplace": ("discrete_laplace", 2.0),
-    "discrete_gaussian": ("discrete_gaussian", 2 * math.sqrt(0.5 / zcdp_rho(1.0, 1e-6))),
+    "discrete_gaussian": (
+        "discrete_gaussian",
+        math.hypot(2 * gaussian_multiplier(1.0, 1e-6), 2.0),
+    ),
     "threshold": ("discrete_laplace", 2.0),
 }
 each_release = pytest.mark.parametrize("name", RELEASES)
@@ -529,10 +532,34 @@ def test_a_gaussian_series_with_shares() -> None:
             server.gaussian_series(2, epsilon=1.0, delta=1e-6, shares=shares)
 
 
-def test_a_discrete_gaussian_series_costs_its_zcdp_budget() -> None:
+def test_a_discrete_gaussian_series_is_one_of_the_two_in_all_its_rounds() -> None:
+    """Integers that move by 3: rounded Gaussians. By a small part of a step: zCDP, to the end."""
+    z, zcdp = gaussian_multiplier(1.0, 1e-6), math.sqrt(0.5 / zcdp_rho(1.0, 1e-6))
+    for sizes, wanted in (
+        ((3.0, 0.1), [math.hypot(6 * z, 2), math.hypot(0.2 * z, 2)]),
+        ((0.1, 3.0), [0.2 * zcdp, 6 * zcdp]),
+        ((0.0, 3.0), [0.0, math.hypot(6 * z, 2)]),
+    ):
+        drawn: list[float] = []
+
+        class Recording(SimulatedNoise):
+            def discrete_gaussian(self, shape, std, drawn=drawn):  # type: ignore[no-untyped-def]
+                drawn.append(std)
+                return super().discrete_gaussian(shape, std)
+
+        server = Curator(Ledger(guarantee()), lambda i: Recording(5, i), Journal())
+        release = server.gaussian_series(4, epsilon=1.0, delta=1e-6, discrete=True)
+        for size in sizes:
+            release(np.zeros(3, dtype=np.int64), size)
+        assert drawn == pytest.approx([w for w in wanted if w], rel=1e-12)
+        assert server.ledger.spent().epsilon <= 1.0 + 1e-9
+
+
+def test_a_discrete_gaussian_series_costs_its_budget() -> None:
     server = Curator(Ledger(guarantee()), lambda i: SimulatedNoise(5, i), Journal())
     release = server.gaussian_series(4, epsilon=1.0, delta=1e-6, discrete=True)
     value = release(np.zeros(20_000, dtype=np.int64), 3.0)
     assert value.dtype == np.int64
-    assert value.std() == pytest.approx(3.0 * math.sqrt(4 * 0.5 / zcdp_rho(1.0, 1e-6)), rel=0.025)
+    std = math.hypot(3.0 * 2 * gaussian_multiplier(1.0, 1e-6), 2.0)
+    assert value.std() == pytest.approx(std, rel=0.025)
     assert server.ledger.spent().epsilon <= 1.0 + 1e-9

@@ -49,8 +49,7 @@ class BoxMean(CentralMeans):
     adjacency : {"replace-user", "zero-out-user", "add-remove-user"}
         What is hidden; the number of users too in the last.
     discrete : bool
-        Integer noise on integer sums, as secure noise needs it. Gaussian noise is then calibrated
-        by zCDP: 7 % larger at (1, 1e-6).
+        Integer noise on integer sums, as secure noise needs it; of the same size.
     trust : Aggregation, optional
         The nodes add the noise; needs ``discrete`` and a public number of users.
 

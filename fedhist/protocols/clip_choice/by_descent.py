@@ -20,6 +20,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 
 from fedhist.model.query import Query, Summary
+from fedhist.privacy.lattice_gaussian import discrete_gaussian_std
 from fedhist.protocols.clip_choice.rule import (
     Choice,
     Search,
@@ -75,7 +76,8 @@ class Series:
     -------
     S(C) has sensitivity R (1 for counts) under every adjacency: with and without the change of one
     user it lies in [x, x + R]. Each value gets Gaussian noise of multiplier sqrt(T) sigma(epsilon,
-    delta), together (epsilon, delta)-DP; discrete Gaussians compose by zCDP.
+    delta), together (epsilon, delta)-DP, and discrete ones as a series of their own
+    (:class:`~fedhist.privacy.lattice_gaussian.DiscreteSeries`).
 
     Andrew et al. [3] halve the sensitivity of a count by sending b - 1/2 for the indicator b. That
     is right where a user appears or vanishes. Here it is zeroed out, and the empty record still
@@ -92,13 +94,16 @@ class Series:
     @property
     def equivalent_std(self) -> float:
         """Noise std of one release that costs as much as all T."""
-        budget = replace(self.task, epsilon=self.epsilon, delta=self.delta)
-        return (self.radius or 1.0) * budget.multiplier
+        return self.noise_std / math.sqrt(self.task.steps)
 
     @property
     def noise_std(self) -> float:
         """Std of the noise on each of the T values, in the units of S."""
-        return math.sqrt(self.task.steps) * self.equivalent_std
+        task, times = self.task, math.sqrt(self.task.steps)
+        if task.secure and task.trust is None and not self.radius:  # counts are no fine grid
+            return discrete_gaussian_std(1.0, self.epsilon, self.delta, times)[0]
+        budget = replace(task, epsilon=self.epsilon, delta=self.delta)
+        return times * (self.radius or 1.0) * budget.multiplier
 
     def clips(
         self, server: Curator, label: str, move: Move, start: float

@@ -27,7 +27,6 @@ from fedhist.base.arrays import Floats
 from fedhist.model.query import Query, Summary
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Adjacency, gaussian_multiplier
-from fedhist.privacy.noise_law import noise_per_sensitivity
 from fedhist.session.curator import Curator
 from fedhist.users.keys import Keys
 
@@ -84,10 +83,8 @@ class ThresholdTask:
     @property
     def multiplier(self) -> float:
         """Std of Gaussian noise for the whole budget, per unit of sensitivity: of all shares."""
-        if (who := self.trust) is None:
-            return noise_per_sensitivity(self.epsilon, self.delta, discrete=self.secure).scale
-        shares = math.sqrt(who.parties / who.honest)
-        return shares * gaussian_multiplier(self.epsilon, self.delta)
+        who, one = self.trust, gaussian_multiplier(self.epsilon, self.delta)
+        return one if who is None else one * math.sqrt(who.parties / who.honest)
 
     @property
     def grid(self) -> Floats:

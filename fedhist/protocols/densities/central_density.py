@@ -159,8 +159,7 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
     adjacency : str
         "replace-user" (default) or "zero-out-user"; the number of users is public in both.
     discrete : bool
-        Add integer noise to the integer sums, as secure noise needs it. Gaussian noise is then
-        calibrated by zCDP: 7% larger at (1, 1e-6), more for a larger delta or smaller epsilon.
+        Add integer noise to the integer sums, as secure noise needs it; of the same size.
     smoothness, radius : float
         beta and r of the Sobolev ellipsoid sum_j j^(2 beta) theta_j^2 <= r^2 that the level is
         chosen for [1, eq. (19)].

@@ -111,8 +111,8 @@ class Distribution(TwoModes, DistributionTarget, Central):
     project : bool
         Project to the simplex; l2 error never grows by it, and l1 error falls in practice.
     discrete : bool
-        Integer noise on integers; needed for secure noise. False: real values, for which the
-        Gaussian is calibrated exactly and has a std some 7 % smaller.
+        Integer noise on integers; needed for secure noise. False: real values; Gaussian
+        noise is then smaller by what integers cost, next to nothing for more than a few samples.
     assume : {"nothing", "same-distribution"}
         "same-distribution": all users draw from one distribution, says whoever asks. "auto" then
         tests nothing and takes the smallest expected error at the uniform distribution among the

@@ -22,6 +22,7 @@ from scipy.special import gammaln, ndtri
 from fedhist.base.arrays import Floats, Integers
 from fedhist.base.search import MOST_USERS, first_true
 from fedhist.privacy.guarantee import zcdp_epsilon
+from fedhist.privacy.lattice_gaussian import ROUNDING
 from fedhist.privacy.noise_law import NoiseLaw, excess, noise_per_sensitivity, upper_quantile
 from fedhist.protocols.shared.clipped_totals import in_domain
 from fedhist.users.batch import Users
@@ -42,16 +43,17 @@ def counts_law(k: int, m: int, epsilon: float, delta: float, discrete: bool) -> 
     >>> counts_law(10, 3, 0.5, 0.0, True).scale
     12.0
     """
-    unit = noise_per_sensitivity(epsilon, delta, discrete)
-    factor = 1.0 if k == 1 else math.sqrt(2.0) if delta else 2.0
-    return NoiseLaw(unit.kind, unit.scale * factor * m)
+    size = m * (1.0 if k == 1 else math.sqrt(2.0) if delta else 2.0)
+    unit = noise_per_sensitivity(epsilon, delta, discrete, size)
+    return NoiseLaw(unit.kind, unit.scale * size)
 
 
 def presence_law(k: int, m: int, epsilon: float, delta: float, discrete: bool) -> NoiseLaw:
     """Noise on every presence total: sensitivity q = min(k, 2 m) (l1) or sqrt(q) (l2)."""
-    unit = noise_per_sensitivity(epsilon, delta, discrete)
     q = min(k, 2 * m)
-    return NoiseLaw(unit.kind, unit.scale * (math.sqrt(q) if delta else q))
+    size = math.sqrt(q) if delta else float(q)
+    unit = noise_per_sensitivity(epsilon, delta, discrete, size)
+    return NoiseLaw(unit.kind, unit.scale * size)
 
 
 def printed_multiplier(epsilon: float, delta: float) -> float:
@@ -62,16 +64,26 @@ def printed_multiplier(epsilon: float, delta: float) -> float:
     return 0.0 if math.isinf(epsilon) else math.sqrt(2 * math.log(1.25 / delta)) / epsilon
 
 
-def printed_gaussian_spends(epsilon: float, delta: float, discrete: bool) -> float:
-    """Epsilon at ``delta`` of the noise printed in [1, Lemma 1], exactly (discrete: by zCDP)."""
+def printed_gaussian_spends(
+    epsilon: float, delta: float, discrete: bool, sensitivity: float = math.inf
+) -> float:
+    """Epsilon at ``delta`` of the noise printed in [1, Lemma 1], exactly.
+
+    Discrete noise on integers that move by ``sensitivity``: the epsilon that
+    :func:`~fedhist.privacy.lattice_gaussian.discrete_gaussian_std` makes that noise of.
+    """
     multiplier = printed_multiplier(epsilon, delta)
     if multiplier == 0:
         return math.inf
-    if discrete:
-        return zcdp_epsilon(0.5 / multiplier**2, delta)
     import dp_accounting  # takes most of a second
 
-    return float(dp_accounting.get_epsilon_gaussian(multiplier, delta))
+    if not discrete:
+        return float(dp_accounting.get_epsilon_gaussian(multiplier, delta))
+    spent = zcdp_epsilon(0.5 / multiplier**2, delta)
+    left = multiplier**2 - ROUNDING / sensitivity**2
+    if left > 0:
+        spent = min(spent, float(dp_accounting.get_epsilon_gaussian(math.sqrt(left), delta)))
+    return spent
 
 
 # -- errors ----------------------------------------------------------------------------------------

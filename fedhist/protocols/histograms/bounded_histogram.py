@@ -212,7 +212,7 @@ class BoundedHistogram(DomainHistogram, Central):
     -------
     (epsilon, delta)-DP per user. Sensitivities: :func:`sensitivity_multipliers` times C. With
     ``delta = 0`` Laplace noise of scale k1 C / epsilon; otherwise the analytic Gaussian of std
-    k2 C sigma(epsilon, delta), or on a grid the discrete Gaussian calibrated by zCDP.
+    k2 C sigma(epsilon, delta), or on a grid the discrete Gaussian of two steps more.
 
     Error
     -----
@@ -275,7 +275,9 @@ class BoundedHistogram(DomainHistogram, Central):
         step = self.grid or 1.0
         if self.trust is not None:
             return replace(self.noise_of_shares(self.query), step=step)
-        unit = noise_law.noise_per_sensitivity(self.epsilon, self.delta, discrete=bool(self.grid))
+        unit = noise_law.noise_per_sensitivity(
+            self.epsilon, self.delta, bool(self.grid), sensitivity
+        )
         return noise_law.NoiseLaw(unit.kind, unit.scale * sensitivity, step)
 
     def rounds(self, server: Curator) -> Script:

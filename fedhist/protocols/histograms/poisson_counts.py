@@ -232,8 +232,8 @@ class PoissonCounts(DomainHistogram, Central):
         query = PerItemClip(self.domain, clip)
         if self.trust is not None:
             return self.noise_of_shares(query)
-        unit = noise_law.noise_per_sensitivity(self.budgets[1], self.delta, self.discrete)
         size = query.l2_sensitivity if self.delta else query.l1_sensitivity
+        unit = noise_law.noise_per_sensitivity(self.budgets[1], self.delta, self.discrete, size)
         return noise_law.NoiseLaw(unit.kind, unit.scale * size)
 
     # -- the script ------------------------------------------------------------------------------

@@ -151,7 +151,7 @@ def reference_clip(
     multipliers : (k1, k2)
         l1 and l2 sensitivity per unit of C.
     discrete : bool
-        Whether the noise is integer-valued (its std is then calibrated by zCDP).
+        Whether the noise is integer-valued.
     nonneg : bool
         Whether the release is raised to at least zero; counts for "best" only.
 

@@ -39,8 +39,8 @@ class GaussianAsPrinted(Additive):
 
     def spends(self, task: DistributionTask) -> tuple[float, float]:
         """Return the (epsilon, delta) that the noise is worth."""
-        delta = task.delta - task.delta0
-        return theory.printed_gaussian_spends(task.epsilon, delta, task.discrete), delta
+        delta, size = task.delta - task.delta0, self.query(task).l2_sensitivity
+        return theory.printed_gaussian_spends(task.epsilon, delta, task.discrete, size), delta
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fedhist.privacy.guarantee import gaussian_multiplier
+from fedhist.privacy.lattice_gaussian import discrete_gaussian_std
 from fedhist.privacy.noise_law import NoiseLaw
 from fedhist.protocols.distributions import theory
 from fedhist.users.keys import Keys
@@ -79,8 +80,10 @@ def test_what_the_printed_gaussian_spends():
             theory.printed_multiplier(epsilon, 1e-6), rel=1e-3
         )
         assert (spent < epsilon) == (epsilon <= 1)
-        discrete = theory.printed_gaussian_spends(epsilon, 1e-6, discrete=True)
+        size = math.sqrt(2) * m
+        discrete = theory.printed_gaussian_spends(epsilon, 1e-6, True, size)
         assert spent < discrete < 1.3 * spent
+        assert discrete_gaussian_std(size, discrete, 1e-6)[0] == pytest.approx(std, rel=1e-3)
     assert theory.printed_gaussian_spends(math.inf, 1e-6, discrete=True) == math.inf
 
 

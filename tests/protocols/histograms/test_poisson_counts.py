@@ -119,7 +119,10 @@ def test_gaussian_noise_is_calibrated_to_the_box():
     protocol = PoissonCounts(Keys.range(9), 1.0, n_users=10, clip=5, delta=1e-6)
     assert protocol.law(5).scale == pytest.approx(15 * gaussian_multiplier(1.0, 1e-6), rel=1e-14)
     discrete = replace(protocol, discrete=True).law(5)
-    assert discrete.scale == pytest.approx(15 * math.sqrt(0.5 / zcdp_rho(1.0, 1e-6)), rel=1e-14)
+    rounded = math.hypot(15 * gaussian_multiplier(1.0, 1e-6), 2)
+    assert discrete.scale == pytest.approx(rounded, rel=1e-12)
+    few = replace(protocol, discrete=True, domain=Keys.range(1), clip=1).law(1)  # one step
+    assert few.scale == pytest.approx(math.sqrt(0.5 / zcdp_rho(1.0, 1e-6)), rel=1e-12)
     assert replace(protocol, adjacency=REPLACE).law(5) == protocol.law(5)
 
 
