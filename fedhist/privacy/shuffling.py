@@ -78,7 +78,8 @@ class Hiding:
     mixes : bool
         Whether (e^epsilon_0 + 1) R(x) >= R(x0) + R(x1) for all x and x0 != x1: bound (C).
     distances : tuple of float
-        All total variations of two of its laws, or numbers above them: bound (B). Empty: not known.
+        The total variations of ALL pairs of its laws: bound (B). Others may be among them, but none
+        may stand for a smaller one, which can be worse. Empty: not known.
     """
 
     mixes: bool = False

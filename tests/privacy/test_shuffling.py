@@ -158,6 +158,14 @@ def test_random_randomizers_are_within_a_and_b() -> None:
             assert truth <= shuffled_delta(3, math.log(e), eps, known) * (1 + 1e-12)
 
 
+def test_a_larger_distance_may_be_the_better_one() -> None:
+    """Near laws have few clones: the largest distance of a channel does not bound the others."""
+    near, far = (Hiding(distances=(t,)) for t in (0.02, 0.6))
+    both = Hiding(distances=(0.02, 0.6))
+    found = [shuffled_delta(2000, 3.0, 0.5, h) for h in (near, far, both)]
+    assert found[1] < found[0] == found[2] <= shuffled_delta(2000, 3.0, 0.5)
+
+
 def uncounted(n: int, p: float, e: float, factor: float) -> float:
     """Clones as in (B), the user's common part neither counted nor revealed: NOT a bound."""
     law = [[e * p, p, 1 - (e + 1) * p], [p, e * p, 1 - (e + 1) * p]]
