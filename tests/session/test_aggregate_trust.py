@@ -425,3 +425,36 @@ def test_guarantee_and_bounds() -> None:
     inner: Bounds = query.query.bounds(3)["counts"]
     assert (limits.low, limits.high) == (inner.low - query.tail, inner.high + query.tail)
     assert isinstance(query.share, Share)
+
+
+# -- the usual mistakes ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6], ids=["laplace", "gaussian"])
+def test_whoever_drops_out_or_colludes_the_noise_that_is_left_is_enough(delta: float) -> None:
+    """Shares for 16 of 20: the variance with all of them, at the quorum, and without colluders.
+
+    40,000 entries, whose mean square has a relative standard error of 1.2% (Laplace), 0.7%: five
+    of them, a false alarm in 10^6, tell 20, 18 and 16 shares apart.
+    """
+    domain = Keys.of(f"item-{i:05d}" for i in range(40_000))
+    who = Aggregation(20)
+    protocol = BoundedHistogram(domain, 1.0, 16.0, delta, grid=1 / 64, trust=who)
+    query, nobody = asked(protocol), USERS.slice(0, 0)
+    digest = query_digest(query, 0)
+    parts = [noisy_words(query, nobody, 8, digest, i) for i in range(20)]
+
+    def variance(some: list[Summary]) -> float:
+        total = Summary.merge(some).sums["counts"].view(np.int64).astype(np.float64)
+        return float(np.mean(total**2))
+
+    calibrated = query.shares.std(who.honest) ** 2
+    scale = query.sensitivity if not delta else 0.0
+    if scale:
+        assert calibrated == pytest.approx(2 * scale**2, rel=1e-3)  # epsilon = 1
+    room = 5 * (0.012 if not delta else 0.0071)
+    for count in (20, 18, 16):
+        found = variance(parts[20 - count :]) / calibrated
+        assert found == pytest.approx(count / who.honest, rel=room)
+    with pytest.raises(MissingReplies):
+        query.lift(Summary.merge(parts[:17]), 17)
