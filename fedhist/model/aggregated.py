@@ -111,7 +111,7 @@ class Aggregated(Query):
         """Whether its noise is drawn as it is stated: integers are."""
         return True
 
-    @property
+    @cached_property
     def adjacency(self) -> Adjacency:
         """What the cost is stated under."""
         return Adjacency(self.share.adjacency)
@@ -126,7 +126,7 @@ class Aggregated(Query):
         """What nodes draw from."""
         return self.share.noise(self.sensitivity)
 
-    @property
+    @cached_property
     def sends_n(self) -> bool:
         """Whether nodes say how many users answered: not where that is private."""
         return self.adjacency is not Adjacency.ADD_REMOVE_USER
