@@ -122,6 +122,8 @@ def test_one_adjacency_and_known_levels(tmp_path: Path) -> None:
         load_comparison(written(tmp_path), ["compare.adjacency=zero-out-user"])
     with pytest.raises(ValueError, match=r"trust of sums: 'local' is not among compare.trust"):
         load_comparison(written(tmp_path, '["central"]', ', trust = "local"'))
+    with pytest.raises(ValueError, match=r"sums: it runs under central or aggregate trust, not lo"):
+        load_comparison(written(tmp_path, central=', trust = ["central", "local"]'))
     with pytest.raises(ValueError, match=r"trust of oracle must be a list .* got 'loca'"):
         load_comparison(written(tmp_path, local=', trust = ["loca"]'))
 

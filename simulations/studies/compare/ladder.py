@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from simulations.studies.compare.config import Entry
 
 
-class OtherLevel(ValueError):
-    """A protocol that does not stand on a level at all: there is nothing to say of it there."""
-
-
 class LevelRefused(ValueError):
     """A protocol that cannot be had on a level, and why."""
 
@@ -40,7 +36,13 @@ class Unreached:
 
 
 def on_levels(entries: Sequence[Entry], levels: tuple[Trust, ...]) -> list[Entry]:
-    """Put every row on its levels: those of its own key ``trust``, or all."""
+    """Put every row on those levels that its protocol has, or that its own key ``trust`` names.
+
+    Raises
+    ------
+    ValueError
+        If the key names a level that the comparison or the protocol has not.
+    """
     if not levels:
         return list(entries)
     out = []
@@ -55,7 +57,17 @@ def on_levels(entries: Sequence[Entry], levels: tuple[Trust, ...]) -> list[Entry
                 raise ValueError(
                     f"trust of {entry.label}: {missing[0]!r} is not among compare.trust ({known})"
                 )
-        out += [replace(entry, label=entry.label + suffix(t), table=table, level=t) for t in asked]
+        native = protocol_class(str(entry.table["name"])).example().guarantee.trust
+        has = OF_NATIVE.get(native, (native,))
+        other = [t.value for t in asked if t not in has]
+        if KEY in entry.table and other:
+            known = " or ".join(t.value for t in has)
+            raise ValueError(f"trust of {entry.label}: it runs under {known} trust, not {other[0]}")
+        out += [
+            replace(entry, label=entry.label + suffix(t), table=table, level=t)
+            for t in asked
+            if t in has
+        ]
     return out
 
 
@@ -87,15 +99,6 @@ def premise_of_tables(
     given = {"delta": delta, **common, **entry.table}
     premise = {k: v for k, v in given.items() if k in asked}
     return premise, {k: v for k, v in entry.table.items() if k not in every}
-
-
-def check_level(entry: Entry) -> None:
-    """Raise OtherLevel if a row's protocol has no such level at all."""
-    if entry.level is None:
-        return
-    native = protocol_class(str(entry.table["name"])).example().guarantee.trust
-    if entry.level not in OF_NATIVE.get(native, ()):
-        raise OtherLevel(NOBODY_THERE[entry.level])
 
 
 def check_premises(levels: Iterable[Trust], common: Mapping[str, Any], nodes: int) -> None:

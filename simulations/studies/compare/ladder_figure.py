@@ -130,7 +130,8 @@ def _notes(found: Compared, level: Trust, rows: Sequence[Row]) -> list[str]:
         lines += ["believe " + premises[0][0], *premises[0][1:]]
     for i, row in enumerate(rows, 1):
         number = f"{i} " if len(rows) > 1 else ""
-        told = [row.title, *row.flags, *missing_in_words(row)]
+        rank = " (not ranked)" if row.flags else ""
+        told = [row.title + rank, *missing_in_words(row)]
         if len(premises) > 1 and row.believed is not None:
             told += [f"({', '.join(row.believed.short)})"]
         lines += [clipped(number + told[0], wide), *(clipped(t, wide) for t in told[1:])]

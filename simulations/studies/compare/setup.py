@@ -28,9 +28,7 @@ from simulations.runs.results import NOT_PRIVATE
 from simulations.studies.compare.config import Comparison, Entry
 from simulations.studies.compare.ladder import (
     LevelRefused,
-    OtherLevel,
     Unreached,
-    check_level,
     check_premises,
     premise_of_tables,
     unreached,
@@ -150,11 +148,8 @@ def set_up(comparison: Comparison) -> Ready:
     taken: set[str] = set()
     for entry in comparison.entries:
         try:
-            check_level(entry)
             contender = _contender(comparison, entry, loaded, taken)
             truth = Truth.of(contender.protocol, loaded.users)
-        except OtherLevel:
-            continue
         except LevelRefused as e:
             out.append(LeftOut(entry.label, str(entry.table["name"]), str(e), entry.level))
             continue
@@ -173,8 +168,9 @@ def set_up(comparison: Comparison) -> Ready:
         known = {k for e in comparison.entries for k in parameters(protocol_class(e.table["name"]))}
         raise ValueError(f"no protocol here has the parameter {key!r}{nearest(key, known)}")
     if not found:
-        reasons = "; ".join(f"{x.label}: {x.reason}" for x in out)
-        raise ValueError(f"nothing can be compared: {reasons}")
+        told = [f"{x.label}: {x.reason}" for x in out]
+        told += [f"{u.trust.value}: {u.reason}" for u in unreached(comparison.levels, ())]
+        raise ValueError(f"nothing can be compared: {'; '.join(told)}")
     common = found[_common_truth([t for _, t in found])]
     alike = [c for c, t in found if t.same(common[1])]
     loss = comparison.loss or _own_loss(alike, loaded.users)
