@@ -21,6 +21,7 @@ from fedhist.privacy.aggregation import Aggregation
 from fedhist.protocols.central_means.protocol import CentralMeans
 from fedhist.protocols.central_means.queries import SummedMeans
 from fedhist.protocols.central_means.theory import Rows
+from fedhist.protocols.shared import trust_rows
 from fedhist.users.batch import Users
 from server.central_means.noise import STEPS, SumNoise
 
@@ -158,6 +159,7 @@ seed = 7
                 within(0.15),
             ),
             ResultsRow("EDGE n=20 eps=0.5", line | {"epsilon": 0.5}, few, 1500, within(0.15)),
+            *trust_rows.mean_rows(),
         )
 
     @classmethod

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from fedhist.model.results import ResultsRow, within
+from fedhist.protocols.shared import trust_rows
 
 MUST_REACH: tuple[tuple[float, float, int], ...] = (
     # l1, concentration of the users' own distributions, setting
@@ -34,7 +35,7 @@ def rows() -> tuple[ResultsRow, ...]:
     """Errors that "auto" must reach and predicts, and predictions of single mechanisms."""
     reached = tuple(_reached(*line) for line in MUST_REACH)
     predicted = tuple(_predicted(c, at) for _, c, at in MUST_REACH if (c, at) in PREDICTED)
-    return (*_mechanisms(), *reached, *predicted)
+    return (*_mechanisms(), *reached, *predicted, *trust_rows.distribution_rows())
 
 
 PREDICTED = ((200, 0), (math.inf, 1), (50, 2))

@@ -34,7 +34,7 @@ from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Adjacency, Trust, check_budget
 from fedhist.privacy.sensitivity import sensitivity_multipliers, sqrt_up
 from fedhist.protocols.histograms.reference_clips import reference_clip
-from fedhist.protocols.shared import clipped_totals
+from fedhist.protocols.shared import clipped_totals, trust_rows
 from fedhist.protocols.shared.central import Central, add_noise
 from fedhist.protocols.shared.domains import check_domain, with_domain
 from fedhist.protocols.shared.entries import check_distinct, only_rows
@@ -370,6 +370,7 @@ class BoundedHistogram(DomainHistogram, Central):
                 400,
                 within(0.01),
             ),
+            *trust_rows.histogram_rows(),
         )
 
     @classmethod

@@ -20,7 +20,7 @@ def made(words: Mapping[str, Any], seed: int | None = None) -> Users:
     Parameters
     ----------
     words : mapping
-        As in [population]; "kind" may also be shoppers, mixed-poisson or items.
+        As in [population]; "kind" may also be shoppers, mixed-poisson, items or distinct.
     seed : int, optional
         Default: that of the words, or 0.
     """
@@ -67,8 +67,22 @@ def items(
     return items_of(n_users, items, p / p.sum(), rng)
 
 
+def distinct(
+    rng: np.random.Generator, n_users: int, d: int, items: int, exponent: float = 1.0
+) -> Users:
+    """Make users of equally many different Zipf items each, drawn one after the other."""
+    keys = -exponent * np.log(np.arange(1, d + 1)) + rng.gumbel(size=(n_users, d))
+    item = np.argpartition(-keys, items, axis=1)[:, :items]
+    user = np.repeat(np.arange(n_users), items)
+    names = Keys.of([f"item-{i:04d}" for i in range(d)])
+    return Users.from_counts(
+        np.arange(n_users), user, item.ravel(), np.ones(len(user), np.int64), names
+    )
+
+
 RECIPES: Mapping[str, Callable[..., Users]] = {
     "shoppers": shoppers,
     "mixed-poisson": mixed_poisson,
     "items": items,
+    "distinct": distinct,
 }

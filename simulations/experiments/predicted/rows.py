@@ -19,6 +19,7 @@ from fedhist.base.hashing import digest64
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import load_builtin, protocols
 from fedhist.model.results import ResultsRow
+from fedhist.privacy.aggregation import Aggregation
 from fedhist.users.batch import Users
 from simulations.config.reading import required
 from simulations.experiments.base import Check
@@ -85,7 +86,9 @@ class Setting:
             users = self.users(seed)
             truth = self._truth(protocol, users)
         for attempt in range(ATTEMPTS if self.row.may_fail else 1):
-            options = Options(seed=seed + 10_000 * attempt, clients=self.row.clients)
+            who = getattr(protocol, "trust", None)
+            nodes = who.parties if isinstance(who, Aggregation) else None
+            options = Options(seed=seed + 10_000 * attempt, clients=self.row.clients, nodes=nodes)
             estimate = execute(protocol, users, options).estimate
             if estimate.value is not None:
                 return protocol.loss_of(estimate, users, truth)
