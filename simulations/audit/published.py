@@ -140,6 +140,7 @@ class Layout:
                 order[i] = _order(self.ordered, e.keys)
         where = range(width) if self.names is None else map(repr, self.names)
         places = [f"[{j}]" for j in where]
+        totals = _columns("the total", [f"[{j}]" for j in range(self.seen)], sums)
         return {
             "estimate": {
                 **_columns("value", places, _coarse(value)),
@@ -153,7 +154,7 @@ class Layout:
                 **_columns("whether ", (_pair(self.ordered, *p) for p in pairs), order),
                 "the number of keys": size,
             },
-            SUMS: _columns("the total", [f"[{j}]" for j in range(self.seen)], sums),
+            **({SUMS: totals} if totals else {}),
         }
 
 
