@@ -128,6 +128,15 @@ def test_one_adjacency_and_known_levels(tmp_path: Path) -> None:
         load_comparison(written(tmp_path, local=', trust = ["loca"]'))
 
 
+def test_nothing_on_the_levels(tmp_path: Path) -> None:
+    path = written(tmp_path, '["shuffle"]')
+    path.write_text(
+        path.read_text().replace('{ name = "frequency-oracle", label = "oracle" },', "")
+    )
+    with pytest.raises(ValueError, match=r"shuffle: none of these protocols has users randomize"):
+        set_up(load_comparison(path))
+
+
 def test_a_row_may_name_its_levels(tmp_path: Path) -> None:
     path = written(tmp_path, '["central", "local"]', ', trust = ["central"]', ', trust = "local"')
     comparison = load_comparison(path)

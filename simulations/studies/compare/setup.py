@@ -164,9 +164,8 @@ def set_up(comparison: Comparison) -> Ready:
             out.append(LeftOut(entry.label, contender.protocol.name, excess))
         else:
             found.append((contender, truth))
-    for key in comparison.common.keys() - taken:
-        known = {k for e in comparison.entries for k in parameters(protocol_class(e.table["name"]))}
-        raise ValueError(f"no protocol here has the parameter {key!r}{nearest(key, known)}")
+    if comparison.entries:
+        _check_common(comparison, taken)
     if not found:
         told = [f"{x.label}: {x.reason}" for x in out]
         told += [f"{u.trust.value}: {u.reason}" for u in unreached(comparison.levels, ())]
@@ -198,6 +197,13 @@ def set_up(comparison: Comparison) -> Ready:
         common[1].value.size,
         unreached(empty, [(x.level, x.label, x.reason) for x in out]),
     )
+
+
+def _check_common(comparison: Comparison, taken: set[str]) -> None:
+    """Refuse a common setting that no protocol takes."""
+    for key in comparison.common.keys() - taken:
+        known = {k for e in comparison.entries for k in parameters(protocol_class(e.table["name"]))}
+        raise ValueError(f"no protocol here has the parameter {key!r}{nearest(key, known)}")
 
 
 def _bounds(protocol: Protocol, users: Users, loss: str) -> tuple[LowerBound, ...]:
