@@ -19,7 +19,8 @@ from simulations.benchmarks.measuring import Result, Row, Spread, in_turns, rati
 from simulations.benchmarks.populations import shoppers
 from simulations.benchmarks.repeated import RepeatedCounts
 from simulations.runs.run import noise_source
-from simulations.runtimes.ray_grid import RayGrid, ray_session
+from simulations.runtimes.ray_grid import RayGrid
+from simulations.runtimes.ray_start import ray_session
 
 D = 1000
 DRAWS = 100

@@ -137,6 +137,6 @@ def _runtime(name: str, workers: int, address: str) -> AbstractContextManager[ob
     """Keep one Ray for all repeats."""
     if name != "ray":
         return nullcontext()
-    from simulations.runtimes.ray_grid import ray_session
+    from simulations.runtimes.ray_start import ray_session
 
     return ray_session(workers or None, address or None)

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import gc
 import os
-import socket
 import time
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import ray
@@ -29,6 +28,7 @@ from fedhist.base.errors import FedhistError, MissingReplies
 from fedhist.flower.host import Config
 from fedhist.users.batch import Users
 from simulations.runtimes.flower_internals import FIRST_NODE_ID, act_as_server
+from simulations.runtimes.ray_start import granted, start_ray
 from simulations.runtimes.ray_worker import Part, Worker
 from simulations.runtimes.simulated_grid import Progress, SimulatedGrid
 
@@ -42,10 +42,10 @@ MOST_RESTARTS = 100
 """Replaced workers after which a run gives up: something kills them for a reason."""
 
 PLACED_SECONDS = 60.0
-"""How long Ray may take to start a worker; if it has no CPU for one, the others take its nodes."""
+"""How long a worker may wait for a CPU; if Ray has none for it, the others take its nodes."""
 
-REACHED_SECONDS = 20.0
-"""How long a cluster's address is tried."""
+MOST_WAITS = 20
+"""Such times that a worker may take to start on a CPU that it was given: machines can be slow."""
 
 WORKER_OPTIONS = {
     "num_cpus": 1,
@@ -54,6 +54,10 @@ WORKER_OPTIONS = {
         "env_vars": {v: "1" for v in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
     },
 }
+
+
+_OPEN: WeakSet[RayGrid] = WeakSet()
+"""The grids of this process."""
 
 
 @dataclass
@@ -115,6 +119,7 @@ class RayGrid(SimulatedGrid):
         self._restarts = 0
         nodes = users.split(n_nodes)
         self._started_ray = start_ray(workers, address)
+        _OPEN.add(self)
         try:
             n_workers = workers or int(ray.cluster_resources().get("CPU", 1))
             self._blocks = _blocks(users, nodes, max(1, min(n_workers, n_nodes)))
@@ -165,6 +170,11 @@ class RayGrid(SimulatedGrid):
             f"Ray started no worker within {PLACED_SECONDS:g} s, and none is left: are its CPUs "
             "taken?"
         )
+
+    @property
+    def n_workers(self) -> int:
+        """Workers that have answered and were not seen to die."""
+        return len({id(b.actor) for b in getattr(self, "_blocks", ()) if b.actor is not None})
 
     def worker_pids(self) -> list[int]:
         """Return the process ids of the live workers."""
@@ -304,10 +314,19 @@ class RayGrid(SimulatedGrid):
 
 
 def _placed(actor: Any) -> bool:
-    """Wait until a worker answers; False if it is still waiting for a CPU then."""
+    """Wait until a worker answers; False if it waits for a CPU for too long.
+
+    Of two reasons why one is silent only that is given up on: on a Ray of our own more CPUs are
+    held than workers have answered exactly while some of them still start.
+    """
     answer = actor.pid.remote()
-    done, _ = ray.wait([answer], timeout=PLACED_SECONDS)
-    return bool(done) and ray.get(answer) > 0
+    for _ in range(MOST_WAITS):
+        done, _ = ray.wait([answer], timeout=PLACED_SECONDS)
+        if done:
+            return bool(ray.get(answer) > 0)
+        if (granted() or 0) <= sum(grid.n_workers for grid in _OPEN):
+            return False
+    return False
 
 
 def _alive(actor: Any) -> bool:
@@ -338,59 +357,3 @@ def _blocks(users: Users, nodes: Sequence[Users], n_workers: int) -> list[_Block
         ]
         blocks.append(_Block(a, parts))
     return blocks
-
-
-def start_ray(workers: int | None, address: str | None) -> bool:
-    """Start Ray in this machine, or join a cluster; says whether this process started it.
-
-    Raises
-    ------
-    FedhistError
-        If the cluster cannot be joined.
-    """
-    if ray.is_initialized():
-        return False
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # give a part's memory back at once, not once a second: the next part then takes its place
-    os.environ.setdefault("RAY_free_objects_period_milliseconds", "10")
-    quiet = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
-    if address:
-        _reach(address)
-        try:
-            ray.init(address=address, **quiet)
-        except (ConnectionError, ValueError, RuntimeError) as e:
-            raise FedhistError(f"no Ray cluster answers at {address!r}: {e}") from e
-        return True
-    # "local": never a cluster of somebody else's that runs on this machine
-    ray.init(address="local", num_cpus=workers, include_dashboard=False, **quiet)
-    return True
-
-
-def _reach(address: str) -> None:
-    """Raise FedhistError unless something listens at host:port; Ray itself would wait for long."""
-    host, _, port = address.rpartition("://")[2].rpartition(":")
-    if not host or not port.isdecimal():
-        return  # "auto" and such
-    end = time.monotonic() + REACHED_SECONDS
-    while True:
-        try:
-            with socket.create_connection((host.strip("[]"), int(port)), timeout=5.0):
-                return
-        except OSError as e:
-            if time.monotonic() > end:
-                raise FedhistError(
-                    f"no Ray cluster answers at {address!r} within {REACHED_SECONDS:g} s: {e}"
-                ) from e
-        time.sleep(0.5)
-
-
-@contextmanager
-def ray_session(workers: int | None = None, address: str | None = None) -> Iterator[None]:
-    """Keep Ray up for several grids, and stop it afterwards if this started it."""
-    started = start_ray(workers, address)
-    try:
-        yield
-    finally:
-        if started:
-            ray.shutdown()

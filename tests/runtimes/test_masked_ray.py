@@ -18,7 +18,8 @@ from fedhist.privacy.aggregation import Aggregation
 from fedhist.protocols import BoundedHistogram
 from simulations.runs.options import Options
 from simulations.runs.run import execute
-from simulations.runtimes.ray_grid import RayGrid, ray_session
+from simulations.runtimes.ray_grid import RayGrid
+from simulations.runtimes.ray_start import ray_session
 
 pytestmark = pytest.mark.ray
 N = 20

@@ -14,7 +14,7 @@ import ray
 from flwr.app import ArrayRecord
 
 from fedhist import Estimate, Keys, MissingReplies, PopulationError, Protocol, Users
-from fedhist.base.errors import BatchWithheld
+from fedhist.base.errors import BatchWithheld, FedhistError
 from fedhist.model.registry import load_plugin, protocol_class
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.shuffler import Shuffling
@@ -32,7 +32,9 @@ from fedhist.protocols import (
 )
 from server.strategy import SessionStrategy
 from simulations.runs.run import Options, execute, open_session
-from simulations.runtimes.ray_grid import RayGrid, ray_session
+from simulations.runtimes import ray_grid
+from simulations.runtimes.ray_grid import RayGrid
+from simulations.runtimes.ray_start import ray_session
 
 pytestmark = pytest.mark.ray
 PLUGIN = str(Path(__file__).with_name("faulty.py"))
@@ -292,3 +294,17 @@ def test_a_user_is_never_split_over_nodes(shoppers: Users) -> None:
             shoppers,
             Options(seed=1, nodes=N + 1, runtime="ray"),
         )
+
+
+def test_a_worker_that_starts_slowly_is_waited_for(
+    shoppers: Users, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """On a Ray of our own, a CPU from which nobody answers is one where a worker starts."""
+    slow = tmp_path / "slow.py"
+    faulty = Path(PLUGIN).read_text(encoding="utf-8")
+    slow.write_text(f"{faulty}\nimport time\n\ntime.sleep(5)\n", encoding="utf-8")
+    monkeypatch.setattr(ray_grid, "PLACED_SECONDS", 2.0)
+    with RayGrid(shoppers, 20, 3, workers=2, plugins=[str(slow)]) as grid:
+        assert len(set(grid.worker_pids())) == 2
+        with pytest.raises(FedhistError, match="no worker within 2 s"):
+            RayGrid(shoppers, 20, 3, workers=2)

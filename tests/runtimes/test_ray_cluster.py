@@ -21,8 +21,9 @@ from fedhist.base.errors import FedhistError
 from fedhist.protocols import BoundedHistogram
 from server.strategy import SessionStrategy
 from simulations.runs.run import Options, execute, open_session
-from simulations.runtimes import ray_grid
-from simulations.runtimes.ray_grid import RayGrid, start_ray
+from simulations.runtimes import ray_grid, ray_start
+from simulations.runtimes.ray_grid import RayGrid
+from simulations.runtimes.ray_start import start_ray
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 N = 400
@@ -53,7 +54,7 @@ def cluster() -> Iterator[Cluster]:
 
 def test_somebody_else_s_cluster_is_left_alone(cluster: Cluster) -> None:
     """A run without an address starts its own, with the workers that it asks for."""
-    code = "from simulations.runtimes.ray_grid import start_ray; import ray; start_ray(2, None);"
+    code = "from simulations.runtimes.ray_start import start_ray; import ray; start_ray(2, None);"
     code += "print(int(ray.cluster_resources()['CPU']), ray.get_runtime_context().gcs_address)"
     environment = os.environ | {"RAY_ADDRESS": cluster.address}
     done = subprocess.run(
@@ -156,7 +157,7 @@ def test_a_killed_head_ends_the_process_with_an_error() -> None:
 
 
 def test_an_address_where_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_grid, "REACHED_SECONDS", 1.0)
+    monkeypatch.setattr(ray_start, "REACHED_SECONDS", 1.0)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]

@@ -24,7 +24,7 @@ PLUGIN = str(Path(__file__).resolve().parents[1] / "throwaway.py")
 @pytest.fixture(scope="module")
 def one_ray() -> Iterator[None]:
     """One Ray for the tests of this file."""
-    from simulations.runtimes.ray_grid import ray_session
+    from simulations.runtimes.ray_start import ray_session
 
     with ray_session(2):
         yield

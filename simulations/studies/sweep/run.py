@@ -102,7 +102,8 @@ def _on_ray(cells: Sequence[Cell], workers: int | None, address: str | None) -> 
     """Run cells as tasks of Ray, a few more at a time than there are workers."""
     import ray
 
-    from simulations.runtimes.ray_grid import WORKER_OPTIONS, ray_session
+    from simulations.runtimes.ray_grid import WORKER_OPTIONS
+    from simulations.runtimes.ray_start import ray_session
 
     with ray_session(workers, address):
         options = {"num_cpus": 1, "max_retries": 1, "runtime_env": WORKER_OPTIONS["runtime_env"]}
