@@ -40,10 +40,12 @@ END = b"-----END PUBLIC KEY-----"
 class MaskedHalf:
     """Answers the rounds of sums under masks for one node.
 
+    Its place among the parties is the server's to say, with the first message of an attempt: who
+    could choose it would sit down beside others. In a sparse graph it is kept for good once a
+    vector has left, so that all attempts at a query have the same holders.
+
     Parameters
     ----------
-    index : int
-        Of the node.
     min_parties : int
         Fewest nodes among which it hides its own numbers.
     owner_key : bytes, optional
@@ -52,16 +54,15 @@ class MaskedHalf:
         Owners whose nodes alone count.
     """
 
-    index: int
     min_parties: int
     owner_key: bytes | None = None
     peers: frozenset[bytes] | None = None
 
     @classmethod
-    def of(cls, index: int, policy: Policy, owner: Mapping[str, Any]) -> MaskedHalf:
+    def of(cls, policy: Policy, owner: Mapping[str, Any]) -> MaskedHalf:
         """Set up what an owner configured."""
         least = LEAST_SIMULATED if policy.simulated else policy.min_parties
-        return cls(index, least, *owner_keys(owner))
+        return cls(least, *owner_keys(owner))
 
     def answer(
         self,
@@ -102,8 +103,17 @@ class MaskedHalf:
                 "this node has unmasked its answer to this query, and does so once: only the run "
                 "that asked then can go on from its journal"
             )
-        attempt = NodeAttempt(terms, self.index, **self._settings)
-        told = attempt.keys(asked.of(self.index))
+        place = asked.message["node"]
+        kept = store.attempt(asked.digest)
+        if kept is not None and terms.plan.window >= 0:
+            before = self._resumed(kept)
+            if before.next_round == "unmask" and before.node != place:
+                raise Refusal(
+                    f"this node was number {before.node} when it sent its vector for this query, "
+                    f"and does not become number {place}"
+                )
+        attempt = NodeAttempt(terms, place, **self._settings)
+        told = attempt.keys(asked.message)
         store.keep_attempt(asked.digest, _body(attempt), unmasked=False)
         return encode_told("keys", asked.digest, told)
 
@@ -118,12 +128,12 @@ class MaskedHalf:
                 f"secagg.{name}: this node has unmasked its answer to this query, and what it "
                 "keeps of that attempt has been put back from before"
             )
-        message = asked.of(self.index)
+        message = asked.of(attempt.node)
         if name == "masked":
             question = _question(asked)
             # before anything is drawn and charged
             if attempt.next_round == name:
-                unseal(f"{name}.ask", message, attempt.session, self.index)
+                unseal(f"{name}.ask", message, attempt.session, attempt.node)
                 summary = draw(question)
                 n_users = summary.n_users
                 told = attempt.masked(message, vector_of(aggregated(question.query), summary))

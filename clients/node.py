@@ -109,7 +109,7 @@ class Node:
     @cached_property
     def masked(self) -> MaskedHalf:
         """The node's half of sums under masks."""
-        return MaskedHalf.of(self.setup.index, self.policy, self.setup.owner)
+        return MaskedHalf.of(self.policy, self.setup.owner)
 
     def _under_masks(self, asked: Asked, store: Store) -> RecordDict:
         def admit(question: Question) -> None:

@@ -4,6 +4,9 @@ Masked sum, the nodes in it and the session are journalled before any node is as
 the nodes' replies before the total is looked at: nodes unmask for that set and no other, so that a
 server that is killed goes on from there. Killed earlier, it begins anew, with other masks over the
 same numbers.
+
+The server seats the nodes: with its first message each is told its place in the sum, and a reply
+counts for the place of the Flower id that it comes from and for no other.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import time
 from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from secrets import SystemRandom
 from typing import Any
 
 import numpy as np
@@ -39,8 +43,9 @@ from fedhist.session.journal import Journal
 from server.intake import Collected, last_line
 
 NO_ANSWER = "no answer"
-MASKED, UNMASKED = "masked", "unmasked"
-"""Lines of the journal: what was summed up under masks, and what nodes told to take them off."""
+SEATED, MASKED, UNMASKED = "seated", "masked", "unmasked"
+"""Lines of the journal: which node has which place, what was summed up under masks, and what nodes
+told to take them off."""
 
 Send = Callable[[Mapping[int, RecordDict]], Iterable[Message]]
 """Sends a record to each of the given nodes, by Flower's id, and returns the replies."""
@@ -82,7 +87,7 @@ class MaskedSum:
         self.min_replies = min_replies or 0
         self._send, self._bytes, self._last = send, 0, time.perf_counter()
         self._left_out = 0  # replies of this round, for a reason that is counted
-        self._flower: dict[int, int] = {}  # by index
+        self._flower: dict[int, int] = {}  # by place
         self._users: dict[int, int] = {}
 
     def collect(self, nodes: Iterable[int]) -> Collected:
@@ -97,8 +102,10 @@ class MaskedSum:
         asked = list(nodes)
         line = self.journal.find(MASKED, self.round_index)
         try:
+            self._recall()
             if line is None:
-                attempt = self._begin(asked)
+                self._seat(asked)
+                attempt = self._begin()
             else:
                 attempt = ServerAttempt.resume(b64decode(line["state"]), self.terms)
                 self._users = dict(zip(attempt.present, line["users"], strict=True))
@@ -112,11 +119,33 @@ class MaskedSum:
 
     # -- rounds 1 to 3 -------------------------------------------------------------------------
 
-    def _begin(self, nodes: list[int]) -> ServerAttempt:
+    def _recall(self) -> None:
+        """Take the places of the nodes from the journal, if an attempt was begun before."""
+        for line in self.journal.lines(SEATED, self.round_index):  # the last one counts
+            self._flower = {int(place): flower for place, flower in line["places"].items()}
+
+    def _seat(self, nodes: list[int]) -> None:
+        """Give every node a place, by the rank of its Flower id, and write it down.
+
+        In a sparse graph the free places are shuffled before: whoever comes back under other ids
+        until one has a certain rank gains nothing. Places stay for later attempts.
+        """
+        here = set(nodes)
+        held = {place: flower for place, flower in self._flower.items() if flower in here}
+        free = [place for place in range(self.terms.parties) if place not in held]
+        if self.terms.plan.window >= 0:
+            SystemRandom().shuffle(free)
+        new = sorted(here - set(held.values()))
+        seated = held | dict(zip(free, new, strict=False))
+        if seated != self._flower:
+            self._flower = seated
+            places = {str(place): seated[place] for place in sorted(seated)}
+            self.journal.append({"kind": SEATED, "index": self.round_index, "places": places})
+
+    def _begin(self) -> ServerAttempt:
         attempt = ServerAttempt(self.terms)
-        first = for_everybody("keys", attempt.start()[0])
-        (record,) = self._records("keys", {0: first}).values()
-        asks = attempt.take_keys(self._told("keys", dict.fromkeys(nodes, record)))
+        first = {place: ask for place, ask in attempt.start().items() if place in self._flower}
+        asks = attempt.take_keys(self._told("keys", self._addressed("keys", first)))
         self._note("keys", attempt.refused)
         asks = attempt.take_shares(self._told("shares", self._addressed("shares", asks)))
         self._note("shares", attempt.refused)
@@ -141,7 +170,7 @@ class MaskedSum:
         return encode_asks(name, self.digest, messages, self.query, self.round_index)
 
     def _addressed(self, name: str, messages: Mapping[int, SecaggMessage]) -> dict[int, RecordDict]:
-        """Pack messages by index for Flower's ids."""
+        """Pack messages by place for Flower's ids."""
         return {self._flower[i]: record for i, record in self._records(name, messages).items()}
 
     # -- round 4 -------------------------------------------------------------------------------
@@ -155,14 +184,16 @@ class MaskedSum:
                 return attempt.take_unmask(kept.items())
             except RoundFailed:  # too few of them, or one is wrong: all are asked again
                 attempt = ServerAttempt.resume(state, self.terms)
-        message = for_everybody("unmask", next(iter(attempt.ask_unmask().values())))
+        message = for_everybody(next(iter(attempt.ask_unmask().values())))
         (record,) = self._records("unmask", {0: message}).values()
-        # after a restart nobody knows which node has which index: then all are asked
-        known = [self._flower[i] for i in attempt.present if i in self._flower] or nodes
-        present = set(attempt.present)
+        # who is back under another Flower id speaks for a place of which the id has gone
+        present, here = set(attempt.present), set(nodes)
+        seats = {flower: place for place, flower in self._flower.items()}
+        asked = [i for i in nodes if seats.get(i, -1) in present or i not in seats]
+        self._flower = {place: i for place, i in self._flower.items() if i in here}
         told = {
             i: answer
-            for i, answer in self._told("unmask", dict.fromkeys(known, record))
+            for i, answer in self._told("unmask", dict.fromkeys(asked, record))
             if i in present
         }
         shares = {i: a["shares"].tobytes() for i, a in told.items() if _has_shares(a)}
@@ -191,8 +222,8 @@ class MaskedSum:
     def _told(
         self, name: str, records: Mapping[int, RecordDict]
     ) -> Iterator[tuple[int, SecaggMessage]]:
-        """Send a round's messages and yield what came back, by index: of each node the first."""
-        index_of = {flower: i for i, flower in self._flower.items()}
+        """Send a round's messages and yield what came back, by place: of each node the first."""
+        place_of = {flower: place for place, flower in self._flower.items()}
         taken: set[int] = set()
         for reply in self._send(records):
             source = reply.metadata.src_node_id
@@ -200,10 +231,10 @@ class MaskedSum:
             try:
                 told = self._decoded(name, reply)
                 index = told.message["node"]
-                if index_of.setdefault(source, index) != index or index in taken:
+                seat = place_of.get(source)
+                strange = seat is None and name == "unmask" and index not in self._flower
+                if index in taken or not (seat == index or strange):
                     raise WireError(f"node {index} answered twice, or another in its place")
-                if not 0 <= index < self.terms.parties:
-                    raise WireError(f"there is no node {index} among {self.terms.parties}")
                 if told.n_users > self.query.share.max_users or (
                     told.n_users and not self.query.sends_n
                 ):
@@ -214,6 +245,7 @@ class MaskedSum:
                 continue
             taken.add(index)
             self._flower.setdefault(index, source)
+            place_of[source] = index
             if name == "masked":
                 self._users[index] = told.n_users
             self._bytes += answer_bytes(reply.content)

@@ -1,8 +1,8 @@
 """The wire format of sums under masks: four rounds of messages, and a sum as one vector of words.
 
 The messages of :mod:`fedhist.secagg` travel in the records of :mod:`fedhist.flower.wire`. Those of
-the rounds "keys" and "unmask" are the same for every node, so that the server need not know yet, or
-any more, which of the nodes that are connected has which index.
+the round "unmask" are the same for every node, so that the server need not know any more, after a
+restart, which of the nodes that are connected has which place.
 """
 
 from __future__ import annotations
@@ -147,9 +147,9 @@ def _shapes(query: Aggregated) -> list[tuple[str, tuple[int, ...]]]:
 # -- what the server asks --------------------------------------------------------------------------
 
 
-def for_everybody(round_name: str, message: Message) -> Message:
-    """Turn one node's message of the round "keys" or "unmask" into that of all nodes."""
-    kind = f"{round_name}.ask"
+def for_everybody(message: Message) -> Message:
+    """Turn one node's message of the round "unmask" into that of all nodes."""
+    kind = "unmask.ask"
     fields = unseal(kind, message, message["session"], message["node"])
     return seal(kind, message["session"], EVERYBODY, **fields)
 

@@ -171,12 +171,13 @@ class HostileGrid(Grid):
         if asked.question is not None and name == "keys":
             for node in range(len(self._assigned.nodes)):
                 self._count(asked.question, node)
+        numbers = {flower: n for n, flower in enumerate(sorted(self.get_node_ids()))}
         for reply in replies:
             if reply.has_error() or kind_of(reply.content) not in KINDS:
                 yield reply
                 continue
             told = decode_told(reply.content)
-            node = told.message["node"]
+            node = numbers[reply.metadata.src_node_id]  # its place in the sum may be another
             number = int(self._assigned.node_table[node])
             kind = self._assigned.adversaries[number].kind if number >= 0 else ""
             begins = ROUNDS[node % len(ROUNDS)]

@@ -28,6 +28,7 @@ from fedhist.model.query import Summary
 from fedhist.model.share import Share
 from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
 from fedhist.secagg import NodeAttempt, Refused, ServerAttempt
+from fedhist.secagg.messages import seal
 from fedhist.session.codec import query_digest
 from fedhist.users.keys import Keys
 
@@ -37,11 +38,11 @@ QUERY = Aggregated(
 )
 DIGEST = query_digest(QUERY, 2)
 SERVER = ServerAttempt(terms_of(QUERY, DIGEST), bytes(16))
-KEYS = for_everybody("keys", SERVER.start()[0])
+KEYS = SERVER.start()[7]
 
 
 def ask() -> RecordDict:
-    return encode_asks("keys", DIGEST, {0: KEYS}, QUERY, 2)[0]
+    return encode_asks("keys", DIGEST, {7: KEYS}, QUERY, 2)[7]
 
 
 def told() -> RecordDict:
@@ -51,7 +52,7 @@ def told() -> RecordDict:
 
 def test_round_trips() -> None:
     asked = decode_ask(ask())
-    assert (asked.round_name, asked.digest, asked.message["node"]) == ("keys", DIGEST, EVERYBODY)
+    assert (asked.round_name, asked.digest, asked.message["node"]) == ("keys", DIGEST, 7)
     assert asked.question is not None
     assert asked.question.round_index == 2
     assert query_digest(asked.question.query, 2) == DIGEST
@@ -129,7 +130,12 @@ def test_rounds_without_a_query_have_none() -> None:
 
 
 def test_a_message_for_everybody_is_checked_before_it_is_anybodys() -> None:
-    spoilt = changed(ask(), check=bytes(16))
+    present = np.arange(10, dtype=np.uint32)
+    message = for_everybody(seal("unmask.ask", bytes(16), 4, present=present))
+    (record,) = encode_asks("unmask", DIGEST, {0: message}).values()
+    asked = decode_ask(record)
+    assert (asked.message["node"], asked.of(3)["node"]) == (EVERYBODY, 3)
+    spoilt = changed(record, check=bytes(16))
     with pytest.raises(Refused, match="damaged"):
         decode_ask(spoilt).of(3)
     with pytest.raises(WireError, match="kind"):
