@@ -1,31 +1,32 @@
 """The guard: what a node's owner allows, and what each user has already spent.
 
-Answered queries and spent budgets are per USER and survive the process that answered: they are a
-list of entries that the driver (simulation), Flower's Context (deployment) or a file (deployment,
-over restarts) keeps. An entry names the cohort that answered, so what one user has spent is
-recomputed from the public user id. A query answered before gets the same answer, never a fresh
-draw.
+Answered queries and spent budgets are per USER (:mod:`clients.spending`) and survive the process
+that answered: they are a list of entries that the driver (simulation), Flower's Context
+(deployment) or a file (deployment, over restarts) keeps. A query answered before gets the same
+answer, never a fresh draw.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from clients.spending import Answered, Spending
 from fedhist.base.arrays import Words
-from fedhist.base.checks import check_integer, check_within
+from fedhist.base.checks import check_choice, check_integer, check_within
 from fedhist.model.aggregated import Aggregated
 from fedhist.model.shuffled import Shuffled
-from fedhist.privacy.guarantee import Adjacency, Trust
+from fedhist.privacy.adjacency import ADD_REMOVE, REPLACE, USER_LEVEL, convert
+from fedhist.privacy.aggregation import TAU
+from fedhist.privacy.guarantee import Adjacency, Release, Trust
 from fedhist.privacy.ledger import SLACK
-from fedhist.users.cohort import Cohort
 
 if TYPE_CHECKING:
     from fedhist.flower.wire import Question
@@ -57,9 +58,19 @@ class Policy:
         Least cost of one such query: smaller ones tell nothing and would be asked without end.
     min_users : int
         Fewest users of a cohort that a central query may single out on this node; all of its users
-        may be asked together, however few they are.
+        may be asked together, however few they are. Where it is private who they are
+        ("add-remove-user"), any number above 0 allows no part of them.
     min_parties : int
         Fewest nodes whose shares of noise together hide this node's users.
+    min_collude : float
+        Least share of the nodes that may collude with the server (a query's ``tau_c``): the noise
+        of so many is not counted on.
+    adjacency : {"replace-user", "zero-out-user", "add-remove-user"}
+        What must not show, and what budgets are stated under: a cost under another adjacency is
+        converted (:func:`~fedhist.privacy.adjacency.convert`). "add-remove-user" hides who is on
+        this node: then only sums that keep the number of users private are answered.
+    delta : float
+        Budget of each user over all such queries, beside that of epsilon.
     max_delta : float
         Largest delta of one such query.
     max_answers : int
@@ -81,6 +92,9 @@ class Policy:
     min_epsilon: float = 1e-3
     min_users: int = 20
     min_parties: int = 10
+    min_collude: float = TAU
+    adjacency: str = REPLACE.value
+    delta: float = 1e-5
     max_delta: float = 1e-5
     max_answers: int = 1000
     max_reply_bytes: int = 1 << 26
@@ -99,7 +113,10 @@ class Policy:
                 f"a policy's budgets must be positive, got {self.epsilon}, {self.max_epsilon}"
             )
         check_within("min_epsilon", self.min_epsilon, 0.0, float("inf"))
+        check_within("delta", self.delta, 0.0, float("inf"))
         check_within("max_delta", self.max_delta, 0.0, 1.0)
+        check_within("min_collude", self.min_collude, 0.0, 0.5)
+        check_choice("adjacency", self.adjacency, tuple(a.value for a in USER_LEVEL))
         for name in (
             *("min_users", "min_parties", "max_answers", "max_reply_bytes", "max_store_bytes"),
         ):
@@ -121,62 +138,12 @@ LEVELS = tuple(t.value for t in (Trust.LOCAL, Trust.AGGREGATE, Trust.CENTRAL))
 
 _LIMIT = re.compile(r"([a-z0-9-]+)\.([a-z_]+)(<=|>=)([-+.0-9e]+)")
 
-SIMULATED_OWNER = {"trust": "central", "epsilon": float("inf"), "simulated": True}
+_FREE = float("inf")
+SIMULATED_OWNER = {"trust": "central", "epsilon": _FREE, "delta": _FREE, "simulated": True}
 """A simulated node's configuration of the guard; it makes :data:`SIMULATION`."""
 
-SIMULATION = Policy(trust="central", epsilon=float("inf"), simulated=True)
+SIMULATION = Policy(trust="central", epsilon=_FREE, delta=_FREE, simulated=True)
 """What the simulation allows: everything; the run's own ledger limits it."""
-
-
-@dataclass(frozen=True)
-class Answered:
-    """One answered query: its digest, its cost to each user of its cohort, and the cohort.
-
-    Of a series that is paid for with its first question, also its name and the question's place.
-    """
-
-    digest: str
-    epsilon: float
-    salt: int = -1
-    lo: float = 0.0
-    hi: float = 1.0
-    series: str = ""
-    place: int = -1
-
-    def __post_init__(self) -> None:
-        numbers = (self.epsilon, self.lo, self.hi)
-        if not isinstance(self.digest, str) or not all(type(x) in (int, float) for x in numbers):
-            raise TypeError(f"not an answered query: {self.digest!r}, {numbers}")
-        if not self.epsilon >= 0:
-            raise ValueError(f"an answer cannot cost epsilon = {self.epsilon}")
-        if type(self.salt) is not int or self.salt < -1 or not 0 <= self.lo <= self.hi <= 1:
-            raise ValueError(f"not a cohort: {self.salt}, {self.lo}, {self.hi}")
-        if not isinstance(self.series, str) or type(self.place) is not int:
-            raise TypeError(f"not a place in a series: {self.series!r}, {self.place!r}")
-
-    @property
-    def cohort(self) -> tuple[int, float, float]:
-        """The cohort that answered."""
-        return self.salt, self.lo, self.hi
-
-    def covers(self, ids: Words) -> NDArray[np.bool_]:
-        """Say which users answered."""
-        if self.salt < 0:
-            return np.ones(len(ids), dtype=bool)
-        return Cohort(self.salt, self.lo, self.hi).contains(ids)
-
-    def to_json(self) -> str:
-        """Encode for the store."""
-        body = asdict(self)
-        if not self.series:
-            del body["series"], body["place"]
-        return json.dumps(body, sort_keys=True)
-
-    @classmethod
-    def from_json(cls, text: str) -> Answered:
-        """Decode from the store."""
-        body: dict[str, Any] = json.loads(text)
-        return cls(**body)
 
 
 class Guard:
@@ -220,14 +187,14 @@ class Guard:
         if isinstance(query, Shuffled):  # a node believes in no shuffler: it answers the query
             query = query.query
         if query.trust is Trust.AGGREGATE:
-            self._refuse_few(query)
-            self._refuse_unsafe(query, question.fold)
+            self._refuse_shares(query, question.fold)
         if query.trust is Trust.CENTRAL and policy.trust != Trust.CENTRAL.value:
             raise Refusal(f"{query.wire_name!r} needs a trusted server; this node trusts none")
         cohort = query.cohort
         if policy.salts and cohort is not None and cohort.salt not in policy.salts:
             raise Refusal(f"cohort salt {cohort.salt} is not one that this node's owner allows")
-        cost = query.release.epsilon
+        release = self._cost(query)
+        cost = release.epsilon
         if query.trust is not Trust.CENTRAL and not 0 < cost <= policy.max_epsilon:
             raise Refusal(f"the query costs epsilon = {cost:g}; at most {policy.max_epsilon:g}")
         if cost == float("inf") and not policy.simulated:
@@ -240,23 +207,55 @@ class Guard:
         if any(a.digest == question.digest for a in self.answered):
             return None
         if not policy.simulated:
-            self._refuse_excess(query, len(ids), n_all)
-        entry = Answered(question.digest, cost)
+            self._refuse_excess(query, release, len(ids), n_all)
+        entry = Answered(question.digest, cost, delta=release.delta)
+        if cost:
+            entry = replace(entry, adjacency=policy.adjacency)
         if cohort is not None:
-            entry = Answered(question.digest, cost, cohort.salt, cohort.lo, cohort.hi)
+            entry = replace(entry, salt=cohort.salt, lo=cohort.lo, hi=cohort.hi)
         if isinstance(query, Aggregated) and query.series is not None:
             entry = self._placed(entry, query.series, query.share.place)
-            cost = entry.epsilon
-        if cost > 0 and np.isfinite(policy.epsilon):
-            spent = self.spent(ids)
-            if len(spent) and spent.max() + cost > policy.epsilon * SLACK:
-                raise Refusal(
-                    f"a user's budget is spent: {spent.max():g} of {policy.epsilon:g}, the query "
-                    f"costs {cost:g} more"
-                )
+        self._refuse_spent(query, entry, ids)
         return entry
 
-    def _refuse_few(self, query: Query) -> None:
+    def _cost(self, query: Query) -> Release:
+        """Return what a query costs under the owner's adjacency."""
+        if self.policy.simulated or query.trust is Trust.CENTRAL:
+            return query.release
+        stated, moves = REPLACE, None  # what a local answer promises
+        if isinstance(query, Aggregated):
+            stated, moves = query.adjacency, query.moves
+        with _public_numbers():
+            return convert(query.release, stated, Adjacency(self.policy.adjacency), moves=moves)
+
+    @cached_property
+    def _spending(self) -> Spending:
+        with _public_numbers():
+            return Spending.of(self.answered, Adjacency(self.policy.adjacency))
+
+    def _refuse_spent(self, query: Query, entry: Answered, ids: Words) -> None:
+        """Hold a cost against what users have left.
+
+        Where it is private who is on the node, against what anybody of the cohort may have spent,
+        by cohorts alone: a refusal, and the number in it, must not tell who is there.
+        """
+        costs = {"epsilon": entry.epsilon, "delta": entry.delta}
+        budgets = {"epsilon": self.policy.epsilon, "delta": self.policy.delta}
+        if not any(costs.values()) or not np.isfinite(list(budgets.values())).any():
+            return
+        private = isinstance(query, Aggregated) and not query.sends_n
+        if not (private or len(ids)):
+            return
+        found = self._spending.by_anybody(entry) if private else self._spending.by_user(ids)
+        for (name, cost), most in zip(costs.items(), found.max(axis=0), strict=True):
+            if cost and not most + cost <= budgets[name] * SLACK:
+                of = "" if name == "epsilon" else f" of {name}"
+                raise Refusal(
+                    f"a user's budget{of} is spent: {most:g} of {budgets[name]:g}, the query "
+                    f"costs {cost:g} more"
+                )
+
+    def _refuse_shares(self, query: Query, fold: bool) -> None:
         """Hold a query whose noise is shared against what the owner believes in."""
         policy = self.policy
         if policy.trust == Trust.LOCAL.value:
@@ -264,23 +263,20 @@ class Guard:
                 f"{query.label!r} needs other nodes to be trusted, each of which adds a share of "
                 "the noise; this node trusts none"
             )
-        if (query.parties or 0) < policy.min_parties and not policy.simulated:
-            raise Refusal(
-                f"{query.parties} nodes share the noise; this node's owner asks for "
-                f"{policy.min_parties}"
-            )
-
-    def _refuse_unsafe(self, query: Query, fold: bool) -> None:
-        """Hold a query whose noise is shared against what it would say of a single user."""
-        policy, delta = self.policy, query.release.delta
         if not fold:
             raise Refusal("under aggregate trust a node sends its sum, not its users' reports")
         if policy.simulated:
             return
-        if delta > policy.max_delta:
-            raise Refusal(f"the query costs delta = {delta:g}; at most {policy.max_delta:g}")
-        if isinstance(query, Aggregated) and query.adjacency is Adjacency.REPLACE_ITEM:
-            raise Refusal(f"the cost of {query.label!r} is per item: it protects no user's record")
+        if (query.parties or 0) < policy.min_parties:
+            raise Refusal(
+                f"{query.parties} nodes share the noise; this node's owner asks for "
+                f"{policy.min_parties}"
+            )
+        if isinstance(query, Aggregated) and query.share.tau_c < policy.min_collude:
+            raise Refusal(
+                f"tau_c = {query.share.tau_c:g} of the nodes may collude; this node's owner "
+                f"expects {policy.min_collude:g}"
+            )
 
     def _placed(self, entry: Answered, series: str, place: int) -> Answered:
         """Put a question into its series: the first one pays for all, and no place comes twice."""
@@ -289,17 +285,24 @@ class Guard:
             raise Refusal(f"question {place} of this series was another one, and was answered")
         if any(a.cohort != entry.cohort for a in before):
             raise Refusal("the questions of a series are asked of one cohort, which has paid")
-        return replace(entry, epsilon=0.0 if before else entry.epsilon, series=series, place=place)
+        if before:
+            entry = replace(entry, epsilon=0.0, delta=0.0, adjacency=REPLACE.value)
+        return replace(entry, series=series, place=place)
 
-    def _refuse_excess(self, query: Query, n: int, n_all: int | None) -> None:
+    def _refuse_excess(self, query: Query, r: Release, n: int, n_all: int | None) -> None:
         """Hold a new query against the owner's floors and ceilings."""
         policy = self.policy
         if len(self.answered) >= policy.max_answers:
             raise Refusal(f"{len(self.answered)} queries were answered; this node answers no more")
-        cost = query.release.epsilon
-        if query.trust is not Trust.CENTRAL and cost < policy.min_epsilon:
-            raise Refusal(f"the query costs epsilon = {cost:g}; at least {policy.min_epsilon:g}")
+        if query.trust is not Trust.CENTRAL and r.epsilon < policy.min_epsilon:
+            least = f"at least {policy.min_epsilon:g}"
+            raise Refusal(f"the query costs epsilon = {r.epsilon:g}; {least}")
+        if r.delta > policy.max_delta:
+            raise Refusal(f"the query costs delta = {r.delta:g}; at most {policy.max_delta:g}")
         singled_out = n < policy.min_users and n_all is not None and n < n_all
+        if policy.adjacency == ADD_REMOVE.value:  # n is private: the cohort decides
+            part = query.cohort is not None and query.cohort.share < 1
+            singled_out = part and policy.min_users > 0
         if query.trust is Trust.CENTRAL and singled_out:
             raise Refusal(
                 f"a central query may not single out fewer than {policy.min_users} users of a node"
@@ -316,10 +319,16 @@ class Guard:
 
     def spent(self, ids: Words) -> NDArray[np.float64]:
         """Epsilon that each user has spent: (n,)."""
-        total = np.zeros(len(ids))
-        for a in self.answered:
-            total += a.epsilon * a.covers(ids)
-        return total
+        return self._spending.by_user(ids)[:, 0]
+
+
+@contextmanager
+def _public_numbers() -> Iterator[None]:
+    """Refuse what arithmetic cannot say of the numbers of queries."""
+    try:
+        yield
+    except (ValueError, ArithmeticError, RuntimeError) as error:
+        raise Refusal(f"a cost cannot be stated as this node's owner asks: {error}") from None
 
 
 def _inner(query: Query) -> Query:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from flwr.app import RecordDict
 
-from clients.guard import Answered
+from clients.spending import Answered
 from clients.store import Store
 from fedhist.base.chained_log import ChainedLog, DamagedLog, Line
 from fedhist.base.files import locked, write_private

@@ -9,8 +9,9 @@ from typing import Any
 from flwr.app import RecordDict
 
 from clients.answers import fold_node, streams
-from clients.guard import Answered, Guard, Policy, Refusal
+from clients.guard import Guard, Policy, Refusal
 from clients.masked import MaskedHalf
+from clients.spending import Answered
 from clients.store import Store
 from fedhist.base.errors import PopulationError
 from fedhist.flower.host import NodeSetup
@@ -36,6 +37,9 @@ POLICY_KEYS = {
     "min-epsilon": "min_epsilon",
     "min-users": "min_users",
     "min-parties": "min_parties",
+    "min-collude": "min_collude",
+    "adjacency": "adjacency",
+    "delta": "delta",
     "max-delta": "max_delta",
     "max-answers": "max_answers",
     "max-reply-bytes": "max_reply_bytes",
@@ -55,7 +59,7 @@ def policy_of(owner: Any) -> Policy:
     given: dict[str, Any] = {
         field: owner[key] for key, field in POLICY_KEYS.items() if key in owner
     }
-    for key in ("epsilon", "max_epsilon", "min_epsilon", "max_delta"):
+    for key in ("epsilon", "max_epsilon", "min_epsilon", "delta", "max_delta", "min_collude"):
         if key in given:
             given[key] = float(given[key])
     for key in _LISTS:

@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 
 from flwr.app import ConfigRecord, RecordDict
 
-from clients.guard import Answered
+from clients.spending import Answered
 from fedhist.flower.wire import ARRAYS, HEAD
 
 GUARD = "fedhist.guard"

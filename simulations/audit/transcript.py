@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clients.guard import Answered, Guard, Policy, Refusal
+from clients.guard import Guard, Policy, Refusal
+from clients.spending import Answered
 from fedhist.base.errors import BudgetExceeded, WireError
 from fedhist.flower.wire import Question
 from fedhist.model.protocol import Estimate, Protocol

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from commands import Command
 
-from clients.guard import Answered
 from clients.guard_folder import FolderStore
+from clients.spending import Answered
 
 
 def test_a_folder_is_checked_counted_and_reset(fedhist: Command, tmp_path: Path) -> None:

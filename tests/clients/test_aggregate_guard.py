@@ -10,20 +10,22 @@ import numpy as np
 import pytest
 from flwr.app import RecordDict
 
-from clients.guard import SIMULATED_OWNER, SIMULATION, Answered, Guard, Policy, Refusal
+from clients.guard import SIMULATED_OWNER, SIMULATION, Guard, Policy, Refusal
 from clients.node import Node, policy_of
+from clients.spending import Answered, Spending
 from clients.store import ContextStore
 from fedhist.flower.host import NodeSetup
 from fedhist.flower.wire import Question, decode_answer, encode_question
 from fedhist.model.aggregated import Aggregated
 from fedhist.model.query import Summary
 from fedhist.model.share import Share
-from fedhist.privacy.guarantee import gaussian_multiplier
+from fedhist.privacy.guarantee import Adjacency, gaussian_multiplier
 from fedhist.protocols import BoundedHistogram, ItemHistogram
+from fedhist.protocols.frequency_oracles.unary_encoding import UnaryVotes
 from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
 from fedhist.session.codec import query_digest
 from fedhist.users.cohort import Cohort
-from fedhist.users.keys import Keys
+from fedhist.users.keys import Keys, keyed_hash
 
 IDS = np.arange(40, dtype=np.uint64)
 DOMAIN = Keys.of(["rye", "tea"])
@@ -31,7 +33,7 @@ COUNTS = ClippedCounts(DOMAIN, 4.0, 1, grid=0.01)
 VECTORS = ClippedCounts(DOMAIN, 4.0, 2, grid=0.01)
 SHARE = Share("laplace", 0.5, 0.0, "zero-out-user", 20)
 QUERY = Aggregated(COUNTS, SHARE)
-OWNER = Policy(trust="aggregate", epsilon=1.0)
+OWNER = Policy(trust="aggregate", epsilon=1.0, adjacency="zero-out-user")
 
 
 def ask(query: Aggregated, round_index: int = 0) -> Question:
@@ -47,8 +49,8 @@ def refusal(policy: Policy, query: Aggregated, answered: tuple[Answered, ...] = 
 def test_levels_of_trust() -> None:
     assert "this node trusts none" in refusal(Policy(), QUERY)
     for trust in ("aggregate", "central"):
-        entry = Guard(Policy(trust=trust)).admit(ask(QUERY), IDS)
-        assert entry == Answered(ask(QUERY).digest, 0.5)
+        entry = Guard(replace(OWNER, trust=trust)).admit(ask(QUERY), IDS)
+        assert entry == Answered(ask(QUERY).digest, 0.5, adjacency="zero-out-user")
     central = Question(COUNTS, 0, query_digest(COUNTS, 0), True)
     with pytest.raises(Refusal, match="needs a trusted server"):
         Guard(OWNER).admit(central, IDS)
@@ -119,12 +121,14 @@ def test_what_protects_no_user_is_refused() -> None:
     items = ItemHistogram(DOMAIN, 0.5, trust=SHARE.aggregation)
     asked = items.asks(items.query, 0)
     assert isinstance(asked, Aggregated)
-    assert "per item: it protects no user's record" in refusal(OWNER, asked)
+    assert "under replace-item says nothing under zero-out-user" in refusal(OWNER, asked)
     for policy in (OWNER, SIMULATION):
         with pytest.raises(Refusal, match="sends its sum, not its users' reports"):
             Guard(policy).admit(replace(ask(gauss), fold=False), IDS)
-    written = {"trust": "aggregate", "min-parties": 7, "max-delta": 1}
-    assert policy_of(written) == Policy("aggregate", min_parties=7, max_delta=1.0)
+    written = {"trust": "aggregate", "min-parties": 7, "max-delta": 1, "delta": "0.5"}
+    assert policy_of(written) == Policy("aggregate", min_parties=7, max_delta=1.0, delta=0.5)
+    other = {"adjacency": "add-remove-user", "min-collude": "0.2"}
+    assert policy_of(other) == Policy(adjacency="add-remove-user", min_collude=0.2)
 
 
 def test_a_node_sizes_its_noise_by_its_own_class() -> None:
@@ -146,3 +150,136 @@ def test_a_node_sizes_its_noise_by_its_own_class() -> None:
         assert query.shares.share == pytest.approx(sigma / 4, rel=1e-3)  # M = 16; 0.01 is no double
         # of 400 draws: within 4 standard errors, but for 1 in 16,000
         assert np.std(draws) == pytest.approx(sigma / 4, rel=4 / math.sqrt(800))
+
+
+# -- one currency ----------------------------------------------------------------------------------
+
+
+def cost(policy: Policy, query: Aggregated) -> tuple[float, float]:
+    entry = Guard(policy).admit(ask(query), IDS)
+    assert entry is not None
+    return entry.epsilon, entry.delta
+
+
+def test_a_cost_counts_under_the_owners_adjacency() -> None:
+    """The server names the adjacency; what counts is the noise that it has left the users."""
+    owner = Policy(trust="aggregate", epsilon=2.0)
+    for declared in ("zero-out-user", "add-remove-user", "replace-user"):
+        shares = Aggregated(COUNTS, replace(SHARE, adjacency=declared))
+        # Laplace noise of scale s hides a move of 2 * 399 steps (0.01 is no double) at 798 / s
+        assert cost(owner, shares) == pytest.approx((798 / shares.shares.size, 0.0))
+        gauss = replace(SHARE, kind="gaussian", delta=1e-6, adjacency=declared)
+        query = Aggregated(VECTORS, gauss)
+        epsilon, delta = cost(owner, query)
+        assert delta == 1e-6
+        move = VECTORS.sensitivity(Adjacency.REPLACE_USER)  # 400 sqrt 2: of a ball of counts
+        assert gaussian_multiplier(epsilon, delta) * move <= query.shares.size * (1 + 1e-9)
+        assert epsilon < 0.85  # group privacy would say 1, and 2.6 times delta
+    assert "at most 0.9" in refusal(replace(owner, max_epsilon=0.9), QUERY)
+    hidden = Policy(trust="aggregate", adjacency="add-remove-user")
+    assert cost(hidden, Aggregated(COUNTS, replace(SHARE, adjacency="add-remove-user")))[0] == 0.5
+    assert "the number of users is public" in refusal(hidden, QUERY)
+    local = UnaryVotes(DOMAIN, 0.5)
+    asked = Question(local, 0, query_digest(local, 0), True)
+    for policy in (Policy(), OWNER):
+        assert Guard(policy).admit(asked, IDS) == Answered(
+            asked.digest, 0.5, adjacency=policy.adjacency
+        )
+    with pytest.raises(Refusal, match="the number of users is public"):
+        Guard(hidden).admit(asked, IDS)
+    with pytest.raises(ValueError, match="adjacency must be"):
+        Policy(adjacency="replace-item")
+
+
+def test_what_was_paid_is_converted_when_the_owner_thinks_again() -> None:
+    entry = Guard(OWNER).admit(ask(QUERY), IDS)
+    assert entry is not None
+    assert Answered.from_json(entry.to_json()) == entry
+    strict = replace(OWNER, adjacency="replace-user")
+    assert Guard(strict, [entry]).spent(IDS).tolist() == [1.0] * len(IDS)
+    assert Guard(OWNER, [replace(entry, adjacency="replace-user")]).spent(IDS).max() == 0.5
+    hidden = replace(OWNER, adjacency="add-remove-user")
+    private = Aggregated(COUNTS, replace(SHARE, adjacency="add-remove-user"))
+    assert "the number of users is public" in refusal(hidden, private, (entry,))
+
+
+def test_colluders_are_the_owners_to_expect() -> None:
+    trusting = Aggregated(COUNTS, replace(SHARE, tau_c=0.05))
+    assert "tau_c = 0.05 of the nodes may collude; this node's owner expects 0.1" in refusal(
+        OWNER, trusting
+    )
+    for policy in (replace(OWNER, min_collude=0.05), replace(OWNER, simulated=True)):
+        assert Guard(policy).admit(ask(trusting), IDS) is not None
+
+
+def test_deltas_add_up() -> None:
+    query = Aggregated(VECTORS, replace(SHARE, kind="gaussian", epsilon=0.01, delta=4e-6))
+    answered: list[Answered] = []
+    for place in range(2):
+        entry = Guard(OWNER, answered).admit(ask(query, place), IDS)
+        assert entry is not None
+        answered.append(Answered.from_json(entry.to_json()))
+    assert [a.delta for a in answered] == [4e-6, 4e-6]
+    with pytest.raises(Refusal, match="budget of delta is spent: 8e-06 of 1e-05, the query"):
+        Guard(OWNER, answered).admit(ask(query, 2), IDS)
+    assert Guard(replace(OWNER, delta=2e-5), answered).admit(ask(query, 2), IDS) is not None
+    lower = Cohort(3, 0.0, 0.5)  # a series pays with its first question: delta, too
+    part = Aggregated(replace(VECTORS, cohort=lower), replace(query.share, rounds=2, place=1))
+    first = replace(answered[0], series=part.series or "", place=0, salt=3, hi=0.5)
+    entry = Guard(OWNER, [first]).admit(ask(part), IDS)
+    assert entry is not None
+    assert (entry.epsilon, entry.delta) == (0.0, 0.0)
+
+
+# -- who is on a node ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove-user", "replace-user"])
+def test_a_refusal_does_not_tell_who_is_on_a_node(adjacency: str) -> None:
+    """Everybody has spent; then a cohort is asked that is as narrow as one id."""
+    owner = replace(OWNER, adjacency=adjacency, epsilon=2.0)
+    share = replace(SHARE, adjacency="add-remove-user", epsilon=1.0)
+    place = float(keyed_hash(IDS[:1], 7)[0]) / 2**64
+    narrow = Cohort(7, place - 2**-40, place + 2**-40)
+    solo = Aggregated(replace(COUNTS, cohort=narrow), share)
+    first = Guard(owner).admit(ask(Aggregated(COUNTS, replace(share, epsilon=0.9))), IDS)
+    assert first is not None
+    said = set()
+    for who in (IDS[:1], IDS[:0]):  # the target is there, or not
+        try:
+            said.add(str(Guard(owner, [first] * 2).admit(ask(solo), who)))
+        except Refusal as reason:
+            said.add(str(reason))
+    assert len(said) == 1
+    assert "budget is spent" in said.pop()
+
+
+def test_what_anybody_may_have_spent_is_a_function_of_cohorts() -> None:
+    """Against brute force: a fine grid of hashes under one salt, the worst of each of two salts."""
+    rng = np.random.default_rng(5)
+    for _ in range(50):
+        ends = np.sort(rng.integers(0, 9, (12, 2)), axis=1).tolist()
+        answered = [Answered("all", 1.0)]
+        for i, (lo, hi) in enumerate(ends):
+            price = float(rng.integers(1, 9))
+            answered.append(Answered(str(i), price, i % 2 + 1, lo / 10, (hi + 1) / 10))
+        asked = Answered("new", 0.0, 1, 0.2, 0.5)
+        worst = {1: 0.0, 2: 0.0}
+        for salt in worst:
+            at = np.arange(0.2, 0.5, 0.01) if salt == 1 else np.arange(0.0, 1.0, 0.01)
+            mine = [a for a in answered if a.salt == salt]
+            met = [sum(a.epsilon for a in mine if a.lo <= x + 1e-9 < a.hi) for x in at]
+            worst[salt] = max(met)
+        found = Spending.of(answered, Adjacency.REPLACE_USER).by_anybody(asked)
+        assert found.tolist() == [[1.0 + sum(worst.values()), 0.0]]
+
+
+def test_where_presence_is_private_a_trusted_server_gets_all_users_or_none() -> None:
+    hidden = Policy(trust="central", adjacency="add-remove-user")
+    part = replace(COUNTS, cohort=Cohort(5, 0.0, 0.5))
+    for n in (1, 20, 40):  # of 40: nothing is said of how many
+        with pytest.raises(Refusal, match="single out"):
+            Guard(hidden).admit(Question(part, 0, "d", True), IDS[:n], len(IDS))
+        free = replace(hidden, min_users=0)
+        assert Guard(free).admit(Question(part, 0, "d", True), IDS[:n], len(IDS)) is not None
+    assert Guard(hidden).admit(Question(COUNTS, 0, "d", True), IDS, len(IDS)) is not None

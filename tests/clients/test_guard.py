@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from flwr.app import RecordDict
 
-from clients.guard import SIMULATED_OWNER, SIMULATION, Answered, Guard, Policy, Refusal
+from clients.guard import SIMULATED_OWNER, SIMULATION, Guard, Policy, Refusal
 from clients.guard_folder import FolderStore, GuardDamaged
 from clients.node import Node, policy_of
 from clients.records.functionals import Coordinates, Rotated
+from clients.spending import Answered
 from clients.store import ContextStore, Store
 from fedhist.base.errors import WireError
 from fedhist.flower.host import NodeSetup

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from flwr.app import RecordDict
 
-from clients.guard import Answered
 from clients.guard_folder import FolderStore
+from clients.spending import Answered
 from clients.store import ContextStore, Kept, Store, guard_lines, restore
 from fedhist.flower.wire import ARRAYS, HEAD, decode_answer, encode_answer
 from fedhist.model.query import Report, Summary

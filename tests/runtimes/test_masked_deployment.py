@@ -55,6 +55,7 @@ class Owners:
                 **{"data": str(self.file(i)), "user": "who", "item": "what", "count": "times"},
                 **{"partition-id": i, "trust": "aggregate", "simulation-seed": SEED},
                 **{"guard-folder": str(self.guard(i)), "min-parties": self.n},
+                **{"adjacency": "zero-out-user"},
                 **self.options,
             }
         )

@@ -25,7 +25,10 @@ NODES = USERS.split(N)
 PROTOCOL = BoundedHistogram(
     domain=USERS.vocabulary, clip=2.0, epsilon=1.0, grid=0.01, trust=Aggregation(N, 0.25, 0.0)
 )
-OWNER = {"trust": "aggregate", "epsilon": 1.0, "min-parties": N}
+OWNER = {
+    **{"trust": "aggregate", "epsilon": 1.0, "min-parties": N},
+    **{"adjacency": "zero-out-user", "min-collude": 0.0},
+}
 
 
 class Writes:

@@ -35,7 +35,7 @@ from fedhist.secagg.messages import seal
 from fedhist.session.codec import array_from_json
 from simulations.runtimes.flower_internals import FIRST_NODE_ID
 
-OWNER = {"trust": "aggregate", "epsilon": 1.0}
+OWNER = {"trust": "aggregate", "epsilon": 1.0, "adjacency": "zero-out-user"}
 
 
 @pytest.fixture
@@ -205,7 +205,7 @@ def test_a_spent_budget_is_refused_before_any_key_is_sent(tmp_path: Path) -> Non
 def test_a_series_is_charged_with_its_first_question(tmp_path: Path) -> None:
     """Five sums in turn, each under masks of its own, for one budget on every node."""
     protocol = replace(UserLevelErm.example(), discrete=True, trust=Aggregation(10))
-    owner = OWNER | {"epsilon": protocol.epsilon}
+    owner = OWNER | {"epsilon": protocol.epsilon, "adjacency": protocol.guarantee.adjacency.value}
     grid = FolderGrid(UserLevelErm.example_users().split(10), tmp_path, [owner] * 10)
     session, strategy = start(grid, protocol)
     assert session.estimate is not None
