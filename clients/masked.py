@@ -11,9 +11,10 @@ import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from logging import ERROR
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
@@ -33,6 +34,7 @@ KEY, PEERS = "secagg-key", "secagg-peers"
 """An owner's options: files with its private Ed25519 key, and with the public keys of the peers."""
 
 LEAST_SIMULATED = 2
+_In, _Out = TypeVar("_In"), TypeVar("_Out")
 END = b"-----END PUBLIC KEY-----"
 
 
@@ -89,8 +91,8 @@ class MaskedHalf:
         """
         try:
             if asked.round_name == "keys":
-                return self._begin(asked, store, admit)
-            return self._go_on(asked, store, draw)
+                return self._begin(asked, store, partial(_discreet, admit))
+            return self._go_on(asked, store, partial(_discreet, draw))
         except (SecaggError, WireError, ValueError) as error:
             raise Refusal(f"secagg.{asked.round_name}: {error}") from None
 
@@ -136,7 +138,8 @@ class MaskedHalf:
                 unseal(f"{name}.ask", message, attempt.session, attempt.node)
                 summary = draw(question)
                 n_users = summary.n_users
-                told = attempt.masked(message, vector_of(aggregated(question.query), summary))
+                words = _discreet(partial(vector_of, aggregated(question.query)), summary)
+                told = attempt.masked(message, words)
             else:
                 raise Refusal(f"secagg.{name}: this node's next round is {attempt.next_round!r}")
         elif name == "shares":
@@ -162,6 +165,15 @@ class MaskedHalf:
             Terms(**(terms | {"digest": bytes.fromhex(terms["digest"])})),
             **self._settings,
         )
+
+
+def _discreet(work: Callable[[_In], _Out], given: _In) -> _Out:
+    """Do what walks the users' data: what goes wrong there is for the node's own log alone."""
+    try:
+        return work(given)
+    except (SecaggError, WireError, ValueError) as error:
+        log(ERROR, "a sum under masks could not be answered: %s", error)
+        raise Refusal("this node could not answer; its own log says why") from None
 
 
 def _question(asked: Asked) -> Question:

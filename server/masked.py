@@ -16,7 +16,6 @@ from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from secrets import SystemRandom
-from typing import Any
 
 import numpy as np
 from flwr.app import Message, RecordDict
@@ -35,8 +34,8 @@ from fedhist.flower.masked_wire import (
 from fedhist.flower.wire import answer_bytes, decode_answer, kind_of
 from fedhist.model.aggregated import Aggregated
 from fedhist.secagg import Message as SecaggMessage
-from fedhist.secagg import RoundFailed, ServerAttempt
-from fedhist.secagg.messages import seal
+from fedhist.secagg import Refused, RoundFailed, ServerAttempt
+from fedhist.secagg.messages import seal, unseal
 from fedhist.secagg.shamir import SHARE
 from fedhist.session.codec import query_digest
 from fedhist.session.journal import Journal
@@ -196,7 +195,8 @@ class MaskedSum:
             for i, answer in self._told("unmask", dict.fromkeys(asked, record))
             if i in present
         }
-        shares = {i: a["shares"].tobytes() for i, a in told.items() if _has_shares(a)}
+        whole = {i: a for i, a in told.items() if _is_whole(a, attempt.session, i)}
+        shares = {i: a["shares"].tobytes() for i, a in whole.items()}
         self.journal.append(
             {
                 "kind": UNMASKED,
@@ -204,7 +204,15 @@ class MaskedSum:
                 "replies": {str(i): b64encode(raw).decode() for i, raw in shares.items()},
             }
         )
-        words = attempt.take_unmask((kept | told).items())
+        state = attempt.state()
+        try:
+            words = attempt.take_unmask((kept | told).items())
+        except RoundFailed as failure:
+            attempt = ServerAttempt.resume(state, self.terms)  # what was kept may be what is wrong
+            try:
+                words = attempt.take_unmask(told.items())
+            except RoundFailed:
+                raise failure from None
         self._note("unmask", attempt.refused)
         return words
 
@@ -281,6 +289,10 @@ class MaskedSum:
         return MissingReplies(self.terms.parties, failure.got, reasons)
 
 
-def _has_shares(message: SecaggMessage) -> bool:
-    a: Any = message.get("shares")
-    return isinstance(a, np.ndarray) and a.dtype == np.uint8 and a.ndim == 2 and a.shape[1] == SHARE
+def _is_whole(message: SecaggMessage, session: bytes, place: int) -> bool:
+    """Say whether a reply is as it was sent: sealed anew, damage would not show."""
+    try:
+        unseal("unmask.answer", message, session, place)
+    except Refused:
+        return False
+    return True

@@ -8,7 +8,7 @@ from typing import ClassVar, get_args
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.model.part import Part
 from fedhist.model.registry import register_part
-from fedhist.privacy.aggregation import MOST_USERS, TAU, Aggregation
+from fedhist.privacy.aggregation import MOST_PARTIES, MOST_USERS, TAU, Aggregation
 from fedhist.privacy.guarantee import Adjacency, Release, check_budget
 from fedhist.privacy.shares import MODULI, ShareKind, ShareNoise, share_cost
 
@@ -59,6 +59,7 @@ class Share(Part):
         if (self.kind == "laplace") != (self.delta == 0):
             raise ValueError(f"delta must be 0 for laplace alone, got {self.kind}, {self.delta}")
         Adjacency(self.adjacency)
+        check_integer("parties", self.parties, MOST_PARTIES)
         _ = self.aggregation
         if self.bits not in MODULI:
             raise ValueError(f"bits must be 32 or 64, got {self.bits}")

@@ -17,6 +17,9 @@ from fedhist.base.checks import check_integer
 TAU = 0.1
 """Default of each margin."""
 
+MOST_PARTIES = 1 << 16
+"""Nodes among which a sum can be made under masks."""
+
 MOST_USERS = 1 << 32
 """Users that a sum has room for, where nobody names a number."""
 

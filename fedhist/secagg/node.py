@@ -197,6 +197,9 @@ class NodeAttempt:
         state = self._state
         if state.keys != roster.keys.get(self.node):
             raise Refused(f"the roster has not the keys that node {self.node} sent")
+        quorum = self.terms.parties - self.terms.drop
+        if len(roster.keys) < quorum:  # before anything is worked out that takes its time
+            raise Refused(f"the roster: {len(roster.keys)} nodes are fewer than {quorum}")
         if len(roster.keys) < self._min_parties:
             raise Refused(
                 f"the roster has {len(roster.keys)} nodes, the owner asks for {self._min_parties}"

@@ -11,6 +11,8 @@ from fedhist.base.checks import check_integer
 
 COMPLETE_TO = 100
 """Most nodes among which everybody masks with everybody."""
+MOST_PARTIES, MOST_DEGREE = 1 << 16, 1000
+"""Both sides plan for so many nodes, and share a secret among so many neighbours, in seconds."""
 PRIVACY_BITS, LIVENESS_BITS = 40, 20
 """A random graph fails the one with probability at most 2^-40, the other at most 2^-20."""
 
@@ -75,7 +77,7 @@ class Terms:
     def __post_init__(self) -> None:
         if not isinstance(self.digest, bytes) or not 1 <= len(self.digest) <= 64:
             raise ValueError(f"digest must be 1 to 64 bytes, got {self.digest!r}")
-        check_integer("parties", self.parties, 2**31, least=2)
+        check_integer("parties", self.parties, MOST_PARTIES, least=2)
         check_integer("drop", self.drop, self.parties, least=0)
         check_integer("collude", self.collude, self.parties, least=0)
         if 2 * (self.drop + self.collude) > self.parties:
@@ -89,7 +91,7 @@ class Terms:
 
     @property
     def plan(self) -> Plan:
-        """Degree and thresholds."""
+        """Degree and thresholds; ValueError if a node would need too many neighbours."""
         return plan(self.parties, self.drop, self.collude)
 
     @property
@@ -107,6 +109,8 @@ class Terms:
 def plan(parties: int, drop: int, collude: int) -> Plan:
     """Return the complete graph up to 100 parties; beyond, the least even degree that will do.
 
+    If none up to 1000 will, the complete graph of at most 1001 parties.
+
     A node's k neighbours are a uniform subset (the order of places is random), so colluders and
     dropouts among them are hypergeometric. Required, with tau = (drop + collude) / parties:
 
@@ -120,33 +124,52 @@ def plan(parties: int, drop: int, collude: int) -> Plan:
     All in exact integers: two programs never disagree about a threshold. Source: spec, B3; Bell et
     al. 2020, Secure Single-Server Aggregation with (Poly)Logarithmic Overhead.
 
+    A degree that lacks m is followed by the m-th after it at the soonest: one neighbour more adds
+    one to those who survive at most, and takes nothing off the thresholds.
+
+    Raises
+    ------
+    ValueError
+        For more parties than can be planned for.
+
     >>> [plan(n, n // 10, n // 20) for n in (300, 1000)]  # doctest: +NORMALIZE_WHITESPACE
     [Plan(degree=56, threshold=37, colluders=15, window=13),
      Plan(degree=78, threshold=52, colluders=24, window=18)]
     """
     if parties > COMPLETE_TO:
-        for degree in range(2, parties - 1, 2):
+        degree = 2
+        while degree <= min(parties - 2, MOST_DEGREE):
             half = degree // 2
             if parties * (drop + collude) ** half << PRIVACY_BITS > parties**half:
+                degree += 2
                 continue
             colluders = _most(parties - 1, collude, degree, parties << PRIVACY_BITS)
             threshold = (degree + 1 + colluders) // 2 + 1
             dropped = _most(parties - 1, drop, degree, parties << LIVENESS_BITS)
             window = _most(parties, collude, half, parties << PRIVACY_BITS)
             absent = _most(parties, drop, half, parties << LIVENESS_BITS)
-            if degree - dropped >= threshold and half - absent > window:
+            missing = max(threshold + dropped - degree, 2 * (window + 1 + absent - half))
+            if missing <= 0:
                 return Plan(degree, threshold, colluders, window)
+            degree += missing + missing % 2
+        if parties > MOST_DEGREE + 1:
+            raise ValueError(
+                f"of {parties} parties {drop} may drop out and {collude} collude: each would need "
+                f"more than {MOST_DEGREE} neighbours; tolerate fewer, or ask fewer"
+            )
     return Plan(parties - 1, (parties + collude) // 2 + 1, collude, -1)
 
 
 def _most(population: int, marked: int, drawn: int, odds: int) -> int:
     """Return the least c with odds * Pr[more than c of those drawn are marked] <= 1."""
-    most = min(drawn, marked)
-    allowed, above = math.comb(population, drawn), 0
+    most, rest = min(drawn, marked), population - marked
+    allowed, above = math.comb(population, drawn) // odds, 0
+    ways = math.comb(marked, most) * math.comb(rest, drawn - most)
     for c in range(most, -1, -1):
-        above += math.comb(marked, c) * math.comb(population - marked, drawn - c)
-        if odds * above > allowed:
+        above += ways
+        if above > allowed:
             return c
+        ways = ways * (c * (rest - drawn + c)) // ((marked - c + 1) * (drawn - c + 1))
     return 0
 
 

@@ -25,12 +25,14 @@ from test_masked_sums import NODES, PROTOCOL, N
 
 from clients.guard_folder import GuardDamaged
 from clients.masked import owner_keys
+from fedhist import Users
 from fedhist.base.chained_log import ChainedLog
 from fedhist.base.errors import MissingReplies, PopulationError
 from fedhist.flower.masked_wire import encode_asks
 from fedhist.flower.wire import decode_answer, encode_question
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.protocols import UserLevelErm
+from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
 from fedhist.secagg.messages import seal
 from fedhist.session.codec import array_from_json
 from simulations.runtimes.flower_internals import FIRST_NODE_ID
@@ -200,6 +202,18 @@ def test_a_spent_budget_is_refused_before_any_key_is_sent(tmp_path: Path) -> Non
     grid = FolderGrid(NODES, tmp_path, [OWNER | {"min-parties": 13}] * N)
     with pytest.raises(MissingReplies, match="12 nodes share the noise; this node's owner asks"):
         start(grid, PROTOCOL)
+
+
+def test_what_goes_wrong_with_data_is_not_told(
+    grid: FolderGrid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(self: object, users: Users, rng: object) -> None:
+        raise ValueError(f"secret {users.ids.tolist()}")
+
+    monkeypatch.setattr(ClippedCounts, "answer_folded", fails)
+    with pytest.raises(MissingReplies, match="could not answer; its own log says why") as e:
+        start(grid, PROTOCOL)
+    assert "secret" not in str(e.value)
 
 
 def test_a_series_is_charged_with_its_first_question(tmp_path: Path) -> None:

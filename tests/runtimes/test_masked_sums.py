@@ -158,6 +158,26 @@ def test_replies_are_journalled_before_the_sum_is_looked_at(
     np.testing.assert_array_equal(total_of(session), expected(PROTOCOL, NODES, range(N)))
 
 
+def test_damaged_replies_are_not_journalled(
+    grid: FaultyGrid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would be sealed anew, and two wrong shares of a secret lose the sum for good."""
+
+    def dies(*_: object) -> None:
+        raise Killed
+
+    grid.changed_reply = lambda r, i, record: (
+        flipped(record, "shares") if r == "unmask" and i < 2 else record
+    )
+    with monkeypatch.context() as patched:
+        patched.setattr("fedhist.secagg.ServerAttempt.take_unmask", dies)
+        with pytest.raises(Killed):
+            start(grid, PROTOCOL, tmp_path)
+    grid.unseen = {"unmask": {0, 1}}  # gone
+    session, _ = start(grid, PROTOCOL, tmp_path)
+    np.testing.assert_array_equal(total_of(session), expected(PROTOCOL, NODES, range(N)))
+
+
 @pytest.mark.parametrize("name", ROUNDS)
 def test_a_flipped_bit_in_a_reply_counts_as_no_reply(grid: FaultyGrid, name: str) -> None:
     grid.changed_reply = lambda r, i, record: flipped(record) if (r, i) == (name, 6) else record

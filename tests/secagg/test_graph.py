@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.stats import hypergeom
 
+from fedhist.model.share import Share
+from fedhist.privacy import aggregation
 from fedhist.secagg import Refused, Terms
 from fedhist.secagg.graph import Graph
-from fedhist.secagg.terms import Plan, plan
-from tests.secagg.attempts import terms_of
+from fedhist.secagg.messages import seal
+from fedhist.secagg.terms import MOST_PARTIES, Plan, plan
+from tests.secagg.attempts import Play, terms_of
 
 
 @pytest.mark.parametrize(
@@ -68,6 +72,57 @@ def test_one_secret_only(n: int) -> None:
         holders = p.degree + 1
         assert (holders - p.colluders) + 2 * p.colluders < 2 * p.threshold
         assert p.threshold <= holders
+
+
+def slow_degree(n: int, drop: int, collude: int) -> int:
+    """Try one degree after the other, with every tail summed anew."""
+
+    def most(population: int, marked: int, drawn: int, odds: int) -> int:
+        c = min(drawn, marked)
+        while c > 0 and odds * sum(
+            math.comb(marked, x) * math.comb(population - marked, drawn - x)
+            for x in range(c, min(drawn, marked) + 1)
+        ) <= math.comb(population, drawn):
+            c -= 1
+        return c
+
+    for k in range(2, n - 1, 2):
+        t = (k + 1 + most(n - 1, collude, k, n << 40)) // 2 + 1
+        lost, gone = most(n - 1, drop, k, n << 20), most(n, drop, k // 2, n << 20)
+        fine = n * (drop + collude) ** (k // 2) << 40 <= n ** (k // 2)
+        if fine and k - lost >= t and k // 2 - gone > most(n, collude, k // 2, n << 40):
+            return k
+    return n - 1
+
+
+@pytest.mark.parametrize("n", [101, 120, 143, 180])
+def test_no_degree_is_jumped_over(n: int) -> None:
+    for drop, collude in ((0, 0), (1, 2), (n // 10, n // 10), (n // 5, n // 20), (n // 4, n // 5)):
+        assert plan(n, drop, collude).degree == slow_degree(n, drop, collude)
+
+
+def test_a_plan_takes_seconds_or_is_refused() -> None:
+    """It once took hours for a message of a kilobyte."""
+    began = time.process_time()
+    assert plan(10_000, 3000, 1000).degree == 786
+    for collude in (0, 6553, 13_107):
+        with pytest.raises(ValueError, match="more than 1000 neighbours"):
+            plan(65_536, 32_768 - collude, collude)
+    assert time.process_time() - began < 60
+    with pytest.raises(ValueError, match="parties"):
+        terms_of(MOST_PARTIES + 1, 0, 0)
+    assert MOST_PARTIES == aggregation.MOST_PARTIES
+    with pytest.raises(ValueError, match="parties"):
+        Share("laplace", 0.5, 0.0, "zero-out-user", 10**6, 0.3, 0.2)
+
+
+def test_a_short_roster_is_refused_before_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    play = Play(terms_of(9, 1, 1))
+    ask = play.server.take_keys(play.answer("keys", play.server.start(), ()))[0]
+    few = {name: ask[name][:5] for name in ("members", "keys", "signed")}
+    monkeypatch.setattr("fedhist.secagg.terms.plan", None)
+    with pytest.raises(Refused, match="5 nodes are fewer than 8"):
+        play.nodes[0].shares(seal("shares.ask", ask["session"], 0, **few))
 
 
 def test_terms_out_of_range_are_named() -> None:
