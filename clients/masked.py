@@ -120,7 +120,7 @@ class MaskedHalf:
         return encode_told("keys", asked.digest, told)
 
     def _go_on(self, asked: Asked, store: Store, draw: Callable[[Question], Summary]) -> RecordDict:
-        name, digest, n_users = asked.round_name, asked.digest, 0
+        name, digest = asked.round_name, asked.digest
         kept = store.attempt(digest)
         if kept is None:
             raise Refusal(f"secagg.{name}: no attempt for this query is under way on this node")
@@ -137,9 +137,8 @@ class MaskedHalf:
             if attempt.next_round == name:
                 unseal(f"{name}.ask", message, attempt.session, attempt.node)
                 summary = draw(question)
-                n_users = summary.n_users
                 words = _discreet(partial(vector_of, aggregated(question.query)), summary)
-                told = attempt.masked(message, words)
+                told = attempt.masked(message, words, summary.n_users)
             else:
                 raise Refusal(f"secagg.{name}: this node's next round is {attempt.next_round!r}")
         elif name == "shares":
@@ -147,7 +146,7 @@ class MaskedHalf:
         else:
             told = attempt.unmask(message)
         store.keep_attempt(digest, _body(attempt), unmasked=name == "unmask")
-        return encode_told(name, digest, told, n_users)
+        return encode_told(name, digest, told)
 
     @property
     def _settings(self) -> dict[str, Any]:

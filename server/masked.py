@@ -63,6 +63,8 @@ class MaskedSum:
         Takes up why replies were not used.
     min_replies : int, optional
         Fewest nodes that must be in the sum, if they are more than the quorum.
+    max_users : int, optional
+        Most users that one node has.
 
     Raises
     ------
@@ -78,6 +80,7 @@ class MaskedSum:
         send: Send,
         dropped: Counter[str] | None = None,
         min_replies: int | None = None,
+        max_users: int | None = None,
     ) -> None:
         self.query, self.round_index, self.journal = query, round_index, journal
         self.digest = query_digest(query, round_index)
@@ -87,7 +90,8 @@ class MaskedSum:
         self._send, self._bytes, self._last = send, 0, time.perf_counter()
         self._left_out = 0  # replies of this round, for a reason that is counted
         self._flower: dict[int, int] = {}  # by place
-        self._users: dict[int, int] = {}
+        most = query.share.max_users if query.sends_n else 0
+        self._most_users = most if max_users is None else min(most, max_users)
 
     def collect(self, nodes: Iterable[int]) -> Collected:
         """Add up what the given nodes, by Flower's ids, send under masks.
@@ -107,13 +111,11 @@ class MaskedSum:
                 attempt = self._begin()
             else:
                 attempt = ServerAttempt.resume(b64decode(line["state"]), self.terms)
-                self._users = dict(zip(attempt.present, line["users"], strict=True))
             words = self._unmask(attempt, asked)
         except RoundFailed as failure:
             raise self._missing(failure) from failure
         present = attempt.present
-        users = sum(self._users[i] for i in present)
-        total = self.query.lift(summary_of(self.query, words, users), len(present))
+        total = self.query.lift(summary_of(self.query, words, attempt.users), len(present))
         return Collected(total, len(present), self._bytes, dict(+self.dropped), 0, self._last)
 
     # -- rounds 1 to 3 -------------------------------------------------------------------------
@@ -148,7 +150,8 @@ class MaskedSum:
         self._note("keys", attempt.refused)
         asks = attempt.take_shares(self._told("shares", self._addressed("shares", asks)))
         self._note("shares", attempt.refused)
-        attempt.take_masked(self._told("masked", self._addressed("masked", asks)))
+        told = self._told("masked", self._addressed("masked", asks))
+        attempt.take_masked(told, self._most_users)
         self._note("masked", attempt.refused)
         present = attempt.present
         if len(present) < self.min_replies:
@@ -159,7 +162,6 @@ class MaskedSum:
                 "index": self.round_index,
                 "session": attempt.session.hex(),
                 "nodes": present,
-                "users": [self._users[i] for i in present],
                 "state": b64encode(attempt.state()).decode(),
             }
         )
@@ -243,10 +245,6 @@ class MaskedSum:
                 strange = seat is None and name == "unmask" and index not in self._flower
                 if index in taken or not (seat == index or strange):
                     raise WireError(f"node {index} answered twice, or another in its place")
-                if told.n_users > self.query.share.max_users or (
-                    told.n_users and not self.query.sends_n
-                ):
-                    raise WireError(f"a reply for {told.n_users} users")
             except WireError as error:
                 self.dropped[f"secagg.{name}: {error}"] += 1
                 self._left_out += 1
@@ -254,8 +252,6 @@ class MaskedSum:
             taken.add(index)
             self._flower.setdefault(index, source)
             place_of[source] = index
-            if name == "masked":
-                self._users[index] = told.n_users
             self._bytes += answer_bytes(reply.content)
             yield index, told.message
 

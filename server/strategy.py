@@ -137,7 +137,8 @@ class SessionStrategy(Strategy):
             ]
             return grid.send_and_receive(messages, timeout=timeout)
 
-        total = MaskedSum(query, index, self.session.journal, send, noted.dropped, self.min_replies)
+        journal, least = self.session.journal, self.min_replies
+        total = MaskedSum(query, index, journal, send, noted.dropped, least, noted.max_users)
         nodes = wait_for_nodes(grid, self.n_nodes, self.node_timeout, query.quorum)
         self.session.asked = True
         return self._take(total.collect(nodes))

@@ -50,7 +50,7 @@ _ASK = {
     **{"kind": str, "digest": str, "name": str, "round": int, "fields": str, "fold": bool},
     **_SEALED,
 }
-_TOLD = {"kind": str, "digest": str, "n": int, **_SEALED}
+_TOLD = {"kind": str, "digest": str, **_SEALED}
 _MESSAGE, _QUERY = "secagg/", "query/"
 
 
@@ -91,15 +91,12 @@ class Told:
     ----------
     round_name, digest : str
     message : Message
-        As :class:`~fedhist.secagg.ServerAttempt` takes it; it names the node's index.
-    n_users : int
-        Users that the masked vector is of; 0 in other rounds, and where their number is private.
+        As :class:`~fedhist.secagg.ServerAttempt` takes it; it names the node's place.
     """
 
     round_name: str
     digest: str
     message: Message
-    n_users: int
 
 
 def terms_of(query: Aggregated, digest: str) -> Terms:
@@ -210,9 +207,9 @@ def decode_ask(record: RecordDict) -> Asked:
 # -- what a node tells -----------------------------------------------------------------------------
 
 
-def encode_told(round_name: str, digest: str, message: Message, n_users: int = 0) -> RecordDict:
+def encode_told(round_name: str, digest: str, message: Message) -> RecordDict:
     """Pack a node's answer of a round; a refusal is one of :mod:`fedhist.flower.wire`."""
-    head = {"version": WIRE_VERSION, "kind": KIND + round_name, "digest": digest, "n": n_users}
+    head = {"version": WIRE_VERSION, "kind": KIND + round_name, "digest": digest}
     arrays = {_MESSAGE + name: a for name, a in _arrays(message).items()}
     return pack_record(head | _sealed(message), arrays)
 
@@ -222,9 +219,9 @@ def decode_told(record: RecordDict) -> Told:
     head, arrays = unpack_message(record, _TOLD, KINDS)
     _check_digest(head["digest"])
     message, query = _split(head, arrays)
-    if query or head["n"] < 0:
-        raise WireError(f"an answer {head['kind']!r} of {head['n']} users, with {sorted(query)}")
-    return Told(head["kind"].removeprefix(KIND), head["digest"], message, head["n"])
+    if query:
+        raise WireError(f"an answer {head['kind']!r} has no part of a query, got {sorted(query)}")
+    return Told(head["kind"].removeprefix(KIND), head["digest"], message)
 
 
 def _check_digest(digest: str) -> None:

@@ -35,7 +35,7 @@ LAYOUT: dict[str, dict[str, tuple[str, tuple[int | None, ...]]]] = {
     },
     "shares.answer": {"boxes": ("u1", (None, BOX))},
     "masked.ask": {"present": ("u4", (None,)), "boxes": ("u1", (None, BOX))},
-    "masked.answer": {"values": ("u4 u8", (None,))},
+    "masked.answer": {"values": ("u4 u8", (None,)), "users": ("u8", (1,))},
     "unmask.ask": {"present": ("u4", (None,))},
     "unmask.answer": {"shares": ("u1", (None, SHARE))},
 }

@@ -228,7 +228,7 @@ class NodeAttempt:
         state.keys = b"".join(roster.keys.values())
         return self._answer("shares", boxes=_bytes(b"".join(boxes)).reshape(-1, BOX))
 
-    def masked(self, ask: Mapping[str, Any], values: Array) -> Message:
+    def masked(self, ask: Mapping[str, Any], values: Array, users: int = 0) -> Message:
         """Round 3: open the shares of others, answer the values under all masks.
 
         Parameters
@@ -237,6 +237,8 @@ class NodeAttempt:
         values : array, (length,)
             The node's noisy values modulo 2^bits, as unsigned words. A retry of the same query
             passes the same again.
+        users : int
+            How many they are of, in clear; 0 where that is private.
 
         Raises
         ------
@@ -285,7 +287,7 @@ class NodeAttempt:
         add_masks(total, [(own, 1), *pairs], terms.bits)
         state.present, state.held = present, held
         state.r = state.b = state.enc = state.own_share = state.keys = b""
-        return self._answer("masked", values=total)
+        return self._answer("masked", values=total, users=np.array([users], "<u8"))
 
     def unmask(self, ask: Mapping[str, Any]) -> Message:
         """Round 4: answer b-shares of those present, r-shares of the others, never both of one.

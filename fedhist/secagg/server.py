@@ -35,6 +35,7 @@ class _State(msgspec.Struct, forbid_unknown_fields=True):
     signed: dict[int, bytes] = {}
     sharers: list[int] = []
     present: list[int] = []
+    users: dict[int, int] = {}
     masked_sum: bytes = b""
     answers: dict[int, bytes] = {}
 
@@ -102,6 +103,11 @@ class ServerAttempt:
     def present(self) -> list[int]:
         """U, the nodes in the sum, ascending; empty before round 3 is over."""
         return list(self._state.present)
+
+    @property
+    def users(self) -> int:
+        """Users of the nodes in the sum, as they say."""
+        return sum(self._state.users.values())
 
     def _turn(self, name: str) -> None:
         if self.next_round != name:
@@ -201,8 +207,14 @@ class ServerAttempt:
             asks[i] = self._ask("masked", i, present=present, boxes=table)
         return asks
 
-    def take_masked(self, answers: Answers) -> dict[int, Message]:
+    def take_masked(self, answers: Answers, most_users: int | None = None) -> dict[int, Message]:
         """Take round 3, return the messages of round 4: who is in the sum.
+
+        Parameters
+        ----------
+        answers : iterable
+        most_users : int, optional
+            Users of one node at most.
 
         Raises
         ------
@@ -218,7 +230,12 @@ class ServerAttempt:
             if values.shape != total.shape or values.dtype != total.dtype:
                 self.refused[node] = f"values are {values.shape} of {values.dtype}"
                 continue
+            users = int(fields["users"][0])
+            if most_users is not None and users > most_users:
+                self.refused[node] = f"a reply for {users} users, of {most_users} at most"
+                continue
             total += values
+            state.users[node] = users
             present.append(node)
         state.present = self._close("masked", present)
         state.masked_sum = total.tobytes()

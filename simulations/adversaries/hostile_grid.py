@@ -186,7 +186,7 @@ class HostileGrid(Grid):
             if kind == "malformed" and name == begins:
                 form = self._assigned.form(number, node)
                 spoilt = malform_message(told.message, form)
-                reply.content = encode_told(name, told.digest, spoilt, told.n_users)
+                reply.content = encode_told(name, told.digest, spoilt)
             yield reply
             if kind == "duplicate":
                 yield reply

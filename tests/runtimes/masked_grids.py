@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from fedhist.model.aggregated import Aggregated
 from fedhist.session.codec import query_digest
 from fedhist.session.journal import Journal
 from fedhist.session.session import Session
+from server.intake import Intake
 from server.strategy import SessionStrategy
 from simulations.runs.run import noise_source
 from simulations.runtimes.simulated_grid import LocalGrid
@@ -99,12 +101,16 @@ class FolderGrid(FaultyGrid):
 
 
 def start(
-    grid: LocalGrid, protocol: Any, journal: str | Path | None = None
+    grid: LocalGrid,
+    protocol: Any,
+    journal: str | Path | None = None,
+    max_users: int | None = None,
 ) -> tuple[Session, SessionStrategy]:
     """Run a protocol under masks from where its journal is to its end."""
     kept = Journal(journal)
     session = Session(protocol, noise_source("simulated", SEED, protocol), kept, "masked")
-    strategy = SessionStrategy(session, grid.n_nodes, masked=True, node_timeout=0.0)
+    intake = partial(Intake, max_users=max_users)
+    strategy = SessionStrategy(session, grid.n_nodes, intake=intake, masked=True, node_timeout=0.0)
     try:
         strategy.start(grid, ArrayRecord(), timeout=1.0)
     finally:

@@ -278,8 +278,9 @@ def test_one_corrupted_node_can_set_the_sum_to_anything_possible(grid: FaultyGri
             return record
         told = decode_told(record)
         values = told.message["values"] + told.message["values"].dtype.type(by)
-        message = seal("masked.answer", told.message["session"], 4, values=values)
-        return encode_told("masked", told.digest, message, told.n_users)
+        users = told.message["users"]
+        message = seal("masked.answer", told.message["session"], 4, values=values, users=users)
+        return encode_told("masked", told.digest, message)
 
     grid.changed_reply = shifted
     if by == 1000:
@@ -288,6 +289,29 @@ def test_one_corrupted_node_can_set_the_sum_to_anything_possible(grid: FaultyGri
     else:
         with pytest.raises(WireError, match="outside"):
             start(grid, PROTOCOL)
+
+
+def test_a_node_has_no_more_users_than_one_may_have(grid: FaultyGrid) -> None:
+    """Their number is under the check value as well, and no number is believed."""
+    grid.changed_reply = lambda r, i, record: (
+        flipped(record, "users") if (r, i) == ("masked", 6) else record
+    )
+    session, _ = start(grid, PROTOCOL)
+    np.testing.assert_array_equal(total_of(session), expected(PROTOCOL, NODES, without(6)))
+
+    def many(name: str, index: int, record: RecordDict) -> RecordDict:
+        if (name, index) != ("masked", 4):
+            return record
+        told = decode_told(record)
+        values, users = told.message["values"], np.array([5], np.uint64)
+        message = seal("masked.answer", told.message["session"], 4, values=values, users=users)
+        return encode_told("masked", told.digest, message)
+
+    grid = FaultyGrid(NODES, SEED)
+    grid.changed_reply = many
+    session, strategy = start(grid, PROTOCOL, max_users=4)
+    np.testing.assert_array_equal(total_of(session), expected(PROTOCOL, NODES, without(4)))
+    assert strategy.rounds[0]["dropped: secagg.masked: a reply for 5 users, of 4 at most"] == 1
 
 
 def test_a_second_node_of_an_index_takes_nobodys_place(grid: FaultyGrid) -> None:

@@ -208,7 +208,9 @@ class Slow:
             self.note("masked.ask", i, present=listed, boxes=boxes)
         present = self.left("masked", sharers)
         for i in present:
-            self.note("masked.answer", i, values=self.packed(self.masked(i, sharers)))
+            users = struct.pack("<Q", self.secret[i]["users"])
+            values = self.packed(self.masked(i, sharers))
+            self.note("masked.answer", i, values=values, users=users)
         for i in present:
             self.note("unmask.ask", i, present=struct.pack(f"<{len(present)}I", *present))
         for i in self.left("unmask", present):

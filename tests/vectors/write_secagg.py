@@ -181,14 +181,16 @@ def attempt(name: str, terms: Terms, lost: dict[str, list[int]], signed: bool) -
             drawn = draw(terms.plan.threshold - 1, fresh)
             secret[f"coefficients_{of}"] = [element(x) for x in drawn]  # type: ignore[assignment]
         owner = {"owner_private": owners[i].hex()} if signed else {}
-        known.append({"node": i, **secret, **owner, "values": values[i].tobytes().hex()})
+        known.append(
+            {"node": i, **secret, **owner, "values": values[i].tobytes().hex(), "users": 3 + i}
+        )
     messages: list[dict[str, Any]] = []
     asks: Any = server.start()
     for of in ("keys", "shares", "masked", "unmask"):
         answers = {}
         for i, ask in asks.items():
             if i not in lost.get(of, []):
-                extra = (values[i],) if of == "masked" else ()
+                extra = (values[i], 3 + i) if of == "masked" else ()
                 answers[i] = getattr(nodes[i], of)(ask, *extra)
         messages += [{"kind": f"{of}.ask", **shown(f"{of}.ask", m)} for m in asks.values()]
         messages += [{"kind": f"{of}.answer", **shown(f"{of}.answer", m)} for m in answers.values()]
