@@ -34,7 +34,8 @@ KEY, PEERS = "secagg-key", "secagg-peers"
 """An owner's options: files with its private Ed25519 key, and with the public keys of the peers."""
 
 LEAST_SIMULATED = 2
-_In, _Out = TypeVar("_In"), TypeVar("_Out")
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
 END = b"-----END PUBLIC KEY-----"
 
 
