@@ -250,9 +250,11 @@ class Guard:
         for (name, cost), most in zip(costs.items(), found.max(axis=0), strict=True):
             if cost and not most + cost <= budgets[name] * SLACK:
                 of = "" if name == "epsilon" else f" of {name}"
+                converted = entry.epsilon != query.release.epsilon
+                under = f" under {self.policy.adjacency}" if converted else ""
                 raise Refusal(
                     f"a user's budget{of} is spent: {most:g} of {budgets[name]:g}, the query "
-                    f"costs {cost:g} more"
+                    f"costs {cost:g} more{under}"
                 )
 
     def _refuse_shares(self, query: Query, fold: bool) -> None:

@@ -176,6 +176,8 @@ def test_a_cost_counts_under_the_owners_adjacency() -> None:
         assert gaussian_multiplier(epsilon, delta) * move <= query.shares.size * (1 + 1e-9)
         assert epsilon < 0.85  # group privacy would say 1, and 2.6 times delta
     assert "at most 0.9" in refusal(replace(owner, max_epsilon=0.9), QUERY)
+    said = refusal(replace(owner, epsilon=0.9), QUERY)
+    assert said.endswith("spent: 0 of 0.9, the query costs 1 more under replace-user")
     hidden = Policy(trust="aggregate", adjacency="add-remove-user")
     assert cost(hidden, Aggregated(COUNTS, replace(SHARE, adjacency="add-remove-user")))[0] == 0.5
     assert "the number of users is public" in refusal(hidden, QUERY)
