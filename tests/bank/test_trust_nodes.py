@@ -102,7 +102,8 @@ class SameMask(NodeAttempt):
         """Take the first mask again."""
         told = super().masked(ask, values)
         mask = self.kept.setdefault(self.node, told["values"] - values)
-        return seal("masked.answer", self.session, self.node, values=values + mask)
+        users = told["users"]
+        return seal("masked.answer", self.session, self.node, values=values + mask, users=users)
 
 
 class SendsInClear(NodeAttempt):
@@ -110,8 +111,9 @@ class SendsInClear(NodeAttempt):
 
     def masked(self, ask: Mapping[str, Any], values: Array) -> Message:
         """Send the words as they are."""
-        super().masked(ask, values)
-        return seal("masked.answer", self.session, self.node, values=values)
+        told = super().masked(ask, values)
+        users = told["users"]
+        return seal("masked.answer", self.session, self.node, values=values, users=users)
 
 
 class ObligingNode(NodeAttempt):
