@@ -12,10 +12,11 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fedhist.base.checks import check_count
-from fedhist.base.errors import MissingReplies
+from fedhist.base.errors import FedhistError, MissingReplies
 from fedhist.flower.wire import MESSAGE_TYPE, encode_question
 from fedhist.model.aggregated import Aggregated
 from fedhist.model.query import Query, check_parties
+from fedhist.privacy.guarantee import Trust
 from fedhist.session.codec import query_digest
 from fedhist.session.session import Session
 from server.intake import Collected, Intake
@@ -50,6 +51,14 @@ class SessionStrategy(Strategy):
     masked : bool
         Whether sums under aggregate trust are made under masks, and not by a server that sees
         what each node sends.
+    shuffled : bool
+        Whether the reports of a protocol under shuffle trust pass a shuffler before they come
+        here, or, in a simulation, are taken to. Nothing here is one: the nodes' messages name them.
+
+    Raises
+    ------
+    FedhistError
+        For a protocol under shuffle trust where there is no shuffler: its promise would be void.
 
     Attributes
     ----------
@@ -76,8 +85,14 @@ class SessionStrategy(Strategy):
         intake: Callable[[Query, str, str], Intake] = Intake,
         node_timeout: float = 60.0,
         masked: bool = False,
+        shuffled: bool = False,
     ) -> None:
         check_count("n_nodes", n_nodes)
+        if session.protocol.guarantee.trust is Trust.SHUFFLE and not shuffled:
+            raise FedhistError(
+                f"{session.protocol.name} promises {session.protocol.guarantee}, and there is no "
+                "shuffler here: this server sees which node sends what"
+            )
         if min_replies is not None and not 0 < min_replies <= n_nodes:
             raise ValueError(f"min_replies must lie in 1..{n_nodes}, got {min_replies}")
         self.session, self.n_nodes, self.fold = session, n_nodes, fold

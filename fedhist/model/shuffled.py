@@ -151,9 +151,13 @@ class Shuffled(Query):
         BatchWithheld
             If one of them is too small; then nothing of the others is passed on, either.
         """
+        self.check_sizes(total)
+        return Summary(total.n_users, total.sums)
+
+    def check_sizes(self, total: Summary) -> None:
+        """Raise BatchWithheld unless every batch has the reports that hide each of them."""
         needed = self.least + self.colluders
         sizes = self.local.batch_sizes(total)
         few = int(np.count_nonzero(sizes < needed))
         if few:
             raise BatchWithheld(needed, few, len(sizes))
-        return Summary(total.n_users, total.sums)

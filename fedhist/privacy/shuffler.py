@@ -50,12 +50,14 @@ class Shuffling:
     tau : float
         Largest share of them that may not report; in [0, 0.5), read as the decimal that is written.
     colluders : int
-        Users of any one batch who may tell the server what they have reported.
+        Users of any one batch who may tell the server what they have reported, or who report
+        something made up: that hides nobody, and no count can tell.
 
     Privacy
     -------
     Replacement of one user's record: the users, and so cohorts and folds, are public. A batch that
-    is too small is withheld, so the promise never rests on who happens to report.
+    is too small is withheld, so the promise never rests on how many happen to report, but it does
+    on their reports: all but ``colluders`` of them must be honest and in confidence.
 
     Examples
     --------

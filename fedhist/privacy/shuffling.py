@@ -63,6 +63,8 @@ TAIL = 1e-18
 """Probability of counts of clones that are not enumerated; it is added."""
 ROUNDING = 1e-11
 """Relative error of a tail in doubles, generously; it is added."""
+LARGE = 1e3
+"""Clones from which on the error of a tail given their number grows in proportion to it."""
 MOST_BLOCKS = 4096
 MOST_LOCAL = 64.0
 """From this epsilon_0 on nothing is promised: e^-64 of a million users are no clones."""
@@ -168,15 +170,20 @@ def _clones(others: int, q: float) -> tuple[Floats, Floats, float]:
 
 def _given_clones(clones: Floats, local: float, epsilon: float) -> Floats:
     """Hockey-stick divergence at e^epsilon, given how many of the others are clones."""
+    from scipy.stats import binom  # for the server's side only
+
     trials = clones + 1
-    grown = math.exp(epsilon)
-    truth, lie = 1 / (1 + math.exp(-local)), 1 / (1 + math.exp(local))
-    slope = (truth - lie) * (1 + grown)  # f T / 2
-    fixed = 2 * (grown * truth - lie)  # -h
+    truth, gap = 1 / (1 + math.exp(-local)), math.tanh(local / 2)  # a and 2 a - 1
+    slope = gap * (1 + math.exp(epsilon))  # f T / 2
+    fixed = 2 * (math.expm1(epsilon) * truth + gap)  # -h
     least = np.floor(trials * (fixed / 2) / slope) + 1
-    own, all_ = _half_tail(trials - 1, least - 1), _half_tail(trials, least)
-    gained, lost = slope * own, fixed * all_
-    return np.asarray(np.clip(gained - lost + ROUNDING / 10 * gained, 0.0, 1.0))
+    # slope - fixed = 1 - e^epsilon, and Pr[Bin(T) >= a] is Pr[Bin(T - 1) >= a - 1] less half of
+    # Pr[Bin(T - 1) = a - 1]: so no two tails are taken from each other
+    own = _half_tail(trials - 1, least - 1)
+    gained = fixed / 2 * np.where(least <= trials, binom.pmf(least - 1, trials - 1, 0.5), 0.0)
+    lost = math.expm1(epsilon) * own
+    slack = ROUNDING / 100 * (1 + trials / LARGE)
+    return np.asarray(np.clip(gained - lost + slack * gained, 0.0, 1.0))
 
 
 def _half_tail(trials: Floats, least: Floats) -> Floats:

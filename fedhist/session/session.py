@@ -13,6 +13,7 @@ from fedhist.base.errors import FedhistError, WireError
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import queries
+from fedhist.model.shuffled import Shuffled
 from fedhist.privacy.guarantee import Trust
 from fedhist.privacy.ledger import Ledger
 from fedhist.session.codec import protocol_digest, query_digest
@@ -124,8 +125,17 @@ class Session:
         return self.estimate
 
     def _check(self, query: Query, summary: Summary) -> None:
-        """Raise WireError if no honest population of that size could have sent the summary."""
+        """Raise if no honest population of that size could have sent the summary.
+
+        Raises
+        ------
+        WireError
+        BatchWithheld
+            If a shuffler would not have passed it on.
+        """
         query.check_summary(summary)
+        if isinstance(query, Shuffled):
+            query.check_sizes(summary)
 
     def _step(self, summary: Summary | None) -> None:
         answered, index = self.query, self.round_index

@@ -46,6 +46,7 @@ def strategy_of(
         on_bad_reply=options.on_bad_reply,
         intake=intake,
         masked=options.masked,
+        shuffled=True,  # simulated; where nodes are remote the configuration refuses it
     )
 
 

@@ -69,8 +69,8 @@ def test_the_ledger_names_both_sides() -> None:
     words = ledger_in_words(ready, estimate.ledger)
     local = f"{ready.protocol.epsilon:.4g}"
     assert words["shuffle (ideal)"] == (
-        f"(1, 1e-05)-DP if the shuffler is honest and 2700 users of each cohort report; {local}-DP "
-        "against it"
+        "(1, 1e-05)-DP if the shuffler is honest and 2700 users of each cohort report honestly and "
+        f"in confidence; {local}-DP against it"
     )
     assert words["trust"] == "shuffle"
     # replacement only: nobody knows what adding a user does

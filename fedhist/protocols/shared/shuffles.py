@@ -91,10 +91,12 @@ class Shuffles(Protocol):
         who = self.trust
         if who is None or math.isinf(self.epsilon):
             return Guarantee(self.epsilon, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER)
-        least = min(who.least(b.share, b.folds) for b in self.batches)
+        least = sorted({who.least(b.share, b.folds) for b in self.batches})
+        users = " or ".join(str(n) for n in dict.fromkeys((least[0], least[-1])))
+        planned = ", as its plan says," if len(least) > 1 else ""
         premise = (
-            f"the shuffler is honest and {least} users of each cohort report; "
-            f"{self.epsilon:.4g}-DP against it"
+            f"the shuffler is honest and {users} users of each cohort{planned} report honestly and "
+            f"in confidence; {self.epsilon:.4g}-DP against it"
         )
         told = float(who.epsilon), who.delta, Trust.SHUFFLE, Adjacency.REPLACE_USER
         return Guarantee(*told, premise=premise)

@@ -140,8 +140,8 @@ def premise_of(protocol: Protocol) -> Premise:
         local = float(protocol.epsilon)
         return Premise(
             (f"a shuffler, {least:,} users", f"else {local:.3g}-DP"),
-            f"a shuffler, and that {least:,} users of each cohort report who do not collude with "
-            f"the server; against the shuffler {local:.4g}-DP is left",
+            f"a shuffler, and that {least:,} users of each cohort report honestly and do not "
+            f"collude with the server; against the shuffler {local:.4g}-DP is left",
             {
                 "least": least,
                 "epsilon_0": local,

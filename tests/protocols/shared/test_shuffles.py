@@ -13,7 +13,13 @@ from flwr.app import ArrayRecord
 import fedhist
 from clients.answers import streams
 from clients.guard import Guard, Policy, Refusal
-from fedhist.base.errors import BatchWithheld, BudgetExceeded, MissingReplies, WireError
+from fedhist.base.errors import (
+    BatchWithheld,
+    BudgetExceeded,
+    FedhistError,
+    MissingReplies,
+    WireError,
+)
 from fedhist.channels.hiding import hiding_of
 from fedhist.channels.oracles import oracle_channel
 from fedhist.flower.wire import Question
@@ -40,6 +46,7 @@ from fedhist.session.codec import decode_query, encode_fields, protocol_digest, 
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
+from fedhist.users.streams import SeededStreams
 from server.intake import Intake
 from server.noise import SimulatedNoise
 from server.strategy import SessionStrategy
@@ -103,7 +110,9 @@ def test_the_values_of_the_specification() -> None:
     folds = NaiveMean.shuffled(
         Shuffling(1.0, 1e-6, 20_000), n_users=20_000, dimension=20, low=0.0, high=1.0
     )
-    assert "757 users of each cohort report; 2.509-DP against it" in str(folds.guarantee)
+    assert "757 users of each cohort report honestly and in confidence; 2.509-DP against it" in str(
+        folds.guarantee
+    )
 
 
 @pytest.mark.parametrize("k", [3, 1000, 5000])
@@ -214,7 +223,7 @@ def test_the_guarantee_names_both_sides() -> None:
     assert (promised.epsilon, promised.delta, promised.trust) == (1.0, 1e-6, Trust.SHUFFLE)
     assert str(promised) == (
         "(1, 1e-06)-DP per user, shuffle trust (the shuffler is honest and 20000 users of each "
-        "cohort report; 6.157-DP against it), replace-user"
+        "cohort report honestly and in confidence; 6.157-DP against it), replace-user"
     )
     assert not dataclasses.replace(protocol, epsilon=math.inf).guarantee.private
 
@@ -392,8 +401,22 @@ def test_the_same_passes_over_messages(fold: bool) -> None:
     expected = fedhist.run(protocol, users, seed=5).value
     session = Session(protocol, lambda i: SimulatedNoise(5, i))
     grid = LocalGrid(users.split(30), 5)
-    strategy = SessionStrategy(session, 30, fold=fold)
+    with pytest.raises(FedhistError, match="there is no shuffler here"):
+        SessionStrategy(session, 30, fold=fold)
+    strategy = SessionStrategy(session, 30, fold=fold, shuffled=True)
     strategy.start(grid, ArrayRecord())
     assert session.estimate is not None
     np.testing.assert_array_equal(session.estimate.value, expected)
     assert not [name for name in strategy.rounds[0] if name.startswith("dropped")]
+
+
+def test_a_session_withholds_a_batch_that_nobody_else_has_counted() -> None:
+    """Whoever asks the users, three reports do not stand for 540."""
+    protocol = LocalHistogram.shuffled(Shuffling(1.0, 1e-3, 600), domain=DOMAIN, clip=2)
+    session = Session(protocol, lambda i: SimulatedNoise(5, i))
+    assert session.query is not None
+    few = people(3)
+    rng = SeededStreams(few.ids, 5, "few")
+    with pytest.raises(BatchWithheld):
+        session.advance(session.query.answer_folded(few, lambda _: rng))
+    assert session.estimate is None
