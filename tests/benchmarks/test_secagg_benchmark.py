@@ -20,7 +20,7 @@ def test_bytes_are_those_of_the_arrays() -> None:
     attempt = secagg.Attempt(10, 7)
     n, d = 10, 7
     headers = 8 * (4 + 16 + 16)
-    sent = 96 + 50 * (n - 1) + 8 * d + 17 * n
+    sent = 96 + 50 * (n - 1) + 8 * d + 8 + 17 * n
     received = 16 + 100 * n + (50 * (n - 1) + 4 * n) + 4 * (n - 1)
     assert set(attempt.of_nodes(attempt.bytes)) == {headers + sent + received}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from test_aggregate import WHO, has_field, shared
+from test_aggregate_contract import WHO, has_field, shared
 from test_protocols import assert_same_estimate
 
 from fedhist.model.registry import own_protocols, protocol_class

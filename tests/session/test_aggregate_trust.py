@@ -227,7 +227,7 @@ def test_what_has_no_integer_sums_is_refused() -> None:
     with pytest.raises(ValueError, match="finer grid"):
         dataclasses.replace(GAUSS, grid=16.0)
     for bad, why in (
-        ({"parties": 0}, "parties must be a positive"),
+        ({"parties": 0}, "parties must be an integer in"),
         ({"tau_d": 0.5}, "tau_d must lie"),
         ({"tau_c": -0.1}, "tau_c must lie"),
         ({"tau_d": 0.3, "tau_c": 0.3}, "at least half"),
