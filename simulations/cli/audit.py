@@ -12,6 +12,7 @@ from rich.console import Console
 
 from fedhist.base.checks import check_choice
 from fedhist.base.errors import FedhistError
+from simulations.cli.options import Plugin
 from simulations.config.named_files import key_value
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def audit(
     protocol: Annotated[
         str | None, typer.Argument(help="A protocol, or all; none: the plugin's.")
     ] = None,
-    plugin: Annotated[list[Path] | None, typer.Option(help="File with your protocol.")] = None,
+    plugin: Plugin = None,
     epsilon: Annotated[float | None, typer.Option(help="Budget to configure and claim.")] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="parameter=VALUE; may be repeated.")

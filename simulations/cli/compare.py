@@ -9,6 +9,21 @@ from typing import Annotated
 import typer
 
 from simulations.cli import terminal
+from simulations.cli.options import (
+    Count,
+    Data,
+    Item,
+    Out,
+    Plugin,
+    RayAddress,
+    Set,
+    Show,
+    Top,
+    User,
+    Value,
+    Workers,
+    data_overrides,
+)
 
 
 def register(cli: typer.Typer) -> None:
@@ -20,19 +35,22 @@ def compare(
     config: Annotated[
         str | None, typer.Argument(help="A .toml file or a built-in comparison; none lists these.")
     ] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="table.key=VALUE; may be repeated.")
-    ] = None,
+    set_: Set = None,
+    data: Data = None,
+    user: User = None,
+    item: Item = None,
+    count: Count = None,
+    value: Value = None,
+    top: Top = None,
+    plugin: Plugin = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Runs of every protocol.")] = None,
     fractions: Annotated[
         str | None, typer.Option(help='Shares of misbehaving users to compare at: "0,0.1,0.49".')
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=0, help="Ray workers; 0 runs in this process.")
-    ] = None,
-    ray_address: Annotated[str | None, typer.Option(help="Join this Ray cluster.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the results.")] = None,
-    show: Annotated[bool, typer.Option("--show", help="Show the file and run nothing.")] = False,
+    workers: Workers = None,
+    ray_address: RayAddress = None,
+    out: Out = None,
+    show: Show = False,
 ) -> None:
     """Rank protocols of one target on the same users, at one budget and one adjacency.
 
@@ -55,7 +73,8 @@ def compare(
     if show:
         terminal.console.out(comparison_text(config)[0], end="")
         return
-    overrides = [*(set_ or ()), *([] if seeds is None else [f"compare.seeds={seeds}"])]
+    overrides = data_overrides(data, user, item, count, value, top, plugin)
+    overrides += [*(set_ or ()), *([] if seeds is None else [f"compare.seeds={seeds}"])]
     if fractions is not None:
         overrides.append(f"compare.fractions=[{fractions}]")
     comparison = load_comparison(config, overrides)

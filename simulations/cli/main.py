@@ -19,7 +19,19 @@ from simulations.cli import report as cli_report
 from simulations.cli import sweep as cli_sweep
 from simulations.cli import terminal
 from simulations.cli.audit import audit
-from simulations.cli.options import data_overrides, dotted
+from simulations.cli.options import (
+    Count,
+    Data,
+    Item,
+    Plugin,
+    RayAddress,
+    Set,
+    Top,
+    User,
+    Value,
+    data_overrides,
+    dotted,
+)
 from simulations.config.named_files import toml_value
 
 cli = typer.Typer(
@@ -27,6 +39,7 @@ cli = typer.Typer(
     help="Federated analytics under user-level differential privacy.",
     no_args_is_help=True,
     add_completion=False,
+    suggest_commands=False,  # click suggests by itself
     pretty_exceptions_enable=False,
 )
 ANY_OPTION = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -46,9 +59,7 @@ def top(
 def run(
     ctx: typer.Context,
     config: Annotated[str, typer.Argument(help="A .toml file or a built-in configuration.")],
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="table.key=VALUE; may be repeated.")
-    ] = None,
+    set_: Set = None,
     epsilon: Annotated[float | None, typer.Option(help="Budget of every user.")] = None,
     delta: Annotated[float | None, typer.Option(help="Budget of every user.")] = None,
     trust: Annotated[
@@ -57,7 +68,7 @@ def run(
     runtime: Annotated[str | None, typer.Option(help="inline or ray.")] = None,
     nodes: Annotated[int | None, typer.Option(help="Flower nodes.")] = None,
     workers: Annotated[int | None, typer.Option(help="Ray workers.")] = None,
-    ray_address: Annotated[str | None, typer.Option(help="Join this Ray cluster.")] = None,
+    ray_address: RayAddress = None,
     seed: Annotated[
         int | None, typer.Option(help="Makes the run reproducible; -1 draws one.")
     ] = None,
@@ -65,19 +76,13 @@ def run(
     repeats: Annotated[int | None, typer.Option(help="Runs with different seeds.")] = None,
     out: Annotated[str | None, typer.Option(help="Folder for the results.")] = None,
     ledger: Annotated[str | None, typer.Option(help="Ledger file of the data set.")] = None,
-    plugin: Annotated[list[Path] | None, typer.Option(help="File with your protocol.")] = None,
-    data: Annotated[Path | None, typer.Option(help="Your CSV, TSV or Parquet file.")] = None,
-    user: Annotated[
-        str | None, typer.Option(help="Its column of users: name, or number from 0.")
-    ] = None,
-    item: Annotated[str | None, typer.Option(help="Its column of items.")] = None,
-    count: Annotated[str | None, typer.Option(help="Its column of counts, if any.")] = None,
-    value: Annotated[
-        str | None, typer.Option(help="Its column of real samples (no --item).")
-    ] = None,
-    top: Annotated[
-        int | None, typer.Option(help="Domain: its most frequent items (not private).")
-    ] = None,
+    plugin: Plugin = None,
+    data: Data = None,
+    user: User = None,
+    item: Item = None,
+    count: Count = None,
+    value: Value = None,
+    top: Top = None,
 ) -> None:
     """Run CONFIG, a .toml file or a built-in configuration (see fedhist configs).
 
@@ -92,7 +97,7 @@ def run(
     from simulations.runs.results import check_target
     from simulations.runs.tables import print_job
 
-    overrides = data_overrides(data, user, item, count, value, top)
+    overrides = data_overrides(data, user, item, count, value, top, plugin)
     plain = {
         "protocol.epsilon": epsilon,
         "protocol.delta": delta,
@@ -108,9 +113,8 @@ def run(
         "run.ledger": ledger,
     }
     overrides += [f"{k}={toml_value(v)}" for k, v in plain.items() if v is not None]
-    if plugin:
-        overrides.append(f"run.plugins={toml_value([str(p.resolve()) for p in plugin])}")
-    overrides += [*dotted(ctx.args), *(set_ or [])]
+    named = [name for p in ctx.command.params for name in p.opts if name.startswith("--")]
+    overrides += [*dotted(ctx.args, named), *(set_ or [])]
     quiet_flower()
     loaded = load_config(config, overrides)
     if loaded.run.out:
@@ -133,7 +137,7 @@ def run(
 @cli.command()
 def protocols(
     name: Annotated[str | None, typer.Argument(help="Show one protocol whole.")] = None,
-    plugin: Annotated[list[Path] | None, typer.Option(help="File with your protocol.")] = None,
+    plugin: Plugin = None,
 ) -> None:
     """List the protocols, or show protocol NAME whole: parameters and guarantee."""
     from fedhist.model.registry import load_builtin, load_plugin

@@ -1,33 +1,82 @@
-"""Options of ``fedhist run`` as overrides of its configuration."""
+"""Options that commands share, each written once, and what they override in a configuration.
+
+A command takes ``data: Data = None`` and so on for those that it has, and hands the values to
+:func:`data_overrides`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from fedhist.base.errors import nearest
 from simulations.config.named_files import toml_value
+
+Set = Annotated[list[str] | None, typer.Option("--set", help="table.key=VALUE; may be repeated.")]
+Data = Annotated[Path | None, typer.Option("--data", help="Your CSV, TSV or Parquet file.")]
+User = Annotated[
+    str | None, typer.Option("--user", help="Its column of users: name, or number from 0.")
+]
+Item = Annotated[str | None, typer.Option("--item", help="Its column of items.")]
+Count = Annotated[str | None, typer.Option("--count", help="Its column of counts, if any.")]
+Value = Annotated[
+    str | None, typer.Option("--value", help="Its column of real samples (no --item).")
+]
+Top = Annotated[
+    int | None, typer.Option("--top", help="Domain: its most frequent items (not private).")
+]
+Plugin = Annotated[
+    list[Path] | None, typer.Option("--plugin", help="File with your protocol; may be repeated.")
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document, and nothing else, to stdout.")
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace what is there, whatever wrote it.")]
+Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results.")]
+Show = Annotated[bool, typer.Option("--show", help="Show the file and run nothing.")]
+Workers = Annotated[
+    int | None, typer.Option("--workers", min=0, help="Ray workers; 0 runs in this process.")
+]
+RayAddress = Annotated[str | None, typer.Option("--ray-address", help="Join this Ray cluster.")]
 
 
 def data_overrides(
-    data: Path | None,
-    user: str | None,
-    item: str | None,
-    count: str | None,
-    value: str | None,
-    top: int | None,
+    data: Path | None = None,
+    user: str | None = None,
+    item: str | None = None,
+    count: str | None = None,
+    value: str | None = None,
+    top: int | None = None,
+    plugin: Sequence[Path] | None = None,
 ) -> list[str]:
-    """Return the overrides that make a file the population; ValueError for columns without it."""
+    """Return the overrides that make a file the population and load plugins.
+
+    Raises
+    ------
+    ValueError
+        For columns without a file, and for a column of items beside one of real samples.
+    """
+    plugins = [str(p.resolve()) for p in plugin or ()]
+    loaded = [f"run.plugins={toml_value(plugins)}"] if plugins else []
     columns = {"user": user, "item": item, "count": count, "value": value, "top": top}
     given = {k: _column(v) for k, v in columns.items() if v is not None}
     if data is None:
         if given:
             raise ValueError(f"--{next(iter(given))} describes --data, which is not given")
-        return []
+        return loaded
+    if value is not None:
+        for name in given.keys() & {"item", "count", "top"}:
+            raise ValueError(f"--{name} is of items, --value of real samples: give one of the two")
     kind = "samples" if value is not None else "events"
     found = {"path": str(data), **given}
     return [
         "run.nodes=0",  # the configuration's number of nodes belongs to its own population
         f"population.kind={toml_value(kind)}",
         *(f"population.{k}={toml_value(v)}" for k, v in found.items()),
+        *loaded,
     ]
 
 
@@ -36,13 +85,32 @@ def _column(name: str | int) -> str | int:
     return int(name) if isinstance(name, str) and name.isdecimal() else name
 
 
-def dotted(args: list[str]) -> list[str]:
-    """Read --table.key VALUE and --table.key=VALUE; ValueError for other options."""
+def dotted(args: list[str], known: Sequence[str]) -> list[str]:
+    """Read --table.key VALUE and --table.key=VALUE.
+
+    Parameters
+    ----------
+    args : list of str
+        What the command line has beside the options that are known.
+    known : sequence of str
+        These, for the error's nearest one.
+
+    Raises
+    ------
+    ValueError
+        For other options.
+    """
     out, rest = [], list(args)
     while rest:
         head = rest.pop(0)
-        if not head.startswith("--") or "." not in head.partition("=")[0]:
-            raise ValueError(f"unknown option {head!r}; see fedhist run --help")
+        name = head.partition("=")[0]
+        if not head.startswith("-"):
+            raise ValueError(f"unexpected argument {head!r}; a value belongs to an option")
+        if not head.startswith("--") or "." not in name:
+            raise ValueError(
+                f"unknown option {name!r}{nearest(name, known)} "
+                "(fedhist run --help lists them; keys are set as --table.key VALUE)"
+            )
         if "=" not in head:
             if not rest:
                 raise ValueError(f"{head!r} needs a value")

@@ -10,6 +10,17 @@ import typer
 
 from fedhist.base.files import whole_file
 from simulations.cli import terminal
+from simulations.cli.options import (
+    Count,
+    Data,
+    Item,
+    Plugin,
+    Set,
+    Top,
+    User,
+    Value,
+    data_overrides,
+)
 
 
 def register(cli: typer.Typer) -> None:
@@ -26,9 +37,14 @@ def plan(
     ] = None,
     error: Annotated[float | None, typer.Option(help="Target, in the protocol's loss.")] = None,
     solve: Annotated[str, typer.Option(help="n_users, samples_per_user or epsilon.")] = "n_users",
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="table.key=VALUE; may be repeated.")
-    ] = None,
+    set_: Set = None,
+    data: Data = None,
+    user: User = None,
+    item: Item = None,
+    count: Count = None,
+    value: Value = None,
+    top: Top = None,
+    plugin: Plugin = None,
     protocols: Annotated[
         str | None, typer.Option(help="Protocols to plan instead, with commas between.")
     ] = None,
@@ -56,6 +72,7 @@ def plan(
     Exit status: 0 there is an answer, 3 no protocol reaches the target, 2 wrong usage.
     """
     from fedhist.model.protocol import EXIT_CODES
+    from fedhist.model.registry import load_plugin
     from simulations.cli.lists import print_templates
     from simulations.studies.plan.planner import plan_levels, plans
     from simulations.studies.plan.population import UNKNOWNS
@@ -76,7 +93,10 @@ def plan(
     unknown = next((u for u in UNKNOWNS if u == solve), None)
     if unknown is None:
         raise ValueError(f"--solve must be one of {', '.join(UNKNOWNS)}, got {solve!r}")
-    template = template_of(config, set_ or ())
+    overrides = data_overrides(data, user, item, count, value, top, plugin)
+    for file in plugin or ():  # its protocols may be what is planned
+        load_plugin(file)
+    template = template_of(config, [*overrides, *(set_ or ())])
     names = (
         [n.strip() for n in protocols.split(",")] if protocols else [str(template.protocol["name"])]
     )

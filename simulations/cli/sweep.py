@@ -13,6 +13,20 @@ import typer
 from fedhist.base.errors import nearest
 from fedhist.base.files import whole_file
 from simulations.cli import terminal
+from simulations.cli.options import (
+    Count,
+    Data,
+    Item,
+    Plugin,
+    RayAddress,
+    Set,
+    Show,
+    Top,
+    User,
+    Value,
+    Workers,
+    data_overrides,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -32,20 +46,23 @@ def sweep(
     config: Annotated[
         str | None, typer.Argument(help="A .toml file or a built-in sweep; none lists these.")
     ] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="table.key=VALUE; may be repeated.")
-    ] = None,
+    set_: Set = None,
+    data: Data = None,
+    user: User = None,
+    item: Item = None,
+    count: Count = None,
+    value: Value = None,
+    top: Top = None,
+    plugin: Plugin = None,
     out: Annotated[
         Path | None, typer.Option(help="File of the results; default: results/NAME.sqlite.")
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=0, help="Ray workers; 0 runs in this process.")
-    ] = None,
-    ray_address: Annotated[str | None, typer.Option(help="Join this Ray cluster.")] = None,
+    workers: Workers = None,
+    ray_address: RayAddress = None,
     retry: Annotated[
         bool, typer.Option("--retry", help="Run cells that were errors again.")
     ] = False,
-    show: Annotated[bool, typer.Option("--show", help="Show the file and run nothing.")] = False,
+    show: Show = False,
 ) -> None:
     """Run all combinations of a grid and keep them in one file.
 
@@ -65,7 +82,8 @@ def sweep(
     if show:
         terminal.console.out(sweep_text(config)[0], end="")
         return
-    loaded = load_sweep(config, set_ or ())
+    overrides = data_overrides(data, user, item, count, value, top, plugin)
+    loaded = load_sweep(config, [*overrides, *(set_ or ())])
     target = out or Path("results") / f"{loaded.name}.sqlite"
     if workers is None:
         workers = 0 if loaded.run.runtime == "inline" else loaded.run.workers or None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
+import click
+import typer
 from rich.console import Console
 from typer.core import TyperArgument, TyperCommand
 from typer.models import ArgumentInfo
@@ -20,7 +22,10 @@ RUN_ERROR, USAGE_ERROR, NOT_REPRODUCED, INTERRUPTED = 1, 2, 5, 130
 
 
 class Command(TyperCommand):
-    """A command whose help has one line per paragraph, and describes every argument."""
+    """A command whose help has one line per paragraph, and describes every argument.
+
+    Of one with the option ``--json`` (parameter ``json_``) only the document is on stdout.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -34,6 +39,21 @@ class Command(TyperCommand):
             hint = hints.get(str(p.name))
             if isinstance(p, TyperArgument) and get_origin(hint) is Annotated:
                 p.help = next(x.help for x in get_args(hint) if isinstance(x, ArgumentInfo))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; under ``--json`` what it says for people is not printed."""
+        before, console.quiet = console.quiet, ctx.params.get("json_") is True
+        try:
+            return super().invoke(ctx)
+        finally:
+            console.quiet = before
+
+
+def print_json(body: Any) -> None:
+    """Print the one document of ``--json`` to stdout."""
+    from simulations.reporting.json_files import indented
+
+    typer.echo(indented(body), nl=False)
 
 
 class Stopped(SystemExit):

@@ -69,7 +69,11 @@ def flat(tables: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
+def indented(body: Any) -> str:
+    """Write plain data for readers; infinities and NaN as strings, which strict JSON lacks."""
+    return json.dumps(plain(body), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
 def write_json(path: Path, body: Any) -> None:
-    """Write plain data to a file; infinities and NaN as strings, which strict JSON lacks."""
-    text = json.dumps(plain(body), indent=2, ensure_ascii=False, allow_nan=False)
-    whole_file(path, text + "\n")
+    """Write plain data to a file, as :func:`indented` does."""
+    whole_file(path, indented(body))

@@ -35,7 +35,10 @@ WRONG = {
         ["quickstart", "--set", "population.kind=zip"],
         "did you mean 'zipf'?",
     ),
-    "an unknown option": (["quickstart", "--epsilom", "1"], "unknown option '--epsilom'"),
+    "an unknown option": (
+        ["quickstart", "--epsilom", "1"],
+        "unknown option '--epsilom'; did you mean '--epsilon'?",
+    ),
     "no value": (["quickstart", "--protocol.epsilon"], "'--protocol.epsilon' needs a value"),
     "no equals sign": (["quickstart", "--set", "protocol.epsilon"], "reads table.key=value"),
     "text for a number": (["quickstart", "--set", "protocol.epsilon=big"], "got 'big'"),
@@ -80,6 +83,13 @@ def test_wrong_usage_is_explained(fedhist: Command, case: str, tmp_path: Path) -
     assert answer.err.count("\n") == 1
     assert answer.out == ""
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_command_is_answered_once(fedhist: Command) -> None:
+    answer = fedhist("pla")
+    assert answer.status == 2
+    assert answer.err.count("Did you mean") == 1
+    assert "plan" in answer.err
 
 
 def test_a_table_without_its_choice(fedhist: Command, tmp_path: Path) -> None:
