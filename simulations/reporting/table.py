@@ -38,10 +38,19 @@ class Column:
 
 @dataclass(frozen=True)
 class Marked:
-    """A value with a mark: :data:`HEADING`, :data:`GOOD`, :data:`BAD` or :data:`TIE`."""
+    """A value with a mark: :data:`HEADING`, :data:`GOOD`, :data:`BAD` or :data:`TIE`.
+
+    Attributes
+    ----------
+    value : object
+    mark : str
+    form : str
+        What stands around the value where it is written, such as "{}*".
+    """
 
     value: Any
-    mark: str
+    mark: str = ""
+    form: str = "{}"
 
 
 @dataclass(frozen=True)
@@ -104,9 +113,9 @@ class Table:
     def _written(self, row: Row) -> list[Cell]:
         out = []
         for column, value in zip(self.columns, [*row, *[""] * len(self.columns)], strict=False):
-            marked = value if isinstance(value, Marked) else Marked(value, "")
+            marked = value if isinstance(value, Marked) else Marked(value)
             text = marked.value if isinstance(marked.value, str) else column.write(marked.value)
-            out.append(Cell(text, marked.mark))
+            out.append(Cell(marked.form.format(text), marked.mark))
         return out
 
 
