@@ -1,0 +1,266 @@
+"""What a population holds that no estimate shows: items left out, names written in two ways.
+
+Everything here is computed from the users' data outside any guarantee: NOT PRIVATE.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedhist.base.arrays import Array, Floats, Integers
+from fedhist.protocols.shared.sample_sizes import samples_held
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from simulations.populations.base import Loaded
+
+if TYPE_CHECKING:
+    import polars as pl
+
+WORTH_SAYING = 0.01
+"""Share of the events, or of the users, from which on it is said that they are left out."""
+MOST_EXAMPLES = 10
+
+
+@dataclass(frozen=True)
+class Outside:
+    """What a domain, or a range, leaves out. NOT PRIVATE.
+
+    Attributes
+    ----------
+    events : float
+        Share of the events whose item is not in the domain; of the samples outside the range.
+    users : float
+        Share of the users who hold something, and nothing that is inside.
+    """
+
+    events: float = 0.0
+    users: float = 0.0
+
+    @property
+    def matters(self) -> bool:
+        """Whether it is enough to be said."""
+        return max(self.events, self.users) >= WORTH_SAYING
+
+
+@dataclass(frozen=True)
+class Similar:
+    """Names that differ in case, blanks or Unicode form only. NOT PRIVATE.
+
+    Attributes
+    ----------
+    groups, names : int
+        Groups of such names, and the names in them.
+    events : float
+        Share of all events that are not under the most frequent spelling of their group.
+    examples : tuple of tuple of str
+        Groups with the most such events, each with the most frequent spelling first.
+    split : (str, str) or None
+        A name of the domain, and another spelling of it outside, if there is one.
+    """
+
+    groups: int = 0
+    names: int = 0
+    events: float = 0.0
+    examples: tuple[tuple[str, ...], ...] = ()
+    split: tuple[str, str] | None = None
+
+
+def item_totals(users: Users) -> Floats:
+    """Add up every item's events: (size of the vocabulary,)."""
+    items = users.counts
+    found = np.bincount(items.item, weights=items.count, minlength=len(items.vocabulary))
+    return found.astype(np.float64)
+
+
+def inside_of(users: Users, domain: Keys) -> Array:
+    """Say of every entry of the item counts whether its item is in the domain: (nnz,) bool."""
+    items = users.counts
+    return np.asarray((domain.positions(items.vocabulary) >= 0)[items.item])
+
+
+def owners(indptr: Integers) -> Integers:
+    """Return the user of every entry: (nnz,) int64."""
+    return np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+
+
+def outside_domain(users: Users, domain: Keys) -> Outside:
+    """Measure what a domain leaves out.
+
+    Examples
+    --------
+    >>> users = Users.from_records({"ann": {"tea": 1, "rye": 2}, "bob": {"rye": 1}})
+    >>> outside_domain(users, Keys.of(["tea"]))
+    Outside(events=0.75, users=0.5)
+    """
+    items, inside = users.counts, inside_of(users, domain)
+    count = items.count.astype(np.float64)
+    reached = np.zeros(len(users), dtype=bool)
+    reached[owners(items.indptr)[inside]] = True
+    return _left_out(float(count[inside].sum()), float(count.sum()), reached, users)
+
+
+def outside_range(users: Users, low: float, high: float) -> Outside:
+    """Measure what a range leaves out: samples that are clipped to it."""
+    samples = users.reals
+    with np.errstate(invalid="ignore"):
+        inside = ((samples.values >= low) & (samples.values <= high)).all(axis=1)
+    inside |= np.isnan(samples.values).any(axis=1)  # unusable, which is counted elsewhere
+    reached = np.zeros(len(users), dtype=bool)
+    reached[owners(samples.indptr)[inside]] = True
+    return _left_out(float(inside.sum()), float(inside.size), reached, users)
+
+
+def _left_out(kept: float, total: float, reached: Array, users: Users) -> Outside:
+    holding = samples_held(users) > 0
+    n = int(holding.sum())
+    if not n:
+        return Outside()
+    return Outside(1 - kept / total, float((holding & ~reached).sum()) / n)
+
+
+def similar_names(names: Keys, totals: Floats, domain: Keys | None = None) -> Similar:
+    """Find names that are the same but for case, blanks and Unicode forms, in one pass.
+
+    Two names are compared by what is left of them after compatibility decomposition and composition
+    (NFKC), in small letters, without invisible signs, with single blanks and none at the ends.
+
+    Parameters
+    ----------
+    names : Keys
+    totals : (len(names),) float64
+        Events of each.
+    domain : Keys, optional
+
+    Examples
+    --------
+    >>> found = similar_names(Keys.of(["Tea", "rye", "tea "]), np.array([5.0, 1.0, 2.0]))
+    >>> found.groups, found.events, found.examples
+    (1, 0.25, (('Tea', 'tea '),))
+    """
+    import polars as pl  # takes its time, which synthetic populations without items are spared
+
+    if not len(names):
+        return Similar()
+    table = pl.DataFrame({"name": list(names), "total": totals})
+    table = table.with_columns(normal_form(pl.col("name")).alias("form"))
+    inside = np.zeros(len(names), bool) if domain is None else domain.positions(names) >= 0
+    groups = (
+        table.with_columns(pl.Series("inside", inside))
+        .filter(pl.len().over("form") > 1)
+        .sort("total", "name", descending=[True, False])
+        .group_by("form", maintain_order=True)
+        .agg(
+            pl.col("name", "inside"),
+            (pl.col("total").sum() - pl.col("total").max()).alias("others"),
+        )
+        .sort("others", descending=True, maintain_order=True)
+    )
+    if not len(groups):
+        return Similar()
+    split = groups.filter(pl.col("inside").list.any() & ~pl.col("inside").list.all())
+    pair = None
+    if len(split):
+        first = split.row(0, named=True)
+        within = first["inside"].index(True)
+        pair = (first["name"][within], first["name"][first["inside"].index(False)])
+    return Similar(
+        len(groups),
+        int(groups["name"].list.len().sum()),
+        float(groups["others"].sum()) / max(float(totals.sum()), 1.0),
+        tuple(map(tuple, groups["name"].head(MOST_EXAMPLES).to_list())),
+        pair,
+    )
+
+
+def normal_form(names: pl.Expr) -> pl.Expr:
+    """Return the expression that makes similar names equal."""
+    return (
+        names.str.normalize("NFKC")
+        .str.to_lowercase()
+        .str.replace_all(r"\p{Cf}", "")
+        .str.replace_all(r"\s+", " ")
+        .str.strip_chars()
+    )
+
+
+def facts_of(
+    loaded: Loaded, domain: Keys | None = None, value_range: tuple[float, float] | None = None
+) -> tuple[str, ...]:
+    """Say in sentences what matters about a population for whoever reads an estimate of it.
+
+    Parameters
+    ----------
+    loaded : Loaded
+    domain : Keys, optional
+        The items that are counted; default: the population's own.
+    value_range : (float, float), optional
+        Where samples are clipped to; default: the population's own.
+
+    Returns
+    -------
+    tuple of str
+        Each is NOT PRIVATE; empty where nothing is out of the ordinary.
+    """
+    users = loaded.users
+    if users.items is None:
+        ends = value_range or loaded.value_range
+        told = [] if ends is None else [words_of_range(outside_range(users, *ends), *ends)]
+        return tuple(t for t in told if t)
+    domain = loaded.domain if domain is None else domain
+    told = [] if domain is None else [words_of_domain(outside_domain(users, domain))]
+    told.append(words_of_names(similar_names(users.vocabulary, item_totals(users), domain)))
+    return tuple(t for t in told if t)
+
+
+def words_of_domain(outside: Outside) -> str:
+    """Say what a domain leaves out and what that means; nothing if it is little.
+
+    >>> words_of_domain(Outside(0.978, 0.67)).partition(":")[0]
+    '97.8% of events and 67% of users fall outside the domain'
+    """
+    if not outside.matters:
+        return ""
+    return (
+        f"{percent(outside.events)} of events and {percent(outside.users)} of users fall outside "
+        "the domain: nothing of them is in the estimate or in the truth that it is compared with; "
+        "a longer domain takes in more, at more noise"
+    )
+
+
+def words_of_range(outside: Outside, low: float, high: float) -> str:
+    """Say what a range leaves out and what that means; nothing if it is little."""
+    if not outside.matters:
+        return ""
+    return (
+        f"{percent(outside.events)} of samples lie outside [{low:g}, {high:g}] and are clipped to "
+        f"it, all those of {percent(outside.users)} of users: the estimate is drawn towards the "
+        "range, as far as they lie outside; a wider one adds noise"
+    )
+
+
+def words_of_names(similar: Similar) -> str:
+    """Say which names are counted apart that may be one; nothing if there are none."""
+    if not similar.groups:
+        return ""
+    a, b = similar.split or similar.examples[0][:2]
+    what = "group of names differs" if similar.groups == 1 else "groups of names differ"
+    then = "is in the domain, the other is left out" if similar.split else "are counted apart"
+    pair = f"{a!r} {then} ({b!r})" if similar.split else f"{a!r} and {b!r} {then}"
+    return (
+        f"{similar.groups:,} {what} in case, blanks or Unicode form only, "
+        f"{percent(similar.events)} of events: {pair}; write them alike if they mean one thing"
+    )
+
+
+def percent(share: float) -> str:
+    """Write a share with three digits, and never 0% or 100% for what is not.
+
+    >>> percent(0.978), percent(0.67), percent(1e-9), percent(0.99999), percent(1.0), percent(0.0)
+    ('97.8%', '67%', '<0.1%', '>99.9%', '100%', '0%')
+    """
+    if 0 < share < 0.001:
+        return "<0.1%"
+    return ">99.9%" if 0.999 < share < 1 else f"{100 * share:.3g}%"

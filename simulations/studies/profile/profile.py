@@ -1,0 +1,233 @@
+"""The profile of a population: the facts to know before a protocol is chosen. NOT PRIVATE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedhist.base.arrays import Floats
+from fedhist.privacy.guarantee import Adjacency
+from fedhist.protocols.shared.sample_sizes import samples_held
+from simulations.populations.base import Loaded
+from simulations.populations.facts import (
+    Outside,
+    Similar,
+    facts_of,
+    inside_of,
+    item_totals,
+    outside_domain,
+    outside_range,
+    percent,
+    similar_names,
+)
+from simulations.studies.profile.dispersion import (
+    Dispersion,
+    dispersion_of_counts,
+    dispersion_of_means,
+)
+from simulations.studies.profile.suggest import Budget, Suggestion, for_items, for_samples
+
+LEVELS = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a population is like. NOT PRIVATE, all of it but what ``public`` names.
+
+    Attributes
+    ----------
+    title : str
+    n_users : int
+    n_events : int
+        Events, or samples.
+    n_items : int or None
+        Different items; None for samples.
+    held : (n_users,) float64
+        Events, or samples, of each user.
+    per_user : mapping of str to float
+        Quantiles of ``held``: "least", "1%", "10%", "25%", "50%", "75%", "90%", "99%", "most", and
+        "mean".
+    items_per_user : mapping of str to float
+        The same of different items; empty for samples.
+    values : mapping of str to float
+        The same of the samples' values; empty for items.
+    domain_size : int or None
+        Items of the domain, where one was chosen.
+    outside_events, outside_users : float
+        Shares that fall outside the domain, or the public range; 0 where there is none.
+    similar : Similar
+        Names that differ in case, blanks or Unicode form only.
+    dispersion : Dispersion
+        How much users differ, beyond what chance explains.
+    budget : Budget
+        What the suggestions are for.
+    suggested : mapping of str to float
+        Settings by the name of the protocol's parameter, or "top" of the population.
+    reasons : mapping of str to str
+        Where each suggestion comes from.
+    warnings : tuple of str
+        What happened, what it means for an estimate, what to do.
+    dropped : mapping of str to int
+        Rows that the loader left out, or values that it changed, and why.
+    """
+
+    title: str
+    n_users: int
+    n_events: int
+    n_items: int | None
+    held: Floats
+    per_user: Mapping[str, float]
+    items_per_user: Mapping[str, float]
+    values: Mapping[str, float]
+    domain_size: int | None
+    outside_events: float
+    outside_users: float
+    similar: Similar
+    dispersion: Dispersion
+    budget: Budget
+    suggested: Mapping[str, float]
+    reasons: Mapping[str, str]
+    warnings: tuple[str, ...]
+    dropped: Mapping[str, int]
+    stated: tuple[str, ...] = ()
+
+    @property
+    def what(self) -> str:
+        """What a user holds: "events" or "samples"."""
+        return "samples" if self.n_items is None else "events"
+
+    def facts(self) -> list[str]:
+        """Return the lines that stand under a run and a comparison; empty where none matters."""
+        return list(self.stated)
+
+
+def profile_of(
+    loaded: Loaded,
+    *,
+    epsilon: float = 1.0,
+    delta: float = 0.0,
+    adjacency: Adjacency | str = Adjacency.REPLACE_USER,
+) -> Profile:
+    """Measure a population in memory. NOT PRIVATE.
+
+    Parameters
+    ----------
+    loaded : Loaded
+    epsilon, delta : float
+        Budget that the suggestions are for.
+    adjacency : Adjacency or str
+
+    Returns
+    -------
+    Profile
+    """
+    budget = Budget(epsilon, delta, Adjacency(adjacency))
+    users = loaded.users
+    held = samples_held(users)
+    outside, similar = Outside(), Similar()
+    different: Mapping[str, float] = {}
+    values: Mapping[str, float] = {}
+    suggestions: dict[str, Suggestion]
+    if users.items is not None:
+        domain = loaded.domain
+        similar = similar_names(users.vocabulary, item_totals(users), domain)
+        inside = None
+        if domain is not None:
+            outside, inside = outside_domain(users, domain), inside_of(users, domain)
+        dispersion = dispersion_of_counts(users, inside)
+        suggestions, _ = for_items(users, domain, budget)
+        different = quantiles(users.n_items().astype(np.float64))
+    else:
+        if loaded.value_range is not None:
+            outside = outside_range(users, *loaded.value_range)
+        dispersion = dispersion_of_means(users.reals)
+        suggestions = for_samples(users.reals, held, budget)
+        flat = users.reals.values
+        values = quantiles(flat[np.isfinite(flat)])
+    stated = facts_of(loaded)
+    return Profile(
+        title=loaded.title,
+        n_users=len(users),
+        n_events=int(held.sum()),
+        n_items=None if users.items is None else int(np.count_nonzero(item_totals(users))),
+        held=held,
+        per_user=quantiles(held),
+        items_per_user=different,
+        values=values,
+        domain_size=None if loaded.domain is None else len(loaded.domain),
+        outside_events=outside.events,
+        outside_users=outside.users,
+        similar=similar,
+        dispersion=dispersion,
+        budget=budget,
+        suggested={k: s.value for k, s in suggestions.items()},
+        reasons={k: s.why for k, s in suggestions.items()},
+        warnings=(*stated, *_warnings(loaded, held, dispersion, suggestions, budget)),
+        dropped=dict(loaded.dropped),
+        stated=stated,
+    )
+
+
+def quantiles(x: Floats) -> dict[str, float]:
+    """Return the least, some quantiles, the most and the mean; empty for nothing.
+
+    >>> found = quantiles(np.arange(101.0))
+    >>> found["least"], found["10%"], found["mean"]
+    (0.0, 10.0, 50.0)
+    """
+    if not len(x):
+        return {}
+    between = np.quantile(x, LEVELS)
+    names = [f"{q:.0%}" for q in LEVELS]
+    return {
+        "least": float(x.min()),
+        **dict(zip(names, map(float, between), strict=True)),
+        "most": float(x.max()),
+        "mean": float(x.mean()),
+    }
+
+
+def _warnings(
+    loaded: Loaded,
+    held: Floats,
+    dispersion: Dispersion,
+    suggestions: Mapping[str, Suggestion],
+    budget: Budget,
+) -> list[str]:
+    """Say what deserves a thought before an estimate: what happened, what it means, what to do."""
+    out = []
+    empty = int(np.count_nonzero(held == 0))
+    if empty:
+        out.append(
+            f"{empty:,} users hold nothing ({percent(empty / len(held))}): they count as users and "
+            "add only noise; leave them out where who takes part is public"
+        )
+    unusable = 0 if loaded.users.samples is None else loaded.users.n_unusable() - empty
+    if unusable:
+        out.append(
+            f"{unusable:,} users have a sample that is no number: all samples of such a user "
+            "count as the protocol's null record; fill the fields, or leave those rows out"
+        )
+    total = float(held.sum())
+    most = float(held.max(initial=0.0))
+    if len(held) > 1 and total and most > 0.1 * total:
+        out.append(
+            f"one user holds {percent(most / total)} of everything: an estimate of totals either "
+            "clips it or is noise of its size; choose an average over users instead"
+        )
+    if dispersion.differ:
+        typical = float(np.median(held[held > 0]))
+        out.append(
+            f"users differ by more than chance (correlation {dispersion.correlation:.2g} between "
+            f"two draws of one user): {typical:,.0f} of one user are worth "
+            f"{dispersion.effective(typical):.3g} independent ones; protocols that rest on one "
+            "common distribution are about none of these users"
+        )
+    if loaded.users.items is not None and "clip" not in suggestions:
+        out.append(
+            f"no item can be told from noise at {budget}: more users, a larger epsilon or a "
+            "shorter domain is needed"
+        )
+    return out

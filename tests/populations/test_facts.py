@@ -1,0 +1,86 @@
+"""What falls outside a domain or a range, and names written in several ways."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from simulations.populations.base import Loaded
+from simulations.populations.facts import (
+    facts_of,
+    outside_domain,
+    outside_range,
+    similar_names,
+)
+
+RECORDS = {
+    "ann": {"tea": 2, "rye": 6},
+    "bob": {"rye": 1},
+    "cyd": {"tea": 1},
+    "dan": {},
+}
+
+
+def test_outside_is_of_events_and_of_users_who_hold_something() -> None:
+    """Seven of ten events; one of three users."""
+    found = outside_domain(Users.from_records(RECORDS), Keys.of(["tea", "absent"]))
+    assert (found.events, found.users) == pytest.approx((0.7, 1 / 3))
+
+
+def test_outside_a_range() -> None:
+    """A user all of whose samples are outside; what is no number is counted elsewhere."""
+    users = Users.from_records({"a": [1, 9], "b": [9, 9], "c": [np.nan], "d": []})
+    found = outside_range(users, 0, 5)
+    assert (found.events, found.users) == pytest.approx((3 / 5, 1 / 3))
+
+
+@pytest.mark.parametrize(
+    ("names", "groups"),
+    [
+        (["Tea", "tea"], 1),
+        (["tea", " tea", "tea\u00a0"], 1),
+        (["café", "cafe\u0301"], 1),
+        (["ｔｅａ", "tea"], 1),
+        (["green  tea", "green tea"], 1),
+        (["te\u200ba", "tea"], 1),
+        (["tea", "teas", "rye"], 0),
+        (["Tea", "tea", "RYE", "rye"], 2),
+        ([], 0),
+    ],
+)
+def test_similar_names(names: list[str], groups: int) -> None:
+    """Case, blanks, decomposed letters, wide letters, invisible signs; and what is different."""
+    assert similar_names(Keys.of(names), np.ones(len(names))).groups == groups
+
+
+def test_many_names_take_no_time() -> None:
+    """200,000 names, half of them twice: no walk over pairs."""
+    names = Keys.of(f"{word}{i}" for i in range(100_000) for word in ("Tea", "tea"))
+    started = time.process_time()
+    found = similar_names(names, np.ones(len(names)))
+    assert (found.groups, found.names, found.events) == (100_000, 200_000, 0.5)
+    assert time.process_time() - started < 5
+
+
+def test_the_facts_of_items() -> None:
+    """Two sentences: what is outside, and that a name of the domain has a twin outside it."""
+    users = Users.from_records({"ann": {"tea": 2, "Tea": 6}, "bob": {"rye": 1}})
+    first, second = facts_of(Loaded(users, "", domain=Keys.of(["tea"])))
+    assert first.startswith("77.8% of events and 50% of users fall outside the domain")
+    assert "'tea' is in the domain, the other is left out ('Tea')" in second
+    assert facts_of(Loaded(users, "", domain=Keys.of(["tea", "Tea", "rye"])))[0].startswith("1 ")
+
+
+def test_nothing_is_said_where_nothing_matters() -> None:
+    """A domain of all items; a range of all samples; none of either."""
+    users = Users.from_records(RECORDS)
+    assert facts_of(Loaded(users, "", domain=Keys.of(["tea", "rye"]))) == ()
+    assert facts_of(Loaded(users, "")) == ()
+    samples = Users.from_records({"a": [1.0, 2.0]})
+    assert facts_of(Loaded(samples, "")) == ()
+    assert facts_of(Loaded(samples, "", value_range=(0.0, 2.0))) == ()
+    assert facts_of(Loaded(samples, ""), value_range=(0.0, 1.0))[0].startswith("50% of samples")
