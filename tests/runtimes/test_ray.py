@@ -17,6 +17,7 @@ from fedhist import Estimate, Keys, MissingReplies, PopulationError, Protocol, U
 from fedhist.base.errors import BatchWithheld, FedhistError
 from fedhist.model.registry import load_plugin, protocol_class
 from fedhist.privacy.aggregation import Aggregation
+from fedhist.privacy.guarantee import Trust
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols import (
     AdaptiveHistogram,
@@ -71,7 +72,8 @@ def samplers() -> Users:
 def over(grid: RayGrid, protocol: Protocol, seed: int, *, fold: bool = True) -> Estimate:
     """Run a protocol on the nodes of a grid."""
     session, _ = open_session(protocol, Options(seed=seed))
-    SessionStrategy(session, grid.n_nodes, fold=fold).start(grid, ArrayRecord())
+    shuffled = protocol.guarantee.trust is Trust.SHUFFLE
+    SessionStrategy(session, grid.n_nodes, fold=fold, shuffled=shuffled).start(grid, ArrayRecord())
     assert session.estimate is not None
     return session.estimate
 

@@ -8,6 +8,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -220,6 +221,28 @@ def test_two_processes_write_and_one_reads(path: Path) -> None:
     for writer in writers:
         writer.communicate()
         assert writer.returncode == 0
+
+
+def test_who_opens_a_file_that_another_is_making_waits(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other comes between two looks at the file, which would see none and then a whole one."""
+    look = Store._pragma
+    other = threading.Thread(target=lambda: Store(path).close())
+
+    def look_and_let_the_other(store: Store, name: str) -> int:
+        found = look(store, name)
+        if other.ident is None:
+            other.start()
+            other.join(1.0)  # it ends here if nothing holds it
+        return found
+
+    monkeypatch.setattr(Store, "_pragma", look_and_let_the_other)
+    with Store(path) as store:
+        store.put(ONE)
+    other.join()
+    with Store(path, create=False) as store:
+        assert store.records() == [ONE]
 
 
 def test_damaged_pages_give_an_error_that_names_the_file(path: Path) -> None:

@@ -7,9 +7,11 @@ few of its keys for whoever asks in SQL. Columns and keys that this version does
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -75,7 +77,8 @@ class Store:
         except sqlite3.OperationalError as e:
             raise ValueError(f"{path} cannot be opened: {e}") from None
         try:
-            self._open()
+            with _held(self.path.parent):
+                self._open()
         except sqlite3.OperationalError as e:
             self._db.close()
             raise ValueError(f"{path} cannot be opened: {e}") from None
@@ -231,6 +234,21 @@ class Store:
     def to_frame(self, where: Mapping[str, Any] | None = None) -> pl.DataFrame:
         """Return the records as a table; see :func:`frame_of`."""
         return frame_of(self.records(where))
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Let one process at a time open a file of this folder.
+
+    Who looks while another makes the file would find half of one, and SQLite does not wait where
+    two turn to the write-ahead log.
+    """
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _in_json(name: str) -> str:
