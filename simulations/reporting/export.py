@@ -77,7 +77,7 @@ def chosen(table: Table, columns: Sequence[str] | None = None, digits: int | Non
     ----------
     table : Table
     columns : sequence of str, optional
-        Names of columns; case does not count.
+        Names of columns, or their keys; case does not count.
     digits : int, optional
         Significant digits of numbers that are not whole.
 
@@ -87,7 +87,12 @@ def chosen(table: Table, columns: Sequence[str] | None = None, digits: int | Non
         For a name that is not a column's, or fewer digits than 1.
     """
     if columns is not None:
-        names = {c.name.casefold(): i for i, c in reversed([*enumerate(table.columns)])}
+        names = {
+            name.casefold(): i
+            for i, c in reversed([*enumerate(table.columns)])
+            for name in (c.key, c.name)
+            if name
+        }
         places = []
         for name in columns:
             if name.casefold() not in names:
@@ -130,9 +135,10 @@ def frame(table: Table) -> pl.DataFrame:
     for i, column in enumerate(table.columns):
         values = [_value(column, r[i] if i < len(r) else None) for r in rows]
         numbers = [v for v in values if v is not None and not isinstance(v, str)]
-        if not column.name and all(v in (None, "") for v in values):
+        name = column.key or column.name
+        if not name and all(v in (None, "") for v in values):
             continue
-        name = column.name or f"column {i + 1}"
+        name = name or f"column {i + 1}"
         if name in made:
             name = f"{name} {i + 1}"
         texts = [v for v in values if isinstance(v, str) and v not in ("", MISSING)]

@@ -11,11 +11,15 @@ import base64
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from html import escape
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simulations.reporting.table import Table
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 ROOM = "simulations.reporting"
 
@@ -116,33 +120,60 @@ class Page:
 
     def to_html(self) -> str:
         """Return the whole page."""
-        from jinja2 import Environment, PackageLoader, StrictUndefined  # for pages only
         from markupsafe import Markup
 
         sections = [s for s in self.sections if s.blocks]
         plotted = any(isinstance(b, Plot) for s in sections for b in s.blocks)
         scripts = [_plotly(), _asset("report.js")] if plotted else []
-        templates = Environment(
-            autoescape=True,
-            loader=PackageLoader(ROOM),
-            lstrip_blocks=True,
-            trim_blocks=True,
-            undefined=StrictUndefined,
+        return (
+            _templates()
+            .get_template("page.html")
+            .render(
+                page=self,
+                policy=_policy(scripts),
+                scripts=map(Markup, scripts),
+                sections=sections,
+                style=Markup(_asset("report.css")),
+            )
         )
-        templates.filters["base64"] = lambda data: base64.b64encode(data).decode()
-        templates.filters["kind"] = lambda block: type(block).__name__
-        templates.policies["json.dumps_kwargs"] = {
-            "allow_nan": False,
-            "ensure_ascii": False,
-            "separators": (",", ":"),
-        }
-        return templates.get_template("page.html").render(
-            page=self,
-            policy=_policy(scripts),
-            scripts=map(Markup, scripts),
-            sections=sections,
-            style=Markup(_asset("report.css")),
-        )
+
+
+def fragment(title: str, tables: Sequence[Table], warning: str = "") -> str:
+    """Return a part of somebody else's page: a title, tables with their notes, a warning.
+
+    Parameters
+    ----------
+    title : str
+    tables : sequence of Table
+    warning : str
+        What about it is not private.
+    """
+    from markupsafe import Markup
+
+    style = Markup(_asset("fragment.css"))
+    template = _templates().get_template("fragment.html")
+    return template.render(style=style, tables=tables, title=title, warning=warning)
+
+
+@cache
+def _templates() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # for pages only
+
+    templates = Environment(
+        autoescape=True,
+        loader=PackageLoader(ROOM),
+        lstrip_blocks=True,
+        trim_blocks=True,
+        undefined=StrictUndefined,
+    )
+    templates.filters["base64"] = lambda data: base64.b64encode(data).decode()
+    templates.filters["kind"] = lambda block: type(block).__name__
+    templates.policies["json.dumps_kwargs"] = {
+        "allow_nan": False,
+        "ensure_ascii": False,
+        "separators": (",", ":"),
+    }
+    return templates
 
 
 def in_plot(text: str) -> str:

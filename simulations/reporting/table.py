@@ -28,12 +28,15 @@ class Column:
         Names that do not break in the terminal while there is room.
     write : callable
         Writes a value as text.
+    key : str
+        What frames call it, where that is not its name: "half_width" for "± 95%".
     """
 
     name: str
     right: bool = False
     keep: bool = False
     write: Callable[[Any], str] = shown
+    key: str = ""
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ from fedhist.privacy.guarantee import Adjacency
 from fedhist.users.keys import Keys
 from simulations.populations.shared_mean import Uniform
 from simulations.populations.zipf import Zipf
+from simulations.reporting.export import save_figure
 from simulations.studies.compare import tables as compare_tables
 from simulations.studies.compare.config import builtin_comparisons, load_comparison
-from simulations.studies.compare.figure import draw_comparison
 from simulations.studies.compare.output import read_comparison, summary_of, write_comparison
 from simulations.studies.compare.run import Compared, Row, in_loss, ranked, run_comparison
 from simulations.studies.compare.setup import _flags, set_up
@@ -169,7 +169,7 @@ def test_failed_runs_are_counted(tmp_path: Path) -> None:
     never = compared(written(tmp_path, rows.replace(str(first), "-1e9")))
     assert (never.rows[-1].rank, never.rows[-1].mean) == (None, None)
     assert "20 of 20 runs failed" in " ".join(shown(never).split())
-    draw_comparison(never, tmp_path / "figure.png")
+    save_figure(never.draw, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -465,7 +465,7 @@ def test_the_figure_of_errors_that_are_zero(tmp_path: Path) -> None:
     rows = histograms('name = "bounded-histogram", clip = 60, epsilon = inf, label = "no noise"')
     found = compared(written(tmp_path, rows), "compare.seeds=2")
     assert [(r.mean, r.rank) for r in found.rows] == [(0.0, None)]
-    draw_comparison(found, tmp_path / "figure.png")
+    save_figure(found.draw, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 

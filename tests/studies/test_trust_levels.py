@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from fedhist.privacy.guarantee import Trust
+from simulations.reporting.export import save_figure
 from simulations.studies.compare.config import load_comparison
-from simulations.studies.compare.ladder_figure import draw_ladder
 from simulations.studies.compare.output import read_comparison, write_comparison
 from simulations.studies.compare.run import Compared, run_comparison
 from simulations.studies.compare.setup import set_up
@@ -271,7 +271,7 @@ def test_the_figure_draws_what_the_table_says(
         save(self, *args, **more)
 
     monkeypatch.setattr(Figure, "savefig", keep)
-    draw_ladder(found, tmp_path / "figure.png")
+    save_figure(found.draw, tmp_path / "figure.png")
     (axes,) = drawn[0].axes
     marks = [(x, y) for c in axes.containers for x, y in zip(*c.lines[0].get_data(), strict=True)]
     assert sorted(y for _, y in marks) == sorted(r.mean for r in found.rows if r.mean is not None)

@@ -7,14 +7,17 @@ the users' own sampling error is hatched.
 from __future__ import annotations
 
 import math
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simulations.reporting.numbers import clipped
-from simulations.reporting.pictures import BLUE, GREY, ORANGE, picture
-from simulations.studies.compare.run import LEVEL, Compared, Row
+from simulations.reporting.pictures import BLUE, GREY, ORANGE
 from simulations.studies.compare.tables import missing_in_words
-from simulations.studies.records.summary import unit_of
+from simulations.studies.records.summary import LEVEL, unit_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from simulations.studies.compare.run import Compared, Row
 
 MARKERS = {
     "central": ("o", BLUE, "central trust"),
@@ -24,30 +27,30 @@ MARKERS = {
 MOST_LETTERS = 34
 
 
-def draw_comparison(found: Compared, path: str | Path) -> None:
-    """Draw a comparison to a PNG file."""
+def draw_comparison(found: Compared, figure: Figure) -> None:
+    """Draw a comparison, as high as its rows take."""
+    figure.set_figheight(1.9 + 0.34 * len(found.rows))
     rows, ready = found.rows, found.ready
     c = ready.comparison
-    with picture(path, 8, 1.9 + 0.34 * len(rows), hatch_linewidth=0.4) as figure:
-        axes = figure.subplots()
-        low, high = error_limits(found)
-        if low > 0:
-            axes.set_xscale("log")
-        axes.set_xlim(low, high)
-        for y, row in enumerate(rows):
-            _draw_row(axes, y, row)
-        hatch_below(axes, ready.sampling, low)
-        axes.set_yticks(range(len(rows)), [_name(row) for row in rows])
-        axes.set_ylim(len(rows) - 0.5, -0.5)
-        axes.grid(axis="x", which="major", color="#dddddd", lw=0.6, zorder=0)
-        axes.set_xlabel(
-            f"{unit_of(ready.loss, c.target)}; NOT PRIVATE\n"
-            f"mean of {len(c.seeds)} runs with its {LEVEL:.0%} interval",
-            loc="left",
-        )
-        title = f"{c.target}: epsilon = {c.epsilon:g}, delta = {c.delta:g}, {c.adjacency.value}"
-        axes.set_title(f"{title}\n{ready.title}", loc="left", fontsize=9)
-        list_marks(figure, axes)
+    axes = figure.subplots()
+    low, high = error_limits(found)
+    if low > 0:
+        axes.set_xscale("log")
+    axes.set_xlim(low, high)
+    for y, row in enumerate(rows):
+        _draw_row(axes, y, row)
+    hatch_below(axes, ready.sampling, low)
+    axes.set_yticks(range(len(rows)), [_name(row) for row in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.grid(axis="x", which="major", color="#dddddd", lw=0.6, zorder=0)
+    axes.set_xlabel(
+        f"{unit_of(ready.loss, c.target)}; NOT PRIVATE\n"
+        f"mean of {len(c.seeds)} runs with its {LEVEL:.0%} interval",
+        loc="left",
+    )
+    title = f"{c.target}: epsilon = {c.epsilon:g}, delta = {c.delta:g}, {c.adjacency.value}"
+    axes.set_title(f"{title}\n{ready.title}", loc="left", fontsize=9)
+    list_marks(figure, axes)
 
 
 def hatch_below(axes: Any, sampling: float | None, low: float, *, vertical: bool = False) -> None:

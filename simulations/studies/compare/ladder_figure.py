@@ -9,16 +9,19 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedhist.privacy.guarantee import Trust
 from simulations.reporting.numbers import clipped, short
-from simulations.reporting.pictures import COLOURS, GREY, picture
+from simulations.reporting.pictures import COLOURS, GREY
 from simulations.studies.compare.figure import error_limits, hatch_below, list_marks
-from simulations.studies.compare.run import LEVEL, Compared, Row
 from simulations.studies.compare.tables import least_error, missing_in_words, times
-from simulations.studies.records.summary import unit_of
+from simulations.studies.records.summary import LEVEL, unit_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from simulations.studies.compare.run import Compared, Row
 
 MARKERS = {
     Trust.CENTRAL: ("o", COLOURS[0]),
@@ -26,52 +29,53 @@ MARKERS = {
     Trust.SHUFFLE: ("^", COLOURS[3]),
     Trust.LOCAL: ("s", COLOURS[1]),
 }
-WIDE = 8.0
-"""Inches."""
 ROOM = 104
 """Letters of the size of the notes that the width of the axes has room for."""
 GAP = 0.27
 """Between two rows of a level, in levels."""
 
 
-def draw_ladder(found: Compared, path: str | Path) -> None:
-    """Draw errors by level of trust to a PNG file."""
+def draw_ladder(found: Compared, figure: Figure) -> None:
+    """Draw errors by level of trust, as high as the notes below them take."""
     ready, c = found.ready, found.ready.comparison
-    rows = {t: [r for r in found.rows if r.level is t] for t in c.levels}
-    notes = {t: _notes(found, t, rows[t]) for t in c.levels}
-    tall = max(len(n) for n in notes.values())
-    with picture(path, WIDE, 3.6 + 0.14 * tall, hatch_linewidth=0.4) as figure:
-        axes = figure.subplots()
-        low, high = error_limits(found)
-        if low > 0:
-            axes.set_yscale("log")
-            high *= 1.6  # for what is written above the marks
-        axes.set_ylim(low, high)
-        axes.set_xlim(-0.5, len(c.levels) - 0.5)
-        least = least_error(found, ready.fractions[0])
-        best = []
-        for x, level in enumerate(c.levels):
-            _draw_level(axes, x, rows[level])
-            first = next((r for r in rows[level] if r.rank == 1), None)
-            if first is not None and first.mean:
-                best.append((_place(x, 0, len(rows[level])), first.mean))
-                _write_times(axes, best[-1], first, times(first, least))
-            elif not rows[level]:
-                axes.text(x, 0.5, "not reached", color=GREY, transform=_across(axes), **_CENTRED)
-        axes.plot(*zip(*best, strict=True), ls=":", color=GREY, lw=1, zorder=1) if best else None
-        hatch_below(axes, ready.sampling, low, vertical=True)
-        axes.set_xticks(range(len(c.levels)), ["\n".join(notes[t]) for t in c.levels], fontsize=8)
-        for label in axes.get_xticklabels():
-            label.set_linespacing(1.25)
-        axes.tick_params(axis="x", length=0)
-        axes.grid(axis="y", which="major", color="#dddddd", lw=0.6, zorder=0)
-        axes.set_ylabel(
-            f"{unit_of(ready.loss, c.target)}; NOT PRIVATE\n"
-            f"mean of {len(c.seeds)} runs with its {LEVEL:.0%} interval"
-        )
-        title = f"{c.target}: epsilon = {c.epsilon:g}, delta = {c.delta:g}, {c.adjacency.value}"
-        axes.set_title(f"{title}\n{ready.title}", loc="left", fontsize=9)
-        list_marks(figure, axes)
+    figure.set_figheight(3.6 + 0.14 * max(len(_notes(found, t)) for t in c.levels))
+    axes = figure.subplots()
+    low, high = error_limits(found)
+    if low > 0:
+        axes.set_yscale("log")
+        high *= 1.6  # for what is written above the marks
+    axes.set_ylim(low, high)
+    axes.set_xlim(-0.5, len(c.levels) - 0.5)
+    least = least_error(found, ready.fractions[0])
+    best = []
+    for x, level in enumerate(c.levels):
+        rows = _rows(found, level)
+        _draw_level(axes, x, rows)
+        first = next((r for r in rows if r.rank == 1), None)
+        if first is not None and first.mean:
+            best.append((_place(x, 0, len(rows)), first.mean))
+            _write_times(axes, best[-1], first, times(first, least))
+        elif not rows:
+            axes.text(x, 0.5, "not reached", color=GREY, transform=_across(axes), **_CENTRED)
+    axes.plot(*zip(*best, strict=True), ls=":", color=GREY, lw=1, zorder=1) if best else None
+    hatch_below(axes, ready.sampling, low, vertical=True)
+    names = ["\n".join(_notes(found, t)) for t in c.levels]
+    axes.set_xticks(range(len(c.levels)), names, fontsize=8)
+    for label in axes.get_xticklabels():
+        label.set_linespacing(1.25)
+    axes.tick_params(axis="x", length=0)
+    axes.grid(axis="y", which="major", color="#dddddd", lw=0.6, zorder=0)
+    axes.set_ylabel(
+        f"{unit_of(ready.loss, c.target)}; NOT PRIVATE\n"
+        f"mean of {len(c.seeds)} runs with its {LEVEL:.0%} interval"
+    )
+    title = f"{c.target}: epsilon = {c.epsilon:g}, delta = {c.delta:g}, {c.adjacency.value}"
+    axes.set_title(f"{title}\n{ready.title}", loc="left", fontsize=9)
+    list_marks(figure, axes)
+
+
+def _rows(found: Compared, level: Trust) -> list[Row]:
+    return [r for r in found.rows if r.level is level]
 
 
 def _across(axes: Any) -> Any:
@@ -118,8 +122,9 @@ def _write_times(axes: Any, at: tuple[float, float], row: Row, ratio: str) -> No
     axes.annotate(text, top, (0, 8), textcoords="offset points", weight="bold", **_CENTRED)
 
 
-def _notes(found: Compared, level: Trust, rows: Sequence[Row]) -> list[str]:
+def _notes(found: Compared, level: Trust) -> list[str]:
     """Write what stands below a level: its name, what must be believed, its rows in order."""
+    rows = _rows(found, level)
     wide = ROOM // max(len(found.ready.comparison.levels), 1)
     lines = [level.value.upper()]
     if not rows:

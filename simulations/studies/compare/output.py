@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from simulations.reporting.export import save_figure
 from simulations.reporting.json_files import numbers, write_json
 from simulations.runs.results import NOT_PRIVATE, git_revision, whole_folder
-from simulations.studies.compare.figure import draw_comparison
-from simulations.studies.compare.ladder_figure import draw_ladder
-from simulations.studies.compare.run import LEVEL, Compared, Row
 from simulations.studies.compare.tables import print_comparison
 from simulations.studies.records.cells import Record
 from simulations.studies.records.identity import versions
 from simulations.studies.records.store import frame_of
+from simulations.studies.records.summary import LEVEL
+
+if TYPE_CHECKING:
+    from simulations.studies.compare.run import Compared, Row
 
 FILE = "comparison.json"
 SCHEMA = 1
@@ -37,13 +39,17 @@ def write_comparison(found: Compared, target: Path) -> None:
         If ``target`` exists and is not a folder of results.
     """
     with whole_folder(target) as part:
-        write_json(part / "config.json", found.ready.comparison.to_dict())
-        write_json(part / FILE, summary_of(found))
-        frame_of(found.records).write_parquet(part / "records.parquet")
-        with (part / "table.txt").open("w", encoding="utf-8") as f:
-            print_comparison(Console(file=f, width=WIDTH, highlight=False), found)
-        draw = draw_ladder if found.ready.comparison.levels else draw_comparison
-        draw(found, part / "figure.png")
+        write_parts(found, part)
+
+
+def write_parts(found: Compared, folder: Path) -> None:
+    """Write the files of a comparison's folder."""
+    write_json(folder / "config.json", found.ready.comparison.to_dict())
+    write_json(folder / FILE, summary_of(found))
+    frame_of(found.records).write_parquet(folder / "records.parquet")
+    with (folder / "table.txt").open("w", encoding="utf-8") as f:
+        print_comparison(Console(file=f, width=WIDTH, highlight=False), found)
+    save_figure(found.draw, folder / "figure.png", width=8.0)
 
 
 def summary_of(found: Compared) -> dict[str, Any]:

@@ -9,21 +9,26 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from fedhist.model.protocol import LowerBound
 from fedhist.model.registry import display_of
 from fedhist.privacy.guarantee import Trust
+from simulations.reporting.shown import Shown
 from simulations.reporting.statistics import half_width
+from simulations.reporting.table import Table
 from simulations.studies.compare.setup import ROUNDING, Ready
 from simulations.studies.records.cells import Record
 from simulations.studies.records.levels import Premise, premise_of, suffix
 from simulations.studies.records.metrics import restated
+from simulations.studies.records.summary import LEVEL
 from simulations.studies.sweep.run import run_all
 
-LEVEL = 0.95
-"""Of the intervals around the mean errors."""
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -129,12 +134,41 @@ class Row:
         return float(np.mean([r.seconds for r in self.records]))
 
 
-@dataclass(frozen=True)
-class Compared:
+@dataclass(frozen=True, repr=False)
+class Compared(Shown):
     """A finished comparison; rows are in the order of the table."""
+
+    kind: ClassVar[str] = "comparison"
 
     ready: Ready
     rows: tuple[Row, ...]
+
+    @property
+    def title(self) -> str:
+        """What was compared, of which users, at which budget."""
+        c = self.ready.comparison
+        budget = f"epsilon = {c.epsilon:g}, delta = {c.delta:g}, {c.adjacency.value}"
+        return f"{c.target}: {self.ready.title}; {budget}"
+
+    def tables(self) -> list[Table]:
+        """Return the ranking."""
+        from simulations.studies.compare.tables import ranking
+
+        return [ranking(self)]
+
+    def draw(self, figure: Figure) -> None:
+        """Draw errors with their intervals and predictions, by level of trust where several are."""
+        if self.ready.comparison.levels:
+            from simulations.studies.compare.ladder_figure import draw_ladder as draw
+        else:
+            from simulations.studies.compare.figure import draw_comparison as draw
+        draw(self, figure)
+
+    def write(self, folder: Path) -> None:
+        """Write settings, records, table and figure into a folder."""
+        from simulations.studies.compare.output import write_parts
+
+        write_parts(self, folder)
 
     @property
     def records(self) -> list[Record]:

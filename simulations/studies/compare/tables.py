@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import get_args, get_type_hints
+from functools import partial
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from rich.console import Console
 from rich.padding import Padding
@@ -16,11 +17,13 @@ from fedhist.model.registry import protocols
 from fedhist.privacy.guarantee import Trust
 from simulations.adversaries import read_adversaries
 from simulations.reporting.numbers import MISSING, fixed, short
-from simulations.reporting.table import HEADING, Column, Marked, Table, numeric
+from simulations.reporting.table import HEADING, Column, Marked, Table
 from simulations.reporting.terminal import print_lines, print_table
 from simulations.runs.options import NOT_SAFE
-from simulations.studies.compare.run import LEVEL, Compared, Row
-from simulations.studies.records.summary import labels_by
+from simulations.studies.records.summary import LEVEL, labels_by
+
+if TYPE_CHECKING:
+    from simulations.studies.compare.run import Compared, Row
 
 REFERENCE = "no privacy (exact)"
 """Label of the row that needs no run: the truth itself."""
@@ -43,7 +46,7 @@ def print_comparison(console: Console, found: Compared) -> None:
             *_attack(found),
         ],
     )
-    print_table(console, _table(found))
+    print_table(console, ranking(found))
     _print_section(console, "what must be believed", _believed(found))
     about = labels_by(found.records, lambda r: filter(None, [r.truth]))
     _print_section(console, "estimates", [f"{t}: {labels}" for t, labels in about.items()])
@@ -98,20 +101,30 @@ def _attack(found: Compared) -> list[str]:
     return lines if c.run.checks else [*lines, NOT_SAFE]
 
 
-def _table(found: Compared) -> Table:
+def ranking(found: Compared) -> Table:
+    """Return the main table of a comparison: a line per row, the best first."""
     attacked = _attacked(found)
     levels = bool(found.ready.comparison.levels)
     bounded = not (attacked or levels) and any(row.bounds for row in found.rows)
-    theory = ["bias"] if attacked else ["theory", "ratio"]  # which knows of no adversary
     # 80 columns have no place for all; what is not shown is in the folder
-    last = [] if bounded else ["sec"]
     digits = 1 if bounded and len(found.rows) > 9 else 2  # ranks of two digits take their room
-    theory += ["at least"] * bounded
-    names = [found.ready.loss, f"± {LEVEL:.0%}", *theory, "rounds", "bytes", *last]
+    theory = [_numbers("bias", 3)] if attacked else [_numbers("theory", 3), _numbers("ratio", 3)]
+    columns = [
+        Column("#", right=True, key="rank"),
+        Column("", key="trust"),
+        Column("protocol"),
+        _numbers(found.ready.loss, 4, key="loss"),
+        _numbers(f"± {LEVEL:.0%}", digits, key="half_width"),
+    ]
     if levels:
-        names = [found.ready.loss, f"± {LEVEL:.0%}", theory[0], TIMES]
+        columns += [theory[0], Column(TIMES, right=True, keep=True), Column("must be believed")]
+    else:
+        columns += [*theory, *[_numbers("at least", 2)] * bounded]
+        columns += [_numbers("rounds"), Column("bytes", right=True, keep=True, write=fixed)]
+        columns += [_numbers("sec")] * (not bounded)
+    keys = [c.key or c.name for c in columns]
     rows: list[Sequence[object] | None] = []
-    rows.append((None, "", REFERENCE, "0", *[MISSING] * (len(names) - 1)))
+    rows.append([{"trust": "", "protocol": REFERENCE, "loss": 0.0}.get(k) for k in keys])
     best = {f: least_error(found, f) for f in found.ready.fractions}
     crowded = len(found.rows) > len({(r.fraction, r.level) for r in found.rows})
     before: Row | None = None
@@ -124,32 +137,42 @@ def _table(found: Compared) -> Table:
         ):
             rows.append(None)
         before = row
-        first = (
-            row.rank,
-            LETTERS.get(row.records[0].trust, ""),
-            "\n".join([row.title, *row.flags, *missing_in_words(row)]),
-            short(row.mean),
-            short(row.half_width, digits),
-        )
-        theories = [short(row.bias, 3)] if attacked else _theory(row)
-        if levels:
-            told = "\n".join(row.believed.short) if row.believed else ""
-            rows.append((*first, theories[0], times(row, best[row.fraction]), told))
-            continue
-        rows.append(
-            (
-                *first,
-                *theories,
-                *([_at_least(row)] if bounded else []),
-                row.rounds,
-                fixed(row.bytes_per_user),
-                *([] if bounded else [_seconds(row)]),
-            )
-        )
-    header = [Column("#", right=True), "", "protocol", *numeric(names, keep=True)]
-    header += ["must be believed"] * levels
-    legend = [_legend(found)]
-    return Table.of(header, rows, notes=legend)
+        values = _values(row, best[row.fraction])
+        rows.append([values[k] for k in keys])
+    return Table.of(columns, rows, notes=[_legend(found)])
+
+
+def _numbers(name: str, digits: int = 4, key: str = "") -> Column:
+    return Column(name, right=True, keep=True, write=partial(short, digits=digits), key=key)
+
+
+def _written(value: Any, text: str) -> Marked:
+    """Write a value otherwise than its column does."""
+    return Marked(value, form=text.replace("{", "{{").replace("}", "}}"))
+
+
+def _values(row: Row, least: float | None) -> dict[str, Any]:
+    """Return what columns may show of a row, by their keys."""
+    trust = row.records[0].trust
+    exact = "*" if any(r.predicted_exact for r in row.records) else ""
+    words = "\n".join([row.title, *row.flags, *missing_in_words(row)])
+    ratio = row.mean / least if row.mean is not None and least else None
+    return {
+        "rank": row.rank,
+        "trust": _written(trust, LETTERS.get(trust, "")),
+        "protocol": _written(row.title, words),
+        "loss": row.mean,
+        "half_width": row.half_width,
+        "theory": _written(row.predicted, short(row.predicted, 3) + exact),
+        "bias": row.bias,
+        "ratio": row.ratio,
+        "at least": _at_least(row),
+        "rounds": row.rounds,
+        "bytes": row.bytes_per_user,
+        "sec": _written(row.seconds, _seconds(row)),
+        TIMES: _written(ratio, times(row, least)),
+        "must be believed": "\n".join(row.believed.short) if row.believed else "",
+    }
 
 
 def least_error(found: Compared, fraction: float | None) -> float | None:
@@ -185,21 +208,16 @@ def _believed(found: Compared) -> list[str]:
     return sorted(out, key=lambda line: list(LETTERS).index(line.partition(":")[0]))
 
 
-def _theory(row: Row) -> list[str]:
-    exact = "*" if any(r.predicted_exact for r in row.records) else ""
-    return [short(row.predicted, 3) + exact, short(row.ratio, 3)]
-
-
 def _seconds(row: Row) -> str:
     return "<.01" if row.seconds < 0.005 else fixed(row.seconds, 2 * (row.seconds < 100))
 
 
-def _at_least(row: Row) -> str:
+def _at_least(row: Row) -> Marked | None:
     bound = row.at_least
     if bound is None:
-        return MISSING
+        return None
     value = bound.value if bound.value > 1e-99 else 0.0  # no room for what says nothing
-    return ("" if bound.explicit else "~") + short(value, 2)
+    return _written(bound.value, ("" if bound.explicit else "~") + short(value, 2))
 
 
 def _bounds(found: Compared) -> list[str]:

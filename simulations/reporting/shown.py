@@ -1,0 +1,153 @@
+"""What a study returns: an object that shows itself as tables, pictures, HTML, Markdown, files.
+
+A study says in :meth:`Shown.tables` and :meth:`Shown.draw` what there is to see; all else follows.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from simulations.reporting.export import (
+    FIGURES,
+    TABLES,
+    ending,
+    frame,
+    inches,
+    latex,
+    save_figure,
+    save_table,
+)
+from simulations.reporting.page import fragment
+from simulations.reporting.pictures import PAPER
+from simulations.reporting.table import Table, markdown
+from simulations.reporting.targets import whole_folder
+
+if TYPE_CHECKING:
+    import polars as pl
+    from matplotlib.figure import Figure
+
+NOT_PRIVATE = "computed from the users' data, outside every guarantee"
+
+
+class Shown(ABC):
+    """Base class of everything that a study returns."""
+
+    kind: ClassVar[str] = "results"
+    """What its folder is marked as: nothing else is replaced by another one."""
+    not_private: ClassVar[str] = NOT_PRIVATE
+    """Why what is shown is not private; empty where it is about no users."""
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """One line: what was studied, of which users."""
+
+    @abstractmethod
+    def tables(self) -> Sequence[Table]:
+        """Return what there is to read, the main table first.
+
+        Values are numbers, which the columns write: :attr:`table` has them as they are.
+        """
+
+    def draw(self, figure: Figure) -> None:
+        """Draw what there is to see on an empty figure, whose height may be set.
+
+        Raises
+        ------
+        ValueError
+            If there is nothing.
+        """
+        raise ValueError(f"{type(self).__name__} has no figure: its tables say it all")
+
+    @property
+    def table(self) -> pl.DataFrame:
+        """The main table as a polars frame: plain numbers, and null for what is missing."""
+        return frame(self.tables()[0])
+
+    def figure(self, width: str | float = "page") -> Figure:
+        """Draw a matplotlib figure.
+
+        Parameters
+        ----------
+        width : {"column", "page"} or float
+            Inches: 3.4 and 7.0.
+        """
+        import matplotlib as mpl  # half a second: only where something is drawn
+        from matplotlib.figure import Figure
+
+        wide = inches(width)
+        with mpl.rc_context(PAPER):
+            figure = Figure(figsize=(wide, 0.62 * wide), layout="constrained")
+            self.draw(figure)
+        return figure
+
+    def to_html(self) -> str:
+        """Return a part of a page: title, tables, notes; all of it escaped, nothing loaded."""
+        return fragment(self.title, self.tables(), self.not_private)
+
+    def to_markdown(self) -> str:
+        """Return title, tables and notes as Markdown."""
+        blocks = [f"**{self.title}**"]
+        for table in self.tables():
+            blocks += [f"*{table.title}*"] * bool(table.title)
+            blocks += [markdown(table), *table.notes]
+        if self.not_private:
+            blocks.append(f"NOT PRIVATE: {self.not_private}.")
+        return "\n\n".join(blocks) + "\n"
+
+    def to_latex(self) -> str:
+        """Return the main table as LaTeX: a tabular of booktabs, its notes as comments."""
+        return latex(self.tables()[0]) + "\n"
+
+    def save(
+        self,
+        path: str | Path,
+        *,
+        columns: Sequence[str] | None = None,
+        digits: int | None = None,
+        width: str | float = "column",
+        force: bool = False,
+    ) -> None:
+        """Write the main table, the figure, or a folder with everything, by the path's ending.
+
+        Parameters
+        ----------
+        path : path
+            .md, .tex, .csv, .parquet: the main table; .svg, .pdf, .png: the figure; without an
+            ending: a folder.
+        columns, digits
+            Of a table: names of columns, in this order; significant digits.
+        width : {"column", "page"} or float
+            Of a figure; inches.
+        force : bool
+            Replace whatever is there.
+
+        Raises
+        ------
+        ValueError
+            For another ending, or if something else is there.
+        """
+        if not Path(path).suffix:
+            with whole_folder(path, self.kind, force=force) as part:
+                self.write(part)
+        elif ending(path, (*TABLES, *FIGURES)) in FIGURES:
+            save_figure(self.draw, path, width=width, force=force)
+        else:
+            save_table(self.tables()[0], path, columns=columns, digits=digits, force=force)
+
+    def write(self, folder: Path) -> None:
+        """Write everything into a new folder."""
+        (folder / "tables.md").write_text(self.to_markdown(), encoding="utf-8")
+        for i, table in enumerate(self.tables()):
+            save_table(table, folder / f"table{i or ''}.csv")
+        if type(self).draw is not Shown.draw:
+            save_figure(self.draw, folder / "figure.png", width="page")
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.title}>"

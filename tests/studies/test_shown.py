@@ -1,0 +1,99 @@
+"""What every study returns: one set of tables, whatever they are shown as."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from simulations.reporting.numbers import fixed
+from simulations.reporting.shown import Shown
+from simulations.reporting.table import BAD, Column, Marked, Table
+
+
+class Small(Shown):
+    title = "two <users> & tea"
+
+    def tables(self) -> list[Table]:
+        header = ("who", Column("± 95%", right=True, key="half"), Column("n", write=fixed))
+        rows = [
+            ("ann", Marked(0.25, BAD, "{}*"), np.int64(1200)),
+            None,
+            ("<b>bob</b>", None, 7),
+            ("eve", "-"),
+        ]
+        return [Table.of(header, rows, notes=["*: exact."]), Table.of(["x"], [(1,)], title="more")]
+
+
+class Drawn(Small):
+    def draw(self, figure: Any) -> None:
+        figure.subplots().plot([1, 2])
+
+
+def test_the_frame_has_plain_numbers() -> None:
+    expected = {
+        "who": ["ann", "<b>bob</b>", "eve"],
+        "half": [0.25, None, None],
+        "n": [1200, 7, None],
+    }
+    assert Small().table.equals(pl.DataFrame(expected))
+
+
+def test_html_escapes_and_says_what_is_not_private() -> None:
+    html = Small()._repr_html_()
+    assert html == Small().to_html()
+    assert "two &lt;users&gt; &amp; tea" in html
+    assert "<b>bob" not in html
+    assert "0.25*" in html
+    assert "1,200" in html
+    assert "<strong>NOT PRIVATE:</strong>" in html
+    assert html.count("<table>") == 2
+
+
+def test_markdown_has_tables_notes_and_the_warning() -> None:
+    text = Small().to_markdown()
+    assert text.startswith("**two <users> & tea**\n\n| who | ± 95% | n |\n")
+    assert "| ann | 0.25* | 1,200 |" in text
+    assert "\n\n*: exact.\n\n*more*\n\n| x |" in text
+    assert text.endswith("NOT PRIVATE: computed from the users' data, outside every guarantee.\n")
+
+
+def test_a_figure_has_the_width_that_is_asked() -> None:
+    assert Drawn().figure().get_size_inches().tolist() == [7.0, 7.0 * 0.62]
+    assert Drawn().figure("column").get_size_inches()[0] == 3.4
+    with pytest.raises(ValueError, match="width must be column or page or inches, got 'wide'"):
+        Drawn().figure("wide")
+    with pytest.raises(ValueError, match="Small has no figure"):
+        Small().figure()
+
+
+def test_what_is_saved_is_said_by_the_ending(tmp_path: Path) -> None:
+    Drawn().save(tmp_path / "a.csv")
+    assert pl.read_csv(tmp_path / "a.csv").equals(Drawn().table)
+    Drawn().save(tmp_path / "a.tex", columns=["half", "who"])
+    assert (tmp_path / "a.tex").read_text().startswith(r"\begin{tabular}{r@{}ll}")
+    Drawn().save(tmp_path / "a.svg")
+    assert "<svg" in (tmp_path / "a.svg").read_text()
+    with pytest.raises(ValueError, match=r"a\.xlsx ends in '\.xlsx'; known: \.md, \.tex"):
+        Drawn().save(tmp_path / "a.xlsx")
+
+
+@pytest.mark.parametrize(("cls", "more"), [(Small, set()), (Drawn, {"figure.png"})])
+def test_a_folder_has_everything_and_is_replaced_by_its_kind(
+    cls: type[Shown], more: set[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "out"
+    for _ in range(2):
+        cls().save(folder)
+    names = {p.name for p in folder.iterdir() if not p.name.startswith(".")}
+    assert names == {"tables.md", "table.csv", "table1.csv"} | more
+    (folder / "mine.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"holds a file that is not of the results: mine\.txt"):
+        cls().save(folder)
+
+
+def test_its_repr_is_one_line() -> None:
+    assert repr(Small()) == "<Small: two <users> & tea>"
