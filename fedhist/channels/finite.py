@@ -90,8 +90,22 @@ class FiniteChannel:
 
     @classmethod
     def of(cls, weights: Any, labels: Sequence[str], scope: str = "") -> FiniteChannel:
-        """Build from a matrix of integers: a row for each input."""
-        matrix = np.asarray(weights)
+        """Build from a matrix of integers: a row for each input.
+
+        Raises
+        ------
+        ValueError
+            If the weights are no integers: a double has lost what the law is about.
+
+        Examples
+        --------
+        >>> FiniteChannel.of([[2**64 - 5, 5], [5, 2**64 - 5]], "ab").worst().more == 2**64 - 5
+        True
+        """
+        # of a list with numbers on both sides of 2^63 NumPy would make doubles
+        matrix = weights if isinstance(weights, np.ndarray) else np.array(weights, dtype=object)
+        if matrix.dtype.kind == "f" or any(isinstance(w, float) for w in matrix[0]):
+            raise ValueError(f"the weights of a law are integers, got {matrix[0].tolist()}")
         total = int(sum(int(w) for w in matrix[0]))
         return cls(labels, lambda rows: matrix[rows], total, scope)
 

@@ -13,6 +13,8 @@ from fedhist.model.query import Query
 from simulations.audit.finding import Finding, Witness
 
 CURVE_POINTS = 21
+MOVED, ROUNDED = 2.0**-60, 2.0**-53
+"""Below what an excess is rounding: of all probability, and of the likelihood ratio."""
 _DIGITS = 80
 _MOST = 512.0
 
@@ -22,19 +24,30 @@ def curve_grid(epsilon: float) -> list[float]:
     return [1.25 * epsilon * i / (CURVE_POINTS - 1) for i in range(CURVE_POINTS)]
 
 
-def exceeds(more: int, less: int, epsilon: float) -> bool:
-    """Say whether more / less > e^epsilon, in arithmetic of 80 digits.
+def excess(more: int, less: int, epsilon: float) -> float:
+    """Return by how much of itself e^epsilon is exceeded by more / less, from 80 digits; else 0.
 
     Examples
     --------
-    >>> exceeds(3, 1, 1.0986122886681096), exceeds(3, 1, 1.0986122886681100)
-    (True, False)
+    >>> excess(3, 1, 1.0986122886681096) > 0, excess(3, 1, 1.0986122886681100)
+    (True, 0.0)
+    >>> excess(1, 0, 1.0)
+    inf
     """
     if less == 0:
-        return more > 0
+        return math.inf if more > 0 else 0.0
     with localcontext() as context:
         context.prec = _DIGITS
-        return Decimal(more) / Decimal(less) > Decimal(epsilon).exp()
+        return max(float(Decimal(more) / Decimal(less) / Decimal(epsilon).exp() - 1), 0.0)
+
+
+def is_rounding(beyond: float, less: int, total: int) -> bool:
+    """Say whether a ratio's excess is one that whoever rounds thresholds to nearest would have.
+
+    That is: what the rarer output lacks is less than 2^-60 of all probability, and the excess is no
+    more than a double's own rounding. An infinite ratio is never rounding.
+    """
+    return beyond < ROUNDED and beyond * (less / total) < MOVED
 
 
 def epsilon_at(channel: FiniteChannel, delta: float) -> float:
@@ -75,7 +88,8 @@ def judge_channel(
     """Compare a finite channel with a claim.
 
     The largest ratio and its comparison with e^epsilon are exact at delta = 0; elsewhere, and on
-    the curve, probabilities are added up in doubles.
+    the curve, probabilities are added up in doubles. A law whose ratio exceeds e^epsilon
+    by rounding alone (:func:`is_rounding`) is consistent, and the excess is kept to be shown.
     """
     started = time.perf_counter() if started is None else started
     epsilon, delta = claim
@@ -84,7 +98,9 @@ def judge_channel(
     curve, every = channel.delta_curve(grid)
     note = channel.scope if every else f"{channel.scope}; the curve of some pairs"
     certified = worst.log_ratio if delta == 0 else epsilon_at(channel, delta)
-    broken = exceeds(worst.more, worst.less, epsilon) if delta == 0 else certified > epsilon
+    beyond = excess(worst.more, worst.less, epsilon) if delta == 0 else 0.0
+    rounding = is_rounding(beyond, worst.less, channel.total)
+    broken = beyond > 0 and not rounding if delta == 0 else certified > epsilon
     first, second = (channel.labels[i] for i in worst.inputs)
     event = f"output {worst.output}: probabilities {worst.more} and {worst.less} of {channel.total}"
     return Finding(
@@ -99,4 +115,5 @@ def judge_channel(
         curve=tuple(zip(grid, np.asarray(curve).tolist(), strict=True)),
         seconds=time.perf_counter() - started,
         note=note,
+        excess=beyond,
     )

@@ -80,6 +80,9 @@ class Finding:
         Independent answers (or runs) made.
     note : str
         What a reader should know: what was enumerated, what was left out.
+    excess : float
+        By how much of itself e^epsilon is exceeded by the largest likelihood ratio, where that was
+        enumerated at delta = 0; else 0.
     """
 
     subject: str
@@ -96,6 +99,7 @@ class Finding:
     kernel_seconds: float = 0.0
     draws: int = 0
     note: str = ""
+    excess: float = 0.0
 
     def __post_init__(self) -> None:
         if self.verdict == "violation" and self.witness is None:
@@ -132,6 +136,11 @@ class Finding:
     def violated(self) -> bool:
         """Whether a violation is proved."""
         return self.verdict == "violation"
+
+    @property
+    def rounded(self) -> bool:
+        """Whether the claim is exceeded, by no more than rounding."""
+        return self.excess > 0 and not self.violated
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as plain data; infinities become the string "inf"."""

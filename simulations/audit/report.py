@@ -18,6 +18,9 @@ from simulations.reporting.terminal import print_lines, print_table
 
 COLUMNS = 3
 FILES = ("findings.json", "curves.png")
+ADVICE = "round towards 1/2 to remove it"
+DOUBLES = 1e-12
+"""Excess up to which a law's author has computed with doubles rather than made a mistake."""
 
 
 def print_findings(console: Console, findings: Sequence[Finding], alpha: float) -> None:
@@ -25,7 +28,8 @@ def print_findings(console: Console, findings: Sequence[Finding], alpha: float) 
     rows = []
     for f in findings:
         delta = f", {f.delta:g}" if f.delta else ""
-        verdict = Marked("VIOLATION", BAD) if f.violated else "consistent"
+        fine = f"consistent (rounding {f.excess:.1g})" if f.rounded else "consistent"
+        verdict = Marked("VIOLATION", BAD) if f.violated else fine
         rows.append((f.subject, f.kind, f"{f.epsilon:g}{delta}", f.certified, verdict))
     columns = ("what", "how", *numeric(("claimed", "at least"), write=_number), "verdict")
     print_table(console, Table.of(columns, rows))
@@ -33,6 +37,8 @@ def print_findings(console: Console, findings: Sequence[Finding], alpha: float) 
         if f.violated and f.witness is not None:
             console.print(f"VIOLATION {f.subject} ({f.kind})", style="bold red", markup=False)
             print_lines(console, [f"  {line}" for line in witness_lines(f)])
+        elif f.rounded:
+            print_lines(console, [f"{f.subject} ({f.kind}): consistent ({rounding_in_words(f)})"])
     print_lines(console, _summary(findings, alpha))
 
 
@@ -68,7 +74,25 @@ def witness_lines(finding: Finding) -> list[str]:
     claim = f"({finding.epsilon:g}, {finding.delta:g})"
     sure = "" if finding.confidence == 1 else f", error probability {1 - finding.confidence:.1g}"
     lines.append(f"epsilon            at least {_number(finding.certified)}{sure}; claimed {claim}")
+    lines.append(f"excess             {_excess_in_words(finding)}")
     return lines
+
+
+def rounding_in_words(finding: Finding) -> str:
+    """Say by how much rounding brings a law past its claim, and how to remove it."""
+    return f"rounding {finding.excess:.1g}; {ADVICE}"
+
+
+def _excess_in_words(finding: Finding) -> str:
+    """Say how far what was found lies beyond the claim."""
+    beyond = finding.excess
+    if math.isinf(finding.certified):
+        return "no epsilon holds"
+    if not beyond:
+        return f"{_number(finding.certified - finding.epsilon)} of epsilon"
+    if beyond < DOUBLES:
+        return f"{beyond:.1g} of e^epsilon, the size of doubles' rounding: {ADVICE}"
+    return f"{_number(finding.certified - finding.epsilon)} of epsilon, {beyond:.2g} of e^epsilon"
 
 
 def write_findings(folder: Path, findings: Sequence[Finding], alpha: float) -> None:

@@ -10,6 +10,8 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from fedhist.channels.finite import FiniteChannel
+from simulations.audit.exact import judge_channel
 from simulations.audit.finding import Finding, Settings, Witness, exit_status
 from simulations.audit.report import print_findings, witness_lines, write_findings
 from simulations.cli.main import cli
@@ -127,6 +129,23 @@ def test_the_table_has_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
     assert sum("VIOLATION" in line for line in lines) == 2
+
+
+def test_an_excess_is_printed_with_its_size(capsys: pytest.CaptureFixture[str]) -> None:
+    def exact(off: int) -> Finding:
+        q = math.ceil(2**64 / (1 + math.e)) - off  # the double is right to some 2^11 words
+        law = FiniteChannel.of([[2**64 - q, q], [q, 2**64 - q]], "ab")
+        return judge_channel(law, (1.0, 0.0), "x")
+
+    base = next(k for k in range(-5000, 5000) if exact(k).excess > 0)
+    found = [exact(base + 2), exact(base + 500), exact(base + 2**60), finding(1.25)]
+    print_findings(Console(width=80), found, 1e-9)
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"consistent (rounding {found[0].excess:.1g}; round towards 1/2 to remove it)" in told
+    assert "of e^epsilon, the size of doubles' rounding: round towards 1/2 to remove it" in told
+    assert f"{found[2].certified - 1:.4g} of epsilon, {found[2].excess:.2g} of e^epsilon" in told
+    assert "excess 0.25 of epsilon" in told
+    assert exit_status(found[:1]) == 0
 
 
 def test_exit_status_and_json(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
 from itertools import permutations
 
@@ -23,7 +24,7 @@ from fedhist.channels.sphere import SphereChannel
 from fedhist.channels.votes import OptimalUnaryChannel
 from fedhist.model.registry import load_builtin, own_protocols, protocols
 from fedhist.privacy.guarantee import Trust
-from simulations.audit.exact import audit_exact, epsilon_at, exceeds, judge_channel
+from simulations.audit.exact import audit_exact, epsilon_at, excess, judge_channel
 from simulations.audit.transcript import asked_of
 from tests.audit.mechanisms import Warner
 
@@ -101,7 +102,7 @@ def test_scalar_channels_reach_their_epsilon_and_stop_there(kind: str, epsilon: 
     law = scalar_law(scalar_channel(kind, epsilon))
     assert law is not None
     worst = law.worst()
-    assert not exceeds(worst.more, worst.less, epsilon)
+    assert excess(worst.more, worst.less, epsilon) == 0
     assert worst.log_ratio > epsilon * (1 - 1e-3)
 
 
@@ -129,17 +130,41 @@ def test_without_noise_there_is_no_law() -> None:
     assert sphere_law(SphereChannel(2, 1.0, math.inf)) is None
 
 
-def test_a_ratio_above_the_claim_by_one_part_in_2_to_60_is_a_violation() -> None:
-    """e^0.5 lies between the two ratios; doubles cannot tell them apart."""
-    total = 2**70
-    low = int(total / (1 + math.exp(0.5)))
-    while exceeds(total - low, low, 0.5):
-        low += 1 << 4
-    while not exceeds(total - low, low, 0.5):
-        low -= 1
-    for q, verdict in ((low, "violation"), (low + 1, "consistent")):
-        law = FiniteChannel.of(np.array([[total - q, q], [q, total - q]], dtype=object), "ab")
-        assert judge_channel(law, (0.5, 0.0), "x").verdict == verdict
+def nearest(epsilon: float, total: int, more: int = 0) -> FiniteChannel:
+    """Randomized response in ``total`` parts, rounded towards 1/2, then ``more`` parts too few."""
+    with localcontext() as context:
+        context.prec = 60
+        q = int((total / (1 + Decimal(epsilon).exp())).to_integral_value(ROUND_CEILING)) - more
+    return FiniteChannel.of([[total - q, q], [q, total - q]], "ab")
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 3.0])
+def test_rounding_is_no_violation_and_is_told(epsilon: float) -> None:
+    """A law in 64-bit words as plain lists: towards 1/2 it keeps e^epsilon, to nearest it may not.
+
+    Some words of 2^64 are rounding, forty are a violation: 2^-60 of all probability are 16.
+    """
+    for off in (0, 1, 7):
+        found = judge_channel(nearest(epsilon, 2**64, off), (epsilon, 0.0), "x")
+        assert not found.violated
+        assert (found.excess > 0) == found.rounded == (off > 0)
+    found = judge_channel(nearest(epsilon, 2**64, 40), (epsilon, 0.0), "x")
+    assert found.violated
+    assert not found.rounded
+    # (1 - q) / q, 40 words less: the derivative of its logarithm is 1 / (q (1 - q))
+    assert found.excess == pytest.approx(40 * (2 + 2 * math.cosh(epsilon)) / 2**64, rel=0.05)
+
+
+def test_a_rounded_law_of_few_parts_is_a_violation() -> None:
+    """One part of a hundred is no rounding, nor is any excess without a bound."""
+    assert judge_channel(nearest(1.0, 100, 1), (1.0, 0.0), "x").violated
+    impossible = FiniteChannel.of([[2**70 - 1, 1], [2**70, 0]], "ab")
+    assert judge_channel(impossible, (1.0, 0.0), "x").violated
+
+
+def test_weights_that_are_no_integers_are_refused() -> None:
+    with pytest.raises(ValueError, match="integers"):
+        FiniteChannel.of([[0.75, 0.25], [0.25, 0.75]], "ab")
 
 
 def test_impossible_outputs_have_no_epsilon() -> None:
