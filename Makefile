@@ -55,6 +55,7 @@ docs-check: $(TESTED)
 
 docs: $(READY)
 	$(BIN)/python -m simulations.studies.report.protocol_pages
+	$(BIN)/python -m simulations.reporting.glossary_pages
 
 # Built without a network; a warning is an error.
 docs-site: $(DOCUMENTED)

@@ -1,4 +1,4 @@
-"""The command ``fedhist explain``: the levels of trust, each on at most a screen."""
+"""The command ``fedhist explain``: words of the glossary, and the levels of trust on a screen."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from fedhist.base.errors import nearest
 from fedhist.privacy.aggregation import NOT_PROMISED
 from fedhist.privacy.guarantee import Trust
 from simulations.cli import terminal
+from simulations.reporting.glossary import Entry, find, glossary
 from simulations.reporting.table import Column, Table
-from simulations.reporting.terminal import print_facts, print_table
+from simulations.reporting.terminal import print_facts, print_lines, print_table
 
 
 @dataclass(frozen=True)
@@ -141,19 +141,40 @@ def register(cli: typer.Typer) -> None:
 
 
 def explain(
-    level: Annotated[
-        str | None,
-        typer.Argument(help="central, aggregate, shuffle or local; none shows all four."),
+    word: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="A word of the glossary, such as fold, or a level of trust; none lists them."
+        ),
     ] = None,
 ) -> None:
-    """Say whom users must trust under LEVEL, what the server sees, and what is left if it fails."""
-    if level is None:
+    """Say what WORD means: fold, window, zCDP, ...; of a level of trust, who must be believed.
+
+    The levels are central, aggregate, shuffle and local.
+    """
+    if not word:
         print_levels(terminal.console)
+        print_words(terminal.console)
         return
+    asked = " ".join(word).removesuffix(" trust")
     known = [t.value for t in LEVELS]
-    if level not in known:
-        raise ValueError(f"there is no level of trust {level!r}{nearest(level, known)}")
-    print_level(terminal.console, Trust(level))
+    if asked in known:
+        print_level(terminal.console, Trust(asked))
+    else:
+        print_word(terminal.console, find(asked, *known))
+
+
+def print_words(console: Console) -> None:
+    """List what else is explained."""
+    print_lines(console, ["", f"Other words: {', '.join(glossary())}."])
+
+
+def print_word(console: Console, entry: Entry) -> None:
+    """Show an entry of the glossary."""
+    console.print(entry.word, style="bold")
+    means = entry.means.replace("`", "")
+    facts = [("means", means), ("see", ", ".join(entry.see)), ("more", f"docs/{entry.page}")]
+    print_facts(console, [(name, text) for name, text in facts if text])
 
 
 def print_levels(console: Console) -> None:
@@ -163,7 +184,7 @@ def print_levels(console: Console) -> None:
         *("who must be honest", "the server sees", "noise is added by"),
     )
     rows = [(t.value, v.believe, v.sees, v.noise) for t, v in LEVELS.items()]
-    notes = ("fedhist explain LEVEL says more; fedhist compare trust measures them.",)
+    notes = ("fedhist explain WORD says more; fedhist compare trust measures them.",)
     print_table(console, Table.of(columns, rows, notes=notes))
 
 

@@ -1,4 +1,4 @@
-"""``fedhist explain``: every level of trust has its page, and a page is at most a screen."""
+"""``fedhist explain``: every word has an entry, every level of trust a page of at most a screen."""
 
 from __future__ import annotations
 
@@ -45,6 +45,20 @@ def test_what_masks_do_not_promise_is_said(fedhist: Command) -> None:
     told = " ".join(found.out.split())
     for claim in ("lies about who answered", "one corrupted node", "who took part"):
         assert claim in told
+
+
+def test_a_word_and_its_other_spellings(fedhist: Command) -> None:
+    for words in (["null", "record"], ["null-record"], ["Null record"]):
+        found = fedhist("explain", *words)
+        assert found.status == 0
+        assert "nobody can be told by silence" in " ".join(found.out.split())
+    assert fedhist("explain", "local", "trust").out.startswith("local trust: believe nobody")
+
+
+def test_without_a_word_they_are_listed(fedhist: Command) -> None:
+    told = " ".join(fedhist("explain").out.split())
+    assert "must be honest" in told
+    assert "window, witness, zCDP, zero-out-user." in told
 
 
 def test_a_level_that_there_is_not(fedhist: Command) -> None:
