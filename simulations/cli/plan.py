@@ -21,6 +21,7 @@ from simulations.cli.options import (
     Value,
     data_overrides,
 )
+from simulations.config.named_files import toml_value
 
 
 def register(cli: typer.Typer) -> None:
@@ -36,7 +37,9 @@ def plan(
         ),
     ] = None,
     error: Annotated[float | None, typer.Option(help="Target, in the protocol's loss.")] = None,
-    solve: Annotated[str, typer.Option(help="n_users, samples_per_user or epsilon.")] = "n_users",
+    solve: Annotated[
+        str | None, typer.Option(help="n_users (default), samples_per_user or epsilon.")
+    ] = None,
     set_: Set = None,
     data: Data = None,
     user: User = None,
@@ -59,7 +62,7 @@ def plan(
         float | None, typer.Option(help="Largest value to look at, however long it takes.")
     ] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Simulate the answer.")] = False,
-    seeds: Annotated[int, typer.Option(min=2, help="Simulated runs.")] = 20,
+    seeds: Annotated[int | None, typer.Option(help="Simulated runs (20).")] = None,
     accuracy: Annotated[
         bool, typer.Option("--accuracy", help="Measure the planner itself on its settings.")
     ] = False,
@@ -67,7 +70,8 @@ def plan(
 ) -> None:
     """Say how many users, samples or how much epsilon a target error takes, by theory.
 
-    The population of CONFIG is the template that is brought to other sizes.
+    The population of CONFIG is the template that is brought to other sizes. Its table [plan] may
+    hold what the options say.
 
     Exit status: 0 there is an answer, 3 no protocol reaches the target, 2 wrong usage.
     """
@@ -75,55 +79,67 @@ def plan(
     from fedhist.model.registry import load_plugin
     from simulations.cli.lists import print_templates
     from simulations.studies.plan.planner import plan_levels, plans
-    from simulations.studies.plan.population import UNKNOWNS
     from simulations.studies.plan.tables import print_plans, print_verified
-    from simulations.studies.plan.template import template_of
+    from simulations.studies.plan.template import load_plan
+    from simulations.studies.plan.verify import USUAL_SEEDS
     from simulations.studies.plan.verify import verify as simulate
-    from simulations.studies.records.levels import WORDS, levels_of
 
     if accuracy:
-        measure_accuracy(seeds, out)
+        measure_accuracy(seeds or USUAL_SEEDS, out)
         return
     if config is None and error is None:
         print_templates(terminal.console)
         return
-    if config is None or error is None:
-        usual = _goal_of(config or "")
-        raise ValueError(f"give a configuration or a protocol, and a target: --error X{usual}")
-    unknown = next((u for u in UNKNOWNS if u == solve), None)
-    if unknown is None:
-        raise ValueError(f"--solve must be one of {', '.join(UNKNOWNS)}, got {solve!r}")
-    overrides = data_overrides(data, user, item, count, value, top, plugin)
     for file in plugin or ():  # its protocols may be what is planned
         load_plugin(file)
-    template = template_of(config, [*overrides, *(set_ or ())])
-    names = (
-        [n.strip() for n in protocols.split(",")] if protocols else [str(template.protocol["name"])]
-    )
-    if trust is None:
-        answers = plans(template, names, error, unknown, relative=relative, most=most)
+    given = {
+        "error": error,
+        "solve": solve,
+        "protocols": None if protocols is None else _listed(protocols),
+        "trust": trust if trust in (None, "all") else _listed(str(trust)),
+        "relative": relative or None,
+        "most": most,
+        "verify": verify or None,
+        "seeds": seeds,
+    }
+    overrides = data_overrides(data, user, item, count, value, top, plugin)
+    overrides += [f"plan.{k}={toml_value(v)}" for k, v in given.items() if v is not None]
+    found = None if config is None else load_plan(config, [*overrides, *(set_ or ())])
+    target = None if found is None else found[1].error
+    if found is None or target is None:
+        usual = _goal_of(config or "")
+        raise ValueError(f"give a configuration or a protocol, and a target: --error X{usual}")
+    template, asked = found
+    names, most = [*asked.protocols] or [str(template.protocol["name"])], asked.most
+    if asked.levels:
+        answers = plan_levels(
+            template, names, asked.levels, target, asked.solve, relative=asked.relative, most=most
+        )
     else:
-        asked = WORDS if trust == "all" else [t.strip() for t in trust.split(",")]
-        levels = levels_of(asked, "--trust")
-        answers = plan_levels(template, names, levels, error, unknown, relative=relative, most=most)
+        answers = plans(template, names, target, asked.solve, relative=asked.relative, most=most)
     print_plans(terminal.console, answers)
-    if verify:
-        found = []
+    if asked.verify:
+        measured = []
         with terminal.progress_bar() as bar:
             for a in answers:
-                task = bar.add_task(a.label, total=seeds)
-                measured = simulate(a, seeds, most=most, progress=partial(bar.advance, task))
+                task = bar.add_task(a.label, total=asked.seeds)
+                one = simulate(a, asked.seeds, most=most, progress=partial(bar.advance, task))
                 bar.remove_task(task)
-                if measured is not None:
-                    found.append(measured)
+                if one is not None:
+                    measured.append(one)
                 elif a.x is not None:
                     terminal.errors.print(
                         f"{a.label}: too large to simulate; --most lifts the limit"
                     )
-        if found:
-            print_verified(terminal.console, found)
+        if measured:
+            print_verified(terminal.console, measured)
     if all(a.x is None for a in answers):
         raise typer.Exit(EXIT_CODES["refused"])
+
+
+def _listed(text: str) -> list[str]:
+    """Read names with commas between."""
+    return [name.strip() for name in text.split(",")]
 
 
 def _goal_of(name: str) -> str:

@@ -1,5 +1,7 @@
 """Run configurations: a TOML file with the tables [run], [protocol], [population], [[adversary]].
 
+The same file may have parts for studies, which :mod:`simulations.config.parts` names.
+
 The keys of [protocol] are the fields of the protocol, those of [population] the fields of the
 population's kind, and those of [run] the fields of :class:`RunTable`. An unknown key is an error
 that names the nearest known one.
@@ -23,6 +25,7 @@ from fedhist.model.registry import (
 )
 from simulations.adversaries import Adversary, as_tables, override_adversary, read_adversaries
 from simulations.config.named_files import builtin_names, key_value, settings_text
+from simulations.config.parts import part_of
 from simulations.config.reading import (
     Must,
     Natural,
@@ -268,9 +271,12 @@ def parse_tables(text: str, overrides: Iterable[str] = ()) -> dict[str, Any]:
 
 
 def config_of(tables: Mapping[str, Any], source: str | Path, name: str) -> Config:
-    """Check the tables [run], [protocol] and [population]; plugins are relative to the source."""
+    """Check the common tables, beside which studies may have theirs.
+
+    Plugins are relative to the source.
+    """
     path = Path(source)
-    check_keys(tables, ("run", *CHOICE, "adversary"), "table")
+    tables, _ = part_of(tables)
     for table, key in CHOICE.items():
         if not isinstance(tables.get(table), dict) or key not in tables[table]:
             raise ValueError(f"{source} needs a table [{table}] with the key {key!r}")

@@ -21,7 +21,9 @@
   do; without one they are "corrupted": all hold the same made-up record.
 
 [protocol] holds common settings: each protocol takes those that it has. [population], [run] and
-[[adversary]] are those of a run configuration, the same for all rows.
+[[adversary]] are those of a run configuration, the same for all rows. In a file that is also a run
+configuration, [protocol] has a name: its target is compared, under its budget and adjacency, where
+[compare] does not say otherwise.
 """
 
 from __future__ import annotations
@@ -37,18 +39,19 @@ from fedhist.model.registry import (
     display_of,
     load_builtin,
     load_plugin,
+    parameters,
     protocol_class,
     protocols,
 )
 from fedhist.privacy.guarantee import Adjacency, Trust, check_budget
 from simulations.adversaries import as_tables, read_adversaries, rows_of
 from simulations.config.named_files import builtin_names, settings_text
+from simulations.config.parts import part_of
 from simulations.config.reading import (
     Must,
     Settings,
     Tables,
     as_table,
-    check_keys,
     hints,
     one_of,
     read,
@@ -61,7 +64,6 @@ from simulations.studies.records.levels import KEY, levels_of, suffix
 from simulations.studies.sweep.config import check_run_keys, with_values
 
 FOLDER = "comparisons"
-TABLES = ("compare", "protocol", "population", "run", "adversary")
 NORMS = ("l1", "l2", "squared l2", "linf")
 USUAL_ATTACK = "corrupted"
 """What misbehaving users do where fractions are given and no table [[adversary]]."""
@@ -224,16 +226,17 @@ def load_comparison(source: str | Path, overrides: Iterable[str] = ()) -> Compar
 
 def comparison_of(tables: dict[str, Any], source: str | Path, name: str) -> Comparison:
     """Read the tables of a comparison; errors are those of :func:`load_comparison`."""
-    check_keys(tables, TABLES, "table")
-    given = tables.pop("compare", None)
-    if not isinstance(given, dict):
+    tables, given = part_of(tables, "compare")
+    if given is None:
         raise ValueError(f"{source} needs a table [compare]; fedhist run runs a single protocol")
-    table = read(CompareTable, given)
     check_run_keys(tables, "a comparison", "compare.seeds")
     common = dict(as_table(tables.pop("protocol", {}), "[protocol]"))
-    for key in ("name", "epsilon", "delta", "adjacency"):
-        if key in common:
-            raise ValueError(f"protocol.{key} stands in [compare]: it is common to all rows")
+    single = common.pop("name", None)
+    budget = {k: common.pop(k) for k in ("epsilon", "delta", "adjacency") if k in common}
+    if budget and single is None:  # else the table is also that of a run
+        key = next(iter(budget))
+        raise ValueError(f"protocol.{key} stands in [compare]: it is common to all rows")
+    table = read(CompareTable, {**budget, **given})
     adversary, fractions = _adversaries(table, tables.pop("adversary", []))
     # the name is that of no row: only the other tables are checked here
     base = config_of({**tables, "protocol": {"name": ""}}, source, name)
@@ -250,7 +253,10 @@ def comparison_of(tables: dict[str, Any], source: str | Path, name: str) -> Comp
             f"compare.adjacency must be {Adjacency.REPLACE_USER.value!r}, "
             f"got {table.adjacency.value!r}"
         )
-    target, entries = _entries(table)
+    target, entries = _entries(table, single)
+    if single not in (None, *(e.table["name"] for e in entries)):  # its settings are its own
+        known = {k for e in entries for k in parameters(protocol_class(e.table["name"]))}
+        common = {k: v for k, v in common.items() if k in known}
     entries = on_levels(entries, levels)
     check_labels([entry.label for entry in entries], "compare.protocols")
     return Comparison(
@@ -288,8 +294,13 @@ def _adversaries(
     return tuple(as_tables(every[:1])), tuple(dict.fromkeys(a.fraction for a in every))
 
 
-def _entries(table: CompareTable) -> tuple[str, list[Entry]]:
-    """List the rows: those that the file names, then those of the target."""
+def _entries(table: CompareTable, single: str | None) -> tuple[str, list[Entry]]:
+    """List the rows: those that the file names, then those of the target.
+
+    Where it names neither, the target is that of the protocol which the file is of.
+    """
+    if table.target is None and not table.protocols and single is not None:
+        table = replace(table, target=protocol_class(single).target)
     rows = labelled(table.protocols, None, "compare.protocols")
     named = [Entry(label, own, named=True) for label, own in rows]
     names = [str(p["name"]) for p in table.protocols]

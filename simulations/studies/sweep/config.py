@@ -29,6 +29,7 @@ from fedhist.model.registry import load_builtin, load_plugin, parameters, protoc
 from fedhist.privacy.guarantee import Trust
 from simulations.adversaries import Adversary, override_adversary, rows_of
 from simulations.config.named_files import builtin_names, settings_text
+from simulations.config.parts import COMMON, part_of
 from simulations.config.reading import (
     Must,
     Settings,
@@ -51,7 +52,6 @@ from simulations.studies.records.labels import Seeds, labelled, seeds_of
 from simulations.studies.records.levels import KEY, OF_NATIVE, at_word, levels_of, premise_keys
 
 FOLDER = "sweeps"
-TABLES = ("protocol", "population", "run", "adversary")
 NOT_HERE = ("repeats", "ledger", "journal", "out")
 """Keys of [run] that a sweep has no use for."""
 
@@ -143,9 +143,8 @@ def load_sweep(source: str | Path, overrides: Iterable[str] = ()) -> Sweep:
 
 def sweep_of(tables: dict[str, Any], source: str | Path, name: str) -> Sweep:
     """List the cells of a sweep's tables; errors are those of :func:`load_sweep`."""
-    check_keys(tables, ("sweep", *TABLES), "table")
-    given = tables.pop("sweep", None)
-    if not isinstance(given, dict):
+    tables, given = part_of(tables, "sweep")
+    if given is None:
         raise ValueError(f"{source} needs a table [sweep]; fedhist run runs a single setting")
     table = read(SweepTable, {k: v for k, v in given.items() if k in OWN})
     load_builtin()
@@ -246,7 +245,7 @@ def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
     """Read protocol.epsilon = [...] without quotation marks too: TOML makes it a table."""
     out: dict[str, Any] = {}
     for key, value in table.items():
-        if key.partition(".")[0] in TABLES and isinstance(value, dict):
+        if key.partition(".")[0] in COMMON and isinstance(value, dict):
             out |= _flat({f"{key}.{name}": v for name, v in value.items()})
         else:
             out[key] = value
@@ -256,8 +255,8 @@ def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
 def _axis(key: str, values: Any) -> list[Any]:
     """Check an axis: a known key, and a list of values that is not empty."""
     table, dot, name = key.partition(".")
-    if not dot or table not in TABLES:
-        known = [*OWN, *(f"{t}.{name or '...'}" for t in TABLES)]
+    if not dot or table not in COMMON:
+        known = [*OWN, *(f"{t}.{name or '...'}" for t in COMMON)]
         raise ValueError(
             f"unknown key of [sweep] {key!r}{nearest(key, known)} (an axis is named table.key)"
         )
