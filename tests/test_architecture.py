@@ -7,7 +7,10 @@ import importlib
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,8 +20,6 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("fedhist", "clients", "server", "simulations")
 FILES = sorted(f for package in PACKAGES for f in (ROOT / package).rglob("*.py"))
 MOST_LINES = 400
-each_file = pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(ROOT)))
-
 # Constructors of generators and of entropy; everything else in numpy.random is global state.
 GENERATORS = {
     "Generator",
@@ -29,6 +30,19 @@ GENERATORS = {
     "BitGenerator",
     "default_rng",
 }
+
+
+@cache
+def tree_of(file: Path) -> ast.Module:
+    return ast.parse(file.read_text())
+
+
+def found(*kinds: type[ast.AST]) -> Iterator[tuple[str, Any]]:
+    """Every node of some kinds, in every file, and where it stands."""
+    for file in FILES:
+        for node in ast.walk(tree_of(file)):
+            if isinstance(node, kinds):
+                yield f"{file}:{getattr(node, 'lineno', 0)}", node
 
 
 def dotted(node: ast.expr) -> str:
@@ -42,44 +56,38 @@ def test_there_are_files() -> None:
     assert {f.relative_to(ROOT).parts[0] for f in FILES} == set(PACKAGES)
 
 
-@each_file
-def test_no_global_randomness(file: Path) -> None:
-    for node in ast.walk(ast.parse(file.read_text())):
-        where = f"{file}:{getattr(node, 'lineno', 0)}"
-        if isinstance(node, ast.Attribute):
-            name = dotted(node)
-            if name.startswith(("np.random.", "numpy.random.")):
-                assert name.split(".")[2] in GENERATORS, where
-        if isinstance(node, ast.Import):
-            assert "random" not in {a.name for a in node.names}, where
-        if isinstance(node, ast.ImportFrom):
-            assert node.module != "random", where
-            if node.module == "numpy.random":
-                assert {a.name for a in node.names} <= GENERATORS, where
+def test_no_global_randomness() -> None:
+    for where, node in found(ast.Attribute):
+        name = dotted(node)
+        if name.startswith(("np.random.", "numpy.random.")):
+            assert name.split(".")[2] in GENERATORS, where
+    for where, node in found(ast.Import):
+        assert "random" not in {a.name for a in node.names}, where
+    for where, node in found(ast.ImportFrom):
+        assert node.module != "random", where
+        if node.module == "numpy.random":
+            assert {a.name for a in node.names} <= GENERATORS, where
 
 
-@each_file
-def test_no_unseeded_generator_by_accident(file: Path) -> None:
+def test_no_unseeded_generator_by_accident() -> None:
     """default_rng() without an argument takes system entropy: a run could not be repeated."""
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.Call) and dotted(node.func).endswith("default_rng"):
-            assert node.args or node.keywords, f"{file}:{node.lineno}"
+    for where, node in found(ast.Call):
+        if dotted(node.func).endswith("default_rng"):
+            assert node.args or node.keywords, where
 
 
-@each_file
-def test_files_are_short(file: Path) -> None:
-    assert len(file.read_text().splitlines()) <= MOST_LINES
+def test_files_are_short() -> None:
+    lengths = {f: len(f.read_text().splitlines()) for f in FILES}
+    assert {f: n for f, n in lengths.items() if n > MOST_LINES} == {}
 
 
-@each_file
-def test_nothing_is_unpickled_or_evaluated(file: Path) -> None:
+def test_nothing_is_unpickled_or_evaluated() -> None:
     forbidden = {"pickle.loads", "pickle.load", "eval", "exec", "marshal.loads", "dill.loads"}
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.Call):
-            assert dotted(node.func) not in forbidden, f"{file}:{node.lineno}"
-            assert not any(
-                k.arg == "allow_pickle" and ast.unparse(k.value) != "False" for k in node.keywords
-            ), f"{file}:{node.lineno}"
+    for where, node in found(ast.Call):
+        assert dotted(node.func) not in forbidden, where
+        assert not any(
+            k.arg == "allow_pickle" and ast.unparse(k.value) != "False" for k in node.keywords
+        ), where
 
 
 def undocumented(tree: ast.Module, file: Path) -> list[str]:
@@ -99,22 +107,22 @@ def undocumented(tree: ast.Module, file: Path) -> list[str]:
     return missing
 
 
-@each_file
-def test_public_things_have_docstrings(file: Path) -> None:
-    assert undocumented(ast.parse(file.read_text()), file) == []
+def test_public_things_have_docstrings() -> None:
+    assert [line for f in FILES for line in undocumented(tree_of(f), f)] == []
 
 
-@each_file
-def test_all_names_resolve(file: Path) -> None:
+def lists_names(tree: ast.Module) -> bool:
+    return any(isinstance(n, ast.Assign) and dotted(n.targets[0]) == "__all__" for n in tree.body)
+
+
+def test_all_names_resolve() -> None:
     """What a module lists in __all__ exists in it."""
-    tree = ast.parse(file.read_text())
-    if not any(isinstance(n, ast.Assign) and dotted(n.targets[0]) == "__all__" for n in tree.body):
-        return
-    name = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-    module = importlib.import_module(name)
-    assert sorted(set(module.__all__)) == sorted(module.__all__)
-    for public in module.__all__:
-        assert getattr(module, public) is not None, public
+    for file in filter(lambda f: lists_names(tree_of(f)), FILES):
+        name = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        module = importlib.import_module(name)
+        assert len(set(module.__all__)) == len(module.__all__), name
+        for public in module.__all__:
+            assert getattr(module, public) is not None, f"{name}.{public}"
 
 
 def test_the_package_s_names() -> None:

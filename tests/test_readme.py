@@ -1,9 +1,11 @@
 """README and docs are true: their commands and Python run in order, and print what they show.
 
-Every page is run in a folder of its own. Blocks of ``sh`` and ``python`` are run; a block whose
-first line is a comment with a file name is written to that file instead. A block of ``text`` that
-follows one directly is what it prints, up to times and places; a line "..." stands for any lines. A
-marker before a block, such as ``<!-- deploy -->``, excepts it.
+Every page is run in a folder of its own. README's commands are processes, as a reader's are; those
+of the docs run in this process, over one Ray, where starting would take longer than running. Blocks
+of ``sh`` and ``python`` are run; a block whose first line is a comment with a file name is written
+to that file instead. A block of ``text`` that follows one directly is what it prints, up to times
+and places; a line "..." stands for any lines. A marker before a block, such as
+``<!-- deploy -->``, excepts it.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import contextlib
 import io
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -80,6 +84,62 @@ def run_shell(body: str, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.fixture(scope="module")
+def here() -> Iterator[None]:
+    """Let commands run in this process: 80 columns wide, over a Ray that all of them share."""
+    from simulations.cli import terminal
+    from simulations.runtimes.ray_start import ray_session
+
+    with pytest.MonkeyPatch.context() as patch, ray_session(workers=2):
+        patch.setenv("COLUMNS", "80")
+        patch.setattr(terminal, "console", Console(width=80, highlight=False))
+        patch.setattr(terminal, "errors", Console(width=80, highlight=False, stderr=True))
+        yield
+
+
+def run_here(body: str, folder: Path) -> str:
+    """Run commands in this process, other lines in a shell; what they print."""
+    printed = ""
+    for line in body.replace("\\\n", "").splitlines():
+        name, *arguments = shlex.split(line, comments=True)
+        if name != "fedhist":
+            printed += run_shell(line, folder)
+            continue
+        match arguments:
+            case [*arguments, "||", "echo", str(otherwise)]:
+                status, said = call_fedhist(arguments, folder)
+                printed += said + (otherwise.replace("$?", str(status)) + "\n" if status else "")
+                continue
+            case [*arguments, ">", str(file)]:
+                status, said = call_fedhist(arguments, folder)
+                (folder / file).write_text(said, encoding="utf-8")
+            case _:
+                status, said = call_fedhist(arguments, folder)
+                printed += said
+        if status:
+            raise AssertionError(f"exit status {status}:\n{said}")
+    return printed
+
+
+def call_fedhist(arguments: list[str], folder: Path) -> tuple[int, str]:
+    """Call the entry point of ``fedhist``; its exit status and what it prints."""
+    from simulations.cli import main as cli
+
+    printed, status = io.StringIO(), 0
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.chdir(folder),
+        contextlib.redirect_stdout(printed),
+        contextlib.redirect_stderr(printed),
+    ):
+        patch.setattr(sys, "argv", ["fedhist", *arguments])
+        try:
+            cli.main()
+        except SystemExit as ended:
+            status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    return status, printed.getvalue()
+
+
 def run_python(body: str, folder: Path, names: dict[str, Any]) -> str:
     """Run Python in the names of the blocks before it; what it prints."""
     printed = io.StringIO()
@@ -88,7 +148,9 @@ def run_python(body: str, folder: Path, names: dict[str, Any]) -> str:
     return printed.getvalue()
 
 
-def run_block(block: Block, folder: Path, names: dict[str, Any]) -> str | None:
+def run_block(
+    block: Block, folder: Path, names: dict[str, Any], *, processes: bool = False
+) -> str | None:
     """Write the block to its file, or run it; None if there was nothing to run."""
     named = FILE.match(block.body)
     if block.marker is not None:
@@ -97,7 +159,7 @@ def run_block(block: Block, folder: Path, names: dict[str, Any]) -> str | None:
         (folder / named["name"]).write_text(block.body, encoding="utf-8")
         return None
     if block.language == "sh":
-        return run_shell(block.body, folder)
+        return (run_shell if processes else run_here)(block.body, folder)
     if block.language == "python":
         return run_python(block.body, folder, names)
     return None
@@ -148,13 +210,14 @@ def test_output_is_compared() -> None:
 
 @pytest.mark.readme
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+@pytest.mark.usefixtures("here")
 def test_the_page_runs(page: Path, tmp_path: Path) -> None:
     """Every block that is not excepted runs, and prints what the page shows."""
     names: dict[str, Any] = {}
     for block in blocks(page.read_text(encoding="utf-8")):
         where = f"{page.name}, line {block.line}"
         try:
-            printed = run_block(block, tmp_path, names)
+            printed = run_block(block, tmp_path, names, processes=page.name == "README.md")
         except Exception as error:
             pytest.fail(f"{where}: {error}")
         if printed is not None and block.output is not None:
