@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Console
@@ -13,8 +14,11 @@ from simulations.audit.bounds import claimed_delta
 from simulations.audit.finding import Finding
 from simulations.reporting.json_files import write_json
 from simulations.reporting.pictures import BLUE, ORANGE, picture
-from simulations.reporting.table import BAD, Marked, Table, numeric
+from simulations.reporting.table import BAD, Marked, Table, numeric, worded
 from simulations.reporting.terminal import print_lines, print_table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 COLUMNS = 3
 FILES = ("findings.json", "curves.png")
@@ -25,24 +29,30 @@ DOUBLES = 1e-12
 
 def print_findings(console: Console, findings: Sequence[Finding], alpha: float) -> None:
     """Print the table, every violation with its witness, and what the words mean."""
-    rows = []
-    for f in findings:
-        delta = f", {f.delta:g}" if f.delta else ""
-        fine = f"consistent (rounding {f.excess:.1g})" if f.rounded else "consistent"
-        verdict = Marked("VIOLATION", BAD) if f.violated else fine
-        rows.append((f.subject, f.kind, f"{f.epsilon:g}{delta}", f.certified, verdict))
-    columns = ("what", "how", *numeric(("claimed", "at least"), write=_number), "verdict")
-    print_table(console, Table.of(columns, rows))
+    print_table(console, findings_table(findings))
     for f in findings:
         if f.violated and f.witness is not None:
             console.print(f"VIOLATION {f.subject} ({f.kind})", style="bold red", markup=False)
             print_lines(console, [f"  {line}" for line in witness_lines(f)])
         elif f.rounded:
             print_lines(console, [f"{f.subject} ({f.kind}): consistent ({rounding_in_words(f)})"])
-    print_lines(console, _summary(findings, alpha))
+    print_lines(console, summary(findings, alpha))
 
 
-def _summary(findings: Sequence[Finding], alpha: float) -> list[str]:
+def findings_table(findings: Sequence[Finding]) -> Table:
+    """Return a line per check: its claim, what is certified at least, the verdict."""
+    rows = []
+    for f in findings:
+        claim = worded(f.epsilon, f"{f.epsilon:g}" + (f", {f.delta:g}" if f.delta else ""))
+        fine = f"consistent (rounding {f.excess:.1g})" if f.rounded else "consistent"
+        verdict = Marked("VIOLATION", BAD) if f.violated else fine
+        rows.append((f.subject, f.kind, claim, f.certified, verdict))
+    columns = ("what", "how", *numeric(("claimed", "at least"), write=_number), "verdict")
+    return Table.of(columns, rows)
+
+
+def summary(findings: Sequence[Finding], alpha: float) -> list[str]:
+    """Say what the words of the table mean, and what was drawn."""
     sampled = sum(f.confidence < 1 for f in findings)
     draws, seconds = sum(f.draws for f in findings), sum(f.seconds for f in findings)
     kernel = sum(f.kernel_seconds for f in findings)
@@ -104,27 +114,32 @@ def write_findings(folder: Path, findings: Sequence[Finding], alpha: float) -> N
 
 
 def draw_curves(path: Path, findings: Sequence[Finding]) -> None:
+    """Draw the curves to a PNG file; nothing where no finding has one."""
+    if any(f.curve for f in findings):
+        with picture(path, 9, 4, dpi=130, font_size=8) as figure:
+            draw_on(figure, findings)
+
+
+def draw_on(figure: Figure, findings: Sequence[Finding]) -> None:
     """Draw, for every finding with a curve, the largest delta claimed and the least certified."""
     shown = [f for f in findings if f.curve]
-    if not shown:
-        return
     rows = math.ceil(len(shown) / COLUMNS)
-    with picture(path, 9, 0.5 + 2.3 * rows, dpi=130, font_size=8) as figure:
-        axes = figure.subplots(rows, COLUMNS, squeeze=False).reshape(-1)
-        for unused in axes[len(shown) :]:
-            unused.set_axis_off()
-        for panel, f in zip(axes, shown, strict=False):
-            x, y = np.array(f.curve).T
-            fine = np.linspace(0, x[-1], 200)
-            claim = claimed_delta(fine, f.epsilon, f.delta)
-            panel.plot(fine, claim, color=BLUE, label="claimed: at most")
-            label = "enumerated" if f.kind == "exact" else "certified: at least"
-            style = "-" if f.kind == "exact" else "o"
-            panel.plot(x, y, style, color=ORANGE, markersize=3, linewidth=1, label=label)
-            panel.set_title(f"{f.subject}\n{f.kind}: {f.verdict}", loc="left", fontsize=7)
-            panel.set_xlabel("epsilon")
-            panel.set_ylabel("delta")
-            panel.legend(frameon=False, fontsize=6)
+    figure.set_figheight(0.5 + 2.3 * rows)
+    axes = figure.subplots(rows, COLUMNS, squeeze=False).reshape(-1)
+    for unused in axes[len(shown) :]:
+        unused.set_axis_off()
+    for panel, f in zip(axes, shown, strict=False):
+        x, y = np.array(f.curve).T
+        fine = np.linspace(0, x[-1], 200)
+        claim = claimed_delta(fine, f.epsilon, f.delta)
+        panel.plot(fine, claim, color=BLUE, label="claimed: at most")
+        label = "enumerated" if f.kind == "exact" else "certified: at least"
+        style = "-" if f.kind == "exact" else "o"
+        panel.plot(x, y, style, color=ORANGE, markersize=3, linewidth=1, label=label)
+        panel.set_title(f"{f.subject}\n{f.kind}: {f.verdict}", loc="left", fontsize=7)
+        panel.set_xlabel("epsilon")
+        panel.set_ylabel("delta")
+        panel.legend(frameon=False, fontsize=6)
 
 
 def _number(x: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,12 +12,11 @@ import typer
 from rich.console import Console
 
 from fedhist.base.checks import check_choice
-from fedhist.base.errors import FedhistError
 from simulations.cli.options import Plugin
 from simulations.config.named_files import key_value
 
 if TYPE_CHECKING:
-    from simulations.audit.finding import Finding
+    from fedhist.model.protocol import Protocol
 
 
 def audit(
@@ -47,8 +47,9 @@ def audit(
     """
     # imported here: they take a second, and the other commands need none of them
     from fedhist.privacy.guarantee import Trust
+    from simulations.audit.audited import audit_all
     from simulations.audit.bounds import ALPHA
-    from simulations.audit.checks import audit_protocol, chosen_protocols
+    from simulations.audit.checks import chosen_protocols
     from simulations.audit.finding import Settings, exit_status
     from simulations.audit.report import print_findings, write_findings
 
@@ -61,20 +62,16 @@ def audit(
         check_choice("trust", trust, [t.value for t in Trust])
     records = two_records(inputs) if inputs is not None else ()
     settings = Settings(effort=effort, seed=seed, alpha=ALPHA, records=records)
-    findings: list[Finding] = []
     started = time.perf_counter()
-    for p in chosen_protocols(protocol, plugin or [], changes, trust):
-        if not p.guarantee.private:
-            raise ValueError(f"{p.name} promises nothing here: {p.guarantee}")
-        console.print(f"{p.name}: {p.guarantee}", markup=False, soft_wrap=True)
-        if p.claimed != p.guarantee:
-            console.print(f"  the paper claims {p.claimed}", markup=False, soft_wrap=True)
-        try:
-            findings += audit_protocol(p, settings)
-        except FedhistError as error:  # status 1 is kept for proved violations
-            raise ValueError(f"the audit of {p.name} broke off: {error}") from error
-    if not findings:
-        raise ValueError("no check applies to what was named")
+
+    def announced() -> Iterator[Protocol]:
+        for p in chosen_protocols(protocol, plugin or [], changes, trust):
+            console.print(f"{p.name}: {p.guarantee}", markup=False, soft_wrap=True)
+            if p.claimed != p.guarantee:
+                console.print(f"  the paper claims {p.claimed}", markup=False, soft_wrap=True)
+            yield p
+
+    findings = audit_all(announced(), settings).findings
     print_findings(console, findings, settings.alpha)
     if out is not None:
         write_findings(out, findings, settings.alpha)

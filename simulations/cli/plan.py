@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -78,11 +77,10 @@ def plan(
     from fedhist.model.protocol import EXIT_CODES
     from fedhist.model.registry import load_plugin
     from simulations.cli.lists import print_templates
-    from simulations.studies.plan.planner import plan_levels, plans
+    from simulations.studies.plan.planned import answered, simulated
     from simulations.studies.plan.tables import print_plans, print_verified
     from simulations.studies.plan.template import load_plan
     from simulations.studies.plan.verify import USUAL_SEEDS
-    from simulations.studies.plan.verify import verify as simulate
 
     if accuracy:
         measure_accuracy(seeds or USUAL_SEEDS, out)
@@ -110,30 +108,19 @@ def plan(
         usual = _goal_of(config or "")
         raise ValueError(f"give a configuration or a protocol, and a target: --error X{usual}")
     template, asked = found
-    names, most = [*asked.protocols] or [str(template.protocol["name"])], asked.most
-    if asked.levels:
-        answers = plan_levels(
-            template, names, asked.levels, target, asked.solve, relative=asked.relative, most=most
-        )
-    else:
-        answers = plans(template, names, target, asked.solve, relative=asked.relative, most=most)
-    print_plans(terminal.console, answers)
+    planned = answered(template, asked)
+    print_plans(terminal.console, planned.answers)
     if asked.verify:
-        measured = []
         with terminal.progress_bar() as bar:
-            for a in answers:
-                task = bar.add_task(a.label, total=asked.seeds)
-                one = simulate(a, asked.seeds, most=most, progress=partial(bar.advance, task))
-                bar.remove_task(task)
-                if one is not None:
-                    measured.append(one)
-                elif a.x is not None:
-                    terminal.errors.print(
-                        f"{a.label}: too large to simulate; --most lifts the limit"
-                    )
-        if measured:
-            print_verified(terminal.console, measured)
-    if all(a.x is None for a in answers):
+            tasks = {id(a): bar.add_task(a.label, total=asked.seeds) for a in planned.answers}
+            planned = simulated(planned, asked, lambda a: bar.advance(tasks[id(a)]))
+        done = {id(v.answer) for v in planned.verified}
+        for a in planned.answers:
+            if a.x is not None and id(a) not in done:
+                terminal.errors.print(f"{a.label}: too large to simulate; --most lifts the limit")
+        if planned.verified:
+            print_verified(terminal.console, planned.verified)
+    if all(a.x is None for a in planned.answers):
         raise typer.Exit(EXIT_CODES["refused"])
 
 

@@ -122,6 +122,15 @@ class Table:
         return out
 
 
+def worded(value: Any, text: str, mark: str = "") -> Marked:
+    """Return a value that is written otherwise than its column does.
+
+    >>> Table.of(["n"], [(worded(2.0, "about {2}"),)]).written()[0][0].text
+    'about {2}'
+    """
+    return Marked(value, mark, text.replace("{", "{{").replace("}", "}}"))
+
+
 def numeric(names: Iterable[str], **more: Any) -> list[Column | str]:
     """Make columns of numbers."""
     return [Column(name, right=True, **more) for name in names]

@@ -10,7 +10,7 @@ from rich.console import Console
 from simulations.reporting import numbers
 from simulations.reporting.numbers import MISSING
 from simulations.reporting.statistics import LEVEL
-from simulations.reporting.table import Column, Table, numeric
+from simulations.reporting.table import Column, Marked, Table, numeric, worded
 from simulations.reporting.terminal import print_table
 from simulations.studies.plan.planner import Answer
 from simulations.studies.plan.verify import Verified
@@ -29,21 +29,27 @@ def number(x: float | None) -> str:
 
 def print_plans(console: Console, answers: Sequence[Answer]) -> None:
     """Show what a target takes: a line per protocol, and below what should be known about it."""
-    first = answers[0]
+    console.print(question(answers[0]))
+    print_table(console, plans_table(answers))
+
+
+def question(first: Answer) -> str:
+    """Say what was to be found."""
     share = " (relative)" if first.relative else ""
-    console.print(f"{WORDS[first.unknown]} for a predicted error of {first.target:g}{share}")
+    return f"{WORDS[first.unknown]} for a predicted error of {first.target:g}{share}"
+
+
+def plans_table(answers: Sequence[Answer]) -> Table:
+    """Return the table of some answers; those that are none have null for the unknown."""
+    first = answers[0]
     rows: list[Sequence[object]] = []
     levels = any(a.level is not None for a in answers)
     bounded = not levels and any(a.x is not None and a.at_least for a in answers)
     for a in answers:
         found = a.x is not None
         level = (a.level.value,) if a.level is not None else ()
-        first_columns = (
-            *level,
-            a.label,
-            "none" if a.x is None else a.x,
-            f"{a.predicted:.4g} {a.loss}" if found else MISSING,
-        )
+        predicted = worded(a.predicted, f"{a.predicted:.4g} {a.loss}") if found else None
+        first_columns = (*level, a.label, a.x if found else worded(None, "none"), predicted)
         if levels:
             told = ", ".join(a.believed.short) if a.believed is not None else MISSING
             rows.append((*first_columns, a.limit if found else MISSING, told))
@@ -51,10 +57,10 @@ def print_plans(console: Console, answers: Sequence[Answer]) -> None:
         rows.append(
             (
                 *first_columns,
-                *([str(a.at_least or MISSING) if found else MISSING] if bounded else []),
+                *([_least(a) if found else None] if bounded else []),
                 a.limit if found else MISSING,
-                a.rounds or MISSING,
-                a.bytes_per_user,
+                a.rounds or None,
+                a.bytes_per_user if math.isfinite(a.bytes_per_user) else None,
             )
         )
     notes = []
@@ -64,15 +70,25 @@ def print_plans(console: Console, answers: Sequence[Answer]) -> None:
         notes.append(f"errors in {told}: other losses are other numbers for the same answer")
     notes += [f"{_name(a)}: {line}" for a in answers for line in remarks(a)]
     notes.append("theory on a template population: NOT PRIVATE")
+    unknown = Column(WORDS[first.unknown], right=True, write=number, key=first.unknown)
+    sizes = (
+        Column("rounds", right=True, write=number),
+        Column("bytes a user", right=True, write=number, key="bytes_per_user"),
+    )
     columns = (
         *([Column("trust", keep=True)] if levels else ()),
         Column("protocol", keep=True),
-        *numeric((WORDS[first.unknown], "predicted"), write=number),
-        *(numeric(("at least",)) if bounded else ()),
+        unknown,
+        Column("predicted", right=True, write=number),
+        *([Column("at least", right=True, key="at_least")] if bounded else ()),
         "mostly",
-        *(["must be believed"] if levels else numeric(("rounds", "bytes a user"), write=number)),
+        *(["must be believed"] if levels else sizes),
     )
-    print_table(console, Table.of(columns, rows, notes=notes))
+    return Table.of(columns, rows, notes=notes)
+
+
+def _least(a: Answer) -> Marked | None:
+    return None if a.at_least is None else worded(a.at_least.value, str(a.at_least))
 
 
 def _name(a: Answer) -> str:
@@ -115,18 +131,23 @@ def remarks(a: Answer) -> list[str]:
 
 def print_verified(console: Console, found: Iterable[Verified]) -> None:
     """Show how far off plans were."""
+    print_table(console, verified_table(found))
+
+
+def verified_table(found: Iterable[Verified]) -> Table:
+    """Return the table of how far off plans were."""
     rows, notes = [], []
     for v in found:
         low, high = v.interval
         rows.append(
             (
                 _name(v.answer),
-                f"{v.measured:.4g}",
-                f"{v.ratio:.3f}",
+                worded(v.measured, f"{v.measured:.4g}"),
+                worded(v.ratio, f"{v.ratio:.3f}"),
                 f"{low:.3f}..{high:.3f}",
-                number(round(v.needed, 2)),
-                number(v.bytes_per_user),
-                f"{v.seconds:.2f}",
+                worded(v.needed, number(round(v.needed, 2))),
+                v.bytes_per_user,
+                worded(v.seconds, f"{v.seconds:.2f}"),
             )
         )
         other = {k: n for k, n in v.statuses.items() if k != "ok"}
@@ -136,9 +157,10 @@ def print_verified(console: Console, found: Iterable[Verified]) -> None:
     notes.append(
         "needs: what simulation would take for the target, by theory's local slope; NOT PRIVATE"
     )
-    columns = ("measured", "/ predicted", f"{LEVEL:.0%} interval", "needs", "bytes", "s/run")
-    header = (Column("protocol", keep=True), *numeric(columns))
-    print_table(console, Table.of(header, rows, notes=notes))
+    names = ("measured", "/ predicted", f"{LEVEL:.0%} interval", "needs", "bytes", "s/run")
+    return Table.of(
+        (Column("protocol", keep=True), *numeric(names, write=number)), rows, notes=notes
+    )
 
 
 def accuracy_table(rows: Sequence[Verified]) -> Table:

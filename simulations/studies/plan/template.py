@@ -13,7 +13,7 @@ The table [plan] of a configuration holds
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -87,18 +87,23 @@ def load_plan(source: str, overrides: Iterable[str] = ()) -> tuple[Config, PlanT
                 break
     with reading(source):
         tables = parse_tables(text, overrides)
-        common, own = part_of(tables, "plan")
-        asked = read(PlanTable, own or {})
-        if not text and "population" not in common:
+        if not text and "population" not in tables:
             raise ValueError(
                 f"no built-in configuration has {source}: give its population and parameters, "
                 "--set population.kind=... and so on, or another configuration and "
                 f"--protocols {source}"
             )
-        protocol = common.get("protocol", {})
-        if asked.protocols and isinstance(protocol, dict) and "name" not in protocol:
-            common["protocol"] = {"name": asked.protocols[0], **protocol}
-        return config_of(common, source, name), asked
+        return plan_of(tables, source, name)
+
+
+def plan_of(tables: Mapping[str, Any], source: str | Path, name: str) -> tuple[Config, PlanTable]:
+    """Read the tables of a plan; errors are those of :func:`load_plan`."""
+    common, own = part_of(tables, "plan")
+    asked = read(PlanTable, own or {})
+    protocol = common.get("protocol", {})
+    if asked.protocols and isinstance(protocol, dict) and "name" not in protocol:
+        common["protocol"] = {"name": asked.protocols[0], **protocol}
+    return config_of(common, source, name), asked
 
 
 def template_of(source: str, overrides: Iterable[str] = ()) -> Config:

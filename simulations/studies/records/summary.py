@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from fedhist.model.registry import display_of
 from simulations.reporting.json_files import canonical, flat
 from simulations.reporting.numbers import shown, span
 from simulations.reporting.statistics import half_width
-from simulations.reporting.table import Table, numeric
+from simulations.reporting.table import Column, Table, numeric, worded
 from simulations.reporting.terminal import print_lines, print_table
 from simulations.studies.records.cells import Record
 
@@ -204,33 +205,55 @@ def print_summary(console: Console, records: Sequence[Record]) -> None:
     if not records:
         console.print("no records")
         return
+    table = summary_table(records)
+    if table.title:
+        console.print(table.title, markup=False)
+    print_table(console, replace(table, title="", notes=()))
+    for line in _reasons(records):
+        console.print(line, markup=False, soft_wrap=True)
+    print_lines(console, promises(records))
+
+
+def summary_table(records: Sequence[Record]) -> Table:
+    """Return a line per setting, as :func:`print_summary`; a single protocol is the title."""
     found = groups(records)
     names, losses = axes(found), {g.loss_name for g in found if g.loss_name}
     several, own = len({g.label for g in found}) > 1, names if len(names) <= MOST_AXES else []
-    if not several:
-        console.print(found[0].label, markup=False)
     of = f" ({losses.pop()})" if len(losses) == 1 else ""
     rows = []
     for g in found:
-        cells = [g.label] if several else []
-        cells += [shown(g.setting.get(name)) for name in own]
+        cells: list[Any] = [g.label] if several else []
+        cells += [g.setting.get(name) for name in own]
         if names and not own:
             pairs = [f"{_short(n, names)}={shown(g.setting[n])}" for n in names if n in g.setting]
             cells.append(" ".join(pairs))
-        mean = shown(g.mean) + (f" {g.loss_name}" if losses and g.mean is not None else "")
-        cells += [mean, shown(g.standard_error), shown(g.predicted), shown(g.ratio, 3)]
-        rows.append((*cells, _runs(g)))
+        mean = (
+            worded(g.mean, f"{shown(g.mean)} {g.loss_name}")
+            if losses and g.mean is not None
+            else g.mean
+        )
+        cells += [mean, g.standard_error, g.predicted, g.ratio]
+        rows.append((*cells, worded(g.statuses["ok"], _runs(g))))
     columns = (
         *(("protocol",) if several else ()),
-        *numeric(_short(name, names).replace("_", " ") for name in own),
+        *(
+            Column(_short(name, names).replace("_", " "), right=True, key=_short(name, names))
+            for name in own
+        ),
         *(("setting",) if names and not own else ()),
-        *numeric((f"mean{of}", "± s.e.", "theory", "ratio", "runs")),
+        Column(f"mean{of}", right=True, key="mean"),
+        Column("± s.e.", right=True, key="standard_error"),
+        *numeric(("theory",)),
+        Column("ratio", right=True, write=partial(shown, digits=3)),
+        *numeric(("runs",)),
     )
-    print_table(console, Table.of(columns, rows))
+    notes = (*_reasons(records), *promises(records))
+    return Table.of(columns, rows, title="" if several else found[0].label, notes=notes)
+
+
+def _reasons(records: Sequence[Record]) -> list[str]:
     reasons = Counter(f"{r.status}: {r.reason}" for r in records if r.reason)
-    for reason, count in reasons.most_common(3):
-        console.print(f"{count} x {reason}", markup=False, soft_wrap=True)
-    print_lines(console, promises(records))
+    return [f"{count} x {reason}" for reason, count in reasons.most_common(3)]
 
 
 def promises(records: Sequence[Record]) -> list[str]:
