@@ -10,6 +10,7 @@ class Truth(Enum):
 
     AVERAGE_OF_USERS = "average of users"
     POOLED = "pooled"
+    ONE_ITEM = "one item a user"
     COMMON = "common distribution"
     TOTAL = "total"
     OWN_MEANS = "users' own means"
@@ -27,6 +28,7 @@ class Truth(Enum):
             Truth.AVERAGE_OF_USERS: "every user weighs the same, however many samples it holds: "
             "(1/n) sum over users of its own mean or shares",
             Truth.POOLED: "all samples weigh the same, so that users with many of them weigh more",
+            Truth.ONE_ITEM: "one item of every user, drawn from its own; who has none counts, too",
             Truth.COMMON: "the one distribution that all users draw from: on users who differ the "
             "estimate is about none of them",
             Truth.TOTAL: "the sum over users of what each of them holds",

@@ -19,7 +19,7 @@ from fedhist.base.errors import nearest
 from fedhist.base.text import no_formula, visible
 from simulations.reporting.numbers import MISSING, number
 from simulations.reporting.pictures import drawn
-from simulations.reporting.table import HEADING, Cell, Column, Marked, Row, Table, markdown
+from simulations.reporting.table import HEADING, Cell, Column, Marked, Row, Table, markdown, picked
 from simulations.reporting.targets import mark, write_target
 
 if TYPE_CHECKING:
@@ -103,8 +103,8 @@ def chosen(table: Table, columns: Sequence[str] | None = None, digits: int | Non
             places.append(names[name.casefold()])
         table = replace(
             table,
-            columns=tuple(table.columns[i] for i in places),
-            rows=tuple(r if r is None else _picked(r, places) for r in table.rows),
+            columns=tuple(replace(table.columns[i], more=False) for i in places),
+            rows=tuple(r if r is None else picked(r, places) for r in table.rows),
         )
     if digits is not None:
         if digits < 1:
@@ -112,10 +112,6 @@ def chosen(table: Table, columns: Sequence[str] | None = None, digits: int | Non
         written = [replace(c, write=partial(_rounded, c, digits)) for c in table.columns]
         table = replace(table, columns=tuple(written))
     return table
-
-
-def _picked(row: Row, places: Sequence[int]) -> Row:
-    return [row[i] if i < len(row) else "" for i in places]
 
 
 def _rounded(column: Column, digits: int, value: Any) -> str:
@@ -239,6 +235,7 @@ def latex(table: Table) -> str:
     \bottomrule
     \end{tabular}
     """
+    table = table.usual
     written = table.written()
     kept = [i for i, name in enumerate(table.header) if name or _filled(written, i)]
     layout = "".join("r@{}l" if table.columns[i].right else "l" for i in kept)

@@ -152,7 +152,9 @@ def fragment(title: str, tables: Sequence[Table], warning: str = "") -> str:
 
     style = Markup(_asset("fragment.css"))
     template = _templates().get_template("fragment.html")
-    return template.render(style=style, tables=tables, title=title, warning=warning)
+    return template.render(
+        style=style, tables=[t.usual for t in tables], title=title, warning=warning
+    )
 
 
 @cache

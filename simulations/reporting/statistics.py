@@ -34,6 +34,25 @@ def half_width(values: Sequence[float], level: float) -> float | None:
         return student(n, level) * float(np.std(values, ddof=1)) / math.sqrt(n)
 
 
+FAR = 2.0
+"""Factor between measurement and theory from which on theory is flagged."""
+
+
+def far_off(losses: Sequence[float], predicted: float | None, level: float = 0.95) -> bool:
+    """Whether theory is more than a factor of two from a mean, and outside of its interval.
+
+    One run has no interval, and is taken as it is.
+
+    >>> far_off([2.1], 1.0), far_off([1.9], 1.0), far_off([0.1, 5.0, 1.9], 1.0), far_off([], 1.0)
+    (True, False, False, False)
+    """
+    if not len(losses) or not predicted:
+        return False
+    mean, half = float(np.mean(losses)), half_width(losses, level)
+    off = not predicted / FAR <= mean <= predicted * FAR
+    return off and (half is None or abs(mean - predicted) > half)
+
+
 LEVEL = 0.99
 """Of the intervals of measured over predicted."""
 

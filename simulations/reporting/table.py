@@ -7,7 +7,7 @@ page, and :func:`markdown` writes it into a text.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from simulations.reporting.numbers import shown
@@ -30,6 +30,8 @@ class Column:
         Writes a value as text.
     key : str
         What frames call it, where that is not its name: "half_width" for "± 95%".
+    more : bool
+        Left out of what people read unless it is asked for; frames and data files have it.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Column:
     keep: bool = False
     write: Callable[[Any], str] = shown
     key: str = ""
+    more: bool = False
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,15 @@ class Table:
         return cls(made, tuple(rows), title, tuple(notes), folded)
 
     @property
+    def usual(self) -> Table:
+        """The table without the columns that are left out unless they are asked for."""
+        if not any(c.more for c in self.columns):
+            return self
+        kept = [i for i, c in enumerate(self.columns) if not c.more]
+        rows = [r if r is None else picked(r, kept) for r in self.rows]
+        return replace(self, columns=tuple(self.columns[i] for i in kept), rows=tuple(rows))
+
+    @property
     def header(self) -> tuple[str, ...]:
         """Names of the columns."""
         return tuple(c.name for c in self.columns)
@@ -131,6 +143,11 @@ def worded(value: Any, text: str, mark: str = "") -> Marked:
     return Marked(value, mark, text.replace("{", "{{").replace("}", "}}"))
 
 
+def picked(row: Row, places: Sequence[int]) -> Row:
+    """Return the values of some columns."""
+    return [row[i] if i < len(row) else "" for i in places]
+
+
 def numeric(names: Iterable[str], **more: Any) -> list[Column | str]:
     """Make columns of numbers."""
     return [Column(name, right=True, **more) for name in names]
@@ -150,6 +167,7 @@ def markdown(table: Table, *, aligned: bool = False) -> str:
     aligned : bool
         Pad the cells, so that the text itself reads as a table.
     """
+    table = table.usual
     rows = [[c.text for c in row] for row in table.written() if row is not None]
     body = [[" ".join(c.split()).replace("|", "\\|") for c in r] for r in [table.header, *rows]]
     widths = [max(map(len, column)) if aligned else 0 for column in zip(*body, strict=True)]

@@ -32,6 +32,7 @@ def print_table(console: Console, table: Table, *, gap: int = 2) -> None:
     gap : int
         Letters between the columns, at least 2.
     """
+    table = table.usual
     rows = [
         None if row is None else [(visible(c.text), c.mark) for c in row] for row in table.written()
     ]

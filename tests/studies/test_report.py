@@ -24,10 +24,11 @@ from simulations.reporting.page import Page, Plot, Section, Text, in_plot
 from simulations.reporting.pictures import COLOURS
 from simulations.reporting.table import Table
 from simulations.studies.records.cells import Record
+from simulations.studies.records.losses import in_one_loss
 from simulations.studies.records.store import Store
 from simulations.studies.records.summary import unit_of
 from simulations.studies.report.assemble import page_of, write_report
-from simulations.studies.report.data import in_one_loss, thin
+from simulations.studies.report.data import thin
 from simulations.studies.report.maps import TIE_COLOUR, Winner, winner, winner_maps, winners
 from simulations.studies.report.plots import MARKERS, error_plot, look, scale
 from simulations.studies.report.study import view_of

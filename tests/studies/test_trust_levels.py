@@ -12,11 +12,12 @@ from rich.console import Console
 
 from fedhist.privacy.guarantee import Trust
 from simulations.reporting.export import save_figure
+from simulations.studies.compare.columns import least_error, times
 from simulations.studies.compare.config import load_comparison
 from simulations.studies.compare.output import read_comparison, write_comparison
 from simulations.studies.compare.run import Compared, run_comparison
 from simulations.studies.compare.setup import set_up
-from simulations.studies.compare.tables import least_error, print_comparison, times
+from simulations.studies.compare.tables import print_comparison
 from simulations.studies.plan.planner import plan, plan_levels
 from simulations.studies.plan.template import template_of
 from simulations.studies.records.cells import run_cell

@@ -202,8 +202,8 @@ class OneItemOracle(OneVote):
 
     @property
     def estimates(self) -> Truth:
-        """The average of the users' own shares."""
-        return Truth.AVERAGE_OF_USERS
+        """One item of every user: their own shares, nothing for a user without items."""
+        return Truth.ONE_ITEM
 
     def truth(self, users: Users) -> Array:
         """Average the users' own shares, zero for a user without items: (k,). NOT PRIVATE.

@@ -12,6 +12,10 @@
 - ``seeds = 20``: every protocol is run with run.seed, run.seed + 1, ...; or a list of seeds;
 - ``loss``: "l1", "l2", "squared l2" or "linf", instead of the one that the target's protocols
   declare, or else of each protocol's own;
+- ``truth``: which statistic of the users errors are about where a target has several: "average of
+  users", "pooled" or "one item a user" of shares, "total" or "one item a user" of counts, "average
+  of users" or "pooled" of samples. Unless told otherwise, the one that most of the protocols
+  estimate. What estimates another one is run too, and what that costs it is shown;
 - ``without = ["..."]``: protocols of the target that are left out;
 - ``trust = ["central", "aggregate", "shuffle", "local"]``: every protocol is run under each of
   these levels that it has, and ranked with the others of the same level; an entry's own key
@@ -43,6 +47,7 @@ from fedhist.model.registry import (
     protocol_class,
     protocols,
 )
+from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Adjacency, Trust, check_budget
 from simulations.adversaries import as_tables, read_adversaries, rows_of
 from simulations.config.named_files import builtin_names, settings_text
@@ -65,6 +70,7 @@ from simulations.studies.sweep.config import check_run_keys, with_values
 
 FOLDER = "comparisons"
 NORMS = ("l1", "l2", "squared l2", "linf")
+TRUTHS = tuple(t.value for t in Truth)
 USUAL_ATTACK = "corrupted"
 """What misbehaving users do where fractions are given and no table [[adversary]]."""
 
@@ -84,6 +90,7 @@ class CompareTable(Settings):
     without: tuple[str, ...] = ()
     seeds: Seeds = 10
     loss: Annotated[str, one_of(*NORMS)] | None = None
+    truth: Annotated[str, one_of(*TRUTHS)] | None = None
     fractions: Annotated[tuple[float, ...], Must("a list of numbers", bool)] | None = None
     trust: Any = None
 
@@ -126,6 +133,8 @@ class Comparison:
     adjacency : Adjacency
     loss : str
         Common loss; empty takes the protocols' own.
+    truth : str
+        What errors are about; empty takes the truth of most protocols.
     seeds : tuple of int
     run : RunTable
     common : mapping
@@ -158,6 +167,7 @@ class Comparison:
     adversary: tuple[Mapping[str, Any], ...] = ()
     fractions: tuple[float, ...] = ()
     levels: tuple[Trust, ...] = ()
+    truth: str = ""
 
     def attack(self, fraction: float | None) -> tuple[Mapping[str, Any], ...]:
         """Return the tables [[adversary]] at one share; None leaves them as they are."""
@@ -177,6 +187,7 @@ class Comparison:
                 "delta": self.delta,
                 "adjacency": self.adjacency.value,
                 "loss": self.loss,
+                **({"truth": self.truth} if self.truth else {}),
                 "seeds": list(self.seeds),
                 **({"fractions": list(self.fractions)} if self.fractions else {}),
                 **({KEY: [t.value for t in self.levels]} if self.levels else {}),
@@ -275,6 +286,7 @@ def comparison_of(tables: dict[str, Any], source: str | Path, name: str) -> Comp
         adversary=adversary,
         fractions=fractions,
         levels=levels,
+        truth=table.truth or "",
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from simulations.reporting.numbers import clipped
 from simulations.reporting.pictures import BLUE, GREY, ORANGE
-from simulations.studies.compare.tables import missing_in_words
+from simulations.studies.compare.columns import missing_in_words
 from simulations.studies.records.summary import LEVEL, unit_of
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from fedhist.privacy.guarantee import Trust
 from simulations.reporting.numbers import clipped, short
 from simulations.reporting.pictures import COLOURS, GREY
+from simulations.studies.compare.columns import least_error, missing_in_words, times
 from simulations.studies.compare.figure import error_limits, hatch_below, list_marks
-from simulations.studies.compare.tables import least_error, missing_in_words, times
 from simulations.studies.records.summary import LEVEL, unit_of
 
 if TYPE_CHECKING:

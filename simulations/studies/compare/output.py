@@ -14,6 +14,7 @@ from simulations.runs.results import NOT_PRIVATE, git_revision, whole_folder
 from simulations.studies.compare.tables import print_comparison
 from simulations.studies.records.cells import Record
 from simulations.studies.records.identity import versions
+from simulations.studies.records.scale import ITEM_MEASURES
 from simulations.studies.records.store import frame_of
 from simulations.studies.records.summary import LEVEL
 
@@ -64,7 +65,10 @@ def summary_of(found: Compared) -> dict[str, Any]:
         "n_users": ready.n_users,
         "loss": ready.loss,
         "level": LEVEL,
-        "reference": {"loss": 0.0, "sampling_error": ready.sampling},
+        "truth": ready.truth.value,
+        "truths": [t.value for t in ready.truths],
+        "reference": {"loss": 0.0, "sampling_error": ready.sampling, "size": found.size},
+        "trivial": found.trivial,
         "rows": [_row(row) for row in found.rows],
         "left_out": [
             {"label": x.label, "protocol": x.protocol, "reason": x.reason} for x in ready.left_out
@@ -88,9 +92,14 @@ def _row(row: Row) -> dict[str, Any]:
         "flags": list(row.flags),
         "loss": row.mean,
         "half_width": row.half_width,
+        "relative": row.relative,
+        "worse_than": row.worse,
+        **({} if row.off is None else {"truth_off": row.off}),
+        "items": {k: x for k in ITEM_MEASURES if (x := row.item_measure(k)) is not None},
         **({} if row.bias is None else {"bias": row.bias}),
         "predicted": row.predicted,
         "ratio": row.ratio,
+        "theory_far_off": row.far_off,
         "at_least": [vars(b) for b in row.bounds],
         "rounds": row.rounds,
         "bytes_per_user": row.bytes_per_user,

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from fedhist.model.protocol import LowerBound
-from fedhist.model.registry import display_of
 from fedhist.privacy.guarantee import Trust
 from simulations.reporting.shown import Shown
-from simulations.reporting.statistics import half_width
+from simulations.reporting.statistics import far_off, half_width
 from simulations.reporting.table import Table
-from simulations.studies.compare.setup import ROUNDING, Ready
+from simulations.studies.compare.setup import Ready
 from simulations.studies.records.cells import Record
 from simulations.studies.records.levels import Premise, premise_of, suffix
-from simulations.studies.records.metrics import restated
+from simulations.studies.records.losses import in_loss
+from simulations.studies.records.scale import relative
 from simulations.studies.records.summary import LEVEL
 from simulations.studies.sweep.run import run_all
 
@@ -114,8 +114,56 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """Measured over predicted."""
-        return self.mean / self.predicted if self.mean is not None and self.predicted else None
+        """Measured over predicted, each about the protocol's own truth."""
+        own = [x for x in map(_own_loss, self.records) if x is not None]
+        return float(np.mean(own)) / self.predicted if own and self.predicted else None
+
+    @property
+    def far_off(self) -> bool:
+        """Whether theory is more than a factor of two from measurement, beyond its interval."""
+        own = [x for x in map(_own_loss, self.records) if x is not None]
+        return far_off(own, self.predicted)
+
+    @property
+    def off(self) -> float | None:
+        """How far the protocol's own truth is from the common one; None where they are one."""
+        found = [r.off[r.loss_name] for r in self.records if r.loss_name in r.off]
+        return float(np.mean(found)) if found else None
+
+    @property
+    def relative(self) -> float | None:
+        """Mean error as a share of the answer's size."""
+        first = self._first
+        return None if first is None else relative(self.mean, first.size, first.loss_name)
+
+    @property
+    def trivial(self) -> dict[str, float]:
+        """Losses of the answers that need no data, by name."""
+        first = self._first
+        found = {} if first is None else first.trivial
+        return {k: v[first.loss_name] for k, v in found.items() if first and first.loss_name in v}
+
+    @property
+    def worse(self) -> str:
+        """Name of the best answer without data, if this one is worse; else empty."""
+        best = min(self.trivial, key=self.trivial.__getitem__, default="")
+        return (
+            best if best and self.mean is not None and not self.mean <= self.trivial[best] else ""
+        )
+
+    @property
+    def _first(self) -> Record | None:
+        return next((r for r in self.records if r.loss is not None), None)
+
+    def item_measure(self, name: str) -> float | None:
+        """Average what is measured of items: "per item", "recall", "top off", "k"."""
+        found = [r.items[name] for r in self.records if name in r.items]
+        return float(np.mean(found)) if found else None
+
+    def in_norm(self, name: str) -> float | None:
+        """Average a distance from the truth in another norm."""
+        found = [r.losses[name] for r in self.records if name in r.losses]
+        return float(np.mean(found)) if found else None
 
     @property
     def rounds(self) -> int:
@@ -171,9 +219,27 @@ class Compared(Shown):
         write_parts(self, folder)
 
     @property
+    def trivial(self) -> dict[str, float]:
+        """Losses of the answers that need no data, by name; equal ones under one name."""
+        names: dict[float, list[str]] = {}
+        for name, loss in next((row.trivial for row in self.rows if row.trivial), {}).items():
+            names.setdefault(loss, []).append(name)
+        return {", ".join(same): loss for loss, same in names.items()}
+
+    @property
+    def size(self) -> float | None:
+        """Loss of the answer that is 0 everywhere."""
+        return next((s for row in self.rows for r in row.records if (s := r.size)), None)
+
+    @property
     def records(self) -> list[Record]:
         """All records, row by row."""
         return [r for row in self.rows for r in row.records]
+
+
+def _own_loss(record: Record) -> float | None:
+    """Return a record's loss about its own truth."""
+    return record.own_losses.get(record.loss_name) if record.asked else record.loss
 
 
 def run_comparison(
@@ -198,7 +264,7 @@ def run_comparison(
     found: dict[tuple[str, float | None, int | None], Record] = {}
     for record in run_all(ready.cells, workers, address):
         place = record.label, _share(ready, record), record.seed
-        found[place] = in_loss(record, ready.loss, ready.entries)
+        found[place] = in_loss(record, ready.loss)
         if progress is not None:
             progress()
     rows: list[Row] = []
@@ -219,43 +285,6 @@ def run_comparison(
 def _share(ready: Ready, record: Record) -> float | None:
     """Return a record's share of misbehaving users where several are compared."""
     return float(record.cell["adversary"][0]["fraction"]) if ready.comparison.fractions else None
-
-
-def in_loss(record: Record, loss: str, entries: int = 0) -> Record:
-    """State a record in another loss; what it said in its own goes to ``more``.
-
-    Theory's prediction goes along where the protocol's own loss is the same number, or its root:
-    then the square of an expected distance stands for the expected square. l1 follows from the
-    squared l2 distance as :func:`~simulations.studies.records.metrics.restated` says. Otherwise it
-    is dropped.
-    """
-    if record.loss is None or record.loss_name == loss:
-        return record
-    if loss not in record.losses:
-        reason = f"its loss, {record.loss_name}, cannot be stated as {loss}"
-        return replace(record, status="error", reason=reason, loss=None, predicted=None)
-    value, predicted, exact = record.losses[loss], record.predicted, record.predicted_exact
-    if predicted is not None and not math.isclose(record.loss, value, rel_tol=ROUNDING):
-        rooted = math.isclose(record.loss**2, value, rel_tol=ROUNDING)
-        form = display_of(record.target).form
-        exact = False
-        if rooted:
-            predicted = predicted**2
-        else:
-            predicted = restated(predicted, record.loss_name, loss, entries, form)
-    own = {
-        "own_loss_name": record.loss_name,
-        "own_loss": record.loss,
-        "own_predicted": record.predicted,
-    }
-    return replace(
-        record,
-        loss=value,
-        loss_name=loss,
-        predicted=predicted,
-        predicted_exact=exact,
-        more={**record.more, **own},
-    )
 
 
 def ranked(rows: Sequence[Row]) -> list[Row]:

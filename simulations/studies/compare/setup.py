@@ -1,9 +1,9 @@
 """Who takes part in a comparison: settled before anything is run.
 
 A protocol is left out, with the reason, if it cannot be configured, passes the common budget, or
-estimates another truth. One that can only be had under another adjacency, for another unit than
-the user, or with settings that read the data, is run and not ranked; so is one whose truth is no
-farther from the others' than these users are from the population they are a sample of.
+answers in other entries. One that can only be had under another adjacency, for another unit than
+the user, or with settings that read the data, is run and not ranked. One that estimates another
+truth is held against the common one like the others, and how far its own is from it is shown.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 from fedhist.base.errors import FedhistError, nearest
 from fedhist.model.protocol import LowerBound, Protocol
 from fedhist.model.registry import parameters, protocol_class
+from fedhist.model.truths import Truth
 from fedhist.privacy.adjacency import NoTotalError, convert
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
 from fedhist.users.batch import Users
@@ -33,9 +34,9 @@ from simulations.studies.compare.ladder import (
     premise_of_tables,
     unreached,
 )
-from simulations.studies.compare.truth import Truth, sampling_error
 from simulations.studies.records.cells import Cell, load_once, prepare_cell
 from simulations.studies.records.levels import setting_of
+from simulations.studies.records.truth import Exact, exact_of, known_truths, sampling_error
 
 READS = "its settings read the data: a reference"
 
@@ -59,6 +60,8 @@ class Contender:
         What no protocol of its guarantee can beat, in the common loss. NOT PRIVATE.
     level : Trust or None
         The level of trust, where several are compared.
+    asked : str
+        The common truth, where it is not the protocol's own.
     """
 
     label: str
@@ -67,6 +70,7 @@ class Contender:
     flags: tuple[str, ...]
     bounds: tuple[LowerBound, ...] = ()
     level: Trust | None = None
+    asked: str = ""
 
 
 @dataclass(frozen=True)
@@ -95,8 +99,10 @@ class Ready:
         The common loss.
     sampling : float or None
         The truth's own error about the population behind the users; NOT PRIVATE.
-    entries : int
-        Of the truth.
+    truth : Truth
+        What errors are about.
+    truths : tuple of Truth
+        What else they might be about: values of ``compare.truth``.
     unreached : tuple of Unreached
         Levels of trust on which nothing is run.
     """
@@ -108,7 +114,8 @@ class Ready:
     left_out: tuple[LeftOut, ...]
     loss: str
     sampling: float | None
-    entries: int = 0
+    truth: Truth
+    truths: tuple[Truth, ...] = ()
     unreached: tuple[Unreached, ...] = ()
 
     @property
@@ -116,7 +123,7 @@ class Ready:
         """Every protocol with every fraction and every seed."""
         c = self.comparison
         return tuple(
-            replace(_cell(c, p.table, p.label, s), adversary=c.attack(f))
+            replace(_cell(c, p.table, p.label, s), adversary=c.attack(f), asked=p.asked)
             for f in self.fractions
             for p in self.contenders
             for s in c.seeds
@@ -140,7 +147,7 @@ def set_up(comparison: Comparison) -> Ready:
     check_premises(comparison.levels, comparison.common, comparison.run.nodes)
     config = Config(comparison.name, comparison.run, {"name": ""}, comparison.population)
     loaded = load_once(comparison.population, population_spec(config))
-    found: list[tuple[Contender, Truth]] = []
+    found: list[tuple[Contender, Exact]] = []
     out = [
         LeftOut(name, name, "left out by the configuration (compare.without)")
         for name in comparison.without
@@ -149,7 +156,7 @@ def set_up(comparison: Comparison) -> Ready:
     for entry in comparison.entries:
         try:
             contender = _contender(comparison, entry, loaded, taken)
-            truth = Truth.of(contender.protocol, loaded.users)
+            own = Exact.of(contender.protocol, loaded.users)
         except LevelRefused as e:
             out.append(LeftOut(entry.label, str(entry.table["name"]), str(e), entry.level))
             continue
@@ -163,27 +170,26 @@ def set_up(comparison: Comparison) -> Ready:
         if excess:
             out.append(LeftOut(entry.label, contender.protocol.name, excess))
         else:
-            found.append((contender, truth))
+            found.append((contender, own))
     if comparison.entries:
         _check_common(comparison, taken)
     if not found:
         told = [f"{x.label}: {x.reason}" for x in out]
         told += [f"{u.trust.value}: {u.reason}" for u in unreached(comparison.levels, ())]
         raise ValueError(f"nothing can be compared: {'; '.join(told)}")
-    common = found[_common_truth([t for _, t in found])]
-    alike = [c for c, t in found if t.same(common[1])]
+    truth, exact = _common_truth(comparison, found, loaded)
+    alike = [c for c, own in found if own.same(exact)] or [c for c, _ in found]
     loss = comparison.loss or _own_loss(alike, loaded.users)
-    sampling = sampling_error(common[1], loaded.users, loss)
     kept = []
-    for contender, truth in found:
-        off = 0.0 if truth.same(common[1]) else truth.distance(common[1], loss)
-        if off == 0.0:
+    for contender, own in found:
+        if own.same(exact):
             kept.append(contender)
-        elif sampling is not None and off <= sampling:
-            flag = f"another average of these users, {off:.2g} from that of the others"
-            kept.append(replace(contender, flags=(*contender.flags, flag)))
+        elif _can_be_held(truth, exact, contender.protocol, loaded):
+            kept.append(replace(contender, asked=truth.value))
         else:
-            out.append(_other_truth(contender, truth, common))
+            out.append(_other_truth(contender, own, truth, exact))
+    if not kept:
+        raise ValueError(f"nothing can be compared: no protocol answers about {truth.value!r}")
     kept = [replace(c, bounds=_bounds(c.protocol, loaded.users, loss)) for c in kept]
     empty = set(comparison.levels) - {c.level for c in kept}
     return Ready(
@@ -193,8 +199,9 @@ def set_up(comparison: Comparison) -> Ready:
         tuple(kept),
         tuple(out),
         loss,
-        sampling,
-        common[1].value.size,
+        sampling_error(exact, loaded.users, loss),
+        truth,
+        tuple(t for t in known_truths(kept[0].protocol) if t is not truth),
         unreached(empty, [(x.level, x.label, x.reason) for x in out]),
     )
 
@@ -310,17 +317,47 @@ def _excess(comparison: Comparison, g: Guarantee, entry: Entry) -> str:
     return f"passes the common budget ({comparison.epsilon:g}, {comparison.delta:g}): {g}"
 
 
-def _common_truth(truths: Sequence[Truth]) -> int:
-    """Return the position of the truth that most protocols share; of several, the first."""
-    if not truths:
-        return 0
-    return int(np.argmax([sum(t.same(other) for other in truths) for t in truths]))
+def _common_truth(
+    comparison: Comparison, found: Sequence[tuple[Contender, Exact]], loaded: Loaded
+) -> tuple[Truth, Exact]:
+    """Return what errors are about: as the file says, or what most protocols estimate."""
+    most = int(np.argmax([sum(a.same(b) for _, b in found) for _, a in found]))
+    usual, exact = found[most]
+    own = usual.protocol.estimates
+    truth: Truth = Truth.AVERAGE_OF_USERS if own is Truth.COMMON else own
+    if not comparison.truth and all(other.same(exact) for _, other in found):
+        return truth, exact
+    if comparison.truth:
+        truth = Truth(comparison.truth)
+        known = list(dict.fromkeys(t for c, _ in found for t in known_truths(c.protocol)))
+        if truth not in known:
+            listed = ", ".join(repr(t.value) for t in known)
+            raise ValueError(
+                f"compare.truth: estimates of a {comparison.target} can be held against {listed}, "
+                f"not against {truth.value!r}"
+            )
+        usual = next((c for c, _ in found if c.protocol.estimates is truth), usual)
+    try:
+        return truth, exact_of(truth, usual.protocol, loaded.users, loaded.domain)[0]
+    except REFUSALS as e:
+        if comparison.truth:
+            raise ValueError(f"compare.truth: {e}") from None
+        return truth, exact
 
 
-def _other_truth(contender: Contender, truth: Truth, common: tuple[Contender, Truth]) -> LeftOut:
-    gap = truth.gap(common[1])
+def _can_be_held(truth: Truth, exact: Exact, protocol: Protocol, loaded: Loaded) -> bool:
+    """Whether a protocol's estimate can be held against the common truth."""
+    try:
+        found, _ = exact_of(truth, protocol, loaded.users, loaded.domain)
+    except REFUSALS:
+        return False
+    return found.same(exact)
+
+
+def _other_truth(contender: Contender, own: Exact, truth: Truth, exact: Exact) -> LeftOut:
+    gap = own.gap(exact)
     by = f"by up to {gap:.3g} an entry" if math.isfinite(gap) else "and has other entries"
-    reason = f"estimates another truth than {common[0].label}: it differs {by} on these users"
+    reason = f"its truth cannot be held against {truth.value!r}: it differs {by} on these users"
     return LeftOut(contender.label, contender.protocol.name, reason)
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, get_args, get_type_hints
 
 from rich.console import Console
 from rich.padding import Padding
@@ -13,29 +12,39 @@ from rich.text import Text
 
 from fedhist.model.losses import L1, SQUARED_L2
 from fedhist.model.protocol import Protocol
-from fedhist.model.registry import protocols
+from fedhist.model.registry import display_of, protocols
 from fedhist.privacy.guarantee import Trust
 from simulations.adversaries import read_adversaries
-from simulations.reporting.numbers import MISSING, fixed, short
-from simulations.reporting.table import HEADING, Column, Marked, Table
+from simulations.reporting.numbers import short
+from simulations.reporting.statistics import FAR
+from simulations.reporting.table import Table
 from simulations.reporting.terminal import print_lines, print_table
 from simulations.runs.options import NOT_SAFE
-from simulations.studies.records.summary import LEVEL, labels_by
+from simulations.studies.compare.columns import (
+    INTERVAL,
+    LETTERS,
+    TIMES,
+    WORSE,
+    attacked,
+    comparison_table,
+    fields_of,
+    usual_columns,
+)
+from simulations.studies.records.scale import UNIFORM
+from simulations.studies.records.summary import labels_by
 
 if TYPE_CHECKING:
     from simulations.studies.compare.run import Compared, Row
 
-REFERENCE = "no privacy (exact)"
-"""Label of the row that needs no run: the truth itself."""
-
-TIMES = "times"
 LONG_NAMES = {"ise": ", the integrated squared error"}
-LETTERS = {t.value: t.name[0] for t in Trust}
 USUAL = (Trust.CENTRAL.value, Trust.LOCAL.value)
 
 
-def print_comparison(console: Console, found: Compared) -> None:
+def print_comparison(
+    console: Console, found: Compared, columns: Sequence[str] | None = None
+) -> None:
     """Print the table, a line per row on its guarantee, and what was left out and why."""
+    names = usual_columns(found) if columns is None else columns
     ready, c = found.ready, found.ready.comparison
     budget = f"epsilon = {c.epsilon:g}, delta = {c.delta:g}"
     print_lines(
@@ -43,17 +52,18 @@ def print_comparison(console: Console, found: Compared) -> None:
         [
             f"{c.target}: {ready.title}",
             f"{budget} in all, {c.adjacency.value}: {c.adjacency.in_words}",
+            _about(found),
             *_attack(found),
         ],
     )
-    print_table(console, ranking(found))
+    print_table(console, ranking(found, names))
     _print_section(console, "what must be believed", _believed(found))
-    about = labels_by(found.records, lambda r: filter(None, [r.truth]))
-    _print_section(console, "estimates", [f"{t}: {labels}" for t, labels in about.items()])
+    _print_section(console, "estimates", _estimates(found))
     promises = dict.fromkeys(f"{row.label}: {_promise(row)}" for row in found.rows)
     noise = f"noise: {c.run.noise}; clients: {c.run.clients}; {_composed(found)}"
     _print_section(console, "guarantees", [*promises, noise])
-    _print_section(console, "at least", _bounds(found))
+    _print_section(console, "at least", _bounds(found) if "at least" in names else [])
+    _print_section(console, "theory", _theory(found))
     secret = "errors, theory and times: computed from the users' data"
     _print_section(console, "NOT PRIVATE in these runs", [secret, *_notes(found)])
     _print_section(console, "warnings", _warnings(found))
@@ -73,6 +83,39 @@ def _print_section(console: Console, title: str, lines: Sequence[str]) -> None:
         console.print(f"\n{title}", style="bold")
         for line in lines:
             console.print(Padding(Text(line), (0, 0, 0, 2), expand=False))
+
+
+def _about(found: Compared) -> str:
+    """Say what errors are about, and what else they might be about."""
+    ready = found.ready
+    others = " or ".join(repr(t.value) for t in ready.truths)
+    return f"truth: {ready.truth.value}" + (f" (compare.truth may be {others})" if others else "")
+
+
+def _estimates(found: Compared) -> list[str]:
+    """Say which truth each row is about, and how far that is from what all are held against."""
+    lines = []
+    for truth, labels in labels_by(found.records, lambda r: filter(None, [r.truth])).items():
+        off = {row.label: row.off for row in found.rows if row.off is not None}
+        told = [
+            f"{label} ({short(off[label], 3)} off)" if label in off else label
+            for label in dict.fromkeys(r.label for r in found.records if r.truth == truth)
+        ]
+        lines.append(f"{truth}: {', '.join(told) or labels}")
+    if any(row.off is not None for row in found.rows):
+        lines.append(
+            f"off: {found.ready.loss} between a row's own truth and "
+            f"{found.ready.truth.value!r} on these users, a bias that no budget takes away"
+        )
+    return lines
+
+
+def _theory(found: Compared) -> list[str]:
+    """Name the rows whose theory is far from what was measured."""
+    attacked = bool(found.ready.comparison.adversary)
+    far = [] if attacked else [row for row in found.rows if row.far_off]
+    told = ", ".join(f"{row.name} (measured / theory = {short(row.ratio, 3)})" for row in far)
+    return [f"!: a factor of more than {FAR:g} off, beyond its interval: {told}"] if told else []
 
 
 def absent_kinds(target: str) -> list[str]:
@@ -101,95 +144,13 @@ def _attack(found: Compared) -> list[str]:
     return lines if c.run.checks else [*lines, NOT_SAFE]
 
 
-def ranking(found: Compared) -> Table:
-    """Return the main table of a comparison: a line per row, the best first."""
-    attacked = _attacked(found)
-    levels = bool(found.ready.comparison.levels)
-    bounded = not (attacked or levels) and any(row.bounds for row in found.rows)
-    # 80 columns have no place for all; what is not shown is in the folder
-    digits = 1 if bounded and len(found.rows) > 9 else 2  # ranks of two digits take their room
-    theory = [_numbers("bias", 3)] if attacked else [_numbers("theory", 3), _numbers("ratio", 3)]
-    columns = [
-        Column("#", right=True, key="rank"),
-        Column("", key="trust"),
-        Column("protocol"),
-        _numbers(found.ready.loss, 4, key="loss"),
-        _numbers(f"± {LEVEL:.0%}", digits, key="half_width"),
-    ]
-    if levels:
-        columns += [theory[0], Column(TIMES, right=True, keep=True), Column("must be believed")]
-    else:
-        columns += [*theory, *[_numbers("at least", 2)] * bounded]
-        columns += [_numbers("rounds"), Column("bytes", right=True, keep=True, write=fixed)]
-        columns += [_numbers("sec")] * (not bounded)
-    keys = [c.key or c.name for c in columns]
-    rows: list[Sequence[object] | None] = []
-    rows.append([{"trust": "", "protocol": REFERENCE, "loss": 0.0}.get(k) for k in keys])
-    best = {f: least_error(found, f) for f in found.ready.fractions}
-    crowded = len(found.rows) > len({(r.fraction, r.level) for r in found.rows})
-    before: Row | None = None
-    for row in found.rows:
-        if row.fraction is not None and (before is None or row.fraction != before.fraction):
-            share = Marked(f"{100 * row.fraction:g}% misbehave", HEADING)
-            rows += [None, ("", "", share)]
-        elif (row.flags and not (before and before.flags)) or (
-            crowded and before is not None and row.level is not before.level
-        ):
-            rows.append(None)
-        before = row
-        values = _values(row, best[row.fraction])
-        rows.append([values[k] for k in keys])
-    return Table.of(columns, rows, notes=[_legend(found)])
+def ranking(found: Compared, columns: Sequence[str] | None = None) -> Table:
+    """Return the main table of a comparison: a line per row, the best first.
 
-
-def _numbers(name: str, digits: int = 4, key: str = "") -> Column:
-    return Column(name, right=True, keep=True, write=partial(short, digits=digits), key=key)
-
-
-def _written(value: Any, text: str) -> Marked:
-    """Write a value otherwise than its column does."""
-    return Marked(value, form=text.replace("{", "{{").replace("}", "}}"))
-
-
-def _values(row: Row, least: float | None) -> dict[str, Any]:
-    """Return what columns may show of a row, by their keys."""
-    trust = row.records[0].trust
-    exact = "*" if any(r.predicted_exact for r in row.records) else ""
-    words = "\n".join([row.title, *row.flags, *missing_in_words(row)])
-    ratio = row.mean / least if row.mean is not None and least else None
-    return {
-        "rank": row.rank,
-        "trust": _written(trust, LETTERS.get(trust, "")),
-        "protocol": _written(row.title, words),
-        "loss": row.mean,
-        "half_width": row.half_width,
-        "theory": _written(row.predicted, short(row.predicted, 3) + exact),
-        "bias": row.bias,
-        "ratio": row.ratio,
-        "at least": _at_least(row),
-        "rounds": row.rounds,
-        "bytes": row.bytes_per_user,
-        "sec": _written(row.seconds, _seconds(row)),
-        TIMES: _written(ratio, times(row, least)),
-        "must be believed": "\n".join(row.believed.short) if row.believed else "",
-    }
-
-
-def least_error(found: Compared, fraction: float | None) -> float | None:
-    """Return the least mean error of those who believe most, of the rows that are ranked."""
-    rows = [r for r in found.rows if r.rank is not None and r.fraction == fraction]
-    return next((r.mean for r in rows), None)
-
-
-def times(row: Row, least: float | None) -> str:
-    """Write a row's error as a multiple of the least.
-
-    Whole from ten on: the interval of a mean is rarely narrower.
+    It has all columns; those of ``columns`` are shown, or as many as 80 letters have room for.
     """
-    if row.mean is None or not least:
-        return MISSING
-    ratio = row.mean / least
-    return fixed(ratio, 0 if ratio >= 10 else 2)
+    names = usual_columns(found) if columns is None else columns
+    return comparison_table(found, names, [_legend(found, names)])
 
 
 def _believed(found: Compared) -> list[str]:
@@ -208,22 +169,8 @@ def _believed(found: Compared) -> list[str]:
     return sorted(out, key=lambda line: list(LETTERS).index(line.partition(":")[0]))
 
 
-def _seconds(row: Row) -> str:
-    return "<.01" if row.seconds < 0.005 else fixed(row.seconds, 2 * (row.seconds < 100))
-
-
-def _at_least(row: Row) -> Marked | None:
-    bound = row.at_least
-    if bound is None:
-        return None
-    value = bound.value if bound.value > 1e-99 else 0.0  # no room for what says nothing
-    return _written(bound.value, ("" if bound.explicit else "~") + short(value, 2))
-
-
 def _bounds(found: Compared) -> list[str]:
     """Say what the lower bounds are, each kind with its rows."""
-    if _attacked(found) or found.ready.comparison.levels:
-        return []  # the table has no such column
     told: dict[str, list[str]] = {}
     for row in found.rows:
         for bound in row.bounds:
@@ -233,22 +180,9 @@ def _bounds(found: Compared) -> list[str]:
     return [what, *lines] if lines else []
 
 
-def _attacked(found: Compared) -> bool:
-    """Whether the table shows biases instead of theory, which is about honest users."""
-    biased = any(row.bias is not None for row in found.rows)
-    return biased and bool(found.ready.comparison.adversary)
-
-
-def missing_in_words(row: Row) -> list[str]:
-    """Count the runs that gave no result: "3 of 20 runs failed"."""
-    total = len(row.records)
-    words = {"error": "broke off"}
-    return [f"{n} of {total} runs {words.get(s, s)}" for s, n in sorted(row.missing.items())]
-
-
-def _legend(found: Compared) -> str:
+def _legend(found: Compared, names: Sequence[str]) -> str:
     """Explain the columns, and what an error of 0 means here."""
-    ready = found.ready
+    ready, known = found.ready, fields_of(found)
     runs = len(ready.comparison.seeds)
     loss = ready.loss + LONG_NAMES.get(ready.loss, "")
     text = [
@@ -256,13 +190,18 @@ def _legend(found: Compared) -> str:
         f"over {runs} {'run' if runs == 1 else 'runs'}."
     ]
     if runs > 1:
-        text.append(f"± {LEVEL:.0%}: Student's interval of that mean, for these users.")
-    if _attacked(found):
-        text.append("bias: the mean signed error.")
-    elif any(x.predicted_exact for r in found.rows for x in r.records):
+        text.append(f"{INTERVAL}: Student's interval of that mean, for these users.")
+    text += [f"{known[name].words}." for name in names if name in known and known[name].words]
+    exact = any(x.predicted_exact for r in found.rows for x in r.records)
+    if exact and "theory" in names:
         text.append("*: an exact formula.")
-    if found.ready.comparison.adversary and not _attacked(found):
+    if ready.comparison.adversary and not attacked(found):
         text.append("Theory is about honest users.")
+    worse = dict.fromkeys(row.worse for row in found.rows if row.worse)
+    if worse:
+        text.append(f"{WORSE}: worse than {' or '.join(worse)}, an answer without any data.")
+    if UNIFORM in found.trivial and display_of(ready.comparison.target).unit == "counts":
+        text.append(f"{UNIFORM}: of the true total.")
     normal = [
         row.label
         for row in found.rows
@@ -278,13 +217,11 @@ def _legend(found: Compared) -> str:
         labels = [label for name, label in others if name == own]
         text.append(f"The theory of {', '.join(labels)} is about {own}.")
     trusts = [t.value for t in Trust if any(r.records[0].trust == t.value for r in found.rows)]
-    known = list(dict.fromkeys([*USUAL, *trusts])) if not ready.comparison.levels else trusts
-    known.sort(key=list(LETTERS).index)
-    text.append(f"{', '.join(LETTERS[t] for t in known)}: {', '.join(known)} trust.")
-    if ready.comparison.levels:
+    told = list(dict.fromkeys([*USUAL, *trusts])) if not ready.comparison.levels else trusts
+    told.sort(key=list(LETTERS).index)
+    text.append(f"{', '.join(LETTERS[t] for t in told)}: {', '.join(told)} trust.")
+    if TIMES in names:
         text.append(f"{TIMES}: of the least error under the first of these.")
-    else:
-        text.append("bytes: of a user's reports.")
     if ready.sampling is not None:
         text.append(
             f"The exact answer is itself about {ready.sampling:.3g} from that of the population "

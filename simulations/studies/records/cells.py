@@ -26,6 +26,7 @@ from simulations.runs.options import NOT_SAFE
 from simulations.runs.results import protocol_fields
 from simulations.studies.records.identity import file_digest, population_identity, versions
 from simulations.studies.records.metrics import measure
+from simulations.studies.records.scale import ZEROS, relative
 
 NOT_OF_A_CELL = {
     *("runtime", "workers", "ray_address", "repeats", "timeout", "min_replies"),
@@ -56,6 +57,8 @@ class Cell:
     adversary : sequence of mapping
         The tables [[adversary]], of which defaults are dropped. One with fraction 0 does nothing,
         and yet is part of the key.
+    asked : str
+        The truth that the estimate is held against; empty for the protocol's own.
     """
 
     protocol: Mapping[str, Any]
@@ -63,6 +66,7 @@ class Cell:
     run: Mapping[str, Any] = field(default_factory=dict)
     label: str = ""
     adversary: Sequence[Mapping[str, Any]] = ()
+    asked: str = ""
 
     def __post_init__(self) -> None:
         protocol, population, run = map(whole, (self.protocol, self.population, self.run))
@@ -90,12 +94,14 @@ class Cell:
     def from_dict(cls, tables: Mapping[str, Any]) -> Self:
         """Rebuild a cell from :meth:`to_dict`, also from what :func:`canonical` wrote of it."""
         known = ("protocol", "population", "run", "adversary")
-        return cls(**{k: numbers(tables[k]) for k in known if k in tables})
+        asked = tables.get("truth", {}).get("asked", "")
+        return cls(**{k: numbers(tables[k]) for k in known if k in tables}, asked=asked)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the tables as plain data; "adversary", a list, only where there are any."""
         tables = {"protocol": self.protocol, "population": self.population, "run": self.run}
-        more = {"adversary": self.adversary} if self.adversary else {}
+        more: dict[str, Any] = {"adversary": self.adversary} if self.adversary else {}
+        more |= {"truth": {"asked": self.asked}} if self.asked else {}
         return {name: whole(table) for name, table in (tables | more).items()}
 
     @cached_property
@@ -143,6 +149,16 @@ class Record:
     losses : mapping of str to float
         Distances from the truth in "l1", "l2", "squared l2" and "linf", whatever the protocol's
         own loss: what protocols of one target are compared in.
+    trivial : mapping of str to mapping
+        The same distances of the answers that need no data, by name: "all zeros", "uniform",
+        "midpoint of the range"; in the protocol's own loss too.
+    items : mapping of str to float
+        Of items: what :func:`~simulations.studies.records.scale.item_measures` says.
+    entries : int
+        Of the truth; 0 where it is not known.
+    asked : str
+        The truth that losses are about where it is not the protocol's own; then ``off`` is the
+        distance of the two, and ``own_losses`` are about the protocol's own.
     predicted : float or None
         Theory's expected loss; ``predicted_exact`` says whether it is an exact formula.
     rounds : int
@@ -197,6 +213,12 @@ class Record:
     loss_name: str = ""
     loss: float | None = None
     losses: Mapping[str, float] = field(default_factory=dict)
+    trivial: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    items: Mapping[str, float] = field(default_factory=dict)
+    entries: int = 0
+    asked: str = ""
+    off: Mapping[str, float] = field(default_factory=dict)
+    own_losses: Mapping[str, float] = field(default_factory=dict)
     predicted: float | None = None
     predicted_exact: bool = False
     predicted_source: str = ""
@@ -249,6 +271,16 @@ class Record:
         return cls(**given, more={k: v for k, v in body.items() if k not in known})
 
     @property
+    def size(self) -> float | None:
+        """Loss of the answer that is 0 everywhere; None where it is not known."""
+        return self.trivial.get(ZEROS, {}).get(self.loss_name)
+
+    @property
+    def relative(self) -> float | None:
+        """The loss as a share of the answer's size; see :func:`relative`."""
+        return relative(self.loss, self.size, self.loss_name)
+
+    @property
     def tables(self) -> Cell:
         """The cell again, under its label."""
         found = Cell.from_dict(self.cell)
@@ -267,7 +299,7 @@ def run_cell(cell: Cell) -> Record:
             if prepared.loaded is None:
                 raise ValueError("the population is remote: a cell needs its users here")
             known |= _promises(prepared, prepared.loaded)
-            found = Record(**(known | measure(prepared, prepared.loaded.users)))
+            found = Record(**(known | measure(prepared, prepared.loaded.users, cell.asked)))
         if _key_now(cell) != cell.key:
             raise ValueError("a file that the cell names has changed since the study began")
         return found

@@ -17,21 +17,32 @@ from fedhist.model.losses import L1, L2, SQUARED_L2
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query
 from fedhist.model.registry import display_of
+from fedhist.model.truths import Truth
 from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from simulations.populations.synthetic import synthetic_ids
 from simulations.runs.config import Prepared
 from simulations.runs.options import NOT_SAFE, Options
-from simulations.runs.results import evaluate
+from simulations.runs.results import Evaluation, evaluate
 from simulations.runs.run import execute
+from simulations.studies.records.scale import item_measures, trivial_answers
+from simulations.studies.records.truth import Exact, exact_of, of_items, over
 
+NORM_NAMES = (L1, L2, SQUARED_L2, "linf")
 COPIES = 64
 """Users of the run that shows what a protocol asks: enough for every cohort to have some."""
 
 
-def measure(prepared: Prepared, users: Users) -> dict[str, Any]:
+def measure(prepared: Prepared, users: Users, asked: str = "") -> dict[str, Any]:
     """Run a cell's protocol on its users, and compare with the truth and with theory.
+
+    Parameters
+    ----------
+    prepared : Prepared
+    users : Users
+    asked : str
+        The truth that the estimate is held against; empty for the protocol's own.
 
     Returns
     -------
@@ -44,7 +55,7 @@ def measure(prepared: Prepared, users: Users) -> dict[str, Any]:
     with np.errstate(over="ignore", invalid="ignore") if not run.checks else nullcontext():
         outcome = execute(prepared.protocol, users, options)
         estimate, measured = outcome.estimate, evaluate(prepared, [outcome])
-        off = {} if measured is None else distances(estimate, measured.truth, measured.support)
+        found = {} if measured is None else _measured(prepared, estimate, measured, asked)
     out: dict[str, Any] = {
         "status": estimate.status,
         "reason": estimate.reason,
@@ -71,17 +82,56 @@ def measure(prepared: Prepared, users: Users) -> dict[str, Any]:
             + ("all users" if e.cohort is None else f"{e.cohort.share:.3g} of the users")
             for e in estimate.ledger.entries
         )
-    if measured is not None:
-        out |= {
-            "loss": measured.mean,
-            "losses": off,
-            "bias": _bias(prepared.protocol, estimate, measured.truth),
-            "loss_name": measured.bound.loss,
-            "predicted": float(measured.bound.expected),
-            "predicted_exact": measured.bound.exact,
-            "predicted_source": measured.bound.source,
-        }
-    return out
+    return out | found
+
+
+def _measured(
+    prepared: Prepared, estimate: Estimate, measured: Evaluation, asked: str
+) -> dict[str, Any]:
+    """Hold an estimate against the truth, in all losses, beside the answers that need no data."""
+    protocol, loaded = prepared.protocol, prepared.loaded
+    own = distances(estimate, measured.truth, measured.support)
+    loss, bound = measured.mean, measured.bound
+    out: dict[str, Any] = {
+        "loss_name": bound.loss,
+        "predicted": float(bound.expected),
+        "predicted_exact": bound.exact,
+        "predicted_source": bound.source,
+    }
+    truth, keys, losses = measured.truth, measured.support, own
+    users = None if loaded is None else loaded.users
+    if asked and loaded is not None:
+        exact, users = exact_of(Truth(asked), protocol, loaded.users, loaded.domain)
+        truth, keys = exact.value, exact.keys
+        mine = Exact.of(protocol, loaded.users).over(keys).value
+        value = over(np.asarray(estimate.value, dtype=np.float64), estimate.keys, keys)
+        estimate = Estimate.ok(value, keys=keys)
+        losses = norms(value, truth)
+        off = _loss(protocol, Estimate.ok(mine, keys=keys), users, truth)
+        out |= {"asked": asked, "off": {bound.loss: off, **norms(mine, truth)}}
+        out["own_losses"] = {bound.loss: loss, **own}
+        loss = _loss(protocol, estimate, users, truth)
+    trivial = {
+        name: {bound.loss: _loss(protocol, Estimate.ok(x, keys=keys), users, truth)}
+        | norms(x, truth)
+        for name, x in trivial_answers(protocol, truth).items()
+    }
+    final = (estimate if keys is None else estimate.over(keys)).value
+    return out | {
+        "loss": loss,
+        "losses": losses,
+        "trivial": trivial,
+        "entries": int(np.size(truth)),
+        "items": {} if final is None or not of_items(protocol) else item_measures(final, truth),
+        "bias": _bias(protocol, estimate, truth),
+    }
+
+
+def _loss(protocol: Protocol, estimate: Estimate, users: Users | None, truth: Array) -> float:
+    """Measure values in a protocol's own loss; of items entry by entry, whatever its support."""
+    if users is None or of_items(protocol):
+        return protocol.loss(np.asarray(estimate.value), truth)
+    return protocol.loss_of(estimate, users, truth)
 
 
 def _bias(protocol: Protocol, estimate: Estimate, truth: Array) -> float | None:
@@ -98,12 +148,17 @@ def distances(estimate: Estimate, truth: Array, support: Keys | None) -> dict[st
     value = (estimate if support is None else estimate.over(support)).value
     if value is None or np.shape(value) != np.shape(truth):
         return {}
-    gap = np.abs(np.asarray(value, dtype=np.float64) - truth).ravel()
+    return norms(np.asarray(value, dtype=np.float64), truth)
+
+
+def norms(value: Array, truth: Array) -> dict[str, float]:
+    """Measure the distance of two vectors in the usual norms."""
+    gap = np.abs(value - truth).ravel()
     square = float(np.square(gap).sum())  # in one order, whatever the threads of BLAS
     return {
-        "l1": float(gap.sum()),
-        "l2": math.sqrt(square),
-        "squared l2": square,
+        L1: float(gap.sum()),
+        L2: math.sqrt(square),
+        SQUARED_L2: square,
         "linf": float(gap.max(initial=0.0)),
     }
 

@@ -277,6 +277,11 @@ def _row(record: Record) -> dict[str, Any]:
     row |= flat(record.cell)
     row |= {f"diagnostics.{k}": v for k, v in record.diagnostics.items()}
     row |= {f"losses.{k}": v for k, v in record.losses.items()}
+    row |= {"relative": record.relative} if record.relative is not None else {}
+    row |= {f"items.{k}": v for k, v in record.items.items()}
+    row |= {f"off.{k}": v for k, v in record.off.items()}
+    for name, losses in record.trivial.items():
+        row |= {f"trivial.{name}": losses.get(record.loss_name)}
     row |= {f"public.{k}": v for k, v in record.public.items()}
     row |= {f"versions.{k}": v for k, v in record.versions.items()}
     return row | dict(record.more)

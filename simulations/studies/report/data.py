@@ -14,11 +14,10 @@ import polars as pl
 from simulations.reporting.json_files import numbers
 from simulations.studies.compare.output import read_comparison
 from simulations.studies.records.cells import Record
+from simulations.studies.records.losses import in_one_loss
 from simulations.studies.records.store import Store
 
 COMPARISON = "comparison.json"
-NORMS = ("l1", "squared l2", "l2", "linf")
-SAME = 1e-9
 
 
 @dataclass(frozen=True)
@@ -142,43 +141,6 @@ def study_of(name: str, records: Sequence[Record], asked: str = "") -> Study:
     """Gather records whose losses are comparable."""
     found, loss, notes = in_one_loss(records, asked)
     return Study(name, tuple(found), loss, notes=tuple(notes))
-
-
-def in_one_loss(records: Sequence[Record], asked: str = "") -> tuple[list[Record], str, list[str]]:
-    """Express all losses in one, where they are not already.
-
-    A prediction is kept only where the record's own loss is the common one.
-
-    Parameters
-    ----------
-    records : sequence of Record
-    asked : str
-        A loss that the records are known to be in.
-
-    Returns
-    -------
-    records, loss, notes
-        The loss is "" where there is none in common; the records are then left as they are.
-    """
-    done = [r for r in records if r.loss is not None]
-    own = sorted({r.loss_name for r in done})
-    if asked or len(own) <= 1:
-        return list(records), asked or (own[0] if own else ""), []
-    common = next((n for n in NORMS if all(n in r.losses for r in done)), "")
-    if not common:
-        return list(records), "", [f"the runs have different losses: {', '.join(own)}"]
-    changed = [_in(r, common) for r in records]
-    note = f"losses of different protocols ({', '.join(own)}) are all given in {common}; theory's "
-    return changed, common, [note + "is left out where it speaks of another loss"]
-
-
-def _in(record: Record, loss: str) -> Record:
-    if record.loss is None:
-        return record
-    value = record.losses[loss]
-    same = abs(value - record.loss) <= SAME * abs(value)
-    predicted = record.predicted if same else None
-    return replace(record, loss=value, loss_name=loss, predicted=predicted)
 
 
 def _experiment(path: Path, config: Mapping[str, Any]) -> ExperimentFolder:

@@ -1,0 +1,131 @@
+"""How large an error is: against the answer's size, against answers that nobody needs to be asked.
+
+The size of an answer is the error of one that is 0 everywhere. Errors that are squares are brought
+to their roots first, so that 10% is a tenth of the answer in any loss.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from fedhist.base.arrays import Array, Floats
+from fedhist.model.losses import SQUARED_L2
+from fedhist.model.protocol import Protocol
+from fedhist.model.registry import display_of
+
+ZEROS, UNIFORM, MIDPOINT = "all zeros", "uniform", "midpoint of the range"
+SQUARES = (SQUARED_L2, "ise")
+"""Losses that are squares of a distance."""
+
+ITEM_MEASURES = ("per item", "k", "recall", "top off")
+MOST_TOP = 10
+"""Items that a recall is of, at most."""
+
+
+def trivial_answers(protocol: Protocol, truth: Array) -> dict[str, Floats]:
+    """Return the answers that need no data, by name, each of the truth's shape.
+
+    A uniform histogram has the true total, which is the one thing that it must be told.
+    """
+    truth = np.asarray(truth, dtype=np.float64)
+    form = (protocol.display or display_of(protocol.target)).form
+    low, high = protocol.value_range
+    if not math.isfinite(low + high):
+        low, high = (float(getattr(protocol, name, math.nan)) for name in ("low", "high"))
+    out: dict[str, Floats] = {}
+    if form != "quantiles":
+        out[ZEROS] = np.zeros(truth.shape)
+    if form == "items" and truth.size:
+        total = 1.0 if protocol.value_range == (0.0, 1.0) else float(truth.sum())
+        out[UNIFORM] = np.full(truth.shape, total / truth.size)
+    elif form == "cells":
+        out[UNIFORM] = np.ones(truth.shape)
+    elif math.isfinite(low + high):
+        out[MIDPOINT] = np.full(truth.shape, (low + high) / 2)
+        if form == "quantiles" and protocol.positions is not None:
+            out[UNIFORM] = low + np.asarray(protocol.positions) * (high - low)
+    return out
+
+
+def relative(loss: float | None, size: float | None, name: str) -> float | None:
+    """Return an error as a share of the answer's size; None where that is 0 or not known.
+
+    Parameters
+    ----------
+    loss : float or None
+    size : float or None
+        Loss of the answer that is 0 everywhere.
+    name : str
+        Of the loss.
+
+    Examples
+    --------
+    >>> relative(1.0, 4.0, "l1"), relative(1.0, 4.0, "squared l2"), relative(1.0, 0.0, "l1")
+    (0.25, 0.5, None)
+    """
+    if loss is None or not size or not math.isfinite(size):
+        return None
+    share = loss / size
+    return math.sqrt(share) if name in SQUARES and share >= 0 else share
+
+
+def unrelative(share: float, size: float, name: str) -> float:
+    """Return the loss that is a share of the answer's size: the inverse of :func:`relative`."""
+    return size * (share * share if name in SQUARES else share)
+
+
+def worse_than(loss: float | None, trivial: Mapping[str, float]) -> str:
+    """Name the best of the answers without data if it beats an error; else an empty text.
+
+    >>> worse_than(2.0, {"all zeros": 1.0, "uniform": 3.0}), worse_than(0.5, {"all zeros": 1.0})
+    ('all zeros', '')
+    """
+    best = min(trivial, key=trivial.__getitem__, default="")
+    return best if best and loss is not None and not loss <= trivial[best] else ""
+
+
+def percent(share: float | None) -> str:
+    """Write a share in per cent, with two digits at least.
+
+    >>> [percent(x) for x in (0.0123, 0.5, 12.34, None, 1e-7)]
+    ['1.2%', '50%', '1,234%', '-', '1e-05%']
+    """
+    if share is None or math.isnan(share):
+        return "-"
+    value = 100 * share
+    return f"{value:,.0f}%" if value >= 9.95 else f"{value:.2g}%"
+
+
+def item_measures(value: Array, truth: Array) -> Mapping[str, float]:
+    """Measure an estimate of items otherwise than in a norm. NOT PRIVATE.
+
+    Returns
+    -------
+    dict
+        "per item": mean absolute error; "k": items that "recall" is of, the share of the k
+        largest of the estimate that are among the k largest in truth, ties being all among them;
+        "top off": median relative error of the k largest in truth.
+
+    Examples
+    --------
+    >>> item_measures(np.array([3.0, 9.0, 1.0, 0.0]), np.array([8.0, 6.0, 2.0, 0.0]))
+    {'per item': 2.25, 'k': 2.0, 'recall': 1.0, 'top off': 0.5625}
+    """
+    value, truth = (np.asarray(x, dtype=np.float64).ravel() for x in (value, truth))
+    if not truth.size:
+        return {}
+    k = min(MOST_TOP, max(1, truth.size // 2))
+    top = np.argsort(-truth, kind="stable")[:k]
+    chosen = np.argsort(-value, kind="stable")[:k]
+    out = {
+        "per item": float(np.abs(value - truth).mean()),
+        "k": float(k),
+        "recall": float(np.mean(truth[chosen] >= truth[top[-1]])),
+    }
+    top = top[truth[top] > 0]
+    if top.size:
+        out["top off"] = float(np.median(np.abs(value[top] - truth[top]) / truth[top]))
+    return out
