@@ -49,6 +49,9 @@ def compare(
     ] = None,
     workers: Workers = None,
     ray_address: RayAddress = None,
+    columns: Annotated[
+        str | None, typer.Option(help='Columns to show instead: "l1,relative,bytes"; "all" too.')
+    ] = None,
     out: Out = None,
     show: Show = False,
 ) -> None:
@@ -59,6 +62,7 @@ def compare(
     Exit status: 0 it ran (a protocol may have refused or failed), 2 wrong usage.
     """
     from simulations.runs.results import check_target
+    from simulations.studies.compare.columns import columns_of
     from simulations.studies.compare.config import comparison_text, load_comparison
     from simulations.studies.compare.output import write_comparison
     from simulations.studies.compare.run import run_comparison
@@ -93,6 +97,6 @@ def compare(
             address=ray_address or comparison.run.ray_address or None,
             progress=lambda: bar.advance(task),
         )
-    print_comparison(terminal.console, found)
+    print_comparison(terminal.console, found, columns_of(found, columns))
     write_comparison(found, target)
     terminal.console.print(f"written to {target} (NOT PRIVATE)", soft_wrap=True)

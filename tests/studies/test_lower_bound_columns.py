@@ -78,7 +78,7 @@ def test_every_row_has_its_bounds(compared: Compared) -> None:
     assert max(map(len, text.splitlines())) <= 80
     bare = replace(compared, rows=tuple(replace(r, bounds=()) for r in compared.rows))
     assert "at least" not in shown(bare)
-    assert " sec" in shown(bare)
+    assert " bytes" in shown(bare)
 
 
 def test_the_folder_and_the_page_have_them(compared: Compared, tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def test_without_levels_nothing_is_said_of_them(tmp_path: Path) -> None:
     found = compared(path)
     assert {r.level for r in found.rows} == {None}
     assert "must be believed" not in text_of(found)
-    assert "C, L: central, local trust. bytes" in " ".join(text_of(found).split())
+    assert "C, L: central, local trust. The exact answer" in " ".join(text_of(found).split())
 
 
 def test_a_plan_of_levels_is_that_of_each() -> None:

@@ -162,6 +162,24 @@ def usual_columns(found: Compared) -> list[str]:
     )
 
 
+def columns_of(found: Compared, asked: str | None) -> list[str]:
+    """Read the columns that a command line asks for, with commas between; None for the usual.
+
+    Raises
+    ------
+    ValueError
+        For a column that the comparison has not.
+    """
+    known = fields_of(found)
+    if asked is None:
+        return usual_columns(found)
+    names = list(known) if asked == "all" else [name.strip() for name in asked.split(",")]
+    for name in names:
+        if name not in known:
+            raise ValueError(f"no column {name!r}{nearest(name, known)}; known: {', '.join(known)}")
+    return names
+
+
 def _there(names: Sequence[str], known: Mapping[str, Field]) -> list[str]:
     return [name for name in names if name in known]
 
@@ -208,16 +226,8 @@ def comparison_table(found: Compared, shown: Sequence[str], notes: Sequence[str]
     shown : sequence of str
         Names of the columns that are seen where none are asked for, in their order.
     notes : sequence of str
-
-    Raises
-    ------
-    ValueError
-        For a column that there is not.
     """
     known = fields_of(found)
-    for name in shown:
-        if name not in known:
-            raise ValueError(f"no column {name!r}{nearest(name, known)}; known: {', '.join(known)}")
     names = [*shown, *(name for name in known if name not in shown)]
     header = [
         Column("#", right=True, key="rank"),
