@@ -10,7 +10,7 @@ from fedhist.base.errors import nearest
 from fedhist.model.registry import display_of
 from fedhist.privacy.guarantee import Trust
 from simulations.reporting.numbers import MISSING, fixed, short
-from simulations.reporting.table import BAD, HEADING, Column, Marked, Table
+from simulations.reporting.table import BAD, HEADING, Column, Marked, Table, worded
 from simulations.studies.records.metrics import NORM_NAMES
 from simulations.studies.records.scale import percent, relative
 from simulations.studies.records.summary import LEVEL
@@ -256,8 +256,8 @@ def comparison_table(found: Compared, shown: Sequence[str], notes: Sequence[str]
         rows.append(
             (
                 row.rank,
-                _written(trust, LETTERS.get(trust, "")),
-                _written(row.title, "\n".join([row.title, *remarks(row)])),
+                worded(trust, LETTERS.get(trust, "")),
+                worded(row.title, "\n".join([row.title, *remarks(row)])),
                 *(known[name].value(row) for name in names),
                 row.records[0].truth,
                 row.worse,
@@ -270,11 +270,6 @@ def comparison_table(found: Compared, shown: Sequence[str], notes: Sequence[str]
 def _column(name: str, field: Field, *, more: bool) -> Column:
     text = name == BELIEVED
     return Column(name, not text, not text, field.written, field.key, more)
-
-
-def _written(value: str, text: str) -> Marked:
-    """Write a text otherwise than it is."""
-    return Marked(value, form=text.replace("{", "{{").replace("}", "}}"))
 
 
 def _of_reference(found: Compared, name: str, loss: float) -> object:
