@@ -504,7 +504,7 @@ def test_a_comparison_says_what_is_not_private(tmp_path: Path) -> None:
 
 
 def test_tables_that_a_comparison_has_not() -> None:
-    with pytest.raises(ValueError, match="unknown table 'budget'; there are 'compare', 'protocol'"):
+    with pytest.raises(ValueError, match="unknown table 'budget'; there are 'run', 'protocol'"):
         load_comparison("mean", ["budget.epsilon=0"])
     with pytest.raises(ValueError, match="did you mean 'compare'"):
         load_comparison("mean", ["compar.epsilon=1"])

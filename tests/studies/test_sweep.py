@@ -196,7 +196,7 @@ def test_what_only_a_population_refuses_is_a_result(write: Write) -> None:
             r"\.toml: protocol.epsilon = -1: epsilon must be positive, got -1\.0",
         ),
         ("[sweep]\nprotocols = [{ delta = 2.0 }]\n", r"\.toml: test-noted: delta"),
-        ("[budget]\n[sweep]\n", "unknown table 'budget'; there are 'sweep', 'protocol'"),
+        ("[budget]\n[sweep]\n", "unknown table 'budget'; there are 'run', 'protocol'"),
         ("[sweep\n", "is not TOML"),
         ("[sweep]\n[swep]\n", "unknown table 'swep'"),
         (f"[sweep]\nprotocol.clip = {list(range(1, 1002))}\nseeds = 1000\n", "1,001,000 cells"),
