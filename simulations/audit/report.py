@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
@@ -108,9 +108,13 @@ def _excess_in_words(finding: Finding) -> str:
 def write_findings(folder: Path, findings: Sequence[Finding], alpha: float) -> None:
     """Write the JSON and the figure."""
     folder.mkdir(parents=True, exist_ok=True)
-    body = {"alpha": alpha, "findings": [f.to_json() for f in findings]}
-    write_json(folder / FILES[0], body)
+    write_json(folder / FILES[0], summary_of(findings, alpha))
     draw_curves(folder / FILES[1], findings)
+
+
+def summary_of(findings: Sequence[Finding], alpha: float) -> dict[str, Any]:
+    """Return what was found as plain data."""
+    return {"alpha": alpha, "findings": [f.to_json() for f in findings]}
 
 
 def draw_curves(path: Path, findings: Sequence[Finding]) -> None:

@@ -7,7 +7,7 @@ median of the turns, with the smallest and the largest.
 
 from __future__ import annotations
 
-from simulations.benchmarks.report import print_report, save_results
+from simulations.benchmarks.report import plain_results, print_report, save_results
 from simulations.benchmarks.running import NAMES, run_benchmarks
 
-__all__ = ["NAMES", "print_report", "run_benchmarks", "save_results"]
+__all__ = ["NAMES", "plain_results", "print_report", "run_benchmarks", "save_results"]

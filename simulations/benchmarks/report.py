@@ -60,5 +60,9 @@ def _machine_in_words(machine: dict[str, Any]) -> str:
 
 def save_results(path: Path, done: Sequence[tuple[Result, dict[str, Any]]]) -> None:
     """Write the figures of finished benchmarks; replaces the file whole."""
-    body = [result.to_json() | {"machine": machine} for result, machine in done]
-    write_json(path, body)
+    write_json(path, plain_results(done))
+
+
+def plain_results(done: Sequence[tuple[Result, dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Return the figures of finished benchmarks as plain data."""
+    return [result.to_json() | {"machine": machine} for result, machine in done]

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from fedhist.base.checks import check_choice
-from simulations.cli.options import Plugin
+from simulations.cli import terminal
+from simulations.cli.options import Json, Plugin
 from simulations.config.named_files import key_value
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def audit(
     effort: Annotated[float, typer.Option(help="Multiplies the number of draws.")] = 1.0,
     seed: Annotated[int, typer.Option(help="Makes the audit reproducible.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for the JSON and the figure.")] = None,
+    json_: Json = False,
 ) -> None:
     """Test whether PROTOCOL, all of them, or those of a plugin keep their privacy claims.
 
@@ -51,9 +52,9 @@ def audit(
     from simulations.audit.bounds import ALPHA
     from simulations.audit.checks import chosen_protocols
     from simulations.audit.finding import Settings, exit_status
-    from simulations.audit.report import print_findings, write_findings
+    from simulations.audit.report import print_findings, summary_of, write_findings
 
-    console = Console(highlight=False)
+    console = terminal.console
     changes: dict[str, Any] = {} if epsilon is None else {"epsilon": epsilon}
     for pair in set_ or []:
         key, value = key_value(pair, "parameter=VALUE")
@@ -77,6 +78,8 @@ def audit(
         write_findings(out, findings, settings.alpha)
         console.print(f"written to {out}", soft_wrap=True, markup=False)
     console.print(f"{time.perf_counter() - started:.0f} s", markup=False)
+    if json_:
+        terminal.print_json({"kind": "audit", **summary_of(findings, settings.alpha)})
     raise typer.Exit(exit_status(findings))
 
 

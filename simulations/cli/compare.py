@@ -13,6 +13,7 @@ from simulations.cli.options import (
     Count,
     Data,
     Item,
+    Json,
     Out,
     Plugin,
     RayAddress,
@@ -54,6 +55,7 @@ def compare(
     ] = None,
     out: Out = None,
     show: Show = False,
+    json_: Json = False,
 ) -> None:
     """Rank protocols of one target on the same users, at one budget and one adjacency.
 
@@ -64,7 +66,7 @@ def compare(
     from simulations.runs.results import check_target
     from simulations.studies.compare.columns import columns_of
     from simulations.studies.compare.config import comparison_text, load_comparison
-    from simulations.studies.compare.output import write_comparison
+    from simulations.studies.compare.output import summary_of, write_comparison
     from simulations.studies.compare.run import run_comparison
     from simulations.studies.compare.setup import set_up
     from simulations.studies.compare.tables import print_comparison
@@ -100,3 +102,5 @@ def compare(
     print_comparison(terminal.console, found, columns_of(found, columns))
     write_comparison(found, target)
     terminal.console.print(f"written to {target} (NOT PRIVATE)", soft_wrap=True)
+    if json_:
+        terminal.print_json({**summary_of(found), "folder": str(target)})

@@ -23,6 +23,7 @@ from simulations.cli.options import (
     Count,
     Data,
     Item,
+    Json,
     Plugin,
     RayAddress,
     Set,
@@ -83,6 +84,7 @@ def run(
     count: Count = None,
     value: Value = None,
     top: Top = None,
+    json_: Json = False,
 ) -> None:
     """Run CONFIG, a .toml file or a built-in configuration (see fedhist configs).
 
@@ -93,7 +95,7 @@ def run(
     from fedhist.model.protocol import EXIT_CODES
     from simulations.config.reading import reading
     from simulations.runs.config import load_config, prepare
-    from simulations.runs.job import run_job
+    from simulations.runs.job import run_job, summary_of
     from simulations.runs.results import check_target
     from simulations.runs.tables import print_job
 
@@ -131,6 +133,8 @@ def run(
 
         finished = run_job(prepared, progress)
     print_job(terminal.console, finished)
+    if json_:
+        terminal.print_json(summary_of(finished))
     raise typer.Exit(EXIT_CODES[finished.outcomes[0].estimate.status])
 
 
@@ -232,11 +236,16 @@ def guard(
 def validate(
     protocol: Annotated[str | None, typer.Argument(help="Only this protocol.")] = None,
     effort: Annotated[float, typer.Option(help="Multiplies the number of runs.")] = 1.0,
+    json_: Json = False,
 ) -> None:
     """Print the results rows: what theory predicts and what is measured."""
-    from simulations.experiments.predicted.rows import measure, print_rows, settings
+    from simulations.experiments.predicted.rows import measure, print_rows, settings, summary_of
 
-    if not print_rows(terminal.console, (measure(s, effort) for s in settings(protocol))):
+    every = (measure(s, effort) for s in settings(protocol))
+    rows = print_rows(terminal.console, every)
+    if json_:
+        terminal.print_json(summary_of(rows))
+    if any(m.check.failed for m in rows):
         raise typer.Exit(terminal.RUN_ERROR)
 
 
@@ -256,6 +265,7 @@ def reproduce(
     seed: Annotated[int, typer.Option(help="Makes the run reproducible.")] = 0,
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: does it work?")] = False,
     out: Annotated[str | None, typer.Option(help="Folder for the results.")] = None,
+    json_: Json = False,
 ) -> None:
     """Measure a paper's table or figure again and say whether it is reproduced.
 
@@ -265,7 +275,12 @@ def reproduce(
     file, 1 it broke off.
     """
     from simulations.experiments.catalogue import experiment
-    from simulations.experiments.report import check_folder, print_result, write_result
+    from simulations.experiments.report import (
+        check_folder,
+        print_result,
+        summary_of,
+        write_result,
+    )
     from simulations.experiments.reproduction import print_all
 
     if name is None:
@@ -274,7 +289,7 @@ def reproduce(
         print_experiments(terminal.console)
         return
     if name == "all":
-        if population or data or set_:
+        if population or data or set_ or json_:
             raise ValueError(
                 "all runs every experiment as it stands; give only --quick, --seed, --out"
             )
@@ -297,6 +312,8 @@ def reproduce(
         terminal.errors.print(f"error: {folder} was not written: {e}", markup=False, soft_wrap=True)
         raise typer.Exit(terminal.RUN_ERROR) from None
     terminal.console.print(f"written to {folder}", soft_wrap=True)
+    if json_:
+        terminal.print_json({**summary_of(found, request, result), "folder": str(folder)})
     if result.failures:
         raise typer.Exit(terminal.NOT_REPRODUCED)
 
@@ -308,18 +325,21 @@ cli.command()(audit)
 def bench(
     names: Annotated[list[str] | None, typer.Argument(help="Benchmarks; all by default.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: does it work?")] = False,
-    json_: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the figures to this JSON file.")] = None,
+    json_: Json = False,
     rivals: Annotated[str, typer.Option(help="Folder of the other libraries.")] = ".venv-bench",
 ) -> None:
     """Measure speed and memory as ratios: messages, million-users, votes, scaling, and more."""
-    from simulations.benchmarks import print_report, run_benchmarks, save_results
+    from simulations.benchmarks import plain_results, print_report, run_benchmarks, save_results
 
     done = []
     for result, machine in run_benchmarks(names or (), quick=quick, rivals=rivals):
         print_report(terminal.console, result, machine)
         done.append((result, machine))
-        if json_ is not None:
-            save_results(json_, done)
+        if out is not None:
+            save_results(out, done)
+    if json_:
+        terminal.print_json({"kind": "benchmarks", "results": plain_results(done)})
 
 
 cli_sweep.register(cli)

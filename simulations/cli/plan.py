@@ -13,6 +13,7 @@ from simulations.cli.options import (
     Count,
     Data,
     Item,
+    Json,
     Plugin,
     Set,
     Top,
@@ -66,6 +67,7 @@ def plan(
         bool, typer.Option("--accuracy", help="Measure the planner itself on its settings.")
     ] = False,
     out: Annotated[Path | None, typer.Option(help="Where --accuracy writes its page.")] = None,
+    json_: Json = False,
 ) -> None:
     """Say how many users, samples or how much epsilon a target error takes, by theory.
 
@@ -77,6 +79,7 @@ def plan(
     from fedhist.model.protocol import EXIT_CODES
     from fedhist.model.registry import load_plugin
     from simulations.cli.lists import print_templates
+    from simulations.studies.plan.document import document_of
     from simulations.studies.plan.planned import answered, simulated
     from simulations.studies.plan.tables import print_plans, print_verified
     from simulations.studies.plan.template import load_plan
@@ -120,6 +123,8 @@ def plan(
                 terminal.errors.print(f"{a.label}: too large to simulate; --most lifts the limit")
         if planned.verified:
             print_verified(terminal.console, planned.verified)
+    if json_:
+        terminal.print_json(document_of(planned.answers, planned.verified))
     if all(a.x is None for a in planned.answers):
         raise typer.Exit(EXIT_CODES["refused"])
 

@@ -17,6 +17,7 @@ from simulations.cli.options import (
     Count,
     Data,
     Item,
+    Json,
     Plugin,
     RayAddress,
     Set,
@@ -63,6 +64,7 @@ def sweep(
         bool, typer.Option("--retry", help="Run cells that were errors again.")
     ] = False,
     show: Show = False,
+    json_: Json = False,
 ) -> None:
     """Run all combinations of a grid and keep them in one file.
 
@@ -70,7 +72,7 @@ def sweep(
 
     Exit status: 0 all cells ended, 1 some are errors, 2 wrong usage.
     """
-    from simulations.studies.records.summary import print_summary
+    from simulations.studies.records.summary import document_of, print_summary
     from simulations.studies.sweep.config import load_sweep, sweep_text
     from simulations.studies.sweep.run import run_cells
 
@@ -111,10 +113,14 @@ def sweep(
                 soft_wrap=True,
             )
             raise terminal.Stopped(terminal.INTERRUPTED) from None
-    print_summary(terminal.console, _records_of(loaded.cells, target))
+    records = _records_of(loaded.cells, target)
+    print_summary(terminal.console, records)
     for line in loaded.left_out:
         terminal.console.print(f"left out: {line}", markup=False)
     terminal.console.print(f"{_counts(ended)}; written to {target}", soft_wrap=True)
+    if json_:
+        found = document_of("sweep", target, records)
+        terminal.print_json({**found, "name": loaded.name, "left_out": list(loaded.left_out)})
     if ended["error"]:
         terminal.errors.print("--retry runs the cells again that were errors")
         raise typer.Exit(terminal.RUN_ERROR)
@@ -142,6 +148,7 @@ def results(
     columns: Annotated[
         bool, typer.Option("--columns", help="List the columns that --where knows.")
     ] = False,
+    json_: Json = False,
 ) -> None:
     """Show what FILE holds, a line per setting; filter and export it.
 
@@ -149,7 +156,7 @@ def results(
     """
     from simulations.studies.records.filters import select
     from simulations.studies.records.store import Store, frame_of
-    from simulations.studies.records.summary import print_summary
+    from simulations.studies.records.summary import document_of, print_summary
 
     if out is not None and out.suffix not in FORMATS:
         raise ValueError(f"--out must end in {' or '.join(FORMATS)}, got {out}")
@@ -158,6 +165,8 @@ def results(
     frame = frame_of(records)
     if columns:
         terminal.console.print("\n".join(frame.columns), markup=False)
+        if json_:
+            terminal.print_json({"kind": "columns", "columns": frame.columns})
         return
     if protocol is not None:
         known = sorted({r.protocol for r in records})
@@ -172,6 +181,8 @@ def results(
     terminal.console.print(
         f"{_counts(Counter(r.status for r in records))} in {file}", soft_wrap=True
     )
+    if json_:
+        terminal.print_json(document_of("results", file, records))
     if out is not None:
         export(frame, out)
         terminal.console.print(f"written to {out} (NOT PRIVATE)", soft_wrap=True)

@@ -20,6 +20,9 @@ errors = Console(stderr=True, highlight=False)
 RUN_ERROR, USAGE_ERROR, NOT_REPRODUCED, INTERRUPTED = 1, 2, 5, 130
 """Exit statuses besides those of an estimate, :data:`fedhist.model.protocol.EXIT_CODES`."""
 
+PRINTED = "fedhist.printed"
+"""Key of a command's context: whether it has printed its document."""
+
 
 class Command(TyperCommand):
     """A command whose help has one line per paragraph, and describes every argument.
@@ -42,17 +45,23 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; under ``--json`` what it says for people is not printed."""
-        before, console.quiet = console.quiet, ctx.params.get("json_") is True
-        try:
+        if ctx.params.get("json_") is not True:
             return super().invoke(ctx)
+        before, console.quiet = console.quiet, True
+        try:
+            super().invoke(ctx)
         finally:
             console.quiet = before
+        if not ctx.meta.get(PRINTED):
+            raise ValueError("--json prints what was computed, which is nothing: say what to run")
+        return None
 
 
 def print_json(body: Any) -> None:
     """Print the one document of ``--json`` to stdout."""
     from simulations.reporting.json_files import indented
 
+    click.get_current_context().meta[PRINTED] = True
     typer.echo(indented(body), nl=False)
 
 

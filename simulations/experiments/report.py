@@ -149,6 +149,13 @@ def write_result(what: Experiment, request: Request, result: Result, target: Pat
         write_maps(result.maps, part)
 
 
+def summary_of(what: Experiment, request: Request, result: Result) -> dict[str, Any]:
+    """Return what was asked and found as plain data."""
+    curves = curve_frame(result).to_dicts() if result.curves else []
+    checks = table_frame(result).to_dicts()
+    return {"kind": "experiment", **describe(what, request), "checks": checks, "curves": curves}
+
+
 def describe(what: Experiment, request: Request) -> dict[str, Any]:
     """Return what was asked, with version and revision."""
     return {

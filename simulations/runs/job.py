@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fedhist.base.errors import BudgetExceeded
 from fedhist.session.journal import Journal
@@ -13,7 +14,15 @@ from fedhist.session.session import Session, claim
 from simulations.runs.config import Prepared
 from simulations.runs.data_ledger import DataLedger
 from simulations.runs.options import Outcome
-from simulations.runs.results import Evaluation, evaluate, write_results
+from simulations.runs.results import (
+    Evaluation,
+    describe,
+    estimate_frame,
+    evaluate,
+    ledger_in_words,
+    metrics,
+    write_results,
+)
 from simulations.runs.run import drive, for_protocol, open_session
 
 Progress = Callable[[int, int, int], None]
@@ -63,6 +72,21 @@ def run_job(prepared: Prepared, progress: Progress | None = None) -> Finished:
     evaluation = evaluate(prepared, outcomes)
     folder = write_results(prepared, outcomes, evaluation, table.out)
     return Finished(prepared, outcomes, evaluation, folder)
+
+
+def summary_of(finished: Finished) -> dict[str, Any]:
+    """Return a finished job as plain data: what its folder holds, and where that is."""
+    prepared, outcomes = finished.prepared, finished.outcomes
+    frame = estimate_frame(outcomes[0])
+    return {
+        "kind": "run",
+        "name": prepared.config.name,
+        "estimate": None if frame is None else frame.to_dict(as_series=False),
+        "metrics": metrics(prepared, outcomes, finished.evaluation),
+        "ledger": ledger_in_words(prepared, outcomes[0].estimate.ledger),
+        "config": describe(prepared, [o.seed for o in outcomes]),
+        "folder": str(finished.folder),
+    }
 
 
 class Reservations:

@@ -18,6 +18,7 @@ from simulations.experiments.predicted.rows import (
     measure,
     print_rows,
     settings,
+    summary_of,
 )
 
 LOCAL = (
@@ -80,7 +81,8 @@ def test_the_interval_is_judged(losses: tuple[float, ...], verdict: str) -> None
     found = Measured(Setting(Mean, ROW), losses)
     assert found.check.verdict == verdict
     file = io.StringIO()
-    assert print_rows(Console(file=file, width=100), [found]) is (verdict != "FAIL")
+    assert print_rows(Console(file=file, width=100), [found]) == [found]
+    assert [row["verdict"] for row in summary_of([found])["rows"]] == [verdict]
     assert verdict in file.getvalue()
     assert "band 0.9..1.1" in file.getvalue()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -156,11 +157,30 @@ def measure(setting: Setting, effort: float = 1.0) -> Measured:
     return Measured(setting, tuple(setting.measure(seed) for seed in range(repeats)))
 
 
-def print_rows(console: Console, rows: Iterable[Measured]) -> bool:
-    """Print results rows as they come; says whether all pass."""
+def summary_of(rows: Iterable[Measured]) -> dict[str, Any]:
+    """Return results rows as plain data."""
+    every = [
+        {
+            "protocol": m.setting.protocol.name,
+            "row": m.setting.row.label,
+            "runs": len(m.losses),
+            "loss": m.loss,
+            "predicted": m.predicted,
+            "measured": m.measured,
+            "ratio": list(m.interval),
+            "band": list(m.setting.row.band),
+            "verdict": m.check.verdict,
+        }
+        for m in rows
+    ]
+    return {"kind": "validation", "rows": every}
+
+
+def print_rows(console: Console, rows: Iterable[Measured]) -> list[Measured]:
+    """Print results rows as they come, and return them."""
     console.print("predicted against measured; a row passes if the 99% interval of the ratio")
     console.print("meets its band, which was fixed before anything was measured")
-    passed = True
+    done = []
     for m in rows:
         row, check = m.setting.row, m.check
         verdict = "[bold red]FAIL[/]" if check.failed else check.verdict
@@ -171,5 +191,5 @@ def print_rows(console: Console, rows: Iterable[Measured]) -> bool:
             f"ratio {low:.3f}..{high:.3f}  {verdict}"
         )
         console.print(f"       band {row.band[0]:g}..{row.band[1]:g}")
-        passed &= not check.failed
-    return passed
+        done.append(m)
+    return done

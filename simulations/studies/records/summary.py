@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from simulations.reporting.numbers import shown, span
 from simulations.reporting.statistics import half_width
 from simulations.reporting.table import Column, Table, numeric, worded
 from simulations.reporting.terminal import print_lines, print_table
+from simulations.runs.results import NOT_PRIVATE
 from simulations.studies.records.cells import Record
 
 SEEDS = ("run.seed", "population.seed")
@@ -133,6 +136,17 @@ class Group:
         if self.mean is None or not self.predicted:
             return None
         return self.mean / self.predicted
+
+
+def document_of(kind: str, file: Path, records: Sequence[Record]) -> dict[str, Any]:
+    """Return records of a study's file as plain data, of what is to be seen of it as JSON."""
+    return {
+        "kind": kind,
+        "file": str(file.absolute()),
+        "cells": Counter(r.status for r in records),
+        "records": [json.loads(r.to_json()) for r in records],
+        NOT_PRIVATE: {"why": "losses come from the truth; who knows a seed knows the noise"},
+    }
 
 
 def groups(records: Iterable[Record]) -> list[Group]:

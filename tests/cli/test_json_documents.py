@@ -1,0 +1,108 @@
+"""``--json``: one document on stdout, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import Answer, Command
+
+STUDY = """
+[run]
+runtime = "inline"
+seed = 1
+
+[protocol]
+name = "naive-mean"
+epsilon = 1.0
+low = 0.0
+high = 1.0
+samples_per_user = 8
+
+[population]
+kind = "uniform"
+n_users = 200
+samples_per_user = 8
+
+[compare]
+protocols = [{ name = "naive-mean" }]
+seeds = 2
+
+[sweep]
+"protocol.epsilon" = [1.0, inf]
+
+[plan]
+error = 0.02
+verify = true
+seeds = 2
+"""
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    path = tmp_path / "study.toml"
+    path.write_text(STUDY, encoding="utf-8")
+    return path
+
+
+def document(answer: Answer) -> dict[str, Any]:
+    """Read what is on stdout, all of it, as strict JSON."""
+    assert answer.status == 0, answer.err
+
+    def no_constant(word: str) -> None:
+        raise AssertionError(f"{word} is not JSON")
+
+    body: dict[str, Any] = json.loads(answer.out, parse_constant=no_constant)
+    return body
+
+
+def test_run(fedhist: Command, study: Path) -> None:
+    found = document(fedhist("run", study, "--json", "--out", "results/a"))
+    assert found["kind"] == "run"
+    assert found["estimate"]["key"] == ["0"]
+    assert 0 < found["estimate"]["estimate"][0] < 1
+    assert found["metrics"]["status"] == "ok"
+    assert found["ledger"]["spent epsilon"] == 1.0
+    assert "measured" in found["metrics"]["NOT PRIVATE"]
+    assert found["config"]["population"]["n_users"] == 200
+    assert (Path(found["folder"]) / "metrics.json").is_file()
+    metrics = json.loads((Path(found["folder"]) / "metrics.json").read_text())
+    assert metrics == found["metrics"]
+
+
+def test_compare(fedhist: Command, study: Path) -> None:
+    found = document(fedhist("compare", study, "--json", "--out", "results/b"))
+    assert found["kind"] == "comparison"
+    assert "naive-mean" in {row["label"] for row in found["rows"]}
+    assert len([r for r in found["records"] if r["protocol"] == "naive-mean"]) == 2
+
+
+def test_sweep_and_results(fedhist: Command, study: Path) -> None:
+    found = document(fedhist("sweep", study, "--json", "--out", "small.sqlite"))
+    assert (found["kind"], found["cells"]) == ("sweep", {"ok": 2})
+    again = document(fedhist("results", "small.sqlite", "--json", "--where", "epsilon <= 1"))
+    assert again["kind"] == "results"
+    assert again["records"] == found["records"][:1]
+
+
+def test_plan(fedhist: Command, study: Path) -> None:
+    found = document(fedhist("plan", study, "--json"))
+    assert (found["kind"], found["unknown"], found["target"]) == ("plan", "n_users", 0.02)
+    (answer,), (verified,) = found["answers"], found["verified"]
+    assert isinstance(answer["value"], int)
+    assert answer["predicted"] <= 0.02
+    assert verified["runs"] == {"ok": 2}
+
+
+def test_audit(fedhist: Command) -> None:
+    found = document(fedhist("audit", "unary-encoding", "--json", "--effort", "0.01"))
+    assert found["kind"] == "audit"
+    assert all(f["verdict"] == "consistent" for f in found["findings"])
+
+
+def test_nothing_computed_is_said(fedhist: Command) -> None:
+    answer = fedhist("compare", "--json")
+    assert (answer.status, answer.out) == (2, "")
+    assert "say what to run" in answer.err
