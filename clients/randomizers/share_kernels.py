@@ -17,6 +17,7 @@ from numba import njit, uint64
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Floats, Integers
+from fedhist.base.hashing import mix
 
 REACH = 9.3
 """Of the table, in stds: beyond it lies less than 2^-66."""
@@ -105,13 +106,6 @@ def gaussian_table(std: float) -> GaussianTable:
 
 
 @njit(inline="always", cache=True)  # type: ignore[untyped-decorator]
-def _mixed(z: Any) -> Any:
-    z = (z ^ (z >> uint64(30))) * uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> uint64(27))) * uint64(0x94D049BB133111EB)
-    return z ^ (z >> uint64(31))
-
-
-@njit(inline="always", cache=True)  # type: ignore[untyped-decorator]
 def _unit(word: Any) -> Any:
     """Map a word into (0, 1], 53 bits."""
     return (np.float64(word >> uint64(11)) + 1.0) * 2.0**-53
@@ -123,15 +117,15 @@ def _jumps(key: np.uint64, log_stop: float, gap: float, out: Integers) -> None:
     counter, at, end = key, 0.0, 2.0 * out.shape[0]
     while True:
         counter += uint64(0x9E3779B97F4A7C15)
-        at -= gap * math.log(_unit(_mixed(counter)))
+        at -= gap * math.log(_unit(mix(counter)))
         if at >= end:
             return
         counter += uint64(0x9E3779B97F4A7C15)
-        stop = math.exp(log_stop * _unit(_mixed(counter)))
+        stop = math.exp(log_stop * _unit(mix(counter)))
         counter += uint64(0x9E3779B97F4A7C15)
         size = np.int64(1)
         if stop < 1.0:
-            size += np.int64(math.floor(math.log(_unit(_mixed(counter))) / math.log1p(-stop)))
+            size += np.int64(math.floor(math.log(_unit(mix(counter))) / math.log1p(-stop)))
         slot = np.int64(at)
         out[slot >> 1] += -size if slot & 1 else size
 
@@ -149,7 +143,7 @@ def _inverted(
     counter = key
     for i in range(out.shape[0]):
         counter += uint64(0x9E3779B97F4A7C15)
-        word = _mixed(counter)
+        word = mix(counter)
         u = np.float64(word >> uint64(11)) * 2.0**-53
         cell = guide[word >> uint64(52)]
         while u >= upper[cell]:
@@ -160,13 +154,13 @@ def _inverted(
             low = np.float64(first)
             while True:
                 counter += uint64(0x9E3779B97F4A7C15)
-                inner = _mixed(counter)
+                inner = mix(counter)
                 k = first + np.int64(inner & uint64((1 << shift) - 1))
                 x = np.float64(k)
                 chance = math.exp((low * low - x * x) * curve)
                 if k == 0:  # half as likely as the integers beside it, which stand for two signs
                     chance = 0.5
                 counter += uint64(0x9E3779B97F4A7C15)
-                if _unit(_mixed(counter)) <= chance:
+                if _unit(mix(counter)) <= chance:
                     break
         out[i] = -k if word & uint64(1) else k

@@ -69,7 +69,8 @@ def digest64(*parts: bytes | str | int) -> int:
 
 
 @njit(inline="always", cache=True)  # type: ignore[untyped-decorator]
-def _mix(z: Any) -> Any:
+def mix(z: Any) -> Any:
+    """Mix one word as :func:`mix64` does, in compiled code."""
     z = (z ^ (z >> uint64(30))) * uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> uint64(27))) * uint64(0x94D049BB133111EB)
     return z ^ (z >> uint64(31))
@@ -82,14 +83,14 @@ def counter_words_kernel(keys: Words, out: Words) -> None:
         counter = keys[u]
         for j in range(out.shape[1]):
             counter += uint64(0x9E3779B97F4A7C15)
-            out[u, j] = _mix(counter)
+            out[u, j] = mix(counter)
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def user_keys_kernel(ids: Words, root: np.uint64, out: Words) -> None:
     """Fill ``out`` with the users' keys: mix64(mix64(id + GOLDEN) ^ root)."""
     for u in range(ids.shape[0]):
-        out[u] = _mix(_mix(ids[u] + uint64(0x9E3779B97F4A7C15)) ^ root)
+        out[u] = mix(mix(ids[u] + uint64(0x9E3779B97F4A7C15)) ^ root)
 
 
 BLOCK = 256
@@ -105,7 +106,7 @@ def _later_bits(counter: Any, rest: Any, undecided: Any) -> Any:
     hit = uint64(0)
     while undecided != uint64(0) and rest != uint64(0):
         counter += uint64(0x9E3779B97F4A7C15)
-        word = _mix(counter)
+        word = mix(counter)
         if rest >> uint64(63):
             hit |= undecided & ~word
             undecided &= word
@@ -140,12 +141,12 @@ def bernoulli_bits_kernel(keys: Words, threshold: np.uint64, out: Words) -> None
                 step += uint64(0x9E3779B97F4A7C15)
                 if rest >> uint64(63):
                     for i in range(size):
-                        word = _mix(counter[i] + step)
+                        word = mix(counter[i] + step)
                         hit[i] |= undecided[i] & ~word
                         undecided[i] &= word
                 else:
                     for i in range(size):
-                        undecided[i] &= ~_mix(counter[i] + step)
+                        undecided[i] &= ~mix(counter[i] + step)
                 rest = rest << uint64(1)
             for i in range(size):
                 out[first + i, b] = hit[i] | _later_bits(counter[i] + step, rest, undecided[i])
@@ -158,14 +159,14 @@ def hash_bytes_kernel(
     """Hash each byte string ``data[offsets[i]:offsets[i+1]]`` to 64 bits under a public key."""
     for i in range(offsets.shape[0] - 1):
         start, stop = offsets[i], offsets[i + 1]
-        h = _mix(key ^ (uint64(stop - start) * uint64(0x9E3779B97F4A7C15)))
+        h = mix(key ^ (uint64(stop - start) * uint64(0x9E3779B97F4A7C15)))
         word = uint64(0)
         shift = uint64(0)
         for k in range(start, stop):
             word |= uint64(data[k]) << shift
             shift += uint64(8)
             if shift == uint64(64):
-                h = _mix(h ^ word) + uint64(0x9E3779B97F4A7C15)
+                h = mix(h ^ word) + uint64(0x9E3779B97F4A7C15)
                 word = uint64(0)
                 shift = uint64(0)
-        out[i] = _mix(h ^ word)
+        out[i] = mix(h ^ word)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from fedhist.base.arrays import Integers, Words
 from fedhist.base.checks import check_count
-from fedhist.base.hashing import _mix, counter_words, digest64
+from fedhist.base.hashing import counter_words, digest64, mix
 from fedhist.channels.bits import LANES, n_words
 from fedhist.channels.hadamard import fwht, hadamard_entry, next_power_of_two
 from fedhist.users.keys import keyed_hash
@@ -236,7 +236,7 @@ def _word_sums(keys: Words, indptr: Integers, columns: Integers, out: Integers) 
             column = columns[k] if columns[k] >= 0 else ~columns[k]
             w = column >> 6
             if w != last:
-                word = _mix(keys[u] + uint64(w + 1) * uint64(0x9E3779B97F4A7C15))
+                word = mix(keys[u] + uint64(w + 1) * uint64(0x9E3779B97F4A7C15))
                 last = w
             sign = 1 - 2 * np.int64((word >> uint64(column & 63)) & uint64(1))
             total += sign if columns[k] >= 0 else -sign
@@ -278,7 +278,7 @@ def _add_numbers(keys: Words, z: Any, totals: Any) -> None:
         counter = keys[u]
         for w in range(totals.shape[0] // 64):
             counter += uint64(0x9E3779B97F4A7C15)
-            word = _mix(counter)
+            word = mix(counter)
             for b in range(64):
                 totals[w * 64 + b] += z[u] if (word >> uint64(b)) & uint64(1) == 0 else -z[u]
 
@@ -310,23 +310,23 @@ def _add_units(keys: Words, z: NDArray[np.int8], totals: Integers) -> None:
         if m < 7:
             for w in range(n_w):
                 for i in range(m):
-                    word = _mix(key[i] + uint64(w + 1) * step) ^ flip[i]
+                    word = mix(key[i] + uint64(w + 1) * step) ^ flip[i]
                     for b in range(64):
                         totals[w * 64 + b] -= 2 * np.int64((word >> uint64(b)) & uint64(1))
             break
         for w in range(n_w):
             at = uint64(w + 1) * step
             s1, c1 = _full_add(
-                _mix(key[0] + at) ^ flip[0],
-                _mix(key[1] + at) ^ flip[1],
-                _mix(key[2] + at) ^ flip[2],
+                mix(key[0] + at) ^ flip[0],
+                mix(key[1] + at) ^ flip[1],
+                mix(key[2] + at) ^ flip[2],
             )
             s2, c2 = _full_add(
-                _mix(key[3] + at) ^ flip[3],
-                _mix(key[4] + at) ^ flip[4],
-                _mix(key[5] + at) ^ flip[5],
+                mix(key[3] + at) ^ flip[3],
+                mix(key[4] + at) ^ flip[4],
+                mix(key[5] + at) ^ flip[5],
             )
-            s3, c3 = _full_add(s1, s2, _mix(key[6] + at) ^ flip[6])
+            s3, c3 = _full_add(s1, s2, mix(key[6] + at) ^ flip[6])
             twos, fours = _full_add(c1, c2, c3)
             carry = planes[0, w] & s3
             planes[0, w] ^= s3

@@ -10,13 +10,14 @@ import secrets
 from collections.abc import Collection, Mapping
 from typing import Any
 
-import msgspec
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from msgspec import field
 
 from fedhist.base.arrays import Array
 from fedhist.secagg import keys as k
-from fedhist.secagg.errors import OutOfOrder, Refused, SecaggError
+from fedhist.secagg.attempt import ROUNDS, Attempt, Kept, read_state
+from fedhist.secagg.errors import OutOfOrder, Refused
 from fedhist.secagg.graph import Graph
 from fedhist.secagg.masks import WORDS, add_masks
 from fedhist.secagg.messages import BOX, KEYS, PAIR, Message, indices, seal, unseal
@@ -24,29 +25,24 @@ from fedhist.secagg.roster import Roster
 from fedhist.secagg.shamir import SHARE, Entropy, draw, split
 from fedhist.secagg.terms import Terms
 
-ROUNDS = ("keys", "shares", "masked", "unmask")
 
-
-class _State(msgspec.Struct, forbid_unknown_fields=True):
+class _State(Kept):
     """What a node keeps between rounds; all of it secret until it has unmasked."""
 
     node: int
-    nonce: bytes
-    terms: bytes
-    done: int = 0
     r: bytes = b""
     b: bytes = b""
     enc: bytes = b""
     own_share: bytes = b""
-    members: list[int] = []
+    members: list[int] = field(default_factory=list)
     keys: bytes = b""
-    present: list[int] = []
-    held: dict[int, bytes] = {}
-    unmasked: list[int] = []
+    present: list[int] = field(default_factory=list)
+    held: dict[int, bytes] = field(default_factory=dict)
+    unmasked: list[int] = field(default_factory=list)
     answer: bytes = b""
 
 
-class NodeAttempt:
+class NodeAttempt(Attempt[_State]):
     """A node in one attempt.
 
     Every method takes the server's message of a round and returns the node's answer. A round that
@@ -97,17 +93,13 @@ class NodeAttempt:
         for name, size in [("owner_key", owner_key), *(("peers", peer) for peer in peers or ())]:
             if size is not None and len(size) != 32:
                 raise ValueError(f"{name} must be 32 bytes, got {len(size)}")
-        self.terms, self.node = terms, node
+        super().__init__(terms, _State(node=node, nonce=b"", terms=terms.fingerprint))
+        self.node = node
         self._min_parties, self._owner_key = min_parties, owner_key
         self._peers = None if peers is None else frozenset(peers)
         self._entropy = entropy
-        self._state = _State(node, b"", terms.fingerprint)
 
     # --- what is kept -----------------------------------------------------------------------
-
-    def state(self) -> bytes:
-        """Return what is to be kept on disk, readable by its owner only: SECRET until unmasked."""
-        return msgspec.msgpack.encode(self._state)
 
     @classmethod
     def resume(cls, state: bytes, terms: Terms, **settings: Any) -> NodeAttempt:
@@ -118,12 +110,7 @@ class NodeAttempt:
         SecaggError
             If the state is damaged or of other terms.
         """
-        try:
-            kept = msgspec.msgpack.decode(state, type=_State)
-        except msgspec.MsgspecError as e:
-            raise SecaggError(f"the state of an attempt cannot be read: {e}") from None
-        if kept.terms != terms.fingerprint:
-            raise SecaggError("the state of an attempt is of other terms")
+        kept = read_state(state, _State, terms)
         attempt = cls(terms, kept.node, **settings)
         attempt._state = kept
         return attempt
@@ -132,11 +119,6 @@ class NodeAttempt:
     def session(self) -> bytes:
         """The attempt's name, 16 bytes; empty before the first round."""
         return k.session_id(self._state.nonce, self.terms.digest) if self._state.nonce else b""
-
-    @property
-    def next_round(self) -> str | None:
-        """The round that has not been answered yet; None after the last."""
-        return ROUNDS[self._state.done] if self._state.done < len(ROUNDS) else None
 
     def _open(self, name: str, ask: Mapping[str, Any]) -> dict[str, Array]:
         if self.next_round != name:

@@ -6,13 +6,14 @@ import secrets
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import msgspec
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from msgspec import field
 
 from fedhist.base.arrays import Array
 from fedhist.secagg import keys as k
-from fedhist.secagg.errors import OutOfOrder, Refused, RoundFailed, SecaggError
+from fedhist.secagg.attempt import Attempt, Kept, read_state
+from fedhist.secagg.errors import OutOfOrder, Refused, RoundFailed
 from fedhist.secagg.graph import Graph
 from fedhist.secagg.masks import WORDS, add_masks
 from fedhist.secagg.messages import BOX, SIGNED, Message, seal, unseal
@@ -20,27 +21,23 @@ from fedhist.secagg.roster import Distinct, Roster
 from fedhist.secagg.shamir import SHARE, combine, weights
 from fedhist.secagg.terms import Terms
 
-ROUNDS = ("keys", "shares", "masked", "unmask")
 Answers = Iterable[tuple[int, Mapping[str, Any]]]
 """(node, its answer): an iterator is read one answer at a time, so vectors need not all be held."""
 
 
-class _State(msgspec.Struct, forbid_unknown_fields=True):
+class _State(Kept):
     """What a server keeps between rounds; the masked sum is safe to keep, shares unmask it."""
 
-    nonce: bytes
-    terms: bytes
-    done: int = 0
-    keys: dict[int, bytes] = {}
-    signed: dict[int, bytes] = {}
-    sharers: list[int] = []
-    present: list[int] = []
-    users: dict[int, int] = {}
+    keys: dict[int, bytes] = field(default_factory=dict)
+    signed: dict[int, bytes] = field(default_factory=dict)
+    sharers: list[int] = field(default_factory=list)
+    present: list[int] = field(default_factory=list)
+    users: dict[int, int] = field(default_factory=dict)
     masked_sum: bytes = b""
-    answers: dict[int, bytes] = {}
+    answers: dict[int, bytes] = field(default_factory=dict)
 
 
-class ServerAttempt:
+class ServerAttempt(Attempt[_State]):
     """A server in one attempt.
 
     :meth:`start` gives the first messages; each ``take_*`` takes the answers that came and returns
@@ -65,15 +62,10 @@ class ServerAttempt:
         nonce = secrets.token_bytes(k.SECRET) if nonce is None else nonce
         if len(nonce) != k.SECRET:
             raise ValueError(f"nonce must be {k.SECRET} bytes, got {len(nonce)}")
-        self.terms = terms
+        super().__init__(terms, _State(nonce=nonce, terms=terms.fingerprint))
         self.session = k.session_id(nonce, terms.digest)
         self.refused: dict[int, str] = {}
         self._graph = Graph(terms)
-        self._state = _State(nonce, terms.fingerprint)
-
-    def state(self) -> bytes:
-        """Return what is to be kept on disk."""
-        return msgspec.msgpack.encode(self._state)
 
     @classmethod
     def resume(cls, state: bytes, terms: Terms) -> ServerAttempt:
@@ -84,20 +76,10 @@ class ServerAttempt:
         SecaggError
             If the state is damaged or of other terms.
         """
-        try:
-            kept = msgspec.msgpack.decode(state, type=_State)
-        except msgspec.MsgspecError as e:
-            raise SecaggError(f"the state of an attempt cannot be read: {e}") from None
-        if kept.terms != terms.fingerprint:
-            raise SecaggError("the state of an attempt is of other terms")
+        kept = read_state(state, _State, terms)
         attempt = cls(terms, kept.nonce)
         attempt._state = kept
         return attempt
-
-    @property
-    def next_round(self) -> str | None:
-        """The round whose answers have not been taken yet; None after the sum."""
-        return ROUNDS[self._state.done] if self._state.done < len(ROUNDS) else None
 
     @property
     def present(self) -> list[int]:

@@ -67,8 +67,7 @@ def split(
     list of int
         One share per point.
     """
-    if not all(0 < x < prime for x in points) or len(set(points)) < len(points):
-        raise ValueError(f"points must be distinct and lie in [1, {prime}), got {list(points)}")
+    _check_points(points, prime)
     shares = [0] * len(points)
     for coefficient in (*reversed(coefficients), secret):
         shares = [(y * x + coefficient) % prime for y, x in zip(shares, points, strict=True)]
@@ -80,11 +79,15 @@ def weights(points: Sequence[int], prime: int = PRIME) -> list[int]:
 
     Computed once for all secrets that are restored from the same holders.
     """
-    if not all(0 < x < prime for x in points) or len(set(points)) < len(points):
-        raise ValueError(f"points must be distinct and lie in [1, {prime}), got {list(points)}")
+    _check_points(points, prime)
     whole = math.prod(points)
     below = [x * math.prod(z - x for z in points if z != x) for x in points]
     return [whole * pow(under, -1, prime) % prime for under in below]
+
+
+def _check_points(points: Sequence[int], prime: int) -> None:
+    if not all(0 < x < prime for x in points) or len(set(points)) < len(points):
+        raise ValueError(f"points must be distinct and lie in [1, {prime}), got {list(points)}")
 
 
 def combine(shares: Sequence[int], at: Sequence[int], prime: int = PRIME) -> int:

@@ -14,9 +14,9 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, get_args
 
 import numpy as np
 
@@ -197,14 +197,6 @@ class NaiveMean(MeanTarget, NaiveReport):
             scale=float(self.radius) if self.geometry == "l2" else self.half_width,
             n_reports=self.planned_reports,
         )
-
-    @classmethod
-    def resolve(
-        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
-    ) -> tuple[dict[str, Any], list[str]]:
-        """Complete the configuration; under shuffle trust find the local epsilon as well."""
-        out, notes = super().resolve(parameters, users, domain)
-        return cls.planned(out, users), notes
 
     def rounds(self, server: Curator) -> Script:
         """Ask, average."""

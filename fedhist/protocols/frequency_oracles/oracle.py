@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
@@ -107,7 +107,7 @@ class OracleQuery(OracleVotes):
         return self.drawn(users, words)
 
 
-class OneVote(OnDomain, NonInteractive):
+class OneVote(NonInteractive, OnDomain):
     """A protocol of one query about one item of each user."""
 
     @property
@@ -163,14 +163,6 @@ class OneItemOracle(OneVote):
             raise ValueError(f"project must be true or false, got {self.project!r}")
         _ = self.query
         self.check_trust()
-
-    @classmethod
-    def resolve(
-        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
-    ) -> tuple[dict[str, Any], list[str]]:
-        """Complete the configuration; under shuffle trust find the local epsilon as well."""
-        out, notes = super().resolve(parameters, users, domain)
-        return cls.planned(out, users), notes
 
     @property
     def value_range(self) -> tuple[float, float]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Generator, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Generator, Sequence
+from typing import ClassVar
 
 from fedhist.channels.catalogue import KINDS, UnaryChannel, scalar_channel
 from fedhist.channels.hiding import hiding_of
@@ -16,9 +16,7 @@ from fedhist.privacy.guarantee import Guarantee, check_budget
 from fedhist.protocols.localize.script import PROVEN, FoldEstimates, Steps, localize_and_refine
 from fedhist.protocols.shared.sample_sizes import PlannedSizes
 from fedhist.protocols.shared.shuffles import Batch, Shuffles
-from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
-from fedhist.users.keys import Keys
 from server.means.localize import Plan, least_users, plan_univariate
 
 
@@ -108,14 +106,6 @@ class FoldProtocol(Shuffles, PlannedSizes):
     def report_risk(self) -> float:
         """The plan's, of one fold."""
         return self.plan.risk
-
-    @classmethod
-    def resolve(
-        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
-    ) -> tuple[dict[str, Any], list[str]]:
-        """Complete the configuration; under shuffle trust find the local epsilon as well."""
-        out, notes = super().resolve(parameters, users, domain)
-        return cls.planned(out, users), notes
 
     def ask(
         self, functional: Functional, plan: Plan, lo: float = 0.0

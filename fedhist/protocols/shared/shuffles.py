@@ -14,6 +14,7 @@ from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from fedhist.privacy.shuffler import Shuffler, Shuffling
 from fedhist.privacy.shuffling import Hiding, calibrate, shuffled_delta
 from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 
 P = TypeVar("P", bound="Shuffles")
 _STEPS = 16
@@ -164,6 +165,18 @@ class Shuffles(Protocol):
         if not found:
             raise reasons[0]
         return min(found, key=lambda p: p.report_risk)
+
+    @classmethod
+    def resolve(
+        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Complete the configuration; under shuffle trust find the local epsilon as well.
+
+        What else completes it comes later among a class's bases; an override ends with
+        :meth:`planned`.
+        """
+        out, notes = super().resolve(parameters, users, domain)
+        return cls.planned(out, users), notes
 
     @classmethod
     def planned(cls, parameters: Mapping[str, Any], users: Users) -> dict[str, Any]:
