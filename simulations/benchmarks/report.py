@@ -9,9 +9,13 @@ from typing import Any
 from rich.console import Console
 
 from simulations.benchmarks.measuring import Result, Row
-from simulations.reporting.json_files import write_json
+from simulations.reporting.json_files import json_text
 from simulations.reporting.table import Table, numeric
+from simulations.reporting.targets import write_target
 from simulations.reporting.terminal import print_table
+
+BENCHMARKS = "benchmarks"
+"""The kind of file that benchmarks write."""
 
 
 def print_report(console: Console, result: Result, machine: dict[str, Any]) -> None:
@@ -58,9 +62,11 @@ def _machine_in_words(machine: dict[str, Any]) -> str:
     )
 
 
-def save_results(path: Path, done: Sequence[tuple[Result, dict[str, Any]]]) -> None:
-    """Write the figures of finished benchmarks; replaces the file whole."""
-    write_json(path, plain_results(done))
+def save_results(
+    path: Path, done: Sequence[tuple[Result, dict[str, Any]]], *, force: bool = False
+) -> None:
+    """Write the figures of finished benchmarks; an older file of benchmarks is replaced whole."""
+    write_target(path, json_text(plain_results(done)), BENCHMARKS, force=force)
 
 
 def plain_results(done: Sequence[tuple[Result, dict[str, Any]]]) -> list[dict[str, Any]]:

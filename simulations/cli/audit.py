@@ -12,7 +12,7 @@ import typer
 
 from fedhist.base.checks import check_choice
 from simulations.cli import terminal
-from simulations.cli.options import Json, Plugin
+from simulations.cli.options import Force, Json, Plugin
 from simulations.config.named_files import key_value
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def audit(
     seed: Annotated[int, typer.Option(help="Makes the audit reproducible.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for the JSON and the figure.")] = None,
     json_: Json = False,
+    force: Force = False,
 ) -> None:
     """Test whether PROTOCOL, all of them, or those of a plugin keep their privacy claims.
 
@@ -52,9 +53,12 @@ def audit(
     from simulations.audit.bounds import ALPHA
     from simulations.audit.checks import chosen_protocols
     from simulations.audit.finding import Settings, exit_status
-    from simulations.audit.report import print_findings, summary_of, write_findings
+    from simulations.audit.report import AUDIT, print_findings, summary_of, write_findings
+    from simulations.reporting.targets import check_folder
 
     console = terminal.console
+    if out is not None:
+        check_folder(out, AUDIT, force=force)  # before anything is computed
     changes: dict[str, Any] = {} if epsilon is None else {"epsilon": epsilon}
     for pair in set_ or []:
         key, value = key_value(pair, "parameter=VALUE")
@@ -75,7 +79,7 @@ def audit(
     findings = audit_all(announced(), settings).findings
     print_findings(console, findings, settings.alpha)
     if out is not None:
-        write_findings(out, findings, settings.alpha)
+        write_findings(out, findings, settings.alpha, force=force)
         console.print(f"written to {out}", soft_wrap=True, markup=False)
     console.print(f"{time.perf_counter() - started:.0f} s", markup=False)
     if json_:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,6 +10,7 @@ from simulations.cli import terminal
 from simulations.cli.options import (
     Count,
     Data,
+    Force,
     Item,
     Json,
     Out,
@@ -54,6 +53,7 @@ def compare(
         str | None, typer.Option(help='Columns to show instead: "l1,relative,bytes"; "all" too.')
     ] = None,
     out: Out = None,
+    force: Force = False,
     show: Show = False,
     json_: Json = False,
 ) -> None:
@@ -63,11 +63,11 @@ def compare(
 
     Exit status: 0 it ran (a protocol may have refused or failed), 2 wrong usage.
     """
-    from simulations.runs.results import check_target
+    from simulations.reporting.targets import check_folder, new_folder
     from simulations.studies.compare.columns import columns_of
     from simulations.studies.compare.config import comparison_text, load_comparison
     from simulations.studies.compare.output import summary_of, write_comparison
-    from simulations.studies.compare.run import run_comparison
+    from simulations.studies.compare.run import Compared, run_comparison
     from simulations.studies.compare.setup import set_up
     from simulations.studies.compare.tables import print_comparison
 
@@ -84,9 +84,8 @@ def compare(
     if fractions is not None:
         overrides.append(f"compare.fractions=[{fractions}]")
     comparison = load_comparison(config, overrides)
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    target = (out or Path("results") / f"compare-{comparison.name}-{stamp}").absolute()
-    check_target(target)  # before anything is computed
+    if out is not None:
+        check_folder(out, Compared.kind, force=force)  # before anything is computed
     if workers is None:
         table = comparison.run
         workers = 0 if table.runtime == "inline" else table.workers or None
@@ -100,7 +99,8 @@ def compare(
             progress=lambda: bar.advance(task),
         )
     print_comparison(terminal.console, found, columns_of(found, columns))
-    write_comparison(found, target)
+    target = (out or new_folder(f"compare-{comparison.name}")).absolute()
+    write_comparison(found, target, force=force)
     terminal.console.print(f"written to {target} (NOT PRIVATE)", soft_wrap=True)
     if json_:
         terminal.print_json({**summary_of(found), "folder": str(target)})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,12 +15,14 @@ from simulations.cli import compare as cli_compare
 from simulations.cli import explain as cli_explain
 from simulations.cli import plan as cli_plan
 from simulations.cli import report as cli_report
+from simulations.cli import reproduce as cli_reproduce
 from simulations.cli import sweep as cli_sweep
 from simulations.cli import terminal
 from simulations.cli.audit import audit
 from simulations.cli.options import (
     Count,
     Data,
+    Force,
     Item,
     Json,
     Plugin,
@@ -76,6 +77,7 @@ def run(
     noise: Annotated[str | None, typer.Option(help="simulated or secure.")] = None,
     repeats: Annotated[int | None, typer.Option(help="Runs with different seeds.")] = None,
     out: Annotated[str | None, typer.Option(help="Folder for the results.")] = None,
+    force: Force = False,
     ledger: Annotated[str | None, typer.Option(help="Ledger file of the data set.")] = None,
     plugin: Plugin = None,
     data: Data = None,
@@ -94,9 +96,10 @@ def run(
     """
     from fedhist.model.protocol import EXIT_CODES
     from simulations.config.reading import reading
+    from simulations.reporting.targets import check_folder
     from simulations.runs.config import load_config, prepare
     from simulations.runs.job import run_job, summary_of
-    from simulations.runs.results import check_target
+    from simulations.runs.results import RUN
     from simulations.runs.tables import print_job
 
     overrides = data_overrides(data, user, item, count, value, top, plugin)
@@ -117,10 +120,10 @@ def run(
     overrides += [f"{k}={toml_value(v)}" for k, v in plain.items() if v is not None]
     named = [name for p in ctx.command.params for name in p.opts if name.startswith("--")]
     overrides += [*dotted(ctx.args, named), *(set_ or [])]
-    quiet_flower()
+    terminal.quiet_flower()
     loaded = load_config(config, overrides)
     if loaded.run.out:
-        check_target(Path(loaded.run.out))  # before anything is asked and spent
+        check_folder(loaded.run.out, RUN, force=force)  # before anything is asked and spent
     with reading(config):
         prepared = prepare(loaded)
     with terminal.progress_bar() as bar:
@@ -131,7 +134,7 @@ def run(
                 tasks[round_index] = bar.add_task(f"round {round_index + 1}", total=expected)
             bar.update(tasks[round_index], completed=replies, total=expected)
 
-        finished = run_job(prepared, progress)
+        finished = run_job(prepared, progress, force=force)
     print_job(terminal.console, finished)
     if json_:
         terminal.print_json(summary_of(finished))
@@ -249,75 +252,7 @@ def validate(
         raise typer.Exit(terminal.RUN_ERROR)
 
 
-@cli.command()
-def reproduce(
-    name: Annotated[
-        str | None, typer.Argument(help="A table or figure, or all; none lists them.")
-    ] = None,
-    population: Annotated[
-        str | None, typer.Option(help="What to run it on; default: the first of its list.")
-    ] = None,
-    data: Annotated[Path | None, typer.Option(help="The population's file, if it has one.")] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="setting=VALUE or population.key=VALUE; may be repeated."),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Makes the run reproducible.")] = 0,
-    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: does it work?")] = False,
-    out: Annotated[str | None, typer.Option(help="Folder for the results.")] = None,
-    json_: Json = False,
-) -> None:
-    """Measure a paper's table or figure again and say whether it is reproduced.
-
-    Nothing here is private: it compares with the truth.
-
-    Exit status: 0 every verdict is PASS, 5 some verdict is FAIL, 2 wrong usage or an unreadable
-    file, 1 it broke off.
-    """
-    from simulations.experiments.catalogue import experiment
-    from simulations.experiments.report import (
-        check_folder,
-        print_result,
-        summary_of,
-        write_result,
-    )
-    from simulations.experiments.reproduction import print_all
-
-    if name is None:
-        from simulations.cli.lists import print_experiments
-
-        print_experiments(terminal.console)
-        return
-    if name == "all":
-        if population or data or set_ or json_:
-            raise ValueError(
-                "all runs every experiment as it stands; give only --quick, --seed, --out"
-            )
-        quiet_flower()
-        failed, broken = print_all(terminal.console, out or "", quick=quick, seed=seed)
-        raise typer.Exit(terminal.RUN_ERROR if broken else terminal.NOT_REPRODUCED if failed else 0)
-    found = experiment(name)
-    request = found.request(
-        population=population, data=data, overrides=set_ or (), seed=seed, quick=quick
-    )
-    folder = check_folder(found, request, out)  # before anything is computed
-    quiet_flower()
-    result = found.run(request)
-    if quick:
-        result = result.unjudged()
-    print_result(terminal.console, result)
-    try:
-        write_result(found, request, result, folder)
-    except OSError as e:  # the place could be written to before: not a mistake of the user's
-        terminal.errors.print(f"error: {folder} was not written: {e}", markup=False, soft_wrap=True)
-        raise typer.Exit(terminal.RUN_ERROR) from None
-    terminal.console.print(f"written to {folder}", soft_wrap=True)
-    if json_:
-        terminal.print_json({**summary_of(found, request, result), "folder": str(folder)})
-    if result.failures:
-        raise typer.Exit(terminal.NOT_REPRODUCED)
-
-
+cli_reproduce.register(cli)
 cli.command()(audit)
 
 
@@ -328,16 +263,21 @@ def bench(
     out: Annotated[Path | None, typer.Option(help="Write the figures to this JSON file.")] = None,
     json_: Json = False,
     rivals: Annotated[str, typer.Option(help="Folder of the other libraries.")] = ".venv-bench",
+    force: Force = False,
 ) -> None:
     """Measure speed and memory as ratios: messages, million-users, votes, scaling, and more."""
     from simulations.benchmarks import plain_results, print_report, run_benchmarks, save_results
+    from simulations.benchmarks.report import BENCHMARKS
+    from simulations.reporting.targets import check_file
 
+    if out is not None:
+        check_file(out, BENCHMARKS, force=force)
     done = []
     for result, machine in run_benchmarks(names or (), quick=quick, rivals=rivals):
         print_report(terminal.console, result, machine)
         done.append((result, machine))
         if out is not None:
-            save_results(out, done)
+            save_results(out, done, force=force or len(done) > 1)
     if json_:
         terminal.print_json({"kind": "benchmarks", "results": plain_results(done)})
 
@@ -349,16 +289,6 @@ cli_report.register(cli)
 cli_explain.register(cli)
 for _registered in cli.registered_commands:
     _registered.cls = terminal.Command
-
-
-def quiet_flower() -> None:
-    """Keep Flower's own log lines out of the tables."""
-    # a filter and not a level: Flower sets its level when it is imported, which may be later
-    logging.getLogger("flwr").addFilter(_warns)
-
-
-def _warns(record: logging.LogRecord) -> bool:
-    return record.levelno >= logging.WARNING
 
 
 def main() -> None:

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from fedhist.base.files import whole_file
 from simulations.cli import terminal
 from simulations.cli.options import (
     Count,
     Data,
+    Force,
     Item,
     Json,
     Plugin,
@@ -68,6 +68,7 @@ def plan(
     ] = False,
     out: Annotated[Path | None, typer.Option(help="Where --accuracy writes its page.")] = None,
     json_: Json = False,
+    force: Force = False,
 ) -> None:
     """Say how many users, samples or how much epsilon a target error takes, by theory.
 
@@ -86,7 +87,7 @@ def plan(
     from simulations.studies.plan.verify import USUAL_SEEDS
 
     if accuracy:
-        measure_accuracy(seeds or USUAL_SEEDS, out)
+        measure_accuracy(seeds or USUAL_SEEDS, out, force=force)
         return
     if config is None and error is None:
         print_templates(terminal.console)
@@ -143,10 +144,15 @@ def _goal_of(name: str) -> str:
     return "".join(f", such as --error {g.error:g}{' --relative' * g.relative}" for g in goals)
 
 
-def measure_accuracy(seeds: int, out: Path | None) -> None:
+def measure_accuracy(seeds: int, out: Path | None, *, force: bool = False) -> None:
     """Plan and simulate the settings of the documentation's page; print it or write it."""
     from simulations.experiments.predicted.planner import accuracy, page, settings
+    from simulations.reporting.export import ending
+    from simulations.reporting.targets import check_file, write_target
 
+    if out is not None:
+        ending(out, (".md",))
+        check_file(out, "page", force=force)
     found = []
     with terminal.progress_bar() as bar:
         task = bar.add_task("settings", total=len(settings()))
@@ -157,6 +163,5 @@ def measure_accuracy(seeds: int, out: Path | None) -> None:
     if out is None:
         terminal.console.out(text, end="", highlight=False)
         return
-    out.parent.mkdir(parents=True, exist_ok=True)
-    whole_file(out, text)
+    write_target(out, text, "page", force=force)
     terminal.console.print(f"written to {out}", soft_wrap=True)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from simulations.cli import terminal
+from simulations.cli.options import Force
 
 
 def register(cli: typer.Typer) -> None:
@@ -23,6 +24,7 @@ def report(
     out: Annotated[
         Path | None, typer.Option(help="The page; default: report.html in or beside PATH.")
     ] = None,
+    force: Force = False,
 ) -> None:
     """Write one HTML page about results: it opens from disk and needs no network.
 
@@ -32,7 +34,7 @@ def report(
 
     default = path / "report.html" if path.is_dir() else path.with_suffix(".html")
     target = out or default
-    size = write_report(path, target)
+    size = write_report(path, target, force=force)
     terminal.console.print(
         f"written to {target} ({size / 1e6:.1f} MB, NOT PRIVATE)", soft_wrap=True
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedhist.base.errors import nearest
-from fedhist.base.files import whole_file
 from simulations.cli import terminal
 from simulations.cli.options import (
     Count,
     Data,
+    Force,
     Item,
     Json,
     Plugin,
@@ -30,8 +29,6 @@ from simulations.cli.options import (
 )
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from simulations.studies.records.cells import Cell, Record
 
 FORMATS = (".parquet", ".csv")
@@ -145,6 +142,7 @@ def results(
     out: Annotated[
         Path | None, typer.Option(help="Write the records to this .parquet or .csv file.")
     ] = None,
+    force: Force = False,
     columns: Annotated[
         bool, typer.Option("--columns", help="List the columns that --where knows.")
     ] = False,
@@ -154,12 +152,15 @@ def results(
 
     A study may be writing to FILE at the same time.
     """
+    from simulations.reporting.export import ending, save_frame
+    from simulations.reporting.targets import check_file
     from simulations.studies.records.filters import select
     from simulations.studies.records.store import Store, frame_of
     from simulations.studies.records.summary import document_of, print_summary
 
-    if out is not None and out.suffix not in FORMATS:
-        raise ValueError(f"--out must end in {' or '.join(FORMATS)}, got {out}")
+    if out is not None:
+        ending(out, FORMATS)
+        check_file(out, "table", force=force)
     with Store(file, create=False) as store:
         records = store.records()
     frame = frame_of(records)
@@ -184,19 +185,8 @@ def results(
     if json_:
         terminal.print_json(document_of("results", file, records))
     if out is not None:
-        export(frame, out)
+        save_frame(frame, out, force=force)
         terminal.console.print(f"written to {out} (NOT PRIVATE)", soft_wrap=True)
-
-
-def export(frame: pl.DataFrame, path: Path) -> None:
-    """Write a table as Parquet or CSV, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    body = io.BytesIO()
-    if path.suffix == ".csv":
-        frame.write_csv(body)
-    else:
-        frame.write_parquet(body)
-    whole_file(path, body.getvalue())
 
 
 def _counts(statuses: Counter[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 import click
@@ -86,3 +87,13 @@ def progress_bar() -> Progress:
         TimeRemainingColumn(),
     )
     return Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal)
+
+
+def quiet_flower() -> None:
+    """Keep Flower's own log lines out of the tables."""
+    # a filter and not a level: Flower sets its level when it is imported, which may be later
+    logging.getLogger("flwr").addFilter(_warns)
+
+
+def _warns(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.WARNING

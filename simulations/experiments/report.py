@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tempfile
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,8 +21,12 @@ from simulations.reporting.json_files import write_json
 from simulations.reporting.numbers import number
 from simulations.reporting.pictures import COLOURS, picture
 from simulations.reporting.table import BAD, GOOD, HEADING, Marked, Table, markdown, numeric
+from simulations.reporting.targets import check_folder, whole_folder
 from simulations.reporting.terminal import print_lines, print_table
-from simulations.runs.results import check_target, git_revision, whole_folder
+from simulations.runs.results import git_revision
+
+EXPERIMENT = "experiment"
+"""The kind of folder that an experiment writes."""
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 MANY_PANELS = 8
@@ -118,27 +121,22 @@ def allowed(check: Check) -> str:
     return f"{number(check.low, 3)} to {number(check.high, 3)}"
 
 
-def check_folder(what: Experiment, request: Request, out: str | None) -> Path:
+def folder_of(what: Experiment, request: Request, out: str | None, *, force: bool = False) -> Path:
     """Name the folder of results; ValueError if something else has its place, or nothing can."""
     name = request.population
     usual = str(what.populations.get(name, {}).get("kind", name))
     kind = str(request.parameters.get("kind", name))
     if kind != usual:  # another kind was asked for under this name: not the name's own results
         name = kind
-    target = Path(out or Path("results") / f"{what.name}-{name}").absolute()
-    check_target(target)
-    place = next(p for p in target.parents if p.exists())
-    try:
-        with tempfile.TemporaryDirectory(prefix=".fedhist-", dir=place):
-            pass
-    except OSError as e:
-        raise ValueError(f"{target} cannot be written: {e.strerror}") from None
-    return target
+    target = Path(out or Path("results") / f"{what.name}-{name}")
+    return check_folder(target, EXPERIMENT, force=force)
 
 
-def write_result(what: Experiment, request: Request, result: Result, target: Path) -> None:
+def write_result(
+    what: Experiment, request: Request, result: Result, target: Path, *, force: bool = False
+) -> None:
     """Write the folder: config.json, table.csv, curves.csv, report.md, figure.png, maps; whole."""
-    with whole_folder(target) as part:
+    with whole_folder(target, EXPERIMENT, force=force) as part:
         said = describe(what, request) | {"figure": axes_of(result)}
         write_json(part / "config.json", said)
         table_frame(result).write_csv(part / "table.csv")

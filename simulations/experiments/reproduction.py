@@ -16,7 +16,11 @@ from simulations.experiments.catalogue import Experiment, experiment, names
 from simulations.experiments.report import causes, cells, write_result
 from simulations.reporting.json_files import write_json
 from simulations.reporting.table import Table, markdown
-from simulations.runs.results import check_target, git_revision, whole_folder
+from simulations.reporting.targets import check_folder, whole_folder
+from simulations.runs.results import git_revision
+
+REPRODUCTION = "reproduction"
+"""The kind of folder that holds all experiments."""
 
 PAGE = "reproduction.md"
 Report = Callable[[str], None]
@@ -83,12 +87,13 @@ def reproduce_all(
         yield Done(what, request, found, time.perf_counter() - started)
 
 
-def print_all(console: Console, out: str, *, quick: bool, seed: int) -> tuple[bool, bool]:
+def print_all(
+    console: Console, out: str, *, quick: bool, seed: int, force: bool = False
+) -> tuple[bool, bool]:
     """Run everything, write the page and print its overview; whether some row failed, or broke."""
-    target = Path(out or Path("results") / "reproduction").absolute()
-    check_target(target)
+    target = check_folder(out or Path("results") / "reproduction", REPRODUCTION, force=force)
     done = reproduce_all(quick=quick, seed=seed, report=lambda name: console.print(f"{name} ..."))
-    finished = write_page(done, target, quick=quick, seed=seed)
+    finished = write_page(done, target, quick=quick, seed=seed, force=force)
     for d in finished:
         if d.result is None:
             console.print(
@@ -105,10 +110,12 @@ def print_all(console: Console, out: str, *, quick: bool, seed: int) -> tuple[bo
     return failures, any(d.broken for d in finished)
 
 
-def write_page(done: Iterable[Done], target: Path, *, quick: bool, seed: int) -> list[Done]:
+def write_page(
+    done: Iterable[Done], target: Path, *, quick: bool, seed: int, force: bool = False
+) -> list[Done]:
     """Write the page and a folder per experiment, as they finish; whole or not at all."""
     finished: list[Done] = []
-    with whole_folder(target) as part:
+    with whole_folder(target, REPRODUCTION, force=force) as part:
         for d in done:
             finished.append(d)
             if d.request is not None and d.result is not None:

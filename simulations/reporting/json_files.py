@@ -74,6 +74,11 @@ def indented(body: Any) -> str:
     return json.dumps(plain(body), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
+def json_text(body: Any) -> str:
+    """Write plain data as indented JSON; infinities and NaN as strings, which strict JSON lacks."""
+    return json.dumps(plain(body), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
 def write_json(path: Path, body: Any) -> None:
-    """Write plain data to a file, as :func:`indented` does."""
-    whole_file(path, indented(body))
+    """Write plain data to a file as :func:`json_text`."""
+    whole_file(path, json_text(body))

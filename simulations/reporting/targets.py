@@ -4,8 +4,8 @@ Every command that writes passes here, before it computes anything and again whe
 written carries a mark of its kind: a folder the file :data:`MARK`, which lists its files with their
 digests; a text a last line that is a comment, with the digest of what stands before it; a picture
 and a Parquet file an entry of their metadata. So a file that somebody has put into a folder of
-results, or a table that somebody has edited, is theirs. A CSV file has no place for a mark and is
-never replaced unasked.
+results, or a table that somebody has edited, is theirs. A CSV or JSON file has no place for a mark
+and is never replaced unasked.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ COMMENTS: Mapping[str, str] = {
     ".toml": "# {}",
 }
 """How a comment is written, by the ending of a text's name."""
+_BARE = (".csv", ".json")
 _LITTER = (MARK, ".DS_Store", "Thumbs.db")
 """What a folder may hold besides: its mark, and what file managers leave."""
 
@@ -69,9 +71,11 @@ def check_target(path: str | Path, kind: str, *, force: bool = False) -> Path:
     else:
         found = ""
     place = next(p for p in target.parents if p.exists())
-    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
-        why = "nothing may be written" if place.is_dir() else "that is a file"
-        raise ValueError(f"{path} cannot be written: {place}: {why}")
+    try:
+        with tempfile.TemporaryDirectory(prefix=".fedhist-", dir=place):
+            pass
+    except OSError as e:
+        raise ValueError(f"{path} cannot be written: {place}: {e.strerror}") from None
     if found:
         raise ValueError(f"{path} {found}; it is left alone (--force replaces it)")
     return target
@@ -89,6 +93,18 @@ def check_folder(path: str | Path, kind: str, *, force: bool = False) -> Path:
     if Path(path).exists() and not Path(path).is_dir():
         raise ValueError(f"{path} is a file, not a folder of results; it is left alone")
     return check_target(path, kind, force=force)
+
+
+def new_folder(name: str) -> Path:
+    """Make an empty folder under results/ that nobody has, named after what it is for and when."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    Path("results").mkdir(exist_ok=True)
+    for more in ("", *(f"-{i}" for i in range(2, 1000))):
+        folder = Path("results") / f"{name}-{stamp}{more}"
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+            return folder
+    raise ValueError(f"results/ has a thousand folders {name}-{stamp}; name one by --out")
 
 
 def kind_of(path: Path) -> str:
@@ -204,7 +220,7 @@ def _of_folder(folder: Path, kind: str, force: bool) -> str:
     here = Path.cwd()
     if folder in (here, *here.parents) or folder == Path.home() or folder.is_mount():
         # not even by force: a shell would stand in a folder that is gone
-        raise ValueError(f"{folder} is not a folder to replace; name a new one in it")
+        raise ValueError(f"{folder} is left alone: it is not one to replace; name a folder in it")
     if force or not any(folder.iterdir()):
         return ""
     marks = _marks(folder)
@@ -232,7 +248,7 @@ def _of_file(file: Path, kind: str) -> str:
         return ""
     found, whole = _mark_of_file(file)
     if not found:
-        bare = " (a .csv has no place to say who did)" * (file.suffix == ".csv")
+        bare = f" (a {file.suffix} has no place to say who did)" * (file.suffix in _BARE)
         return f"exists, and nothing says that fedhist wrote it{bare}"
     if found != kind:
         return f"is of the kind {found!r}, not {kind!r}"

@@ -35,11 +35,12 @@ from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from simulations.config.reading import reading
 from simulations.populations import population
+from simulations.reporting.targets import check_folder
 from simulations.runs.config import Config, Prepared, load_config, prepare
 from simulations.runs.job import Reservations
 from simulations.runs.options import MASKED, Outcome, ended
 from simulations.runs.over_grid import strategy_of
-from simulations.runs.results import check_target, evaluate, write_results
+from simulations.runs.results import RUN, evaluate, write_results
 from simulations.runs.run import for_protocol, open_session
 
 KEEPING_KEYS = ("guard-folder", "guard-counter", "secagg-key", "secagg-peers")
@@ -103,7 +104,7 @@ class FlowerHost:
         )
         out = str(run_config.get("out") or run.out)
         if out:
-            check_target(Path(out))
+            check_folder(out, RUN)
         book = Reservations(prepared)
         try:
             session, seed = open_session(prepared.protocol, options)

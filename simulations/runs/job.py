@@ -38,8 +38,10 @@ class Finished:
     folder: Path
 
 
-def run_job(prepared: Prepared, progress: Progress | None = None) -> Finished:
-    """Run a prepared configuration and write its results.
+def run_job(
+    prepared: Prepared, progress: Progress | None = None, *, force: bool = False
+) -> Finished:
+    """Run a prepared configuration and write its results, by force over whatever is there.
 
     Raises
     ------
@@ -70,7 +72,7 @@ def run_job(prepared: Prepared, progress: Progress | None = None) -> Finished:
         book.give_back()
         raise
     evaluation = evaluate(prepared, outcomes)
-    folder = write_results(prepared, outcomes, evaluation, table.out)
+    folder = write_results(prepared, outcomes, evaluation, table.out, force=force)
     return Finished(prepared, outcomes, evaluation, folder)
 
 

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
 import platform
-import shutil
 import subprocess
-import tempfile
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -29,12 +24,16 @@ from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.privacy.ledger import Ledger
 from fedhist.users.keys import Keys
 from simulations.reporting.json_files import write_json
+from simulations.reporting.targets import new_folder, whole_folder
 from simulations.runs.config import Prepared
 from simulations.runs.options import NOT_SAFE, Outcome
 from simulations.runs.trust import SHUFFLE, shuffle_in_words
 
 if TYPE_CHECKING:
     import polars as pl
+
+RUN = "run"
+"""The kind of folder that a run writes."""
 
 NOT_PRIVATE = "NOT PRIVATE"
 VERSIONS = ("flwr", "ray", "numpy", "numba", "scipy", "polars", "opendp")
@@ -82,55 +81,13 @@ def evaluate(prepared: Prepared, outcomes: Sequence[Outcome]) -> Evaluation | No
     return Evaluation(truth, protocol.support(users), losses, protocol.error(users))
 
 
-SHAREABLE = ("estimate.csv", "estimate.parquet")
-"""What holds released numbers only; the other files hold seeds, and the truth."""
-
-
-@contextmanager
-def whole_folder(target: Path, *, shared: bool = False) -> Iterator[Path]:
-    """Let a folder of results appear whole or not at all.
-
-    Yields a folder to write into. An existing folder of results is replaced, and is lost only when
-    the new one has its place. It and its files are its owner's alone (0700 and 0600, but for
-    :data:`SHAREABLE`), unless they are to be shared with whom the umask allows.
-
-    Raises
-    ------
-    ValueError
-        If ``target`` exists and does not look like a folder of results.
-    """
-    check_target(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    aside = part.with_name(f"{part.name}-old")
-    try:
-        yield part
-        _set_modes(part, shared)
-        if target.exists():
-            os.rename(target, aside)
-        os.replace(part, target)
-        shutil.rmtree(aside, ignore_errors=True)
-    except BaseException:
-        if aside.exists() and not target.exists():
-            os.rename(aside, target)
-        shutil.rmtree(part, ignore_errors=True)
-        raise
-
-
-def _set_modes(folder: Path, shared: bool) -> None:
-    mask = os.umask(0)
-    os.umask(mask)
-    for path in (folder, *folder.rglob("*")):
-        open_to_all = 0o777 if path.is_dir() else 0o666
-        private = not shared and path.name not in SHAREABLE
-        path.chmod(open_to_all & (0o700 if private else ~mask))
-
-
 def write_results(
     prepared: Prepared,
     outcomes: Sequence[Outcome],
     evaluation: Evaluation | None,
     out: str = "",
+    *,
+    force: bool = False,
 ) -> Path:
     """Write a run's folder: configuration, estimate, metrics, ledger and figure.
 
@@ -143,21 +100,22 @@ def write_results(
         From :func:`evaluate`.
     out : str
         Folder; empty makes one under results/ named after configuration and time.
+    force : bool
+        Replace whatever folder is there.
 
     Returns
     -------
     Path
-        The folder. It appears whole or not at all; an existing one is replaced.
+        The folder. It appears whole or not at all; an older run's is replaced.
 
     Raises
     ------
     ValueError
-        If ``out`` exists and does not look like a run's folder.
+        If something else is there (:mod:`simulations.reporting.targets`).
     """
     first = outcomes[0]
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    target = Path(out or Path("results") / f"{prepared.config.name}-{stamp}").absolute()
-    with whole_folder(target, shared=prepared.config.run.shared) as part:
+    target = (Path(out) if out else new_folder(prepared.config.name)).absolute()
+    with whole_folder(target, RUN, shared=prepared.config.run.shared, force=force) as part:
         write_json(part / "config.json", describe(prepared, [o.seed for o in outcomes]))
         write_json(part / "metrics.json", metrics(prepared, outcomes, evaluation))
         write_json(part / "ledger.json", ledger_in_words(prepared, first.estimate.ledger))
@@ -193,15 +151,6 @@ def write_shareable(
         names = [no_formula(name) for name in frame["key"].to_list()]
         frame = frame.with_columns(pl.Series("key", names, dtype=pl.String))
     frame.write_csv(part / "estimate.csv")
-
-
-def check_target(target: Path) -> None:
-    """Raise ValueError if a path is taken by something else than a run's folder."""
-    taken = target.exists() and not target.is_dir()
-    if target.is_dir() and not (target / "config.json").exists():
-        taken = any(target.iterdir())
-    if taken:
-        raise ValueError(f"{target} exists and is not a folder of results; it is left alone")
 
 
 def estimate_frame(outcome: Outcome) -> pl.DataFrame | None:

@@ -16,7 +16,7 @@ from fedhist.base.errors import MissingReplies
 PNG = b"\x89PNG\r\n\x1a\n"
 FILES = {
     *("config.json", "estimate.csv", "estimate.parquet"),
-    *("figure.png", "ledger.json", "metrics.json"),
+    *("figure.png", "ledger.json", "metrics.json", ".fedhist.json"),
 }
 
 
@@ -30,7 +30,8 @@ def test_the_exit_status_says_how_it_ended(run: Command, ending: str, status: in
     assert answer.status == status
     assert re.search(rf"^ status +{ending}", answer.out, re.MULTILINE)
     written = {p.name for p in Path("out").iterdir()}
-    kept = FILES if ending == "ok" else {"config.json", "ledger.json", "metrics.json"}
+    figures = {"estimate.csv", "estimate.parquet", "figure.png"}
+    kept = FILES if ending == "ok" else FILES - figures
     assert written == kept
     metrics = read("out/metrics.json")
     assert metrics["status"] == ending
@@ -220,3 +221,26 @@ def test_names_of_items_do_nothing_to_a_terminal_or_a_spreadsheet(fedhist: Comma
     assert fedhist(*command, "--out", "raw", "--set", "run.raw_csv=true").status == 0
     raw = pl.read_csv("raw/estimate.csv", infer_schema=False)["key"].to_list()
     assert sorted(raw) == sorted(NASTY)
+
+
+def test_what_another_command_wrote_is_left_alone(run: Command, fedhist: Command) -> None:
+    """A run into an audit's folder, a report over a domain, a sweep's lock over somebody's."""
+    assert run("--out", "out").status == 0
+    before = {p.name: p.read_bytes() for p in Path("out").iterdir()}
+    answer = fedhist("audit", "randomized-response", "--effort", "0.01", "--out", "out")
+    assert answer.status == 2
+    assert "results of the kind 'run', not 'audit'" in answer.err
+    Path("domain.txt").write_text("tea\n")
+    for target in ("domain.txt", "x.pdf", "out/estimate.csv"):
+        assert fedhist("report", "out", "--out", target, "--force").status == 2
+    assert {p.name: p.read_bytes() for p in Path("out").iterdir()} == before
+    assert Path("domain.txt").read_text() == "tea\n"
+    assert not Path("x.pdf").exists()
+    Path("mine.html").write_text("<p>mine")
+    assert fedhist("report", "out", "--out", "mine.html").status == 2
+    assert fedhist("report", "out", "--out", "mine.html", "--force").status == 0
+    assert fedhist("report", "out").status == 0
+    assert run("--out", "out").status == 0  # a report in the folder is a part of it
+    Path("out/report.html").write_text("mine")
+    assert run("--out", "out").status == 2
+    assert run("--out", "out", "--force").status == 0

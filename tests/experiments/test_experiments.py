@@ -496,7 +496,7 @@ def written(tmp_path: Path) -> Callable[..., Path]:
 def test_a_folder_holds_the_table_the_points_and_the_figure(written: Callable[..., Path]) -> None:
     """All of it readable, no infinity in the CSV's verdict column, no broken Markdown cell."""
     folder = written()
-    names = {"config.json", "table.csv", "curves.csv", "report.md", "figure.png"}
+    names = {"config.json", "table.csv", "curves.csv", "report.md", "figure.png", ".fedhist.json"}
     assert {f.name for f in folder.iterdir()} == names
     with (folder / "table.csv").open(encoding="utf-8") as lines:
         rows = list(csv.DictReader(lines))
@@ -531,7 +531,7 @@ def test_claims_and_causes_are_named_once() -> None:
 def test_a_result_without_curves_has_no_figure(written: Callable[..., Path]) -> None:
     """A table is enough."""
     names = {f.name for f in written(curves=()).iterdir()}
-    assert names == {"config.json", "table.csv", "report.md"}
+    assert names == {"config.json", "table.csv", "report.md", ".fedhist.json"}
 
 
 def test_a_folder_appears_whole_or_not_at_all(
@@ -589,11 +589,11 @@ def test_points_without_a_place_on_the_axes_are_named_and_not_drawn(
 def test_another_kind_has_another_folder(tmp_path: Path) -> None:
     """Results of a kind given with --set do not replace those of the population's own."""
     e = catalogue.parse("x", HEAD)
-    assert report.check_folder(e, e.request(), None).name == "x-zipf"
+    assert report.folder_of(e, e.request(), None).name == "x-zipf"
     other = e.request(overrides=["population.kind=paper-iid"])
-    assert report.check_folder(e, other, None).name == "x-paper-iid"
+    assert report.folder_of(e, other, None).name == "x-paper-iid"
     with pytest.raises(ValueError, match="cannot be written"):
-        report.check_folder(e, e.request(), "/proc/none/x")
+        report.folder_of(e, e.request(), "/proc/none/x")
 
 
 def test_another_folder_is_left_alone(written: Callable[..., Path], tmp_path: Path) -> None:

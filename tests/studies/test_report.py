@@ -644,7 +644,7 @@ def test_what_is_no_result_is_said(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("hello")
     with pytest.raises(ValueError, match="not a file of fedhist results"):
         page_of(tmp_path / "x.txt")
-    with pytest.raises(ValueError, match="must name a file"):
+    with pytest.raises(ValueError, match="is a folder; name a file"):
         write_report(run_folder(tmp_path / "run", ["a"], [1.0]), tmp_path)
     with pytest.raises(ValueError, match="no records yet"):
         page_of(store(tmp_path / "empty.sqlite", []))

@@ -10,7 +10,8 @@ from rich.console import Console
 
 from simulations.reporting.export import save_figure
 from simulations.reporting.json_files import numbers, write_json
-from simulations.runs.results import NOT_PRIVATE, git_revision, whole_folder
+from simulations.reporting.targets import whole_folder
+from simulations.runs.results import NOT_PRIVATE, git_revision
 from simulations.studies.compare.tables import print_comparison
 from simulations.studies.records.cells import Record
 from simulations.studies.records.identity import versions
@@ -28,8 +29,8 @@ WHY = "losses, predictions and times are computed from the users' data; who know
 WHY += "the noise"
 
 
-def write_comparison(found: Compared, target: Path) -> None:
-    """Write a comparison's folder, whole or not at all; an older one is replaced.
+def write_comparison(found: Compared, target: Path, *, force: bool = False) -> None:
+    """Write a comparison's folder, whole or not at all; an older comparison's is replaced.
 
     It holds config.json, comparison.json, records.parquet (in the common loss), table.txt and
     figure.png.
@@ -37,9 +38,9 @@ def write_comparison(found: Compared, target: Path) -> None:
     Raises
     ------
     ValueError
-        If ``target`` exists and is not a folder of results.
+        If something else is there (:mod:`simulations.reporting.targets`), without ``force``.
     """
-    with whole_folder(target) as part:
+    with whole_folder(target, found.kind, force=force) as part:
         write_parts(found, part)
 
 

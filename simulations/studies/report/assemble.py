@@ -11,12 +11,13 @@ from typing import Any
 
 import polars as pl
 
-from fedhist.base.files import whole_file
 from fedhist.model.registry import display_of, load_builtin, protocol_class, protocols
+from simulations.reporting.export import ending
 from simulations.reporting.json_files import flat
 from simulations.reporting.numbers import shown
 from simulations.reporting.page import Block, Facts, Items, Page, Picture, Section, Text
 from simulations.reporting.table import Column, Table, numeric
+from simulations.reporting.targets import add_to_folder, check_file, write_target
 from simulations.runs.results import NOT_PRIVATE
 from simulations.studies.report.curves import curve_plots, estimate_plot
 from simulations.studies.report.data import ExperimentFolder, RunFolder, Study, read_results
@@ -28,6 +29,9 @@ from simulations.studies.report.words import (
     ledger_blocks,
     not_private_of_run,
 )
+
+PAGE = "page"
+"""The kind of file that a report is."""
 
 TOP = 20
 """Entries of an estimate in its table."""
@@ -173,17 +177,21 @@ def _cell(value: Any) -> str:
     return shown(value)
 
 
-def write_report(path: Path, out: Path) -> int:
+def write_report(path: Path, out: Path, *, force: bool = False) -> int:
     """Write the page of some results, whole or not at all; return its size in bytes.
+
+    A page within the folder of the results is a part of it.
 
     Raises
     ------
     ValueError
-        If there are no results, or the place is a folder.
+        If there are no results, the name has another ending than .html, or something else is there.
     """
-    if out.is_dir():
-        raise ValueError(f"--out must name a file, {out} is a folder")
+    check_file(out, PAGE, force=force)
+    ending(out, (".html",))
     text = page_of(path).to_html()
-    out.parent.mkdir(parents=True, exist_ok=True)
-    whole_file(out, text)
+    if out.parent.resolve() == path.resolve():
+        add_to_folder(path, out.name, text, PAGE, force=force)
+    else:
+        write_target(out, text, PAGE, force=force)
     return len(text.encode())

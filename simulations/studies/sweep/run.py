@@ -143,7 +143,8 @@ def writing(path: str | Path) -> Iterator[None]:
     ValueError
         If another process has the lock.
     """
-    lock = Path(f"{Path(path).absolute()}.lock")
+    file = Path(path).absolute()
+    lock = file.with_name(f".{file.name}.fedhist-lock")  # NAME.lock may be somebody's own
     lock.parent.mkdir(parents=True, exist_ok=True)
     while True:
         handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)

@@ -1,0 +1,85 @@
+"""The command ``fedhist reproduce``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simulations.cli import terminal
+from simulations.cli.options import Force, Json
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the command to the command line."""
+    cli.command()(reproduce)
+
+
+def reproduce(
+    name: Annotated[
+        str | None, typer.Argument(help="A table or figure, or all; none lists them.")
+    ] = None,
+    population: Annotated[
+        str | None, typer.Option(help="What to run it on; default: the first of its list.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="The population's file, if it has one.")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="setting=VALUE or population.key=VALUE; may be repeated."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Makes the run reproducible.")] = 0,
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: does it work?")] = False,
+    out: Annotated[str | None, typer.Option(help="Folder for the results.")] = None,
+    json_: Json = False,
+    force: Force = False,
+) -> None:
+    """Measure a paper's table or figure again and say whether it is reproduced.
+
+    Nothing here is private: it compares with the truth.
+
+    Exit status: 0 every verdict is PASS, 5 some verdict is FAIL, 2 wrong usage or an unreadable
+    file, 1 it broke off.
+    """
+    from simulations.experiments.catalogue import experiment
+    from simulations.experiments.report import (
+        folder_of,
+        print_result,
+        summary_of,
+        write_result,
+    )
+    from simulations.experiments.reproduction import print_all
+
+    if name is None:
+        from simulations.cli.lists import print_experiments
+
+        print_experiments(terminal.console)
+        return
+    if name == "all":
+        if population or data or set_ or json_:
+            raise ValueError(
+                "all runs every experiment as it stands; give only --quick, --seed, --out"
+            )
+        terminal.quiet_flower()
+        failed, broken = print_all(terminal.console, out or "", quick=quick, seed=seed, force=force)
+        raise typer.Exit(terminal.RUN_ERROR if broken else terminal.NOT_REPRODUCED if failed else 0)
+    found = experiment(name)
+    request = found.request(
+        population=population, data=data, overrides=set_ or (), seed=seed, quick=quick
+    )
+    folder = folder_of(found, request, out, force=force)  # before anything is computed
+    terminal.quiet_flower()
+    result = found.run(request)
+    if quick:
+        result = result.unjudged()
+    print_result(terminal.console, result)
+    try:
+        write_result(found, request, result, folder, force=force)
+    except OSError as e:  # the place could be written to before: not a mistake of the user's
+        terminal.errors.print(f"error: {folder} was not written: {e}", markup=False, soft_wrap=True)
+        raise typer.Exit(terminal.RUN_ERROR) from None
+    terminal.console.print(f"written to {folder}", soft_wrap=True)
+    if json_:
+        terminal.print_json({**summary_of(found, request, result), "folder": str(folder)})
+    if result.failures:
+        raise typer.Exit(terminal.NOT_REPRODUCED)
