@@ -34,6 +34,8 @@ class Loaded:
         What was chosen by looking at private data, in words.
     dropped : mapping of str to int
         NOT PRIVATE diagnostics: rows left out, or values changed, and why.
+    warnings : tuple of str
+        NOT PRIVATE: what may mean something else than it was read as, and what to do.
     """
 
     users: Users
@@ -42,6 +44,7 @@ class Loaded:
     value_range: tuple[float, float] | None = None
     not_private: tuple[str, ...] = ()
     dropped: Mapping[str, int] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ Everything here is computed from the users' data outside any guarantee: NOT PRIV
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 WORTH_SAYING = 0.01
 """Share of the events, or of the users, from which on it is said that they are left out."""
 MOST_EXAMPLES = 10
+FAULTS = ("too many fields", "missing", "bad")
+"""How the words begin for rows that were left out, and not changed."""
 
 
 @dataclass(frozen=True)
@@ -205,14 +208,28 @@ def facts_of(
         Each is NOT PRIVATE; empty where nothing is out of the ordinary.
     """
     users = loaded.users
+    told = [*loaded.warnings, words_of_dropped(loaded.dropped)]
     if users.items is None:
         ends = value_range or loaded.value_range
-        told = [] if ends is None else [words_of_range(outside_range(users, *ends), *ends)]
+        told += [] if ends is None else [words_of_range(outside_range(users, *ends), *ends)]
         return tuple(t for t in told if t)
     domain = loaded.domain if domain is None else domain
-    told = [] if domain is None else [words_of_domain(outside_domain(users, domain))]
+    told += [] if domain is None else [words_of_domain(outside_domain(users, domain))]
     told.append(words_of_names(similar_names(users.vocabulary, item_totals(users), domain)))
     return tuple(t for t in told if t)
+
+
+def words_of_dropped(dropped: Mapping[str, int]) -> str:
+    """Say what the loader left out or changed; nothing if it did not.
+
+    >>> words_of_dropped({"missing item": 2})
+    'the loader: 2 x missing item; such rows are in no estimate and in no truth'
+    """
+    if not dropped:
+        return ""
+    rest = any(why.startswith(FAULTS) for why in dropped)
+    what = ", ".join(f"{n:,} x {why}" for why, n in dropped.items())
+    return f"the loader: {what}" + "; such rows are in no estimate and in no truth" * rest
 
 
 def words_of_domain(outside: Outside) -> str:
@@ -235,9 +252,9 @@ def words_of_range(outside: Outside, low: float, high: float) -> str:
     if not outside.matters:
         return ""
     return (
-        f"{percent(outside.events)} of samples lie outside [{low:g}, {high:g}] and are clipped to "
-        f"it, all those of {percent(outside.users)} of users: the estimate is drawn towards the "
-        "range, as far as they lie outside; a wider one adds noise"
+        f"{percent(outside.events)} of samples lie outside [{low:g}, {high:g}], for "
+        f"{percent(outside.users)} of users all: they count as its ends, which draws means towards "
+        "it; a wider range adds noise"
     )
 
 

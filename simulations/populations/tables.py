@@ -130,7 +130,7 @@ def scan_table(path: Path, columns: Sequence[Column], form: TableFormat) -> Tabl
         except (pl.exceptions.PolarsError, OSError) as error:
             raise PopulationError(f"{path}: not a Parquet file: {error}") from error
         return Table(rows, [header[k] for k in _positions(path, columns, header)], None)
-    separator = form.separator or _guess_separator(path)
+    separator = separator_of(path, form)
     first = first_row(path, separator, form)
     names = first if form.header else [str(k) for k in range(len(first))]
     places = _positions(path, columns, names if form.header else None, width=len(first))
@@ -274,7 +274,10 @@ def _positions(
     return places
 
 
-def _guess_separator(path: Path) -> str:
+def separator_of(path: Path, form: TableFormat) -> str:
+    """Return what stands between columns; PopulationError where the name does not tell."""
+    if form.separator:
+        return form.separator
     suffixes = [s.lower() for s in path.suffixes if s.lower() not in {".gz", ".zst"}]
     if not suffixes or suffixes[-1] not in SEPARATORS:
         raise PopulationError(f"{path}: cannot guess the separator from the name; set separator")

@@ -41,6 +41,7 @@ from simulations.config.reading import (
     tables_of,
 )
 from simulations.populations import KINDS, Loaded, PopulationSpec, population
+from simulations.runs.facts import budget_doubts, facts_of_run
 from simulations.runs.run import Options
 from simulations.runs.trust import check_remote, check_trust, with_trust
 
@@ -219,6 +220,17 @@ class Prepared:
     def diagnostics(self) -> Mapping[str, float]:
         """What a run may not say of the population; empty where it is elsewhere. NOT PRIVATE."""
         return {} if self.loaded is None else self.protocol.diagnostics(self.loaded.users)
+
+    @cached_property
+    def facts(self) -> tuple[str, ...]:
+        """What matters about the users beside an estimate; empty elsewhere. NOT PRIVATE."""
+        return () if self.loaded is None else facts_of_run(self.loaded, self.protocol)
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Where the budget protects nobody."""
+        g, loaded = self.protocol.guarantee, self.loaded
+        return budget_doubts(g.epsilon, g.delta, 0 if loaded is None else len(loaded.users))
 
 
 def builtin_configs() -> list[str]:

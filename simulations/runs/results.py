@@ -208,7 +208,7 @@ def metrics(
     body: dict[str, Any] = {
         "status": first.estimate.status,
         "reason": first.estimate.reason,
-        "warnings": list(first.estimate.warnings),
+        "warnings": [*prepared.doubts, *first.estimate.warnings],
         "estimates": in_words(first.estimate.truth),
         "public": dict(first.estimate.public),
         "noise": _noise(prepared, prepared.config.run.noise),
@@ -226,6 +226,7 @@ def metrics(
         secret["rows dropped by the loader"] = dict(prepared.loaded.dropped)
     if prepared.loaded is not None:
         secret["diagnostics"] = dict(prepared.diagnostics)
+        secret["facts"] = list(prepared.facts)
     if first.adversaries:
         secret["adversaries"] = {k: dict(v) for k, v in first.adversaries.items()}
     if evaluation is not None:

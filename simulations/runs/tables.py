@@ -64,19 +64,11 @@ def _facts(finished: Finished) -> list[tuple[str, str]]:
         hint = _hint(finished.evaluation)
         if hint:
             facts.append(("look here", hint))
-    notes = (*_dropped(finished), *_diagnostics(finished), *_adversaries(finished))
+    notes = (*prepared.facts, *_diagnostics(finished), *_adversaries(finished))
     facts += [("NOT PRIVATE", note) for note in (*prepared.not_private, *notes)]
-    facts += [("warning", warning) for warning in estimate.warnings]
+    facts += [("warning", warning) for warning in (*prepared.doubts, *estimate.warnings)]
     reason = f": {estimate.reason}" if estimate.reason else ""
     return [*facts, ("status", estimate.status + reason)]
-
-
-def _dropped(finished: Finished) -> list[str]:
-    """Say what the loader of the population dropped or changed, in one line."""
-    loaded = finished.prepared.loaded
-    if loaded is None or not loaded.dropped:
-        return []
-    return ["the loader: " + ", ".join(f"{n:,} x {why}" for why, n in loaded.dropped.items())]
 
 
 def _diagnostics(finished: Finished) -> list[str]:

@@ -77,7 +77,7 @@ def summary_of(found: Compared) -> dict[str, Any]:
         **({"unreached": {u.trust.value: u.reason for u in ready.unreached}} if levels else {}),
         "versions": versions(),
         "revision": git_revision(),
-        NOT_PRIVATE: {"why": WHY},
+        NOT_PRIVATE: {"why": WHY, "facts": list(ready.facts)},
         "records": [json.loads(r.to_json()) for r in found.records],
     }
 

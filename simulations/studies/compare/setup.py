@@ -25,6 +25,7 @@ from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
 from fedhist.users.batch import Users
 from simulations.populations import Loaded
 from simulations.runs.config import Config, Prepared, population_spec
+from simulations.runs.facts import budget_doubts, facts_for
 from simulations.runs.results import NOT_PRIVATE
 from simulations.studies.compare.config import Comparison, Entry
 from simulations.studies.compare.ladder import (
@@ -105,6 +106,10 @@ class Ready:
         What else they might be about: values of ``compare.truth``.
     unreached : tuple of Unreached
         Levels of trust on which nothing is run.
+    facts : tuple of str
+        What matters about the users beside errors; NOT PRIVATE.
+    doubts : tuple of str
+        Where the budget protects nobody.
     """
 
     comparison: Comparison
@@ -117,6 +122,8 @@ class Ready:
     truth: Truth
     truths: tuple[Truth, ...] = ()
     unreached: tuple[Unreached, ...] = ()
+    facts: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -203,6 +210,8 @@ def set_up(comparison: Comparison) -> Ready:
         truth,
         tuple(t for t in known_truths(kept[0].protocol) if t is not truth),
         unreached(empty, [(x.level, x.label, x.reason) for x in out]),
+        facts_for(loaded, kept[0].protocol),
+        budget_doubts(comparison.epsilon, comparison.delta, len(loaded.users)),
     )
 
 

@@ -65,8 +65,8 @@ def print_comparison(
     _print_section(console, "at least", _bounds(found) if "at least" in names else [])
     _print_section(console, "theory", _theory(found))
     secret = "errors, theory and times: computed from the users' data"
-    _print_section(console, "NOT PRIVATE in these runs", [secret, *_notes(found)])
-    _print_section(console, "warnings", _warnings(found))
+    _print_section(console, "NOT PRIVATE in these runs", [secret, *ready.facts, *_notes(found)])
+    _print_section(console, "warnings", [*ready.doubts, *_warnings(found)])
     _print_section(console, "runs without a result", _troubles(found))
     missing = absent_kinds(c.target)
     if missing:

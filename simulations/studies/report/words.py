@@ -203,8 +203,8 @@ def not_private_of_run(config: Mapping[str, Any], metrics: Mapping[str, Any]) ->
         lines.append(f"diagnostics: {told}")
     for what, counts in secret.get("adversaries", {}).items():
         lines += [f"messages {what}: {n:,} × {why}" for why, n in counts.items()]
-    for reason, count in secret.get("rows dropped by the loader", {}).items():
-        lines.append(f"rows dropped by the loader: {reason}: {count}")
+    old = secret.get("rows dropped by the loader", {}).items()  # of folders without "facts"
+    lines += secret.get("facts", [f"rows dropped by the loader: {why}: {n}" for why, n in old])
     return (Items((*lines, *_seeds(seeds))),)
 
 

@@ -1,0 +1,77 @@
+"""What to know about the users and the budget of a run, beside its estimate."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from fedhist.model.protocol import Protocol
+from fedhist.protocols.shared.clipped_totals import clipped_totals, user_norms
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from simulations.populations import Loaded
+from simulations.populations.facts import WORTH_SAYING, facts_of, percent
+
+MOST_EPSILON = 64.0
+"""Beyond it nothing is protected; planners search up to it."""
+
+
+def facts_of_run(loaded: Loaded, protocol: Protocol) -> tuple[str, ...]:
+    """Say what matters about users for an estimate of this protocol. NOT PRIVATE.
+
+    Returns
+    -------
+    tuple of str
+        What its domain or range leaves out, and what its clip takes.
+    """
+    return facts_for(loaded, protocol) + words_of_clip(loaded.users, protocol)
+
+
+def facts_for(loaded: Loaded, protocol: Protocol) -> tuple[str, ...]:
+    """Say what matters about users, by the domain or the range of a protocol. NOT PRIVATE."""
+    domain = getattr(protocol, "domain", None)
+    domain = domain if isinstance(domain, Keys) else None
+    low, high = getattr(protocol, "low", None), getattr(protocol, "high", None)
+    ends = (low, high) if isinstance(low, int | float) and isinstance(high, int | float) else None
+    return facts_of(replace(loaded, domain=domain), value_range=ends)
+
+
+def words_of_clip(users: Users, protocol: Protocol) -> tuple[str, ...]:
+    """Say how much a clip takes of the events in the domain, where it is worth saying."""
+    clip, norm = getattr(protocol, "clip", None), getattr(protocol, "norm", None)
+    domain = getattr(protocol, "domain", None)
+    if not (isinstance(clip, int | float) and norm in (1, 2) and isinstance(domain, Keys)):
+        return ()
+    l1, l2 = user_norms(users, domain)
+    total = float(l1.sum())
+    kept = float(clipped_totals(users, domain, clip, norm).sum())
+    if not total or kept >= (1 - WORTH_SAYING) * total:
+        return ()
+    above = float(np.mean((l1 if norm == 1 else l2) > clip))
+    return (
+        f"the clip of {clip:g} takes {percent(1 - kept / total)} of the events in the domain, from "
+        f"the {percent(above)} of users who hold more: totals come out so much too small; a larger "
+        "clip adds noise in proportion",
+    )
+
+
+def budget_doubts(epsilon: float, delta: float, n_users: int) -> tuple[str, ...]:
+    """Say where a budget protects nobody; nothing of ``epsilon = inf``, which says so itself.
+
+    >>> budget_doubts(1.0, 1e-6, 1000)
+    ()
+    """
+    out = []
+    if MOST_EPSILON < epsilon < math.inf:
+        out.append(
+            f"epsilon = {epsilon:g} protects nobody: a guess about a user may become e^{epsilon:g} "
+            "times as likely; take 10 or less for a promise, inf for a reference without noise"
+        )
+    if delta * n_users > 1:
+        out.append(
+            f"delta = {delta:g} is more than 1 / {n_users:,} users: to publish one of them in full "
+            "would keep such a promise; take it well below one over the number of users"
+        )
+    return tuple(out)
