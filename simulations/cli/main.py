@@ -14,6 +14,7 @@ from fedhist.base.text import visible
 from simulations.cli import compare as cli_compare
 from simulations.cli import explain as cli_explain
 from simulations.cli import plan as cli_plan
+from simulations.cli import profile as cli_profile
 from simulations.cli import report as cli_report
 from simulations.cli import reproduce as cli_reproduce
 from simulations.cli import sweep as cli_sweep
@@ -285,6 +286,7 @@ def bench(
 cli_sweep.register(cli)
 cli_compare.register(cli)
 cli_plan.register(cli)
+cli_profile.register(cli)
 cli_report.register(cli)
 cli_explain.register(cli)
 for _registered in cli.registered_commands:

@@ -13,6 +13,7 @@ from pathlib import Path
 from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
+from simulations.populations.facts import similar_names
 from simulations.populations.tables import (
     Column,
     TableFormat,
@@ -139,4 +140,27 @@ def count_doubts(path: Path, columns: Mapping[str, Column], form: TableFormat) -
     return (
         f"all counts have three decimals: {example!r} was read as {read}; if the point stands "
         "between thousands, every count is a thousand times too small: write counts without it",
+    )
+
+
+def user_doubts(path: Path, user: Column, form: TableFormat) -> tuple[str, ...]:
+    """Ask whether one person has two names: users are told apart by every byte of theirs.
+
+    Reads the column of users once more; memory grows with the distinct names.
+    """
+    import polars as pl
+
+    table = scan_table(path, [user], form)
+    name = pl.col(table.names[0]).cast(pl.String)
+    with told_of(path):
+        names = table.rows.select(name).unique().collect(engine="streaming").to_series()
+    found = similar_names(Keys.of(names.drop_nulls().sort().to_list()))
+    if not found.groups:
+        return ()
+    a, b = found.examples[0][:2]
+    what = "group of users differs" if found.groups == 1 else "groups of users differ"
+    return (
+        f"{found.groups:,} {what} in case, blanks or Unicode form of their names only, such as "
+        f"{a!r} and {b!r}: if they are one person, what is promised to a user is promised to each "
+        "name alone, and the person gets as many times less; write names alike",
     )

@@ -124,7 +124,7 @@ def _left_out(kept: float, total: float, reached: Array, users: Users) -> Outsid
     return Outside(1 - kept / total, float((holding & ~reached).sum()) / n)
 
 
-def similar_names(names: Keys, totals: Floats, domain: Keys | None = None) -> Similar:
+def similar_names(names: Keys, totals: Floats | None = None, domain: Keys | None = None) -> Similar:
     """Find names that are the same but for case, blanks and Unicode forms, in one pass.
 
     Two names are compared by what is left of them after compatibility decomposition and composition
@@ -133,8 +133,8 @@ def similar_names(names: Keys, totals: Floats, domain: Keys | None = None) -> Si
     Parameters
     ----------
     names : Keys
-    totals : (len(names),) float64
-        Events of each.
+    totals : (len(names),) float64, optional
+        Events of each; default: one.
     domain : Keys, optional
 
     Examples
@@ -147,6 +147,7 @@ def similar_names(names: Keys, totals: Floats, domain: Keys | None = None) -> Si
 
     if not len(names):
         return Similar()
+    totals = np.ones(len(names)) if totals is None else totals
     table = pl.DataFrame({"name": list(names), "total": totals})
     table = table.with_columns(normal_form(pl.col("name")).alias("form"))
     inside = np.zeros(len(names), bool) if domain is None else domain.positions(names) >= 0
@@ -242,8 +243,7 @@ def words_of_domain(outside: Outside) -> str:
         return ""
     return (
         f"{percent(outside.events)} of events and {percent(outside.users)} of users fall outside "
-        "the domain: nothing of them is in the estimate or in the truth that it is compared with; "
-        "a longer domain takes in more, at more noise"
+        "the domain: neither estimate nor truth is about them (a longer domain takes more noise)"
     )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from simulations.reporting.export import (
     FIGURES,
     TABLES,
+    WIDTHS,
     ending,
     frame,
     inches,
@@ -20,15 +21,16 @@ from simulations.reporting.export import (
     save_figure,
     save_table,
 )
-from simulations.reporting.page import fragment
-from simulations.reporting.pictures import PAPER
+from simulations.reporting.page import Block, Page, Picture, Section, fragment
+from simulations.reporting.pictures import PAPER, drawn
 from simulations.reporting.table import Table, markdown
-from simulations.reporting.targets import whole_folder
+from simulations.reporting.targets import mark, whole_folder, write_target
 
 if TYPE_CHECKING:
     import polars as pl
     from matplotlib.figure import Figure
 
+PAGE = ".html"
 NOT_PRIVATE = "computed from the users' data, outside every guarantee"
 
 
@@ -88,6 +90,16 @@ class Shown(ABC):
         """Return a part of a page: title, tables, notes; all of it escaped, nothing loaded."""
         return fragment(self.title, self.tables(), self.not_private)
 
+    def page(self) -> Page:
+        """Return a whole page: the figure, if there is one, and all tables."""
+        blocks: list[Block] = []
+        if type(self).draw is not Shown.draw:
+            png = drawn(self.draw, WIDTHS["page"], "png", mark("figure"))
+            blocks.append(Picture(png, self.title))
+        blocks += self.tables()
+        warning = f"NOT PRIVATE: {self.not_private}." if self.not_private else ""
+        return Page(self.title, "", warning, (Section("", tuple(blocks)),))
+
     def to_markdown(self) -> str:
         """Return title, tables and notes as Markdown."""
         blocks = [f"**{self.title}**"]
@@ -116,8 +128,8 @@ class Shown(ABC):
         Parameters
         ----------
         path : path
-            .md, .tex, .csv, .parquet: the main table; .svg, .pdf, .png: the figure; without an
-            ending: a folder.
+            .md, .tex, .csv, .parquet: the main table; .svg, .pdf, .png: the figure; .html: a page
+            of all; without an ending: a folder.
         columns, digits
             Of a table: names of columns, in this order; significant digits.
         width : {"column", "page"} or float
@@ -133,7 +145,9 @@ class Shown(ABC):
         if not Path(path).suffix:
             with whole_folder(path, self.kind, force=force) as part:
                 self.write(part)
-        elif ending(path, (*TABLES, *FIGURES)) in FIGURES:
+        elif ending(path, (*TABLES, *FIGURES, PAGE)) == PAGE:
+            write_target(path, self.page().to_html(), self.kind, force=force)
+        elif ending(path, FIGURES + TABLES) in FIGURES:
             save_figure(self.draw, path, width=width, force=force)
         else:
             save_table(self.tables()[0], path, columns=columns, digits=digits, force=force)

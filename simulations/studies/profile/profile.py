@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -22,23 +23,30 @@ from simulations.populations.facts import (
     percent,
     similar_names,
 )
+from simulations.reporting.shown import Shown
+from simulations.reporting.table import Table
 from simulations.studies.profile.dispersion import (
+    SURE,
     Dispersion,
     dispersion_of_counts,
     dispersion_of_means,
 )
 from simulations.studies.profile.suggest import Budget, Suggestion, for_items, for_samples
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 LEVELS = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
 
 
-@dataclass(frozen=True)
-class Profile:
-    """What a population is like. NOT PRIVATE, all of it but what ``public`` names.
+@dataclass(frozen=True, repr=False)
+class Profile(Shown):
+    """What a population is like. NOT PRIVATE.
 
     Attributes
     ----------
-    title : str
+    population : str
+        The population in a line.
     n_users : int
     n_events : int
         Events, or samples.
@@ -71,9 +79,17 @@ class Profile:
         What happened, what it means for an estimate, what to do.
     dropped : mapping of str to int
         Rows that the loader left out, or values that it changed, and why.
+    stated : tuple of str
+        See :meth:`facts`.
+    ranked : (n_items,) float64
+        Events of each item, the most frequent first; empty for samples.
+    drawn : float64
+        All finite values; empty for items.
     """
 
-    title: str
+    kind: ClassVar[str] = "profile"
+
+    population: str
     n_users: int
     n_events: int
     n_items: int | None
@@ -91,7 +107,14 @@ class Profile:
     reasons: Mapping[str, str]
     warnings: tuple[str, ...]
     dropped: Mapping[str, int]
-    stated: tuple[str, ...] = ()
+    stated: tuple[str, ...]
+    ranked: Floats
+    drawn: Floats
+
+    @property
+    def title(self) -> str:
+        """The population in a line."""
+        return f"profile of {self.population}"
 
     @property
     def what(self) -> str:
@@ -102,6 +125,18 @@ class Profile:
         """Return the lines that stand under a run and a comparison; empty where none matters."""
         return list(self.stated)
 
+    def tables(self) -> Sequence[Table]:
+        """Facts; quantiles; suggested settings; names in several spellings."""
+        from simulations.studies.profile.tables import tables_of
+
+        return tables_of(self)
+
+    def draw(self, figure: Figure) -> None:
+        """Draw how much users hold, and the items by frequency or the values."""
+        from simulations.studies.profile.figure import draw_profile
+
+        draw_profile(self, figure)
+
 
 def profile_of(
     loaded: Loaded,
@@ -109,6 +144,7 @@ def profile_of(
     epsilon: float = 1.0,
     delta: float = 0.0,
     adjacency: Adjacency | str = Adjacency.REPLACE_USER,
+    doubts: Sequence[str] = (),
 ) -> Profile:
     """Measure a population in memory. NOT PRIVATE.
 
@@ -118,21 +154,26 @@ def profile_of(
     epsilon, delta : float
         Budget that the suggestions are for.
     adjacency : Adjacency or str
+    doubts : sequence of str
+        Warnings about what is not in memory, such as users' names.
 
     Returns
     -------
     Profile
     """
-    budget = Budget(epsilon, delta, Adjacency(adjacency))
+    budget = Budget.of(epsilon, delta, str(getattr(adjacency, "value", adjacency)))
     users = loaded.users
     held = samples_held(users)
     outside, similar = Outside(), Similar()
     different: Mapping[str, float] = {}
     values: Mapping[str, float] = {}
     suggestions: dict[str, Suggestion]
+    ranked, drawn = np.empty(0), np.empty(0)
     if users.items is not None:
         domain = loaded.domain
-        similar = similar_names(users.vocabulary, item_totals(users), domain)
+        totals = item_totals(users)
+        ranked = np.sort(totals[totals > 0])[::-1]
+        similar = similar_names(users.vocabulary, totals, domain)
         inside = None
         if domain is not None:
             outside, inside = outside_domain(users, domain), inside_of(users, domain)
@@ -144,14 +185,14 @@ def profile_of(
             outside = outside_range(users, *loaded.value_range)
         dispersion = dispersion_of_means(users.reals)
         suggestions = for_samples(users.reals, held, budget)
-        flat = users.reals.values
-        values = quantiles(flat[np.isfinite(flat)])
+        drawn = users.reals.values[np.isfinite(users.reals.values)]
+        values = quantiles(drawn)
     stated = facts_of(loaded)
     return Profile(
-        title=loaded.title,
+        population=loaded.title,
         n_users=len(users),
         n_events=int(held.sum()),
-        n_items=None if users.items is None else int(np.count_nonzero(item_totals(users))),
+        n_items=None if users.items is None else len(ranked),
         held=held,
         per_user=quantiles(held),
         items_per_user=different,
@@ -164,9 +205,11 @@ def profile_of(
         budget=budget,
         suggested={k: s.value for k, s in suggestions.items()},
         reasons={k: s.why for k, s in suggestions.items()},
-        warnings=(*stated, *_warnings(loaded, held, dispersion, suggestions, budget)),
+        warnings=(*stated, *doubts, *_warnings(loaded, held, dispersion, suggestions, budget)),
         dropped=dict(loaded.dropped),
         stated=stated,
+        ranked=ranked,
+        drawn=drawn,
     )
 
 
@@ -216,6 +259,11 @@ def _warnings(
         out.append(
             f"one user holds {percent(most / total)} of everything: an estimate of totals either "
             "clips it or is noise of its size; choose an average over users instead"
+        )
+    if dispersion.score < -SURE:
+        out.append(
+            "users repeat items less often than chance would: they hold sets, such as films rated "
+            "once each, and no draws from a distribution; what theory says of draws is then careful"
         )
     if dispersion.differ:
         typical = float(np.median(held[held > 0]))

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedhist.base.arrays import Floats, Integers
+from fedhist.base.errors import nearest
+from fedhist.privacy.adjacency import USER_LEVEL
 from fedhist.privacy.guarantee import Adjacency, check_budget
 from fedhist.privacy.noise_law import noise_per_sensitivity
 from fedhist.privacy.sensitivity import sensitivity_multipliers
@@ -41,6 +43,15 @@ class Budget:
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
+
+    @classmethod
+    def of(cls, epsilon: float, delta: float, adjacency: str) -> Budget:
+        """Make a budget; ValueError for an unknown adjacency, with the known ones."""
+        known = [a.value for a in USER_LEVEL]
+        if adjacency not in known:
+            hint = nearest(adjacency, known)
+            raise ValueError(f"no adjacency {adjacency!r}{hint}; known: {', '.join(known)}")
+        return cls(epsilon, delta, Adjacency(adjacency))
 
     def __str__(self) -> str:
         return f"epsilon = {self.epsilon:g}, delta = {self.delta:g}, {self.adjacency.value}"

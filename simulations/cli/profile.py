@@ -1,0 +1,82 @@
+"""The command ``fedhist profile``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simulations.cli import terminal
+from simulations.cli.options import (
+    Count,
+    Force,
+    Item,
+    Plugin,
+    Set,
+    Top,
+    User,
+    Value,
+    data_overrides,
+)
+from simulations.config.named_files import toml_value
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the command to the command line."""
+    cli.command()(profile)
+
+
+def profile(
+    file: Annotated[
+        Path, typer.Argument(help="A data file, a .toml file, or a built-in configuration.")
+    ],
+    user: User = None,
+    item: Item = None,
+    count: Count = None,
+    value: Value = None,
+    top: Top = None,
+    domain: Annotated[
+        Path | None, typer.Option("--domain", help="The items that are counted, one a line.")
+    ] = None,
+    epsilon: Annotated[float, typer.Option(help="Budget that suggestions are for.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="Budget that suggestions are for.")] = 0.0,
+    adjacency: Annotated[
+        str, typer.Option(help="The adjacency that they are for.")
+    ] = "replace-user",
+    set_: Set = None,
+    plugin: Plugin = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder, or .html, .md, .csv, .svg, ...")
+    ] = None,
+    force: Force = False,
+) -> None:
+    """Say what FILE holds before anything is estimated: users, events, what a domain leaves out.
+
+    Nothing here is private: it is computed from the data.
+
+    Exit status: 0 it was read, 2 wrong usage or an unreadable file.
+    """
+    from fedhist.model.registry import load_plugin
+    from simulations.reporting.targets import check_target
+    from simulations.studies.profile.profile import Profile, profile_of
+    from simulations.studies.profile.source import load_source
+    from simulations.studies.profile.suggest import Budget
+    from simulations.studies.profile.tables import print_profile
+
+    Budget.of(epsilon, delta, adjacency)  # before the file is read
+    if out is not None:
+        check_target(out, Profile.kind, force=force)
+    is_data = file.suffix != ".toml" and (file.suffix != "" or file.exists())
+    overrides = data_overrides(file if is_data else None, user, item, count, value, top)
+    overrides += [] if domain is None else [f"population.domain={toml_value(str(domain))}"]
+    for path in plugin or ():
+        load_plugin(path)
+    source = load_source(None if is_data else str(file), [*overrides, *(set_ or ())])
+    found = profile_of(
+        source.loaded, epsilon=epsilon, delta=delta, adjacency=adjacency, doubts=source.doubts
+    )
+    print_profile(terminal.console, found)
+    if out is not None:
+        found.save(out, width="page", force=force)
+        terminal.console.print(f"written to {out.absolute()}", soft_wrap=True)

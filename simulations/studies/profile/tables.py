@@ -1,0 +1,125 @@
+"""The tables of a profile, and what the terminal shows of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from simulations.populations.facts import percent
+from simulations.reporting.numbers import clipped, short
+from simulations.reporting.table import Column, Table, numeric
+from simulations.reporting.terminal import print_lines, print_table
+
+if TYPE_CHECKING:
+    from simulations.studies.profile.profile import Profile
+
+MOST_LETTERS = 30
+
+
+def tables_of(profile: Profile) -> Sequence[Table]:
+    """Return facts, quantiles, suggestions, and names in several spellings where there are any."""
+    out = [_facts(profile), _quantiles(profile), _suggested(profile)]
+    if profile.similar.groups:
+        out.append(_names(profile))
+    return out
+
+
+def print_profile(console: Console, profile: Profile) -> None:
+    """Print the tables with the warnings, and that nothing of it is private."""
+    print_lines(console, [profile.title])
+    for table in profile.tables():
+        print_table(console, table)
+    print_lines(console, [f"NOT PRIVATE: {profile.not_private}"])
+
+
+def _facts(p: Profile) -> Table:
+    what = p.what
+    rows: list[Sequence[Any]] = [("users", p.n_users, ""), (what, p.n_events, "")]
+    if p.n_items is not None:
+        rows.append(("different items", p.n_items, ""))
+    if p.domain_size is not None:
+        rows += [
+            ("items of the domain", p.domain_size, ""),
+            (f"{what} outside the domain", p.outside_events, percent(p.outside_events)),
+            ("users outside the domain", p.outside_users, percent(p.outside_users)),
+        ]
+    elif p.n_items is None and max(p.outside_events, p.outside_users) > 0:
+        rows += [
+            (f"{what} outside the range", p.outside_events, percent(p.outside_events)),
+            ("users outside the range", p.outside_users, percent(p.outside_users)),
+        ]
+    rows += [(f"left out or changed: {why}", n, "") for why, n in p.dropped.items()]
+    if p.similar.groups:
+        rows.append(("groups of similar names", p.similar.groups, ""))
+    d = p.dispersion
+    rows.append(("correlation within users", _known(d.correlation), _in_words(p)))
+    differ = "users differ" if d.differ else "no more than chance"
+    known = not math.isnan(d.score)
+    rows.append(("its score", _known(d.score), f"standard deviations; {differ}" if known else ""))
+    return Table.of(
+        [Column("fact", keep=True), *numeric(["value"], write=_written), "in words"],
+        rows,
+        notes=[
+            f"correlation: {d.statistic}; 0 where all users draw from one distribution.",
+            *(f"look here: {w}" for w in p.warnings),
+        ],
+    )
+
+
+def _in_words(p: Profile) -> str:
+    d = p.dispersion
+    if math.isnan(d.correlation):
+        return "not defined: fewer than two users hold several"
+    if p.n_items is None:
+        return f"variance {short(d.between, 3)} between users, {short(d.within, 3)} within"
+    return (
+        f"two events of one user are the same item in {percent(d.within)}, "
+        f"of two users in {percent(d.between)} of cases"
+    )
+
+
+def _quantiles(p: Profile) -> Table:
+    found: dict[str, Mapping[str, float]] = {f"{p.what} per user": p.per_user}
+    found |= {"items per user": p.items_per_user} if p.items_per_user else {}
+    found |= {"values": p.values} if p.values else {}
+    rows = [(q, *(x[q] for x in found.values())) for q in p.per_user]
+    return Table.of(["quantile", *numeric(found, write=_written)], rows)
+
+
+def _suggested(p: Profile) -> Table:
+    rows = [(name, value, p.reasons[name]) for name, value in p.suggested.items()]
+    return Table.of(
+        [Column("suggested", keep=True), *numeric(["value"], write=_written), "where it is from"],
+        rows,
+        notes=[
+            f"For {p.budget}. They read the data: start from them, and compare with them. A "
+            "release takes what is known publicly, or spends a part of its budget on the choice."
+        ],
+    )
+
+
+def _names(p: Profile) -> Table:
+    rows = [
+        (clipped(repr(names[0]), MOST_LETTERS), _list(names[1:])) for names in p.similar.examples
+    ]
+    more = p.similar.groups - len(rows)
+    notes = [f"and {more:,} groups more"] if more > 0 else []
+    return Table.of(["most frequent spelling", "others"], rows, notes=notes)
+
+
+def _list(names: Sequence[str]) -> str:
+    told = ", ".join(clipped(repr(n), MOST_LETTERS) for n in names[:4])
+    return told + (f", and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def _known(x: float) -> float | None:
+    return x if math.isfinite(x) else None
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return short(value, 3) if value is None or abs(value) < 1000 else f"{value:,.0f}"
