@@ -12,6 +12,7 @@ from simulations.cli.options import (
     Count,
     Force,
     Item,
+    Json,
     Plugin,
     Set,
     Top,
@@ -50,6 +51,7 @@ def profile(
         Path | None, typer.Option("--out", help="Folder, or .html, .md, .csv, .svg, ...")
     ] = None,
     force: Force = False,
+    json_: Json = False,
 ) -> None:
     """Say what FILE holds before anything is estimated: users, events, what a domain leaves out.
 
@@ -80,3 +82,5 @@ def profile(
     if out is not None:
         found.save(out, width="page", force=force)
         terminal.console.print(f"written to {out.absolute()}", soft_wrap=True)
+    if json_:
+        terminal.print_json(found.document())

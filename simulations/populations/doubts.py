@@ -13,7 +13,7 @@ from pathlib import Path
 from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
-from simulations.populations.facts import similar_names
+from simulations.populations.facts import similar_names, spelt
 from simulations.populations.tables import (
     Column,
     TableFormat,
@@ -157,10 +157,10 @@ def user_doubts(path: Path, user: Column, form: TableFormat) -> tuple[str, ...]:
     found = similar_names(Keys.of(names.drop_nulls().sort().to_list()))
     if not found.groups:
         return ()
-    a, b = found.examples[0][:2]
+    a, b = map(spelt, found.examples[0][:2])
     what = "group of users differs" if found.groups == 1 else "groups of users differ"
     return (
         f"{found.groups:,} {what} in case, blanks or Unicode form of their names only, such as "
-        f"{a!r} and {b!r}: if they are one person, what is promised to a user is promised to each "
+        f"{a} and {b}: if they are one person, what is promised to a user is promised to each "
         "name alone, and the person gets as many times less; write names alike",
     )

@@ -5,6 +5,7 @@ Everything here is computed from the users' data outside any guarantee: NOT PRIV
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -265,11 +266,21 @@ def words_of_names(similar: Similar) -> str:
     a, b = similar.split or similar.examples[0][:2]
     what = "group of names differs" if similar.groups == 1 else "groups of names differ"
     then = "is in the domain, the other is left out" if similar.split else "are counted apart"
-    pair = f"{a!r} {then} ({b!r})" if similar.split else f"{a!r} and {b!r} {then}"
+    one, other = spelt(a), spelt(b)
+    pair = f"{one} {then} ({other})" if similar.split else f"{one} and {other} {then}"
     return (
         f"{similar.groups:,} {what} in case, blanks or Unicode form only, "
         f"{percent(similar.events)} of events: {pair}; write them alike if they mean one thing"
     )
+
+
+def spelt(name: str) -> str:
+    r"""Quote a name so that it can be told from similar ones: what is not composed is escaped.
+
+    >>> print(spelt("caf\u00e9"), spelt("cafe\u0301"), spelt("te\u200ba"))
+    'café' 'cafe\u0301' 'te\u200ba'
+    """
+    return repr(name) if unicodedata.is_normalized("NFC", name) else ascii(name)
 
 
 def percent(share: float) -> str:

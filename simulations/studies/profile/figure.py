@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedhist.base.arrays import Floats
+from fedhist.base.text import visible
 from simulations.reporting.numbers import short
 from simulations.reporting.pictures import BLUE, GREY, ORANGE
 
@@ -22,15 +24,20 @@ SIDE_BY_SIDE = 5.0
 
 def draw_profile(profile: Profile, figure: Figure) -> None:
     """Draw two panels, beside or above each other."""
+    from matplotlib.ticker import FuncFormatter
+
     wide = figure.get_figwidth() >= SIDE_BY_SIDE
-    figure.set_figheight(2.6 if wide else 4.4)
+    figure.set_figheight(2.8 if wide else 5.0)
     left, right = figure.subplots(1, 2) if wide else figure.subplots(2, 1)
+    for axes in (left, right):
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,.10g}"))
     _draw_sizes(left, profile)
     if profile.n_items is None:
         _draw_values(right, profile)
     else:
         _draw_items(right, profile)
-    figure.suptitle(f"{profile.population}; NOT PRIVATE", x=0.01, ha="left", fontsize=8)
+    told = textwrap.fill(f"{profile.population}; NOT PRIVATE", int(16 * figure.get_figwidth()))
+    figure.suptitle(visible(told).replace("$", r"\$"), x=0.01, ha="left", fontsize=8)
 
 
 def _draw_sizes(axes: Any, p: Profile) -> None:
@@ -92,7 +99,7 @@ def _legend(axes: Any) -> None:
     """Name the lines above the panel, where no bar is."""
     if axes.get_legend_handles_labels()[0]:
         where: Any = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0)}
-        axes.legend(frameon=False, ncols=2, borderaxespad=0.2, columnspacing=1.0, **where)
+        axes.legend(frameon=False, borderaxespad=0.2, labelspacing=0.2, **where)
 
 
 def _logarithmic(axes: Any, low: float, high: float) -> None:
@@ -100,9 +107,10 @@ def _logarithmic(axes: Any, low: float, high: float) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 500 * low else (1,)))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.10g}"))
+    if high < 500 * low:
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.10g}"))
 
 
 def _around(x: float) -> Floats:

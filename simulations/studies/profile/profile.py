@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -36,6 +36,7 @@ from simulations.studies.profile.suggest import Budget, Suggestion, for_items, f
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+NOT_PRIVATE = "NOT PRIVATE"
 LEVELS = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
 
 
@@ -130,6 +131,22 @@ class Profile(Shown):
         from simulations.studies.profile.tables import tables_of
 
         return tables_of(self)
+
+    def document(self) -> dict[str, Any]:
+        """Return what ``--json`` prints: plain data, all of it NOT PRIVATE."""
+        plain = ("per_user", "items_per_user", "values", "suggested", "reasons", "dropped")
+        single = ("n_users", "n_events", "n_items", "domain_size", "outside_events")
+        return {
+            "kind": self.kind,
+            "population": self.population,
+            **{name: getattr(self, name) for name in (*single, "outside_users")},
+            **{name: dict(getattr(self, name)) for name in plain},
+            "similar": asdict(self.similar),
+            "dispersion": asdict(self.dispersion),
+            "budget": asdict(self.budget) | {"adjacency": self.budget.adjacency.value},
+            "warnings": list(self.warnings),
+            NOT_PRIVATE: self.not_private,
+        }
 
     def draw(self, figure: Figure) -> None:
         """Draw how much users hold, and the items by frequency or the values."""

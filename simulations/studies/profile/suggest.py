@@ -66,6 +66,8 @@ class Budget:
         d : int
             Items.
         """
+        if not d or not l1.any():
+            return 0.0, 0.0
         if math.isinf(self.epsilon):
             return float((l2 if self.delta else l1).max(initial=0.0)), 0.0
         k = sensitivity_multipliers(self.adjacency, d)

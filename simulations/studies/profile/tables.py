@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from simulations.populations.facts import percent
+from simulations.populations.facts import percent, spelt
 from simulations.reporting.numbers import clipped, short
 from simulations.reporting.table import Column, Table, numeric
 from simulations.reporting.terminal import print_lines, print_table
@@ -103,7 +103,7 @@ def _suggested(p: Profile) -> Table:
 
 def _names(p: Profile) -> Table:
     rows = [
-        (clipped(repr(names[0]), MOST_LETTERS), _list(names[1:])) for names in p.similar.examples
+        (clipped(spelt(names[0]), MOST_LETTERS), _list(names[1:])) for names in p.similar.examples
     ]
     more = p.similar.groups - len(rows)
     notes = [f"and {more:,} groups more"] if more > 0 else []
@@ -111,7 +111,7 @@ def _names(p: Profile) -> Table:
 
 
 def _list(names: Sequence[str]) -> str:
-    told = ", ".join(clipped(repr(n), MOST_LETTERS) for n in names[:4])
+    told = ", ".join(clipped(spelt(n), MOST_LETTERS) for n in names[:4])
     return told + (f", and {len(names) - 4} more" if len(names) > 4 else "")
 
 
