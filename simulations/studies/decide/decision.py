@@ -1,0 +1,196 @@
+"""Decide: from users in memory to an answer under every level of trust."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from fedhist.privacy.guarantee import Trust
+from simulations.studies.decide.question import Question
+from simulations.studies.decide.search import (
+    HIGH,
+    Planned,
+    Trial,
+    best_at,
+    candidates_for,
+    plan_title,
+    simulate,
+    solve_epsilon,
+    solve_users,
+)
+from simulations.studies.decide.settled import Candidate, Settled, settle
+from simulations.studies.plan.planner import Answer
+from simulations.studies.records.levels import NOBODY_THERE, suffix
+
+CURVE = tuple(2.0**k for k in range(-5, 7))
+"""Values of epsilon at which the figure asks theory."""
+
+Progress = Callable[[str, float], None]
+"""Told what is being done, and how much of all is done, from 0 to 1."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found on one level of trust.
+
+    Attributes
+    ----------
+    level : Trust
+    status : {"reached", "not reached", "measured", "unsimulated", "unavailable"}
+        "measured": an error at the given epsilon, without a target. "unsimulated": theory's
+        answer, which is too large to simulate.
+    candidate : Candidate or None
+    x : float or None
+        The unknown of the decision: epsilon, or the number of users.
+    planned : float or None
+        What theory said it was.
+    trial : Trial or None
+        The simulation that the answer rests on.
+    trials : tuple of Trial
+        All that was simulated on this level.
+    answer : Answer or None
+    reason : str
+        Why there is nothing.
+    curve : tuple of (float, float)
+        Theory's error by epsilon.
+    others : tuple of Planned
+    """
+
+    level: Trust
+    status: str
+    candidate: Candidate | None = None
+    x: float | None = None
+    planned: float | None = None
+    trial: Trial | None = None
+    trials: tuple[Trial, ...] = ()
+    answer: Answer | None = None
+    reason: str = ""
+    curve: tuple[tuple[float, float], ...] = ()
+    others: tuple[Planned, ...] = ()
+
+
+def findings(settled: Settled, progress: Progress | None = None) -> list[Finding]:
+    """Find the answer on every level that is asked for."""
+    q = settled.question
+    told: Progress = progress or (lambda what, share: None)
+    if q.epsilon is not None:
+        return _at_epsilon(settled, q.epsilon, told)
+    out = []
+    target = float(q.error or math.nan)
+    for i, level in enumerate(q.levels):
+        what, n = f"{level.value} trust", len(q.levels)
+
+        def advance(share: float, what: str = what, i: int = i) -> None:
+            told(what, (i + share) / n)
+
+        advance(0.0)
+        out.append(_solved(settled, level, target, advance))
+    told("", 1.0)
+    return out
+
+
+def _solved(
+    settled: Settled, level: Trust, target: float, advance: Callable[[float], None]
+) -> Finding:
+    if not settled.titles(level):
+        return Finding(level, "unavailable", reason=_why_not(settled, level))
+    planned, trials = solve_epsilon(settled, level, target, advance)
+    if not trials:
+        reason = next((p.reason for p in planned if p.reason), "it could not be simulated")
+        return Finding(level, "unavailable", reason=reason, others=tuple(planned))
+    good = [t for t in trials if t.error is not None and t.error <= target]
+    trial = min(good, key=lambda t: t.x) if good else _nearest(trials)
+    own = next(p for p in planned if p.candidate.title == trial.candidate.title)
+    return Finding(
+        level,
+        "reached" if good else "not reached",
+        trial.candidate,
+        trial.x if good else None,
+        own.x,
+        trial,
+        tuple(trials),
+        own.answer,
+        own.reason,
+        curve_of(settled, own.kept),
+        tuple(planned),
+    )
+
+
+def _nearest(trials: list[Trial]) -> Trial:
+    return min(trials, key=lambda t: math.inf if t.error is None else t.error)
+
+
+def _at_epsilon(settled: Settled, epsilon: float, told: Progress) -> list[Finding]:
+    """Measure every level at one budget; with a target, solve for the number of users."""
+    q, out = settled.question, []
+    goal = math.inf if q.error is None else q.error
+    kept = {
+        (level, title): _at_budget(settled, level, title, epsilon)
+        for level in q.levels
+        for title in settled.titles(level)
+    }
+    told("simulating", 0.2)
+    trials = simulate(settled, [c[0] for c in kept.values()], epsilon)
+    told("simulating", 0.5)
+    for i, level in enumerate(q.levels):
+        own = [t for t in trials if t.candidate.level is level]
+        best = next((t for t in own if t.error is not None), None)
+        if best is None:
+            out.append(Finding(level, "unavailable", reason=_why_not(settled, level)))
+            continue
+        found = Finding(level, "measured", best.candidate, None, None, best, tuple(own))
+        few = kept[level, best.candidate.title]
+        if q.error is None:
+            found = replace(found, curve=curve_of(settled, few))
+        else:
+            found = _users(settled, found, few, epsilon, goal)
+        out.append(found)
+        told(f"{level.value} trust", 0.5 + 0.5 * (i + 1) / len(q.levels))
+    return out
+
+
+def _at_budget(settled: Settled, level: Trust, title: str, epsilon: float) -> list[Candidate]:
+    """Return a protocol's settings, those of least predicted error first."""
+    every = settled.of(level, title)
+    return sorted(every, key=lambda c: settled.predicted(c, epsilon))[:3]
+
+
+def _users(
+    settled: Settled, found: Finding, kept: list[Candidate], epsilon: float, target: float
+) -> Finding:
+    answer, trial, reason = solve_users(settled, kept, epsilon, target)
+    if answer is None:
+        return replace(found, status="not reached", reason=reason)
+    if trial is not None:
+        met = trial.error is not None and trial.error <= 1.1 * target
+        return replace(
+            found,
+            status="reached" if met else "not reached",
+            x=trial.x,
+            planned=answer.x,
+            candidate=trial.candidate,
+            answer=answer,
+            trials=(*found.trials, trial),
+            trial=trial,
+        )
+    x = answer.x or answer.beyond
+    status = "not reached" if x is None else "unsimulated"
+    return replace(found, status=status, x=x, planned=x, answer=answer, reason=reason)
+
+
+def _why_not(settled: Settled, level: Trust) -> str:
+    """Say why nothing is on a level, in the words of those that might have been."""
+    told = [
+        f"{label.removesuffix(suffix(level))}: {reason}"
+        for labels, reason in settled.left_out
+        for label in labels.split("; ")
+        if label.endswith(suffix(level))
+    ]
+    return "; ".join(dict.fromkeys(told)) or NOBODY_THERE[level]
+
+
+def curve_of(settled: Settled, kept: tuple[Candidate, ...] | list[Candidate]) -> tuple[tuple[float, float], ...]:
+    """Ask theory for the error by epsilon, with the best of a few settings at each."""
+    found = ((x, min(settled.predicted(c, x) for c in kept)) for x in CURVE)
+    return tuple((x, e) for x, e in found if math.isfinite(e))

@@ -1,0 +1,213 @@
+"""What is to be decided: the table [decide] of a study file, or the options of the command.
+
+[decide] holds
+
+- ``target = "histogram"``: what shall be estimated;
+- ``error = "10%"``: how far off it may be, as a share of the answer's own size (the error of
+  answering 0 everywhere); of quantiles, of all users' ranks. ``error = 120`` is in the loss itself;
+- ``epsilon = 1``: the budget that there is. With ``error`` too, users are solved for;
+- ``delta = 1e-6``; ``trust``: levels of trust, all of them by default;
+- ``effort``: "quick", "usual" or "thorough"; ``seeds``: simulated runs of each answer;
+- ``without = ["..."]``: protocols of the target that are left out.
+
+[protocol] holds what is public or settled: ``clip``, ``low``, ``high``, ``levels``, ``tau_d``. What it
+does not say is chosen by looking at the users: NOT PRIVATE. [population] and [run] are those of a
+run. All levels are compared under replacement of one user's whole record.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from fedhist.base.errors import nearest
+from fedhist.model.registry import load_builtin, load_plugin, protocols
+from fedhist.privacy.guarantee import Trust, check_budget
+from simulations.config.named_files import builtin_names, settings_text
+from simulations.config.reading import (
+    Must,
+    Settings,
+    Whole,
+    as_table,
+    check_keys,
+    one_of,
+    read,
+    reading,
+)
+from simulations.runs.config import RunTable, config_of, parse_tables, population_spec
+from simulations.studies.records.levels import WORDS, levels_of
+
+FOLDER = "decisions"
+TABLES = ("decide", "protocol", "population", "run")
+TARGETS = ("histogram", "distribution", "mean", "quantiles")
+SEEDS = {"quick": 3, "usual": 5, "thorough": 20}
+STEPS = {"quick": 2, "usual": 4, "thorough": 8}
+"""How often an answer is put right by simulation."""
+SHORTLIST = {"quick": 1, "usual": 2, "thorough": 4}
+"""Protocols of a level that are simulated, those that theory likes best."""
+
+
+@dataclass(frozen=True)
+class DecideTable(Settings):
+    """The table [decide]; what its keys mean stands above."""
+
+    table: ClassVar[str] = "decide"
+    target: Annotated[str, Must(f"a target ({', '.join(TARGETS)})", bool)] = "histogram"
+    error: str | float | None = None
+    epsilon: Annotated[float, Must("positive and finite", lambda e: 0 < e < math.inf)] | None = None
+    delta: Annotated[float, Must("between 0 and 1", lambda d: 0 <= d < 1)] = 1e-6
+    trust: Any = WORDS
+    effort: Annotated[str, one_of(*SEEDS)] = "usual"
+    seeds: Whole | None = None
+    without: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked, of which users.
+
+    Attributes
+    ----------
+    name, target : str
+    error : float or None
+        The largest error that will do; a share if ``relative``.
+    relative : bool
+    epsilon : float or None
+        The budget; None: it is solved for.
+    delta : float
+    levels : tuple of Trust
+    effort : {"quick", "usual", "thorough"}
+    seeds : int
+        Runs of each answer.
+    common : mapping
+        The table [protocol].
+    population : mapping
+    run : RunTable
+    without : tuple of str
+    """
+
+    name: str
+    target: str
+    error: float | None
+    relative: bool
+    epsilon: float | None
+    delta: float
+    levels: tuple[Trust, ...]
+    effort: str
+    seeds: int
+    common: Mapping[str, Any]
+    population: Mapping[str, Any]
+    run: RunTable = field(default_factory=RunTable)
+    without: tuple[str, ...] = ()
+
+    @property
+    def asked(self) -> str:
+        """The error in words."""
+        if self.error is None:
+            return ""
+        return f"{100 * self.error:.4g}%" if self.relative else f"{self.error:g}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as plain data, as a study file has them."""
+        asked: str | float | None = self.asked if self.relative else self.error
+        table = {
+            "target": self.target,
+            "error": asked,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "trust": [t.value for t in self.levels],
+            "effort": self.effort,
+            "seeds": self.seeds,
+            "without": list(self.without),
+        }
+        return {
+            "decide": {k: v for k, v in table.items() if v is not None},
+            "protocol": dict(self.common),
+            "population": dict(self.population),
+            "run": {"runtime": "inline", "seed": self.run.seed, "nodes": self.run.nodes},
+        }
+
+
+def builtin_decisions() -> list[str]:
+    """Return the names of the questions that come with fedhist."""
+    return builtin_names(FOLDER)
+
+
+def load_question(source: str | Path, overrides: Iterable[str] = ()) -> Question:
+    """Read a study file with a table [decide], or a built-in question.
+
+    Raises
+    ------
+    ValueError
+        For a missing file, malformed TOML, and keys and values that cannot be meant.
+    """
+    text, name = settings_text(source, "question", FOLDER)
+    with reading(source):
+        return question_of(parse_tables(text, overrides), source, name)
+
+
+def question_of(tables: dict[str, Any], source: str | Path, name: str) -> Question:
+    """Read the tables of a question; errors are those of :func:`load_question`."""
+    check_keys(tables, TABLES, "table")
+    table = read(DecideTable, tables.pop("decide", {}))
+    common = dict(as_table(tables.pop("protocol", {}), "[protocol]"))
+    for key in ("name", "epsilon", "delta", "adjacency", "trust"):
+        if key in common:
+            raise ValueError(f"protocol.{key} stands in [decide]: it is common to all protocols")
+    base = config_of({**tables, "protocol": {"name": ""}}, source, name)
+    load_builtin()
+    for plugin in base.run.plugins:
+        load_plugin(plugin)
+    population_spec(base)
+    known = sorted({cls.target for cls in protocols().values()})
+    if table.target not in known:
+        raise ValueError(f"decide.target: unknown target {table.target!r}{nearest(table.target, known)}")
+    if table.error is None and table.epsilon is None:
+        raise ValueError('nothing is asked: give decide.error = "10%", decide.epsilon, or both')
+    error, relative = (None, True) if table.error is None else error_of(table.error)
+    check_budget(table.epsilon or 1.0, table.delta)
+    seed = base.run.seed if base.run.seed >= 0 else 1
+    return Question(
+        name=name,
+        target=table.target,
+        error=error,
+        relative=relative,
+        epsilon=table.epsilon,
+        delta=table.delta,
+        levels=levels_of(table.trust, "decide.trust"),
+        effort=table.effort,
+        seeds=table.seeds or SEEDS[table.effort],
+        common=common,
+        population=base.population,
+        run=RunTable(
+            runtime="inline", seed=seed, nodes=base.run.nodes, plugins=base.run.plugins
+        ),
+        without=table.without,
+    )
+
+
+def error_of(given: str | float) -> tuple[float, bool]:
+    """Read an error and whether it is a share of the answer's size.
+
+    >>> error_of("10%"), error_of(120)
+    ((0.1, True), (120.0, False))
+    """
+    text = str(given).strip()
+    relative = text.endswith("%")
+    try:
+        value = float(text.removesuffix("%"))
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise ValueError(
+            f'decide.error must be a positive share such as "10%", or a number in the loss itself, got {given!r}'
+        )
+    if not relative and isinstance(given, str) and value < 1:
+        raise ValueError(
+            f"decide.error: {text} could mean {100 * value:g}% or a distance of {value:g}: write "
+            f'"{100 * value:g}%", or the number without quotation marks in a study file'
+        )
+    return (value / 100, True) if relative else (value, False)

@@ -1,0 +1,315 @@
+"""The search for an answer on one level of trust: theory proposes, simulation disposes.
+
+The planner says what each protocol and each choice of its settings takes. The best are simulated
+there by a comparison. Where the simulation does not meet the target, or beats it by far, it is
+moved by the slope in logarithms and simulated again: what is reported was simulated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from fedhist.model.results import Unknown
+from fedhist.privacy.guarantee import Trust
+from simulations.studies.compare.run import Row, run_comparison
+from simulations.studies.compare.setup import set_up
+from simulations.studies.decide.question import SHORTLIST, STEPS
+from simulations.studies.decide.settled import COARSE, KEPT, Candidate, Settled, taken_by
+from simulations.studies.plan.planner import RANGE, Answer, plan
+from simulations.studies.plan.search import REASONS
+from simulations.studies.plan.verify import verify
+
+LOW, HIGH = RANGE["epsilon"]
+ENOUGH = 0.75
+"""A simulated error from this share of the target up to it ends the search."""
+AIM = 0.95
+"""Share of the target that a search aims at, so that the next seeds meet it, too."""
+
+Advance = Callable[[float], None]
+"""Told how much of a level is done, from 0 to 1."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A protocol simulated at one value of the unknown.
+
+    Attributes
+    ----------
+    x : float
+    candidate : Candidate
+    error, half_width : float or None
+        As they are said; None where no run was ok, or there was one.
+    theory : float
+        Infinite without a prediction.
+    runs, missing : int
+    row : Row or None
+        Of the comparison.
+    """
+
+    x: float
+    candidate: Candidate
+    error: float | None
+    half_width: float | None
+    theory: float
+    runs: int
+    missing: int = 0
+    row: Row | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        """Simulated over predicted error."""
+        known = self.error is not None and 0 < self.theory < math.inf
+        return self.error / self.theory if known and self.error is not None else None
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What theory says of one protocol on one level, with the best of its settings."""
+
+    candidate: Candidate
+    kept: tuple[Candidate, ...]
+    answer: Answer | None
+    reason: str = ""
+
+    @property
+    def x(self) -> float | None:
+        """The least epsilon that will do, by theory."""
+        return None if self.answer is None else self.answer.x
+
+
+def candidates_for(settled: Settled, level: Trust, title: str, target: float) -> list[Candidate]:
+    """Return the settings of a protocol that reach a target first, by theory on coarse steps."""
+    every = settled.of(level, title)
+    if len(every) <= 1:
+        return every
+    m = settled.measure
+
+    def order(c: Candidate) -> tuple[float, float]:
+        oracle = settled.oracle(c)
+        points = []
+        for x in COARSE:
+            points.append((x, m.of_plan(oracle(x).error)))
+            if points[-1][1] <= target:
+                return points[-1]
+        return math.inf, min(e for _, e in points)
+
+    return sorted(every, key=order)[:KEPT]
+
+
+def best_at(settled: Settled, kept: Sequence[Candidate], epsilon: float) -> Candidate:
+    """Return the settings of least predicted error."""
+    return min(kept, key=lambda c: settled.predicted(c, epsilon))
+
+
+def plan_title(settled: Settled, level: Trust, title: str, target: float) -> Planned:
+    """Plan a protocol on a level: the settings that theory likes best for the target."""
+    kept = candidates_for(settled, level, title, target)
+    m, found, reason = settled.measure, list[tuple[Candidate, Answer]](), ""
+    for c in kept:
+        try:
+            answer = plan(
+                settled.config(c), m.asked(target), "epsilon", relative=m.divides, loss=m.loss
+            )
+        except REASONS as e:
+            reason = str(e)
+        else:
+            found.append((c, answer))
+    if not found:
+        return Planned(kept[0], tuple(kept), None, reason)
+
+    def order(item: tuple[Candidate, Answer]) -> tuple[float, float]:
+        a = item[1]
+        least = a.best.error if a.best is not None else math.inf
+        return (a.x if a.x is not None else math.inf), least
+
+    candidate, answer = min(found, key=order)
+    return Planned(candidate, tuple(kept), answer, answer.reason)
+
+
+def shortlist(found: Sequence[Planned], effort: str) -> list[Planned]:
+    """Return what is worth simulating on a level, the best first."""
+
+    def order(p: Planned) -> tuple[float, float]:
+        best = p.answer.best.error if p.answer is not None and p.answer.best is not None else None
+        return (p.x if p.x is not None else math.inf), math.inf if best is None else best
+
+    return sorted(found, key=order)[: SHORTLIST[effort]]
+
+
+def simulate(settled: Settled, candidates: Sequence[Candidate], epsilon: float) -> list[Trial]:
+    """Compare candidates at one budget, level by level; the best of a level comes first."""
+    if not candidates:
+        return []
+    levels = tuple(t for t in Trust if any(c.level is t for c in candidates))
+    entries = tuple(replace(c.entry, named=False) for c in candidates)
+    comparison = replace(
+        settled.comparison,
+        epsilon=epsilon,
+        entries=entries,
+        levels=levels,
+        common=taken_by(settled.comparison.common, candidates),
+    )
+    try:
+        found = run_comparison(set_up(comparison))
+    except ValueError as e:
+        if "nothing can be compared" in str(e):
+            return []
+        raise
+    of = {c.entry.label: c for c in candidates}
+    out, m = [], settled.measure
+    for row in found.rows:
+        c = of[row.label]
+        error = m.shown(row.mean)
+        out.append(
+            Trial(
+                epsilon,
+                c,
+                error,
+                _half(m.shown, row, error),
+                settled.predicted(c, epsilon),
+                len(row.records),
+                sum(row.missing.values()),
+                row,
+            )
+        )
+    return out
+
+
+def _half(shown: Callable[[float | None], float | None], row: Row, error: float | None) -> float | None:
+    """Return half the width of an error's interval as it is said."""
+    if row.mean is None or row.half_width is None or error is None:
+        return None
+    top = shown(row.mean + row.half_width)
+    return None if top is None else top - error
+
+
+def solve_epsilon(
+    settled: Settled, level: Trust, target: float, advance: Advance
+) -> tuple[list[Planned], list[Trial]]:
+    """Find the least epsilon on a level, by theory and then by simulation.
+
+    Returns
+    -------
+    planned : list of Planned
+        The best first.
+    trials : list of Trial
+        What was simulated, in order; the winner of each step.
+    """
+    titles = settled.titles(level)
+    found = []
+    for i, title in enumerate(titles):
+        found.append(plan_title(settled, level, title, target))
+        advance(0.4 * (i + 1) / len(titles))
+    short = shortlist(found, settled.question.effort)
+    if not short:
+        return [], []
+    x = short[0].x if short[0].x is not None else _most(short[0])
+    trials: list[Trial] = []
+    steps = STEPS[settled.question.effort]
+    for step in range(steps):
+        at = [best_at(settled, p.kept, x) for p in short]
+        ran = simulate(settled, at, x)
+        advance(0.4 + 0.6 * (step + 1) / steps)
+        if not ran:
+            break
+        trials.append(ran[0])
+        if trials[-1].error is None:
+            break
+        short = [p for p in short if _near(p, ran)]
+        move = next_epsilon(trials, target)
+        if move is None or step + 1 == steps:
+            break
+        x = move
+    return [*short, *(p for p in found if p not in short)], trials
+
+
+def _most(p: Planned) -> float:
+    """Return where a protocol that does not reach the target comes nearest to it."""
+    best = p.answer.best if p.answer is not None else None
+    return best.x if best is not None and math.isfinite(best.error) else HIGH
+
+
+def _near(p: Planned, ran: Sequence[Trial]) -> bool:
+    """Say whether a protocol is within a factor 1.5 of the best that was simulated with it."""
+    own = next((t for t in ran if t.candidate.title == p.candidate.title), None)
+    best = ran[0].error
+    return own is not None and own.error is not None and best is not None and own.error <= 1.5 * best
+
+
+def next_epsilon(trials: Sequence[Trial], target: float) -> float | None:
+    """Say which epsilon to simulate next; None if the last one settles it.
+
+    Between what did and what did not, or along the slope of the last two, or along 1 / epsilon.
+    """
+    known = {t.x: t.error for t in trials if t.error is not None}
+    good = [x for x, e in known.items() if e <= target]
+    bad = [x for x, e in known.items() if e > target]
+    low, high = max(bad, default=LOW), min(good, default=HIGH)
+    last = trials[-1]
+    if last.error is None or last.error <= 0:
+        return None
+    if last.x in good and (last.error >= ENOUGH * target or last.x <= LOW):
+        return None
+    if low >= HIGH or (not good and last.x >= HIGH) or (good and high <= 1.02 * low):
+        return None
+    slope = _slope([t for t in trials if t.error])
+    x = last.x * (AIM * target / last.error) ** (1 / slope)
+    if bad and good:  # stay inside, away from the ends
+        x = min(max(x, low * (high / low) ** 0.1), high * (low / high) ** 0.1)
+    return min(max(x, LOW), HIGH)
+
+
+def _slope(trials: Sequence[Trial]) -> float:
+    """Return d log error / d log epsilon of the last two trials; -1 where they tell nothing."""
+    if len(trials) < 2:
+        return -1.0
+    a, b = trials[-2:]
+    if a.x == b.x or not a.error or not b.error:
+        return -1.0
+    slope = math.log(b.error / a.error) / math.log(b.x / a.x)
+    return min(max(slope, -3.0), -0.15)
+
+
+def solve_users(
+    settled: Settled, kept: Sequence[Candidate], epsilon: float, target: float
+) -> tuple[Answer | None, Trial | None, str]:
+    """Find how many users like these it takes at a budget, by theory, and simulate that.
+
+    Returns
+    -------
+    answer : Answer or None
+    trial : Trial or None
+        None without an answer, or where so many users are too many to simulate.
+    reason : str
+    """
+    m, unknown, reason = settled.measure, Unknown.__args__[0], ""
+    found: list[tuple[Candidate, Answer]] = []
+    for c in kept:
+        config = settled.config(c, epsilon)
+        try:
+            answer = plan(config, m.asked(target), unknown, relative=m.divides, loss=m.loss)
+            found.append((c, answer))
+        except REASONS as e:
+            reason = str(e)
+    if not found:
+        return None, None, reason
+    candidate, answer = min(
+        found, key=lambda f: (f[1].x or math.inf, f[1].beyond or math.inf)
+    )
+    done = verify(answer, settled.question.seeds)
+    if done is None or not done.losses:
+        return answer, None, answer.reason
+    error, top = done.measured, done.measured * (1 + done.interval[1] - done.ratio)
+    half = m.of_plan(top) - m.of_plan(error)
+    trial = Trial(
+        float(answer.x or math.nan),
+        candidate,
+        m.of_plan(error),
+        None if math.isnan(half) else half,
+        m.of_plan(answer.predicted),
+        sum(done.statuses.values()),
+        sum(n for k, n in done.statuses.items() if k != "ok"),
+    )
+    return answer, trial, ""
