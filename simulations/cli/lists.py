@@ -127,6 +127,24 @@ def print_comparisons(console: Console) -> None:
     print_table(console, Table.of(columns, rows, notes=notes))
 
 
+def print_decisions(console: Console) -> None:
+    """List the built-in questions of fedhist decide, and say how to ask one of a file."""
+    from simulations.studies.decide.question import builtin_decisions, load_question
+
+    rows = []
+    for name in builtin_decisions():
+        q = load_question(name)
+        asked = [f"error {q.asked}"] * bool(q.error)
+        asked += [f"epsilon {q.epsilon:g}"] if q.epsilon is not None else []
+        rows.append((name, q.target, str(q.population["kind"]), ", ".join(asked)))
+    columns = (_names("question"), "target", "population", "asked")
+    notes = (
+        "fedhist decide NAME answers one; fedhist decide NAME --show shows its file.",
+        "Of your own: fedhist decide FILE --user COLUMN --item COLUMN --error 10%",
+    )
+    print_table(console, Table.of(columns, rows, notes=notes))
+
+
 def print_experiments(console: Console) -> None:
     """List the experiments there are and what each can run on."""
     from simulations.experiments.catalogue import experiment, names

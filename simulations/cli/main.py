@@ -12,6 +12,7 @@ import fedhist
 from fedhist.base.errors import FedhistError, PopulationError
 from fedhist.base.text import visible
 from simulations.cli import compare as cli_compare
+from simulations.cli import decide as cli_decide
 from simulations.cli import explain as cli_explain
 from simulations.cli import plan as cli_plan
 from simulations.cli import profile as cli_profile
@@ -287,6 +288,7 @@ cli_sweep.register(cli)
 cli_compare.register(cli)
 cli_plan.register(cli)
 cli_profile.register(cli)
+cli_decide.register(cli)
 cli_report.register(cli)
 cli_explain.register(cli)
 for _registered in cli.registered_commands:

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
 from fedhist.privacy.guarantee import Trust
+from simulations.reporting.shown import Shown
+from simulations.reporting.table import Table
+from simulations.studies.decide import figure, output, tables, words
 from simulations.studies.decide.question import Question
 from simulations.studies.decide.search import (
     HIGH,
     Planned,
     Trial,
-    best_at,
-    candidates_for,
-    plan_title,
     simulate,
     solve_epsilon,
     solve_users,
 )
-from simulations.studies.decide.settled import Candidate, Settled, settle
+from simulations.studies.decide.settled import COARSE, Candidate, Settled, settle
 from simulations.studies.plan.planner import Answer
 from simulations.studies.records.levels import NOBODY_THERE, suffix
 
-CURVE = tuple(2.0**k for k in range(-5, 7))
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+CURVE = (1 / 32, 1 / 8, *COARSE)
 """Values of epsilon at which the figure asks theory."""
 
 Progress = Callable[[str, float], None]
@@ -37,7 +42,8 @@ class Finding:
     Attributes
     ----------
     level : Trust
-    status : {"reached", "not reached", "measured", "unsimulated", "unavailable"}
+    status : {"reached", "not reached", "unsettled", "measured", "unsimulated", "unavailable"}
+        "unsettled": theory reaches the target, and no simulation did before the search ended.
         "measured": an error at the given epsilon, without a target. "unsimulated": theory's
         answer, which is too large to simulate.
     candidate : Candidate or None
@@ -70,6 +76,74 @@ class Finding:
     others: tuple[Planned, ...] = ()
 
 
+@dataclass(frozen=True, repr=False)
+class Decision(Shown):
+    """An answered question; shows itself as sentences, tables, one picture and a page.
+
+    Attributes
+    ----------
+    settled : Settled
+    findings : tuple of Finding
+        One for each level of trust, in the order of the ladder.
+    """
+
+    kind: ClassVar[str] = "decision"
+    settled: Settled
+    findings: tuple[Finding, ...]
+
+    @property
+    def title(self) -> str:
+        """What was asked, in one line."""
+        return words.asked(self)
+
+    @property
+    def verdict(self) -> str:
+        """The answer in one sentence."""
+        return words.in_short(self)
+
+    def sentences(self) -> list[str]:
+        """Return the verdict: in short, then level by level, then what holds for all of them."""
+        return [f"In short: {self.verdict}", *words.verdicts(self), *words.terms(self)]
+
+    def tables(self) -> Sequence[Table]:
+        """Return the levels of trust; what was simulated, planned, and left out."""
+        found = [tables.main_table(self), tables.trials_table(self)]
+        if any(f.others for f in self.findings):
+            found.append(tables.planned_table(self))
+        return [*found, tables.left_table(self)] if self.settled.left_out else found
+
+    def draw(self, figure_: Figure) -> None:
+        """Draw error against epsilon, or against the number of users."""
+        figure.draw_decision(self, figure_)
+
+    def write(self, folder: Path) -> None:
+        """Write page, picture, tables, the study file and the decision as plain data."""
+        output.write(self, folder)
+
+
+def decide(question: Question, progress: Progress | None = None) -> Decision:
+    """Answer a question: plan, simulate and compare under every level of trust.
+
+    Parameters
+    ----------
+    question : Question
+    progress : callable, optional
+        Told what is being done and the share of all that is done.
+
+    Returns
+    -------
+    Decision
+        NOT PRIVATE: it is computed from the users' data.
+
+    Raises
+    ------
+    ValueError, PopulationError
+        If the users cannot be read, or no protocol estimates the target.
+    """
+    settled = settle(question)
+    return Decision(settled, tuple(findings(settled, progress)))
+
+
 def findings(settled: Settled, progress: Progress | None = None) -> list[Finding]:
     """Find the answer on every level that is asked for."""
     q = settled.question
@@ -78,8 +152,9 @@ def findings(settled: Settled, progress: Progress | None = None) -> list[Finding
         return _at_epsilon(settled, q.epsilon, told)
     out = []
     target = float(q.error or math.nan)
+    n = len(q.levels)
     for i, level in enumerate(q.levels):
-        what, n = f"{level.value} trust", len(q.levels)
+        what = f"{level.value} trust"
 
         def advance(share: float, what: str = what, i: int = i) -> None:
             told(what, (i + share) / n)
@@ -104,7 +179,7 @@ def _solved(
     own = next(p for p in planned if p.candidate.title == trial.candidate.title)
     return Finding(
         level,
-        "reached" if good else "not reached",
+        "reached" if good else "not reached" if _searched(own, trials) else "unsettled",
         trial.candidate,
         trial.x if good else None,
         own.x,
@@ -112,9 +187,14 @@ def _solved(
         tuple(trials),
         own.answer,
         own.reason,
-        curve_of(settled, own.kept),
+        curve_of(settled, level, own.candidate.title),
         tuple(planned),
     )
+
+
+def _searched(own: Planned, trials: list[Trial]) -> bool:
+    """Say whether a target was missed where it is nearest, and not only where theory met it."""
+    return own.x is None or max(t.x for t in trials) >= HIGH
 
 
 def _nearest(trials: list[Trial]) -> Trial:
@@ -142,7 +222,7 @@ def _at_epsilon(settled: Settled, epsilon: float, told: Progress) -> list[Findin
         found = Finding(level, "measured", best.candidate, None, None, best, tuple(own))
         few = kept[level, best.candidate.title]
         if q.error is None:
-            found = replace(found, curve=curve_of(settled, few))
+            found = replace(found, curve=curve_of(settled, level, best.candidate.title))
         else:
             found = _users(settled, found, few, epsilon, goal)
         out.append(found)
@@ -190,7 +270,8 @@ def _why_not(settled: Settled, level: Trust) -> str:
     return "; ".join(dict.fromkeys(told)) or NOBODY_THERE[level]
 
 
-def curve_of(settled: Settled, kept: tuple[Candidate, ...] | list[Candidate]) -> tuple[tuple[float, float], ...]:
-    """Ask theory for the error by epsilon, with the best of a few settings at each."""
-    found = ((x, min(settled.predicted(c, x) for c in kept)) for x in CURVE)
+def curve_of(settled: Settled, level: Trust, title: str) -> tuple[tuple[float, float], ...]:
+    """Ask theory for a protocol's error by epsilon, with the best settings at each."""
+    every = settled.of(level, title)
+    found = ((x, min(settled.predicted(c, x) for c in every)) for x in CURVE)
     return tuple((x, e) for x, e in found if math.isfinite(e))

@@ -10,9 +10,9 @@
 - ``effort``: "quick", "usual" or "thorough"; ``seeds``: simulated runs of each answer;
 - ``without = ["..."]``: protocols of the target that are left out.
 
-[protocol] holds what is public or settled: ``clip``, ``low``, ``high``, ``levels``, ``tau_d``. What it
-does not say is chosen by looking at the users: NOT PRIVATE. [population] and [run] are those of a
-run. All levels are compared under replacement of one user's whole record.
+[protocol] holds what is public or settled: ``clip``, ``low``, ``high``, ``levels``, ``tau_d``. What
+it does not say is chosen by looking at the users: NOT PRIVATE. [population] and [run] are those of
+a run. All levels are compared under replacement of one user's whole record.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from fedhist.base.errors import nearest
 from fedhist.model.registry import load_builtin, load_plugin, protocols
 from fedhist.privacy.guarantee import Trust, check_budget
 from simulations.config.named_files import builtin_names, settings_text
+from simulations.config.parts import part_of
 from simulations.config.reading import (
     Must,
     Settings,
     Whole,
     as_table,
-    check_keys,
     one_of,
     read,
     reading,
@@ -41,10 +41,11 @@ from simulations.runs.config import RunTable, config_of, parse_tables, populatio
 from simulations.studies.records.levels import WORDS, levels_of
 
 FOLDER = "decisions"
-TABLES = ("decide", "protocol", "population", "run")
+PUBLIC = ("low", "high", "levels", "tau_d", "tau_c", "max_users", "tau", "colluders")
+"""What a decision takes of a run's table [protocol]."""
 TARGETS = ("histogram", "distribution", "mean", "quantiles")
 SEEDS = {"quick": 3, "usual": 5, "thorough": 20}
-STEPS = {"quick": 2, "usual": 4, "thorough": 8}
+STEPS = {"quick": 4, "usual": 5, "thorough": 8}
 """How often an answer is put right by simulation."""
 SHORTLIST = {"quick": 1, "usual": 2, "thorough": 4}
 """Protocols of a level that are simulated, those that theory likes best."""
@@ -136,25 +137,62 @@ def builtin_decisions() -> list[str]:
     return builtin_names(FOLDER)
 
 
+def question_text(source: str | Path) -> tuple[str, str]:
+    """Return text and name of a study file, or of a built-in question; else ValueError.
+
+    Of a file of data the text is empty: all that is asked of it are overrides.
+    """
+    path = Path(source)
+    if path.suffix not in ("", ".toml") or (path.is_file() and path.suffix != ".toml"):
+        return "", path.name.partition(".")[0]
+    return settings_text(source, "file of data, study file or question", FOLDER)
+
+
 def load_question(source: str | Path, overrides: Iterable[str] = ()) -> Question:
-    """Read a study file with a table [decide], or a built-in question.
+    """Read a study file with a table [decide], a built-in question, or what is asked of a file.
+
+    Parameters
+    ----------
+    source : path or str
+        A .toml file, a name from :func:`builtin_decisions`, or a file of data that the overrides
+        make the population.
+    overrides : iterable of str
+        "decide.epsilon=2", "population.top=100".
 
     Raises
     ------
     ValueError
         For a missing file, malformed TOML, and keys and values that cannot be meant.
     """
-    text, name = settings_text(source, "question", FOLDER)
+    text, name = question_text(source)
     with reading(source):
         return question_of(parse_tables(text, overrides), source, name)
 
 
+def check_columns(file: Path, user: str | None, item: str | None, value: str | None) -> None:
+    """Refuse a file of data without the columns that are needed; the error names those it has."""
+    from simulations.populations.base import existing
+    from simulations.populations.tables import SEPARATORS, TableFormat, first_row, is_parquet
+
+    existing(file)
+    if user is not None and (item is not None or value is not None):
+        return
+    missing = "--user" if user is None else "--item (or --value, of numbers)"
+    has = ""
+    if not is_parquet(file):
+        suffix = next((s for s in reversed(file.suffixes) if s in SEPARATORS), ".csv")
+        has = f"; its first line: {', '.join(first_row(file, SEPARATORS[suffix], TableFormat()))}"
+    raise ValueError(f"{file}: name its columns: {missing} is missing{has}")
+
+
 def question_of(tables: dict[str, Any], source: str | Path, name: str) -> Question:
     """Read the tables of a question; errors are those of :func:`load_question`."""
-    check_keys(tables, TABLES, "table")
-    table = read(DecideTable, tables.pop("decide", {}))
+    tables, own = part_of(tables, "decide")
+    table = read(DecideTable, own or {})
     common = dict(as_table(tables.pop("protocol", {}), "[protocol]"))
-    for key in ("name", "epsilon", "delta", "adjacency", "trust"):
+    if "name" in common:  # a run's: of what it sets, a decision takes what is public
+        common = {k: v for k, v in common.items() if k in PUBLIC}
+    for key in ("epsilon", "delta", "adjacency", "trust"):
         if key in common:
             raise ValueError(f"protocol.{key} stands in [decide]: it is common to all protocols")
     base = config_of({**tables, "protocol": {"name": ""}}, source, name)
@@ -164,7 +202,9 @@ def question_of(tables: dict[str, Any], source: str | Path, name: str) -> Questi
     population_spec(base)
     known = sorted({cls.target for cls in protocols().values()})
     if table.target not in known:
-        raise ValueError(f"decide.target: unknown target {table.target!r}{nearest(table.target, known)}")
+        raise ValueError(
+            f"decide.target: unknown target {table.target!r}{nearest(table.target, known)}"
+        )
     if table.error is None and table.epsilon is None:
         raise ValueError('nothing is asked: give decide.error = "10%", decide.epsilon, or both')
     error, relative = (None, True) if table.error is None else error_of(table.error)
@@ -182,9 +222,7 @@ def question_of(tables: dict[str, Any], source: str | Path, name: str) -> Questi
         seeds=table.seeds or SEEDS[table.effort],
         common=common,
         population=base.population,
-        run=RunTable(
-            runtime="inline", seed=seed, nodes=base.run.nodes, plugins=base.run.plugins
-        ),
+        run=RunTable(runtime="inline", seed=seed, nodes=base.run.nodes, plugins=base.run.plugins),
         without=table.without,
     )
 
@@ -203,7 +241,8 @@ def error_of(given: str | float) -> tuple[float, bool]:
         value = math.nan
     if not 0 < value < math.inf:
         raise ValueError(
-            f'decide.error must be a positive share such as "10%", or a number in the loss itself, got {given!r}'
+            'decide.error must be a positive share such as "10%", or a number in the loss itself, '
+            f"got {given!r}"
         )
     if not relative and isinstance(given, str) and value < 1:
         raise ValueError(

@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from fedhist.model.results import Unknown
 from fedhist.privacy.guarantee import Trust
 from simulations.studies.compare.run import Row, run_comparison
 from simulations.studies.compare.setup import set_up
@@ -26,6 +25,9 @@ ENOUGH = 0.75
 """A simulated error from this share of the target up to it ends the search."""
 AIM = 0.95
 """Share of the target that a search aims at, so that the next seeds meet it, too."""
+
+GROWTH = 1.15
+"""Least step upwards while no simulation has met the target."""
 
 Advance = Callable[[float], None]
 """Told how much of a level is done, from 0 to 1."""
@@ -84,13 +86,11 @@ def candidates_for(settled: Settled, level: Trust, title: str, target: float) ->
     every = settled.of(level, title)
     if len(every) <= 1:
         return every
-    m = settled.measure
 
     def order(c: Candidate) -> tuple[float, float]:
-        oracle = settled.oracle(c)
         points = []
         for x in COARSE:
-            points.append((x, m.of_plan(oracle(x).error)))
+            points.append((x, settled.predicted(c, x)))
             if points[-1][1] <= target:
                 return points[-1]
         return math.inf, min(e for _, e in points)
@@ -177,7 +177,9 @@ def simulate(settled: Settled, candidates: Sequence[Candidate], epsilon: float) 
     return out
 
 
-def _half(shown: Callable[[float | None], float | None], row: Row, error: float | None) -> float | None:
+def _half(
+    shown: Callable[[float | None], float | None], row: Row, error: float | None
+) -> float | None:
     """Return half the width of an error's interval as it is said."""
     if row.mean is None or row.half_width is None or error is None:
         return None
@@ -235,7 +237,9 @@ def _near(p: Planned, ran: Sequence[Trial]) -> bool:
     """Say whether a protocol is within a factor 1.5 of the best that was simulated with it."""
     own = next((t for t in ran if t.candidate.title == p.candidate.title), None)
     best = ran[0].error
-    return own is not None and own.error is not None and best is not None and own.error <= 1.5 * best
+    return (
+        own is not None and own.error is not None and best is not None and own.error <= 1.5 * best
+    )
 
 
 def next_epsilon(trials: Sequence[Trial], target: float) -> float | None:
@@ -255,8 +259,10 @@ def next_epsilon(trials: Sequence[Trial], target: float) -> float | None:
     if low >= HIGH or (not good and last.x >= HIGH) or (good and high <= 1.02 * low):
         return None
     slope = _slope([t for t in trials if t.error])
-    x = last.x * (AIM * target / last.error) ** (1 / slope)
-    if bad and good:  # stay inside, away from the ends
+    x: float = last.x * (AIM * target / last.error) ** (1 / slope)
+    if not good:
+        x = max(x, GROWTH * max(bad))
+    elif bad:  # stay inside, away from the ends
         x = min(max(x, low * (high / low) ** 0.1), high * (low / high) ** 0.1)
     return min(max(x, LOW), HIGH)
 
@@ -284,20 +290,18 @@ def solve_users(
         None without an answer, or where so many users are too many to simulate.
     reason : str
     """
-    m, unknown, reason = settled.measure, Unknown.__args__[0], ""
+    m, reason = settled.measure, ""
     found: list[tuple[Candidate, Answer]] = []
     for c in kept:
         config = settled.config(c, epsilon)
         try:
-            answer = plan(config, m.asked(target), unknown, relative=m.divides, loss=m.loss)
+            answer = plan(config, m.asked(target), "n_users", relative=m.divides, loss=m.loss)
             found.append((c, answer))
         except REASONS as e:
             reason = str(e)
     if not found:
         return None, None, reason
-    candidate, answer = min(
-        found, key=lambda f: (f[1].x or math.inf, f[1].beyond or math.inf)
-    )
+    candidate, answer = min(found, key=lambda f: (f[1].x or math.inf, f[1].beyond or math.inf))
     done = verify(answer, settled.question.seeds)
     if done is None or not done.losses:
         return answer, None, answer.reason

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from fedhist.model.protocol import Protocol
 from fedhist.model.registry import display_of, parameters, protocol_class, protocols
 from fedhist.model.results import Unknown
 from fedhist.privacy.guarantee import Trust
-from simulations.populations import Loaded
+from simulations.populations import KINDS, Loaded
 from simulations.runs.config import Config, population_spec
 from simulations.studies.compare.config import Comparison, Entry, comparison_of
 from simulations.studies.compare.setup import Ready, set_up
@@ -36,6 +36,8 @@ USUAL_EPSILON = 4.0
 COARSE = (0.25, 1.0, 4.0, 16.0, 64.0)
 KEPT = 3
 """Settings of a protocol that are planned, of those that were tried."""
+MOST_ITEMS = 1000
+"""Of the domain, where none is given: the most frequent items."""
 SLOW = ("poisson-counts",)
 """Protocols whose theory takes minutes on the users of a file."""
 NOT_READ = {*PREMISE, "levels", "project", "discrete"}
@@ -111,7 +113,7 @@ class Measure:
         if not self.relative:
             return f"{shown:,.0f}" if shown >= 1000 else f"{shown:.3g}"
         percent = 100 * shown
-        return f"{percent:,.0f}%" if percent >= 99.5 else f"{percent:.2g}%"
+        return f"{percent:,.0f}%" if percent >= 99.95 else f"{percent:.3g}%"
 
     @property
     def axis(self) -> str:
@@ -149,7 +151,9 @@ class Candidate:
         for key, value in self.chosen.items():
             if key == "delta":
                 continue
-            said.append(f"{key} = {value:,.6g}" if isinstance(value, float | int) else f"{key} = {value}")
+            said.append(
+                f"{key} = {value:,.6g}" if isinstance(value, float | int) else f"{key} = {value}"
+            )
         if "clip" in self.chosen and "delta" in parameters(protocol_class(str(self.table["name"]))):
             laplace = not self.table.get("delta")
             said.append("Laplace, l1" if laplace else "Gaussian, l2")
@@ -173,6 +177,8 @@ class Settled:
         Protocols, and why they are not considered.
     read : tuple of str
         What was chosen by looking at the users.
+    asked : dict
+        What theory has said already.
     """
 
     question: Question
@@ -183,6 +189,7 @@ class Settled:
     candidates: tuple[Candidate, ...]
     left_out: tuple[tuple[str, str], ...]
     read: tuple[str, ...]
+    asked: dict[tuple[str, str, float], float] = field(default_factory=dict, compare=False)
 
     def titles(self, level: Trust) -> list[str]:
         """Name the protocols of a level."""
@@ -204,10 +211,13 @@ class Settled:
 
     def predicted(self, candidate: Candidate, epsilon: float) -> float:
         """Return theory's error as it is said; infinite where there is none."""
-        try:
-            return self.measure.of_plan(self.oracle(candidate)(epsilon).error)
-        except (TooLarge, *REASONS):
-            return math.inf
+        place = candidate.entry.label, candidate.settings, epsilon
+        if place not in self.asked:
+            try:
+                self.asked[place] = self.measure.of_plan(self.oracle(candidate)(epsilon).error)
+            except (TooLarge, *REASONS):
+                self.asked[place] = math.inf
+        return self.asked[place]
 
 
 def settle(question: Question) -> Settled:
@@ -218,8 +228,7 @@ def settle(question: Question) -> Settled:
     ValueError, PopulationError
         If the users cannot be read, or nothing estimates the target.
     """
-    config = Config(question.name, question.run, {"name": ""}, question.population)
-    loaded = load_once(question.population, population_spec(config))
+    question, loaded = _loaded(question)
     common = common_settings(question.target, loaded, question.common)
     if Trust.AGGREGATE not in question.levels:
         common = {k: v for k, v in common.items() if k not in PREMISE or k in question.common}
@@ -245,7 +254,7 @@ def settle(question: Question) -> Settled:
     }
     comparison = comparison_of(tables, question.name, question.name)
     ready = set_up(comparison)
-    late = "its theory takes minutes on the users of a file: effort = \"thorough\" has it"
+    late = 'its theory takes minutes on the users of a file: effort = "thorough" has it'
     out = [(x.label, late if x.label in slow else x.reason) for x in ready.left_out]
     measure = _measure(question, ready, loaded)
     found = []
@@ -268,6 +277,22 @@ def settle(question: Question) -> Settled:
         )
     return Settled(
         question, comparison, ready, measure, loaded, tuple(found), _merged(out), tuple(read)
+    )
+
+
+def _loaded(question: Question) -> tuple[Question, Loaded]:
+    """Load the users; items without a domain get the most frequent ones, and that is said."""
+    config = Config(question.name, question.run, {"name": ""}, question.population)
+    loaded = load_once(question.population, population_spec(config))
+    keys = {f.name for f in fields(KINDS[str(question.population["kind"])])}
+    if loaded.domain is not None or loaded.users.samples is not None or "top" not in keys:
+        return question, loaded
+    items = loaded.users.counts
+    held = np.bincount(items.item, weights=items.count, minlength=len(items.vocabulary))
+    most = min(MOST_ITEMS, int(np.count_nonzero(held)))
+    asked = replace(question, population={**question.population, "top": most})
+    return asked, load_once(
+        asked.population, population_spec(replace(config, population=asked.population))
     )
 
 

@@ -8,7 +8,7 @@ that theory likes best. That looks at the data, and is said.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -88,7 +88,9 @@ def variants(
     return [{}]
 
 
-def _clips(known: Mapping[str, Any], loaded: Loaded, domain: Keys, delta: float) -> list[dict[str, Any]]:
+def _clips(
+    known: Sequence[str], loaded: Loaded, domain: Keys, delta: float
+) -> list[dict[str, Any]]:
     """Return clips from the largest user's size downwards, each half of the last."""
     l1, l2 = user_norms(loaded.users, domain)
     if "delta" not in known:  # slots of a local protocol

@@ -1,0 +1,141 @@
+"""The command ``fedhist decide``."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simulations.cli import terminal
+from simulations.cli.options import (
+    Count,
+    Force,
+    Item,
+    Json,
+    Out,
+    Plugin,
+    Set,
+    Show,
+    Top,
+    User,
+    Value,
+    data_overrides,
+)
+from simulations.config.named_files import toml_value
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the command to the command line."""
+    cli.command()(decide)
+
+
+def decide(
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            help="Your CSV, TSV or Parquet file, a .toml file with a table [decide], or a built-in "
+            "example; none lists these."
+        ),
+    ] = None,
+    user: User = None,
+    item: Item = None,
+    count: Count = None,
+    value: Value = None,
+    top: Top = None,
+    target: Annotated[
+        str | None,
+        typer.Option(help="histogram, distribution, mean or quantiles; of a plugin, its own."),
+    ] = None,
+    error: Annotated[
+        str | None,
+        typer.Option(help="Largest error that will do: 10% of the answer's own size, say."),
+    ] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="The budget there is; with --error users are solved for.")
+    ] = None,
+    delta: Annotated[float | None, typer.Option(help="Default: 1e-6.")] = None,
+    trust: Annotated[
+        str | None, typer.Option(help="Levels of trust, with commas between. Default: all.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer runs, and the likeliest protocol only.")
+    ] = False,
+    thorough: Annotated[
+        bool, typer.Option("--thorough", help="More runs, more protocols; takes ten times as long.")
+    ] = False,
+    set_: Set = None,
+    plugin: Plugin = None,
+    out: Out = None,
+    force: Force = False,
+    json_: Json = False,
+    show: Show = False,
+) -> None:
+    """From a file to a decision: which protocol under which trust, at which epsilon.
+
+    Plans every protocol under every level of trust, simulates the best on your users, and says in
+    sentences what holds. Nothing here is private: errors are measured against the truth.
+
+    Exit status: 0 there is an answer, 3 no level of trust reaches the error, 2 wrong usage.
+    """
+    from fedhist.model.protocol import EXIT_CODES
+    from simulations.reporting.targets import check_target
+    from simulations.studies.decide.decision import Decision
+    from simulations.studies.decide.decision import decide as answer
+    from simulations.studies.decide.output import print_decision, summary_of
+    from simulations.studies.decide.question import (
+        builtin_decisions,
+        check_columns,
+        load_question,
+        question_text,
+    )
+
+    if source is None:
+        from simulations.cli.lists import print_decisions
+
+        print_decisions(terminal.console)
+        return
+    if quick and thorough:
+        raise ValueError("give --quick or --thorough, not both")
+    file = Path(source)
+    study = file.suffix == ".toml" or source in builtin_decisions()
+    if show:
+        terminal.console.out(question_text(source)[0] if study else "", end="")
+        return
+    if not study:
+        check_columns(file, user, item, value)
+    overrides = data_overrides(None if study else file, user, item, count, value, top, plugin)
+    asked = {
+        "target": target or (None if study or value is None else "mean"),
+        "error": error,
+        "epsilon": epsilon,
+        "delta": delta,
+        "effort": "quick" if quick else "thorough" if thorough else None,
+        "trust": None if trust is None else [t.strip() for t in trust.split(",")],
+    }
+    overrides += [f"decide.{k}={toml_value(v)}" for k, v in asked.items() if v is not None]
+    overrides += set_ or ()
+    question = load_question(source if study else file, overrides)
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    place = out or Path("results") / f"decide-{question.name}-{stamp}"
+    kind = Decision.kind if not place.suffix else "table"
+    if place.suffix in (".svg", ".pdf", ".png"):
+        kind = "figure"
+    check_target(place, kind, force=force)  # before anything is computed
+    with terminal.progress_bar() as bar:
+        task = bar.add_task("reading", total=100)
+        found = answer(
+            question, lambda what, share: bar.update(task, description=what, completed=100 * share)
+        )
+    if json_:
+        terminal.console.out(json.dumps(summary_of(found), indent=2), highlight=False)
+    else:
+        print_decision(terminal.console, found)
+    found.save(place, force=force)
+    if not json_:
+        page = f": open {place / 'index.html'}" if not place.suffix else ""
+        terminal.console.print(f"written to {place} (NOT PRIVATE){page}", soft_wrap=True)
+    if question.error is not None and all(f.x is None for f in found.findings):
+        raise typer.Exit(EXIT_CODES["refused"])

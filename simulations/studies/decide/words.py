@@ -1,0 +1,228 @@
+"""A decision in sentences: the verdict on each level of trust, and what holds for all of them."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from fedhist.privacy.guarantee import Trust
+from simulations.reporting.numbers import number
+from simulations.studies.decide.search import HIGH, Trial
+
+if TYPE_CHECKING:
+    from simulations.studies.decide.decision import Decision, Finding
+
+NAMES = {
+    Trust.CENTRAL: "A trusted server",
+    Trust.AGGREGATE: "Secure aggregation",
+    Trust.SHUFFLE: "A trusted shuffler",
+    Trust.LOCAL: "Nobody trusted (local)",
+}
+WEAK = 10.0
+"""From this epsilon on a verdict says that the promise is a weak one."""
+OFF = 2.0
+"""Theory and simulation that differ by more are said to."""
+ADJACENCY = "replace-user: one user's whole record is replaced by any other"
+
+
+def asked(d: Decision) -> str:
+    """Say what is asked, in one line."""
+    q = d.settled.question
+    entries = d.settled.ready.entries
+    what = {
+        "histogram": f"histogram of {entries:,} items",
+        "distribution": f"distribution over {entries:,} items",
+        "quantiles": f"{entries} quantiles",
+    }.get(q.target, q.target)
+    who = f"{what} from {d.settled.ready.n_users:,} users"
+    if q.error is not None and q.epsilon is not None:
+        return (
+            f"{who}, at most {q.asked} off at epsilon = {q.epsilon:g}: how many users does it take?"
+        )
+    if q.error is not None:
+        return f"{who}, at most {q.asked} off: which epsilon does it take?"
+    return f"{who} at epsilon = {q.epsilon:g}: how far off is it?"
+
+
+def terms(d: Decision) -> list[str]:
+    """Say what holds for every line: loss, unit, adjacency, delta."""
+    q = d.settled.question
+    return [
+        f"Error: {d.settled.measure.words}.",
+        f"All under {ADJACENCY}; user-level, delta = {q.delta:g}.",
+    ]
+
+
+def verdicts(d: Decision) -> list[str]:
+    """Write a sentence or two for each level."""
+    return [f"{NAMES[f.level]}: {_verdict(d, f)}" for f in d.findings]
+
+
+def _verdict(d: Decision, f: Finding) -> str:
+    if f.candidate is None or f.trial is None:
+        return f"not available. {_first(f.reason)}"
+    solved = d.settled.question.epsilon is None
+    if f.status == "measured":
+        return (
+            f"{_error(d, f.trial)} with {_protocol(f)}{_useless(d, f.trial)}{_theory(d, f.trial)}."
+        )
+    if f.status == "unsimulated":
+        return (
+            f"about {number(f.x, 3)} users by theory with {_protocol(f)}; so many are too many to "
+            f"simulate. Your {d.settled.ready.n_users:,} users: {_error(d, f.trial)}."
+        )
+    if f.status == "reached":
+        x = f"epsilon = {number(f.x, 3)}" if solved else f"{number(f.x)} users"
+        weak = ", a weak promise" if solved and f.x is not None and f.x >= WEAK else ""
+        return f"yes, at {x}{weak}: {_protocol(f)}, {_error(d, f.trial)}{_theory(d, f.trial)}."
+    if not solved:
+        why = f" ({_first(f.reason)})" if f.reason else ""
+        return (
+            f"no number of users was found{why}. {_protocol(f)} with "
+            f"{d.settled.ready.n_users:,} users: {_error(d, f.trial)}."
+        )
+    left = f.answer.limit if f.answer is not None else ""
+    limit = f" What is left there is mostly {left}." if left and f.status == "not reached" else ""
+    reach = f"no, at no epsilon up to {HIGH:g}"
+    if f.status == "unsettled":
+        reach = "not settled: theory reaches it, simulation did not yet"
+    return (
+        f"{reach}. Nearest: {_protocol(f)}, {_error(d, f.trial)} at epsilon = "
+        f"{number(f.trial.x, 3)}{_useless(d, f.trial)}{_theory(d, f.trial)}.{limit}"
+    )
+
+
+def _protocol(f: Finding) -> str:
+    if f.candidate is None:
+        return ""
+    settings = f.candidate.settings
+    return f.candidate.title + (f" ({settings})" if settings else "")
+
+
+def _error(d: Decision, t: Trial) -> str:
+    m = d.settled.measure
+    half = "" if t.half_width is None else f" ± {m.write(t.half_width)}"
+    good = t.runs - t.missing
+    runs = f"{good} runs" if not t.missing else f"{good} of {t.runs} runs; the others gave nothing"
+    return f"simulated {m.write(t.error)}{half} ({runs})"
+
+
+def _useless(d: Decision, t: Trial) -> str:
+    worse = d.settled.measure.divides and t.error is not None and t.error >= 1
+    return ", worse than answering 0 everywhere" if worse else ""
+
+
+def _theory(d: Decision, t: Trial) -> str:
+    """Say how far off theory was."""
+    m = d.settled.measure
+    if t.ratio is None:
+        return "; theory says nothing"
+    said = f"; theory {m.write(t.theory)}"
+    if off(t):
+        factor = max(t.ratio, 1 / t.ratio)
+        said += f", OFF BY A FACTOR OF {factor:.2g}: the simulation counts"
+    return said
+
+
+def off(t: Trial | None) -> bool:
+    """Say whether theory and simulation differ by more than a factor 2."""
+    return t is not None and t.ratio is not None and not 1 / OFF <= t.ratio <= OFF
+
+
+def _first(reason: str, most: int = 200) -> str:
+    """Return the beginning of a reason, up to a whole part of it."""
+    parts, out = reason.split("; "), ""
+    for part in parts:
+        if out and len(out) + len(part) > most:
+            return f"{out}; ..."
+        out = f"{out}; {part}" if out else part
+    return out
+
+
+def in_short(d: Decision) -> str:
+    """Say in one sentence what to do."""
+    q = d.settled.question
+    if q.error is None:
+        return _least_error(d)
+    reached = [f for f in d.findings if f.status == "reached" and f.x is not None]
+    if not reached:
+        said = f"{q.asked} was not reached by simulation under any of these kinds of trust"
+        return f"{said}: ask for less (a larger error, fewer items), or bring more users."
+    if q.epsilon is not None:
+        least = reached[-1]
+        return (
+            f"of what was simulated, {_lower(least)} is the least trust that reaches {q.asked}, "
+            f"with {number(least.x)} users."
+        )
+    strong = [f for f in reached if f.x is not None and f.x < WEAK]
+    if not strong:
+        least = min(reached, key=lambda f: f.x or math.inf)
+        return (
+            f"{q.asked} takes epsilon = {number(least.x, 3)} even with {_lower(least)}, and that "
+            f"promises next to nothing (from about {WEAK:g} on): ask for less, or bring more users."
+        )
+    least = strong[-1]
+    best = min(strong, key=lambda f: f.x or math.inf)
+    whom = "nobody need be trusted" if least.level is Trust.LOCAL else f"{_lower(least)} will do"
+    text = f"for {q.asked} {whom}, at epsilon = {number(least.x, 3)}"
+    if best is not least:
+        text += f"; {_lower(best)} brings that down to {number(best.x, 3)}"
+    return text + "."
+
+
+def _least_error(d: Decision) -> str:
+    """Say which level has the least error, and the least trust that is of any use."""
+    m = d.settled.measure
+    errors = {f.level: f.trial.error for f in d.findings if f.trial is not None}
+    found = [(f, e) for f in d.findings if (e := errors.get(f.level)) is not None]
+    if not found:
+        return "nothing could be measured under any of these kinds of trust."
+    best, least = min(found, key=lambda item: item[1])
+    text = f"the least error is {m.write(least)}, with {_lower(best)}"
+    useful = [(f, e) for f, e in found if e < 1] if m.divides else []
+    if useful and useful[-1][0] is not best:
+        last, error = useful[-1]
+        text += f"; the least trust that beats answering 0 everywhere is {_lower(last)}: "
+        text += m.write(error)
+    return text + "."
+
+
+def _lower(f: Finding) -> str:
+    name = NAMES[f.level]
+    return name[0].lower() + name[1:]
+
+
+def believed(d: Decision) -> list[str]:
+    """Say what must be believed on each level that has an answer."""
+    out = []
+    for f in d.findings:
+        row = next((t.row for t in reversed(f.trials) if t.row is not None), None)
+        if row is not None and row.believed is not None:
+            out.append(f"{f.level.value}: believe {row.believed.words}")
+    return out
+
+
+def notes(d: Decision) -> list[str]:
+    """List what was not private, and what a reader must know to trust the numbers."""
+    q = d.settled.question
+    out = [
+        "NOT PRIVATE: errors, theory and what they chose were computed from the users' data",
+        *(f"NOT PRIVATE: {note}" for note in d.settled.read),
+        f"simulated: {q.seeds} runs of each protocol on these users; ± is Student's 95% interval "
+        "of the mean over seeds. It speaks of the noise, not of other users",
+    ]
+    if q.delta > 1 / d.settled.ready.n_users:
+        out.append(
+            f"delta = {q.delta:g} is above 1 / {d.settled.ready.n_users:,} users: a protocol could "
+            "publish somebody's record and keep the promise"
+        )
+    if any(f.status == "reached" and (f.x or 0) >= WEAK for f in d.findings) and q.epsilon is None:
+        out.append(
+            f"epsilon = {WEAK:g} lets one user's data make an outcome e^{WEAK:g} = "
+            f"{math.exp(WEAK):,.0f} times likelier: from there on a promise is a weak one"
+        )
+    if any(off(t) for f in d.findings for t in f.trials):
+        out.append(
+            "where theory and simulation differ by more than a factor 2, the simulation counts"
+        )
+    return out
