@@ -8,7 +8,8 @@
 - ``epsilon = 1``: the budget that there is. With ``error`` too, users are solved for;
 - ``delta = 1e-6``; ``trust``: levels of trust, all of them by default;
 - ``effort``: "quick", "usual" or "thorough"; ``seeds``: simulated runs of each answer;
-- ``without = ["..."]``: protocols of the target that are left out.
+- ``without = ["..."]``: protocols of the target that are left out;
+- ``truth``: what errors are about, as of a comparison.
 
 [protocol] holds what is public or settled: ``clip``, ``low``, ``high``, ``levels``, ``tau_d``. What
 it does not say is chosen by looking at the users: NOT PRIVATE. [population] and [run] are those of
@@ -38,6 +39,7 @@ from simulations.config.reading import (
     reading,
 )
 from simulations.runs.config import RunTable, config_of, parse_tables, population_spec
+from simulations.studies.compare.config import TRUTHS
 from simulations.studies.records.levels import WORDS, levels_of
 
 FOLDER = "decisions"
@@ -63,6 +65,7 @@ class DecideTable(Settings):
     trust: Any = WORDS
     effort: Annotated[str, one_of(*SEEDS)] = "usual"
     seeds: Whole | None = None
+    truth: Annotated[str, one_of(*TRUTHS)] | None = None
     without: tuple[str, ...] = ()
 
 
@@ -88,6 +91,8 @@ class Question:
     population : mapping
     run : RunTable
     without : tuple of str
+    truth : str
+        What errors are about; empty takes the truth of most protocols.
     """
 
     name: str
@@ -103,6 +108,7 @@ class Question:
     population: Mapping[str, Any]
     run: RunTable = field(default_factory=RunTable)
     without: tuple[str, ...] = ()
+    truth: str = ""
 
     @property
     def asked(self) -> str:
@@ -123,6 +129,7 @@ class Question:
             "effort": self.effort,
             "seeds": self.seeds,
             "without": list(self.without),
+            "truth": self.truth or None,
         }
         return {
             "decide": {k: v for k, v in table.items() if v is not None},
@@ -224,6 +231,7 @@ def question_of(tables: dict[str, Any], source: str | Path, name: str) -> Questi
         population=base.population,
         run=RunTable(runtime="inline", seed=seed, nodes=base.run.nodes, plugins=base.run.plugins),
         without=table.without,
+        truth=table.truth or "",
     )
 
 

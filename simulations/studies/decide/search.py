@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Trust
 from simulations.studies.compare.run import Row, run_comparison
 from simulations.studies.compare.setup import set_up
@@ -149,6 +150,7 @@ def simulate(settled: Settled, candidates: Sequence[Candidate], epsilon: float) 
         epsilon=epsilon,
         entries=entries,
         levels=levels,
+        truth="" if settled.ready.truth is Truth.OWN else settled.ready.truth.value,
         common=taken_by(settled.comparison.common, candidates),
     )
     try:

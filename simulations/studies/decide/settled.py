@@ -56,12 +56,15 @@ class Measure:
         Loss of an estimate that is 0 everywhere. NOT PRIVATE.
     relative : bool
     target : str
+    entries : int
+        Of the answer.
     """
 
     loss: str
     zero: float
     relative: bool
     target: str
+    entries: int = 0
 
     @property
     def squared(self) -> bool:
@@ -242,6 +245,7 @@ def settle(question: Question) -> Settled:
             "trust": [t.value for t in question.levels],
             "seeds": question.seeds,
             "without": [*question.without, *slow],
+            **({"truth": question.truth} if question.truth else {}),
         },
         "protocol": common,
         "population": dict(question.population),
@@ -306,13 +310,13 @@ def taken_by(common: Mapping[str, Any], candidates: Sequence[Candidate]) -> dict
 
 
 def _measure(question: Question, ready: Ready, loaded: Loaded) -> Measure:
-    contenders = [c for c in ready.contenders if not c.flags] or list(ready.contenders)
-    protocol: Protocol = contenders[0].protocol
+    first = next((c for c in ready.contenders if not c.asked), ready.contenders[0])
+    protocol: Protocol = first.protocol
     users = loaded.users
     own = protocol.error(users).loss
     zero = scale(protocol, users)
+    truth = np.asarray(protocol.truth(users), dtype=np.float64)
     if own != ready.loss:
-        truth = np.asarray(protocol.truth(users), dtype=np.float64)
         known = {
             "l1": float(np.abs(truth).sum()),
             "l2": float(np.sqrt(np.square(truth).sum())),
@@ -320,7 +324,7 @@ def _measure(question: Question, ready: Ready, loaded: Loaded) -> Measure:
             "linf": float(np.abs(truth).max(initial=0.0)),
         }
         zero = known[ready.loss]
-    return Measure(ready.loss, zero, question.relative, question.target)
+    return Measure(ready.loss, zero, question.relative, question.target, truth.size)
 
 
 def _merged(out: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:

@@ -28,7 +28,7 @@ ADJACENCY = "replace-user: one user's whole record is replaced by any other"
 def asked(d: Decision) -> str:
     """Say what is asked, in one line."""
     q = d.settled.question
-    entries = d.settled.ready.entries
+    entries = d.settled.measure.entries
     what = {
         "histogram": f"histogram of {entries:,} items",
         "distribution": f"distribution over {entries:,} items",
@@ -46,9 +46,10 @@ def asked(d: Decision) -> str:
 
 def terms(d: Decision) -> list[str]:
     """Say what holds for every line: loss, unit, adjacency, delta."""
-    q = d.settled.question
+    q, truth = d.settled.question, d.settled.ready.truth
     return [
         f"Error: {d.settled.measure.words}.",
+        f"What is exact: {truth.value}, {truth.in_words}.",
         f"All under {ADJACENCY}; user-level, delta = {q.delta:g}.",
     ]
 
