@@ -28,6 +28,15 @@ def visible(text: str) -> str:
 _HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 
+def warned(what: str, means: str, todo: str) -> str:
+    """Put a warning together: what happened, what it means for the estimate, what to do.
+
+    >>> warned("clip is 0", "the estimate is 0", "give a positive clip")
+    'clip is 0: the estimate is 0; give a positive clip'
+    """
+    return f"{what}: {means}; {todo}"
+
+
 def one_line(text: str, most: int = MOST_LETTERS) -> str:
     r"""Cut a stranger's text to one line of printable characters.
 

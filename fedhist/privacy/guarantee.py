@@ -196,7 +196,7 @@ def gaussian_multiplier(epsilon: float, delta: float) -> float:
     def excess(std: float) -> float:
         far = epsilon * std + 1 / (2 * std)
         x, y = log_ndtr(1 / std - far), epsilon + log_ndtr(-far)
-        log_delta = x + np.log1p(-np.exp(y - x)) if y <= x else -math.inf
+        log_delta = x + np.log1p(-np.exp(y - x)) if y < x else -math.inf
         return float(log_delta - np.log(delta))
 
     try:
@@ -246,6 +246,8 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     top = rho + 2 * math.sqrt(rho * math.log(1 / delta)) + 1e-12
     if zcdp_delta(rho, 0.0) <= delta:
         return 0.0
+    if rho > HUGE:  # minima are lost in rounding there, and top always holds
+        return top
     return _root(lambda e: zcdp_delta(rho, e) - delta, 0.0, top, 1e-13 * top)
 
 
@@ -278,6 +280,8 @@ def gaussian_cost(epsilon: float, delta: float) -> tuple[float, Release]:
     return multiplier, gaussian(multiplier, epsilon, delta)
 
 
+HUGE = 1e12
+"""Of a rho, whose epsilon is rho itself to five digits then, and far from any privacy."""
 _IMPOSSIBLE = "no noise can be calibrated in doubles to epsilon = {} at delta = {}"
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedhist.base.errors import FedhistError, WireError
+from fedhist.base.text import warned
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import queries
@@ -281,9 +282,11 @@ def _held_against_range(protocol: Protocol, estimate: Estimate) -> Estimate:
     if not (beyond > 0).any():
         return estimate
     at = int(np.argmax(beyond))
-    warning = (
+    warning = warned(
         f"a check failed: the estimate holds {value.flat[at]:g}, more than {FAR} standard errors "
-        f"outside its possible range [{low:g}, {high:g}]; somebody has sent what no honest users "
-        "send, or the parameters do not fit the data"
+        f"outside its possible range [{low:g}, {high:g}]",
+        "somebody has sent what no honest users send, or the parameters do not fit the data, and "
+        "the estimate is of no use",
+        "compare the range with the data, and look at which nodes answered",
     )
     return replace(estimate, warnings=(*estimate.warnings, warning))

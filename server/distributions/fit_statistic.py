@@ -237,11 +237,18 @@ def fit_limit(
     return fit_sampling(k, n_users, eta) + math.log(0.5 / alarm) / epsilon
 
 
+OWN_AVERAGE = (
+    "nothing that rests on one distribution was used, and the estimate is the average of the "
+    "users' own"
+)
+NOTHING = "nothing need be done if that is what you ask for"
+
+
 def misfit(off: float, limit: float) -> str:
     """Say that the statistic lies above its limit."""
     return (
-        "the users do not look as if they all drew from one distribution: their fit is off by "
-        f"{off:.4g} users, where {limit:.4g} would pass"
+        "the users do not look as if they all drew from one distribution (their fit is off by "
+        f"{off:.4g} users, where {limit:.4g} would pass)"
     )
 
 

@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass
 
 from fedhist.base.checks import check_integer
+from fedhist.base.text import warned
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import check_budget, gaussian_multiplier
 from server.few_users.limits import ball_volume, few_n_min, part_budget, rounds_needed
@@ -186,7 +187,11 @@ class GradientPlan:
         noise = self.noise_std(0.0) * math.sqrt(self.dimension)
         if self.oracle == "tracked" and noise > self.tracking.spread:
             return (
-                f"the noise in a released gradient has length {noise:.3g}, more than spread = "
-                f"{self.tracking.spread:g}: the centre may leave the users' gradients",
+                warned(
+                    f"the noise in a released gradient has length {noise:.3g}, more than spread = "
+                    f"{self.tracking.spread:g}",
+                    "the centre may leave the users' gradients, and the minimiser be far off",
+                    "more users, a larger epsilon or fewer steps lower the noise",
+                ),
             )
         return ()

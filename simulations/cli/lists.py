@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from fedhist.model.registry import protocol_class, protocols
+from simulations.reporting.docstrings import as_plain
 from simulations.reporting.table import Column, Table
 from simulations.reporting.terminal import print_table
 from simulations.runs.config import Config, builtin_configs, configs_of, load_config, missing_keys
@@ -34,7 +35,7 @@ def print_protocol(console: Console, name: str) -> None:
     cls = protocol_class(name)
     console.print(f"[bold]{name}[/]  ({escape(cls.paper)})")
     text, _, _ = (inspect.getdoc(cls) or "").partition("\nExamples\n")
-    console.print(reflow(text.rstrip(), console.width), markup=False)
+    console.print(reflow(as_plain(text.rstrip()), console.width), markup=False)
     rows = []
     for f in fields(cls):  # type: ignore[arg-type]
         kind = f.type.__name__ if isinstance(f.type, type) else str(f.type)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -296,9 +297,16 @@ for _registered in cli.registered_commands:
 
 
 def main() -> None:
-    """Entry point of the ``fedhist`` command."""
+    """Entry point of the ``fedhist`` command.
+
+    What libraries warn of in their arithmetic is shown where Python is told to (``-W``): it says
+    nothing to whoever reads a table. Our own warnings are in the estimates.
+    """
     try:
-        cli()
+        with warnings.catch_warnings():
+            if not sys.warnoptions:
+                warnings.simplefilter("ignore", RuntimeWarning)
+            cli()
     except (ValueError, FedhistError, OSError) as e:
         from fedhist.model.protocol import EXIT_CODES
         from simulations.runs.data_ledger import CapExceeded

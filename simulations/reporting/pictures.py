@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedhist.base.files import whole_file
+from simulations.reporting.glyphs import make_legible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,6 +42,7 @@ def picture(
     with mpl.rc_context(usual | {k.replace("_", "."): v for k, v in style.items()}):
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure
+        make_legible(figure)
         body = io.BytesIO()
         figure.savefig(body, format="png", dpi=dpi)
     whole_file(Path(path), body.getvalue())
@@ -85,6 +87,7 @@ def drawn(draw: Callable[[Figure], None], width: float, kind: str, by: str) -> b
     with mpl.rc_context(PAPER):
         figure = Figure(figsize=(width, 0.62 * width), layout="constrained")
         draw(figure)
+        make_legible(figure)
         body = io.BytesIO()
         figure.savefig(body, format=kind, dpi=300, metadata=about[kind])
     return body.getvalue()

@@ -21,6 +21,7 @@ from simulations.reporting.export import (
     save_figure,
     save_table,
 )
+from simulations.reporting.glyphs import make_legible
 from simulations.reporting.page import Block, Page, Picture, Section, fragment
 from simulations.reporting.pictures import PAPER, drawn
 from simulations.reporting.table import Table, markdown
@@ -84,6 +85,7 @@ class Shown(ABC):
         with mpl.rc_context(PAPER):
             figure = Figure(figsize=(wide, 0.62 * wide), layout="constrained")
             self.draw(figure)
+            make_legible(figure)
         return figure
 
     def to_html(self) -> str:

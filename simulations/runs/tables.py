@@ -7,6 +7,7 @@ import math
 import numpy as np
 from rich.console import Console
 
+from fedhist.model.protocol import Estimate
 from fedhist.model.truths import Truth
 from fedhist.privacy.adjacency import USER_LEVEL, NoTotalError
 from fedhist.privacy.guarantee import Adjacency, Trust
@@ -23,6 +24,9 @@ MOST_ROWS = 10
 MOST_LETTERS = 30
 MOST_ROUNDS = 4
 """Rounds up to which each has its line."""
+HIGH = 5
+"""Times what a user contributes on average, from which on a clip is far above it."""
+_MORE = "more users or a larger epsilon lower it"
 
 
 def print_job(console: Console, finished: Finished) -> None:
@@ -61,9 +65,8 @@ def _facts(finished: Finished) -> list[tuple[str, str]]:
         facts.append(("public", told))
     if finished.evaluation is not None:
         facts.append(("error", _error_in_words(finished)))
-        hint = _hint(finished.evaluation)
-        if hint:
-            facts.append(("look here", hint))
+        said = hint(finished.evaluation, estimate)
+        facts += [("look here", said)] if said else []
     notes = (*prepared.facts, *_diagnostics(finished), *_adversaries(finished))
     facts += [("NOT PRIVATE", note) for note in (*prepared.not_private, *notes)]
     facts += [("warning", warning) for warning in (*prepared.doubts, *estimate.warnings)]
@@ -130,19 +133,45 @@ def _error_in_words(finished: Finished) -> str:
     )
 
 
-def _hint(e: Evaluation) -> str:
-    """Say what is wrong where an estimate of counts is of no use. NOT PRIVATE."""
+def hint(e: Evaluation, estimate: Estimate) -> str:
+    """Say what is wrong where an estimate of counts or shares is of no use, and what to change.
+
+    Noise, if it is half of the error, and else what was cut away; where a standard error is not
+    known, whether theory foresaw it. NOT PRIVATE.
+    """
     total = float(np.abs(e.truth).sum())
     if e.bound.loss != "l1":
         return ""
     if total == 0:
         return "no user holds any item of the domain: are its items spelt as in the data?"
-    if e.mean > total / 2:
+    if e.mean <= total / 2:
+        return ""
+    clip, n_users = (estimate.public.get(name) for name in ("clip", "n_users"))
+    average = total / n_users if n_users else math.inf
+    if estimate.stderr is None:
+        if e.bound.expected > e.mean / 2:
+            return f"as theory foresees, most of it is noise: {_MORE} (NOT PRIVATE)"
         return (
-            "most of the counts are lost: the clip may be far below or above what users "
-            "contribute, or the users too few (NOT PRIVATE)"
+            f"theory foresees {e.bound.expected:.3g} only: parameters such as samples_per_user or "
+            "the domain do not fit the data (NOT PRIVATE)"
         )
-    return ""
+    spread = np.broadcast_to(estimate.stderr, np.shape(estimate.value))
+    if math.sqrt(2 / math.pi) * float(np.sum(spread)) < e.mean / 2:
+        if e.support is not None and estimate.keys is not None:
+            there = float(np.abs(e.truth)[e.support.positions(estimate.keys)].sum())
+            if total - there > e.mean / 2:
+                return (
+                    "most of the counts are those of items that were not released: more users or "
+                    "a larger epsilon release more (NOT PRIVATE)"
+                )
+        known = f", {clip:g}," if clip else ""
+        return f"the clip{known} cuts most of the counts away: raise it (NOT PRIVATE)"
+    if clip and clip > HIGH * average:
+        return (
+            f"most of the error is noise, and the clip, {clip:g}, is far above the {average:.3g} "
+            "that a user contributes on average: lower it (NOT PRIVATE)"
+        )
+    return f"most of the error is noise: {_MORE} (NOT PRIVATE)"
 
 
 def _estimate_table(finished: Finished) -> Table:

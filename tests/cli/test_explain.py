@@ -58,7 +58,7 @@ def test_a_word_and_its_other_spellings(fedhist: Command) -> None:
 def test_without_a_word_they_are_listed(fedhist: Command) -> None:
     told = " ".join(fedhist("explain").out.split())
     assert "must be honest" in told
-    assert "window, witness, zCDP, zero-out-user." in told
+    assert "window, winner map, witness, zCDP, zero-out-user." in told
 
 
 def test_a_level_that_there_is_not(fedhist: Command) -> None:

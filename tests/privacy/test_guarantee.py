@@ -182,3 +182,11 @@ def test_budgets_beyond_doubles_are_refused_by_name(epsilon: float, delta: float
         except ValueError as e:
             found, why = 0.0, str(e)
         assert found > 0 or "no noise can be calibrated" in why
+
+
+def test_an_epsilon_that_protects_nobody_breaks_nothing() -> None:
+    """A rho whose minima are lost in rounding; the bound of Bun and Steinke holds."""
+    rho = 1e9**2 / 2
+    assert rho < zcdp_epsilon(rho, 1e-6) <= rho * (1 + 1e-4)
+    assert zcdp_epsilon(0.999e12, 1e-6) <= zcdp_epsilon(1.001e12, 1e-6)
+    assert gaussian_multiplier(1e9, 1e-6) > 0

@@ -21,6 +21,7 @@ import numpy as np
 from clients.records.functionals import Fourier
 from clients.records.item_records import each_alone
 from fedhist.base.arrays import Array
+from fedhist.base.text import warned
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
@@ -190,7 +191,8 @@ class NaiveDensity(DensityTarget, NaiveReport):
             return Estimate.failed("nobody reported", public=public)
         empty = int(np.count_nonzero(n == 0))
         if empty:
-            warnings.append(f"{empty} coefficients have no reports: zero stands in")
+            what, means = f"{empty} coefficients have no reports", "zero stands in for them"
+            warnings.append(warned(what, means, "take fewer terms, or more users"))
         public["predicted_ise"] = self._variance(self.terms, float(n.sum())) + self.tail
         theta = math.sqrt(2) * summary.sums["reports"] / np.maximum(n, 1) / self.channel.gain
         with np.errstate(divide="ignore"):

@@ -26,6 +26,7 @@ from clients.records.item_records import each_alone
 from clients.records.user_rows import coordinate_points, user_points
 from fedhist.base.arrays import Array
 from fedhist.base.checks import check_choice
+from fedhist.base.text import warned
 from fedhist.channels.sphere import SphereChannel
 from fedhist.model.losses import SQUARED_L2
 from fedhist.model.protocol import ErrorBound, Estimate, Script
@@ -211,7 +212,9 @@ class NaiveMean(MeanTarget, NaiveReport):
             value, stderr = self._by_coordinate(query, summary)
             empty = int(np.isinf(stderr).sum())
             if empty:
-                warnings.append(f"{empty} coordinates have no reports: their midpoint stands in")
+                means = "the middle of the range stands in, which says nothing of the users"
+                what = f"{empty} coordinates have no reports"
+                warnings.append(warned(what, means, "ask more users"))
         else:
             n = public["n_items"] if self.item_level else public["n_report"]
             value = summary.sums["reports"] / n

@@ -6,6 +6,7 @@ import math
 from typing import Literal, get_args
 
 from fedhist.base.checks import check_choice, check_integer
+from fedhist.base.text import warned
 from fedhist.channels.catalogue import KINDS, ScalarChannel, scalar_channel
 from fedhist.model.query import Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
@@ -76,8 +77,10 @@ class NaiveReport(NonInteractive, PlannedSizes):
         public["n_items"] = float(summary.sums["items"].sum())
         size = self.samples_per_user or 1.0
         public["user_level_epsilon"] = size * self.epsilon
-        warning = (
-            f"epsilon = {self.epsilon:g} holds for one item, NOT for a user: it is "
-            f"{size * self.epsilon:g} for a user of {size:g} items"
+        warning = warned(
+            f"epsilon = {self.epsilon:g} holds for one item, NOT for a user",
+            f"it is {size * self.epsilon:g} for a user of {size:g} items, whose history is not "
+            "protected",
+            "take another method for user-level privacy",
         )
         return public, [warning]

@@ -13,6 +13,7 @@ import numpy as np
 
 from fedhist.base.arrays import Array, Floats
 from fedhist.base.checks import check_choice, check_integer, check_scale
+from fedhist.base.text import warned
 from fedhist.model.losses import SQUARED_L2
 from fedhist.model.protocol import ErrorBound, Estimate, LowerBound, Script
 from fedhist.model.query import Query, Summary
@@ -162,8 +163,11 @@ class CentralMeans(MeanTarget, Central):
         told: tuple[str, ...] = ()
         if error > self.half / 2:
             told = (
-                f"the noise, {error:.3g}, is more than half of the range's {self.half:.3g}: "
-                "the middle of the range is about as good an estimate",
+                warned(
+                    f"the noise, {error:.3g}, is more than half of the range's {self.half:.3g}",
+                    "the middle of the range is about as good an estimate",
+                    "more users, a larger epsilon or a narrower range lower it",
+                ),
             )
         return Estimate.ok(
             value,

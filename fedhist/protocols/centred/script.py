@@ -15,6 +15,7 @@ import numpy as np
 
 from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
+from fedhist.base.text import warned
 from fedhist.model.part import VectorPart
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query, Summary
@@ -187,6 +188,10 @@ def _doubts(plan: CentredPlan, radius: float, before: float) -> tuple[str, ...]:
     if plan.n_stages == 1 or radius <= 3 * expected or expected >= plan.radius:
         return ()
     return (
-        f"users differ: most of them lie up to {radius:.3g} from the mean, where {expected:.3g} "
-        "was planned, so that more samples of each buy less",
+        warned(
+            f"users differ (most of them lie up to {radius:.3g} from the mean, where "
+            f"{expected:.3g} was planned)",
+            "the noise is larger than planned, and more samples of each user buy less",
+            "more users or a larger epsilon lower it",
+        ),
     )

@@ -14,6 +14,7 @@ import math
 
 import numpy as np
 
+from fedhist.base.text import warned
 from fedhist.privacy.adjacency import Moves
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.sensitivity import sqrt_up
@@ -81,7 +82,13 @@ def slope_curve(task: ThresholdTask, server: Curator) -> Search:
     clip = task.c_max if at is None else float(grid[at])
     warnings = at_the_ends(clip, task) + drowned(noise, task.mass)
     if at is None:
-        warnings += (f"the released curve stays above M = {task.mass:.4g} up to c_max",)
+        warnings += (
+            warned(
+                f"the released curve stays above M = {task.mass:.4g} up to clip_max",
+                "the best clip lies beyond it, and what users hold there is cut away",
+                "raise clip_max",
+            ),
+        )
     return Choice(clip, warnings, {"curve_noise_std": noise})
 
 

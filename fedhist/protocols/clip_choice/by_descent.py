@@ -19,6 +19,7 @@ import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 
+from fedhist.base.text import warned
 from fedhist.model.query import Query, Summary
 from fedhist.privacy.lattice_gaussian import discrete_gaussian_std
 from fedhist.protocols.clip_choice.rule import (
@@ -52,10 +53,15 @@ def drowned(noise: float, level: float) -> tuple[str, ...]:
     """Warn, from public numbers, where a choice's noise exceeds what it looks for."""
     if noise <= level:
         return ()
-    return (
-        f"the threshold is mostly noise: the noise of its choice (std {noise:.4g}) exceeds the "
-        f"level it looks for ({level:.4g}); raise epsilon_choice, or lower sparsity where "
-        "slopes are summed",
+    return (mostly_noise(f"std {noise:.4g}, where it looks for the level {level:.4g}"),)
+
+
+def mostly_noise(numbers: str) -> str:
+    """Say that a choice is one of its noise."""
+    return warned(
+        f"the chosen clip is mostly noise ({numbers})",
+        "it may be far from the best one, and the error as much larger",
+        "raise epsilon_choice, or lower sparsity where slopes are summed",
     )
 
 

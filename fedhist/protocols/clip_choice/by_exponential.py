@@ -31,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fedhist.base.arrays import Floats
+from fedhist.base.text import warned
 from fedhist.model.query import Summary
 from fedhist.privacy.adjacency import ONE_COUNT
 from fedhist.protocols.clip_choice.rule import (
@@ -82,10 +83,11 @@ def aim_at(task: ThresholdTask, radius: float, interval: bool = True) -> Aim:
     form = "2 R ln(30) / epsilon'" if light else "2 R ln(K / 0.02) / epsilon'"
     lower = f"lower the sparsity (R = {radius:.4g}), " if radius > 1 else ""
     other = ', or take threshold = "dp-sgd"' if task.norm == 2 else ""
-    why = (
-        f"the best threshold has the level M = {task.mass:.4g}, but its choice finds levels from "
-        f"{error:.4g} = {form} on: it looked for that one and clips more than "
-        f"is best; {lower}raise epsilon_choice{other}"
+    why = warned(
+        f"the choice of the clip has little budget: it finds levels from {error:.4g} = {form} on, "
+        f"where the best clip has the level M = {task.mass:.4g}",
+        "a lower clip than the best was looked for, and more of the counts are cut away",
+        f"{lower}raise epsilon_choice{other}",
     )
     warnings = (why,) if error > TOLD * task.mass else ()
     return Aim(radius, error, interval, warnings, light)

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedhist.base.arrays import Floats
+from fedhist.base.text import warned
 from fedhist.model.query import Query, Summary
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Adjacency, gaussian_multiplier
@@ -175,12 +176,25 @@ class ThresholdRule:
     by_sums: Callable[[ThresholdTask], float] | None = None
 
 
+def at_the_top(most: float) -> str:
+    """Say that a clip is the largest that there was to choose from."""
+    return warned(
+        f"the chosen clip is the upper end of its grid, {most:g}",
+        "what users hold beyond it is cut away, and the estimate is too low by that",
+        "raise clip_max",
+    )
+
+
 def at_the_ends(clip: float, task: ThresholdTask) -> tuple[str, ...]:
     """Warn where a search ended at an end of its grid: the best threshold may lie beyond it."""
     if clip <= task.c_min * (1 + 1e-9):
-        return (f"the threshold ended at the lower end of its grid, {task.c_min:g}",)
-    if clip >= task.c_max * (1 - 1e-9):
         return (
-            f"the threshold ended at the upper end of its grid, {task.c_max:g}: raise clip_max?",
+            warned(
+                f"the chosen clip is the lower end of its grid, {task.c_min:g}",
+                "a smaller one might have had less noise",
+                "lower clip_min if users may hold less",
+            ),
         )
+    if clip >= task.c_max * (1 - 1e-9):
+        return (at_the_top(task.c_max),)
     return ()

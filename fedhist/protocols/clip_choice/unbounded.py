@@ -24,7 +24,7 @@ from fedhist.base.checks import check_integer
 from fedhist.privacy.adjacency import Moves
 from fedhist.privacy.guarantee import Adjacency, check_budget
 from fedhist.protocols.clip_choice import bound_scores as scores
-from fedhist.protocols.clip_choice.rule import Choice, Search
+from fedhist.protocols.clip_choice.rule import Choice, Search, at_the_top
 from fedhist.protocols.clip_choice.size_curves import SizeCurves, check_grid
 from fedhist.protocols.shared.contributions import NormHistogram, tail_scores
 from fedhist.session.curator import Curator
@@ -202,7 +202,7 @@ def choose_bound(task: BoundTask, server: Curator) -> Search:
     clip = grid[at]
     warnings: tuple[str, ...] = ()
     if clip == task.thresholds[-1]:
-        warnings = (f"the bound ended at the upper end of its grid, {clip}: raise clip_max?",)
+        warnings = (at_the_top(clip),)
     return Choice(float(clip), warnings, public)
 
 

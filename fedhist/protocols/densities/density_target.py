@@ -12,6 +12,7 @@ from clients.records.functionals import samples_of
 from fedhist.base.arrays import Array
 from fedhist.base.checks import check_scale
 from fedhist.base.errors import PopulationError
+from fedhist.base.text import warned
 from fedhist.model.display import Display
 from fedhist.model.protocol import Estimate, LowerBound, Protocol
 from fedhist.model.truths import Truth
@@ -104,7 +105,13 @@ class DensityTarget(Protocol):
         return Estimate.ok(
             np.ones(self.grid),
             public={"level": 1.0, "predicted_ise": self.tail},
-            warnings=("one term is the uniform density: nobody was asked, nothing was spent",),
+            warnings=(
+                warned(
+                    "one term is the uniform density",
+                    "nobody was asked, nothing was spent, and the estimate says nothing of them",
+                    "more users or a larger epsilon are worth more terms",
+                ),
+            ),
         )
 
     def density(

@@ -26,6 +26,7 @@ from clients.bounding.sampling import MOST_CLIP
 from fedhist.base.arrays import Array
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.base.errors import PopulationError, nearest
+from fedhist.base.text import warned
 from fedhist.model.losses import L1
 from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.protocol import ErrorBound, Estimate, Script
@@ -256,8 +257,11 @@ class Distribution(TwoModes, DistributionTarget, Central):
         warnings = learned.warnings
         if self.n_users < floor:
             warnings += (
-                f"{mechanism.name} needs about {floor:.3g} users for its error to be as predicted, "
-                f'and there are {self.n_users}: take mechanism = "auto"',
+                warned(
+                    f"{mechanism.name} needs about {floor:.3g} users, and there are {self.n_users}",
+                    "errors are larger than predicted",
+                    'take mechanism = "auto"',
+                ),
             )
         value = project_simplex(learned.p) if self.project else learned.p
         public = {"n_users": float(self.n_users), "samples_per_user": float(task.m)}

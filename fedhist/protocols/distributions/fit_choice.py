@@ -18,6 +18,7 @@ from functools import lru_cache
 import numpy as np
 
 from fedhist.base.arrays import Floats, Integers
+from fedhist.base.text import warned
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import zcdp_rho
 from fedhist.protocols.distributions import mechanisms as simple
@@ -53,6 +54,8 @@ from server.distributions.fit_statistic import (
     CAUTION,
     FALSE_ALARM,
     MOST_STEPS,
+    NOTHING,
+    OWN_AVERAGE,
     STEPS,
     FitPlan,
     fit_eta,
@@ -327,13 +330,10 @@ def _largest(
 
 def differ_in_words(noisy: float, limit: float, chosen: Mechanism) -> str:
     """Say that the test failed, and what that means."""
-    meaning = (
-        "the estimate is right for what most of them share only"
-        if chosen is SELECTION
-        else "no mechanism that rests on one distribution was used, and the estimate is the "
-        "average of the users' own"
-    )
-    return f"{misfit(noisy, limit)}; {meaning}"
+    if chosen is SELECTION:
+        means = "the estimate is right for what most of them share only"
+        return warned(misfit(noisy, limit), means, 'for their average take mechanism = "centred"')
+    return warned(misfit(noisy, limit), OWN_AVERAGE, NOTHING)
 
 
 def _release(steps: int, task: DistributionTask, server: Curator) -> float:

@@ -20,6 +20,7 @@ from typing import Literal
 import numpy as np
 
 from fedhist.base.arrays import Array, Floats
+from fedhist.base.text import warned
 from fedhist.model.query import Query, Summary
 from fedhist.model.truths import Truth
 from fedhist.privacy.aggregation import Aggregation
@@ -292,9 +293,12 @@ def _from_counts(noisy: Array, task: DistributionTask, m: int, std: float) -> Le
     warnings: tuple[str, ...] = ()
     if mass < 1 - 5 * std / whole * math.sqrt(task.k) - 1e-9:
         warnings = (
-            f"the noisy counts add up to {mass:.3g} of n_users times samples_per_user: users have "
-            "fewer items, and the projection spreads what is missing evenly; lower "
-            "samples_per_user",
+            warned(
+                f"the noisy counts add up to {mass:.3g} of n_users times samples_per_user",
+                "users have fewer items, and what is missing is spread evenly: shares are drawn "
+                "towards the uniform distribution",
+                "lower samples_per_user, or take ragged-distribution",
+            ),
         )
     return Learned(p, warnings, {"mass": mass, "noise_std": std / whole})
 
@@ -306,15 +310,22 @@ def _from_presence(noisy: Array, task: DistributionTask, std: float) -> Learned:
     warnings: tuple[str, ...] = ()
     if capped:
         warnings = (
-            f"nearly all users have {capped} of {task.k} symbols: presence says no more of these "
-            f"than that p is about {p.max():.3g} or larger",
+            warned(
+                f"nearly all users have {capped} of {task.k} symbols",
+                f"presence says no more of these than that p is about {p.max():.3g} or larger, and "
+                "their shares are too low",
+                'lower samples_per_user, or take mechanism = "laplace"',
+            ),
         )
     mass, noise = float(p.sum()), std / (task.n_users * task.m)
     if not capped and mass < 0.95 - 5 * noise * math.sqrt(task.k):
         warnings = (
-            f"the probabilities read from presence add up to {mass:.3g}: users hold fewer "
-            "different symbols than users of one distribution would, or fewer items than "
-            'samples_per_user; take mechanism = "laplace"',
+            warned(
+                f"the probabilities read from presence add up to {mass:.3g}",
+                "users hold fewer different symbols than users of one distribution would, or fewer "
+                "items than samples_per_user, and rare symbols are taken for rarer than they are",
+                'take mechanism = "laplace"',
+            ),
         )
     public = {"noise_std": std / task.n_users, "capped": float(capped), "mass": mass}
     return Learned(p, warnings, public)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from fedhist.base.arrays import Array
+from fedhist.base.text import warned
 from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query
@@ -38,6 +39,13 @@ from server.few_users.plan import FewUsersPlan, Method, Wishes, choose_branch, l
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
+
+
+TIMED = warned(
+    "early_exit: how long the run took depends on the data",
+    "the estimate is the same, but who sees the time sees what no guarantee covers",
+    "leave early_exit out where it can be seen",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,9 +176,11 @@ class FewUsers(TwoModes, Central):
         if released.value is None:
             return Estimate.failed(released.reason, public=public)
         early = self.early_exit and plan.method not in ("large-n", *BOXES)
-        why = ["early_exit: how long the run took depends on the data"] * early
+        why = [TIMED] * early
         if plan.method in BOXES and plan.error > plan.box / 2:
-            why.append(f"the predicted error, {plan.error:.3g}, is more than half of the box")
+            what = f"the predicted error, {plan.error:.3g}, is more than half of the box"
+            means = "the middle of the box is about as good an estimate"
+            why.append(warned(what, means, "more users or a larger epsilon lower it"))
         return Estimate.ok(self.finish(released.value), public=public, warnings=tuple(why))
 
     def _release(self, server: Curator, rows: Array, plan: FewUsersPlan) -> Released:

@@ -23,6 +23,7 @@ import numpy as np
 from clients.bounding.contribution import clip_rows, clipped_counts, domain_lookup, grid_limit
 from fedhist.base.arrays import Array, Bounds
 from fedhist.base.errors import WireError
+from fedhist.base.text import warned
 from fedhist.model.losses import L1
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.query import CHUNK, Query, Report, Summary
@@ -285,7 +286,8 @@ class BoundedHistogram(DomainHistogram, Central):
         d = len(self.domain)
         if self.clip == 0:
             zero, public = np.zeros(d), {"clip": 0.0, "noise_std": 0.0}
-            why = "clip is 0: the estimate is 0 whatever the data, and nobody was asked"
+            means = "the estimate is 0 whatever the data, and nobody was asked"
+            why = warned("clip is 0", means, "give a positive clip")
             return Estimate.ok(zero, keys=self.domain, stderr=zero, warnings=(why,), public=public)
         if server.grade == "secure" and self.grid is None and not math.isinf(self.epsilon):
             return Estimate.refused(

@@ -8,6 +8,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from fedhist.base.text import warned
 from fedhist.model.losses import L1
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.registry import register_protocol
@@ -128,8 +129,11 @@ class ItemHistogram(DomainHistogram, Aggregating):
             stderr=np.full(len(self.domain), self.noise.std),
             public={"n_users": float(summary.n_users), "noise_std": self.noise.std},
             warnings=(
-                f"epsilon = {self.epsilon:g} holds for one record, NOT for a user: it is T times "
-                "that for a user of T records",
+                warned(
+                    f"epsilon = {self.epsilon:g} holds for one record, NOT for a user",
+                    "it is T times that for a user of T records, whose history is not protected",
+                    "take bounded-histogram, or another protocol of user-level privacy",
+                ),
             ),
         )
 

@@ -28,6 +28,7 @@ import numpy as np
 
 from fedhist.base.arrays import Array
 from fedhist.base.checks import check_integer
+from fedhist.base.text import warned
 from fedhist.model.losses import L1
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.query import Query, Summary
@@ -38,6 +39,7 @@ from fedhist.privacy.adjacency import ONE_COUNT
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Adjacency, check_budget
 from fedhist.protocols.clip_choice.budget import item_share
+from fedhist.protocols.clip_choice.rule import at_the_top
 from fedhist.protocols.clip_choice.theory import em_probabilities, tails_of
 from fedhist.protocols.histograms import poisson_debiasing as debias
 from fedhist.protocols.histograms.per_item_counts import MOST_CLIP, PerItemClip
@@ -278,12 +280,11 @@ class PoissonCounts(DomainHistogram, Central):
         )
         warnings = []
         if self.rank > self.n_users / 2:
-            warnings.append(
-                f"{self.n_users} users are too few to choose C with epsilon = {choice:.3g}: give "
-                "clip, or more budget"
-            )
+            what = f"{self.n_users} users are too few to choose C with epsilon = {choice:.3g}"
+            means = "it is chosen nearly at random, and errors may be much larger"
+            warnings.append(warned(what, means, "give clip, or more budget"))
         elif at == len(edges) - 1 > 0:
-            warnings.append(f"the chosen threshold is the largest, {edges[at]:g}: raise clip_max?")
+            warnings.append(at_the_top(edges[at]))
         return int(edges[at]), tuple(warnings)
 
     def _conclude(
@@ -293,10 +294,8 @@ class PoissonCounts(DomainHistogram, Central):
         n, d, std = self.n_users, len(self.domain), self.law(clip).std
         public["noise_std"] = std
         if d > MANY_ITEMS:
-            warnings += (
-                f"{d} items are clipped one by one: with more than {MANY_ITEMS}, "
-                "bounded-histogram needs less noise",
-            )
+            means = f"with more than {MANY_ITEMS} bounded-histogram needs less noise"
+            warnings += (warned(f"{d} items are clipped one by one", means, "take that"),)
         if not self.debias:
             value = np.maximum(noisy, 0.0)
             stderr = np.full(d, std)
@@ -308,11 +307,12 @@ class PoissonCounts(DomainHistogram, Central):
         inverted = debias.is_debiased(noisy, n, clip, most)
         if not inverted.all():
             names = ", ".join(self.domain[int(j)] for j in np.flatnonzero(~inverted)[:3])
-            warnings += (
+            what = (
                 f"{int((~inverted).sum())} of {d} items ({names}) have a total near n_users times "
-                f"clip = {clip}, which no Poisson counts explain or noise drowns: it is released "
-                "as it is, without debiasing; raise clip if many users exceed it",
+                f"clip = {clip}, which no Poisson counts explain or noise drowns"
             )
+            means = "it is released as it is, without debiasing, too low by what clip cut away"
+            warnings += (warned(what, means, "raise clip if many users exceed it"),)
         public["most_rate"] = most
         stderr = np.where(
             inverted, debias.debiased_stderr(np.minimum(value / n, most), n, clip, std), std

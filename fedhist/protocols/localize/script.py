@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Floats
+from fedhist.base.text import warned
 from fedhist.model.part import Functional
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query, Summary
@@ -89,6 +90,8 @@ class Steps:
 
 
 PROVEN = Steps()
+BESIDE = "the value that it is about is then further off than its standard error says"
+AGREE = "ask more users, or give a larger epsilon; where users differ, a larger mean_scale"
 
 
 def localize_and_refine(
@@ -216,7 +219,9 @@ def averaged(
     warnings = found.warnings
     empty = int(np.count_nonzero(n == 0))
     if empty:
-        warnings = (*warnings, f"{empty} of {k} folds had no reports: their values are midpoints")
+        means = "the middle of the range stands in for their values, whatever the data"
+        todo = "ask more users, or for fewer values"
+        warnings = (*warnings, warned(f"{empty} of {k} folds had no reports", means, todo))
     # the plan's variance is that of (1 - vote_share) planned / k reports
     variance = plan.variance * (1 - plan.vote_share) * planned / k / np.maximum(n, 1)
     return replace(
@@ -236,18 +241,31 @@ def _doubts(plan: Plan, mass: Floats, functional: Functional) -> tuple[str, ...]
     if plan.failure > MOST_FAILURE:
         what = "the vote" if k == 1 else "the vote of a fold"
         out.append(
-            f"with so few users {what} may find the wrong window with probability "
-            f"{plan.failure:.2g}"
+            warned(
+                f"with so few users {what} may find the wrong window with probability "
+                f"{plan.failure:.2g}",
+                BESIDE,
+                "more users or a larger epsilon make that rarer",
+            )
         )
     weak = int(np.count_nonzero(mass < LEAST_MASS))
     if weak and k == 1:
         out.append(
-            f"the winning window holds a share of {mass[0]:.2f} of the votes, less than "
-            f"{LEAST_MASS}: it may be the wrong one"
+            warned(
+                f"the winning window holds a share of {mass[0]:.2f} of the votes, less than "
+                f"{LEAST_MASS}, and may be the wrong one",
+                BESIDE,
+                AGREE,
+            )
         )
     elif weak:
         out.append(
-            f"the winning windows of {weak} of {k} folds hold less than {LEAST_MASS} of their "
-            "votes: they may be the wrong ones"
+            warned(
+                f"in {weak} of {k} folds (each is asked about one of the {k} values) less than "
+                f"{LEAST_MASS} of the votes are for the winning window of values, which may be the "
+                "wrong one",
+                BESIDE,
+                AGREE,
+            )
         )
     return tuple(out)

@@ -21,6 +21,7 @@ import numpy as np
 from clients.records.functionals import samples_of
 from clients.records.user_rows import user_points
 from fedhist.base.arrays import Array
+from fedhist.base.text import warned
 from fedhist.channels.covers import BoxGrid, Cover
 from fedhist.channels.lattice_covers import BallLattice, SobolevLattice, SparseLattice
 from fedhist.model.losses import SQUARED_L2
@@ -172,7 +173,11 @@ class CoverSelect(MeanTarget, NonInteractive):
         cover = plan.cover
         public = {"n_cells": float(cover.n_cells), "radius": cover.radius}
         if self.per_axis is not None and cover.n_cells == 1:
-            warning = "the cover has one cell: nobody was asked, the value is its centre"
+            warning = warned(
+                "the cover has one cell",
+                "nobody was asked, and the value is its centre whatever the data",
+                "give a larger per_axis",
+            )
             return Estimate.ok(
                 cover.centres(np.zeros(1, dtype=np.int64))[0], public=public, warnings=(warning,)
             )
@@ -194,13 +199,22 @@ class CoverSelect(MeanTarget, NonInteractive):
         warnings = []
         if plan.failure > MOST_FAILURE:
             warnings.append(
-                f"with {self.n_users} users the wrong cell may win with probability "
-                f"{plan.failure:.2g}"
+                warned(
+                    f"with {self.n_users} users the wrong cell may win with probability "
+                    f"{plan.failure:.2g}",
+                    "the value is then the centre of a cell that may lie anywhere",
+                    "more users, a larger epsilon or a smaller per_axis make that rarer",
+                )
             )
         if top < LEAST_MASS:
             warnings.append(
-                f"the winning cell holds a share of {top:.2f} of the votes, less than "
-                f"{LEAST_MASS}: the users' means do not agree on one cell"
+                warned(
+                    f"the winning cell holds a share of {top:.2f} of the votes, less than "
+                    f"{LEAST_MASS}",
+                    "the users' means do not agree on one cell, and the value is about the largest "
+                    "group of users",
+                    "a smaller per_axis makes cells wider; mean-l2 averages users who differ",
+                )
             )
         value = cover.centres(np.array([best]))[0]
         return Estimate.ok(value, public=public, warnings=tuple(warnings))

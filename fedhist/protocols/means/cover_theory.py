@@ -201,11 +201,11 @@ def expected_loss(
     """
     values, which = np.unique(votes, return_inverse=True)
     cells_of = np.bincount(which)
-    if n_users == 0 or math.isinf(epsilon):
+    tau = 1.0 if math.isinf(epsilon) else UnaryChannel(epsilon).tau
+    if n_users == 0 or tau == 1.0:  # as it is in doubles from some epsilon on
         wins = np.zeros(len(votes))
         wins[int(np.argmax(votes))] = 1.0
     elif not is_wide(epsilon, len(votes)):
-        tau = UnaryChannel(epsilon).tau
         step = 2 * tau / math.sqrt(n_users * (1 - tau**2))
         wins = _win_probabilities(np.asarray(values * step), cells_of)[which]
     elif n_users <= _FEW and len(values) <= _DISTINCT:

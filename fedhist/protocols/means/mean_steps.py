@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fedhist.base.arrays import Floats
+from fedhist.base.text import warned
 from fedhist.channels.catalogue import scalar_channel
 from fedhist.channels.scalar import ScalarChannel
 from fedhist.model.part import Functional
@@ -46,9 +47,10 @@ from server.means.signs import (
 )
 from server.means.stages import StagePlan
 
-UNCHECKED = (
-    "with so few users nobody was asked whether the users' means agree; where they differ by more "
-    "than their samples explain, the error is larger than stated"
+UNCHECKED = warned(
+    "with so few users nobody was asked whether the users' means agree",
+    "where they differ by more than their samples explain, the error is larger than stated",
+    "if they may, set mean_scale to how far they lie apart, or ask more users",
 )
 Answers = Generator[Query, Summary, Estimate]
 
@@ -225,10 +227,12 @@ class Rounds:
         self.public |= interval(refine, reports)
         variance = v * width**2 / reports.n_users
         inside, expected = self.public["inside"], self.public["inside_expected"]
-        said = (
-            f"the users' means differ: a share of {inside:.2f} lies within {H:.3g} of the vote's "
-            f"centre, where {expected:.2f} or more would if they agreed; their average is taken "
-            f"over +-{width:.3g}, and its standard error is a bound"
+        said = warned(
+            f"the users' means differ (a share of {inside:.2f} lies within {H:.3g} of the vote's "
+            f"centre, where {expected:.2f} or more would if they agreed)",
+            f"their average is taken over +-{width:.3g}, with more noise, and "
+            "its standard error is a bound",
+            "plan for it by a larger mean_scale",
         )
         return self.estimate(refine.estimates(reports), variance + fit.bias**2, said)
 

@@ -11,6 +11,7 @@ import numpy as np
 from fedhist.base.arrays import Array, Floats
 from fedhist.base.checks import check_integer
 from fedhist.base.errors import PopulationError
+from fedhist.base.text import warned
 from fedhist.model.display import Display
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.truths import Truth
@@ -123,8 +124,9 @@ class QuantileTarget(Protocol):
         """Warn of a rank error that is planned to be large."""
         if planned <= LARGE:
             return ()
-        said = f"with so few users a quantile's rank is off by {planned:.2f} or so: ask for fewer"
-        return (f"{said} levels, or more users",)
+        what = f"with so few users a quantile's rank is off by {planned:.2f} or so"
+        means = f"what is shown for the level 0.5 may be that of {0.5 + planned:.2f}"
+        return (warned(what, means, "ask for fewer levels, or more users"),)
 
     def loss(self, value: Array, truth: Array) -> float:
         """Return the largest distance as a share of the range; ranks take :meth:`loss_of`."""

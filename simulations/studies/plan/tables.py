@@ -49,7 +49,7 @@ def plans_table(answers: Sequence[Answer]) -> Table:
         found = a.x is not None
         level = (a.level.value,) if a.level is not None else ()
         predicted = worded(a.predicted, f"{a.predicted:.4g} {a.loss}") if found else None
-        first_columns = (*level, a.label, a.x if found else worded(None, "none"), predicted)
+        first_columns = (*level, a.label, a.x if found else worded(None, _absent(a)), predicted)
         if levels:
             told = ", ".join(a.believed.short) if a.believed is not None else MISSING
             rows.append((*first_columns, a.limit if found else MISSING, told))
@@ -85,6 +85,11 @@ def plans_table(answers: Sequence[Answer]) -> Table:
         *(["must be believed"] if levels else sizes),
     )
     return Table.of(columns, rows, notes=notes)
+
+
+def _absent(a: Answer) -> str:
+    """Say which of two it is: what was searched does not reach the target, or nothing was."""
+    return "not reached" if a.searched > 0 else "not planned"
 
 
 def _least(a: Answer) -> Marked | None:

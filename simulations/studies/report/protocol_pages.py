@@ -13,6 +13,7 @@ from fedhist.model.protocol import Protocol
 from fedhist.model.query import Query
 from fedhist.model.registry import load_builtin, own_protocols
 from fedhist.privacy.guarantee import Trust
+from simulations.reporting.docstrings import as_markdown
 from simulations.reporting.table import Table, markdown
 from simulations.runs.config import configs_of
 from simulations.runs.run import Options, execute
@@ -26,16 +27,6 @@ TRUST = {
     Trust.SHUFFLE: "shuffle: a shuffler passes the users' own randomized reports on, unsigned",
     Trust.LOCAL: "local: every message is private before it leaves its user",
 }
-
-
-def as_markdown(text: str) -> str:
-    """Turn the few marks of a docstring that are not Markdown into Markdown.
-
-    >>> as_markdown(":class:`~fedhist.protocols.means.mean.Mean` with ``T``")
-    '`Mean` with `T`'
-    """
-    text = re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"`\1`", text)
-    return text.replace("``", "`")
 
 
 def sections(text: str) -> dict[str, str]:

@@ -22,6 +22,7 @@ from fedhist.protocols.clip_choice.by_descent import (
     Series,
     free_choice,
     log_descent,
+    mostly_noise,
     slope_radius,
 )
 from fedhist.protocols.clip_choice.measured.descents import public_rounds, public_users
@@ -155,10 +156,7 @@ def _clip_warnings(clip: float, noise: float, task: ThresholdTask) -> tuple[str,
     """Warn at the ends of the range, and where the noise on C exceeds a tenth of it."""
     found = at_the_ends(clip, task)
     if noise > DROWNED_RANGE * task.c_max:
-        found += (
-            f"the threshold is mostly noise: its std is {noise:.4g} and c_max is {task.c_max:g}; "
-            "raise epsilon_choice, or lower sparsity where slopes are summed",
-        )
+        found += (mostly_noise(f"its std is {noise:.4g}, and clip_max is {task.c_max:g}"),)
     return found
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from clients.bounding.sampling import MOST_CLIP
 from fedhist.base.arrays import Floats, Integers
+from fedhist.base.text import warned
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query, Summary
 from fedhist.privacy.adjacency import ONE_COUNT, Moves
@@ -158,11 +159,12 @@ def from_steps(noisy: Integers, n: float, std: float) -> Learned:
     if mass < 1 - 5 * std * math.sqrt(len(p)) - 2.0**-20 * len(p):
         if mass > 5 * std * math.sqrt(len(p)):
             p = p / mass
-        words = (
-            f"about {100 * (1 - mass):.3g} % of the users have no items in the domain: they are "
-            "left out",
+        words = warned(
+            f"about {100 * (1 - mass):.3g} % of the users have no items in the domain",
+            "they are left out, and the average is that of the others",
+            "enlarge the domain if they should count",
         )
-        return Learned(p, words, public)
+        return Learned(p, (words,), public)
     return Learned(p, (), public)
 
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedhist.base.arrays import Floats
+from fedhist.base.text import warned
 from fedhist.model.query import Query, Summary
 from fedhist.protocols.distributions.centred_mechanism import offsets_error
 from fedhist.protocols.distributions.centred_release import CLUSTER, HARM
@@ -47,6 +48,8 @@ from server.distributions.binomial_grid import MOST_CELLS
 from server.distributions.fit_statistic import (
     ETA,
     MOST_STEPS,
+    NOTHING,
+    OWN_AVERAGE,
     FitPlan,
     fit_eta,
     fit_limit,
@@ -266,15 +269,17 @@ def _tested(
     )
     public = {"fit": off, "fit_limit": limit}
     if off > limit:
-        words = f"{misfit(off, limit)}; the estimate is the average of their own distributions"
+        words = warned(misfit(off, limit), OWN_AVERAGE, NOTHING)
         left = choice.left(choice.size_epsilon, choice.fit_epsilon)
         return Tested(None, public, left, words)
     gap, limit = (yield from _gap(choice, size, kept, server)), choice.gap_limit(size)
     public |= {"gap": gap, "gap_limit": limit}
     if gap > limit:
-        words = (
-            f"users with {size} samples or more differ from the others: their average is off by "
-            f"{gap:.3g}, where {limit:.3g} would pass; all users' own were averaged instead"
+        words = warned(
+            f"users with {size} samples or more differ from the others (their average is off by "
+            f"{gap:.3g}, where {limit:.3g} would pass)",
+            OWN_AVERAGE,
+            NOTHING,
         )
         left = choice.left(choice.size_epsilon, choice.fit_epsilon, choice.gap_epsilon)
         return Tested(None, public, left, words)

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Array, Floats
+from fedhist.base.text import warned
 from fedhist.model.query import Query, Summary
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.privacy.noise_law import NoiseLaw
@@ -215,9 +216,10 @@ def release(
             f'"{selection}" needs about {floor:.0f} users with {task.size} samples; there are '
             f"about {users:g}"
         )
+        other = 'take mechanism = "presence" or "auto"'
         if users < floor and task.strict:
-            return Released(None, f'{needs}: take mechanism = "presence" or "auto"')
-        warnings = (needs,) if users < floor else ()
+            return Released(None, f"{needs}: {other}")
+        warnings = (warned(needs, "errors are larger than predicted", other),) * (users < floor)
         plan = task.plan(selection, users)
         public["epsilon_each"] = task.epsilon_each
     if "presence" in steps:

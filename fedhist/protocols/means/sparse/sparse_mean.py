@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from clients.records.functionals import samples_of
 from clients.records.user_rows import coordinate_points
 from fedhist.base.arrays import Array
+from fedhist.base.text import warned
 from fedhist.model.losses import SQUARED_L2
 from fedhist.model.protocol import ErrorBound, Estimate, Script
 from fedhist.model.query import Query, Summary
@@ -67,7 +68,7 @@ class SparseMean(SparsePlan):
         Every coordinate of a sample is clipped to [-radius, radius] before averaging.
     method : {"auto", "select", "threshold"}
         "auto" takes the one of least regret over all amplitudes of the signals; where it may err
-        more than 1.8 times as much as another choice the estimate says "close: declare min_signal".
+        more than 1.8 times as much as another choice the estimate says "declare min_signal".
     min_signal : float, optional
         Declared least distance from 0 of a coordinate that is not 0: smaller ones are not planned
         for. It restricts nothing.
@@ -138,9 +139,11 @@ class SparseMean(SparsePlan):
         """Say where the automatic choice may be another one than the signals'; else empty."""
         if self.method != "auto" or not self.selects or not self.choice.close:
             return ""
-        return (
-            f"close: declare min_signal (at some amplitude another procedure than "
-            f"{self.procedure} errs {self.choice.worst:.2g} times less)"
+        return warned(
+            f"two procedures come close: at some amplitude of the signals another than "
+            f"{self.procedure} errs {self.choice.worst:.2g} times less",
+            "the error may be so much larger than it need be",
+            "declare min_signal",
         )
 
     # -- the script
@@ -178,7 +181,13 @@ class SparseMean(SparsePlan):
                 none,
                 stderr=none.copy(),
                 public=public,
-                warnings=("no coordinate was selected: the estimate is 0 everywhere",),
+                warnings=(
+                    warned(
+                        "no coordinate was selected",
+                        "the estimate is 0 everywhere, since no signal was seen above the noise",
+                        "more users or a larger epsilon show smaller signals",
+                    ),
+                ),
             )
         return (yield from self._estimate(support, self.vote_share, public))
 

@@ -120,7 +120,7 @@ def test_settings_that_nobody_tuned_to(
 def test_a_close_choice_is_told() -> None:
     _, users = population(60_000, 32, 20, signals(8, 0.3, 4))
     protocol = replace(settings(60_000, 32, 20, 8), epsilon=2.0)
-    assert protocol.close.startswith("close: declare min_signal")
+    assert protocol.close.endswith("declare min_signal")
     estimate = fedhist.run(protocol, users, seed=1)
     assert protocol.close in estimate.warnings
     assert protocol.close in protocol.error(users).source

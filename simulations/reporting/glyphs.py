@@ -1,0 +1,79 @@
+"""Letters in figures that the usual font has not: from another installed font, else as escapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache, partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import Formatter
+
+
+def make_legible(figure: Figure, files: Iterable[str] | None = None) -> None:
+    r"""Let every letter of a figure have a glyph: names of items may be in any script.
+
+    What the usual font has not is drawn in an installed font that has it, and where none has as an
+    escape such as ``\u304a``. Without such letters nothing is looked for.
+
+    Parameters
+    ----------
+    figure : matplotlib Figure
+        Drawn on, not yet written.
+    files : iterable of str, optional
+        Files of fonts to look through; by default all that are installed.
+    """
+    from matplotlib.font_manager import FontProperties, findfont, get_font
+    from matplotlib.text import Text
+    from matplotlib.ticker import FuncFormatter
+
+    axes = [a for panel in figure.get_axes() for a in (panel.xaxis, panel.yaxis)]
+    ticks = [(a, {c for t in a.get_ticklabels() for c in t.get_text()}) for a in axes]
+    texts = figure.findobj(Text)
+    letters = {c for t in texts for c in t.get_text()}.union(*(found for _, found in ticks))
+    missing = {c for c in letters if not c.isascii()}
+    missing -= {chr(c) for c in _letters(findfont(FontProperties()))}
+    if not missing:
+        return
+    families = list(FontProperties().get_family())
+    for file in _installed() if files is None else files:
+        here = {c for c in missing if ord(c) in _letters(file)}
+        if here:
+            families.append(get_font(file).family_name)
+            missing -= here
+        if not missing:
+            break
+    escapes = {ord(c): ascii(c)[1:-1] for c in missing}
+    for text in texts:
+        text.set_fontfamily(families)
+        text.set_text(text.get_text().translate(escapes))
+    for axis, found in ticks:
+        axis.set_tick_params(labelfontfamily=families)
+        if found & missing:  # labels are written anew at every draw
+            write = partial(_escaped, axis.get_major_formatter(), escapes)
+            axis.set_major_formatter(FuncFormatter(write))
+
+
+def _escaped(usual: Formatter, escapes: dict[int, str], x: float, at: int | None) -> str:
+    return usual(x, at).translate(escapes)
+
+
+@cache
+def _letters(file: str) -> frozenset[int]:
+    """Which characters a font has; none if it cannot be read."""
+    from matplotlib.font_manager import get_font
+
+    try:
+        return frozenset(get_font(file).get_charmap())
+    except (OSError, RuntimeError):
+        return frozenset()
+
+
+@cache
+def _installed() -> tuple[str, ...]:
+    """List the files of all upright fonts of usual weight, in the order of their names."""
+    from matplotlib.font_manager import fontManager
+
+    usual = (f for f in fontManager.ttflist if f.style == "normal" and f.weight == 400)
+    return tuple(dict.fromkeys(f.fname for f in sorted(usual, key=lambda f: f.name)))
