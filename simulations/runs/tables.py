@@ -148,7 +148,7 @@ def hint(e: Evaluation, estimate: Estimate) -> str:
         return ""
     clip, n_users = (estimate.public.get(name) for name in ("clip", "n_users"))
     average = total / n_users if n_users else math.inf
-    if estimate.stderr is None:
+    if estimate.stderr is None or estimate.value is None:
         if e.bound.expected > e.mean / 2:
             return f"as theory foresees, most of it is noise: {_MORE} (NOT PRIVATE)"
         return (
