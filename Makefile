@@ -13,13 +13,17 @@ TESTED := $(VENV)/.ready-test
 DOCUMENTED := $(VENV)/.ready-docs
 export RAY_USAGE_STATS_ENABLED := 0
 export FLWR_TELEMETRY_ENABLED := 0
+# Empty is off: hundreds of processes would compile the same modules again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: run test check pytest bench validate docs docs-site docs-check test-slow test-browser clean reproduce reproduce-quick test-bank test-kills
 
 run: $(READY)
 	$(BIN)/fedhist run quickstart --out results/quickstart
 
-test: check pytest
+# Side by side: what checks the source uses one core, and takes a tenth of the time of pytest.
+test: $(TESTED)
+	@$(MAKE) --no-print-directory --jobs=2 check pytest
 
 check: $(TESTED)
 	$(BIN)/ruff check .
@@ -83,6 +87,7 @@ $(READY): pyproject.toml
 
 $(TESTED): $(READY)
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	$(BIN)/python -m compileall -q fedhist clients server simulations
 	touch $(TESTED)
 
 $(DOCUMENTED): $(READY)
