@@ -18,7 +18,6 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
-from scipy.stats import beta, chi2, norm
 
 from fedhist.base.search import MOST_USERS, first_true
 from fedhist.channels.hadamard import next_power_of_two
@@ -162,6 +161,8 @@ def clip_bias(padded: int) -> float:
     >>> [round(clip_bias(d), 3) for d in (1, 2, 4, 8, 64)]
     [0.084, 0.042, 0.017, 0.005, 0.0]
     """
+    from scipy.stats import beta, chi2, norm
+
     if padded >= MOST_BIASED:
         return 0.0
     mean = (2.5 * padded - 1) / 3

@@ -18,7 +18,6 @@ import math
 
 import numpy as np
 from scipy.linalg import solve_triangular, toeplitz
-from scipy.optimize import isotonic_regression
 
 from fedhist.base.arrays import Floats, Integers
 from fedhist.privacy.guarantee import Adjacency
@@ -149,6 +148,8 @@ def first_below(curve: Floats, level: float) -> int | None:
     >>> first_below(np.array([9.0, 4.0, 6.1, 1.0]), 5.0)
     3
     """
+    from scipy.optimize import isotonic_regression
+
     fitted = np.asarray(isotonic_regression(curve, increasing=False).x)
     below = np.flatnonzero(fitted <= level)
     return int(below[0]) if len(below) else None

@@ -23,7 +23,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.stats import binom
 
 from fedhist.base.arrays import Floats
 from server.means.lower_bounds import Sizes, binomial_distance
@@ -118,6 +117,8 @@ def coin_bound(
 
 def _apart(items: float, d: Floats, pairs: int) -> Floats:
     """Return t: total variation of a user's items in one pair, given how many they are."""
+    from scipy.stats import binom
+
     if pairs == 1:
         return binomial_distance(items, d)
     low, high = (int(x) for x in binom.ppf((BELOW / 2, 1 - BELOW / 2), items, 1 / pairs))

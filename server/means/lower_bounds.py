@@ -33,7 +33,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import binom
 
 from fedhist.base.arrays import Floats
 
@@ -99,6 +98,8 @@ def binomial_distance(T: float, d: Floats) -> Floats:
     >>> bool(np.isclose(*(binomial_distance(T, np.array([0.5])) for T in (3, 4)))[0])
     True
     """
+    from scipy.stats import binom
+
     p, half = (1 + d) / 2, math.floor(T / 2)
     below = binom.cdf(math.ceil(T / 2) - 1, T, p)
     return np.asarray(binom.sf(half, T, p) - below)

@@ -18,7 +18,6 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr
-from scipy.stats import binom
 
 from fedhist.base.arrays import Floats, Integers
 from fedhist.channels.catalogue import ScalarChannel
@@ -73,6 +72,8 @@ def sign_gain(n_votes: int) -> float:
     >>> [round(sign_gain(s), 6) for s in range(6)]
     [0.0, 1.0, 0.5, 0.5, 0.375, 0.375]
     """
+    from scipy.stats import binom
+
     h = n_votes // 2
     return float(binom.pmf(h, 2 * h, 0.5)) if n_votes else 0.0
 
@@ -85,6 +86,8 @@ def clip_gain(n_votes: int, reach: float) -> float:
     >>> round(clip_gain(3, 2.0), 6), clip_gain(1, 2.0)
     (0.75, 1.0)
     """
+    from scipy.stats import binom
+
     if not n_votes:
         return 0.0
     ups = np.arange(n_votes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import isotonic_regression
 
 from fedhist.base.arrays import Floats, Integers
 
@@ -29,6 +28,8 @@ def quantile_bins(curve: Floats, levels: Floats) -> Integers:
     >>> quantile_bins(np.array([1.0, 0.0, 8.0, 7.0, 10.0]), np.array([0.04, 0.5, 0.9])).tolist()
     [0, 2, 4]
     """
+    from scipy.optimize import isotonic_regression
+
     fitted = np.asarray(isotonic_regression(curve).x)
     # a curve without a positive end says nothing; a sum of doubles may miss a level by rounding
     at = np.searchsorted(fitted, levels * max(float(fitted[-1]), 0.0) * (1 - 1e-9))

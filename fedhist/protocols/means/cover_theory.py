@@ -20,7 +20,6 @@ from functools import lru_cache
 
 import numpy as np
 from scipy.special import log_ndtr
-from scipy.stats import binom
 
 from fedhist.base.arrays import Floats, Integers
 from fedhist.base.search import MOST_USERS, first_true
@@ -77,6 +76,8 @@ def failure_bound(n_users: int, n_cells: int, flip: float) -> float:
     >>> failure_bound(1, 2, 0.25)
     0.4375
     """
+    from scipy.stats import binom
+
     return min(1.0, (n_cells - 1) * float(binom.sf(n_users - 1, 2 * n_users, flip)))
 
 
@@ -230,6 +231,8 @@ def _win_by_counts(values: Integers, cells: Integers, n_users: int, law: SymbolO
     A total is Bin(v, p) + Bin(n - v, q); the largest one wins, of several each as likely: with mu
     others at the same total on average, (1 - e^-mu) / mu.
     """
+    from scipy.stats import binom
+
     k = np.arange(n_users + 1)
     share = [
         np.convolve(

@@ -14,7 +14,6 @@ from functools import cached_property
 
 import numpy as np
 from scipy.special import ndtr, ndtri
-from scipy.stats import qmc
 
 from fedhist.base.arrays import Floats
 from fedhist.channels.catalogue import UnaryChannel, scalar_channel
@@ -216,6 +215,8 @@ class Prediction:
 
 def _normals(n_points: int, dimension: int) -> Floats:
     """Quasi-random normals: (n_points, dimension)."""
+    from scipy.stats import qmc
+
     if dimension > 64:  # a sequence of low dimension, turned over for the bins beyond
         dimension, wide = 64, dimension
         base = _normals(n_points, 64)

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
-from scipy.stats import qmc
 
 from fedhist.base.arrays import Floats
 from fedhist.channels.catalogue import ScalarChannel, UnaryChannel
@@ -141,6 +140,8 @@ def _near_frequencies(q: Floats, n: float, vote: UnaryChannel, log2_points: int)
     A reported bit has mean (1 - tau) / 2 + tau b; over users b is one-hot with masses q, so that
     n Cov = bit_variance / tau^2 I + diag(q) - q q'.
     """
+    from scipy.stats import qmc
+
     covariance = np.eye(len(q)) * vote.bit_variance / vote.tau**2 + np.diag(q) - np.outer(q, q)
     # the second block of the sequence: the first one holds the corner, which is not typical
     sequence = qmc.Sobol(len(q), scramble=False)

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import isotonic_regression
 
 from fedhist.base.arrays import Floats
 
@@ -92,6 +91,8 @@ def largest_in_order(errors: Floats, laws: Floats) -> float:
 
 def largest_of_curves(curves: Iterable[Floats], given: Ranks) -> float:
     """Average the largest error over noisy cumulative curves (K,), made monotone and inverted."""
+    from scipy.optimize import isotonic_regression
+
     found = []
     for curve in curves:
         rising = np.asarray(isotonic_regression(curve).x)

@@ -14,8 +14,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from scipy.optimize import brentq
-
 
 @dataclass(frozen=True)
 class Problem:
@@ -145,6 +143,7 @@ def split_strongly(epsilon: float, delta: float, times: int) -> tuple[float, flo
     >>> [round(x, 9) for x in strong_composition(*each, 16, 5e-7)]
     [1.0, 1e-06]
     """
+    from scipy.optimize import brentq
 
     def over(each: float) -> float:
         return strong_composition(each, 0.0, times, delta / 2)[0] - epsilon

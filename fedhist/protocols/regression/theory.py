@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import expit
 
 from fedhist.base.arrays import Floats, Integers
@@ -113,6 +112,8 @@ class EmpiricalRisk:
         On the boundary it is the minimiser of the risk plus nu / 2 |theta|^2 for the multiplier
         nu at which its length is the radius.
         """
+        from scipy.optimize import brentq
+
         inside = self._newton()
         if inside is not None and np.linalg.norm(inside) <= radius:
             return inside

@@ -24,7 +24,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
 from fedhist.base.arrays import Floats
@@ -128,6 +127,7 @@ def _gaussian_excess(s: Floats, x: Floats) -> Floats:
 
 def _level(p: Floats, over: Excess) -> float:
     """Solve sum g(l) = 1 for l."""
+    from scipy.optimize import brentq
 
     def rest(level: float) -> float:
         return float(over(np.full(len(p), level)).sum()) - 1.0
