@@ -6,7 +6,6 @@ from flwr.app import ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedhist.flower.host import current_host
-from fedhist.model.registry import load_builtin
 
 app = ServerApp()
 
@@ -14,7 +13,6 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run one protocol over the nodes of the grid and publish the estimate."""
-    load_builtin()
     setup = current_host().server(context.run_config)
     try:
         setup.strategy.start(grid, ArrayRecord(), timeout=setup.timeout)

@@ -1,4 +1,4 @@
-"""Three owners' files, for the tests of a deployment."""
+"""Two owners' files, for the tests of a deployment."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from flower_cases import DOMAIN
 
 @pytest.fixture(scope="module")
 def event_files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Three owners' files of events: 8 users each, Parquet and CSV, items outside the domain."""
+    """Two owners' files of events: 8 users each, Parquet and CSV, items outside the domain."""
     folder = tmp_path_factory.mktemp("events")
     rng = np.random.default_rng(11)
     files = []
-    for node in range(3):
+    for node in range(2):
         rows = [
             (f"user-{node}-{u}", item, int(rng.integers(1, 6)))
             for u in range(8)
@@ -30,11 +30,11 @@ def event_files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def sample_files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Three owners' files of real samples in [0, 8]: 40 users each, 4 samples a user."""
+    """Two owners' files of real samples in [0, 8]: 40 users each, 4 samples a user."""
     folder = tmp_path_factory.mktemp("samples")
     rng = np.random.default_rng(12)
     files = []
-    for node in range(3):
+    for node in range(2):
         rows = [
             (f"user-{node}-{u}", float(x))
             for u in range(40)

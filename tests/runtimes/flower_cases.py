@@ -16,10 +16,13 @@ from simulations.config.named_files import toml_value
 from simulations.populations import population
 from simulations.runs.config import load_config, prepare
 from simulations.runs.run import noise_source
+from simulations.runtimes.deployment import FlowerRun, Loopback
 from simulations.runtimes.inline import InlinePopulation
 
 APP = Path(fedhist.__file__).resolve().parent.parent
 DOMAIN = ["chai", "maté", "rooibos", "tea", "お茶"]
+REMOTE = {"kind": "remote"}
+HISTOGRAM = {"name": "bounded-histogram", "domain": DOMAIN, "epsilon": 1.0, "clip": 7.0}
 
 
 def write_config(path: Path, **tables: Mapping[str, Any]) -> Path:
@@ -31,6 +34,12 @@ def write_config(path: Path, **tables: Mapping[str, Any]) -> Path:
             lines.append(f"{key} = {toml_value(value)}")
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
+
+
+def ask(link: Loopback, config: Path, out: Path, app: Path = APP, **overrides: object) -> FlowerRun:
+    """Run a configuration on the nodes of a deployment."""
+    text = " ".join(f"{k.replace('__', '.')}={v}" for k, v in overrides.items())
+    return link.run(app, {"config": str(config), "overrides": text, "out": str(out)})
 
 
 def read_estimate(folder: Path) -> np.ndarray:
