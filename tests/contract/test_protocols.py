@@ -614,16 +614,19 @@ def test_answer_folded_equals_folding_chunk_by_chunk(
 
 
 def test_packing_does_not_matter(protocol_name: str, configurations: list[Protocol]) -> None:
-    """Integer-valued messages: bit-identical for any number of nodes; reals: up to rounding."""
+    """Integer-valued messages: bit-identical for any number of nodes; reals: up to rounding.
+
+    A node for each user where the example, or the first of the other kind, is asked.
+    """
     users = protocol_class(protocol_name).example_users()
     kinds = set()
     for protocol in configurations:
         one, seen = walk(protocol, users)
         exact = integer_valued(seen)
-        kinds.add(exact)
-        for nodes in (2, 7, len(users)):
+        for nodes in (2, 7) if exact in kinds else (2, 7, len(users)):
             many = walk(protocol, users, nodes=nodes)[0]
             assert_same_estimate(one, many, exact=exact)
+        kinds.add(exact)
     whole = [PoissonCounts.name, CentralDensity.name]
     whole += ["ragged-distribution", "distribution", "box-mean", "box-centre", "interval-mean"]
     whole += ["central-mean", "huber-mean", "weighted-mean"]
