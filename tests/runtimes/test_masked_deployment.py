@@ -1,4 +1,4 @@
-"""Sums under masks in a deployment on loopback: four SuperNodes, and twelve of which some die."""
+"""Sums under masks in a deployment on loopback: three SuperNodes, and twelve of which some die."""
 
 from __future__ import annotations
 
@@ -84,14 +84,14 @@ def link(tmp_path: Path) -> Iterator[Loopback]:
     assert list(marked_processes(link.token)) == []
 
 
-def test_four_nodes_and_the_bits_of_one_process(link: Loopback, tmp_path: Path) -> None:
-    owners = Owners(link, 4)
+def test_three_nodes_and_the_bits_of_one_process(link: Loopback, tmp_path: Path) -> None:
+    owners = Owners(link, 3)
     config = owners.config(tmp_path / "remote.toml")
     done = owners.ask(config, tmp_path / "results")
     assert done.status == "finished:completed", done.log
     here = inline_estimate(config, owners.users())
     np.testing.assert_array_equal(read_estimate(tmp_path / "results"), here)
-    for i in range(4):
+    for i in range(3):
         store = FolderStore(owners.guard(i), i)
         assert [a.epsilon for a in store.answered()] == [1.0]
         assert len(store.unmasked()) == 1
