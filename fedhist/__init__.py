@@ -72,6 +72,12 @@ if TYPE_CHECKING:
     from fedhist.users.streams import Streams as Streams
     from fedhist.users.streams import integer_threshold as integer_threshold
     from fedhist.users.streams import unit_interval as unit_interval
+    from simulations.api.audits import audit as audit
+    from simulations.api.studies import compare as compare
+    from simulations.api.studies import plan as plan
+    from simulations.api.studies import results as results
+    from simulations.api.studies import sweep as sweep
+    from simulations.api.study import Study as Study
     from simulations.runs.run import run as run
     from simulations.runtimes.deployment import Loopback as Loopback
 else:

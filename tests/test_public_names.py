@@ -18,10 +18,10 @@ NAMES = """
 Adjacency Aggregation Array Bounds BudgetExceeded Cohort Coordinates Curator Display ErrorBound
 Estimate FedhistError FiniteChannel Floats Goal Guarantee Keyed Keys LocalQuery Loopback
 MissingReplies PopulationError Protocol Query Release Report ResultsRow Script SeededStreams
-Streams Summary Trust Truth UnaryChannel Users WireError __version__ approximate bin_indices
-check_budget coordinate_points density_of draw_item draw_subset flip_probability integer_threshold
-key_threshold pure randomize register_protocol register_query run scalar_channel scalar_law
-unary_law unary_votes unit_interval user_means zcdp_rho
+Streams Study Summary Trust Truth UnaryChannel Users WireError __version__ approximate audit
+bin_indices check_budget compare coordinate_points density_of draw_item draw_subset flip_probability
+integer_threshold key_threshold plan pure randomize register_protocol register_query results run
+scalar_channel scalar_law sweep unary_law unary_votes unit_interval user_means zcdp_rho
 """
 PROTOCOLS = """
 AdaptiveHistogram BoundedHistogram CentralDensity CoverSelect Dame Density Distribution

@@ -16,6 +16,7 @@ from fedhist.base.errors import nearest
 from simulations.populations.base import Loaded, PopulationSpec
 from simulations.populations.density_samples import DensitySamples
 from simulations.populations.events import Events
+from simulations.populations.memory import Memory
 from simulations.populations.paper_iid import PaperIid
 from simulations.populations.paper_non_iid import PaperNonIid
 from simulations.populations.paper_poisson import PaperPoisson
@@ -32,6 +33,7 @@ KINDS: Mapping[str, type[PopulationSpec]] = MappingProxyType(
         for spec in (
             Events,
             SampleFile,
+            Memory,
             Sentiment140,
             Snap,
             Zipf,

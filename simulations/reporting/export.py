@@ -137,13 +137,13 @@ def frame(table: Table) -> pl.DataFrame:
         name = name or f"column {i + 1}"
         if name in made:
             name = f"{name} {i + 1}"
-        texts = [v for v in values if isinstance(v, str) and v not in ("", MISSING)]
-        if numbers and not texts:
-            kind: Any = pl.Float64 if any(isinstance(v, float) for v in numbers) else pl.Int64
-            kind = pl.Boolean if all(isinstance(v, bool) for v in numbers) else kind
-            made[name] = pl.Series(
-                name, [None if isinstance(v, str) else v for v in values], kind, strict=False
-            )
+        values = [None if v in ("", MISSING) else v for v in values]
+        texts = [v for v in values if isinstance(v, str)]
+        if not texts and (numbers or column.right):
+            floats = not numbers or any(isinstance(v, float) for v in numbers)
+            kind: Any = pl.Float64 if floats else pl.Int64
+            kind = pl.Boolean if numbers and all(isinstance(v, bool) for v in numbers) else kind
+            made[name] = pl.Series(name, values, kind, strict=False)
         else:
             made[name] = pl.Series(
                 name, [v if v is None or isinstance(v, str) else column.write(v) for v in values],

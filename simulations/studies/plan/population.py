@@ -99,7 +99,7 @@ class Template:
     def current(self) -> float:
         """The unknown's value as configured."""
         if self.unknown == "epsilon":
-            return float(self.config.protocol["epsilon"])
+            return float(self.config.protocol.get("epsilon", 1.0))
         if self.unknown == "n_users":
             return self._n_users(self.config)
         return _middle(self._value(self.config, str(self._size)))

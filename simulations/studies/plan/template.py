@@ -21,7 +21,7 @@ from typing import Annotated, Any, ClassVar
 from fedhist.model.registry import load_builtin, protocols
 from fedhist.model.results import Unknown
 from fedhist.privacy.guarantee import Trust
-from simulations.config.named_files import settings_text
+from simulations.config.named_files import settings_text, toml_value
 from simulations.config.parts import part_of
 from simulations.config.reading import Must, Positive, Settings, read, reading
 from simulations.runs.config import (
@@ -74,26 +74,31 @@ def load_plan(source: str, overrides: Iterable[str] = ()) -> tuple[Config, PlanT
     ValueError
         For a name that is neither, and as :func:`simulations.runs.config.load_config` does.
     """
-    load_builtin()
-    text, name = "", source
-    if Path(source).suffix == ".toml" or source in builtin_configs() or source not in protocols():
-        text, name = settings_text(source, "configuration", more=starters)
-    else:
-        overrides = [f"protocol.name={source}", *overrides]
-        for started in builtin_configs():
-            config = load_config(started)
-            if config.protocol["name"] == source and not missing_keys(config):
-                text, name = settings_text(started, "configuration", more=starters)
-                break
+    text, name = plan_text(source)
     with reading(source):
         tables = parse_tables(text, overrides)
-        if not text and "population" not in tables:
+        if source in protocols() and "population" not in tables:
             raise ValueError(
                 f"no built-in configuration has {source}: give its population and parameters, "
                 "--set population.kind=... and so on, or another configuration and "
                 f"--protocols {source}"
             )
         return plan_of(tables, source, name)
+
+
+def plan_text(source: str) -> tuple[str, str]:
+    """Return text and name of a configuration, or of what a protocol's plan starts from.
+
+    Of a protocol without a built-in configuration the text says its name only.
+    """
+    load_builtin()
+    if Path(source).suffix == ".toml" or source in builtin_configs() or source not in protocols():
+        return settings_text(source, "configuration", more=starters)
+    for started in builtin_configs():
+        config = load_config(started)
+        if config.protocol["name"] == source and not missing_keys(config):
+            return settings_text(started, "configuration", more=starters)
+    return f"[protocol]\nname = {toml_value(source)}\n", source
 
 
 def plan_of(tables: Mapping[str, Any], source: str | Path, name: str) -> tuple[Config, PlanTable]:

@@ -1,0 +1,101 @@
+"""Audits from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from fedhist.base.checks import check_choice
+from fedhist.base.errors import nearest
+from fedhist.model.protocol import Protocol
+from fedhist.privacy.guarantee import Trust
+from simulations.api.inputs import plain
+from simulations.audit.audited import Audited, audit_all
+from simulations.audit.bounds import ALPHA
+from simulations.audit.checks import chosen_protocols
+from simulations.audit.finding import Settings
+from simulations.audit.levels import under
+
+WHAT = "a protocol, its class or its name"
+
+
+def audit(
+    protocol: str | Protocol | type[Protocol] | Iterable[str | Protocol | type[Protocol]],
+    *,
+    plugins: str | Path | Sequence[str | Path] = (),
+    trust: str | Trust | None = None,
+    inputs: Sequence[Any] | None = None,
+    effort: float = 1.0,
+    seed: int = 0,
+    alpha: float = ALPHA,
+    **parameters: Any,
+) -> Audited:
+    """Test whether protocols keep their privacy claims.
+
+    Parameters
+    ----------
+    protocol : str, Protocol, class of one, or several of them
+        Of a name and of a class, its example is audited; "all" takes every protocol.
+    plugins : path or sequence of path
+        Python files with protocols.
+    trust : {"aggregate", "shuffle"}, optional
+        Level of trust, in place of its own.
+    inputs : sequence of two records, optional
+        Compared in place of a search: ``[{"tea": 2}, {"rye": 1}]``, or samples.
+    effort : float
+        Multiplies the number of draws.
+    seed : int
+    alpha : float
+        Error probability of each check that draws.
+    **parameters
+        Fields of the protocol that are changed: ``epsilon=2.0``.
+
+    Returns
+    -------
+    Audited
+
+    Raises
+    ------
+    TypeError
+        For what is no protocol.
+    ValueError
+        For an unknown protocol or parameter, and where nothing can be audited.
+
+    Examples
+    --------
+    >>> import fedhist as fh
+    >>> found = fh.audit("local-histogram", effort=0.01)
+    >>> found.violated
+    False
+    """
+    level = None if trust is None else str(plain("trust", trust))
+    if level is not None:
+        check_choice("trust", level, [t.value for t in Trust])
+    records = () if inputs is None else tuple(inputs)
+    settings = Settings(effort=effort, seed=seed, alpha=alpha, records=records)
+    files = [Path(p) for p in ([plugins] if isinstance(plugins, str | Path) else plugins)]
+    chosen: list[Protocol] = []
+    if not isinstance(protocol, str | Protocol | type | Iterable):
+        raise TypeError(f"protocol must be {WHAT}, got {type(protocol).__name__}: {protocol!r}")
+    for one in [protocol] if isinstance(protocol, str | Protocol | type) else protocol:
+        if isinstance(one, str):
+            chosen += chosen_protocols(one, files, parameters, level)
+            continue
+        made = _made(one, parameters)
+        chosen.append(made if level is None else under(made, level))
+    return audit_all(chosen, settings)
+
+
+def _made(protocol: object, changes: dict[str, Any]) -> Protocol:
+    """Return a protocol, or a class's example, with fields changed."""
+    if isinstance(protocol, type) and issubclass(protocol, Protocol):
+        protocol = protocol.example()
+    if not isinstance(protocol, Protocol):
+        raise TypeError(f"protocol must be {WHAT}, got {type(protocol).__name__}: {protocol!r}")
+    known = [f.name for f in fields(protocol) if f.init]  # type: ignore[arg-type]
+    for key in changes:
+        if key not in known:
+            raise ValueError(f"unknown parameter of {protocol.name} {key!r}{nearest(key, known)}")
+    return replace(protocol, **changes) if changes else protocol  # type: ignore[type-var]

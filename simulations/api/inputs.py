@@ -1,0 +1,217 @@
+"""What Python hands over, as the tables of a study file: plain values, protocols, users."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from enum import Enum
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fedhist.base.errors import nearest
+from fedhist.model.protocol import Protocol
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from simulations.config.reading import expected, hints
+from simulations.populations import PopulationSpec
+from simulations.populations.memory import Held, hold
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+COLUMNS = ("user", "item", "count", "value")
+TABLES = ("population", "protocol", "adversary", "run")
+SHARED = ("data", *COLUMNS, "top", "domain", "plugins", *TABLES)
+"""What every study takes beside its own keys; the module `study` says what each is."""
+
+
+def plain(name: str, value: Any) -> Any:
+    """Return a value as a TOML file would hold it.
+
+    Parameters
+    ----------
+    name : str
+        Of the argument, for errors.
+    value : object
+
+    Raises
+    ------
+    TypeError
+        For what no file can hold.
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value.value if isinstance(value, Enum) else value
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, Protocol) or (isinstance(value, type) and issubclass(value, Protocol)):
+        return protocol_table(value)
+    if isinstance(value, Mapping):
+        return {str(k): plain(f"{name}[{k!r}]", v) for k, v in value.items()}
+    if isinstance(value, list | tuple | range | Keys | set | frozenset):
+        return [plain(f"{name}[{i}]", v) for i, v in enumerate(value)]
+    what = "numbers, text, lists, dicts or a protocol"
+    raise TypeError(f"{name} must be made of {what}, got {type(value).__name__}: {_short(value)}")
+
+
+def protocol_table(protocol: Protocol | type[Protocol]) -> dict[str, Any]:
+    """Write a protocol as the table [protocol] that makes it; of a class, its name alone."""
+    table: dict[str, Any] = {"name": protocol.name}
+    if isinstance(protocol, type):
+        return table
+    for f in fields(protocol):  # type: ignore[arg-type]  # every protocol is a dataclass
+        value = getattr(protocol, f.name)
+        if f.init and value is not None and (f.default is MISSING or value != f.default):
+            known = is_dataclass(value) and not isinstance(value, type)
+            told = {g.name: getattr(value, g.name) for g in fields(value)} if known else value
+            table[f.name] = plain(f"{protocol.name}.{f.name}", told)
+    return table
+
+
+def population_of(given: Mapping[str, Any]) -> tuple[dict[str, Any] | None, Held | None]:
+    """Make the table [population] of what was handed over as data.
+
+    Parameters
+    ----------
+    given : mapping
+        "data", and beside it "user", "item", "count", "value", "top", "domain", where given.
+
+    Returns
+    -------
+    table : dict or None
+        None without data.
+    held : Held or None
+        What must be kept for as long as the table is used.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For what is no data, and columns that do not go with it.
+    PopulationError
+        For frames that hold no users.
+    """
+    data = given.get("data")
+    columns = {k: given[k] for k in COLUMNS if given.get(k) is not None}
+    more = {k: given[k] for k in ("top", "domain") if given.get(k) is not None}
+    if data is None:
+        for name in (*columns, *more):
+            raise TypeError(f"{name} describes data, which is not given: {name}={given[name]!r}")
+        return None, None
+    if isinstance(data, str | os.PathLike):
+        kind = "samples" if "value" in columns else "events"
+        path = {"kind": kind, "path": os.fspath(data)}
+        return path | plain("data", {**columns, **_domain_file(more)}), None
+    if isinstance(data, Mapping | PopulationSpec):
+        if columns:
+            name = next(iter(columns))
+            raise TypeError(f"{name} names a column of a frame or a file, not of {_short(data)}")
+        return _spec_table(data) | plain("data", _domain_file(more)), None
+    if isinstance(data, Users):
+        if columns:
+            raise TypeError(f"{next(iter(columns))} names a column; Users have none: leave it out")
+        users = data
+    else:
+        users = _users_of_frame(data, columns)
+    domain = more.pop("domain", None)
+    keys = None if domain is None or isinstance(domain, str | os.PathLike) else _keys(domain)
+    held = hold(users, keys)
+    files = {} if keys is not None or domain is None else {"domain": os.fspath(domain)}
+    return held.table | plain("data", more | files), held
+
+
+def _keys(domain: Iterable[Any]) -> Keys:
+    return domain if isinstance(domain, Keys) else Keys.of(map(str, domain))
+
+
+def _domain_file(more: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Refuse a list of items where the population is read from a file."""
+    domain = more.get("domain")
+    if domain is not None and not isinstance(domain, str | os.PathLike):
+        raise TypeError(f"domain must be a file beside such data, got {_short(domain)}")
+    return more
+
+
+def _spec_table(data: Mapping[str, Any] | PopulationSpec) -> dict[str, Any]:
+    if isinstance(data, PopulationSpec):
+        table = {f.name: getattr(data, f.name) for f in fields(data)}
+        return {"kind": data.kind} | {k: plain(k, v) for k, v in table.items() if v is not None}
+    if "kind" not in data:
+        raise ValueError(f"data as a dict is a table [population] and needs a kind, got {data!r}")
+    found = plain("data", data)
+    return dict(found)
+
+
+def _users_of_frame(data: Any, columns: Mapping[str, Any]) -> Users:
+    """Read a frame: polars, pandas, or what gives one or the other."""
+    import polars as pl
+
+    frame = data
+    if not isinstance(frame, pl.DataFrame | pl.LazyFrame) and not _is_pandas(frame):
+        if hasattr(frame, "to_pandas"):
+            frame = frame.to_pandas()
+        elif hasattr(frame, "__dataframe__") or hasattr(frame, "__arrow_c_stream__"):
+            frame = pl.DataFrame(frame)
+        else:
+            what = "a polars or pandas frame, fedhist.Users, a path, or a table [population]"
+            raise TypeError(f"data must be {what}, got {type(data).__name__}: {_short(data)}")
+    for name, column in columns.items():
+        ok = isinstance(column, str) or (name == "value" and not isinstance(column, int | float))
+        if not ok:
+            raise TypeError(f"{name} must be the name of a column, got {column!r}")
+    names = list(frame.collect_schema() if isinstance(frame, pl.LazyFrame) else frame.columns)
+    if "user" not in columns:
+        raise TypeError(f"user must name a column of the data: user=...; there are {names!r}")
+    for name, column in columns.items():
+        for one in [column] if isinstance(column, str) else column:
+            if one not in names:
+                known = map(str, names)
+                raise ValueError(f"{name}={one!r} is no column of the data{nearest(one, known)}")
+    return Users.from_frame(frame, **columns)
+
+
+def _is_pandas(frame: Any) -> bool:
+    return type(frame).__module__.partition(".")[0] == "pandas"
+
+
+def _short(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else text[:79] + "…"
+
+
+def checked(
+    function: str, given: Mapping[str, Any], known: Iterable[str], more: Iterable[str] = ()
+) -> None:
+    """Refuse a keyword that a function does not know (TypeError); the nearest is named."""
+    names = [*known, *more]
+    for key, value in given.items():
+        if key not in names:
+            raise TypeError(
+                f"{function}() has no argument {key!r} (={_short(value)}){nearest(key, names)}"
+            )
+
+
+def takes(*tables: type, shared: bool = True) -> Callable[[F], F]:
+    """Let help and completion show the keys of some tables as the keywords of a function."""
+
+    def named(function: F) -> F:
+        own = inspect.signature(function)
+        kept = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        there = {p.name for p in kept}
+        hinted = {f.name: hints(t)[f.name] for t in tables for f in fields(t)}
+        empty: Any = inspect.Parameter.empty
+        known = {k: empty if h is Any else expected(h) for k, h in hinted.items()}
+        known |= dict.fromkeys(SHARED if shared else (), empty)
+        kept += [
+            inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=h)
+            for n, h in known.items()
+            if n not in there
+        ]
+        function.__signature__ = own.replace(parameters=kept)  # type: ignore[attr-defined]
+        return function
+
+    return named

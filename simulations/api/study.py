@@ -1,0 +1,272 @@
+"""A study file as an object, with data of your own in place of the file's."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedhist.model.registry import load_plugin
+from simulations.api.inputs import SHARED, TABLES, checked, plain, population_of, takes
+from simulations.config.named_files import settings_text
+from simulations.config.reading import reading, tables_of
+from simulations.populations.memory import Held, Memory
+from simulations.runs.config import starters
+from simulations.studies.compare.config import CompareTable, comparison_of, comparison_text
+from simulations.studies.plan.template import PlanTable, plan_of, plan_text
+from simulations.studies.sweep.config import SweepTable, sweep_of, sweep_text
+
+if TYPE_CHECKING:
+    from simulations.studies.compare.run import Compared
+    from simulations.studies.plan.planned import Planned
+    from simulations.studies.sweep.swept import Swept
+
+EXAMPLES = {
+    "population": '"kind": "zipf", "n_users": 1000',
+    "protocol": '"name": "mean", "epsilon": 1.0',
+    "adversary": '"kind": "corrupted", "fraction": 0.1',
+    "run": '"seed": 1',
+}
+
+
+@dataclass(frozen=True, repr=False)
+class Study:
+    """A study file as an object: tables that all studies share, and a part for each.
+
+    It, and every function that makes a study, takes as keywords
+
+    - ``data``: a polars or pandas frame (or what gives one), :class:`fedhist.Users`, a path, or the
+      table [population] as a dict; ``user``, ``item``, ``count``, ``value`` name its columns, and
+      ``top`` or ``domain`` (a file, or for data in memory a list) the items that are counted;
+    - ``population``, ``protocol``, ``adversary``, ``run``: the tables of a study file as dicts,
+      which complete those of the file; ``protocol`` may be a protocol, or its class;
+    - ``plugins``: Python files with protocols of your own;
+    - the keys of the study's own table: ``epsilon=1.0``, ``seeds=20``.
+
+    What these keys mean stands in the documentation of the study files. Everything runs in this
+    process unless ``workers`` says otherwise. Results are NOT PRIVATE unless they say so.
+
+    Attributes
+    ----------
+    name : str
+    tables : mapping
+        As in the file.
+    source : str
+        The file that paths of plugins are relative to.
+
+    Examples
+    --------
+    >>> study = Study.open("quickstart")
+    >>> study
+    <Study quickstart: population, protocol, run>
+    """
+
+    name: str
+    tables: Mapping[str, Any]
+    source: str = ""
+    _held: Held | None = field(default=None, compare=False)
+
+    @classmethod
+    @takes()
+    def open(cls, file: str | Path, **given: Any) -> Study:
+        """Open a study file, or a built-in configuration, comparison or sweep.
+
+        Parameters
+        ----------
+        file : path or str
+            A .toml file, or a name that ``fedhist run``, ``compare`` or ``sweep`` lists.
+        **given
+            Data and tables in place of the file's.
+
+        Raises
+        ------
+        ValueError
+            If there is none, or it is not TOML.
+        """
+        checked("Study.open", given, SHARED)
+        return opened(file, "").given(**given)
+
+    def given(self, **given: Any) -> Study:
+        """Return the study with other data, or with more in its tables."""
+        checked("Study.given", given, SHARED)
+        table, held = population_of(given)
+        tables = {k: plain(k, v) for k, v in self.tables.items()}
+        for name in TABLES:
+            if given.get(name) is not None:
+                _complete(tables, name, plain(name, given[name]))
+        if table is not None:
+            if given.get("population") is not None:
+                raise TypeError("give data or population, not both")
+            tables["population"] = table
+            tables["run"] = {**tables.get("run", {}), "nodes": 0}  # was of another population
+        plugins = [os.path.abspath(p) for p in _several(given.get("plugins"))]
+        if plugins:
+            for file in plugins:
+                load_plugin(file)
+            run = tables.get("run", {})
+            tables["run"] = {**run, "plugins": [*run.get("plugins", ()), *plugins]}
+        return replace(self, tables=tables, _held=held or self._held)
+
+    def __repr__(self) -> str:
+        return f"<Study {self.name}: {', '.join(sorted(self.tables))}>"
+
+    @takes(CompareTable, shared=False)
+    def compare(self, *, workers: int | None = 0, progress: bool = False, **keys: Any) -> Compared:
+        """Rank protocols of one target on the same users: see :func:`compare`."""
+        from simulations.studies.compare.run import run_comparison
+        from simulations.studies.compare.setup import set_up
+
+        tables = self._with("compare", CompareTable, keys, named=("protocols",))
+        self._check_workers(workers)
+        with reading(self._told):
+            ready = set_up(comparison_of(tables, self._told, self.name))
+        with _bar(progress, len(ready.cells)) as advance:
+            return run_comparison(ready, workers=workers, progress=advance)
+
+    @takes(SweepTable, shared=False)
+    def sweep(
+        self,
+        axes: Mapping[str, Sequence[Any]] | None = None,
+        *,
+        out: str | Path | None = None,
+        retry: bool = False,
+        workers: int | None = 0,
+        progress: bool = False,
+        **keys: Any,
+    ) -> Swept:
+        """Run all combinations of a grid: see :func:`sweep`."""
+        from simulations.studies.records.store import Store
+        from simulations.studies.sweep.run import run_cells
+        from simulations.studies.sweep.swept import Swept
+
+        tables = self._with("sweep", SweepTable, keys, named=("protocols",))
+        tables["sweep"] |= plain("axes", axes or {})
+        self._check_workers(workers)
+        with reading(self._told):
+            loaded = sweep_of(tables, self._told, self.name)
+        with tempfile.TemporaryDirectory() as folder, _bar(progress, len(loaded.cells)) as advance:
+            path = Path(folder) / "sweep.sqlite" if out is None else Path(out)
+            told: Callable[[int, int], None] = lambda done, total: advance(done)  # noqa: E731
+            run_cells(loaded.cells, path, workers=workers, retry=retry, progress=told)
+            keys_of = {c.key for c in loaded.cells}
+            with Store(path, create=False) as store:
+                records = tuple(r for r in store.records() if r.key in keys_of)
+        return Swept(loaded.name, records, loaded.left_out)
+
+    @takes(PlanTable, shared=False)
+    def plan(self, *, progress: bool = False, **keys: Any) -> Planned:
+        """Say what a target error takes, by theory: see :func:`plan`."""
+        from simulations.studies.plan.planned import answered, simulated
+
+        tables = self._with("plan", PlanTable, keys)
+        with reading(self._told):
+            template, asked = plan_of(tables, self._told, self.name)
+            found = answered(template, asked)
+        if not asked.verify:
+            return found
+        with _bar(progress, asked.seeds * len(found.answers)) as advance:
+            return simulated(found, asked, lambda _: advance())
+
+    @property
+    def _told(self) -> str:
+        """What errors are headed with, and what paths of plugins are relative to."""
+        return self.source or self.name
+
+    def _with(
+        self, part: str, table: type, keys: Mapping[str, Any], named: Sequence[str] = ()
+    ) -> dict[str, Any]:
+        """Complete a study's own table with keywords; protocols may be given by their names."""
+        checked(f"fedhist.{part}", keys, (f.name for f in fields(table)))
+        if "population" not in self.tables:
+            raise TypeError(f"fedhist.{part} needs data: data=..., or population={{...}}")
+        tables = {k: plain(k, v) for k, v in self.tables.items()}
+        own = dict(tables.get(part, {}))
+        for key, value in keys.items():
+            if value is None:
+                continue
+            found = plain(key, value)
+            if key in named and isinstance(found, list):
+                found = [{"name": v} if isinstance(v, str) else v for v in found]
+            own[key] = found
+        tables[part] = own
+        return tables
+
+    def _check_workers(self, workers: int | None) -> None:
+        kind = self.tables.get("population", {}).get("kind")
+        if workers != 0 and kind == Memory.kind:
+            raise ValueError(
+                f"data in memory are studied in this process: workers must be 0, got {workers!r} "
+                "(write the data to a file, and give its path, for Ray)"
+            )
+
+
+def opened(file: str | Path | Study | None, part: str) -> Study:
+    """Open what a function was given as its study."""
+    if isinstance(file, Study):
+        return file
+    if file is None:
+        return Study(part or "study", {})
+    if not isinstance(file, str | os.PathLike):
+        raise TypeError(f"the study must be a path, a name or a Study, got {file!r}")
+    source = os.fspath(file)
+    text, name = _texts(part)(source)
+    with reading(source):
+        tables = tables_of(text)
+    return Study(name, tables, source if Path(source).suffix == ".toml" else "")
+
+
+def _texts(part: str) -> Callable[[str], tuple[str, str]]:
+    """Return what finds the text of a file, or of a built-in study of a part."""
+    known: dict[str, Callable[[str], tuple[str, str]]] = {
+        "compare": comparison_text,
+        "sweep": sweep_text,
+        "plan": plan_text,
+    }
+    return known.get(part, _any_text)
+
+
+def _any_text(source: str) -> tuple[str, str]:
+    for text in (comparison_text, sweep_text):
+        try:
+            return text(source)
+        except ValueError:
+            continue
+    return settings_text(source, "study", more=starters)
+
+
+def _complete(tables: dict[str, Any], name: str, given: Any) -> None:
+    """Put keys into a table; those of another protocol, or another population, replace it."""
+    if name == "adversary" and isinstance(given, list):
+        tables[name] = given
+        return
+    if not isinstance(given, Mapping):
+        raise TypeError(f"{name} must be a table, such as {{{EXAMPLES[name]}}}, got {given!r}")
+    if name == "adversary":
+        tables[name] = [given]
+        return
+    there = tables.get(name, {})
+    choice = {"protocol": "name", "population": "kind"}.get(name)
+    if choice in given and there.get(choice) not in (None, given[choice]):
+        there = {}
+    tables[name] = {**there, **given}
+
+
+def _several(value: Any) -> list[Any]:
+    return [value] if isinstance(value, str | os.PathLike) else list(value or ())
+
+
+@contextmanager
+def _bar(shown: bool, total: int) -> Iterator[Callable[..., None]]:
+    """Yield what is called after each of some steps, or with how many are done."""
+    if not shown:
+        yield lambda done=None: None
+        return
+    from rich.progress import Progress
+
+    with Progress(transient=True) as bar:
+        task = bar.add_task("runs", total=total)
+        yield lambda done=None: bar.update(task, advance=None if done else 1, completed=done)

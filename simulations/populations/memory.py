@@ -1,0 +1,103 @@
+"""Users that this process has in memory: from a notebook, say."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any, ClassVar
+from weakref import WeakValueDictionary
+
+from fedhist.base.errors import PopulationError
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from simulations.populations.base import ItemDomain, Loaded
+
+
+@dataclass(frozen=True)
+class Held:
+    """Users in memory, which a table [population] names by their digest.
+
+    They are there for as long as somebody has this object.
+
+    Attributes
+    ----------
+    users : Users
+    domain : Keys or None
+        PUBLIC bounded domain.
+    digest : str
+    """
+
+    users: Users
+    domain: Keys | None
+    digest: str
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """The table [population] of these users."""
+        return {"kind": Memory.kind, "digest": self.digest}
+
+
+_held: WeakValueDictionary[str, Held] = WeakValueDictionary()
+
+
+def hold(users: Users, domain: Keys | None = None) -> Held:
+    """Let tables name users, and their public domain, for as long as the result is kept."""
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update(users.ids.tobytes())
+    if users.items is not None:
+        record = users.items
+        arrays: tuple[Any, ...] = (
+            record.vocabulary.offsets,
+            record.vocabulary.data,
+            record.item,
+            record.count,
+        )
+    else:
+        arrays = (users.reals.values,)
+    for array in (users.n_items(), *arrays):
+        digest.update(f"{array.dtype} {array.shape}".encode())
+        digest.update(array.tobytes())
+    if domain is not None:
+        digest.update(domain.digest.to_bytes(8, "little"))
+    name = digest.hexdigest()
+    return _held.setdefault(name, Held(users, domain, name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory(ItemDomain):
+    """Users in the memory of this process, handed over in Python.
+
+    Parameters
+    ----------
+    digest : str
+        Names them.
+    top, domain, max_users
+        See :class:`~simulations.populations.base.ItemDomain`.
+    """
+
+    kind: ClassVar[str] = "memory"
+    digest: str
+
+    def load(self) -> Loaded:
+        """Return the users.
+
+        Raises
+        ------
+        PopulationError
+            If this process has none of that digest.
+        """
+        found = _held.get(self.digest)
+        if found is None:
+            raise PopulationError(
+                f"the users {self.digest!r} were in the memory of another process, or are gone: "
+                "hand them over again, as data="
+            )
+        if found.users.samples is not None and (self.top is not None or self.domain is not None):
+            raise PopulationError("top and domain are about items; these users hold real samples")
+        if found.domain is not None and (self.top is not None or self.domain is not None):
+            raise PopulationError("the domain is given already: top has no meaning beside it")
+        loaded = self.bounded(found.users, "data in memory", {})
+        if found.domain is None:
+            return loaded
+        title = f"{loaded.title}, {len(found.domain):,} items"
+        return Loaded(loaded.users, title, domain=found.domain)
