@@ -19,6 +19,7 @@ from simulations.cli import plan as cli_plan
 from simulations.cli import profile as cli_profile
 from simulations.cli import report as cli_report
 from simulations.cli import reproduce as cli_reproduce
+from simulations.cli import start as cli_start
 from simulations.cli import sweep as cli_sweep
 from simulations.cli import terminal
 from simulations.cli.audit import audit
@@ -292,6 +293,7 @@ cli_profile.register(cli)
 cli_decide.register(cli)
 cli_report.register(cli)
 cli_explain.register(cli)
+cli_start.register(cli)
 for _registered in cli.registered_commands:
     _registered.cls = terminal.Command
 

@@ -62,7 +62,7 @@ def data_overrides(
     plugins = [str(p.resolve()) for p in plugin or ()]
     loaded = [f"run.plugins={toml_value(plugins)}"] if plugins else []
     columns = {"user": user, "item": item, "count": count, "value": value, "top": top}
-    given = {k: _column(v) for k, v in columns.items() if v is not None}
+    given = {k: column(v) for k, v in columns.items() if v is not None}
     if data is None:
         if given:
             raise ValueError(f"--{next(iter(given))} describes --data, which is not given")
@@ -80,7 +80,7 @@ def data_overrides(
     ]
 
 
-def _column(name: str | int) -> str | int:
+def column(name: str | int) -> str | int:
     """Read a column's number; anything else is its name."""
     return int(name) if isinstance(name, str) and name.isdecimal() else name
 

@@ -245,3 +245,17 @@ def test_what_does_not_fit_into_memory_is_said_so(fedhist: Command) -> None:
     answer = fedhist("compare", "sparse-mean", *size)
     assert answer.status == 1
     assert answer.err.startswith("error: too large for this machine: ")
+
+
+def test_init_overwrites_nothing_unasked(fedhist: Command, tmp_path: Path) -> None:
+    (tmp_path / "data.csv").write_text("user,item\nann,tea\nann,rye\nbob,tea\n")
+    (tmp_path / "data.toml").write_text("mine")
+    answer = fedhist("init", "data.csv")
+    assert answer.status == 2
+    assert "data.toml exists" in answer.err
+    assert (tmp_path / "data.toml").read_text() == "mine"
+    assert fedhist("init", "data.csv", "--out", "data.csv", "--force").status == 2
+    answer = fedhist("init", "data.csv", "--force")
+    assert answer.status == 0
+    assert answer.out.startswith("user   'user', by its name\nitem   'item', by its name\n")
+    assert 'path = "data.csv"' in (tmp_path / "data.toml").read_text()

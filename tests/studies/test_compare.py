@@ -417,7 +417,7 @@ def test_the_folder(tmp_path: Path) -> None:
         (("seeds = 20", 'adjacency = "replace"'), "compare.adjacency must be one of"),
         (("seeds = 20", 'loss = "l3"'), "compare.loss must be one of"),
         (("seeds = 20", 'target = "mean"'), "estimates another target, 'histogram'"),
-        (("seeds = 20", 'without = ["mean"]'), "'mean' is not taken"),
+        (("seeds = 20", 'without = ["mean"]'), "without leaves out protocols of compare.target"),
         (("clip = 60", "clip = -60"), "Laplace: clip"),
         (("clip = 60", "clipp = 60"), "Laplace: unknown parameter"),
         (('"Laplace"', '"Gaussian"'), "two rows are called 'Gaussian'"),

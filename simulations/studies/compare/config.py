@@ -327,8 +327,10 @@ def _entries(table: CompareTable, single: str | None) -> tuple[str, list[Entry]]
         if found != target:
             raise ValueError(f"{name} estimates another target, {found!r}, not {target!r}")
     of_target = [n for n, cls in protocols().items() if cls.target == target]
+    if table.without and table.target is None:
+        raise ValueError("compare.without leaves out protocols of compare.target: give that, too")
     for name in table.without:
-        if name not in of_target or table.target is None:
+        if name not in of_target:
             raise ValueError(f"compare.without: {name!r} is not taken{nearest(name, of_target)}")
     if table.target is not None:
         left = [n for n in of_target if n not in targets and n not in table.without]

@@ -1,0 +1,58 @@
+"""The commands that start something of one's own: ``fedhist init``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedhist.base.files import whole_file
+from simulations.cli import terminal
+from simulations.cli.options import Count, Force, Item, User, Value, column
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    cli.command("init")(init)
+
+
+def init(
+    data: Annotated[Path, typer.Argument(help="Your CSV, TSV or Parquet file.")],
+    out: Annotated[
+        Path | None, typer.Option(help="The study file; default: the data's name with .toml.")
+    ] = None,
+    user: User = None,
+    item: Item = None,
+    count: Count = None,
+    value: Value = None,
+    epsilon: Annotated[float, typer.Option(help="Budget of every user.")] = 1.0,
+    force: Force = False,
+) -> None:
+    """Write a study file for DATA, with comments: run, compare, sweep and plan read it as it is.
+
+    Columns are guessed where they are not given, and settings suggested by the data's profile,
+    which is NOT PRIVATE.
+    """
+    from simulations.populations.guessing import guess
+    from simulations.studies.start.study_file import start
+
+    target = out or Path(data.name.partition(".")[0] + ".toml")
+    if target.suffix != ".toml":
+        raise ValueError(f"--out must end in .toml, got {target}")
+    if target.exists() and not force:
+        raise ValueError(f"{target} exists; it is left alone (--force replaces it)")
+    named = {"user": user, "item": item, "count": count, "value": value}
+    if item is not None and value is not None:
+        raise ValueError("--item is of items, --value of real samples: give one of the two")
+    found = guess(data, **{k: column(v) for k, v in named.items() if v is not None})
+    started = start(data, found, str(target), epsilon=epsilon)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    whole_file(target, started.text)
+    for what in ("user", "item", "value", "count"):
+        if getattr(found, what) is not None:
+            line = f"{what:<6} {getattr(found, what)!r}, {found.why[what]}"
+            terminal.console.print(line, markup=False)
+    for warning in started.profile.warnings:
+        terminal.console.print(f"note: {warning}", markup=False, soft_wrap=True)
+    terminal.console.print(f"written to {target} (NOT PRIVATE)", soft_wrap=True, markup=False)
