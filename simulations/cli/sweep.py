@@ -69,7 +69,8 @@ def sweep(
 
     Exit status: 0 all cells ended, 1 some are errors, 2 wrong usage.
     """
-    from simulations.studies.records.summary import document_of, print_summary
+    from simulations.studies.records.settings_table import print_summary
+    from simulations.studies.records.summary import document_of
     from simulations.studies.sweep.config import load_sweep, sweep_text
     from simulations.studies.sweep.run import run_cells
 
@@ -155,8 +156,9 @@ def results(
     from simulations.reporting.export import ending, save_frame
     from simulations.reporting.targets import check_file
     from simulations.studies.records.filters import select
+    from simulations.studies.records.settings_table import print_summary
     from simulations.studies.records.store import Store, frame_of
-    from simulations.studies.records.summary import document_of, print_summary
+    from simulations.studies.records.summary import document_of
 
     if out is not None:
         ending(out, FORMATS)

@@ -39,7 +39,7 @@ from simulations.studies.plan.planner import Answer
 from simulations.studies.plan.tables import print_plans, print_verified
 from simulations.studies.plan.verify import Verified
 from simulations.studies.records.cells import Record
-from simulations.studies.records.summary import print_summary
+from simulations.studies.records.settings_table import print_summary
 
 Show = Callable[[Console], object]
 LONGEST = "few-users-distribution"

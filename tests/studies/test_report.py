@@ -605,7 +605,7 @@ def test_losses_are_made_comparable_or_not_compared() -> None:
     found, loss, notes = in_one_loss([mse, l2])
     assert loss == "squared l2"
     assert [r.loss for r in found] == [4.0, 9.0]
-    assert [r.predicted for r in found] == [pytest.approx(4.4), None]
+    assert [r.predicted for r in found] == pytest.approx([4.4, 3.3**2])  # rooted, squared
     assert len(notes) == 1
     risk = replace(record("c", 1.0), loss_name="excess risk", losses={})
     assert in_one_loss([mse, risk])[1] == ""

@@ -25,8 +25,9 @@ from rich.console import Console
 
 from simulations.studies.records.cells import Cell, Record, run_cell
 from simulations.studies.records.filters import select
+from simulations.studies.records.settings_table import print_summary
 from simulations.studies.records.store import Store, frame_of
-from simulations.studies.records.summary import axes, groups, print_summary
+from simulations.studies.records.summary import axes, groups
 from simulations.studies.sweep.config import builtin_sweeps, load_sweep
 from simulations.studies.sweep.run import run_cells, writing
 

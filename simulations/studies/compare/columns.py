@@ -13,6 +13,7 @@ from simulations.reporting.numbers import MISSING, fixed, short
 from simulations.reporting.table import BAD, HEADING, Column, Marked, Table, worded
 from simulations.studies.records.metrics import NORM_NAMES
 from simulations.studies.records.scale import percent, relative
+from simulations.studies.records.settings_table import WORSE
 from simulations.studies.records.summary import LEVEL
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ REFERENCE = "no privacy (exact)"
 LETTERS = {t.value: t.name[0] for t in Trust}
 INTERVAL, TIMES, BELIEVED, RECALL = f"± {LEVEL:.0%}", "times", "must be believed", "top"
 OTHER_TRUTH, WORSE_THAN, FLAGS = "estimates", "worse than", "flags"
-WORSE = "†"
-"""Stands after an error that an answer without any data would beat."""
 
 
 @dataclass(frozen=True)

@@ -115,13 +115,13 @@ class Row:
     @property
     def ratio(self) -> float | None:
         """Measured over predicted, each about the protocol's own truth."""
-        own = [x for x in map(_own_loss, self.records) if x is not None]
+        own = [x for r in self.records if (x := r.own_loss) is not None]
         return float(np.mean(own)) / self.predicted if own and self.predicted else None
 
     @property
     def far_off(self) -> bool:
         """Whether theory is more than a factor of two from measurement, beyond its interval."""
-        own = [x for x in map(_own_loss, self.records) if x is not None]
+        own = [x for r in self.records if (x := r.own_loss) is not None]
         return far_off(own, self.predicted)
 
     @property
@@ -235,11 +235,6 @@ class Compared(Shown):
     def records(self) -> list[Record]:
         """All records, row by row."""
         return [r for row in self.rows for r in row.records]
-
-
-def _own_loss(record: Record) -> float | None:
-    """Return a record's loss about its own truth."""
-    return record.own_losses.get(record.loss_name) if record.asked else record.loss
 
 
 def run_comparison(

@@ -24,13 +24,13 @@ from simulations.studies.compare.columns import (
     INTERVAL,
     LETTERS,
     TIMES,
-    WORSE,
     attacked,
     comparison_table,
     fields_of,
     usual_columns,
 )
 from simulations.studies.records.scale import UNIFORM
+from simulations.studies.records.settings_table import WORSE
 from simulations.studies.records.summary import labels_by
 
 if TYPE_CHECKING:

@@ -281,6 +281,11 @@ class Record:
         return relative(self.loss, self.size, self.loss_name)
 
     @property
+    def own_loss(self) -> float | None:
+        """The loss about the protocol's own truth."""
+        return self.own_losses.get(self.loss_name) if self.asked else self.loss
+
+    @property
     def tables(self) -> Cell:
         """The cell again, under its label."""
         found = Cell.from_dict(self.cell)

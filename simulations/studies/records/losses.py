@@ -9,6 +9,7 @@ from dataclasses import replace
 from fedhist.model.registry import display_of
 from simulations.studies.records.cells import Record
 from simulations.studies.records.metrics import restated
+from simulations.studies.records.scale import relative
 
 NORMS = ("l1", "squared l2", "l2", "linf")
 ROUNDING = 1e-9
@@ -69,9 +70,35 @@ def in_one_loss(records: Sequence[Record], asked: str = "") -> tuple[list[Record
     own = sorted({r.loss_name for r in done})
     if asked or len(own) <= 1:
         return list(records), asked or (own[0] if own else ""), []
-    common = next((n for n in NORMS if all(n in r.losses for r in done)), "")
+    usual = {display_of(r.target).loss for r in done}
+    names = dict.fromkeys((*(usual if len(usual) == 1 else ()), *NORMS))
+    common = next((n for n in names if all(n in (r.loss_name, *r.losses) for r in done)), "")
     if not common:
         return list(records), "", [f"the runs have different losses: {', '.join(own)}"]
     changed = [in_loss(r, common) for r in records]
     note = f"losses of different protocols ({', '.join(own)}) are all given in {common}; theory's "
     return changed, common, [note + "is left out where it does not follow in that loss"]
+
+
+def as_shares(records: Sequence[Record]) -> list[Record] | None:
+    """Put relative errors in the place of losses: what can be set against the number of users.
+
+    Returns
+    -------
+    list of Record or None
+        None if the size of an answer is not known.
+    """
+    done = [r for r in records if r.loss is not None]
+    if not done or any(r.relative is None for r in done):
+        return None
+    return [
+        r
+        if r.loss is None
+        else replace(
+            r,
+            loss=r.relative,
+            predicted=relative(r.predicted, r.size, r.loss_name),
+            loss_name=f"relative {r.loss_name}",
+        )
+        for r in records
+    ]

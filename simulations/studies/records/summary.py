@@ -1,4 +1,4 @@
-"""Records of a study by setting: means over the seeds, and their table in the terminal."""
+"""Records of a study by setting: means over the seeds, intervals, theory, sizes."""
 
 from __future__ import annotations
 
@@ -6,23 +6,19 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from fedhist.model.losses import SQUARED_L2
 from fedhist.model.registry import display_of
 from simulations.reporting.json_files import canonical, flat
-from simulations.reporting.numbers import shown, span
-from simulations.reporting.statistics import half_width
-from simulations.reporting.table import Column, Table, numeric, worded
-from simulations.reporting.terminal import print_lines, print_table
+from simulations.reporting.statistics import far_off, half_width
 from simulations.runs.results import NOT_PRIVATE
 from simulations.studies.records.cells import Record
+from simulations.studies.records.scale import relative, worse_than
 
 SEEDS = ("run.seed", "population.seed")
 """Keys by which the runs of one setting differ."""
@@ -30,9 +26,6 @@ SEEDS = ("run.seed", "population.seed")
 CHECKS = "run.checks"
 LEVEL = 0.95
 """Of the intervals around the mean losses."""
-
-MOST_AXES = 3
-"""Axes that have columns of their own in a terminal of 80 columns."""
 
 
 @dataclass(frozen=True)
@@ -132,10 +125,45 @@ class Group:
 
     @property
     def ratio(self) -> float | None:
-        """Measured over predicted."""
-        if self.mean is None or not self.predicted:
+        """Measured over predicted, each about the protocol's own truth."""
+        own = self._own_losses()
+        return float(np.mean(own)) / self.predicted if own and self.predicted else None
+
+    @property
+    def far_off(self) -> bool:
+        """Whether theory is more than a factor of two from measurement, beyond its interval.
+
+        Never where somebody misbehaves: theory is about honest users.
+        """
+        attacked = any(r.adversaries for r in self.records)
+        return not attacked and far_off(self._own_losses(), self.predicted)
+
+    def _own_losses(self) -> list[float]:
+        return [x for r in self.records if (x := r.own_loss) is not None]
+
+    @property
+    def relative(self) -> float | None:
+        """Mean error as a share of the answer's size, which may differ from run to run."""
+        found = [(r.loss, r.size) for r in self.records if r.loss is not None and r.size]
+        if not found:
             return None
-        return self.mean / self.predicted
+        share = float(np.mean([loss / size for loss, size in found]))
+        return relative(share, 1.0, self.loss_name)
+
+    @property
+    def trivial(self) -> dict[str, float]:
+        """Mean losses of the answers that need no data, by name."""
+        found: dict[str, list[float]] = {}
+        for r in self.records:
+            for name, losses in r.trivial.items():
+                if r.loss_name in losses:
+                    found.setdefault(name, []).append(losses[r.loss_name])
+        return {name: float(np.mean(losses)) for name, losses in found.items()}
+
+    @property
+    def worse(self) -> str:
+        """Name of the best answer without data, if this one is worse; else empty."""
+        return worse_than(self.mean, self.trivial)
 
 
 def document_of(kind: str, file: Path, records: Sequence[Record]) -> dict[str, Any]:
@@ -212,105 +240,3 @@ def labels_by(records: Iterable[Record], said: Callable[[Record], Iterable[str]]
         for text in said(r):
             of.setdefault(text, {})[r.label] = None
     return {text: ", ".join(labels) for text, labels in of.items()}
-
-
-def print_summary(console: Console, records: Sequence[Record]) -> None:
-    """Print a line per setting: mean loss over the seeds, theory's, and their ratio."""
-    if not records:
-        console.print("no records")
-        return
-    table = summary_table(records)
-    if table.title:
-        console.print(table.title, markup=False)
-    print_table(console, replace(table, title="", notes=()))
-    for line in _reasons(records):
-        console.print(line, markup=False, soft_wrap=True)
-    print_lines(console, promises(records))
-
-
-def summary_table(records: Sequence[Record]) -> Table:
-    """Return a line per setting, as :func:`print_summary`; a single protocol is the title."""
-    found = groups(records)
-    names, losses = axes(found), {g.loss_name for g in found if g.loss_name}
-    several, own = len({g.label for g in found}) > 1, names if len(names) <= MOST_AXES else []
-    of = f" ({losses.pop()})" if len(losses) == 1 else ""
-    rows = []
-    for g in found:
-        cells: list[Any] = [g.label] if several else []
-        cells += [g.setting.get(name) for name in own]
-        if names and not own:
-            pairs = [f"{_short(n, names)}={shown(g.setting[n])}" for n in names if n in g.setting]
-            cells.append(" ".join(pairs))
-        mean = (
-            worded(g.mean, f"{shown(g.mean)} {g.loss_name}")
-            if losses and g.mean is not None
-            else g.mean
-        )
-        cells += [mean, g.standard_error, g.predicted, g.ratio]
-        rows.append((*cells, worded(g.statuses["ok"], _runs(g))))
-    columns = (
-        *(("protocol",) if several else ()),
-        *(
-            Column(_short(name, names).replace("_", " "), right=True, key=_short(name, names))
-            for name in own
-        ),
-        *(("setting",) if names and not own else ()),
-        Column(f"mean{of}", right=True, key="mean"),
-        Column("± s.e.", right=True, key="standard_error"),
-        *numeric(("theory",)),
-        Column("ratio", right=True, write=partial(shown, digits=3)),
-        *numeric(("runs",)),
-    )
-    notes = (*_reasons(records), *promises(records))
-    return Table.of(columns, rows, title="" if several else found[0].label, notes=notes)
-
-
-def _reasons(records: Sequence[Record]) -> list[str]:
-    reasons = Counter(f"{r.status}: {r.reason}" for r in records if r.reason)
-    return [f"{count} x {reason}" for reason, count in reasons.most_common(3)]
-
-
-def promises(records: Sequence[Record]) -> list[str]:
-    """State what runs guarantee, how it was spent, and what was not private: a line for each."""
-    of: dict[str, list[Record]] = {}
-    for r in records:
-        if r.guarantee:
-            level = "" if r.unit == "user" else " (NOT user-level)"
-            kind = f"per {r.unit}{level}, {r.trust} trust, {r.adjacency}"
-            of.setdefault(kind + (f", {r.composed}" if r.composed else ""), []).append(r)
-    lines = []
-    for kind, own in of.items():
-        labels = ", ".join(dict.fromkeys(r.label for r in own))
-        epsilon = span([r.epsilon for r in own])
-        lines.append(
-            f"{labels}: epsilon = {epsilon}, delta = {span([r.delta for r in own])} {kind}"
-        )
-    about = labels_by(records, lambda r: [r.truth] if r.truth else [])
-    lines += [f"{labels}: about the truth {truth!r}" for truth, labels in about.items()]
-    if of:
-        runs = [r for r in records if r.guarantee]
-        noise, clients = (
-            ", ".join(sorted({getattr(r, name) for r in runs})) for name in ("noise", "clients")
-        )
-        lines.append(f"noise: {noise}; clients: {clients}")
-        seen = dict.fromkeys(note for r in runs for note in r.not_private)
-        lines.append("NOT PRIVATE: losses, predictions and times" + _more_of(list(seen)))
-    return lines
-
-
-def _more_of(notes: Sequence[str]) -> str:
-    told = "".join(f"; {note}" for note in notes[:3])
-    return told + (f"; and {len(notes) - 3} more" if len(notes) > 3 else "")
-
-
-def _short(name: str, names: Sequence[str]) -> str:
-    """Drop the table of a key where no other key has the same name."""
-    last = name.partition(".")[2]
-    return last if [n.partition(".")[2] for n in names].count(last) == 1 else name
-
-
-def _runs(group: Group) -> str:
-    """Count the runs, and those that did not end well."""
-    total, ok = len(group.records), group.statuses["ok"]
-    others = [f"{n} {status}" for status, n in sorted(group.statuses.items()) if status != "ok"]
-    return ", ".join([str(ok) if ok or not others else "", *others]).strip(", ") or str(total)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from simulations.reporting.numbers import shown
 from simulations.reporting.page import Plot, in_plot
 from simulations.reporting.pictures import COLOURS
-from simulations.studies.report.study import Point, View, title_of, words
+from simulations.studies.records.losses import as_shares
+from simulations.studies.report.study import Point, View, short, title_of, words
 
 MARKERS = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x", "star")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "8px 2px", "2px 6px")
@@ -119,6 +121,8 @@ def error_plot(view: View, x: str, by: str, y_title: str, title: str, most: int)
     most : int
         Points up to which slices are drawn.
     """
+    if short(x) == "n_users":
+        view, y_title = _shares(view, y_title)
     slices = view.slices((x, by))
     if by and len(view.series) > 1:
         slices = [{"series": s, **at} for s in view.series for at in slices]
@@ -158,6 +162,17 @@ def error_plot(view: View, x: str, by: str, y_title: str, title: str, most: int)
         buttons(xs, ys),
         tuple(names),
     )
+
+
+def _shares(view: View, y_title: str) -> tuple[View, str]:
+    """Put relative errors in the place of losses: those in counts grow with the users."""
+    points = []
+    for point in view.points:
+        shares = as_shares(point.records)
+        if shares is None and point.mean is not None:
+            return view, y_title
+        points.append(point if shares is None else replace(point, records=tuple(shares)))
+    return replace(view, points=tuple(points)), "error relative to the answer's size"
 
 
 def _line(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import fedhist
@@ -12,8 +12,10 @@ from fedhist.model.protocol import LowerBound
 from simulations.reporting.json_files import canonical, flat
 from simulations.reporting.numbers import shown
 from simulations.reporting.page import Block, Facts, Items, Page, Picture, Section, Text
-from simulations.reporting.table import Table, numeric
-from simulations.studies.records.summary import CHECKS, unit_of
+from simulations.reporting.table import BAD, Marked, Table, numeric
+from simulations.studies.records.scale import percent, relative
+from simulations.studies.records.settings_table import WORSE, legend
+from simulations.studies.records.summary import CHECKS, Group, unit_of
 from simulations.studies.report.adversaries import attack_blocks, bias_plot
 from simulations.studies.report.data import Study
 from simulations.studies.report.maps import winner_maps
@@ -139,7 +141,13 @@ def _promises(found: Study, view: View) -> tuple[Block, ...]:
 
 def _left_out(found: Study) -> tuple[str, ...]:
     summary = found.comparison or {}
-    lines = [f"{x['label']} is left out: {x['reason']}" for x in summary.get("left_out", [])]
+    lines = [f"errors are about the truth {summary['truth']!r}"] if "truth" in summary else []
+    lines += [
+        f"{row['label']} estimates another truth, {shown(row['truth_off'], 3)} from this one"
+        for row in summary.get("rows", [])
+        if "truth_off" in row
+    ]
+    lines += [f"{x['label']} is left out: {x['reason']}" for x in summary.get("left_out", [])]
     sampling = summary.get("reference", {}).get("sampling_error")
     if sampling is not None:
         lines.append(
@@ -168,6 +176,8 @@ def _points(view: View, loss: str, summary: Mapping[str, Any]) -> Table:
     points = view.points
     ratio = any(p.predicted is not None for p in points)
     biased = any(p.bias is not None for p in points)
+    sized = any(p.relative is not None for p in points)
+    items = any(_item(p, "recall") is not None for p in points)
     many = len({p.loss_name for p in points if p.loss_name}) > 1
     least = {str(r["label"]): _at_least(r) for r in summary.get("rows", [])}
     bounded = any(least.values())
@@ -175,6 +185,8 @@ def _points(view: View, loss: str, summary: Mapping[str, Any]) -> Table:
         "mechanism",
         *numeric(map(short, view.axes)),
         *numeric([f"error ({loss})" if loss else "error", "± 95 %"]),
+        *(numeric(["relative"], write=percent) if sized else ()),
+        *(numeric(["per item", "largest found"]) if items else ()),
         *(numeric(["theory", "ratio"]) if ratio else ()),
         *(numeric(["at least"]) if bounded else ()),
         *(numeric(["bias"]) if biased else ()),
@@ -184,16 +196,21 @@ def _points(view: View, loss: str, summary: Mapping[str, Any]) -> Table:
     )
     if not view.axes:  # a comparison: the best first
         points = tuple(sorted(points, key=lambda p: math.inf if p.mean is None else p.mean))
-    rows = []
+    rows: list[Sequence[Any]] = []
+    if not view.axes:
+        rows += _trivial(summary, loss)
     for p in points[:MOST_ROWS]:
         records, half = p.records, p.half_width
+        told = Marked(p.mean, BAD * bool(p.worse), "{}" + WORSE * bool(p.worse))
         rows.append(
             (
                 p.series,
                 *(p.at[a] for a in view.axes),
-                p.mean,
+                None if p.mean is None else told,
                 None if half is None else f"{half:.2g}",
-                *((p.predicted, shown(p.ratio, 3)) if ratio else ()),
+                *((p.relative,) if sized else ()),
+                *((shown(_item(p, "per item"), 3), percent(_item(p, "recall"))) if items else ()),
+                *((p.predicted, _ratio(p)) if ratio else ()),
                 *((least.get(p.series, ""),) if bounded else ()),
                 *((shown(p.bias, 3),) if biased else ()),
                 *((p.loss_name,) if many else ()),
@@ -205,7 +222,36 @@ def _points(view: View, loss: str, summary: Mapping[str, Any]) -> Table:
         )
     first = f"The first {MOST_ROWS:,} of {len(points):,} settings, means over the seeds."
     whole = f"Means over the seeds; {len(points):,} settings."
-    return Table.of(header, rows, title=first if len(points) > MOST_ROWS else whole)
+    title = first if len(points) > MOST_ROWS else whole
+    return Table.of(header, rows, title=title, notes=_legend(points[:MOST_ROWS]))
+
+
+def _trivial(summary: Mapping[str, Any], loss: str) -> list[Sequence[Any]]:
+    """List the answers that nobody is asked for: the truth, and those without any data."""
+    size = summary.get("reference", {}).get("size")
+    found = sorted(summary.get("trivial", {}).items(), key=lambda x: x[1])
+    return [(name, error, "", relative(error, size, loss)) for name, error in found]
+
+
+def _item(point: Group, name: str) -> float | None:
+    found = [r.items[name] for r in point.records if name in r.items]
+    return sum(found) / len(found) if found else None
+
+
+def _ratio(point: Group) -> Marked:
+    far = point.far_off
+    return Marked(shown(point.ratio, 3), BAD * far, "{}" + "!" * far)
+
+
+def _legend(points: Sequence[Group]) -> list[str]:
+    """Explain shares and marks."""
+    return [*legend(points), *_of_items(points)]
+
+
+def _of_items(points: Sequence[Group]) -> list[str]:
+    k = next((int(x) for p in points if (x := _item(p, "k"))), 0)
+    told = f"per item: mean error; largest found: share of the {k} largest items that are found."
+    return [told] if k else []
 
 
 def _common(found: Study) -> tuple[Block, ...]:

@@ -14,8 +14,10 @@ from simulations.reporting.shown import Shown
 from simulations.reporting.table import Table
 from simulations.studies.records.cells import Record
 from simulations.studies.records.filters import select
+from simulations.studies.records.losses import as_shares, in_one_loss
+from simulations.studies.records.settings_table import notes_of, summary_tables
 from simulations.studies.records.store import Store, frame_of
-from simulations.studies.records.summary import Group, axes, groups, summary_table, unit_of
+from simulations.studies.records.summary import Group, axes, groups, unit_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -91,18 +93,25 @@ class Swept(Shown):
         return replace(self, records=records)
 
     def tables(self) -> Sequence[Table]:
-        """Return a line per setting: the mean loss over the seeds, theory's, their ratio."""
-        table = summary_table(self.records)
+        """Return a line per setting: the mean loss over the seeds, theory's, their ratio.
+
+        A table for each target, whose losses are one; the last has what is said of all.
+        """
+        *others, last = summary_tables(self.records)
         left = tuple(f"left out: {line}" for line in self.left_out)
-        return [replace(table, notes=(*table.notes, *left))]
+        return [*others, replace(last, notes=(*last.notes, *notes_of(self.records), *left))]
 
     def draw(self, figure: Figure) -> None:
         """Draw errors and theory against the first axis of numbers; NOT PRIVATE."""
-        found = [g for g in groups(self.records) if g.mean is not None]
+        records, _, _ = in_one_loss(self.records)
+        found = [g for g in groups(records) if g.mean is not None]
         names = axes(found)
         x = next((n for n in names if all(_is_number(g.setting.get(n)) for g in found)), None)
         if x is None:
             raise ValueError(f"{self.name} has no axis of numbers to draw errors against")
+        shares = as_shares(records) if x.endswith(".n_users") else None
+        if shares is not None:  # an error in counts grows with the users
+            found = [g for g in groups(shares) if g.mean is not None]
         lines: dict[str, list[Group]] = {}
         for g in found:
             others = [f"{n.partition('.')[2]} = {shown(g.setting.get(n))}" for n in names if n != x]
@@ -119,6 +128,7 @@ class Swept(Shown):
         panel.set_xlabel(x.partition(".")[2].replace("_", " "))
         losses, targets = {g.loss_name for g in found}, {r.target for r in self.records}
         unit = unit_of(*losses, *targets) if len(losses) == len(targets) == 1 else "error"
+        unit = unit if shares is None else "error relative to the answer's size"
         panel.set_ylabel(f"{unit}; NOT PRIVATE")
         panel.set_title(self.title, loc="left")
         figure.legend(*panel.get_legend_handles_labels(), loc="outside lower left", frameon=False)
