@@ -90,7 +90,7 @@ def cases(shoppers: Users, samplers: Users) -> list[tuple[str, Protocol, Users, 
     ]
 
 
-@pytest.mark.parametrize(("nodes", "workers"), [(3, 1), (3, 2), (N, 1), (N, 2)])
+@pytest.mark.parametrize(("nodes", "workers"), [(3, 1), (3, 2), (N, 2)])
 @pytest.mark.parametrize("data", ["items", "samples"])
 def test_same_estimate_inline_and_on_ray(
     data: str, nodes: int, workers: int, shoppers: Users, samplers: Users
