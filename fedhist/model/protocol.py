@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 
 from fedhist.base.arrays import Array
+from fedhist.base.html import entries, in_html, settings
+from fedhist.base.text import one_line
 from fedhist.model.display import Display
 from fedhist.model.query import Query, Summary
 from fedhist.model.results import Goal, ResultsRow
@@ -77,6 +79,22 @@ class Estimate:
             raise ValueError(f"stderr has shape {np.shape(self.stderr)}, the value {shape}")
         if self.keys is not None and shape[:1] != (len(self.keys),):
             raise ValueError(f"{len(self.keys)} keys cannot name a value of shape {shape}")
+
+    def __repr__(self) -> str:
+        if self.value is None:
+            return f"<Estimate {self.status}: {one_line(self.reason)}>"
+        size = "x".join(map(str, self.value.shape)) + " values" if self.value.shape else "1 value"
+        about = f", {self.truth.value}" if self.truth is not None else ""
+        return f"<Estimate ok: {size}{about}>"
+
+    def _repr_html_(self) -> str:
+        n = 0 if self.value is None else np.atleast_1d(self.value).shape[0]
+        rows = entries(self.value, self.stderr, self.keys)
+        header = ("", "estimate", "standard error")[: len(rows[0])] if rows else ()
+        notes = [f"about {self.truth.value}: {self.truth.in_words}"] if self.truth else []
+        notes += [f"warning: {w}" for w in self.warnings]
+        notes += [] if self.ledger is None else [repr(self.ledger)[1:-1]]
+        return in_html(repr(self)[1:-1], rows, header, notes, n)
 
     @classmethod
     def ok(cls, value: Any, **details: Any) -> Self:
@@ -212,6 +230,20 @@ class Protocol(ABC):
     starter: ClassVar[str] = ""
     goals: ClassVar[tuple[Goal, ...]] = ()
     needs_server: ClassVar[str] = ""
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if "__repr__" not in vars(cls):  # a dataclass's own may be as long as its domain
+            cls.__repr__ = Protocol.__repr__  # type: ignore[method-assign]
+
+    def __repr__(self) -> str:
+        given = ", ".join(f"{k}={v}" for k, v in settings(self, every=False))
+        return f"{type(self).__name__}({given})"
+
+    def _repr_html_(self) -> str:
+        notes = [self.paper, str(self.guarantee)]
+        notes += [f"the paper claims {self.claimed}"] if self.claimed != self.guarantee else []
+        return in_html(f"{self.name} ({self.target})", settings(self), notes=notes)
 
     @property
     def value_range(self) -> tuple[float, float]:

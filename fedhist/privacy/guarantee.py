@@ -14,6 +14,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from fedhist.base.html import in_html
+
 
 class Trust(Enum):
     """Whom the users must trust with their data; in the order of how little must be believed.
@@ -111,6 +113,19 @@ class Guarantee:
         unit = "item (NOT user-level)" if self.unit == "item" else self.unit
         premise = f" ({self.premise})" if self.premise else ""
         return f"{budget}-DP per {unit}, {self.trust.value} trust{premise}, {self.adjacency.value}"
+
+    def __repr__(self) -> str:
+        return f"<Guarantee: {self}>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("epsilon", f"{self.epsilon:g}"),
+            ("delta", f"{self.delta:g}"),
+            ("of", "one item: NOT user-level" if self.unit == "item" else "a user's whole record"),
+            ("trust", self.trust.value),
+            ("adjacency", f"{self.adjacency.value}: {self.adjacency.in_words}"),
+        ]
+        return in_html(str(self), [*rows, *([("premise", self.premise)] if self.premise else [])])
 
 
 @dataclass(frozen=True)
