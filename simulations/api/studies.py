@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any
 from simulations.api.inputs import SHARED, checked, takes
 from simulations.api.study import Study, opened
 from simulations.studies.compare.config import CompareTable
+from simulations.studies.decide.question import DecideTable
 from simulations.studies.plan.template import PlanTable
 from simulations.studies.sweep.config import SweepTable
 
 if TYPE_CHECKING:
     from simulations.studies.compare.run import Compared
+    from simulations.studies.decide.decision import Decision
     from simulations.studies.plan.planned import Planned
+    from simulations.studies.profile.profile import Profile
     from simulations.studies.sweep.swept import Swept
 
 
@@ -175,3 +178,76 @@ def plan(
     """
     found, own = _split("plan", study, given, PlanTable)
     return found.plan(progress=progress, **own)
+
+
+@takes(DecideTable)
+def decide(
+    study: str | Path | Study | None = None, *, progress: bool = False, **given: Any
+) -> Decision:
+    """From data to a decision: which protocol under which trust, at which epsilon.
+
+    Parameters
+    ----------
+    study : path, str or Study, optional
+        A .toml file, or a built-in question.
+    progress : bool
+        Show a bar.
+    **given
+        Data, tables, and the keys of the table [decide]: see :class:`fedhist.Study`.
+        ``error="10%"`` is a share of the answer's own size; ``effort="quick"`` is for notebooks.
+
+    Returns
+    -------
+    Decision
+        NOT PRIVATE: errors are measured against the truth.
+
+    Raises
+    ------
+    TypeError, ValueError, PopulationError
+        As :func:`compare`.
+    """
+    found, own = _split("decide", study, given, DecideTable)
+    return found.decide(progress=progress, **own)
+
+
+@takes()
+def profile(
+    study: str | Path | Study | None = None,
+    *,
+    epsilon: float = 1.0,
+    delta: float = 0.0,
+    adjacency: str = "replace-user",
+    **given: Any,
+) -> Profile:
+    """Say what users hold before anything is estimated: how much, of what, how different.
+
+    Parameters
+    ----------
+    study : path, str or Study, optional
+        A .toml file, or a built-in configuration.
+    epsilon, delta : float
+        Budget that the suggestions are for.
+    adjacency : str
+    **given
+        Data and tables: see :class:`fedhist.Study`.
+
+    Returns
+    -------
+    Profile
+        NOT PRIVATE: computed from the data.
+
+    Raises
+    ------
+    TypeError, ValueError, PopulationError
+        As :func:`compare`.
+
+    Examples
+    --------
+    >>> import fedhist as fh
+    >>> users = fh.Users.from_records({"ann": {"tea": 2}, "bob": {"rye": 1, "tea": 1}})
+    >>> fh.profile(data=users).n_events
+    4
+    """
+    checked("fedhist.profile", given, SHARED)
+    found = opened(study, "profile").given(**given)
+    return found.profile(epsilon=epsilon, delta=delta, adjacency=adjacency)

@@ -17,12 +17,15 @@ from simulations.config.reading import reading, tables_of
 from simulations.populations.memory import Held, Memory
 from simulations.runs.config import starters
 from simulations.studies.compare.config import CompareTable, comparison_of, comparison_text
+from simulations.studies.decide.question import DecideTable, question_of, question_text
 from simulations.studies.plan.template import PlanTable, plan_of, plan_text
 from simulations.studies.sweep.config import SweepTable, sweep_of, sweep_text
 
 if TYPE_CHECKING:
     from simulations.studies.compare.run import Compared
+    from simulations.studies.decide.decision import Decision
     from simulations.studies.plan.planned import Planned
+    from simulations.studies.profile.profile import Profile
     from simulations.studies.sweep.swept import Swept
 
 EXAMPLES = {
@@ -171,6 +174,38 @@ class Study:
         with _bar(progress, asked.seeds * len(found.answers)) as advance:
             return simulated(found, asked, lambda _: advance())
 
+    @takes(DecideTable, shared=False)
+    def decide(self, *, progress: bool = False, **keys: Any) -> Decision:
+        """Find which protocol reaches an error, under every level of trust: see :func:`decide`."""
+        from simulations.studies.decide.decision import decide
+
+        tables = self._with("decide", DecideTable, keys)
+        with reading(self._told):
+            question = question_of(tables, self._told, self.name)
+        with _bar(progress, 100) as advance:
+            return decide(question, lambda _, share: advance(100 * share))
+
+    def profile(
+        self, *, epsilon: float = 1.0, delta: float = 0.0, adjacency: str = "replace-user"
+    ) -> Profile:
+        """Say what the users hold before anything is estimated: see :func:`profile`."""
+        from simulations.runs.config import Config, RunTable, population_spec
+        from simulations.studies.profile.profile import profile_of
+        from simulations.studies.profile.source import doubts_of
+
+        table = self._data("profile")
+        with reading(self._told):
+            spec = population_spec(Config(self.name, RunTable(), {"name": ""}, table))
+        return profile_of(
+            spec.load(), epsilon=epsilon, delta=delta, adjacency=adjacency, doubts=doubts_of(spec)
+        )
+
+    def _data(self, part: str) -> dict[str, Any]:
+        """Return the table [population]; TypeError where there is none."""
+        if "population" not in self.tables:
+            raise TypeError(f"fedhist.{part} needs data: data=..., or population={{...}}")
+        return dict(self.tables["population"])
+
     @property
     def _told(self) -> str:
         """What errors are headed with, and what paths of plugins are relative to."""
@@ -181,8 +216,7 @@ class Study:
     ) -> dict[str, Any]:
         """Complete a study's own table with keywords; protocols may be given by their names."""
         checked(f"fedhist.{part}", keys, (f.name for f in fields(table)))
-        if "population" not in self.tables:
-            raise TypeError(f"fedhist.{part} needs data: data=..., or population={{...}}")
+        self._data(part)
         tables = {k: plain(k, v) for k, v in self.tables.items()}
         own = dict(tables.get(part, {}))
         for key, value in keys.items():
@@ -225,6 +259,7 @@ def _texts(part: str) -> Callable[[str], tuple[str, str]]:
         "compare": comparison_text,
         "sweep": sweep_text,
         "plan": plan_text,
+        "decide": question_text,
     }
     return known.get(part, _any_text)
 

@@ -122,6 +122,21 @@ def test_an_audit_of_an_object_and_of_a_name() -> None:
         fh.audit(protocol, clipp=3.0)
 
 
+def test_a_profile_and_a_decision_of_data_in_memory() -> None:
+    found = fh.profile(data=FRAME, user="user", item="item", domain=["tea", "fig"])
+    assert (found.n_users, found.n_events) == (40, 200)
+    assert found.outside_events == pytest.approx(1 - 67 / 200)
+    asked: Any = {"error": "50%", "effort": "quick", "seeds": 2, "trust": ["central"]}
+    decided = fh.decide(data=USERS, domain=ITEMS, target="histogram", **asked)
+    (finding,) = decided.findings
+    assert finding.x is not None
+    assert finding.trial is not None
+    assert finding.trial.error is not None
+    assert finding.trial.error <= 0.5
+    with pytest.raises(TypeError, match=r"fedhist\.profile\(\) has no argument 'error'"):
+        fh.profile(data=USERS, error=3)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
