@@ -15,16 +15,12 @@ from simulations.audit.finding import Finding
 from simulations.reporting.json_files import write_json
 from simulations.reporting.pictures import BLUE, ORANGE, picture
 from simulations.reporting.table import BAD, Marked, Table, numeric, worded
-from simulations.reporting.targets import whole_folder
 from simulations.reporting.terminal import print_lines, print_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLUMNS = 3
-AUDIT = "audit"
-"""The kind of folder that an audit writes."""
-
 FILES = ("findings.json", "curves.png")
 ADVICE = "round towards 1/2 to remove it"
 DOUBLES = 1e-12
@@ -109,13 +105,10 @@ def _excess_in_words(finding: Finding) -> str:
     return f"{_number(finding.certified - finding.epsilon)} of epsilon, {beyond:.2g} of e^epsilon"
 
 
-def write_findings(
-    folder: Path, findings: Sequence[Finding], alpha: float, *, force: bool = False
-) -> None:
-    """Write the JSON and the figure, whole or not at all; an older audit's folder is replaced."""
-    with whole_folder(folder, AUDIT, shared=True, force=force) as part:
-        write_json(part / FILES[0], summary_of(findings, alpha))
-        draw_curves(part / FILES[1], findings)
+def write_findings(folder: Path, findings: Sequence[Finding], alpha: float) -> None:
+    """Write the JSON and the figure into a folder."""
+    write_json(folder / FILES[0], summary_of(findings, alpha))
+    draw_curves(folder / FILES[1], findings)
 
 
 def summary_of(findings: Sequence[Finding], alpha: float) -> dict[str, Any]:

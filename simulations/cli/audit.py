@@ -13,6 +13,7 @@ import typer
 from fedhist.base.checks import check_choice
 from simulations.cli import terminal
 from simulations.cli.options import Force, Json, Plugin
+from simulations.cli.outputs import Columns, Digits, Outs, Width, outputs
 from simulations.config.named_files import key_value
 
 if TYPE_CHECKING:
@@ -36,7 +37,10 @@ def audit(
     ] = None,
     effort: Annotated[float, typer.Option(help="Multiplies the number of draws.")] = 1.0,
     seed: Annotated[int, typer.Option(help="Makes the audit reproducible.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Folder for the JSON and the figure.")] = None,
+    out: Outs = None,
+    columns: Columns = None,
+    digits: Digits = None,
+    width: Width = "column",
     json_: Json = False,
     force: Force = False,
 ) -> None:
@@ -49,16 +53,14 @@ def audit(
     """
     # imported here: they take a second, and the other commands need none of them
     from fedhist.privacy.guarantee import Trust
-    from simulations.audit.audited import audit_all
+    from simulations.audit.audited import Audited, audit_all
     from simulations.audit.bounds import ALPHA
     from simulations.audit.checks import chosen_protocols
     from simulations.audit.finding import Settings, exit_status
-    from simulations.audit.report import AUDIT, print_findings, summary_of, write_findings
-    from simulations.reporting.targets import check_folder
+    from simulations.audit.report import print_findings, summary_of
 
     console = terminal.console
-    if out is not None:
-        check_folder(out, AUDIT, force=force)  # before anything is computed
+    saved = outputs(out, Audited.kind, columns=columns, digits=digits, width=width, force=force)
     changes: dict[str, Any] = {} if epsilon is None else {"epsilon": epsilon}
     for pair in set_ or []:
         key, value = key_value(pair, "parameter=VALUE")
@@ -76,11 +78,10 @@ def audit(
                 console.print(f"  the paper claims {p.claimed}", markup=False, soft_wrap=True)
             yield p
 
-    findings = audit_all(announced(), settings).findings
+    audited = audit_all(announced(), settings)
+    findings = audited.findings
     print_findings(console, findings, settings.alpha)
-    if out is not None:
-        write_findings(out, findings, settings.alpha, force=force)
-        console.print(f"written to {out}", soft_wrap=True, markup=False)
+    saved.save(audited)
     console.print(f"{time.perf_counter() - started:.0f} s", markup=False)
     if json_:
         terminal.print_json({"kind": "audit", **summary_of(findings, settings.alpha)})

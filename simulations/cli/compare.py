@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -13,7 +14,6 @@ from simulations.cli.options import (
     Force,
     Item,
     Json,
-    Out,
     Plugin,
     RayAddress,
     Set,
@@ -24,6 +24,7 @@ from simulations.cli.options import (
     Workers,
     data_overrides,
 )
+from simulations.cli.outputs import Digits, Outs, Width, outputs
 
 
 def register(cli: typer.Typer) -> None:
@@ -52,7 +53,9 @@ def compare(
     columns: Annotated[
         str | None, typer.Option(help='Columns to show instead: "l1,relative,bytes"; "all" too.')
     ] = None,
-    out: Out = None,
+    out: Outs = None,
+    digits: Digits = None,
+    width: Width = "column",
     force: Force = False,
     show: Show = False,
     json_: Json = False,
@@ -63,10 +66,10 @@ def compare(
 
     Exit status: 0 it ran (a protocol may have refused or failed), 2 wrong usage.
     """
-    from simulations.reporting.targets import check_folder, new_folder
+    from simulations.reporting.targets import new_folder
     from simulations.studies.compare.columns import columns_of
     from simulations.studies.compare.config import comparison_text, load_comparison
-    from simulations.studies.compare.output import summary_of, write_comparison
+    from simulations.studies.compare.output import summary_of
     from simulations.studies.compare.run import Compared, run_comparison
     from simulations.studies.compare.setup import set_up
     from simulations.studies.compare.tables import print_comparison
@@ -84,8 +87,7 @@ def compare(
     if fractions is not None:
         overrides.append(f"compare.fractions=[{fractions}]")
     comparison = load_comparison(config, overrides)
-    if out is not None:
-        check_folder(out, Compared.kind, force=force)  # before anything is computed
+    saved = outputs(out, Compared.kind, digits=digits, width=width, force=force)
     if workers is None:
         table = comparison.run
         workers = 0 if table.runtime == "inline" else table.workers or None
@@ -98,9 +100,23 @@ def compare(
             address=ray_address or comparison.run.ray_address or None,
             progress=lambda: bar.advance(task),
         )
-    print_comparison(terminal.console, found, columns_of(found, columns))
-    target = (out or new_folder(f"compare-{comparison.name}")).absolute()
-    write_comparison(found, target, force=force)
-    terminal.console.print(f"written to {target} (NOT PRIVATE)", soft_wrap=True)
+    folder = (saved.folder or new_folder(f"compare-{comparison.name}")).absolute()
+    found.save(folder, force=force)  # before a wrong --columns is an error
+    said = f"written to {folder} (NOT PRIVATE)"
+    leads = ("#", "rank", "trust", "protocol")
+    asked = [n.strip() for n in columns.split(",")] if columns else []
+    try:
+        shown = columns_of(found, ",".join(n for n in asked if n not in leads) or None)
+    except ValueError:
+        terminal.console.print(said, soft_wrap=True)
+        raise
+    print_comparison(terminal.console, found, shown)
+    terminal.console.print(said, soft_wrap=True)
+    names = None
+    if asked:
+        names = tuple(asked) if any(n in leads for n in asked) else (*leads[1:], *shown)
+    files = tuple(p for p in saved.paths if p != saved.folder)
+    saved = replace(saved, paths=files, columns=names)
+    saved.save(found)
     if json_:
-        terminal.print_json({**summary_of(found), "folder": str(target)})
+        terminal.print_json({**summary_of(found), "folder": str(folder)})

@@ -21,6 +21,7 @@ from simulations.cli.options import (
     Value,
     data_overrides,
 )
+from simulations.cli.outputs import Columns, Digits, Outs, Width, outputs
 from simulations.config.named_files import toml_value
 
 
@@ -66,7 +67,10 @@ def plan(
     accuracy: Annotated[
         bool, typer.Option("--accuracy", help="Measure the planner itself on its settings.")
     ] = False,
-    out: Annotated[Path | None, typer.Option(help="Where --accuracy writes its page.")] = None,
+    out: Outs = None,
+    columns: Columns = None,
+    digits: Digits = None,
+    width: Width = "column",
     json_: Json = False,
     force: Force = False,
 ) -> None:
@@ -81,13 +85,15 @@ def plan(
     from fedhist.model.registry import load_plugin
     from simulations.cli.lists import print_templates
     from simulations.studies.plan.document import document_of
-    from simulations.studies.plan.planned import answered, simulated
+    from simulations.studies.plan.planned import Planned, answered, simulated
     from simulations.studies.plan.tables import print_plans, print_verified
     from simulations.studies.plan.template import load_plan
     from simulations.studies.plan.verify import USUAL_SEEDS
 
     if accuracy:
-        measure_accuracy(seeds or USUAL_SEEDS, out, force=force)
+        if len(out or ()) > 1:
+            raise ValueError("--accuracy writes one page, give --out once")
+        measure_accuracy(seeds or USUAL_SEEDS, out[0] if out else None, force=force)
         return
     if config is None and error is None:
         print_templates(terminal.console)
@@ -112,6 +118,7 @@ def plan(
         usual = _goal_of(config or "")
         raise ValueError(f"give a configuration or a protocol, and a target: --error X{usual}")
     template, asked = found
+    saved = outputs(out, Planned.kind, columns=columns, digits=digits, width=width, force=force)
     planned = answered(template, asked)
     print_plans(terminal.console, planned.answers)
     if asked.verify:
@@ -124,6 +131,7 @@ def plan(
                 terminal.errors.print(f"{a.label}: too large to simulate; --most lifts the limit")
         if planned.verified:
             print_verified(terminal.console, planned.verified)
+    saved.save(planned)
     if json_:
         terminal.print_json(document_of(planned.answers, planned.verified))
     if all(a.x is None for a in planned.answers):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from simulations.cli import terminal
 from simulations.cli.options import Force, Json
+from simulations.cli.outputs import Columns, Digits, Outs, Width, outputs
 
 
 def register(cli: typer.Typer) -> None:
@@ -30,7 +32,10 @@ def reproduce(
     ] = None,
     seed: Annotated[int, typer.Option(help="Makes the run reproducible.")] = 0,
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: does it work?")] = False,
-    out: Annotated[str | None, typer.Option(help="Folder for the results.")] = None,
+    out: Outs = None,
+    columns: Columns = None,
+    digits: Digits = None,
+    width: Width = "column",
     json_: Json = False,
     force: Force = False,
 ) -> None:
@@ -42,12 +47,8 @@ def reproduce(
     file, 1 it broke off.
     """
     from simulations.experiments.catalogue import experiment
-    from simulations.experiments.report import (
-        folder_of,
-        print_result,
-        summary_of,
-        write_result,
-    )
+    from simulations.experiments.report import EXPERIMENT, folder_of, print_result, summary_of
+    from simulations.experiments.reproduced import Reproduced
     from simulations.experiments.reproduction import print_all
 
     if name is None:
@@ -56,29 +57,32 @@ def reproduce(
         print_experiments(terminal.console)
         return
     if name == "all":
-        if population or data or set_ or json_:
+        if population or data or set_ or json_ or len(out or ()) > 1:
             raise ValueError(
                 "all runs every experiment as it stands; give only --quick, --seed, --out"
             )
         terminal.quiet_flower()
-        failed, broken = print_all(terminal.console, out or "", quick=quick, seed=seed, force=force)
+        failed, broken = print_all(
+            terminal.console, str(out[0]) if out else "", quick=quick, seed=seed, force=force
+        )
         raise typer.Exit(terminal.RUN_ERROR if broken else terminal.NOT_REPRODUCED if failed else 0)
     found = experiment(name)
     request = found.request(
         population=population, data=data, overrides=set_ or (), seed=seed, quick=quick
     )
-    folder = folder_of(found, request, out, force=force)  # before anything is computed
+    saved = outputs(out, EXPERIMENT, columns=columns, digits=digits, width=width, force=force)
+    folder = folder_of(found, request, saved.folder, force=force)  # before anything is computed
+    files = [p for p in saved.paths if p != saved.folder]
     terminal.quiet_flower()
     result = found.run(request)
     if quick:
         result = result.unjudged()
     print_result(terminal.console, result)
     try:
-        write_result(found, request, result, folder, force=force)
+        replace(saved, paths=(folder, *files)).save(Reproduced(found, request, result))
     except OSError as e:  # the place could be written to before: not a mistake of the user's
         terminal.errors.print(f"error: {folder} was not written: {e}", markup=False, soft_wrap=True)
         raise typer.Exit(terminal.RUN_ERROR) from None
-    terminal.console.print(f"written to {folder}", soft_wrap=True)
     if json_:
         terminal.print_json({**summary_of(found, request, result), "folder": str(folder)})
     if result.failures:

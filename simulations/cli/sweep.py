@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,10 +28,14 @@ from simulations.cli.options import (
     Workers,
     data_overrides,
 )
+from simulations.cli.outputs import Columns, Digits, Outs, Width, outputs
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from simulations.studies.records.cells import Cell, Record
 
+STORES = (".sqlite", ".sqlite3", ".db")
 FORMATS = (".parquet", ".csv")
 
 
@@ -53,8 +58,17 @@ def sweep(
     top: Top = None,
     plugin: Plugin = None,
     out: Annotated[
-        Path | None, typer.Option(help="File of the results; default: results/NAME.sqlite.")
+        list[Path] | None,
+        typer.Option(
+            "--out",
+            help="File of the records, .sqlite (default: results/NAME.sqlite); or, besides it, as "
+            "of fedhist results; may be repeated.",
+        ),
     ] = None,
+    columns: Columns = None,
+    digits: Digits = None,
+    width: Width = "column",
+    force: Force = False,
     workers: Workers = None,
     ray_address: RayAddress = None,
     retry: Annotated[
@@ -73,6 +87,7 @@ def sweep(
     from simulations.studies.records.summary import document_of
     from simulations.studies.sweep.config import load_sweep, sweep_text
     from simulations.studies.sweep.run import run_cells
+    from simulations.studies.sweep.swept import Swept
 
     if config is None:
         from simulations.cli.lists import print_sweeps
@@ -84,7 +99,12 @@ def sweep(
         return
     overrides = data_overrides(data, user, item, count, value, top, plugin)
     loaded = load_sweep(config, [*overrides, *(set_ or ())])
-    target = out or Path("results") / f"{loaded.name}.sqlite"
+    stores = [p for p in out or () if p.suffix in STORES]
+    if len(stores) > 1:
+        raise ValueError(f"the records go to one file, got {stores[0]} and {stores[1]}")
+    target = stores[0] if stores else Path("results") / f"{loaded.name}.sqlite"
+    files = [p for p in out or () if p not in stores]
+    saved = outputs(files, Swept.kind, columns=columns, digits=digits, width=width, force=force)
     if workers is None:
         workers = 0 if loaded.run.runtime == "inline" else loaded.run.workers or None
     with terminal.progress_bar() as bar:
@@ -116,6 +136,8 @@ def sweep(
     for line in loaded.left_out:
         terminal.console.print(f"left out: {line}", markup=False)
     terminal.console.print(f"{_counts(ended)}; written to {target}", soft_wrap=True)
+    if files:
+        saved.save(Swept(loaded.name, tuple(records), tuple(loaded.left_out)))
     if json_:
         found = document_of("sweep", target, records)
         terminal.print_json({**found, "name": loaded.name, "left_out": list(loaded.left_out)})
@@ -140,33 +162,33 @@ def results(
         typer.Option(help='"epsilon = 1", "n_users >= 1000"; all of several must hold.'),
     ] = None,
     protocol: Annotated[str | None, typer.Option(help="Only this protocol.")] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Write the records to this .parquet or .csv file.")
-    ] = None,
+    out: Outs = None,
+    columns: Columns = None,
+    digits: Digits = None,
+    width: Width = "column",
     force: Force = False,
-    columns: Annotated[
-        bool, typer.Option("--columns", help="List the columns that --where knows.")
+    keys: Annotated[
+        bool, typer.Option("--keys", help="List the columns of the records: --where knows them.")
     ] = False,
     json_: Json = False,
 ) -> None:
     """Show what FILE holds, a line per setting; filter and export it.
 
-    A study may be writing to FILE at the same time.
+    --out writes all records to .csv and .parquet, and what is shown here to others. A study may
+    be writing to FILE at the same time.
     """
-    from simulations.reporting.export import ending, save_frame
-    from simulations.reporting.targets import check_file
+    from simulations.reporting.export import save_frame
     from simulations.studies.records.filters import select
     from simulations.studies.records.settings_table import print_summary
     from simulations.studies.records.store import Store, frame_of
     from simulations.studies.records.summary import document_of
+    from simulations.studies.sweep.swept import Swept
 
-    if out is not None:
-        ending(out, FORMATS)
-        check_file(out, "table", force=force)
+    saved = outputs(out, Swept.kind, columns=columns, digits=digits, width=width, force=force)
     with Store(file, create=False) as store:
         records = store.records()
     frame = frame_of(records)
-    if columns:
+    if keys:
         terminal.console.print("\n".join(frame.columns), markup=False)
         if json_:
             terminal.print_json({"kind": "columns", "columns": frame.columns})
@@ -186,9 +208,25 @@ def results(
     )
     if json_:
         terminal.print_json(document_of("results", file, records))
-    if out is not None:
-        save_frame(frame, out, force=force)
-        terminal.console.print(f"written to {out} (NOT PRIVATE)", soft_wrap=True)
+    if out and not records:
+        raise ValueError(f"there is nothing to write: no record of {file} is left")
+    shown = []
+    for path in saved.paths:
+        if path.suffix.lower() in FORMATS:
+            save_frame(picked_columns(frame, saved.columns), path, force=force)
+            terminal.console.print(f"written to {path} (NOT PRIVATE)", soft_wrap=True)
+        else:
+            shown.append(path)
+    if shown:
+        replace(saved, paths=tuple(shown)).save(Swept(file.stem, tuple(records)))
+
+
+def picked_columns(frame: pl.DataFrame, names: Sequence[str] | None) -> pl.DataFrame:
+    """Choose columns of records; ValueError for others."""
+    for name in names or ():
+        if name not in frame.columns:
+            raise ValueError(f"no column {name!r}{nearest(name, frame.columns)}; --keys lists them")
+    return frame if names is None else frame.select(names)
 
 
 def _counts(statuses: Counter[str]) -> str:

@@ -6,7 +6,7 @@ import math
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -19,11 +19,14 @@ from simulations.experiments.catalogue import Experiment
 from simulations.experiments.heat_maps import write_maps
 from simulations.reporting.json_files import write_json
 from simulations.reporting.numbers import number
-from simulations.reporting.pictures import COLOURS, picture
+from simulations.reporting.pictures import COLOURS, letters_across, picture
 from simulations.reporting.table import BAD, GOOD, HEADING, Marked, Table, markdown, numeric
 from simulations.reporting.targets import check_folder, whole_folder
 from simulations.reporting.terminal import print_lines, print_table
 from simulations.runs.results import git_revision
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 EXPERIMENT = "experiment"
 """The kind of folder that an experiment writes."""
@@ -121,7 +124,9 @@ def allowed(check: Check) -> str:
     return f"{number(check.low, 3)} to {number(check.high, 3)}"
 
 
-def folder_of(what: Experiment, request: Request, out: str | None, *, force: bool = False) -> Path:
+def folder_of(
+    what: Experiment, request: Request, out: str | Path | None, *, force: bool = False
+) -> Path:
     """Name the folder of results; ValueError if something else has its place, or nothing can."""
     name = request.population
     usual = str(what.populations.get(name, {}).get("kind", name))
@@ -137,14 +142,19 @@ def write_result(
 ) -> None:
     """Write the folder: config.json, table.csv, curves.csv, report.md, figure.png, maps; whole."""
     with whole_folder(target, EXPERIMENT, force=force) as part:
-        said = describe(what, request) | {"figure": axes_of(result)}
-        write_json(part / "config.json", said)
-        table_frame(result).write_csv(part / "table.csv")
-        (part / "report.md").write_text(report_text(what, request, result), encoding="utf-8")
-        if result.curves:
-            curve_frame(result).write_csv(part / "curves.csv")
-            draw(result, part / "figure.png")
-        write_maps(result.maps, part)
+        write_parts(what, request, result, part)
+
+
+def write_parts(what: Experiment, request: Request, result: Result, folder: Path) -> None:
+    """Write the files of an experiment's folder."""
+    said = describe(what, request) | {"figure": axes_of(result)}
+    write_json(folder / "config.json", said)
+    table_frame(result).write_csv(folder / "table.csv")
+    (folder / "report.md").write_text(report_text(what, request, result), encoding="utf-8")
+    if result.curves:
+        curve_frame(result).write_csv(folder / "curves.csv")
+        draw(result, folder / "figure.png")
+    write_maps(result.maps, folder)
 
 
 def summary_of(what: Experiment, request: Request, result: Result) -> dict[str, Any]:
@@ -233,36 +243,47 @@ def report_text(what: Experiment, request: Request, result: Result) -> str:
 
 def draw(result: Result, path: Path) -> None:
     """Draw the curves to a PNG file, one axes per panel, one legend for all."""
+    n = len({c.panel for c in result.curves})
+    columns = 3 if n > MANY_PANELS else min(n, 2)
+    with picture(path, 4.8 * columns + 1.2, 1.0) as figure:
+        draw_on(figure, result)
+
+
+def draw_on(figure: Figure, result: Result) -> None:
+    """Draw as :func:`draw` on a figure of any width, whose height is set."""
     panels = list(dict.fromkeys(c.panel for c in result.curves))
     labels = list(dict.fromkeys(c.label for c in result.curves))
-    columns = 3 if len(panels) > MANY_PANELS else min(len(panels), 2)
+    wide = figure.get_figwidth()
+    columns = max(1, min(len(panels), 3 if len(panels) > MANY_PANELS else 2, int(wide / 2.9)))
     rows = math.ceil(len(panels) / columns)
-    with picture(path, 4.8 * columns + 1.2, 3.6 * rows + 0.9) as figure:
-        grid = np.atleast_1d(figure.subplots(rows, columns, squeeze=False).ravel())
-        for axes, panel in zip(grid, panels, strict=False):
-            _draw_panel(axes, result, panel, labels)
-        for axes in grid[len(panels) :]:
-            axes.set_axis_off()
-        found = {
-            label: handle
-            for axes in grid[: len(panels)]
-            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
-        }
-        each = 0.7 + 0.065 * max(map(len, found), default=0)  # inches that the longest label takes
-        figure.legend(
-            found.values(),
-            found.keys(),
-            loc="outside lower center",
-            ncols=max(1, int(figure.get_figwidth() / each)),
-            frameon=False,
-        )
-        title = textwrap.fill(f"{result.paper}: {result.title} (NOT PRIVATE)", 75 * columns)
-        if 0 < len(result.population) <= 75 * columns and result.population not in panels:
-            title += f"\n{result.population}"
-        figure.suptitle(title, fontsize=10)
+    figure.set_figheight(0.9 + rows * min(3.6, 0.75 * wide / columns))
+    grid = np.atleast_1d(figure.subplots(rows, columns, squeeze=False).ravel())
+    letters = letters_across(wide)
+    for axes, panel in zip(grid, panels, strict=False):
+        _draw_panel(axes, result, panel, labels, min(64, letters // columns))
+    for axes in grid[len(panels) :]:
+        axes.set_axis_off()
+    found = {
+        label: handle
+        for axes in grid[: len(panels)]
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    each = 0.7 + 0.065 * max(map(len, found), default=0)  # inches that the longest label takes
+    figure.legend(
+        found.values(),
+        found.keys(),
+        loc="outside lower center",
+        ncols=max(1, int(wide / each)),
+        frameon=False,
+    )
+    most = min(75 * columns, letters)
+    title = textwrap.fill(f"{result.paper}: {result.title} (NOT PRIVATE)", most)
+    if 0 < len(result.population) <= most and result.population not in panels:
+        title += f"\n{result.population}"
+    figure.suptitle(title)
 
 
-def _draw_panel(axes: Any, result: Result, panel: str, labels: list[str]) -> None:
+def _draw_panel(axes: Any, result: Result, panel: str, labels: list[str], letters: int) -> None:
     from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
     for c in result.curves:
@@ -293,7 +314,7 @@ def _draw_panel(axes: Any, result: Result, panel: str, labels: list[str]) -> Non
             axis.set_major_locator(MaxNLocator(5) if ratio < 2 else LogLocator(subs=steps))
             axis.set_major_formatter("{x:g}")
             axis.set_minor_formatter(NullFormatter())
-    axes.set_title(textwrap.fill(panel, 64), loc="left", fontsize=9)
+    axes.set_title(textwrap.fill(panel, letters), loc="left")
     axes.set_xlabel(next((c.x_label for c in own if c.x_label), result.x_label))
     axes.set_ylabel(next((c.y_label for c in own if c.y_label), result.y_label))
     axes.grid(alpha=0.25)

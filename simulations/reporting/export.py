@@ -49,6 +49,7 @@ _LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
     "δ": r"$\delta$",
     "σ": r"$\sigma$",
     "…": r"\dots{}",
+    "†": r"$\dagger$",
 }
 
 
@@ -97,9 +98,7 @@ def chosen(table: Table, columns: Sequence[str] | None = None, digits: int | Non
         for name in columns:
             if name.casefold() not in names:
                 known = [n for n in table.header if n]
-                raise ValueError(
-                    f"no column {name!r}{nearest(name, known)}; known: {', '.join(known)}"
-                )
+                raise ValueError(f"no column {name!r}{nearest(name, known)}")
             places.append(names[name.casefold()])
         table = replace(
             table,
@@ -115,7 +114,10 @@ def chosen(table: Table, columns: Sequence[str] | None = None, digits: int | Non
 
 
 def _rounded(column: Column, digits: int, value: Any) -> str:
-    return number(value, digits) if isinstance(value, float) else column.write(value)
+    if not isinstance(value, float):
+        return column.write(value)
+    plain = value == 0 or not 1e-4 <= abs(value) < 1000
+    return number(value, digits) if plain else f"{value:#.{digits}g}".rstrip(".")
 
 
 def frame(table: Table) -> pl.DataFrame:

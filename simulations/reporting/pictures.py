@@ -91,3 +91,12 @@ def drawn(draw: Callable[[Figure], None], width: float, kind: str, by: str) -> b
         body = io.BytesIO()
         figure.savefig(body, format=kind, dpi=300, metadata=about[kind])
     return body.getvalue()
+
+
+def letters_across(width: float) -> int:
+    """Return how many letters of a title a figure of so many inches has room for.
+
+    >>> letters_across(3.4)
+    53
+    """
+    return int(15.8 * width)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -25,7 +26,13 @@ from simulations.reporting.glyphs import make_legible
 from simulations.reporting.page import Block, Page, Picture, Section, fragment
 from simulations.reporting.pictures import PAPER, drawn
 from simulations.reporting.table import Table, markdown
-from simulations.reporting.targets import mark, whole_folder, write_target
+from simulations.reporting.targets import (
+    check_file,
+    check_folder,
+    mark,
+    whole_folder,
+    write_target,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -33,6 +40,31 @@ if TYPE_CHECKING:
 
 PAGE = ".html"
 NOT_PRIVATE = "computed from the users' data, outside every guarantee"
+
+
+def is_file_name(path: str | Path) -> bool:
+    """Whether a path names a file: its ending begins with a letter, and it is no folder.
+
+    >>> is_file_name("a/table.tex"), is_file_name("results/epsilon-0.5")
+    (True, False)
+    """
+    return Path(path).suffix[1:2].isalpha() and not Path(path).is_dir()
+
+
+def check_output(path: str | Path, kind: str, *, force: bool = False) -> None:
+    """Check a path that :meth:`Shown.save` is to write to, before anything is computed.
+
+    Raises
+    ------
+    ValueError
+        For another ending, and if something else is there.
+    """
+    if not is_file_name(path):
+        check_folder(path, kind, force=force)
+        return
+    found = ending(path, (*TABLES, *FIGURES, PAGE))
+    what = kind if found == PAGE else "figure" if found in FIGURES else "table"
+    check_file(path, what, force=force)
 
 
 class Shown(ABC):
@@ -144,15 +176,18 @@ class Shown(ABC):
         ValueError
             For another ending, or if something else is there.
         """
-        if not Path(path).suffix:
-            with whole_folder(path, self.kind, force=force) as part:
+        if not is_file_name(path):
+            with whole_folder(path, self.kind, shared=not self.not_private, force=force) as part:
                 self.write(part)
         elif ending(path, (*TABLES, *FIGURES, PAGE)) == PAGE:
             write_target(path, self.page().to_html(), self.kind, force=force)
         elif ending(path, FIGURES + TABLES) in FIGURES:
             save_figure(self.draw, path, width=width, force=force)
         else:
-            save_table(self.tables()[0], path, columns=columns, digits=digits, force=force)
+            table = self.tables()[0]
+            secret = (f"NOT PRIVATE: {self.not_private}.",) if self.not_private else ()
+            table = replace(table, title=table.title or self.title, notes=(*table.notes, *secret))
+            save_table(table, path, columns=columns, digits=digits, force=force)
 
     def write(self, folder: Path) -> None:
         """Write everything into a new folder."""

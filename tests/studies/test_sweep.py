@@ -401,7 +401,7 @@ def test_a_sweep_and_its_results(write: Write, tmp_path: Path, narrow: Command) 
     where = "epsilon = 1 and n_users > 60"
     assert narrow("results", file, "--where", where, "--out", "one.parquet")[0] == 0
     assert pl.read_parquet(tmp_path / "one.parquet")["loss"].len() == 3
-    assert "loss" in narrow("results", file, "--columns")[1].split()
+    assert "loss" in narrow("results", file, "--keys")[1].split()
     assert narrow("results", file, "--protocol", "test-noted")[0] == 0
     for arguments, message in (
         (("--protocol", "test-note"), "did you mean 'test-noted'"),
@@ -584,5 +584,5 @@ def test_nothing_to_summarize(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_an_unknown_column_says_where_the_columns_are() -> None:
     frame = pl.DataFrame({f"column{i}": [i] for i in range(30)})
-    with pytest.raises(ValueError, match=r"'column19', and 10 more \(--columns lists them\)"):
+    with pytest.raises(ValueError, match=r"'column19', and 10 more \(--keys lists them\)"):
         select(frame, ["zzzzz = 1"])

@@ -172,10 +172,12 @@ def columns_of(found: Compared, asked: str | None) -> list[str]:
     known = fields_of(found)
     if asked is None:
         return usual_columns(found)
-    names = list(known) if asked == "all" else [name.strip() for name in asked.split(",")]
+    keys = {field.key: name for name, field in known.items() if field.key}
+    names = [name.strip() for name in asked.split(",")]
+    names = list(known) if asked == "all" else [keys.get(name, name) for name in names]
     for name in names:
         if name not in known:
-            raise ValueError(f"no column {name!r}{nearest(name, known)}; known: {', '.join(known)}")
+            raise ValueError(f"no column {name!r}{nearest(name, known)}")
     return names
 
 

@@ -95,4 +95,4 @@ def _column(frame: pl.DataFrame, name: str) -> str:
         return ends[0]
     if ends:
         raise ValueError(f"{name!r} may be {' or '.join(ends)}")
-    raise ValueError(f"no column {name!r}{nearest(name, frame.columns)} (--columns lists them)")
+    raise ValueError(f"no column {name!r}{nearest(name, frame.columns)} (--keys lists them)")
