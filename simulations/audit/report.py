@@ -126,9 +126,10 @@ def draw_curves(path: Path, findings: Sequence[Finding]) -> None:
 def draw_on(figure: Figure, findings: Sequence[Finding]) -> None:
     """Draw, for every finding with a curve, the largest delta claimed and the least certified."""
     shown = [f for f in findings if f.curve]
-    rows = math.ceil(len(shown) / COLUMNS)
+    columns = max(1, min(COLUMNS, int(figure.get_figwidth() / 2.3)))
+    rows = math.ceil(len(shown) / columns)
     figure.set_figheight(0.5 + 2.3 * rows)
-    axes = figure.subplots(rows, COLUMNS, squeeze=False).reshape(-1)
+    axes = figure.subplots(rows, columns, squeeze=False).reshape(-1)
     for unused in axes[len(shown) :]:
         unused.set_axis_off()
     for panel, f in zip(axes, shown, strict=False):
@@ -137,7 +138,7 @@ def draw_on(figure: Figure, findings: Sequence[Finding]) -> None:
         claim = claimed_delta(fine, f.epsilon, f.delta)
         panel.plot(fine, claim, color=BLUE, label="claimed: at most")
         label = "enumerated" if f.kind == "exact" else "certified: at least"
-        style = "-" if f.kind == "exact" else "o"
+        style = "--" if f.kind == "exact" else "o"
         panel.plot(x, y, style, color=ORANGE, markersize=3, linewidth=1, label=label)
         panel.set_title(f"{f.subject}\n{f.kind}: {f.verdict}", loc="left", fontsize=7)
         panel.set_xlabel("epsilon")

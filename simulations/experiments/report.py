@@ -32,6 +32,8 @@ EXPERIMENT = "experiment"
 """The kind of folder that an experiment writes."""
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+LINES = ("-", "--", "-.", ":")
+"""Of curves without markers: they are told apart without colour."""
 MANY_PANELS = 8
 """Above so many panels they stand in threes: Table 1 has three readings of each row."""
 MOST_MARKED = 30
@@ -297,10 +299,11 @@ def _draw_panel(axes: Any, result: Result, panel: str, labels: list[str], letter
         marker = c.marker or (MARKERS[k % len(MARKERS)] if few else "")
         if c.style.strip() and not c.marker:
             marker = ""  # asked for as a plain line
+        line = c.style or ("-" if marker else LINES[k % len(LINES)])
         axes.errorbar(
             c.x[seen], c.y[seen], yerr=None if c.yerr is None else c.yerr[seen],
             label=c.label, color=COLOURS[k % len(COLOURS)],
-            marker=marker or None, linestyle=c.style or "-", markersize=4, lw=1.3, capsize=2,
+            marker=marker or None, linestyle=line, markersize=4, lw=1.3, capsize=2,
         )  # fmt: skip
     own = [c for c in result.curves if c.panel == panel]
     for letter in next((c.log for c in own if c.log is not None), result.log):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -60,7 +61,11 @@ PAPER: dict[Any, Any] = {
     "pdf.fonttype": 42,  # journals take no type 3
     "svg.hashsalt": "fedhist",
 }
-"""The style of figures for a paper: no type below 7 points at the width of a column."""
+"""The style of figures for a paper."""
+LEAST_TYPE = 7.0
+"""Points."""
+LINE = 0.14
+"""Height of a line, inches."""
 
 
 def drawn(draw: Callable[[Figure], None], width: float, kind: str, by: str) -> bytes:
@@ -87,7 +92,7 @@ def drawn(draw: Callable[[Figure], None], width: float, kind: str, by: str) -> b
     with mpl.rc_context(PAPER):
         figure = Figure(figsize=(width, 0.62 * width), layout="constrained")
         draw(figure)
-        make_legible(figure)
+        fit(figure)
         body = io.BytesIO()
         figure.savefig(body, format=kind, dpi=300, metadata=about[kind])
     return body.getvalue()
@@ -100,3 +105,72 @@ def letters_across(width: float) -> int:
     53
     """
     return int(15.8 * width)
+
+
+def fit(figure: Figure) -> None:
+    """Bring what is written into a figure's width, which grows in height for it.
+
+    Titles and labels get more lines, legends fewer columns, and no type is below 7 points.
+    """
+    from matplotlib.text import Text
+
+    make_legible(figure)  # what is measured is drawn
+    wide = figure.get_figwidth()
+    for text in figure.findobj(Text):
+        if 0 < text.get_fontsize() < LEAST_TYPE:  # type: ignore[attr-defined]
+            text.set_fontsize(LEAST_TYPE)  # type: ignore[attr-defined]
+    added = 0
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        for place, title in (("left", axes._left_title), ("center", axes.title)):  # type: ignore[attr-defined]
+            box, said = title.get_window_extent(), title.get_text()
+            if not said or (box.x0 >= 0 and box.x1 <= figure.bbox.width):
+                continue
+            if len(figure.axes) == 1:  # the figure's title begins above the names of rows
+                axes.set_title("", loc=place)
+                figure.suptitle(said, x=0.01, ha="left", fontsize=8)
+            else:
+                spec = axes.get_subplotspec()
+                across = spec.get_gridspec().ncols if spec is not None else 1
+                title.set_text(_wrapped(said, letters_across(0.85 * wide / across)))
+    if figure.get_suptitle():
+        old = figure.get_suptitle()
+        new = _wrapped(old, letters_across(wide))
+        figure._suptitle.set_text(new)  # type: ignore[attr-defined]
+        added += new.count("\n") - old.count("\n")
+    figure.set_figheight(figure.get_figheight() + LINE * added)
+    figure.draw_without_rendering()
+    for legend in list(figure.legends):
+        handles: dict[str, Any] = {}
+        for axes in figure.axes:
+            handles |= dict(zip(*axes.get_legend_handles_labels()[::-1], strict=True))
+        labels = [t.get_text() for t in legend.get_texts()]
+        height, columns = legend.get_window_extent().height, len(labels)
+        while legend.get_window_extent().width > figure.bbox.width and columns > 1:
+            columns = min(columns - 1, 3)
+            legend.remove()
+            legend = figure.legend(  # set_ncols changes nothing once it is made
+                [handles[n] for n in labels], labels, loc="outside lower left", ncols=columns,
+                frameon=False,
+            )  # fmt: skip
+            figure.draw_without_rendering()
+        grown = (legend.get_window_extent().height - height) / figure.dpi
+        figure.set_figheight(figure.get_figheight() + max(0.0, grown))
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        for label, room, span in (
+            (axes.xaxis.label, figure.bbox.width, wide),
+            (axes.yaxis.label, figure.bbox.height, figure.get_figheight()),
+        ):
+            box = label.get_window_extent()
+            low, high = (box.x0, box.x1) if label is axes.xaxis.label else (box.y0, box.y1)
+            if label.get_text() and (low < 0 or high > 0.97 * room):
+                label.set_text(_wrapped(label.get_text(), letters_across(0.7 * span)))
+                if label is axes.xaxis.label:
+                    label.set_horizontalalignment("right")
+                    label.set_x(1.0)
+    make_legible(figure)  # new titles and legends, too
+
+
+def _wrapped(text: str, letters: int) -> str:
+    return "\n".join(textwrap.fill(line, letters) for line in text.split("\n"))

@@ -22,9 +22,8 @@ from simulations.reporting.export import (
     save_figure,
     save_table,
 )
-from simulations.reporting.glyphs import make_legible
 from simulations.reporting.page import Block, Page, Picture, Section, fragment
-from simulations.reporting.pictures import PAPER, drawn
+from simulations.reporting.pictures import PAPER, drawn, fit
 from simulations.reporting.table import Table, markdown
 from simulations.reporting.targets import (
     check_file,
@@ -117,7 +116,7 @@ class Shown(ABC):
         with mpl.rc_context(PAPER):
             figure = Figure(figsize=(wide, 0.62 * wide), layout="constrained")
             self.draw(figure)
-            make_legible(figure)
+            fit(figure)
         return figure
 
     def to_html(self) -> str:

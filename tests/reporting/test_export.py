@@ -7,6 +7,9 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import matplotlib as mpl
+import matplotlib.figure
+import matplotlib.text
 import numpy as np
 import polars as pl
 import pytest
@@ -22,6 +25,7 @@ from simulations.reporting.export import (
     save_figure,
     save_table,
 )
+from simulations.reporting.pictures import PAPER, fit
 from simulations.reporting.table import HEADING, Column, Marked, Table, numeric
 from simulations.reporting.targets import kind_of
 
@@ -140,6 +144,34 @@ def test_figures_are_as_wide_as_a_column_and_the_same_each_time(tmp_path: Path, 
         assert struct.unpack(">II", first[16:24]) == (1020, 600)
     save_figure(_draw, path, width="page")
     assert path.read_bytes() != first
+
+
+def _crowded(figure: Figure) -> None:
+    axes = figure.subplots()
+    for i in range(5):
+        axes.plot([1, 2], [i, 1], "os^Dv"[i], label=f"a protocol with a long name {i}")
+    axes.set_xticks([1, 2])
+    axes.set_yticks([1], ["a name of a row that is long"], fontsize=4)
+    axes.set_title("a title that is much too long for the width of a column of a paper", loc="left")
+    axes.set_xlabel("an axis whose label is longer than there is room for below it", loc="left")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower left", ncols=3)
+
+
+@pytest.mark.parametrize("width", [3.4, 7.0])
+def test_nothing_is_cut_at_the_width_of_a_column(width: float) -> None:
+    figure = mpl.figure.Figure(figsize=(width, 2.5), layout="constrained")
+    with mpl.rc_context(PAPER):
+        _crowded(figure)
+        fit(figure)
+        figure.draw_without_rendering()
+    texts = [t for t in figure.findobj(mpl.text.Text) if t.get_text() and t.get_visible()]
+    for text in texts:
+        box = text.get_window_extent()
+        assert box.x0 >= 0, text
+        assert box.x1 <= figure.bbox.width, text
+        assert text.get_fontsize() >= 7
+    shown = " ".join(t.get_text() for t in texts)
+    assert all(f"long name {i}" in shown for i in range(5))
 
 
 def test_widths() -> None:

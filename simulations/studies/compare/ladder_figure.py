@@ -11,9 +11,11 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from fedhist.base.text import visible
 from fedhist.privacy.guarantee import Trust
-from simulations.reporting.numbers import clipped, short
+from simulations.reporting.numbers import short
 from simulations.reporting.pictures import COLOURS, GREY
+from simulations.reporting.terminal import wrap
 from simulations.studies.compare.columns import least_error, missing_in_words, times
 from simulations.studies.compare.figure import error_limits, hatch_below, list_marks
 from simulations.studies.records.summary import LEVEL, unit_of
@@ -29,8 +31,8 @@ MARKERS = {
     Trust.SHUFFLE: ("^", COLOURS[3]),
     Trust.LOCAL: ("s", COLOURS[1]),
 }
-ROOM = 104
-"""Letters of the size of the notes that the width of the axes has room for."""
+LETTERS = 14.5
+"""Of the size of the notes, that an inch has room for."""
 GAP = 0.27
 """Between two rows of a level, in levels."""
 
@@ -38,7 +40,9 @@ GAP = 0.27
 def draw_ladder(found: Compared, figure: Figure) -> None:
     """Draw errors by level of trust, as high as the notes below them take."""
     ready, c = found.ready, found.ready.comparison
-    figure.set_figheight(3.6 + 0.14 * max(len(_notes(found, t)) for t in c.levels))
+    room = int(LETTERS * figure.get_figwidth() / max(len(c.levels), 1))
+    notes = [_notes(found, t, room) for t in c.levels]
+    figure.set_figheight(min(3.6, 0.9 * figure.get_figwidth()) + 0.14 * max(map(len, notes)))
     axes = figure.subplots()
     low, high = error_limits(found)
     if low > 0:
@@ -59,8 +63,8 @@ def draw_ladder(found: Compared, figure: Figure) -> None:
             axes.text(x, 0.5, "not reached", color=GREY, transform=_across(axes), **_CENTRED)
     axes.plot(*zip(*best, strict=True), ls=":", color=GREY, lw=1, zorder=1) if best else None
     hatch_below(axes, ready.sampling, low, vertical=True)
-    names = ["\n".join(_notes(found, t)) for t in c.levels]
-    axes.set_xticks(range(len(c.levels)), names, fontsize=8)
+    names = ["\n".join(lines) for lines in notes]
+    axes.set_xticks(range(len(c.levels)), names, fontsize=7.5)
     for label in axes.get_xticklabels():
         label.set_linespacing(1.25)
     axes.tick_params(axis="x", length=0)
@@ -122,22 +126,23 @@ def _write_times(axes: Any, at: tuple[float, float], row: Row, ratio: str) -> No
     axes.annotate(text, top, (0, 8), textcoords="offset points", weight="bold", **_CENTRED)
 
 
-def _notes(found: Compared, level: Trust) -> list[str]:
+def _notes(found: Compared, level: Trust, wide: int) -> list[str]:
     """Write what stands below a level: its name, what must be believed, its rows in order."""
     rows = _rows(found, level)
-    wide = ROOM // max(len(found.ready.comparison.levels), 1)
     lines = [level.value.upper()]
     if not rows:
         reason = next((u.reason for u in found.ready.unreached if u.trust is level), "")
         return [*lines, *textwrap.wrap(reason, wide, max_lines=6, placeholder=" ...")]
     premises = list(dict.fromkeys(r.believed.short for r in rows if r.believed is not None))
     if len(premises) == 1:
-        lines += ["believe " + premises[0][0], *premises[0][1:]]
+        for text in ("believe " + premises[0][0], *premises[0][1:]):
+            lines += wrap(text, wide)
     for i, row in enumerate(rows, 1):
         number = f"{i} " if len(rows) > 1 else ""
         rank = " (not ranked)" if row.flags else ""
         told = [row.title + rank, *missing_in_words(row)]
         if len(premises) > 1 and row.believed is not None:
             told += [f"({', '.join(row.believed.short)})"]
-        lines += [clipped(number + told[0], wide), *(clipped(t, wide) for t in told[1:])]
+        for text in (number + told[0], *told[1:]):
+            lines += wrap(visible(text), wide)
     return lines
