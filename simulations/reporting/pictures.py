@@ -117,17 +117,17 @@ def fit(figure: Figure) -> None:
     make_legible(figure)  # what is measured is drawn
     wide = figure.get_figwidth()
     for text in figure.findobj(Text):
-        if 0 < text.get_fontsize() < LEAST_TYPE:  # type: ignore[attr-defined]
-            text.set_fontsize(LEAST_TYPE)  # type: ignore[attr-defined]
+        if isinstance(text, Text) and 0 < float(text.get_fontsize()) < LEAST_TYPE:
+            text.set_fontsize(LEAST_TYPE)
     added = 0
     figure.draw_without_rendering()
     for axes in figure.axes:
-        for place, title in (("left", axes._left_title), ("center", axes.title)):  # type: ignore[attr-defined]
+        for title in (axes._left_title, axes.title):  # type: ignore[attr-defined]
             box, said = title.get_window_extent(), title.get_text()
             if not said or (box.x0 >= 0 and box.x1 <= figure.bbox.width):
                 continue
             if len(figure.axes) == 1:  # the figure's title begins above the names of rows
-                axes.set_title("", loc=place)
+                title.set_text("")
                 figure.suptitle(said, x=0.01, ha="left", fontsize=8)
             else:
                 spec = axes.get_subplotspec()
