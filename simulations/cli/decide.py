@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Annotated
@@ -130,12 +129,10 @@ def decide(
             question, lambda what, share: bar.update(task, description=what, completed=100 * share)
         )
     if json_:
-        terminal.console.out(json.dumps(summary_of(found), indent=2), highlight=False)
-    else:
-        print_decision(terminal.console, found)
+        terminal.print_json(summary_of(found))
+    print_decision(terminal.console, found)
     found.save(place, force=force)
-    if not json_:
-        page = f": open {place / 'index.html'}" if not place.suffix else ""
-        terminal.console.print(f"written to {place} (NOT PRIVATE){page}", soft_wrap=True)
+    page = f": open {place / 'index.html'}" if not place.suffix else ""
+    terminal.console.print(f"written to {place} (NOT PRIVATE){page}", soft_wrap=True)
     if question.error is not None and all(f.x is None for f in found.findings):
         raise typer.Exit(EXIT_CODES["refused"])

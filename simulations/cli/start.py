@@ -1,4 +1,4 @@
-"""The commands that start something of one's own: ``fedhist init``."""
+"""What starts something of one's own: ``fedhist init`` and ``fedhist new-protocol``."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from simulations.cli.options import Count, Force, Item, User, Value, column
 def register(cli: typer.Typer) -> None:
     """Add the commands to the command line."""
     cli.command("init")(init)
+    cli.command("new-protocol")(new_protocol)
 
 
 def init(
@@ -56,3 +57,31 @@ def init(
     for warning in started.profile.warnings:
         terminal.console.print(f"note: {warning}", markup=False, soft_wrap=True)
     terminal.console.print(f"written to {target} (NOT PRIVATE)", soft_wrap=True, markup=False)
+
+
+def new_protocol(
+    name: Annotated[str, typer.Argument(help="Its name: small letters, digits and hyphens.")],
+    out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path(),
+    force: Force = False,
+) -> None:
+    """Write a protocol to change into your own: it runs, is audited, and its tests pass.
+
+    Three files: the plugin, its tests for pytest, and a study file.
+    """
+    from simulations.studies.start.protocol_files import protocol_files
+
+    texts = protocol_files(name)
+    taken = [out / file for file in texts if (out / file).exists()]
+    if taken and not force:
+        raise ValueError(f"{taken[0]} exists; it is left alone (--force replaces it)")
+    out.mkdir(parents=True, exist_ok=True)
+    for file, text in texts.items():
+        whole_file(out / file, text)
+        terminal.console.print(f"written: {out / file}", soft_wrap=True, markup=False)
+    plugin, test, study = (out / file for file in texts)
+    for line in (
+        f"fedhist run {study}",
+        f"fedhist audit {name} --plugin {plugin}",
+        f"python -m pytest {test}",
+    ):
+        terminal.console.print(f"  {line}", soft_wrap=True, markup=False)

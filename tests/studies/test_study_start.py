@@ -13,6 +13,7 @@ from simulations.runs.config import load_config, prepare
 from simulations.runs.run import execute
 from simulations.studies.compare.config import load_comparison
 from simulations.studies.compare.setup import set_up
+from simulations.studies.decide.question import load_question
 from simulations.studies.plan.planned import answered
 from simulations.studies.plan.template import load_plan
 from simulations.studies.start.study_file import start
@@ -110,6 +111,7 @@ def test_every_command_reads_what_is_written(
     assert len(ready.contenders) > 2
     assert {c.protocol.guarantee.trust.value for c in ready.contenders} >= {"central", "local"}
     assert len(load_sweep(study).cells) == 12
+    assert load_question(study).target == ready.comparison.target
     config, asked = load_plan(str(study))
     assert answered(config, asked).answers[0].x is not None
 

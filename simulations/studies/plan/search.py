@@ -116,7 +116,8 @@ class Oracle:
             bound = self._stated(protocol, self._bound(protocol, loaded.users))
             error = float(bound.expected)
             if self.relative:
-                error /= scale(protocol, loaded.users)
+                size = scale(protocol, loaded.users)
+                error = error / size if size > 0 else math.inf  # nobody holds anything: no share
         finally:
             self.read |= lazy.made
         return error if not math.isnan(error) else math.inf, bound

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from simulations.config.named_files import toml_value
+from simulations.config.parts import STUDIES
 from simulations.populations import population
 from simulations.populations.guessing import Guess
 from simulations.studies.profile.profile import Profile, profile_of
@@ -89,7 +90,7 @@ def _head(path: Path, name: str, profile: Profile) -> list[str]:
     lines = [
         *comment(f"A study of {path.name}: {what}. One file for several commands:"),
         "#",
-        *(f"#     fedhist {command} {name}" for command in ("run", "compare", "sweep", "plan")),
+        *(f"#     fedhist {command} {name}" for command in ("run", *STUDIES)),
         "#",
         *comment(
             "Values that end in NOT PRIVATE were suggested by looking at the data (fedhist profile "
@@ -143,7 +144,7 @@ def _of_items(
         f'    {{ name = "local-histogram", clip = {slots} }},  # NOT PRIVATE',
         "]",
         "",
-        *_studies(),
+        *_studies("histogram"),
     ]
 
 
@@ -174,7 +175,7 @@ def _of_samples(
         f'    {{ name = "mean", samples_per_user = {size} }},  # NOT PRIVATE',
         "]",
         "",
-        *_studies(),
+        *_studies("mean"),
     ]
 
 
@@ -198,7 +199,7 @@ def _compare(target: str) -> list[str]:
     ]
 
 
-def _studies() -> list[str]:
+def _studies(target: str) -> list[str]:
     return [
         "# fedhist sweep: all combinations of the axes; any table.key may be one.",
         "[sweep]",
@@ -210,6 +211,11 @@ def _studies() -> list[str]:
         "error = 0.1",
         "relative = true  # a share of the error of an estimate that is 0 everywhere",
         'solve = "n_users"  # or "epsilon"',
+        "",
+        "# fedhist decide: which protocol under which trust, and the epsilon that the error takes.",
+        "[decide]",
+        f"target = {toml_value(target)}",
+        'error = "10%"  # of the answer\'s own size',
     ]
 
 

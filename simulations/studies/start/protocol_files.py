@@ -1,0 +1,53 @@
+"""The files of a new protocol: a plugin that works, its tests, and a study of it."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from importlib import resources
+
+from fedhist.model.registry import load_builtin, protocols
+
+FILES = {
+    "protocol.py.txt": "{}.py",
+    "test_protocol.py.txt": "test_{}.py",
+    "study.toml.txt": "{}.toml",
+}
+FORM = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+
+
+def protocol_files(name: str) -> dict[str, str]:
+    """Return the text of every file, by its name.
+
+    Parameters
+    ----------
+    name : str
+        Of the protocol, as in a configuration: "my-count".
+
+    Raises
+    ------
+    ValueError
+        For a name that no protocol may have, or that one has.
+
+    Examples
+    --------
+    >>> list(protocol_files("my-count"))
+    ['my_count.py', 'test_my_count.py', 'my_count.toml']
+    """
+    if not FORM.fullmatch(name):
+        raise ValueError(
+            f"a protocol's name has small letters and digits, with hyphens between: got {name!r}"
+        )
+    load_builtin()
+    if name in protocols():
+        raise ValueError(f"there is a protocol {name!r} already: choose another name")
+    stem = name.replace("-", "_")
+    if keyword.iskeyword(stem):
+        raise ValueError(f"{name!r} is a word of Python: choose another name")
+    words = {"NAME": name, "CLASS": name.title().replace("-", ""), "FILE": stem}
+    place = resources.files(__package__).joinpath("skeleton")
+    out = {}
+    for source, target in FILES.items():
+        text = place.joinpath(source).read_text(encoding="utf-8")
+        out[target.format(stem)] = re.sub("|".join(words), lambda m: words[m.group()], text)
+    return out
