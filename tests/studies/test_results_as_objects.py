@@ -52,7 +52,7 @@ def test_a_target_that_is_not_reached_is_null() -> None:
     template = Config("test", RunTable(runtime="inline"), {**LAPLACE, "clip": 1.0}, ONE)
     found = answered(template, PlanTable(error=2.0, solve="epsilon"))
     assert found.table["epsilon"].to_list() == [None]
-    assert "| none |" in found.to_markdown()
+    assert "| not reached |" in found.to_markdown()
     with pytest.raises(ValueError, match="there is nothing to draw"):
         found.figure()
     with pytest.raises(ValueError, match=r"a plan needs a target: plan\.error"):

@@ -64,6 +64,7 @@ from simulations.config.reading import (
 )
 from simulations.runs.config import RunTable, config_of, parse_tables, population_spec
 from simulations.studies.compare.ladder import on_levels
+from simulations.studies.records.adjacency import COMMON
 from simulations.studies.records.labels import Seeds, check_labels, labelled, seeds_of
 from simulations.studies.records.levels import KEY, levels_of, suffix
 from simulations.studies.sweep.config import check_run_keys, with_values
@@ -82,7 +83,7 @@ class CompareTable(Settings):
     table: ClassVar[str] = "compare"
     epsilon: float
     delta: float = 0.0
-    adjacency: Adjacency = Adjacency.REPLACE_USER
+    adjacency: Adjacency = COMMON
     target: str | None = None
     protocols: Annotated[
         Tables, Must("a list of tables with names", lambda rows: all("name" in r for r in rows))

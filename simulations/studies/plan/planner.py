@@ -12,16 +12,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fedhist.model.protocol import LowerBound, Protocol
+from fedhist.model.protocol import LowerBound
 from fedhist.model.registry import load_builtin, load_plugin, protocol_class
 from fedhist.model.results import Unknown
-from fedhist.privacy.guarantee import Trust
-from fedhist.protocols.shared.mean_target import PlannedMean
-from server.means.localize import Plan as Localisation
+from fedhist.privacy.guarantee import Adjacency, Trust
 from simulations.runs.config import Config
+from simulations.studies.plan.parts import least_of, limit, share_of
 from simulations.studies.plan.population import (
     MOST_ENTRIES,
-    Setting,
     Template,
     TooLarge,
     for_protocol,
@@ -35,6 +33,7 @@ from simulations.studies.plan.search import (
     refine,
     walk,
 )
+from simulations.studies.records.adjacency import with_common
 from simulations.studies.records.levels import (
     NOBODY_THERE,
     OF_NATIVE,
@@ -101,6 +100,10 @@ class Answer:
         The largest lower bound that is known there, for any protocol of this guarantee.
     level : Trust or None
         The level of trust, where several are planned; ``believed`` says what it takes there.
+    adjacency : Adjacency or None
+        Of the guarantee; None where the protocol could not be built.
+    share : float or None
+        The prediction as a share of the answer's size, of users like the template's.
     """
 
     config: Config
@@ -128,6 +131,8 @@ class Answer:
     at_least: LowerBound | None = None
     level: Trust | None = None
     believed: Premise | None = None
+    adjacency: Adjacency | None = None
+    share: float | None = None
 
 
 def plan(
@@ -218,13 +223,17 @@ def plans(
 ) -> list[Answer]:
     """Plan several protocols on one template; what cannot be configured says why.
 
-    Each takes of [protocol] the parameters that it has.
+    Each takes of [protocol] the parameters that it has, and the common adjacency where that names
+    none. The target of several is in the loss of the first.
     """
+    loss = ""
     out = []
     for name in names:
         own = for_protocol(config, name)
+        own = replace(own, protocol=with_common(own.protocol))
         try:
-            out.append(plan(own, error, unknown, relative=relative, most=most))
+            out.append(plan(own, error, unknown, relative=relative, most=most, loss=loss))
+            loss = loss or out[-1].loss.removeprefix("relative ")
         except REASONS as e:
             if len(names) == 1:
                 raise
@@ -258,7 +267,7 @@ def plan_levels(
         for name in names:
             if level not in OF_NATIVE.get(usual[name].guarantee.trust, ()):
                 continue
-            own = replace(config, protocol=on_level(config.protocol, name, level))
+            own = replace(config, protocol=with_common(on_level(config.protocol, name, level)))
             blank = Answer(own, name, unknown, error, relative, level=level)
             try:
                 answer = plan(own, error, unknown, relative=relative, most=most, loss=loss)
@@ -338,45 +347,14 @@ def describe(oracle: Oracle, found: Answer) -> Answer:
         found,
         loss=f"relative {bound.loss}" if found.relative else bound.loss,
         believed=premise_of(protocol),
+        adjacency=protocol.guarantee.adjacency,
+        share=share_of(oracle, setting, protocol, found.predicted, bound.loss),
         source=bound.source,
         exact=bound.exact,
         limit=limit(oracle, setting, protocol, found.predicted),
         rounds=protocol.max_rounds,
         bytes_per_user=sent,
         bytes_of=asked,
-        at_least=None if found.relative else _at_least(oracle, setting, protocol),
+        at_least=None if found.relative else least_of(oracle, setting, protocol),
         notes=(*found.notes, *(f"NOT PRIVATE: {note}" for note in prepared.not_private)),
     )
-
-
-def _at_least(oracle: Oracle, setting: Setting, protocol: Protocol) -> LowerBound | None:
-    """Return the largest lower bound; from some users where the others only add to their number."""
-    template = oracle.template
-    few = isinstance(getattr(protocol, "n_users", None), int)
-    users = template.sample(setting).users if few else template.lazy(setting)[0].users
-    return max(protocol.lower_bounds(users), key=lambda b: b.value, default=None)
-
-
-def limit(oracle: Oracle, setting: Setting, protocol: Protocol, error: float) -> str:
-    """Say what an error mostly comes from: the same prediction without noise tells."""
-    free = replace(setting, config=_without_noise(setting.config))
-    try:
-        left = oracle.predict(free, oracle.prepared(free).protocol)[0] / error if error else 0.0
-    except REASONS:
-        left = math.nan
-    if left >= 0.5:
-        clips = any("clip" in name for name in vars(protocol)) or (
-            isinstance(protocol, PlannedMean) and oracle.clipping(protocol) >= 0.5 * error
-        )
-        return f"{'clipping' if clips else 'sampling'} {min(left, 1.0):.0%}"
-    found, design = getattr(protocol, "plan", None), getattr(protocol, "design", None)
-    votes = design is None or design.stages is None
-    if votes and isinstance(found, Localisation) and found.n_bins > 1 and found.risk > 0:
-        # voters do not report, and a wrong window costs: a known window would need neither
-        lost = 1 - found.variance * (1 - found.vote_share) / found.risk
-        return f"localisation {lost:.0%}" if lost > 0.5 else f"noise {1 - lost:.0%}"
-    return "noise" if math.isnan(left) else f"noise {1 - left:.0%}"
-
-
-def _without_noise(config: Config) -> Config:
-    return replace(config, protocol={**config.protocol, "epsilon": math.inf})

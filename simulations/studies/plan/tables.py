@@ -7,13 +7,15 @@ from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 
+from fedhist.privacy.guarantee import Adjacency
 from simulations.reporting import numbers
 from simulations.reporting.numbers import MISSING
-from simulations.reporting.statistics import LEVEL
-from simulations.reporting.table import Column, Marked, Table, numeric, worded
-from simulations.reporting.terminal import print_table
+from simulations.reporting.statistics import FAR, LEVEL, far_off
+from simulations.reporting.table import BAD, Column, Marked, Table, numeric, worded
+from simulations.reporting.terminal import print_lines, print_table
 from simulations.studies.plan.planner import Answer
 from simulations.studies.plan.verify import Verified
+from simulations.studies.records.scale import percent
 
 WORDS = {"n_users": "users", "samples_per_user": "samples per user", "epsilon": "epsilon"}
 
@@ -30,7 +32,23 @@ def number(x: float | None) -> str:
 def print_plans(console: Console, answers: Sequence[Answer]) -> None:
     """Show what a target takes: a line per protocol, and below what should be known about it."""
     console.print(question(answers[0]))
+    print_lines(console, stated(answers))
     print_table(console, plans_table(answers))
+
+
+def stated(answers: Sequence[Answer]) -> list[str]:
+    """State the adjacency of the answers: one line, and one for those that have another."""
+    of: dict[Adjacency, list[str]] = {}
+    for a in answers:
+        if a.adjacency is not None:
+            of.setdefault(a.adjacency, []).append(_name(a))
+    (first, _), *others = of.items() if of else [(None, [])]
+    lines = [] if first is None else [f"{first.value}: {first.in_words}"]
+    for adjacency, names in others:
+        if adjacency is not None:
+            told = f"under {adjacency.value}: another promise, not to be set beside the others"
+            lines.append(f"{', '.join(names)}: {told}")
+    return lines
 
 
 def question(first: Answer) -> str:
@@ -43,13 +61,17 @@ def plans_table(answers: Sequence[Answer]) -> Table:
     """Return the table of some answers; those that are none have null for the unknown."""
     first = answers[0]
     rows: list[Sequence[object]] = []
+    losses = list(dict.fromkeys(a.loss for a in answers if a.loss))
+    mixed = len(losses) > 1
     levels = any(a.level is not None for a in answers)
     bounded = not levels and any(a.x is not None and a.at_least for a in answers)
     for a in answers:
         found = a.x is not None
         level = (a.level.value,) if a.level is not None else ()
-        predicted = worded(a.predicted, f"{a.predicted:.4g} {a.loss}") if found else None
-        first_columns = (*level, a.label, a.x if found else worded(None, _absent(a)), predicted)
+        unit = f" {a.loss}" if mixed else ""
+        predicted = worded(a.predicted, f"{a.predicted:.4g}{unit}") if found else None
+        x = a.x if found else worded(None, _absent(a))
+        first_columns = (*level, a.label, x, predicted, a.share if found else None)
         if levels:
             told = ", ".join(a.believed.short) if a.believed is not None else MISSING
             rows.append((*first_columns, a.limit if found else MISSING, told))
@@ -64,12 +86,14 @@ def plans_table(answers: Sequence[Answer]) -> Table:
             )
         )
     notes = []
-    losses = dict.fromkeys(a.loss for a in answers if a.loss)
-    if len(losses) > 1:
+    if mixed:
         told = ", ".join(losses)
         notes.append(f"errors in {told}: other losses are other numbers for the same answer")
     notes += [f"{_name(a)}: {line}" for a in answers for line in remarks(a)]
+    if any(a.share is not None for a in answers):
+        notes.append("relative: to the answer's size (all zeros)")
     notes.append("theory on a template population: NOT PRIVATE")
+    predicted_name = "predicted" if mixed or not losses else f"predicted {losses[0]}"
     unknown = Column(WORDS[first.unknown], right=True, write=number, key=first.unknown)
     sizes = (
         Column("rounds", right=True, write=number),
@@ -79,7 +103,8 @@ def plans_table(answers: Sequence[Answer]) -> Table:
         *([Column("trust", keep=True)] if levels else ()),
         Column("protocol", keep=True),
         unknown,
-        Column("predicted", right=True, write=number),
+        Column(predicted_name, right=True, write=number, key="predicted"),
+        Column("relative", right=True, write=percent, more=all(a.share is None for a in answers)),
         *([Column("at least", right=True, key="at_least")] if bounded else ()),
         "mostly",
         *(["must be believed"] if levels else sizes),
@@ -122,6 +147,8 @@ def remarks(a: Answer) -> list[str]:
                 "(extrapolated; --most looks further)"
             )
     else:
+        if a.share is not None and a.share >= 1:
+            out.append("the target is no better than an answer of all zeros")
         kind = "exact formula" if a.exact else "approximation or rate"
         out.append(f"{kind}: {a.source}")
         if a.at_least is not None:
@@ -142,13 +169,16 @@ def print_verified(console: Console, found: Iterable[Verified]) -> None:
 def verified_table(found: Iterable[Verified]) -> Table:
     """Return the table of how far off plans were."""
     rows, notes = [], []
+    far = False
     for v in found:
         low, high = v.interval
+        off = far_off(v.losses, v.predicted)
+        far |= off
         rows.append(
             (
                 _name(v.answer),
                 worded(v.measured, f"{v.measured:.4g}"),
-                worded(v.ratio, f"{v.ratio:.3f}"),
+                worded(v.ratio, f"{v.ratio:.3f}{'!' * off}", BAD * off),
                 f"{low:.3f}..{high:.3f}",
                 worded(v.needed, number(round(v.needed, 2))),
                 v.bytes_per_user,
@@ -159,6 +189,8 @@ def verified_table(found: Iterable[Verified]) -> Table:
         if other:
             ends = ", ".join(f"{n} {k}" for k, n in other.items())
             notes.append(f"{v.answer.label}: {ends} of {sum(v.statuses.values())} runs")
+    if far:
+        notes.append(f"!: theory is off by a factor of more than {FAR:g}, beyond the interval")
     notes.append(
         "needs: what simulation would take for the target, by theory's local slope; NOT PRIVATE"
     )

@@ -11,6 +11,8 @@
   entry completes the table [protocol], which then needs no name;
 - ``"protocol.trust" = ["central", "aggregate", "shuffle", "local"]``: an axis on which a protocol
   is run under those levels of trust that it has; the others are left out, with the reason;
+- ``adjacency`` of [protocol], of an entry or an axis; replacement where nothing is said, as in
+  comparisons and plans, of those protocols that can have it;
 - ``seeds = 10``: every combination is run with run.seed, run.seed + 1, ...; or a list of seeds.
 """
 
@@ -47,6 +49,7 @@ from simulations.populations import KINDS
 from simulations.reporting.json_files import canonical
 from simulations.runs.config import RunTable, config_of, parse_tables, population_spec
 from simulations.runs.trust import with_trust
+from simulations.studies.records.adjacency import with_common
 from simulations.studies.records.cells import NOT_OF_A_CELL, Cell, prepare_cell
 from simulations.studies.records.labels import Seeds, labelled, seeds_of
 from simulations.studies.records.levels import KEY, OF_NATIVE, at_word, levels_of, premise_keys
@@ -165,7 +168,9 @@ def sweep_of(tables: dict[str, Any], source: str | Path, name: str) -> Sweep:
     for (label, protocol), setting in itertools.product(variants, settings):
         found = {"protocol": protocol, "population": tables["population"], "run": run, **attack}
         named = str(setting.get("protocol.name", label))
-        cell = Cell(**with_values(found, setting), label=named)
+        values = with_values(found, setting)
+        values["protocol"] = with_common(values["protocol"])
+        cell = Cell(**values, label=named)
         if TRUST in setting:
             cell = replace(cell, protocol=at_word(cell.protocol))
             reason = _no_level(cell, named)
