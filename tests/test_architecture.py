@@ -186,6 +186,15 @@ def test_the_core_brings_no_runtime(tmp_path: Path) -> None:
     assert result.stdout.strip() == "set()"
 
 
+def test_the_command_line_brings_no_arrays(tmp_path: Path) -> None:
+    """Who asks what there is, waits for none of it: of the heavy ones only what prints it."""
+    heavy = {*HEAVY, "numpy"} - {"rich"}
+    code = f"import sys, simulations.cli.main; print({heavy} & set(sys.modules))"
+    result = python(code, tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip() == "set()"
+
+
 def test_a_run_brings_what_it_needs(tmp_path: Path) -> None:
     """No other protocol, no adversary, no Flower: an inline run of one protocol."""
     others = {"dp_accounting", "flwr", "opendp", "plotly", "ray", "scipy.stats", "torch"}

@@ -9,7 +9,7 @@ from commands import Command
 from rich.console import Console
 
 from fedhist.privacy.guarantee import Trust
-from simulations.cli.explain import LEVELS, print_level, print_levels
+from simulations.cli.levels import LEVELS, print_level, print_levels
 
 SCREEN = 40
 """Lines."""

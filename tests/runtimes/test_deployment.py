@@ -58,6 +58,7 @@ def test_same_estimate_as_inline(
     np.testing.assert_array_equal(read_estimate(tmp_path / "results"), here)
 
 
+@pytest.mark.slow
 def test_a_seed_from_the_server_is_refused(trusting: Loopback, tmp_path: Path) -> None:
     run = {"nodes": 2, "timeout": 60.0}
     config = write_config(tmp_path / "remote.toml", run=run, protocol=HISTOGRAM, population=REMOTE)
