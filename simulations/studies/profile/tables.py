@@ -56,9 +56,10 @@ def _facts(p: Profile) -> Table:
         rows.append(("groups of similar names", p.similar.groups, ""))
     d = p.dispersion
     rows.append(("correlation within users", _known(d.correlation), _in_words(p)))
-    differ = "users differ" if d.differ else "no more than chance"
-    known = not math.isnan(d.score)
-    rows.append(("its score", _known(d.score), f"standard deviations; {differ}" if known else ""))
+    if not math.isnan(d.score):
+        differ = "users differ" if d.differ else "no more than chance"
+        beyond = "more than any number of " if math.isinf(d.score) else ""
+        rows.append(("its score", _known(d.score), f"{beyond}standard deviations; {differ}"))
     return Table.of(
         [Column("fact", keep=True), *numeric(["value"], write=_written), "in words"],
         rows,

@@ -13,6 +13,7 @@ from simulations.reporting.json_files import canonical, flat
 from simulations.reporting.numbers import shown
 from simulations.reporting.page import Block, Facts, Items, Page, Picture, Section, Text
 from simulations.reporting.table import BAD, Marked, Table, numeric
+from simulations.runs.results import NOT_PRIVATE
 from simulations.studies.records.scale import percent, relative
 from simulations.studies.records.settings_table import WORSE, legend
 from simulations.studies.records.summary import CHECKS, Group, unit_of
@@ -56,7 +57,15 @@ def study_page(found: Study) -> Page:
     overview = [Facts((("Runs", f"{len(found.records):,}: {counts}"), *_axes(view)))]
     warnings = Counter(f"{r.status}: {r.reason}" for r in found.records if r.reason)
     reasons = tuple(f"{n:,} × {reason}" for reason, n in warnings.most_common(10))
-    lines = (*found.notes, *notes, *left, *_left_out(found), *_bounds(found), *reasons)
+    lines = (
+        *found.notes,
+        *_facts(found),
+        *notes,
+        *left,
+        *_left_out(found),
+        *_bounds(found),
+        *reasons,
+    )
     blocks: tuple[Block, ...] = (*overview, *((Items(lines),) if lines else ()))
     if found.figure:
         plots = [*plots, Picture(found.figure, "Static figure")]
@@ -74,6 +83,12 @@ def study_page(found: Study) -> Page:
     return Page(
         f"{kind} {found.name}", subtitle, EVALUATION, sections, footer({"versions": versions})
     )
+
+
+def _facts(found: Study) -> list[str]:
+    """Say what matters about the users of a comparison."""
+    told = (found.comparison or {}).get(NOT_PRIVATE, {}).get("facts", [])
+    return [f"{NOT_PRIVATE}: {fact}" for fact in told]
 
 
 def _plots(found: Study, view: View, y_title: str) -> tuple[list[Block], list[str]]:
