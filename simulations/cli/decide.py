@@ -35,7 +35,7 @@ def decide(
     source: Annotated[
         str | None,
         typer.Argument(
-            help="Your CSV, TSV or Parquet file, a .toml file with a table [decide], or a built-in "
+            help="Your CSV, TSV or Parquet file, a .toml file with a table \\[decide], or a built-in "
             "example; none lists these."
         ),
     ] = None,
