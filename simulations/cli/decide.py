@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -80,7 +79,8 @@ def decide(
     Exit status: 0 there is an answer, 3 no level of trust reaches the error, 2 wrong usage.
     """
     from fedhist.model.protocol import EXIT_CODES
-    from simulations.reporting.targets import check_target
+    from simulations.reporting.export import FIGURES, TABLES, ending
+    from simulations.reporting.targets import check_target, new_folder
     from simulations.studies.decide.decision import Decision
     from simulations.studies.decide.decision import decide as answer
     from simulations.studies.decide.output import print_decision, summary_of
@@ -117,21 +117,21 @@ def decide(
     overrides += [f"decide.{k}={toml_value(v)}" for k, v in asked.items() if v is not None]
     overrides += set_ or ()
     question = load_question(source if study else file, overrides)
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    place = out or Path("results") / f"decide-{question.name}-{stamp}"
-    kind = Decision.kind if not place.suffix else "table"
-    if place.suffix in (".svg", ".pdf", ".png"):
-        kind = "figure"
-    check_target(place, kind, force=force)  # before anything is computed
+    if out is not None:  # before anything is computed
+        kind = Decision.kind
+        if out.suffix:
+            kind = "figure" if ending(out, (*TABLES, *FIGURES)) in FIGURES else "table"
+        check_target(out, kind, force=force)
     with terminal.progress_bar() as bar:
         task = bar.add_task("reading", total=100)
         found = answer(
             question, lambda what, share: bar.update(task, description=what, completed=100 * share)
         )
-    if json_:
-        terminal.print_json(summary_of(found))
-    print_decision(terminal.console, found)
+    place = out or new_folder(f"decide-{question.name}")
     found.save(place, force=force)
+    if json_:
+        terminal.print_json({**summary_of(found), "folder": str(place)})
+    print_decision(terminal.console, found)
     page = f": open {place / 'index.html'}" if not place.suffix else ""
     terminal.console.print(f"written to {place} (NOT PRIVATE){page}", soft_wrap=True)
     if question.error is not None and all(f.x is None for f in found.findings):

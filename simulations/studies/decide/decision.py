@@ -174,7 +174,7 @@ def _solved(
     if not trials:
         reason = next((p.reason for p in planned if p.reason), "it could not be simulated")
         return Finding(level, "unavailable", reason=reason, others=tuple(planned))
-    good = [t for t in trials if t.error is not None and t.error <= target]
+    good = [t for t in trials if t.met(target)]
     trial = min(good, key=lambda t: t.x) if good else _nearest(trials)
     own = next(p for p in planned if p.candidate.title == trial.candidate.title)
     return Finding(
@@ -243,7 +243,7 @@ def _users(
     if answer is None:
         return replace(found, status="not reached", reason=reason)
     if trial is not None:
-        met = trial.error is not None and trial.error <= 1.1 * target
+        met = trial.met(target)
         return replace(
             found,
             status="reached" if met else "not reached",

@@ -31,6 +31,7 @@ from simulations.config.named_files import builtin_names, settings_text
 from simulations.config.parts import part_of
 from simulations.config.reading import (
     Must,
+    Positive,
     Settings,
     Whole,
     as_table,
@@ -60,7 +61,7 @@ class DecideTable(Settings):
     table: ClassVar[str] = "decide"
     target: Annotated[str, Must(f"a target ({', '.join(TARGETS)})", bool)] = "histogram"
     error: str | float | None = None
-    epsilon: Annotated[float, Must("positive and finite", lambda e: 0 < e < math.inf)] | None = None
+    epsilon: Positive | None = None
     delta: Annotated[float, Must("between 0 and 1", lambda d: 0 <= d < 1)] = 1e-6
     trust: Any = WORDS
     effort: Annotated[str, one_of(*SEEDS)] = "usual"

@@ -22,8 +22,10 @@ from simulations.studies.plan.search import REASONS
 from simulations.studies.plan.verify import verify
 
 LOW, HIGH = RANGE["epsilon"]
-ENOUGH = 0.75
-"""A simulated error from this share of the target up to it ends the search."""
+SURPLUS = 0.5
+"""Where a simulation stays below this share of the target for sure, less epsilon is tried."""
+SLACK = 1.25
+"""Of the target: what a simulation may show, within its interval, where theory meets it."""
 AIM = 0.95
 """Share of the target that a search aims at, so that the next seeds meet it, too."""
 
@@ -59,6 +61,23 @@ class Trial:
     runs: int
     missing: int = 0
     row: Row | None = None
+
+    @property
+    def top(self) -> float:
+        """Upper end of the error's interval."""
+        return math.inf if self.error is None else self.error + (self.half_width or 0.0)
+
+    def met(self, target: float) -> bool:
+        """Say whether a target is met: by theory and not contradicted, or by simulation for sure.
+
+        A mean over few runs that happens to lie below the target is no evidence against theory.
+        """
+        if self.error is None or self.missing:
+            return False
+        half = self.half_width or 0.0
+        if self.theory <= 1.001 * target:
+            return self.error - half <= target and self.error <= SLACK * target
+        return self.error + half <= target
 
     @property
     def ratio(self) -> float | None:
@@ -249,22 +268,24 @@ def next_epsilon(trials: Sequence[Trial], target: float) -> float | None:
 
     Between what did and what did not, or along the slope of the last two, or along 1 / epsilon.
     """
-    known = {t.x: t.error for t in trials if t.error is not None}
-    good = [x for x, e in known.items() if e <= target]
-    bad = [x for x, e in known.items() if e > target]
-    low, high = max(bad, default=LOW), min(good, default=HIGH)
+    good = [t.x for t in trials if t.met(target)]
+    bad = [t.x for t in trials if t.error is not None and not t.met(target)]
+    low, high = (
+        max((x for x in bad if x < min(good, default=HIGH)), default=LOW),
+        min(good, default=HIGH),
+    )
     last = trials[-1]
     if last.error is None or last.error <= 0:
         return None
-    if last.x in good and (last.error >= ENOUGH * target or last.x <= LOW):
+    if last.met(target) and (last.top >= SURPLUS * target or last.x <= LOW):
         return None
-    if low >= HIGH or (not good and last.x >= HIGH) or (good and high <= 1.02 * low):
+    if (not good and last.x >= HIGH) or (good and high <= 1.05 * low):
         return None
     slope = _slope([t for t in trials if t.error])
-    x: float = last.x * (AIM * target / last.error) ** (1 / slope)
+    x: float = last.x * (AIM * target / last.top) ** (1 / slope)
     if not good:
         x = max(x, GROWTH * max(bad))
-    elif bad:  # stay inside, away from the ends
+    elif low > LOW:  # stay inside, away from the ends
         x = min(max(x, low * (high / low) ** 0.1), high * (low / high) ** 0.1)
     return min(max(x, LOW), HIGH)
 

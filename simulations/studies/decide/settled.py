@@ -17,7 +17,7 @@ from fedhist.model.losses import SQUARED_L2
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import display_of, parameters, protocol_class, protocols
 from fedhist.model.results import Unknown
-from fedhist.privacy.guarantee import Trust
+from fedhist.privacy.guarantee import Adjacency, Trust
 from simulations.populations import KINDS, Loaded
 from simulations.runs.config import Config, population_spec
 from simulations.studies.compare.config import Comparison, Entry, comparison_of
@@ -26,11 +26,14 @@ from simulations.studies.decide.question import Question
 from simulations.studies.decide.tuning import PREMISE, common_settings, variants
 from simulations.studies.plan.population import Template, TooLarge
 from simulations.studies.plan.search import REASONS, Oracle, scale
+from simulations.studies.profile.profile import Profile, profile_of
 from simulations.studies.records.cells import load_once
 from simulations.studies.records.levels import premise_keys, suffix
 from simulations.studies.records.summary import unit_of
 
 RANKS = "rank"
+ADJACENCY = Adjacency.REPLACE_USER
+"""Of all levels: the one that all can state."""
 USUAL_EPSILON = 4.0
 """At which protocols are settled where epsilon is solved for."""
 COARSE = (0.25, 1.0, 4.0, 16.0, 64.0)
@@ -175,6 +178,7 @@ class Settled:
     ready : Ready
     measure : Measure
     loaded : Loaded
+    profile : Profile
     candidates : tuple of Candidate
     left_out : tuple of (str, str)
         Protocols, and why they are not considered.
@@ -189,6 +193,7 @@ class Settled:
     ready: Ready
     measure: Measure
     loaded: Loaded
+    profile: Profile
     candidates: tuple[Candidate, ...]
     left_out: tuple[tuple[str, str], ...]
     read: tuple[str, ...]
@@ -223,6 +228,15 @@ class Settled:
         return self.asked[place]
 
 
+def runs_of(seeds: int, entries: int) -> int:
+    """Return how many runs it takes: a mean of one number says less than one of many entries.
+
+    >>> runs_of(5, 1), runs_of(5, 4), runs_of(5, 1000)
+    (20, 10, 5)
+    """
+    return math.ceil(seeds * max(1.0, 4 / math.sqrt(entries)))
+
+
 def settle(question: Question) -> Settled:
     """Load the users, and settle who takes part.
 
@@ -232,7 +246,10 @@ def settle(question: Question) -> Settled:
         If the users cannot be read, or nothing estimates the target.
     """
     question, loaded = _loaded(question)
-    common = common_settings(question.target, loaded, question.common)
+    profile = profile_of(
+        loaded, epsilon=question.epsilon or 1.0, delta=question.delta, adjacency=ADJACENCY
+    )
+    common = common_settings(question.target, loaded, profile.suggested, question.common)
     if Trust.AGGREGATE not in question.levels:
         common = {k: v for k, v in common.items() if k not in PREMISE or k in question.common}
     of_target = {n for n, c in protocols().items() if c.target == question.target}
@@ -261,6 +278,10 @@ def settle(question: Question) -> Settled:
     late = 'its theory takes minutes on the users of a file: effort = "thorough" has it'
     out = [(x.label, late if x.label in slow else x.reason) for x in ready.left_out]
     measure = _measure(question, ready, loaded)
+    runs = runs_of(question.seeds, measure.entries)
+    question = replace(question, seeds=runs)
+    first = comparison.seeds[0]
+    comparison = replace(comparison, seeds=tuple(range(first, first + runs)))
     found = []
     for c in ready.contenders:
         if c.flags or c.level is None:
@@ -280,7 +301,15 @@ def settle(question: Question) -> Settled:
             "public numbers"
         )
     return Settled(
-        question, comparison, ready, measure, loaded, tuple(found), _merged(out), tuple(read)
+        question,
+        comparison,
+        ready,
+        measure,
+        loaded,
+        profile,
+        tuple(found),
+        _merged(out),
+        tuple(read),
     )
 
 

@@ -33,16 +33,19 @@ def main_table(d: Decision) -> Table:
         Column("trust", keep=True),
         Column("protocol"),
         Column(unknown, right=True, write=partial(_x, users)),
-        Column("by theory", right=True, write=partial(_x, users)),
-        Column("simulated", right=True, write=write),
+        Column("planned", right=True, write=partial(_x, users)),
+        Column("error", right=True, write=write),
         Column("± 95%", right=True, write=write),
         Column("theory", right=True, write=write),
         Column("ratio", right=True, write=partial(shown, digits=2)),
-        Column("reached"),
+        Column("met"),
     ]
     rows = [_row(d, f) for f in d.findings]
     title = f"{q.target}: {ADJACENCY.partition(':')[0]}, delta = {q.delta:g}; error: {m.words}"
-    notes = ["by theory: what the planner said; theory: the error there; ratio: simulated / theory"]
+    notes = [
+        f"planned: {unknown} by theory; error: simulated; theory: the error it foretells; "
+        "ratio: of the two"
+    ]
     if any(f.status == "not reached" for f in d.findings) and not users:
         notes.append(
             f"not reached: at no epsilon up to {HIGH:g}; the error is the least that was simulated"

@@ -24,18 +24,23 @@ PREMISE = {"tau_d": 0.1, "tau_c": 0.1}
 """Of the nodes, the shares that may drop out and collude, unless told otherwise."""
 
 
-def common_settings(target: str, loaded: Loaded, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what all protocols of a target are told, each what it has."""
+def common_settings(
+    target: str, loaded: Loaded, suggested: Mapping[str, float], given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what all protocols of a target are told, each what it has.
+
+    ``suggested`` is the profile's; ``given`` is kept as it is.
+    """
     known = {k for c in protocols().values() if c.target == target for k in parameters(c)}
     found: dict[str, Any] = dict(PREMISE)
     sizes = user_sizes(loaded)
     if len(sizes):
-        found["samples_per_user"] = max(1, int(np.quantile(sizes, 0.1)))
+        found["samples_per_user"] = max(1, int(suggested.get("samples_per_user", 1)))
         found["m_max"] = max(1, int(sizes.max()))
     if "clip" in known and loaded.domain is not None:
         found["clip"] = max(1, math.ceil(float(np.median(sizes))))
     if loaded.users.samples is not None and loaded.value_range is None:
-        found["low"], found["high"] = outer_range(loaded)
+        found |= {k: suggested[k] for k in ("low", "high") if k in suggested}
     if "levels" in known:
         found["levels"] = list(QUARTILES)
     found["project"] = True  # free, and what anybody would do with shares
@@ -56,20 +61,6 @@ def user_sizes(loaded: Loaded) -> Floats:
         sizes = np.add.reduceat(np.append(items.count, 0), items.indptr[:-1]).astype(float)
         sizes[np.diff(items.indptr) == 0] = 0
     return sizes[sizes > 0]
-
-
-def outer_range(loaded: Loaded) -> tuple[float, float]:
-    """Round the range of all samples outwards, to two digits of its width."""
-    samples = loaded.users.samples
-    if samples is None:
-        raise ValueError("there are no samples")
-    values = samples.values[np.isfinite(samples.values)]
-    if not values.size:
-        raise ValueError("there are no finite samples")
-    low, high = float(values.min()), float(values.max())
-    step = 10.0 ** (math.floor(math.log10(high - low or abs(high) or 1.0)) - 1)
-    bottom, top = math.floor(low / step) * step, math.ceil(high / step) * step
-    return round(bottom, 12), round(top if top > bottom else bottom + step, 12)
 
 
 def variants(

@@ -82,8 +82,7 @@ def _verdict(d: Decision, f: Finding) -> str:
             f"no number of users was found{why}. {_protocol(f)} with "
             f"{d.settled.ready.n_users:,} users: {_error(d, f.trial)}."
         )
-    left = f.answer.limit if f.answer is not None else ""
-    limit = f" What is left there is mostly {left}." if left and f.status == "not reached" else ""
+    limit = _left(f) if f.status == "not reached" else ""
     reach = f"no, at no epsilon up to {HIGH:g}"
     if f.status == "unsettled":
         reach = "not settled: theory reaches it, simulation did not yet"
@@ -91,6 +90,14 @@ def _verdict(d: Decision, f: Finding) -> str:
         f"{reach}. Nearest: {_protocol(f)}, {_error(d, f.trial)} at epsilon = "
         f"{number(f.trial.x, 3)}{_useless(d, f.trial)}{_theory(d, f.trial)}.{limit}"
     )
+
+
+def _left(f: Finding) -> str:
+    """Say what an error is mostly made of that no epsilon brings down."""
+    limit = f.answer.limit if f.answer is not None else ""
+    if not limit or limit.startswith("noise"):
+        return " What is left there is mostly noise." if limit else ""
+    return " What is left there is not noise: it is what is clipped, or not asked of a user."
 
 
 def _protocol(f: Finding) -> str:
@@ -103,9 +110,12 @@ def _protocol(f: Finding) -> str:
 def _error(d: Decision, t: Trial) -> str:
     m = d.settled.measure
     half = "" if t.half_width is None else f" ± {m.write(t.half_width)}"
+    target = d.settled.question.error
+    beyond = target is not None and t.met(target) and t.error is not None and t.error > target
     good = t.runs - t.missing
     runs = f"{good} runs" if not t.missing else f"{good} of {t.runs} runs; the others gave nothing"
-    return f"simulated {m.write(t.error)}{half} ({runs})"
+    inside = ", which holds the target" if beyond else ""
+    return f"simulated {m.write(t.error)}{half}{inside} ({runs})"
 
 
 def _useless(d: Decision, t: Trial) -> str:
@@ -209,6 +219,7 @@ def notes(d: Decision) -> list[str]:
     out = [
         "NOT PRIVATE: errors, theory and what they chose were computed from the users' data",
         *(f"NOT PRIVATE: {note}" for note in d.settled.read),
+        *(f"NOT PRIVATE: {fact}" for fact in d.settled.profile.facts()),
         f"simulated: {q.seeds} runs of each protocol on these users; ± is Student's 95% interval "
         "of the mean over seeds. It speaks of the noise, not of other users",
     ]

@@ -1,0 +1,205 @@
+"""From users to a decision: closed forms, the search by itself, words, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedhist.privacy.guarantee import Trust
+from simulations.runs.config import load_config, parse_tables
+from simulations.studies.decide.decision import Decision, decide
+from simulations.studies.decide.question import (
+    Question,
+    builtin_decisions,
+    error_of,
+    load_question,
+    question_of,
+)
+from simulations.studies.decide.search import Trial, next_epsilon
+from simulations.studies.decide.settled import Candidate
+from simulations.studies.decide.tuning import variants
+from simulations.studies.decide.words import off
+
+N, D = 2000, 10
+CENTRAL = ('decide.trust="central"', 'decide.without=["adaptive-histogram"]')
+
+
+def question(*overrides: str) -> Question:
+    """Ask about N users of one of D items each."""
+    people = f'kind = "zipf"\nn_users = {N}\nd = {D}\nmean_items = 1\ntail = inf\nseed = 7'
+    text = f'[decide]\neffort = "quick"\n[population]\n{people}'
+    return question_of(parse_tables(text, overrides), "test", "test")
+
+
+@pytest.fixture(scope="module")
+def laplace() -> Decision:
+    asked = ('decide.error="2%"', "decide.delta=0", 'decide.trust=["central", "shuffle"]')
+    return decide(question(*asked, 'decide.without=["adaptive-histogram", "local-histogram"]'))
+
+
+def test_epsilon_is_that_of_the_closed_form(laplace: Decision) -> None:
+    # replacing a user moves two counts by 1: noise of scale 2 / epsilon on D counts of sum N
+    central, _ = laplace.findings
+    assert central.status == "reached"
+    assert central.planned == pytest.approx(2 * D / (0.02 * N), rel=0.03)
+    assert central.x is not None
+    assert central.x >= 0.97 * central.planned
+    assert central.trial is not None
+    assert central.trial.error == pytest.approx(central.trial.theory, rel=0.6)
+    assert central.candidate is not None
+    assert central.candidate.chosen == {"clip": 1, "delta": 0.0}
+
+
+def test_a_level_without_a_protocol_says_why(laplace: Decision) -> None:
+    shuffle = laplace.findings[1]
+    assert (shuffle.level, shuffle.status) == (Trust.SHUFFLE, "unavailable")
+    assert "A trusted shuffler: not available. none of these protocols" in laplace.sentences()[2]
+
+
+def test_every_table_says_adjacency_loss_and_unit(laplace: Decision) -> None:
+    title = laplace.tables()[0].title
+    assert "replace-user" in title
+    assert "l1 distance, in per cent of the answer's own" in title
+    assert laplace.table["trust"].to_list() == ["central", "shuffle"]
+
+
+def test_the_folder_says_all_of_it_and_asks_again(laplace: Decision, tmp_path: Path) -> None:
+    laplace.save(tmp_path / "d")
+    found = json.loads((tmp_path / "d/decision.json").read_text())
+    assert found["levels"][0]["status"] == "reached"
+    assert "replace-user" in found["levels"][0]["guarantee"]
+    assert "NOT PRIVATE" in found
+    page = (tmp_path / "d/index.html").read_text()
+    assert "NOT PRIVATE" in page
+    assert "data:image/png" in page
+    again = load_question(tmp_path / "d/study.toml")
+    assert again.to_dict() == laplace.settled.question.to_dict()
+    laplace.save(tmp_path / "d.svg")
+    assert (tmp_path / "d.svg").read_text().count("<svg") == 1
+
+
+def test_a_budget_is_measured_on_every_level() -> None:
+    found = decide(question("decide.epsilon=1", 'decide.without=["adaptive-histogram"]'))
+    errors = [f.trial.error if f.trial else None for f in found.findings]
+    assert [f.status for f in found.findings] == ["measured"] * 4
+    assert all(e is not None and 0 < e < 2 for e in errors)
+    assert errors[0] < errors[3]  # type: ignore[operator]
+    assert found.verdict.startswith("the least error is ")
+
+
+def test_users_are_solved_for_at_a_budget() -> None:
+    asked = ('decide.error="2%"', "decide.epsilon=0.25", "decide.delta=0")
+    found = decide(
+        question(*asked, 'decide.trust="central"', 'decide.without=["adaptive-histogram"]')
+    )
+    (central,) = found.findings
+    assert central.planned == pytest.approx(2 * D / (0.02 * 0.25), rel=0.05)
+    assert "how many users does it take?" in found.title
+
+
+def trial(x: float, error: float, half: float = 0.0, theory: float = math.inf) -> Trial:
+    entry: Any = None
+    candidate = Candidate("p", Trust.CENTRAL, entry, {"name": "p"}, {})
+    return Trial(x, candidate, error, half, theory, 5)
+
+
+def test_the_search_finds_a_power_law() -> None:
+    """The errors 0.3 / x: the target 0.1 is met at 3; theory says nothing."""
+    x: float | None = 40.0
+    trials: list[Trial] = []
+    while x is not None and len(trials) < 20:
+        trials.append(trial(x, 0.3 / x))
+        x = next_epsilon(trials, 0.1)
+    met = [t.x for t in trials if t.met(0.1)]
+    assert 3 <= min(met) < 3.6
+    assert len(trials) <= 5
+
+
+def test_the_search_gives_up_at_the_end_of_the_range() -> None:
+    x: float | None = 8.0
+    trials: list[Trial] = []
+    while x is not None and len(trials) < 20:
+        trials.append(trial(x, 0.5))
+        x = next_epsilon(trials, 0.1)
+    assert trials[-1].x == 64.0
+    assert not any(t.met(0.1) for t in trials)
+
+
+def test_a_lucky_mean_is_no_evidence_against_theory() -> None:
+    assert trial(1, 0.08, 0.05, theory=0.1).met(0.1)
+    assert next_epsilon([trial(1, 0.08, 0.05, theory=0.1)], 0.1) is None
+    assert not trial(1, 0.08, 0.05, theory=0.2).met(0.1)  # 0.13 is within the interval
+    assert trial(1, 0.08, 0.01, theory=0.2).met(0.1)  # simulation for sure
+    assert not trial(1, 0.2, 0.05, theory=0.1).met(0.1)  # theory is wrong
+    assert not replace(trial(1, 0.05, theory=0.1), missing=1).met(0.1)
+
+
+def test_a_factor_of_two_is_said() -> None:
+    assert off(trial(1, 0.21, theory=0.1))
+    assert off(trial(1, 0.04, theory=0.1))
+    assert not off(trial(1, 0.19, theory=0.1))
+    assert not off(trial(1, 0.19))
+
+
+def test_clips_go_down_from_the_largest_user() -> None:
+    from simulations.populations.zipf import Zipf
+
+    loaded = Zipf(n_users=50, d=5, mean_items=40, tail=1.5, seed=1).load()
+    largest = max(loaded.users.counts.count.reshape(-1).cumsum()[-1:].tolist())
+    clips = [c["clip"] for c in variants("local-histogram", loaded, {}, 1e-6, {})]
+    assert clips == sorted(clips)
+    assert all(isinstance(c, int) and 1 <= c <= largest for c in clips)
+    both = variants("bounded-histogram", loaded, {}, 1e-6, {})
+    assert {c.get("delta") for c in both} == {None, 0.0}
+    assert variants("bounded-histogram", loaded, {}, 1e-6, {"clip": 3}) == [{}]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [("ten", "positive share"), ("-1%", "positive share"), ("0.1", "10%"), ("nan", "positive")],
+)
+def test_an_error_that_cannot_be_meant(given: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        error_of(given)
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("decide.targt=1", "did you mean 'target'"),
+        ('decide.target="histgram"', "histogram"),
+        ('decide.trust=["nobody"]', "must be a list of levels of trust"),
+        ('decide.effort="lazy"', "quick, usual, thorough"),
+        ("decide.epsilon=0", "positive"),
+        ("protocol.epsilon=1", r"stands in \[decide\]"),
+    ],
+)
+def test_what_cannot_be_asked(override: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        question("decide.error='5%'", override)
+
+
+def test_something_must_be_asked() -> None:
+    with pytest.raises(ValueError, match="nothing is asked"):
+        question()
+
+
+def test_a_runs_file_may_hold_a_question(tmp_path: Path) -> None:
+    path = tmp_path / "study.toml"
+    path.write_text(
+        '[decide]\nerror = "10%"\n'
+        '[protocol]\nname = "bounded-histogram"\nepsilon = 1.0\nclip = 3.0\ntau_d = 0.05\n'
+        '[population]\nkind = "zipf"\nn_users = 10\nd = 3\n'
+    )
+    assert load_config(path).protocol["clip"] == 3.0
+    assert load_question(path).common == {"tau_d": 0.05}  # a clip is that protocol's alone
+
+
+def test_built_in_questions_can_be_read() -> None:
+    for name in builtin_decisions():
+        assert load_question(name).error is not None
