@@ -92,28 +92,13 @@ def items_of_rows(
     PopulationError
         For a bad row (unless skipped), a table without rows, and totals of 2^53 or more.
     """
-    schema = _require(rows, [user, item, count, overflow])
-    amount = pl.lit(1.0) if count is None else _number(count, schema[count], "counts")
-    table = rows.select(
-        user=_text(user, schema[user]),
-        item=_text(item, schema[item]),
-        amount=amount,
-        shown=pl.lit("") if count is None else pl.col(count).cast(pl.String, strict=False),
-        overflow=pl.lit(False) if overflow is None else pl.col(overflow).is_not_null(),
-    )
-    integral = pl.col("amount") == pl.col("amount").floor()
-    good_count = (pl.col("amount") >= 0) & (pl.col("amount") < TOTAL_LIMIT) & integral
-    fault = _fault(
-        {1: pl.col("overflow"), 2: pl.col("user").is_null(), 3: pl.col("item").is_null()}
-        | ({4: ~good_count.fill_null(False)} if count is not None else {})
-    )
-    pairs = _collect(
-        table.with_columns(fault)
-        .with_columns(pl.col("user", "item").cast(pl.Categorical(pl.Categories.random())))
+    table = checked_events(rows, user=user, item=item, count=count, overflow=overflow)
+    pairs = collected(
+        table.with_columns(pl.col("user", "item").cast(pl.Categorical(pl.Categories.random())))
         .group_by("user", "item", "fault")
         .agg(pl.len().alias("rows"), pl.col("amount").sum())
     )
-    dropped = _judge(table.with_columns(fault), pairs, skip_bad_rows)
+    dropped = judged(table, pairs, skip_bad_rows)
     pairs = pairs.filter(pl.col("fault") == 0)
     if not len(pairs):
         raise PopulationError("no rows: there is not a single user")
@@ -165,6 +150,69 @@ def samples_of_rows(
     PopulationError
         For a bad row (unless skipped) and a table without rows.
     """
+    table, names = checked_samples(rows, user=user, value=value, overflow=overflow)
+    frame = collected(
+        table.select("user", "fault", *names).with_columns(
+            pl.col("user").cast(pl.Categorical(pl.Categories.random()))
+        )
+    )
+    tally = frame.group_by("fault").agg(pl.len().alias("rows"))
+    dropped = judged(table, tally, skip_bad_rows)
+    frame = frame.filter(pl.col("fault") == 0)
+    if not len(frame):
+        raise PopulationError("no rows: there is not a single user")
+    ids, u = _number_users(frame["user"])
+    order = np.argsort(u, kind="stable")
+    x = np.stack([frame[v].fill_null(float("nan")).to_numpy() for v in names], axis=1)
+    return ids, Samples(_indptr(u, len(ids)), np.ascontiguousarray(x[order])), dropped
+
+
+def checked_events(
+    rows: pl.LazyFrame,
+    *,
+    user: str,
+    item: str,
+    count: str | None = None,
+    overflow: str | None = None,
+) -> pl.LazyFrame:
+    """Find the events and their faults; parameters as in :func:`items_of_rows`.
+
+    Returns
+    -------
+    polars.LazyFrame
+        Columns user and item (text), amount (float64), fault (an index into :data:`FAULTS`), and
+        what an error shows.
+    """
+    schema = _require(rows, [user, item, count, overflow])
+    amount = pl.lit(1.0) if count is None else _number(count, schema[count], "counts")
+    table = rows.select(
+        user=_text(user, schema[user]),
+        item=_text(item, schema[item]),
+        amount=amount,
+        shown=pl.lit("") if count is None else pl.col(count).cast(pl.String, strict=False),
+        overflow=pl.lit(False) if overflow is None else pl.col(overflow).is_not_null(),
+    )
+    integral = pl.col("amount") == pl.col("amount").floor()
+    good_count = (pl.col("amount") >= 0) & (pl.col("amount") < TOTAL_LIMIT) & integral
+    faults = {1: pl.col("overflow"), 2: pl.col("user").is_null(), 3: pl.col("item").is_null()} | (
+        {4: ~good_count.fill_null(False)} if count is not None else {}
+    )
+    return table.with_columns(_fault(faults))
+
+
+def checked_samples(
+    rows: pl.LazyFrame, *, user: str, value: list[str], overflow: str | None = None
+) -> tuple[pl.LazyFrame, list[str]]:
+    """Find the samples and their faults; parameters as in :func:`samples_of_rows`.
+
+    Returns
+    -------
+    rows : polars.LazyFrame
+        Columns user (text), value0, value1, ... (float64), fault (an index into :data:`FAULTS`),
+        and what an error shows.
+    names : list of str
+        Of the columns of values.
+    """
     schema = _require(rows, [user, *value, overflow])
     names = [f"value{k}" for k in range(len(value))]
     shown = [pl.col(v).cast(pl.String, strict=False).str.strip_chars() for v in value]
@@ -180,20 +228,7 @@ def samples_of_rows(
     ).with_columns(
         _fault({1: pl.col("overflow"), 2: pl.col("user").is_null(), 5: pl.col("unread")})
     )
-    frame = _collect(
-        table.select("user", "fault", *names).with_columns(
-            pl.col("user").cast(pl.Categorical(pl.Categories.random()))
-        )
-    )
-    tally = frame.group_by("fault").agg(pl.len().alias("rows"))
-    dropped = _judge(table, tally, skip_bad_rows)
-    frame = frame.filter(pl.col("fault") == 0)
-    if not len(frame):
-        raise PopulationError("no rows: there is not a single user")
-    ids, u = _number_users(frame["user"])
-    order = np.argsort(u, kind="stable")
-    x = np.stack([frame[v].fill_null(float("nan")).to_numpy() for v in names], axis=1)
-    return ids, Samples(_indptr(u, len(ids)), np.ascontiguousarray(x[order])), dropped
+    return table, names
 
 
 def _lazy(frame: Any, text: list[str], numbers: list[str]) -> pl.LazyFrame:
@@ -252,14 +287,23 @@ def _fault(conditions: Mapping[int, pl.Expr]) -> pl.Expr:
     return code.alias("fault")
 
 
-def _judge(table: pl.LazyFrame, tally: pl.DataFrame, skip_bad_rows: bool) -> dict[str, int]:
-    """Count the bad rows, or refuse the first of them."""
+def judged(table: pl.LazyFrame, tally: pl.DataFrame, skip_bad_rows: bool) -> dict[str, int]:
+    """Count the bad rows by fault, or refuse the first of them.
+
+    Parameters
+    ----------
+    table : polars.LazyFrame
+        Of :func:`checked_events` or :func:`checked_samples`, in the order of the rows.
+    tally : polars.DataFrame
+        Columns fault and rows: how many have it.
+    skip_bad_rows : bool
+    """
     bad = tally.filter(pl.col("fault") > 0).group_by("fault").agg(pl.col("rows").sum())
     if not len(bad):
         return {}
     if skip_bad_rows:
         return {FAULTS[code]: int(k) for code, k in sorted(bad.select("fault", "rows").rows())}
-    first = _collect(
+    first = collected(
         table.with_row_index("row")
         .filter(pl.col("fault") > 0)
         .select("row", "fault", "user", "item", "shown")
@@ -279,7 +323,8 @@ def _judge(table: pl.LazyFrame, tally: pl.DataFrame, skip_bad_rows: bool) -> dic
     raise PopulationError(f"row {first['row'] + 1}: {fault}{detail}{more}{way_out}")
 
 
-def _collect(rows: pl.LazyFrame) -> pl.DataFrame:
+def collected(rows: pl.LazyFrame) -> pl.DataFrame:
+    """Compute a lazy frame, streaming; PopulationError where its source cannot be read."""
     try:
         return rows.collect(engine="streaming")
     except (pl.exceptions.PolarsError, OSError) as error:
@@ -290,7 +335,7 @@ def _collect(rows: pl.LazyFrame) -> pl.DataFrame:
 def _number_users(column: pl.Series) -> tuple[Words, NDArray[np.int64]]:
     """Return the sorted ids of an encoded column's users, and each row's place among them."""
     distinct = column.unique()
-    ids = user_ids_of_bytes(*_utf8(distinct.cast(pl.String)))
+    ids = user_ids_of_bytes(*utf8(distinct.cast(pl.String)))
     order = np.argsort(ids)
     return ids[order], _renumber(column, distinct, order)
 
@@ -300,7 +345,7 @@ def _number_items(column: pl.Series) -> tuple[Keys, NDArray[np.int64]]:
     distinct = column.unique()
     names = distinct.cast(pl.String)
     order = names.arg_sort()
-    return Keys(*_utf8(names.gather(order))), _renumber(column, distinct, order.to_numpy())
+    return Keys(*utf8(names.gather(order))), _renumber(column, distinct, order.to_numpy())
 
 
 def _renumber(column: pl.Series, distinct: pl.Series, order: NDArray[Any]) -> NDArray[np.int64]:
@@ -315,7 +360,7 @@ def _indptr(u: NDArray[np.int64], n_users: int) -> NDArray[np.int64]:
     return indptr
 
 
-def _utf8(strings: pl.Series) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+def utf8(strings: pl.Series) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     """Read byte offsets and bytes off an Arrow large_string array, copying at most the offsets."""
     array = strings.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest())
     _, offsets, data = array.buffers()

@@ -20,6 +20,7 @@ from simulations.cli import profile as cli_profile
 from simulations.cli import report as cli_report
 from simulations.cli import reproduce as cli_reproduce
 from simulations.cli import start as cli_start
+from simulations.cli import shard as cli_shard
 from simulations.cli import sweep as cli_sweep
 from simulations.cli import terminal
 from simulations.cli.audit import audit
@@ -286,6 +287,7 @@ def bench(
         terminal.print_json({"kind": "benchmarks", "results": plain_results(done)})
 
 
+cli_shard.register(cli)
 cli_sweep.register(cli)
 cli_compare.register(cli)
 cli_plan.register(cli)

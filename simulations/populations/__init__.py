@@ -23,6 +23,7 @@ from simulations.populations.paper_poisson import PaperPoisson
 from simulations.populations.regression import Regression
 from simulations.populations.samples import SampleFile
 from simulations.populations.sentiment140 import Sentiment140
+from simulations.populations.shards import Shards
 from simulations.populations.shared_mean import Coins, Gaussian, RankOne, TwoPoint, Uniform
 from simulations.populations.snap import Snap
 from simulations.populations.zipf import Zipf
@@ -34,6 +35,7 @@ KINDS: Mapping[str, type[PopulationSpec]] = MappingProxyType(
             Events,
             SampleFile,
             Memory,
+            Shards,
             Sentiment140,
             Snap,
             Zipf,

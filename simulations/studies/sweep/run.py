@@ -13,15 +13,11 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from simulations.studies.records.cells import ERROR, Cell, Record, error_record, run_cell
 from simulations.studies.records.store import Store
-
-AHEAD = 2
-"""Cells per Ray worker that are under way or wait: enough to keep all busy."""
 
 Progress = Callable[[int, int], None]
 """Called with the cells that are done and with all."""
@@ -99,33 +95,14 @@ def run_all(cells: Sequence[Cell], workers: int | None, address: str | None) -> 
 
 
 def _on_ray(cells: Sequence[Cell], workers: int | None, address: str | None) -> Iterator[Record]:
-    """Run cells as tasks of Ray, a few more at a time than there are workers."""
-    import ray
+    from simulations.runtimes.ray_tasks import on_ray
 
-    from simulations.runtimes.ray_grid import WORKER_OPTIONS
-    from simulations.runtimes.ray_start import ray_session
-
-    with ray_session(workers, address):
-        options = {"num_cpus": 1, "max_retries": 1, "runtime_env": WORKER_OPTIONS["runtime_env"]}
-        task = ray.remote(_in_worker).options(**options)
-        n_workers = workers or int(ray.cluster_resources().get("CPU", 1))
-        waiting, under_way = iter(cells), dict[Any, Cell]()
-        while True:
-            for cell in islice(waiting, AHEAD * n_workers - len(under_way)):
-                under_way[task.remote(cell)] = cell
-            if not under_way:
-                return
-            ready, _ = ray.wait(list(under_way), timeout=1.0)
-            for ref in ready:
-                cell = under_way.pop(ref)
-                try:
-                    record = Record.from_json(ray.get(ref))
-                except ray.exceptions.TaskCancelledError:
-                    raise KeyboardInterrupt from None  # a terminal's Ctrl-C reaches workers too
-                except ray.exceptions.RayError as e:
-                    what = str(e).strip().partition("\n")[0]
-                    record = error_record(cell, f"its worker died: {type(e).__name__}: {what}")
-                yield record
+    for cell, found in on_ray(_in_worker, cells, workers, address):
+        if isinstance(found, Exception):
+            what = str(found).strip().partition("\n")[0]
+            yield error_record(cell, f"its worker died: {type(found).__name__}: {what}")
+        else:
+            yield Record.from_json(found)
 
 
 def _in_worker(cell: Cell) -> str:

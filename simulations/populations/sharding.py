@@ -1,0 +1,317 @@
+"""From files of events or samples to shards, in two steps that need little memory.
+
+1. Every file is split by user: its rows go to the part of the shard that the user's id names.
+   Events and faults are found as for a file in memory.
+2. Every shard is made from its parts: rows are grouped by user, as in memory.
+
+Both steps are lists of independent tasks over files that all see, so that they can run on one
+machine or on a cluster. What is finished is not done again: a task's result appears whole, and its
+presence says that it is done.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from fedhist.base.errors import PopulationError
+from fedhist.base.files import whole_file
+from fedhist.base.hashing import hash_bytes_kernel
+from fedhist.users.batch import Users
+from fedhist.users.columns import Items
+from fedhist.users.frames import (
+    checked_events,
+    checked_samples,
+    collected,
+    items_of_rows,
+    judged,
+    samples_of_rows,
+    utf8,
+)
+from fedhist.users.keys import USER_ID_KEY, Keys
+from simulations.populations.shards import VOCABULARY, FileEntry, Manifest, write_shard
+from simulations.populations.tables import Column, TableFormat, scan_table, told_of
+
+SHARD_BYTES = 1 << 28
+"""Text that one shard is made of, about: what a task of the second step holds in memory."""
+
+UNPACKED = {".gz": 5, ".zst": 6, ".parquet": 4, ".pq": 4}
+"""How much larger the text of such a file is, about."""
+
+Each = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterable[Any]]
+"""Calls a function with each of some arguments; here, or on the machines of a cluster."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sources:
+    """What is to become shards.
+
+    Parameters
+    ----------
+    paths : tuple of str
+        Files; the samples of a user stand in the order of the files and of their rows.
+    user : str or int
+    item, count : str or int, optional
+    value : tuple of str or int
+        One column per dimension; empty for items.
+    form : TableFormat
+    n_shards : int
+        0 chooses by the size of the files.
+    skip_bad_rows : bool
+    """
+
+    paths: tuple[str, ...]
+    user: Column
+    item: Column | None = None
+    count: Column | None = None
+    value: tuple[Column, ...] = ()
+    form: TableFormat
+    n_shards: int = 0
+    skip_bad_rows: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.paths:
+            raise ValueError("there is no file to make shards of")
+        if len({Path(p).resolve() for p in self.paths}) < len(self.paths):
+            raise ValueError(f"a file stands twice among {', '.join(self.paths)}")
+        if (self.item is None) == (not self.value):
+            raise ValueError(f"give item or value: got item={self.item!r}, value={self.value!r}")
+        if self.count is not None and self.item is None:
+            raise ValueError(f"count={self.count!r} goes with item, not with value")
+        if self.n_shards < 0:
+            raise ValueError(f"the number of shards must be positive, got {self.n_shards}")
+
+    @property
+    def columns(self) -> list[Column]:
+        """All columns that are read."""
+        of_items = [c for c in (self.item, self.count) if c is not None]
+        return [self.user, *of_items, *self.value]
+
+    def settled(self) -> Sources:
+        """Open every file, and settle the number of shards.
+
+        Raises
+        ------
+        PopulationError
+            For a missing file or column, before anything is written.
+        """
+        for path in self.paths:
+            scan_table(Path(path), self.columns, self.form)
+        if self.n_shards:
+            return self
+        size = sum(Path(p).stat().st_size * UNPACKED.get(Path(p).suffix, 1) for p in self.paths)
+        return Sources(**{**vars(self), "n_shards": -(-size // SHARD_BYTES) or 1})
+
+    def identity(self) -> str:
+        """Write what the shards depend on: the work of other sources is not gone on with."""
+        stats = [(Path(p).resolve(), Path(p).stat()) for p in self.paths]
+        seen = [[str(path), found.st_size, found.st_mtime_ns] for path, found in stats]
+        told = {**vars(self), "paths": seen, "form": asdict(self.form)}
+        return json.dumps(told, indent=1, default=str) + "\n"
+
+
+def make_shards(
+    sources: Sources, work: Path, each: Each, progress: Callable[[int, int], None]
+) -> Manifest:
+    """Make all shards in a folder for unfinished work, or go on with those that are left.
+
+    Parameters
+    ----------
+    sources : Sources
+        Settled.
+    work : Path
+        Afterwards ``work / "shards"`` holds the files that the manifest names.
+    each : callable
+        Runs tasks, here or elsewhere, and yields whenever one has ended.
+    progress : callable
+        Called with the tasks that are done, and with all.
+
+    Raises
+    ------
+    PopulationError
+        For bad rows (unless skipped), no rows, and colliding names of users.
+    ValueError
+        If the folder is there, and is none of this kind.
+    """
+    _open(sources, work)
+    n_files, n = len(sources.paths), sources.n_shards
+    done = 0
+    for _ in each(split_file, [(sources, work, at) for at in range(n_files)]):
+        done += 1
+        progress(done, n_files + n)
+    told = [json.loads((_part(work, at) / "told.json").read_text()) for at in range(n_files)]
+    if not sum(t["rows"] for t in told):
+        raise PopulationError(f"{', '.join(sources.paths)}: no rows: there is not a single user")
+    vocabulary, entry = (None, None) if sources.value else _vocabulary(sources, work)
+    digest = 0 if vocabulary is None else vocabulary.digest
+    for _ in each(make_shard, [(sources, work, number) for number in range(n)]):
+        done += 1
+        progress(done, n_files + n)
+    shards = [json.loads((work / f"{_name(j)}.json").read_text()) for j in range(n)]
+    dropped: dict[str, int] = {}
+    for t in told:
+        for fault, rows in t["dropped"].items():
+            dropped[fault] = dropped.get(fault, 0) + rows
+    return Manifest(
+        "samples" if sources.value else "items",
+        ", ".join(Path(p).name for p in sources.paths),
+        tuple(FileEntry(**s) for s in shards),
+        entry,
+        digest,
+        len(sources.value),
+        dropped,
+    )
+
+
+def here(function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+    """Run tasks one after the other, in this process."""
+    return (function(*task) for task in tasks)
+
+
+def split_file(sources: Sources, work: Path, at: int) -> None:
+    """Split one file by user: the task of the first step.
+
+    Raises
+    ------
+    PopulationError
+        For a bad row, unless those are skipped; names the file, the row and the value.
+    """
+    part = _part(work, at)
+    if part.exists():
+        return
+    path = Path(sources.paths[at])
+    table = scan_table(path, sources.columns, sources.form)
+    with told_of(path):
+        user, *others = table.names
+        more: dict[str, Any] = {"user": user, "overflow": table.overflow}
+        if sources.value:
+            rows, kept = checked_samples(table.rows, value=others, **more)
+        else:
+            more |= dict(zip(("item", "count"), others, strict=False))
+            rows, kept = checked_events(table.rows, **more), ["item", "amount"]
+        fresh = part.with_suffix(".new")
+        shutil.rmtree(fresh, ignore_errors=True)
+        n = sources.n_shards
+        bad = pl.when(pl.col("fault") == 0).then(_shard_of(n)).otherwise(pl.lit(n, dtype=pl.UInt32))
+        by_shard = pl.PartitionBy(fresh, key={"shard": bad}, include_key=False)
+        fresh.mkdir(parents=True)
+        _written(
+            rows.select("user", *kept, "fault").sink_parquet,
+            by_shard,
+            compression="lz4",
+            statistics=False,
+            mkdir=True,
+            maintain_order=bool(sources.value),
+            engine="streaming",
+        )
+        good = [f for j in range(n) for f in _files(fresh, j)]
+        count = sum(int(pl.scan_parquet(f).select(pl.len()).collect().item()) for f in good)
+        faults = _files(fresh, n)
+        dropped = {}
+        if faults:
+            tally = collected(pl.scan_parquet(faults).group_by("fault").agg(rows=pl.len()))
+            dropped = judged(rows, tally, sources.skip_bad_rows)
+        if good and not sources.value:
+            events = pl.scan_parquet(good).filter(pl.col("amount") > 0)
+            collected(events.select(pl.col("item").unique())).write_parquet(fresh / "items.parquet")
+    (fresh / "told.json").write_text(json.dumps({"rows": count, "dropped": dropped}))
+    fresh.rename(part)
+
+
+def make_shard(sources: Sources, work: Path, number: int) -> None:
+    """Make one shard of its parts of all files: the task of the second step."""
+    told = work / f"{_name(number)}.json"
+    path = work / "shards" / _name(number)
+    if told.exists() and path.exists():
+        return
+    parts = [f for at in range(len(sources.paths)) for f in _files(_part(work, at), number)]
+    vocabulary = None if sources.value else _read_vocabulary(work)
+    users = _users(sources, parts, vocabulary)
+    fresh = path.with_suffix(".new")
+    entry = _written(write_shard, fresh, users, 0 if vocabulary is None else vocabulary.digest)
+    fresh.rename(path)
+    whole_file(told, json.dumps(asdict(entry) | {"name": path.name}))
+
+
+def _users(sources: Sources, parts: list[Path], vocabulary: Keys | None) -> Users:
+    """Group the rows of a shard by user."""
+    none = np.empty(0, dtype=np.uint64)
+    indptr = np.zeros(1, dtype=np.int64)
+    if vocabulary is None:
+        names = [f"value{k}" for k in range(len(sources.value))]
+        if not parts:
+            return Users.from_samples(none, indptr, np.empty((0, len(names))))
+        rows = pl.concat([pl.scan_parquet(p) for p in parts])
+        ids, samples, _ = samples_of_rows(rows, user="user", value=names)
+        return Users(ids, samples=samples)
+    if not parts:
+        return Users.from_counts(none, [], [], [], vocabulary)
+    rows = pl.scan_parquet(parts)
+    ids, v, _ = items_of_rows(rows, user="user", item="item", count="amount")
+    at = vocabulary.positions(v.vocabulary).astype(np.uint32)
+    return Users(ids, items=Items(vocabulary, v.indptr, at[v.item], v.count))
+
+
+def _open(sources: Sources, work: Path) -> None:
+    """Begin the work, or go on with it; what was begun of other sources goes."""
+    told, identity = work / "sources.json", sources.identity()
+    if told.exists() and told.read_text(encoding="utf-8") != identity:
+        shutil.rmtree(work)  # of other files, columns or numbers of shards
+    elif work.exists() and not told.exists():
+        raise ValueError(f"{work} is in the way: it is no unfinished work of fedhist shard")
+    (work / "shards").mkdir(parents=True, exist_ok=True)
+    whole_file(told, identity)
+
+
+def _vocabulary(sources: Sources, work: Path) -> tuple[Keys, FileEntry]:
+    """Put the items of all files in byte order, and keep them."""
+    found = [_part(work, at) / "items.parquet" for at in range(len(sources.paths))]
+    none = pl.Series("item", [], dtype=pl.String)
+    names = pl.concat([none, *(pl.read_parquet(f)["item"] for f in found if f.exists())])
+    items = names.unique().sort()
+    path = work / "shards" / VOCABULARY
+    _written(items.to_frame().write_parquet, path)
+    return Keys(*utf8(items)), FileEntry.of(path, len(items))
+
+
+def _read_vocabulary(work: Path) -> Keys:
+    return Keys(*utf8(pl.read_parquet(work / "shards" / VOCABULARY)["item"]))
+
+
+def _shard_of(n: int) -> pl.Expr:
+    """Say in which of n shards a row's user is."""
+
+    def number(names: pl.Series) -> pl.Series:
+        offsets, data = utf8(names)
+        ids = np.empty(len(names), dtype=np.uint64)
+        hash_bytes_kernel(offsets, data, np.uint64(USER_ID_KEY), ids)
+        return pl.Series((ids % np.uint64(n)).astype(np.uint32))
+
+    return pl.col("user").map_batches(number, return_dtype=pl.UInt32, is_elementwise=True)
+
+
+def _written(write: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    try:
+        return write(*args, **kwargs)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise PopulationError(f"the shards cannot be written or read: {reason}") from error
+
+
+def _name(number: int) -> str:
+    return f"shard-{number:05d}.parquet"
+
+
+def _part(work: Path, at: int) -> Path:
+    return work / f"part-{at:05d}"
+
+
+def _files(part: Path, number: int) -> list[Path]:
+    return sorted((part / f"shard={number}").glob("*.parquet"))

@@ -1,0 +1,79 @@
+"""The job of ``fedhist shard``: from files to a folder of shards, here or on a cluster."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from simulations.populations.sharding import Each, Sources, here, make_shards
+from simulations.populations.shards import MANIFEST, Manifest
+from simulations.reporting.targets import check_folder, whole_folder
+
+KIND = "shards"
+
+
+def shard(
+    sources: Sources,
+    folder: Path,
+    *,
+    workers: int | None = 0,
+    address: str | None = None,
+    force: bool = False,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+) -> Manifest:
+    """Make a folder of shards; what an earlier, unfinished call has done is not done again.
+
+    Parameters
+    ----------
+    sources : Sources
+    folder : Path
+        Appears when it is whole. Until then the work is in a hidden folder beside it.
+    workers : int, optional
+        Processes on Ray; 0 works in this process, where polars itself uses all cores.
+    address : str, optional
+        Join this Ray cluster; its machines must see the same files under the same paths.
+    force : bool
+        Replace the folder, whatever wrote it.
+    progress : callable, optional
+        Called with the tasks that are done, and with all.
+
+    Raises
+    ------
+    PopulationError
+        For missing files and columns, bad rows, no rows, and a full disk.
+    ValueError
+        If the folder is something else.
+    """
+    target = check_folder(folder, KIND, force=force)
+    paths = tuple(str(Path(p).resolve()) for p in sources.paths)
+    sources = replace(sources, paths=paths).settled()
+    work = target.with_name(f".{target.name}.unfinished")
+    each = here if workers == 0 and not address else _on_ray(workers, address)
+    manifest = make_shards(sources, work, each, progress)
+    with whole_folder(target, KIND, force=force) as part:
+        for file in (work / "shards").iterdir():
+            file.rename(part / file.name)
+        (part / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
+    shutil.rmtree(work)
+    return manifest
+
+
+def _on_ray(workers: int | None, address: str | None) -> Each:
+    def each(function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+        from simulations.runtimes.ray_tasks import on_ray
+
+        calls = [(function, task) for task in tasks]
+        for _, found in on_ray(_called, calls, workers, address):
+            if isinstance(found, Exception):
+                raise found
+            yield found
+
+    return each
+
+
+def _called(call: tuple[Callable[..., Any], tuple[Any, ...]]) -> Any:
+    function, task = call
+    return function(*task)

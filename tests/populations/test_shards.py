@@ -1,0 +1,274 @@
+"""Shards: the same users as from the file in memory, whatever their number; damage is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fedhist.base.errors import PopulationError
+from fedhist.users.batch import Users
+from simulations.populations import population, sharding
+from simulations.populations.sharding import Sources
+from simulations.populations.shards import MANIFEST, VOCABULARY, Manifest
+from simulations.populations.tables import TableFormat
+from simulations.runs.sharding import shard
+
+
+def same(a: Users, b: Users) -> None:
+    """Two populations are the same users, in every array and name."""
+    np.testing.assert_array_equal(a.ids, b.ids)
+    if a.items is not None:
+        for name in ("indptr", "item", "count"):
+            np.testing.assert_array_equal(getattr(a.items, name), getattr(b.counts, name), name)
+        assert list(a.vocabulary) == list(b.vocabulary)
+    else:
+        np.testing.assert_array_equal(a.reals.indptr, b.reals.indptr)
+        np.testing.assert_array_equal(a.reals.values, b.reals.values)
+
+
+@pytest.fixture(scope="module")
+def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Events of 500 users; one has a third of all rows, one only zeros, and names are not ASCII."""
+    rng = np.random.default_rng(8)
+    n = 6000
+    user = np.where(rng.random(n) < 1 / 3, 7, rng.integers(0, 500, n))
+    frame = pl.DataFrame(
+        {
+            "when": rng.integers(0, 9, n),
+            "item": [f"né {k}" for k in np.minimum(rng.zipf(1.4, n), 300)],
+            "user": [f"u{k}" for k in user],
+            "count": np.where(user == 11, 0, rng.integers(0, 4, n)),
+        }
+    )
+    path = tmp_path_factory.mktemp("events") / "events.csv"
+    frame.write_csv(path)
+    return path
+
+
+def sources(*paths: Path, **more: Any) -> Sources:
+    given = {"user": "user", "item": "item", "count": "count", "form": TableFormat()} | more
+    return Sources(paths=tuple(map(str, paths)), **given)
+
+
+@pytest.mark.parametrize("n", [1, 7, 64])
+def test_items_are_the_same_users_as_in_memory(n: int, events: Path, tmp_path: Path) -> None:
+    manifest = shard(sources(events, n_shards=n), tmp_path / "out")
+    more = {"top": 20, "max_users": 300}
+    table = {"user": "user", "item": "item", "count": "count"}
+    there = population("shards", path=tmp_path / "out", **more).load()
+    memory = population("events", path=events, **table, **more).load()
+    assert len(manifest.shards) == n
+    assert there.domain == memory.domain
+    same(there.users, memory.users)
+    whole = population("shards", path=tmp_path / "out").load().users
+    same(whole, population("events", path=events, **table).load().users)
+    assert manifest.n_users == len(whole)
+    left = [p.name for p in tmp_path.iterdir()]
+    assert left == ["out"], "the unfinished work is gone"
+
+
+def test_a_user_in_several_files(events: Path, tmp_path: Path) -> None:
+    """Halves of a file, one of them compressed, are the whole."""
+    whole = pl.read_csv(events)
+    whole.head(2500).write_csv(tmp_path / "a.csv")
+    whole.tail(3500).write_parquet(tmp_path / "b.parquet")
+    halves = sources(tmp_path / "a.csv", tmp_path / "b.parquet", n_shards=3)
+    shard(halves, tmp_path / "halves")
+    shard(sources(events, n_shards=3), tmp_path / "one")
+    load = [population("shards", path=tmp_path / name).load().users for name in ("halves", "one")]
+    same(*load)
+
+
+@pytest.mark.parametrize("n", [1, 5])
+def test_samples_stay_in_the_order_of_the_rows(n: int, tmp_path: Path) -> None:
+    """Of two dimensions, with NaN, and of users whose rows lie in two files."""
+    rng = np.random.default_rng(4)
+    user = np.array([f"u{k}" for k in rng.integers(0, 40, 900)])
+    x = rng.normal(size=(900, 2))
+    frame = pl.DataFrame({"user": user, "x": x[:, 0], "y": x[:, 1]})
+    frame = frame.with_columns(y=pl.when(pl.int_range(900) == 17).then(None).otherwise("y"))
+    frame.write_csv(tmp_path / "all.csv")
+    frame.head(400).write_csv(tmp_path / "a.csv")
+    frame.tail(500).write_csv(tmp_path / "b.csv")
+    files = sources(
+        tmp_path / "a.csv", tmp_path / "b.csv", item=None, count=None, value=("x", "y"), n_shards=n
+    )
+    shard(files, tmp_path / "out")
+    memory = population("samples", path=tmp_path / "all.csv", user="user", value=["x", "y"]).load()
+    same(population("shards", path=tmp_path / "out").load().users, memory.users)
+    with pytest.raises(PopulationError, match="top and domain are for items"):
+        population("shards", path=tmp_path / "out", top=3).load()
+
+
+def test_bad_rows_are_named_as_in_memory(events: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.csv"
+    bad.write_text(events.read_text() + "1,tea,,2\n1,tea,ann,-2\n1,tea,bob,x\n")
+    table = {"user": "user", "item": "item", "count": "count"}
+    with pytest.raises(PopulationError) as here:
+        shard(sources(events, bad, n_shards=4), tmp_path / "out")
+    with pytest.raises(PopulationError) as memory:
+        population("events", path=bad, **table).load()
+    assert str(here.value) == str(memory.value)
+    assert "row 6001: missing user (item 'tea') (3 bad rows in all)" in str(here.value)
+    assert not (tmp_path / "out").exists()
+    manifest = shard(sources(bad, n_shards=4, skip_bad_rows=True), tmp_path / "out2")
+    assert manifest.dropped == {"missing user": 1, "bad count": 2}
+    same(
+        population("shards", path=tmp_path / "out2").load().users,
+        population("events", path=bad, skip_bad_rows=True, **table).load().users,
+    )
+
+
+def test_no_rows(tmp_path: Path) -> None:
+    (tmp_path / "none.csv").write_text("user,item,count\n")
+    with pytest.raises(PopulationError, match="no rows: there is not a single user"):
+        shard(sources(tmp_path / "none.csv"), tmp_path / "out")
+
+
+def test_names_that_collide_are_found(
+    events: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both lie in one shard: so few ids that some must be the same."""
+    from fedhist.users import keys
+
+    real = keys.hash_bytes_kernel
+
+    def short(offsets: Any, data: Any, key: Any, out: Any) -> None:
+        real(offsets, data, key, out)
+        out %= np.uint64(100)
+
+    monkeypatch.setattr(keys, "hash_bytes_kernel", short)
+    monkeypatch.setattr(sharding, "hash_bytes_kernel", short)
+    with pytest.raises(PopulationError, match=r"u[0-9]+.*u[0-9]+"):
+        shard(sources(events, n_shards=5), tmp_path / "out")
+
+
+def test_what_is_done_is_not_done_again(
+    events: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk ends the third shard; the next call makes what is left, and only that."""
+    made: list[str] = []
+    real = sharding.write_shard
+
+    def write(path: Path, users: Users, digest: int) -> Any:
+        if len(made) == 2:
+            raise OSError(28, "No space left on device")
+        made.append(path.name)
+        return real(path, users, digest)
+
+    monkeypatch.setattr(sharding, "write_shard", write)
+    with pytest.raises(PopulationError, match="No space left on device"):
+        shard(sources(events, n_shards=6), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    monkeypatch.setattr(sharding, "scan_table", lambda *_: pytest.fail("was split already"))
+    made.insert(0, "")  # the count is past the failure
+    table = sources(events, n_shards=6)
+    monkeypatch.setattr(Sources, "settled", lambda self: self)
+    shard(table, tmp_path / "out")
+    assert len(made) == 7
+    monkeypatch.undo()
+    shard(sources(events, n_shards=6), tmp_path / "again")
+    load = [population("shards", path=tmp_path / name).load().users for name in ("out", "again")]
+    same(*load)
+
+
+def test_unfinished_work_of_other_settings_begins_anew(events: Path, tmp_path: Path) -> None:
+    """And what is not fedhist's is left alone."""
+    bad = tmp_path / "bad.csv"
+    bad.write_text(events.read_text() + "1,tea,,2\n")
+    with pytest.raises(PopulationError, match="missing user"):
+        shard(sources(events, bad, n_shards=2), tmp_path / "out")
+    assert (tmp_path / ".out.unfinished").exists()
+    shard(sources(events, n_shards=3), tmp_path / "out")
+    assert not (tmp_path / ".out.unfinished").exists()
+    (tmp_path / ".b.unfinished").mkdir()
+    with pytest.raises(ValueError, match="is in the way"):
+        shard(sources(events), tmp_path / "b")
+
+
+@pytest.fixture
+def folder(events: Path, tmp_path: Path) -> Path:
+    shard(sources(events, n_shards=4), tmp_path / "out")
+    return tmp_path / "out"
+
+
+def said(folder: Path) -> str:
+    with pytest.raises(PopulationError) as error:
+        population("shards", path=folder).load()
+    return str(error.value)
+
+
+def test_damage_is_named(folder: Path) -> None:
+    whole = {p.name: p.read_bytes() for p in folder.iterdir()}
+    second = folder / "shard-00001.parquet"
+    body = bytearray(whole[second.name])
+    body[len(body) // 2] ^= 1
+    second.write_bytes(body)
+    assert "shard-00001.parquet is damaged" in said(folder)
+    second.write_bytes(whole[second.name][:-1])
+    assert "shards.json says" in said(folder)
+    second.unlink()
+    assert "shard-00001.parquet is missing" in said(folder)
+    second.write_bytes(whole[second.name])
+    (folder / VOCABULARY).unlink()
+    assert "vocabulary.parquet is missing" in said(folder)
+    (folder / VOCABULARY).write_bytes(whole[VOCABULARY])
+    manifest = json.loads(whole[MANIFEST])
+    for change, message in [
+        ({"format": 99}, "format 99, this fedhist reads 1"),
+        ({"shards": []}, "describes no shards"),
+        ({"what": "sounds"}, "describes no shards"),
+        ({"shards": 3}, "cannot be read"),
+        ({"shards": manifest["shards"][::-1]}, "is not shard 0 of 4"),
+        ({"shards": manifest["shards"][:3]}, "is not shard 0 of 3"),
+        ({"vocabulary_digest": 5}, "another vocabulary"),
+    ]:
+        (folder / MANIFEST).write_text(json.dumps(manifest | change))
+        assert message in said(folder)
+    (folder / MANIFEST).write_text("{")
+    assert "shards.json cannot be read" in said(folder)
+    (folder / MANIFEST).unlink()
+    assert "nothing, or unfinished" in said(folder)
+    assert "is no folder" in said(folder / "x")
+
+
+def test_a_shard_of_another_folder(folder: Path, events: Path, tmp_path: Path) -> None:
+    """Even where the manifest was made to fit it."""
+    other = tmp_path / "other.csv"
+    other.write_text(events.read_text().replace("né 2", "tea"))
+    shard(sources(other, n_shards=4), tmp_path / "b")
+    mine, strange = Manifest.read(folder), Manifest.read(tmp_path / "b")
+    (folder / "shard-00002.parquet").write_bytes(
+        (tmp_path / "b" / "shard-00002.parquet").read_bytes()
+    )
+    told = json.loads((folder / MANIFEST).read_text())
+    told["shards"][2] = vars(strange.shards[2])
+    (folder / MANIFEST).write_text(json.dumps(told))
+    assert mine.vocabulary_digest != strange.vocabulary_digest
+    assert "is of another vocabulary than its folder" in said(folder)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"item": None, "count": None}, "give item or value"),
+        ({"value": ("count",)}, "give item or value"),
+        ({"item": None, "value": ("count",)}, "goes with item"),
+        ({"n_shards": -1}, "must be positive, got -1"),
+        ({"user": "usr"}, "no column 'usr'"),
+    ],
+)
+def test_bad_settings(more: dict[str, Any], message: str, events: Path, tmp_path: Path) -> None:
+    with pytest.raises((ValueError, PopulationError), match=message):
+        shard(sources(events, **more), tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(ValueError, match="stands twice"):
+        sources(events, events)
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(ValueError, match="is a file"):
+        shard(sources(events), tmp_path / "out")
