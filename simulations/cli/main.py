@@ -19,8 +19,8 @@ from simulations.cli import plan as cli_plan
 from simulations.cli import profile as cli_profile
 from simulations.cli import report as cli_report
 from simulations.cli import reproduce as cli_reproduce
-from simulations.cli import start as cli_start
 from simulations.cli import shard as cli_shard
+from simulations.cli import start as cli_start
 from simulations.cli import sweep as cli_sweep
 from simulations.cli import terminal
 from simulations.cli.audit import audit
