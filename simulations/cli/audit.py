@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedhist.base.checks import check_choice
-from simulations.cli import terminal
+from simulations.cli import completion, terminal
 from simulations.cli.options import Force, Json, Plugin
 from simulations.cli.outputs import Columns, Digits, Outs, Width, outputs
 from simulations.config.named_files import key_value
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 def audit(
     protocol: Annotated[
-        str | None, typer.Argument(help="A protocol, or all; none: the plugin's.")
+        str | None,
+        typer.Argument(
+            help="A protocol, or all; none: the plugin's.", autocompletion=completion.protocols
+        ),
     ] = None,
     plugin: Plugin = None,
     epsilon: Annotated[float | None, typer.Option(help="Budget to configure and claim.")] = None,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from simulations.cli import terminal
+from simulations.cli import completion, terminal
 from simulations.cli.options import (
     Count,
     Data,
@@ -34,7 +34,11 @@ def register(cli: typer.Typer) -> None:
 
 def compare(
     config: Annotated[
-        str | None, typer.Argument(help="A .toml file or a built-in comparison; none lists these.")
+        str | None,
+        typer.Argument(
+            help="A .toml file or a built-in comparison; none lists these.",
+            autocompletion=completion.comparisons,
+        ),
     ] = None,
     set_: Set = None,
     data: Data = None,

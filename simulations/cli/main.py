@@ -13,7 +13,9 @@ import fedhist
 from fedhist.base.errors import FedhistError, PopulationError
 from fedhist.base.text import visible
 from simulations.cli import compare as cli_compare
+from simulations.cli import completion, terminal
 from simulations.cli import decide as cli_decide
+from simulations.cli import doctor as cli_doctor
 from simulations.cli import explain as cli_explain
 from simulations.cli import plan as cli_plan
 from simulations.cli import profile as cli_profile
@@ -22,7 +24,6 @@ from simulations.cli import reproduce as cli_reproduce
 from simulations.cli import shard as cli_shard
 from simulations.cli import start as cli_start
 from simulations.cli import sweep as cli_sweep
-from simulations.cli import terminal
 from simulations.cli.audit import audit
 from simulations.cli.options import (
     Count,
@@ -45,7 +46,6 @@ cli = typer.Typer(
     name="fedhist",
     help="Federated analytics under user-level differential privacy.",
     no_args_is_help=True,
-    add_completion=False,
     suggest_commands=False,  # click suggests by itself
     pretty_exceptions_enable=False,
 )
@@ -65,7 +65,12 @@ def top(
 @cli.command(context_settings=ANY_OPTION)
 def run(
     ctx: typer.Context,
-    config: Annotated[str, typer.Argument(help="A .toml file or a built-in configuration.")],
+    config: Annotated[
+        str,
+        typer.Argument(
+            help="A .toml file or a built-in configuration.", autocompletion=completion.configs
+        ),
+    ],
     set_: Set = None,
     epsilon: Annotated[float | None, typer.Option(help="Budget of every user.")] = None,
     delta: Annotated[float | None, typer.Option(help="Budget of every user.")] = None,
@@ -148,7 +153,13 @@ def run(
 
 @cli.command()
 def protocols(
-    name: Annotated[str | None, typer.Argument(help="Show one protocol whole.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="Show one protocol whole.",
+            autocompletion=completion.protocols,
+        ),
+    ] = None,
     plugin: Plugin = None,
 ) -> None:
     """List the protocols, or show protocol NAME whole: parameters and guarantee."""
@@ -166,7 +177,13 @@ def protocols(
 
 @cli.command()
 def configs(
-    name: Annotated[str | None, typer.Argument(help="Show one file.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="Show one file.",
+            autocompletion=completion.configs,
+        ),
+    ] = None,
 ) -> None:
     """List the built-in configurations, or show the file of NAME: a start for your own."""
     from simulations.cli.lists import print_configs
@@ -242,7 +259,13 @@ def guard(
 
 @cli.command()
 def validate(
-    protocol: Annotated[str | None, typer.Argument(help="Only this protocol.")] = None,
+    protocol: Annotated[
+        str | None,
+        typer.Argument(
+            help="Only this protocol.",
+            autocompletion=completion.protocols,
+        ),
+    ] = None,
     effort: Annotated[float, typer.Option(help="Multiplies the number of runs.")] = 1.0,
     json_: Json = False,
 ) -> None:
@@ -296,6 +319,7 @@ cli_decide.register(cli)
 cli_report.register(cli)
 cli_explain.register(cli)
 cli_start.register(cli)
+cli_doctor.register(cli)
 for _registered in cli.registered_commands:
     _registered.cls = terminal.Command
 

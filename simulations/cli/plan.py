@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from simulations.cli import terminal
+from simulations.cli import completion, terminal
 from simulations.cli.options import (
     Count,
     Data,
@@ -34,7 +34,8 @@ def plan(
     config: Annotated[
         str | None,
         typer.Argument(
-            help="A .toml file, a built-in configuration, or a protocol; none lists these."
+            help="A .toml file, a built-in configuration, or a protocol; none lists these.",
+            autocompletion=completion.templates,
         ),
     ] = None,
     error: Annotated[float | None, typer.Option(help="Target, in the protocol's loss.")] = None,

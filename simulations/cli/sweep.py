@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedhist.base.errors import nearest
-from simulations.cli import terminal
+from simulations.cli import completion, terminal
 from simulations.cli.options import (
     Count,
     Data,
@@ -47,7 +47,11 @@ def register(cli: typer.Typer) -> None:
 
 def sweep(
     config: Annotated[
-        str | None, typer.Argument(help="A .toml file or a built-in sweep; none lists these.")
+        str | None,
+        typer.Argument(
+            help="A .toml file or a built-in sweep; none lists these.",
+            autocompletion=completion.sweeps,
+        ),
     ] = None,
     set_: Set = None,
     data: Data = None,

@@ -1,0 +1,70 @@
+"""``fedhist doctor`` says what is wrong in words, and its exit status says whether anything is."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+from commands import Command
+
+from simulations.runs import doctor
+from simulations.runs.doctor import FAILED, NOTE, OK
+
+Usage = namedtuple("Usage", "total used free")
+
+
+def test_here_it_works(fedhist: Command) -> None:
+    answer = fedhist("doctor", "--quick")
+    assert answer.status == 0, answer.out
+    assert "fedhist works here" in answer.out
+    found = json.loads(fedhist("doctor", "--quick", "--json").out)
+    assert found["works"]
+    told = {c["what"]: c["words"] for c in found["checks"]}
+    assert told.keys() >= {"python", "packages", "cores", "memory", "folder", "network", "ports"}
+    assert "flwr 1." in told["packages"]
+    assert "ray 2." in told["packages"]
+
+
+def test_a_failure_is_an_exit_status(fedhist: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "requires", lambda _: ["no-such-package>=3", "numpy<1"])
+    answer = fedhist("doctor", "--quick")
+    assert answer.status == 1
+    assert "no-such-package>=3 is missing; numpy is" in answer.out
+    assert "1 of 10 checks failed" in answer.out
+
+
+def test_requirements_of_extras_are_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = ['no-such-package>=3; extra == "test"', "numpy>=2"]
+    monkeypatch.setattr(doctor, "requires", lambda _: asked)
+    assert [p.status for p in doctor.packages()] == [OK]
+
+
+def test_a_folder_that_is_full_or_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert doctor.disk("folder", tmp_path / "absent").status == FAILED
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: Usage(2**40, 2**40 - 5, 5))
+    assert doctor.disk("folder", tmp_path).status == NOTE
+
+
+def test_a_port_that_is_taken_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        monkeypatch.setattr(doctor, "PORTS", {port: "a SuperLink's drivers"})
+        found = doctor.ports()
+    assert found.status == NOTE
+    assert f"taken: {port} (a SuperLink's drivers)" in found.words
+
+
+def test_a_run_that_fails_or_hangs_is_ended_and_said() -> None:
+    failing = ("-c", "import sys; sys.exit('error: no such thing')")
+    found = doctor.tiny_run("ray", 60, failing)
+    assert found.status == FAILED
+    assert found.words == "error: no such thing; --runtime inline needs no other process"
+    found = doctor.tiny_run("inline", 0.3, ("-c", "import time; time.sleep(600)"))
+    assert found.status == FAILED
+    assert "not done after 0.3 s" in found.words
+    assert doctor.tiny_run("inline", 60, ("-c", "pass")).status == OK
