@@ -21,6 +21,7 @@ from simulations.cli import plan as cli_plan
 from simulations.cli import profile as cli_profile
 from simulations.cli import report as cli_report
 from simulations.cli import reproduce as cli_reproduce
+from simulations.cli import runs as cli_runs
 from simulations.cli import shard as cli_shard
 from simulations.cli import start as cli_start
 from simulations.cli import sweep as cli_sweep
@@ -317,6 +318,7 @@ cli_plan.register(cli)
 cli_profile.register(cli)
 cli_decide.register(cli)
 cli_report.register(cli)
+cli_runs.register(cli)
 cli_explain.register(cli)
 cli_start.register(cli)
 cli_doctor.register(cli)

@@ -1,0 +1,1 @@
+"""What lies under results/: a list of it, and what differs between two."""
