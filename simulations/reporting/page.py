@@ -47,10 +47,11 @@ class Facts:
 
 @dataclass(frozen=True)
 class Picture:
-    """A PNG file, for readers without JavaScript."""
+    """A PNG file; folded, it is for readers without JavaScript."""
 
     png: bytes
     title: str
+    folded: bool = True
 
 
 @dataclass(frozen=True)

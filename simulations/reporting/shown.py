@@ -128,10 +128,10 @@ class Shown(ABC):
         blocks: list[Block] = []
         if type(self).draw is not Shown.draw:
             png = drawn(self.draw, WIDTHS["page"], "png", mark("figure"))
-            blocks.append(Picture(png, self.title))
-        blocks += self.tables()
-        warning = f"NOT PRIVATE: {self.not_private}." if self.not_private else ""
-        return Page(self.title, "", warning, (Section("", tuple(blocks)),))
+            blocks.append(Picture(png, self.title, folded=False))
+        sections = Section("Figure", tuple(blocks)), Section("Tables", tuple(self.tables()))
+        why = self.not_private and f"{self.not_private[:1].upper()}{self.not_private[1:]}."
+        return Page(self.title[:1].upper() + self.title[1:], "", why, sections)
 
     def to_markdown(self) -> str:
         """Return title, tables and notes as Markdown."""

@@ -14,6 +14,9 @@ from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from simulations.populations import Loaded
 from simulations.runs.facts import budget_doubts, facts_for, facts_of_run
+from simulations.studies.compare.config import load_comparison
+from simulations.studies.compare.run import run_comparison
+from simulations.studies.compare.setup import set_up
 
 COMPARISON = """
 [compare]
@@ -62,6 +65,14 @@ def test_a_run_says_what_falls_outside(fedhist: Command, files: Path) -> None:
     body = json.loads((files / "out" / "metrics.json").read_text())
     assert len(body["warnings"]) == 2
     assert body["NOT PRIVATE"]["facts"][0].startswith("22% of events")
+
+
+def test_a_comparison_as_an_object_says_it(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the notes of its table, and so in Markdown, HTML and LaTeX."""
+    monkeypatch.chdir(files)
+    found = run_comparison(set_up(load_comparison("small.toml")))
+    assert "NOT PRIVATE: 22% of events and 30% of users" in found.to_markdown()
+    assert "delta = 0.2 is more than 1 / 30 users" in found.to_html()
 
 
 def test_a_comparison_says_it_too(fedhist: Command, files: Path) -> None:

@@ -199,10 +199,12 @@ class Compared(Shown):
         return f"{c.target}: {self.ready.title}; {budget}"
 
     def tables(self) -> list[Table]:
-        """Return the ranking."""
+        """Return the ranking; its notes say what matters about the users and the budget."""
         from simulations.studies.compare.tables import ranking
 
-        return [ranking(self)]
+        table = ranking(self)
+        told = (*(f"NOT PRIVATE: {f}" for f in self.ready.facts), *self.ready.doubts)
+        return [replace(table, notes=(*table.notes, *told))]
 
     def draw(self, figure: Figure) -> None:
         """Draw errors with their intervals and predictions, by level of trust where several are."""
