@@ -1,4 +1,9 @@
-"""Sums under masks in a deployment on loopback: three SuperNodes, and twelve of which some die."""
+"""Sums under masks in a deployment on loopback: three SuperNodes, and twelve of which some die.
+
+Slow: a process for every message. The same sum, of nodes that Flower simulates, is in
+test_flwr_run.py, and of nodes that are made from their folders for every message in
+test_masked_kills.py.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +25,7 @@ from fedhist import Users
 from simulations.populations import population
 from simulations.runtimes.deployment import FlowerRun, Loopback, marked_processes
 
-pytestmark = pytest.mark.deploy
+pytestmark = [pytest.mark.deploy, pytest.mark.slow]
 PROTOCOL = {
     **{"name": "bounded-histogram", "domain": DOMAIN, "epsilon": 1.0, "clip": 7.0, "grid": 0.01},
     **{"trust": "aggregate"},
@@ -109,7 +114,6 @@ def attempts(owners: Owners, i: int) -> int:
     return sum(f.stat().st_size for f in owners.guard(i).glob("secagg-*.json"))
 
 
-@pytest.mark.slow
 def test_twelve_nodes_one_of_which_is_killed(link: Loopback, tmp_path: Path) -> None:
     """It has sent its keys; what it would have sent is missing, and nothing else."""
     owners = Owners(link, 12, **{"min-parties": 10})
@@ -142,7 +146,6 @@ def server_apps(link: Loopback) -> list[int]:
     return found
 
 
-@pytest.mark.slow
 def test_twelve_nodes_and_a_server_that_is_killed_while_they_unmask(
     link: Loopback, tmp_path: Path
 ) -> None:
