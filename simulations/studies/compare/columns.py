@@ -24,7 +24,8 @@ REFERENCE = "no privacy (exact)"
 
 LETTERS = {t.value: t.name[0] for t in Trust}
 INTERVAL, TIMES, BELIEVED, RECALL = f"± {LEVEL:.0%}", "times", "must be believed", "top"
-OTHER_TRUTH, WORSE_THAN, FLAGS = "estimates", "worse than", "flags"
+IN_FILES = ("estimates", "worse than", "theory far off", "flags")
+"""Columns of text that data files have."""
 
 
 @dataclass(frozen=True)
@@ -236,7 +237,7 @@ def comparison_table(found: Compared, shown: Sequence[str], notes: Sequence[str]
         Column("protocol"),
         *(_column(name, known[name], more=name not in shown) for name in names),
     ]
-    header += [Column(name, more=True) for name in (OTHER_TRUTH, WORSE_THAN, FLAGS)]
+    header += [Column(name, more=True) for name in IN_FILES]
     trivial = sorted(found.trivial.items(), key=lambda x: x[1])
     rows: list[Sequence[object] | None] = [
         (None, "", what, *(_of_reference(found, name, loss) for name in names))
@@ -262,6 +263,7 @@ def comparison_table(found: Compared, shown: Sequence[str], notes: Sequence[str]
                 *(known[name].value(row) for name in names),
                 row.records[0].truth,
                 row.worse,
+                row.far_off,
                 "; ".join(row.flags),
             )
         )

@@ -86,7 +86,7 @@ def _table(records: Sequence[Record], loss: str, told: Sequence[str], *, several
             None if g.ratio is None else Marked(g.ratio, BAD * g.far_off, "{}" + "!" * g.far_off)
         )
         cells += [mean, g.standard_error, g.relative, g.predicted, ratio]
-        rows.append((*cells, worded(g.statuses["ok"], _runs(g)), g.worse))
+        rows.append((*cells, worded(g.statuses["ok"], _runs(g)), g.worse, g.far_off))
     spread = any(g.standard_error is not None for g in found)
     sized = any(g.relative is not None for g in found)
     columns = (
@@ -103,6 +103,7 @@ def _table(records: Sequence[Record], loss: str, told: Sequence[str], *, several
         Column("ratio", right=True, write=_digits(3)),
         *numeric(("runs",)),
         Column("worse than", more=True),
+        Column("theory far off", more=True),
     )
     title = "" if named else found[0].label
     return Table.of(columns, rows, title=title, notes=(*told, *legend(found)))
@@ -129,7 +130,7 @@ def _trivial(found: Sequence[Group], own: Sequence[str]) -> list[list[Any]]:
         return []
     ordered = sorted(lines.items(), key=lambda x: (*map(order, x[0][1]), x[0][0]))
     return [
-        [", ".join(names), *at, loss, None, next(iter(names.values())), None, None, None, ""]
+        [", ".join(names), *at, loss, None, next(iter(names.values())), None, None, None, "", None]
         for (loss, at), names in ordered
     ]
 
