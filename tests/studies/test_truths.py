@@ -290,3 +290,30 @@ def test_theory_that_is_far_off_is_marked_where_it_is_shown() -> None:
     assert "3!" in table([2.9, 3.0, 3.1])
     assert "!" not in table([1.4, 1.5, 1.6])
     assert "!" not in table([0.5, 3.0, 5.5])  # the interval has it
+
+
+def test_of_more_items_those_of_the_domain_count(tmp_path: Path) -> None:
+    """Milk is outside of the domain: what unbounded-histogram says of it is no error."""
+    (tmp_path / "plain.csv").write_text(
+        "user,item,n\n" + "ann,tea,3\nbob,milk,2\neve,coffee,1\n" * 9
+    )
+    (tmp_path / "domain.txt").write_text("\n".join(DOMAIN))
+    rows = [
+        '{ name = "bounded-histogram", clip = 300, epsilon = inf }',
+        '{ name = "unbounded-histogram", clip = 300, epsilon = inf }',
+    ]
+    path = tmp_path / "more.toml"
+    tables = FILE.format(
+        epsilon="1.0\ndelta = 1e-6", more="", path=tmp_path / "plain.csv",
+        domain=tmp_path / "domain.txt",
+    )  # fmt: skip
+    head, _, tail = tables.partition("protocols = [")
+    path.write_text(
+        f"{head}protocols = [{','.join(rows)}]\n[population]{tail.partition('[population]')[2]}"
+    )
+    found = run_comparison(set_up(load_comparison(path)), workers=0)
+    bounded, unbounded = sorted(found.rows, key=lambda r: r.label)
+    assert (bounded.off, unbounded.off) == (None, 0.0)
+    assert unbounded.mean == pytest.approx(0.0, abs=1e-6)
+    assert {r.entries for r in found.records} == {2}
+    assert "of more items, these count" in " ".join(shown(found).split())

@@ -215,7 +215,8 @@ def remarks(row: Row) -> list[str]:
     """Say below a row's label what its numbers alone would hide."""
     said = [*row.flags, *missing_in_words(row)]
     if row.off is not None:
-        said.append(f"other truth: {short(row.off, 3)} off")
+        told = f"other truth: {short(row.off, 3)} off" if row.off else "of more items, these count"
+        said.append(told)
     return said
 
 

@@ -96,13 +96,13 @@ def _estimates(found: Compared) -> list[str]:
     """Say which truth each row is about, and how far that is from what all are held against."""
     lines = []
     for truth, labels in labels_by(found.records, lambda r: filter(None, [r.truth])).items():
-        off = {row.label: row.off for row in found.rows if row.off is not None}
+        off = {row.label: row.off for row in found.rows if row.off}
         told = [
             f"{label} ({short(off[label], 3)} off)" if label in off else label
             for label in dict.fromkeys(r.label for r in found.records if r.truth == truth)
         ]
         lines.append(f"{truth}: {', '.join(told) or labels}")
-    if any(row.off is not None for row in found.rows):
+    if any(row.off for row in found.rows):
         lines.append(
             f"off: {found.ready.loss} between a row's own truth and "
             f"{found.ready.truth.value!r} on these users, a bias that no budget takes away"
