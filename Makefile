@@ -16,7 +16,7 @@ export FLWR_TELEMETRY_ENABLED := 0
 # Empty is off: hundreds of processes would compile the same modules again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test check pytest bench validate docs docs-site docs-check test-slow test-browser clean reproduce reproduce-quick test-bank test-kills
+.PHONY: run test check pytest bench validate docs docs-site notebooks docs-check test-slow test-browser clean reproduce reproduce-quick test-bank test-kills
 
 run: $(READY)
 	$(BIN)/fedhist run quickstart --out results/quickstart
@@ -65,6 +65,10 @@ docs: $(READY)
 docs-site: $(DOCUMENTED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "documentation in site/index.html"
+
+# Runs the notebooks of the documentation and keeps what they print and draw.
+notebooks: $(DOCUMENTED)
+	$(BIN)/jupyter-execute --inplace docs/notebooks/*.ipynb
 
 validate: $(READY)
 	$(BIN)/fedhist validate

@@ -83,7 +83,8 @@ class Estimate:
     def __repr__(self) -> str:
         if self.value is None:
             return f"<Estimate {self.status}: {one_line(self.reason)}>"
-        size = "x".join(map(str, self.value.shape)) + " values" if self.value.shape else "1 value"
+        size = "x".join(map(str, self.value.shape)) or "1"
+        size += " value" if size == "1" else " values"
         about = f", {self.truth.value}" if self.truth is not None else ""
         return f"<Estimate ok: {size}{about}>"
 

@@ -110,11 +110,12 @@ class Shown(ABC):
             Inches: 3.4 and 7.0.
         """
         import matplotlib as mpl  # half a second: only where something is drawn
-        from matplotlib.figure import Figure
+
+        from simulations.reporting.drawn import Drawn
 
         wide = inches(width)
         with mpl.rc_context(PAPER):
-            figure = Figure(figsize=(wide, 0.62 * wide), layout="constrained")
+            figure = Drawn(figsize=(wide, 0.62 * wide), layout="constrained")
             self.draw(figure)
             fit(figure)
         return figure

@@ -102,11 +102,15 @@ class Swept(Shown):
         return [*others, replace(last, notes=(*last.notes, *notes_of(self.records), *left))]
 
     def draw(self, figure: Figure) -> None:
-        """Draw errors and theory against the first axis of numbers; NOT PRIVATE."""
+        """Draw errors and theory against the axis of numbers that has most values; NOT PRIVATE."""
         records, _, _ = in_one_loss(self.records)
         found = [g for g in groups(records) if g.mean is not None]
         names = axes(found)
-        x = next((n for n in names if all(_is_number(g.setting.get(n)) for g in found)), None)
+        x = max(
+            (n for n in names if all(_is_number(g.setting.get(n)) for g in found)),
+            key=lambda n: len({g.setting[n] for g in found}),
+            default=None,
+        )
         if x is None:
             raise ValueError(f"{self.name} has no axis of numbers to draw errors against")
         shares = as_shares(records) if x.endswith(".n_users") else None
@@ -149,4 +153,5 @@ def _draw_line(panel: Any, i: int, label: str, x: str, found: Sequence[Group]) -
     )
     told = [(g.setting[x], g.predicted) for g in own if g.predicted]
     if told:
-        panel.plot(*zip(*told, strict=True), "--", lw=0.9, **look)
+        theory = None if i else "theory"
+        panel.plot(*zip(*told, strict=True), "--", lw=0.9, **look, label=theory)
