@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedhist.base.arrays import Array, Floats, Integers
-from fedhist.protocols.shared.sample_sizes import samples_held
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from simulations.populations.base import Loaded
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
 WORTH_SAYING = 0.01
 """Share of the events, or of the users, from which on it is said that they are left out."""
 MOST_EXAMPLES = 10
+BATCH = 1 << 16
+"""Users that are looked at together: memory is of so many."""
 FAULTS = ("too many fields", "missing", "bad")
 """How the words begin for rows that were left out, and not changed."""
 
@@ -74,9 +75,11 @@ class Similar:
 
 def item_totals(users: Users) -> Floats:
     """Add up every item's events: (size of the vocabulary,)."""
-    items = users.counts
-    found = np.bincount(items.item, weights=items.count, minlength=len(items.vocabulary))
-    return found.astype(np.float64)
+    d = len(users.vocabulary)
+    out = np.zeros(d)
+    for batch in users.chunks(BATCH):
+        out += np.bincount(batch.counts.item, weights=batch.counts.count, minlength=d)
+    return out
 
 
 def inside_of(users: Users, domain: Keys) -> Array:
@@ -99,30 +102,33 @@ def outside_domain(users: Users, domain: Keys) -> Outside:
     >>> outside_domain(users, Keys.of(["tea"]))
     Outside(events=0.75, users=0.5)
     """
-    items, inside = users.counts, inside_of(users, domain)
-    count = items.count.astype(np.float64)
-    reached = np.zeros(len(users), dtype=bool)
-    reached[owners(items.indptr)[inside]] = True
-    return _left_out(float(count[inside].sum()), float(count.sum()), reached, users)
+    known = domain.positions(users.vocabulary) >= 0
+    kept, total, reached = 0.0, 0.0, 0
+    for batch in users.chunks(BATCH):
+        items = batch.counts
+        inside = known[items.item]
+        kept += float(items.count[inside].sum())
+        total += float(items.count.sum())
+        reached += len(np.unique(owners(items.indptr)[inside]))
+    return _left_out(kept, total, reached, users)
 
 
 def outside_range(users: Users, low: float, high: float) -> Outside:
     """Measure what a range leaves out: samples that are clipped to it."""
-    samples = users.reals
-    with np.errstate(invalid="ignore"):
-        inside = ((samples.values >= low) & (samples.values <= high)).all(axis=1)
-    inside |= np.isnan(samples.values).any(axis=1)  # unusable, which is counted elsewhere
-    reached = np.zeros(len(users), dtype=bool)
-    reached[owners(samples.indptr)[inside]] = True
-    return _left_out(float(inside.sum()), float(inside.size), reached, users)
+    kept, reached = 0, 0
+    for batch in users.chunks(BATCH):
+        x = batch.reals.values
+        with np.errstate(invalid="ignore"):
+            inside = ((x >= low) & (x <= high)).all(axis=1)
+        inside |= np.isnan(x).any(axis=1)  # unusable, which is counted elsewhere
+        kept += int(inside.sum())
+        reached += len(np.unique(owners(batch.reals.indptr)[inside]))
+    return _left_out(kept, len(users.reals.values), reached, users)
 
 
-def _left_out(kept: float, total: float, reached: Array, users: Users) -> Outside:
-    holding = samples_held(users) > 0
-    n = int(holding.sum())
-    if not n:
-        return Outside()
-    return Outside(1 - kept / total, float((holding & ~reached).sum()) / n)
+def _left_out(kept: float, total: float, reached: int, users: Users) -> Outside:
+    holding = int(np.count_nonzero(users.n_items()))
+    return Outside(1 - kept / total, (holding - reached) / holding) if holding else Outside()
 
 
 def similar_names(names: Keys, totals: Floats | None = None, domain: Keys | None = None) -> Similar:
