@@ -180,6 +180,35 @@ def test_the_winner_map_names_winners(opened: Opened) -> None:
     assert of_first(opened.page, ".legendtext", one).count() >= 1
 
 
+def test_a_map_can_be_read(opened: Opened) -> None:
+    """On a phone as well: letters in its cells, and in the legend what they stand for."""
+    sizes = opened.page.evaluate(
+        "[...document.querySelectorAll('.heatmap-label text, .heatmaplayer text')]"
+        ".map((t) => parseFloat(getComputedStyle(t).fontSize) * "
+        "t.getBoundingClientRect().height / Math.max(t.getBBox().height, 1))"
+    )
+    assert sizes
+    assert min(sizes) >= 10
+
+
+def test_it_prints_whole(opened: Opened) -> None:
+    """Folded tables open, plots fit the paper; afterwards it is as it was."""
+    page = opened.page
+    folded = "document.querySelectorAll('details:not([open])').length"
+    widest = "Math.max(...[...document.querySelectorAll('.main-svg')].map((s) => s.clientWidth))"
+    before = page.evaluate(folded)
+    assert before
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print")
+    page.wait_for_function(f"{widest} <= 680", timeout=WAIT)
+    assert page.evaluate(folded) == 0
+    cut = "[...document.querySelectorAll('.scroll')].filter((s) => getComputedStyle(s).overflow "
+    assert page.evaluate(cut + "!== 'visible').length") == 0
+    page.emulate_media(media="screen")
+    page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(folded) == before
+
+
 def test_texts_and_tables_do_without_javascript(browser: Any, page_file: Path) -> None:
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()

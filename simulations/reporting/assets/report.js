@@ -6,6 +6,8 @@
   const PHONE = 640;
   const NAME = 12; // longest name beside a phone's plot, characters
   const ROW = 24; // height of a row of the legend, px
+  const PAPER = 680; // width of what a sheet of A4 or letter has room for, px
+  const LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
   function copy(value) { return JSON.parse(JSON.stringify(value)); }
 
@@ -21,11 +23,31 @@
     return plot.data.map((t) => (t.meta.slice === null || t.meta.slice === slice));
   }
 
+  // The cells of a map have no room for names on a phone: letters stand for those of the legend.
+  function abbreviate(plot) {
+    const maps = plot.data.filter((t) => t.type === "heatmap");
+    const keys = maps.length ? plot.data.filter((t) => t.type !== "heatmap" && t.name) : [];
+    const short = {};
+    keys.forEach((t) => {
+      const n = Object.keys(short).length;
+      if (t.name !== "tie" && !(t.name in short)) { short[t.name] = LETTERS[n] || String(n + 1); }
+    });
+    maps.forEach((t) => {
+      t.textfont = Object.assign({}, t.textfont, { size: 11 });
+      t.text = t.text.map((row) => row.map((cell) => {
+        const [name, ...rest] = cell.split("<br>");
+        return [short[name] || name, ...rest].join("<br>");
+      }));
+    });
+    keys.forEach((t) => { if (t.name in short) { t.name = short[t.name] + ": " + t.name; } });
+  }
+
   function draw(figure) {
     const box = figure.querySelector(".plot");
     const plot = JSON.parse(figure.querySelector("script").textContent);
     const layout = copy(plot.layout);
     visible(plot, 0).forEach((v, i) => { plot.data[i].visible = v; });
+    if (box.clientWidth < PHONE) { abbreviate(plot); }
     layout.height = height(plot, box);
     if (box.clientWidth < PHONE) {
       layout.margin = Object.assign({}, layout.margin, { l: 56, r: 8 });
@@ -79,4 +101,21 @@
   }
 
   document.querySelectorAll("figure.interactive").forEach(draw);
+
+  const opened = []; // by printing, to be folded again
+  window.addEventListener("beforeprint", () => {
+    document.querySelectorAll("details:not([open])").forEach((d) => {
+      d.open = true;
+      opened.push(d);
+    });
+    document.querySelectorAll(".plot[data-drawn]").forEach((box) => {
+      if (box.clientWidth > PAPER) { Plotly.relayout(box, { width: PAPER }); }
+    });
+  });
+  window.addEventListener("afterprint", () => {
+    opened.splice(0).forEach((d) => { d.open = false; });
+    document.querySelectorAll(".plot[data-drawn]").forEach((box) => {
+      Plotly.relayout(box, { autosize: true, width: null });
+    });
+  });
 })();
