@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +34,7 @@ from simulations.studies.records.scale import (
     trivial_answers,
     unrelative,
 )
-from simulations.studies.records.settings_table import summary_tables
+from simulations.studies.records.settings_table import promises, summary_tables
 from simulations.studies.records.truth import exact_of, known_truths
 from simulations.studies.sweep.config import sweep_of
 
@@ -317,3 +318,11 @@ def test_of_more_items_those_of_the_domain_count(tmp_path: Path) -> None:
     assert unbounded.mean == pytest.approx(0.0, abs=1e-6)
     assert {r.entries for r in found.records} == {2}
     assert "of more items, these count" in " ".join(shown(found).split())
+
+
+def test_a_study_says_where_adjacencies_differ() -> None:
+    one = Record("a", label="x", guarantee="g", unit="user", trust="central", epsilon=1.0)
+    same = [replace(one, adjacency="replace-user"), replace(one, adjacency="replace-user")]
+    assert not any("differ" in line for line in promises(same))
+    other = [same[0], replace(one, adjacency="zero-out-user")]
+    assert any("adjacencies differ (replace-user, zero-out-user)" in x for x in promises(other))

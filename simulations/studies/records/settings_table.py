@@ -178,6 +178,10 @@ def promises(records: Sequence[Record]) -> list[str]:
         lines.append(
             f"{labels}: epsilon = {epsilon}, delta = {span([r.delta for r in own])} {kind}"
         )
+    adjacencies = sorted({r.adjacency for r in records if r.adjacency})
+    if len(adjacencies) > 1:
+        kinds = ", ".join(adjacencies)
+        lines.append(f"adjacencies differ ({kinds}): a smaller error may be the weaker promise's")
     about = labels_by(records, lambda r: [r.truth] if r.truth else [])
     lines += [f"{labels}: about the truth {truth!r}" for truth, labels in about.items()]
     if of:
