@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedhist.base.errors import nearest
+from simulations.populations.base import existing
 from simulations.populations.tables import (
     SEPARATORS,
     Column,
@@ -118,7 +119,7 @@ def guess(
     PopulationError
         If the file cannot be read.
     """
-    form = form_of(path)
+    form = form_of(existing(path))
     seen = look(path, form)
     given = {"user": user, "item": item, "value": value, "count": count}
     known = [s.column for s in seen]

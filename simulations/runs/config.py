@@ -357,6 +357,8 @@ def population_spec(config: Config) -> PopulationSpec:
     missing = missing_keys(config)
     if missing and given.keys() <= {f.name for f in fields(KINDS[kind])}:
         how = f"--set population.{missing[0]}=..."
+        if missing[0] in ("user", "item", "value"):
+            how = f"--{missing[0]} COLUMN beside --data"
         if "path" in missing:
             how = "--set population.path=FILE, or --data FILE with the names of its columns"
         raise ValueError(f"population {kind!r} needs {', '.join(missing)}: give {how}")

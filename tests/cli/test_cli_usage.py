@@ -60,6 +60,10 @@ WRONG = {
         "no such file: absent.csv",
     ),
     "columns without data": (["quickstart", "--item", "b"], "--item describes --data"),
+    "a column that is not named": (
+        ["quickstart", "--data", "absent.csv", "--user", "a"],
+        "population 'events' needs item: give --item COLUMN beside --data",
+    ),
     "users elsewhere": (
         [
             "quickstart",

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from fedhist.base.errors import PopulationError
 from simulations.populations.guessing import guess
 from simulations.runs.config import load_config, prepare
 from simulations.runs.run import execute
@@ -70,6 +71,11 @@ def test_parquet_is_looked_at_too(tmp_path: Path) -> None:
     pl.DataFrame({"member": [1, 1, 2], "product": ["a", "b", "a"]}).write_parquet(path)
     found = guess(path)
     assert (found.user, found.item) == ("member", "product")
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(PopulationError, match=r"no such file: .*absent\.csv"):
+        guess(tmp_path / "absent.csv")
 
 
 def test_what_cannot_be_told_lists_the_columns(tmp_path: Path) -> None:
