@@ -12,6 +12,7 @@ from simulations.populations.facts import percent, spelt
 from simulations.reporting.numbers import clipped, short
 from simulations.reporting.table import Column, Table, numeric
 from simulations.reporting.terminal import print_lines, print_table
+from simulations.studies.profile.dispersion import SURE
 
 if TYPE_CHECKING:
     from simulations.studies.profile.profile import Profile
@@ -58,6 +59,7 @@ def _facts(p: Profile) -> Table:
     rows.append(("correlation within users", _known(d.correlation), _in_words(p)))
     if not math.isnan(d.score):
         differ = "users differ" if d.differ else "no more than chance"
+        differ = "fewer repeats than chance" if d.score < -SURE else differ
         beyond = "more than any number of " if math.isinf(d.score) else ""
         rows.append(("its score", _known(d.score), f"{beyond}standard deviations; {differ}"))
     return Table.of(
