@@ -58,7 +58,7 @@ def draw_decision(d: Decision, figure: Figure) -> None:
         axes.axvline(q.epsilon, color="black", lw=0.9)
     low, high = _limits(d)
     axes.set_ylim(low, high)
-    if share and high > 1:
+    if share and high > 1.3:
         axes.axhspan(1, high, facecolor="none", edgecolor="#bbbbbb", hatch="////", lw=0)
         axes.annotate(
             "worse than answering 0 everywhere",
@@ -75,7 +75,8 @@ def draw_decision(d: Decision, figure: Figure) -> None:
         axes.set_xticks([x for x in (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 64) if x >= LOW * 3])
         axes.minorticks_off()
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: m.write(y)))
-    axes.set_xlabel("number of users" if users else "epsilon per user (replace-user)")
+    what = "number of users" if users else "epsilon per user (replace-user)"
+    axes.set_xlabel(f"{what}; lines: theory, marks: simulated, with 95% intervals")
     axes.set_ylabel(f"{m.axis}; NOT PRIVATE")
     axes.grid(axis="both", which="major", color="#e5e5e5", lw=0.5, zorder=0)
     axes.set_title("\n".join(textwrap.wrap(asked(d), int(wide * 14))), loc="left")
@@ -87,7 +88,9 @@ def _level(axes: Any, d: Decision, f: Finding) -> None:
     label = f"{f.level.value}: {_answer(d, f)}"
     drawn = False
     if f.curve:
-        axes.plot(*zip(*f.curve, strict=True), ls=line, color=colour, lw=1.3, label=label, zorder=2)
+        theory = {t.x: t.theory for t in f.trials if t.ratio is not None and t.row is not None}
+        line_of = sorted((dict(f.curve) | theory).items())
+        axes.plot(*zip(*line_of, strict=True), ls=line, color=colour, lw=1.3, label=label, zorder=2)
         drawn = True
     points = [t for t in f.trials if t.error is not None and t.candidate.level is f.level]
     if d.settled.question.error is not None and d.settled.question.epsilon is not None:
