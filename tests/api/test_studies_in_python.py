@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import fedhist as fh
 from fedhist.protocols import BoundedHistogram, ItemHistogram
 from simulations.populations import population
 from simulations.populations.memory import hold
+from simulations.studies.compare.setup import LeftOut
 
 ROWS = [(f"u{i % 40}", ("tea", "rye", "oat")[i % 3]) for i in range(200)]
 FRAME = pl.DataFrame(ROWS, schema=["user", "item"], orient="row")
@@ -83,6 +85,15 @@ def test_protocols_may_be_objects_and_classes() -> None:
     assert {row.protocol for row in found.rows} == {"bounded-histogram", "item-histogram"}
     row = next(r for r in found.rows if r.protocol == "bounded-histogram")
     assert row.losses == named.rows[0].losses
+
+
+def test_a_comparison_says_who_was_left_out() -> None:
+    found = fh.compare(data=USERS, domain=ITEMS, protocol=CLIP, **HISTOGRAM)
+    assert len(found.tables()) == 1
+    out = (LeftOut("mine", "mine", "it costs <more>"),)
+    other = replace(found, ready=replace(found.ready, left_out=out))
+    assert "| mine | it costs <more> |" in other.to_markdown()
+    assert "it costs &lt;more&gt;" in other.to_html()
 
 
 def test_a_sweep_and_its_file(tmp_path: Path) -> None:

@@ -199,12 +199,17 @@ class Compared(Shown):
         return f"{c.target}: {self.ready.title}; {budget}"
 
     def tables(self) -> list[Table]:
-        """Return the ranking; its notes say what matters about the users and the budget."""
+        """Return the ranking, and who was left out and why.
+
+        The notes of the ranking say what matters about the users and the budget.
+        """
         from simulations.studies.compare.tables import ranking
 
         table = ranking(self)
         told = (*(f"NOT PRIVATE: {f}" for f in self.ready.facts), *self.ready.doubts)
-        return [replace(table, notes=(*table.notes, *told))]
+        out = [(x.label, x.reason) for x in self.ready.left_out]
+        left = [Table.of(("protocol", "reason"), out, title="left out")] if out else []
+        return [replace(table, notes=(*table.notes, *told)), *left]
 
     def draw(self, figure: Figure) -> None:
         """Draw errors with their intervals and predictions, by level of trust where several are."""
