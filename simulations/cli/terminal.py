@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 import click
@@ -87,6 +89,17 @@ def progress_bar() -> Progress:
         TimeRemainingColumn(),
     )
     return Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal)
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[Callable[[str], None]]:
+    """Show what is waited for, and since when; yield what tells the step that it is at."""
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda step: bar.update(task, description=f"{what}: {step}")
 
 
 def quiet_flower() -> None:

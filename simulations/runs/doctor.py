@@ -1,32 +1,22 @@
-"""Whether an installation works: versions, machine, ports, and a tiny run on each runtime."""
+"""Whether an installation works: versions, machine and ports; tiny runs are beside this."""
 
 from __future__ import annotations
 
 import os
 import platform
 import shutil
-import signal
 import socket
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
-RUNTIMES = ("inline", "ray")
-LIMIT = 120.0
-"""Seconds that a tiny run may take."""
 GIGABYTE = 1 << 30
 LEAST_DISK, LEAST_MEMORY, LEAST_SHARED = 1.0, 1.0, 0.25
 """Gigabytes below which something is said."""
 PORTS = {9091: "a SuperLink's drivers", 9092: "its nodes", 9093: "its control"}
-TINY = (
-    *("-m", "simulations.cli.main", "run", "quickstart", "--population.n_users", "200"),
-    *("--nodes", "20", "--population.d", "10", "--workers", "1"),
-)
 OK, NOTE, FAILED = "ok", "note", "FAILED"
 
 
@@ -48,18 +38,13 @@ class Examined:
     words: str
 
 
-def examine(
-    folder: Path, runtimes: Sequence[str] = RUNTIMES, limit: float = LIMIT
-) -> Iterator[Examined]:
-    """Make every check, the quick ones first.
+def examine(folder: Path) -> Iterator[Examined]:
+    """Make every check that runs nothing.
 
     Parameters
     ----------
     folder : Path
         Where results shall be written.
-    runtimes : sequence of str
-    limit : float
-        Seconds for a run.
     """
     yield python()
     yield from packages()
@@ -70,8 +55,6 @@ def examine(
     yield shared_memory()
     yield loopback()
     yield ports()
-    for runtime in runtimes:
-        yield tiny_run(runtime, limit)
 
 
 def python() -> Examined:
@@ -199,33 +182,3 @@ def ports() -> Examined:
         told = ", ".join(f"{p} ({PORTS[p]})" for p in busy)
         return Examined("ports", NOTE, f"taken: {told}; a SuperLink here needs others")
     return Examined("ports", OK, f"{', '.join(map(str, PORTS))} are free for a SuperLink")
-
-
-def tiny_run(runtime: str, limit: float, command: Sequence[str] = TINY) -> Examined:
-    """Run 200 users in a process of its own, which is ended if it takes too long."""
-    what = f"run, {runtime}"
-    started = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="fedhist-doctor-") as place:
-        process = subprocess.Popen(
-            [sys.executable, *command, "--runtime", runtime, "--out", str(Path(place) / "run")],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        try:
-            _, said = process.communicate(timeout=limit)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-            told = f"not done after {limit:g} s: is the machine busy? (--limit gives more time)"
-            return Examined(what, FAILED, told + _instead(runtime))
-    took = time.perf_counter() - started
-    if process.returncode:
-        last = (said.strip().splitlines() or [f"exit status {process.returncode}"])[-1]
-        return Examined(what, FAILED, last + _instead(runtime))
-    return Examined(what, OK, f"200 users in {took:.0f} s, start included")
-
-
-def _instead(runtime: str) -> str:
-    return "" if runtime == "inline" else "; --runtime inline needs no other process"

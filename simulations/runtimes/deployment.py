@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import socket
 import ssl
 import subprocess
@@ -14,7 +13,7 @@ import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,20 +21,18 @@ from fedhist.base.errors import FedhistError
 from simulations.config.named_files import toml_value
 from simulations.runtimes.loopback_tls import make_certificates, make_owner_key
 from simulations.runtimes.pinned_supernodes import pin
+from simulations.runtimes.processes import MARKER, POLL_SECONDS, descendants, end_marked, kill
 
 Flat = Mapping[str, bool | int | float | str]
 LOCALHOST = "127.0.0.1"
 CONNECTION = "loopback"
-MARKER = "FEDHIST_LOOPBACK"
-"""Environment variable that every process of one deployment inherits."""
-
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.25",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
-START_SECONDS, END_SECONDS, POLL_SECONDS = 60.0, 10.0, 0.2
+START_SECONDS, END_SECONDS = 60.0, 10.0
 
 
 @dataclass(frozen=True)
@@ -141,8 +138,8 @@ class Loopback:
 
     def lose(self, process: subprocess.Popen[bytes]) -> None:
         """Kill one process with SIGKILL, and what it started: nobody is told that it is gone."""
-        for pid in [*_descendants(process.pid), process.pid]:
-            _kill(pid)
+        for pid in [*descendants(process.pid), process.pid]:
+            kill(pid)
         process.wait()
         self._processes.remove(process)
 
@@ -199,13 +196,7 @@ class Loopback:
         """End every process of this deployment, also those that Flower and Ray started."""
         for process in self._processes[1:] + self._processes[:1]:
             self.end(process)
-        for _ in range(50):
-            left = list(marked_processes(self.token))
-            if not left:
-                break
-            for pid in left:
-                _kill(pid)
-            time.sleep(POLL_SECONDS)
+        end_marked(self.token)
 
     def _start(
         self,
@@ -363,34 +354,6 @@ def inline(config: Flat) -> str:
         if isinstance(value, str) and (set(value) & set("\"'\\\n")):
             raise ValueError(f"a node configuration cannot hold {value!r}")
     return " ".join(f"{k}={toml_value(v)}" for k, v in config.items())
-
-
-def marked_processes(token: str) -> Iterator[int]:
-    """Find the processes that inherited a deployment's marker (where there is a /proc)."""
-    wanted = f"{MARKER}={token}".encode()
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            found = wanted in (folder / "environ").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if found and int(folder.name) != os.getpid():
-            yield int(folder.name)
-
-
-def _descendants(pid: int) -> list[int]:
-    """Find the processes that a process has started, and those that they have (Linux)."""
-    found = []
-    for task in Path(f"/proc/{pid}/task").glob("[0-9]*"):
-        for child in (task / "children").read_text().split():
-            found += [*_descendants(int(child)), int(child)]
-    return found
-
-
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
 
 
 def _commands() -> str:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
 from collections import namedtuple
 from pathlib import Path
 
 import pytest
 from commands import Command
 
-from simulations.runs import doctor
+from fedhist.base.errors import FedhistError
+from simulations.runs import doctor, tiny_runs
 from simulations.runs.doctor import FAILED, NOTE, OK
+from simulations.runtimes import deployment
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -61,10 +64,53 @@ def test_a_port_that_is_taken_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_run_that_fails_or_hangs_is_ended_and_said() -> None:
     failing = ("-c", "import sys; sys.exit('error: no such thing')")
-    found = doctor.tiny_run("ray", 60, failing)
+    found = tiny_runs.in_a_process("ray", 60, failing)
     assert found.status == FAILED
     assert found.words == "error: no such thing; --runtime inline needs no other process"
-    found = doctor.tiny_run("inline", 0.3, ("-c", "import time; time.sleep(600)"))
+    # what it started, in a session of its own as Ray's are, is ended with it
+    child = "import subprocess, time; subprocess.Popen(['sleep', '612.75'], start_new_session=True)"
+    found = tiny_runs.in_a_process("inline", 1.5, ("-c", f"{child}; time.sleep(600)"))
     assert found.status == FAILED
-    assert "not done after 0.3 s" in found.words
-    assert doctor.tiny_run("inline", 60, ("-c", "pass")).status == OK
+    assert "not done after 1.5 s" in found.words
+    assert "612.75" not in every_command()
+    assert tiny_runs.in_a_process("inline", 60, ("-c", "pass")).status == OK
+
+
+def every_command() -> str:
+    """Return the command lines of this machine's processes."""
+    return subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+
+
+class NoLink:
+    """A SuperLink that does not start."""
+
+    def __init__(self, folder: Path, *, simulation: bool) -> None:
+        Path(folder, "superlink.log").write_text("started\nno room on this machine\n")
+        raise FedhistError("the SuperLink did not start")
+
+
+def test_a_superlink_that_does_not_start_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deployment, "Loopback", NoLink)
+    steps: list[str] = []
+    found = tiny_runs.tiny_run("simulation", 60, steps.append)
+    assert (found.what, found.status) == ("run, simulation", FAILED)
+    assert found.words == (
+        "the SuperLink did not start (its log ends: no room on this machine); "
+        "fedhist run needs no SuperLink"
+    )
+    assert steps == ["starting a SuperLink"]
+
+
+def test_an_unknown_runtime_is_an_error(fedhist: Command) -> None:
+    answer = fedhist("doctor", "--runtimes", "inline,simulaton")
+    assert answer.status == 2
+    assert 'simulation" or "deployment", got \'simulaton\'' in answer.err
+
+
+@pytest.mark.slow
+@pytest.mark.deploy
+@pytest.mark.parametrize("runtime", ["simulation", "deployment"])
+def test_tiny_runs_on_flower_leave_nothing_behind(runtime: str) -> None:
+    found = tiny_runs.tiny_run(runtime, 300)
+    assert found.status == OK, found.words
+    assert "fedhist-doctor-" not in every_command()

@@ -17,7 +17,8 @@ from flower_cases import (
     write_config,
 )
 
-from simulations.runtimes.deployment import Loopback, marked_processes
+from simulations.runtimes.deployment import Loopback
+from simulations.runtimes.processes import marked_processes
 
 pytestmark = pytest.mark.deploy
 

@@ -11,7 +11,8 @@ import pytest
 from flower_cases import APP, read_estimate, write_config
 
 from fedhist.base.errors import FedhistError
-from simulations.runtimes.deployment import Loopback, marked_processes
+from simulations.runtimes.deployment import Loopback
+from simulations.runtimes.processes import marked_processes
 
 pytestmark = [pytest.mark.deploy, pytest.mark.slow]
 PROTOCOL = {

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 from flower_cases import APP, HISTOGRAM, REMOTE, ask, read_estimate, write_config
 
-from simulations.runtimes.deployment import FlowerRun, Loopback, marked_processes
+from simulations.runtimes.deployment import FlowerRun, Loopback
+from simulations.runtimes.processes import marked_processes
 
 pytestmark = pytest.mark.deploy
 
