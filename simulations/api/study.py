@@ -142,7 +142,7 @@ class Study:
         **keys: Any,
     ) -> Swept:
         """Run all combinations of a grid: see :func:`sweep`."""
-        from simulations.studies.records.store import Store
+        from simulations.studies.records.store import records_of
         from simulations.studies.sweep.run import run_cells
         from simulations.studies.sweep.swept import Swept
 
@@ -155,9 +155,7 @@ class Study:
             path = Path(folder) / "sweep.sqlite" if out is None else Path(out)
             told: Callable[[int, int], None] = lambda done, total: advance(done)  # noqa: E731
             run_cells(loaded.cells, path, workers=workers, retry=retry, progress=told)
-            keys_of = {c.key for c in loaded.cells}
-            with Store(path, create=False) as store:
-                records = tuple(r for r in store.records() if r.key in keys_of)
+            records = tuple(records_of(loaded.cells, path))
         return Swept(loaded.name, records, loaded.left_out)
 
     @takes(PlanTable, shared=False)

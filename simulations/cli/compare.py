@@ -110,7 +110,7 @@ def compare(
     leads = ("#", "rank", "trust", "protocol")
     asked = [n.strip() for n in columns.split(",")] if columns else []
     try:
-        shown = columns_of(found, ",".join(n for n in asked if n not in leads) or None)
+        shown = columns_of(found, [n for n in asked if n not in leads])
     except ValueError:
         terminal.console.print(said, soft_wrap=True)
         raise

@@ -20,6 +20,7 @@ from simulations.cli.options import (
     Value,
     data_overrides,
 )
+from simulations.cli.outputs import Columns, Digits, Outs, Width, outputs
 from simulations.config.named_files import toml_value
 
 
@@ -47,9 +48,10 @@ def profile(
     ] = "replace-user",
     set_: Set = None,
     plugin: Plugin = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Folder, or .html, .md, .csv, .svg, ...")
-    ] = None,
+    out: Outs = None,
+    columns: Columns = None,
+    digits: Digits = None,
+    width: Width = "column",
     force: Force = False,
     json_: Json = False,
 ) -> None:
@@ -60,15 +62,13 @@ def profile(
     Exit status: 0 it was read, 2 wrong usage or an unreadable file.
     """
     from fedhist.model.registry import load_plugin
-    from simulations.reporting.targets import check_target
     from simulations.studies.profile.profile import Profile, profile_of
     from simulations.studies.profile.source import load_source
     from simulations.studies.profile.suggest import Budget
     from simulations.studies.profile.tables import print_profile
 
     Budget.of(epsilon, delta, adjacency)  # before the file is read
-    if out is not None:
-        check_target(out, Profile.kind, force=force)
+    saved = outputs(out, Profile.kind, columns=columns, digits=digits, width=width, force=force)
     is_data = file.suffix != ".toml" and (file.suffix != "" or file.exists())
     overrides = data_overrides(file if is_data else None, user, item, count, value, top)
     overrides += [] if domain is None else [f"population.domain={toml_value(str(domain))}"]
@@ -79,8 +79,6 @@ def profile(
         source.loaded, epsilon=epsilon, delta=delta, adjacency=adjacency, doubts=source.doubts
     )
     print_profile(terminal.console, found)
-    if out is not None:
-        found.save(out, width="page", force=force)
-        terminal.console.print(f"written to {out.absolute()}", soft_wrap=True)
+    saved.save(found)
     if json_:
         terminal.print_json(found.document())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 MOST = 40
 """Lines of a table that are shown unless all are asked for."""
+SECRET = "errors are measured against the truth"
 Under = Annotated[Path, typer.Option("--under", help="Folder that results lie in.")]
 All = Annotated[bool, typer.Option("--all", help="Show every line.")]
 
@@ -48,7 +50,7 @@ def runs(
     if name is not None:
         found = contents_of(_path(name, under))
         facts = [("kind", found.kind), ("written", found.at), ("what", found.what)]
-        facts += [("status", found.status), ("error", found.error)]
+        facts += [("status", found.status), ("error (NOT PRIVATE)", found.error)]
         settings = [(k, shown(v)) for k, v in found.settings.items() if v not in (None, "")]
         results = [(k, shown(v)) for k, v in found.results.items() if v not in (None, "")]
         print_facts(terminal.console, [(k, v) for k, v in facts if v])
@@ -60,7 +62,7 @@ def runs(
             if len(rows) > len(rows[:most]):
                 print_lines(terminal.console, [f"and {len(rows) - MOST} more; --all shows them"])
         if json_:
-            terminal.print_json({"kind": "runs", "results": [_plain(found)]})
+            terminal.print_json(_document([found]))
         if open_:
             typer.launch(str(_page(found.path)))
         return
@@ -71,13 +73,13 @@ def runs(
     listed = contents_under(under)
     columns = (Column("name", keep=True), "kind", "written", "what", "status", "error")
     lines = [(c.path.name, c.kind, c.at, c.what, c.status, c.error) for c in listed]
-    notes = ("NOT PRIVATE: errors are measured against the truth.",)
+    notes = (f"NOT PRIVATE: {SECRET}.",)
     if lines:
         print_table(terminal.console, Table.of(columns, lines, notes=notes))
     else:
         terminal.console.print(f"no results under {under}", soft_wrap=True)
     if json_:
-        terminal.print_json({"kind": "runs", "results": [_plain(c) for c in listed]})
+        terminal.print_json(_document(listed))
 
 
 def diff(
@@ -94,6 +96,7 @@ def diff(
     from dataclasses import replace
 
     from simulations.reporting.terminal import print_table
+    from simulations.runs.results import NOT_PRIVATE
     from simulations.studies.shelf.contents import contents_of
     from simulations.studies.shelf.differences import differences
 
@@ -118,7 +121,8 @@ def diff(
             name: [dict(zip(table.header, row or (), strict=False)) for row in table.rows]
             for name, table in zip(names, tables, strict=False)
         }
-        terminal.print_json({"kind": "diff", "A": str(first.path), "B": str(second.path), **told})
+        sides = {"A": str(first.path), "B": str(second.path)}
+        terminal.print_json({"kind": "diff", **sides, **told, NOT_PRIVATE: {"why": SECRET}})
 
 
 def _path(name: str, under: Path) -> Path:
@@ -132,9 +136,12 @@ def _path(name: str, under: Path) -> Path:
     return found
 
 
-def _plain(found: Contents) -> dict[str, object]:
+def _document(listed: Sequence[Contents]) -> dict[str, object]:
+    from simulations.runs.results import NOT_PRIVATE
+
     names = ("kind", "at", "what", "status", "error", "settings", "results")
-    return {"path": str(found.path)} | {n: getattr(found, n) for n in names}
+    plain = [{"path": str(c.path)} | {n: getattr(c, n) for n in names} for c in listed]
+    return {"kind": "runs", "results": plain, NOT_PRIVATE: {"why": SECRET}}
 
 
 def _page(path: Path) -> Path:

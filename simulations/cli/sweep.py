@@ -33,9 +33,7 @@ from simulations.cli.outputs import Columns, Digits, Outs, Width, outputs
 if TYPE_CHECKING:
     import polars as pl
 
-    from simulations.studies.records.cells import Cell, Record
 
-STORES = (".sqlite", ".sqlite3", ".db")
 FORMATS = (".parquet", ".csv")
 
 
@@ -88,6 +86,7 @@ def sweep(
     Exit status: 0 all cells ended, 1 some are errors, 2 wrong usage.
     """
     from simulations.studies.records.settings_table import print_summary
+    from simulations.studies.records.store import ENDINGS, records_of
     from simulations.studies.records.summary import document_of
     from simulations.studies.sweep.config import load_sweep, sweep_text
     from simulations.studies.sweep.run import run_cells
@@ -103,7 +102,7 @@ def sweep(
         return
     overrides = data_overrides(data, user, item, count, value, top, plugin)
     loaded = load_sweep(config, [*overrides, *(set_ or ())])
-    stores = [p for p in out or () if p.suffix in STORES]
+    stores = [p for p in out or () if p.suffix in ENDINGS]
     if len(stores) > 1:
         raise ValueError(f"the records go to one file, got {stores[0]} and {stores[1]}")
     target = stores[0] if stores else Path("results") / f"{loaded.name}.sqlite"
@@ -128,14 +127,14 @@ def sweep(
             )
         except KeyboardInterrupt:
             bar.stop()
-            done = len(_records_of(loaded.cells, target))
+            done = len(records_of(loaded.cells, target))
             terminal.errors.print(
                 f"interrupted; {done:,} of {len(loaded.cells):,} cells are in {target}, and the "
                 "same command runs the others",
                 soft_wrap=True,
             )
             raise terminal.Stopped(terminal.INTERRUPTED) from None
-    records = _records_of(loaded.cells, target)
+    records = records_of(loaded.cells, target)
     print_summary(terminal.console, records)
     for line in loaded.left_out:
         terminal.console.print(f"left out: {line}", markup=False)
@@ -148,15 +147,6 @@ def sweep(
     if ended["error"]:
         terminal.errors.print("--retry runs the cells again that were errors")
         raise typer.Exit(terminal.RUN_ERROR)
-
-
-def _records_of(cells: Sequence[Cell], path: Path) -> list[Record]:
-    """Return the records that a file has of some cells."""
-    from simulations.studies.records.store import Store
-
-    keys = {c.key for c in cells}
-    with Store(path, create=False) as store:
-        return [r for r in store.records() if r.key in keys]
 
 
 def results(

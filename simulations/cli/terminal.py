@@ -62,10 +62,10 @@ class Command(TyperCommand):
 
 def print_json(body: Any) -> None:
     """Print the one document of ``--json`` to stdout."""
-    from simulations.reporting.json_files import indented
+    from simulations.reporting.json_files import json_text
 
     click.get_current_context().meta[PRINTED] = True
-    typer.echo(indented(body), nl=False)
+    typer.echo(json_text(body), nl=False)
 
 
 class Stopped(SystemExit):

@@ -17,6 +17,7 @@ from simulations.populations.tables import (
     first_row,
     is_parquet,
     scan_table,
+    separator_of,
 )
 
 if TYPE_CHECKING:
@@ -153,9 +154,8 @@ def guess(
         take("item", (s for s in repeated if not s.numeric), different)
     if "item" not in found and "value" not in found:
         take("value", (s for s in free if s in left and s.numeric and not s.whole), "fractions")
-        take(
-            "item", (s for s in repeated if s in left), different
-        ) if "value" not in found else None
+        if "value" not in found:
+            take("item", (s for s in repeated if s in left), different)
     if "item" in found:
         take("count", (s for s in left if _named(s, "count") and s.whole), by_name)
     if "user" not in found or not {"item", "value"} & found.keys():
@@ -199,16 +199,11 @@ def look(path: Path, form: TableFormat) -> list[Seen]:
     if is_parquet(path):
         names: list[Column] = list(pl.read_parquet_schema(path))
     else:
-        separator = form.separator or SEPARATORS[_suffix(path)]
-        row = first_row(path, separator, form)
+        row = first_row(path, separator_of(path, form), form)
         names = [*row] if form.header else [*range(len(row))]
     table = scan_table(path, list(range(len(names))), form)
     head = table.rows.head(ROWS).select(pl.col(c).cast(pl.String) for c in table.names).collect()
     return [_seen(n, head[c].drop_nulls()) for n, c in zip(names, table.names, strict=True)]
-
-
-def _suffix(path: Path) -> str:
-    return next(s.lower() for s in reversed(path.suffixes) if s.lower() in SEPARATORS)
 
 
 def _seen(column: Column, fields: pl.Series) -> Seen:

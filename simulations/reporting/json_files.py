@@ -69,11 +69,6 @@ def flat(tables: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
-def indented(body: Any) -> str:
-    """Write plain data for readers; infinities and NaN as strings, which strict JSON lacks."""
-    return json.dumps(plain(body), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
 def json_text(body: Any) -> str:
     """Write plain data as indented JSON; infinities and NaN as strings, which strict JSON lacks."""
     return json.dumps(plain(body), indent=2, ensure_ascii=False, allow_nan=False) + "\n"

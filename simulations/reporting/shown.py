@@ -146,7 +146,7 @@ class Shown(ABC):
 
     def to_latex(self) -> str:
         """Return the main table as LaTeX: a tabular of booktabs, its notes as comments."""
-        return latex(self.tables()[0]) + "\n"
+        return latex(self._alone()) + "\n"
 
     def save(
         self,
@@ -184,10 +184,7 @@ class Shown(ABC):
         elif ending(path, FIGURES + TABLES) in FIGURES:
             save_figure(self.draw, path, width=width, force=force)
         else:
-            table = self.tables()[0]
-            secret = (f"NOT PRIVATE: {self.not_private}.",) if self.not_private else ()
-            table = replace(table, title=table.title or self.title, notes=(*table.notes, *secret))
-            save_table(table, path, columns=columns, digits=digits, force=force)
+            save_table(self._alone(), path, columns=columns, digits=digits, force=force)
 
     def write(self, folder: Path) -> None:
         """Write everything into a new folder."""
@@ -196,6 +193,12 @@ class Shown(ABC):
             save_table(table, folder / f"table{i or ''}.csv")
         if type(self).draw is not Shown.draw:
             save_figure(self.draw, folder / "figure.png", width="page")
+
+    def _alone(self) -> Table:
+        """Return the main table as it stands alone: with a title, and with what is not private."""
+        table = self.tables()[0]
+        secret = (f"NOT PRIVATE: {self.not_private}.",) if self.not_private else ()
+        return replace(table, title=table.title or self.title, notes=(*table.notes, *secret))
 
     def _repr_html_(self) -> str:
         return self.to_html()

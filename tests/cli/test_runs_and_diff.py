@@ -31,8 +31,10 @@ def test_runs_are_listed_shown_and_told_apart(
     out = fedhist("runs").out
     assert all(name in out for name in ("a", "failed", "unreadable", "NOT PRIVATE"))
     assert "protocol.epsilon" in fedhist("runs", "b", "--all").out
+    assert "NOT PRIVATE" in json.loads(fedhist("runs", "--json").out)
     answer = fedhist("diff", "a", "b", "--json")
     found = json.loads(answer.out)
+    assert "NOT PRIVATE" in found
     assert {r["setting"]: (r["A"], r["B"]) for r in found["settings"]}["protocol.epsilon"] == (
         1.0, 2.0,
     )  # fmt: skip

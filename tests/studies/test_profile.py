@@ -96,7 +96,7 @@ def test_the_suggested_size_has_the_least_bound() -> None:
         held = table[:, rank[:d]].sum(axis=1)
         errors = [np.maximum(held - c, 0).sum() + 2 * d * c / 2.0 for c in range(1, 200)]
         bounds[d] = min(errors) + table.sum() - held.sum()
-    suggestions, _ = for_items(users, None, Budget(epsilon=2.0))
+    suggestions = for_items(users, None, Budget(epsilon=2.0))
     assert suggestions["top"].value == min(bounds, key=bounds.__getitem__)
 
 
@@ -131,9 +131,13 @@ def test_the_command(fedhist: Command, tmp_path: Path) -> None:
     body = json.loads(fedhist("profile", *columns, "--json").out)
     assert body["kind"] == Profile.kind
     assert body["n_users"] == 41
-    for name in ("page.html", "figure.svg", "table.csv", "folder"):
+    for name in ("page.html", "figure.svg", "table.tex", "folder"):
         answer = fedhist("profile", *columns, "--out", name)
         assert answer.status == 0, answer.err
+        assert f"written to {name} (NOT PRIVATE)" in answer.out
+    again = ("--out", "page.html", "--out", "figure.svg", "--out", "table.tex", "--out", "folder")
+    answer = fedhist("profile", *columns, *again)
+    assert answer.status == 0, answer.err  # what it wrote itself, it may replace
     page = (tmp_path / "page.html").read_text()
     assert "NOT PRIVATE" in page
     assert "fall outside the domain" in page

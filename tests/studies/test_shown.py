@@ -76,6 +76,9 @@ def test_what_is_saved_is_said_by_the_ending(tmp_path: Path) -> None:
     assert pl.read_csv(tmp_path / "a.csv").equals(Drawn().table)
     Drawn().save(tmp_path / "a.tex", columns=["half", "who"])
     assert "\n\\begin{tabular}{r@{}ll}\n" in (tmp_path / "a.tex").read_text()
+    Drawn().save(tmp_path / "b.tex")
+    assert (tmp_path / "b.tex").read_text().startswith(Drawn().to_latex())
+    assert "% NOT PRIVATE: computed" in Drawn().to_latex()
     Drawn().save(tmp_path / "a.svg")
     assert "<svg" in (tmp_path / "a.svg").read_text()
     with pytest.raises(ValueError, match=r"a\.xlsx ends in '\.xlsx'; known: \.md, \.tex"):

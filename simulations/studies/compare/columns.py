@@ -162,8 +162,8 @@ def usual_columns(found: Compared) -> list[str]:
     )
 
 
-def columns_of(found: Compared, asked: str | None) -> list[str]:
-    """Read the columns that a command line asks for, with commas between; None for the usual.
+def columns_of(found: Compared, asked: Sequence[str]) -> list[str]:
+    """Name the columns that are asked for, by name or key; "all" alone for all, none the usual.
 
     Raises
     ------
@@ -171,11 +171,10 @@ def columns_of(found: Compared, asked: str | None) -> list[str]:
         For a column that the comparison has not.
     """
     known = fields_of(found)
-    if asked is None:
+    if not asked:
         return usual_columns(found)
     keys = {field.key: name for name, field in known.items() if field.key}
-    names = [name.strip() for name in asked.split(",")]
-    names = list(known) if asked == "all" else [keys.get(name, name) for name in names]
+    names = list(known) if [*asked] == ["all"] else [keys.get(name, name) for name in asked]
     for name in names:
         if name not in known:
             raise ValueError(f"no column {name!r}{nearest(name, known)}")

@@ -14,7 +14,7 @@ from simulations.reporting.shown import Shown
 from simulations.reporting.table import Table
 from simulations.runs.config import Config
 from simulations.studies.plan.planner import Answer, plan_levels, plans
-from simulations.studies.plan.tables import WORDS, plans_table, question, verified_table
+from simulations.studies.plan.tables import WORDS, name_of, plans_table, question, verified_table
 from simulations.studies.plan.template import PlanTable
 from simulations.studies.plan.verify import Verified, verify
 
@@ -69,7 +69,7 @@ class Planned(Shown):
                 axes.plot([needed[id(a)]], [y], "|", color=ORANGE, ms=14, mew=2, label="simulated")
         axes.set_xscale("log")
         axes.margins(x=0.2)
-        names = [clipped(_name(a), MOST_LETTERS) for a in rows]
+        names = [clipped(name_of(a), MOST_LETTERS) for a in rows]
         axes.set_yticks(range(len(rows)), names)
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.grid(axis="x", color="#dddddd", lw=0.6)
@@ -78,10 +78,6 @@ class Planned(Shown):
         marks = dict(zip(*axes.get_legend_handles_labels()[::-1], strict=True))
         if self.verified:
             figure.legend(marks.values(), marks.keys(), loc="outside lower left", ncols=2)
-
-
-def _name(a: Answer) -> str:
-    return a.label if a.level is None else f"{a.level.value}, {a.label}"
 
 
 def answered(template: Config, asked: PlanTable) -> Planned:

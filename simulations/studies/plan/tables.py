@@ -41,7 +41,7 @@ def stated(answers: Sequence[Answer]) -> list[str]:
     of: dict[Adjacency, list[str]] = {}
     for a in answers:
         if a.adjacency is not None:
-            of.setdefault(a.adjacency, []).append(_name(a))
+            of.setdefault(a.adjacency, []).append(name_of(a))
     (first, _), *others = of.items() if of else [(None, [])]
     lines = [] if first is None else [f"{first.value}: {first.in_words}"]
     for adjacency, names in others:
@@ -89,7 +89,7 @@ def plans_table(answers: Sequence[Answer]) -> Table:
     if mixed:
         told = ", ".join(losses)
         notes.append(f"errors in {told}: other losses are other numbers for the same answer")
-    notes += [f"{_name(a)}: {line}" for a in answers for line in remarks(a)]
+    notes += [f"{name_of(a)}: {line}" for a in answers for line in remarks(a)]
     if any(a.share is not None for a in answers):
         notes.append("relative: to the answer's size (all zeros)")
     notes.append("theory on a template population: NOT PRIVATE")
@@ -121,7 +121,7 @@ def _least(a: Answer) -> Marked | None:
     return None if a.at_least is None else worded(a.at_least.value, str(a.at_least))
 
 
-def _name(a: Answer) -> str:
+def name_of(a: Answer) -> str:
     """Name a line of the table: the protocol, with its level of trust where several are planned."""
     return a.label if a.level is None else f"{a.level.value}, {a.label}"
 
@@ -133,9 +133,8 @@ def remarks(a: Answer) -> list[str]:
     if not a.searched > 0:
         return [a.reason]
     if a.x is None:
-        out.append(f"no number of {what} up to {number(a.searched)} keeps the error at the target")
-        if a.unknown == "epsilon":
-            out[-1] = f"no epsilon up to {number(a.searched)} keeps the error at the target"
+        none = "no epsilon" if a.unknown == "epsilon" else f"no number of {what}"
+        out.append(f"{none} up to {number(a.searched)} keeps the error at the target")
         if a.best is not None and math.isfinite(a.best.error):
             at = f"at {what} = {number(a.best.x)}"
             out.append(f"the least predicted error is {a.best.error:.4g}, {at} ({a.limit})")
@@ -176,7 +175,7 @@ def verified_table(found: Iterable[Verified]) -> Table:
         far |= off
         rows.append(
             (
-                _name(v.answer),
+                name_of(v.answer),
                 worded(v.measured, f"{v.measured:.4g}"),
                 worded(v.ratio, f"{v.ratio:.3f}{'!' * off}", BAD * off),
                 f"{low:.3f}..{high:.3f}",

@@ -25,6 +25,7 @@ from simulations.populations.facts import (
 )
 from simulations.reporting.shown import Shown
 from simulations.reporting.table import Table
+from simulations.runs.results import NOT_PRIVATE
 from simulations.studies.profile.dispersion import (
     SURE,
     Dispersion,
@@ -36,7 +37,6 @@ from simulations.studies.profile.suggest import Budget, Suggestion, for_items, f
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-NOT_PRIVATE = "NOT PRIVATE"
 LEVELS = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
 
 
@@ -145,7 +145,7 @@ class Profile(Shown):
             "dispersion": asdict(self.dispersion),
             "budget": asdict(self.budget) | {"adjacency": self.budget.adjacency.value},
             "warnings": list(self.warnings),
-            NOT_PRIVATE: self.not_private,
+            NOT_PRIVATE: {"why": self.not_private},
         }
 
     def draw(self, figure: Figure) -> None:
@@ -195,7 +195,7 @@ def profile_of(
         if domain is not None:
             outside, inside = outside_domain(users, domain), inside_of(users, domain)
         dispersion = dispersion_of_counts(users, inside)
-        suggestions, _ = for_items(users, domain, budget)
+        suggestions = for_items(users, domain, budget)
         different = quantiles(users.n_items().astype(np.float64))
     else:
         if loaded.value_range is not None:

@@ -95,17 +95,10 @@ class Suggestion:
     why: str
 
 
-def for_items(
-    users: Users, domain: Keys | None, budget: Budget
-) -> tuple[dict[str, Suggestion], Floats]:
+def for_items(users: Users, domain: Keys | None, budget: Budget) -> dict[str, Suggestion]:
     """Suggest ``top``, ``clip`` and ``samples_per_user`` for item counts.
 
-    Returns
-    -------
-    suggestions : dict
-        Without "clip" where no item is worth its noise.
-    held : (n,) float64
-        Each user's events in the domain; in the suggested one where there is none.
+    Without "clip" where no item is worth its noise.
     """
     items = users.counts
     owner, count = owners(items.indptr), items.count.astype(np.float64)
@@ -131,8 +124,7 @@ def for_items(
         out["clip"] = Suggestion(
             rounded(clip), f"C* of Liu et al. 2023, Section 4.1: {norm} norm, {where}"
         )
-    out |= _sizes(l1, f"in {where}")
-    return out, l1
+    return out | _sizes(l1, f"in {where}")
 
 
 def for_samples(samples: Samples, held: Floats, budget: Budget) -> dict[str, Suggestion]:

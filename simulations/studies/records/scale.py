@@ -72,11 +72,6 @@ def relative(loss: float | None, size: float | None, name: str) -> float | None:
     return math.sqrt(share) if name in SQUARES and share >= 0 else share
 
 
-def unrelative(share: float, size: float, name: str) -> float:
-    """Return the loss that is a share of the answer's size: the inverse of :func:`relative`."""
-    return size * (share * share if name in SQUARES else share)
-
-
 def worse_than(loss: float | None, trivial: Mapping[str, float]) -> str:
     """Name the best of the answers without data if it beats an error; else an empty text.
 
@@ -106,7 +101,8 @@ def item_measures(value: Array, truth: Array) -> Mapping[str, float]:
     -------
     dict
         "per item": mean absolute error; "k": items that "recall" is of, the share of the k
-        largest of the estimate that are among the k largest in truth, ties being all among them;
+        largest of the estimate that are among the k largest in truth, ties in truth being all
+        among them; ties in the estimate count as if broken at random, not by the domain's order;
         "top off": median relative error of the k largest in truth.
 
     Examples
@@ -119,11 +115,14 @@ def item_measures(value: Array, truth: Array) -> Mapping[str, float]:
         return {}
     k = min(MOST_TOP, max(1, truth.size // 2))
     top = np.argsort(-truth, kind="stable")[:k]
-    chosen = np.argsort(-value, kind="stable")[:k]
+    known = np.where(np.isnan(value), -np.inf, value)
+    least = np.partition(known, -k)[-k]
+    hit, above, tied = truth >= truth[top[-1]], known > least, known == least
+    found = float(hit[above].sum()) + (k - int(above.sum())) * float(hit[tied].mean())
     out = {
         "per item": float(np.abs(value - truth).mean()),
         "k": float(k),
-        "recall": float(np.mean(truth[chosen] >= truth[top[-1]])),
+        "recall": found / k,
     }
     top = top[truth[top] > 0]
     if top.size:

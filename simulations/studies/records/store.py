@@ -18,7 +18,7 @@ from typing import Any, Self
 import polars as pl
 
 from simulations.reporting.json_files import flat
-from simulations.studies.records.cells import ERROR, Record
+from simulations.studies.records.cells import ERROR, Cell, Record
 
 SCHEMA = 1
 """Raised only where an older fedhist could not read the file; a new column is no reason."""
@@ -40,6 +40,9 @@ COLUMNS: Mapping[str, str] = {
     "seconds": "REAL",
 }
 """Keys of a record that are columns of their own; one more is added to older files."""
+
+ENDINGS = (".sqlite", ".sqlite3", ".db")
+"""Of the names of such files."""
 
 WAIT = 60.0
 """Seconds to wait for another process's transaction."""
@@ -253,6 +256,13 @@ def _held(folder: Path) -> Iterator[None]:
 
 def _in_json(name: str) -> str:
     return f"json_extract(record, '$.{name}')"
+
+
+def records_of(cells: Sequence[Cell], path: str | Path) -> list[Record]:
+    """Return the records that a file has of some cells; errors are those of :class:`Store`."""
+    keys = {c.key for c in cells}
+    with Store(path, create=False) as store:
+        return [r for r in store.records() if r.key in keys]
 
 
 def frame_of(records: Iterable[Record]) -> pl.DataFrame:

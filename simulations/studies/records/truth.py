@@ -18,6 +18,7 @@ from fedhist.model.registry import display_of
 from fedhist.model.truths import Truth
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
+from simulations.populations.facts import owners
 
 CLOSE = 1e-9
 """Relative difference up to which two truths are one: sums may be added up in another order."""
@@ -145,8 +146,7 @@ def _inside(users: Users, keys: Keys) -> tuple[Integers, Integers, Floats]:
     items = users.counts
     at = keys.positions(items.vocabulary)[items.item]
     inside = at >= 0
-    owner = np.repeat(np.arange(len(users)), np.diff(items.indptr))[inside]
-    return owner, at[inside], items.count[inside].astype(np.float64)
+    return owners(items.indptr)[inside], at[inside], items.count[inside].astype(np.float64)
 
 
 def over(value: Array, keys: Keys | None, wanted: Keys | None) -> Array:

@@ -15,9 +15,8 @@ import polars as pl
 from simulations.reporting.numbers import number
 from simulations.reporting.targets import MARK, kind_of
 from simulations.runs.results import NOT_PRIVATE
-from simulations.studies.records.store import Store
+from simulations.studies.records.store import ENDINGS, Store
 
-STORES = (".sqlite", ".sqlite3", ".db")
 TIMES = ("seconds", "rounds", "bytes")
 """Words in the names of what no two runs have in common."""
 KINDS: Mapping[str, str] = {
@@ -105,7 +104,7 @@ def contents_of(path: Path) -> Contents:
 
 def _kind_of(path: Path) -> str:
     if path.is_file():
-        return "records" if path.suffix in STORES else kind_of(path)
+        return "records" if path.suffix in ENDINGS else kind_of(path)
     old = (kind for name, kind in KINDS.items() if (path / name).is_file())
     return kind_of(path) or next(old, "")
 
