@@ -91,14 +91,11 @@ def test_what_the_wheel_holds(wheel: Path) -> None:
     top = {name.split("/")[0] for name in names if ".dist-info/" not in name}
     assert top == set(SOURCES)
     assert "fedhist/py.typed" in names
-    folder = ROOT / "simulations" / "configs"
-    configs = {p.relative_to(ROOT).as_posix() for p in folder.rglob("*.toml")}
-    held = {name for name in names if name.startswith("simulations/config/builtin/")}
-    assert configs == {name for name in held if name.endswith(".toml")}
-    modules = {
-        p.relative_to(ROOT).as_posix() for name in SOURCES for p in (ROOT / name).rglob("*.py")
+    endings = (".py", ".toml", ".txt", ".css", ".js", ".html")  # of modules and of package data
+    files = (p for name in SOURCES for p in (ROOT / name).rglob("*") if p.suffix in endings)
+    assert {p.relative_to(ROOT).as_posix() for p in files} == {
+        name for name in names if name.endswith(endings) and ".dist-info/" not in name
     }
-    assert modules == {name for name in names if name.endswith(".py")}
 
 
 def test_it_runs_from_another_folder(installed: Path, tmp_path: Path) -> None:

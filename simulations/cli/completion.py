@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import re
+from importlib import resources
 from pathlib import Path
 
 from simulations.config.named_files import builtin_names
 
+STUDY = (".toml",)
+DATA = (".csv", ".tsv", ".tab", ".dat", ".txt", ".parquet", ".pq", ".gz", ".zst")
 
-def _fitting(incomplete: str, names: list[str]) -> list[str]:
-    """Return the names, and the files of settings, that begin so."""
+
+def _fitting(incomplete: str, names: list[str], endings: tuple[str, ...] = STUDY) -> list[str]:
+    """Return the names, and the files of settings or others, that begin so."""
     folder, _, start = incomplete.rpartition("/")
     place = Path(f"{folder}/") if folder else Path()
-    files = [str(p) for p in sorted(place.glob("*.toml")) if p.name.startswith(start)]
+    files = [str(p) for p in sorted(place.glob("*")) if _fits(p, start, endings)]
     return [*(n for n in names if n.startswith(incomplete)), *files]
+
+
+def _fits(path: Path, start: str, endings: tuple[str, ...]) -> bool:
+    return path.name.startswith(start) and path.suffix.lower() in endings
 
 
 def configs(incomplete: str) -> list[str]:
@@ -33,6 +41,28 @@ def comparisons(incomplete: str) -> list[str]:
 def sweeps(incomplete: str) -> list[str]:
     """Complete a sweep."""
     return _fitting(incomplete, builtin_names("sweeps"))
+
+
+def decisions(incomplete: str) -> list[str]:
+    """Complete what is decided on: a question, a study, or data."""
+    return _fitting(incomplete, builtin_names("decisions"), STUDY + DATA)
+
+
+def populations(incomplete: str) -> list[str]:
+    """Complete what is profiled: a configuration or data."""
+    return _fitting(incomplete, builtin_names(), STUDY + DATA)
+
+
+def experiments(incomplete: str) -> list[str]:
+    """Complete a table or figure of a paper.
+
+    >>> experiments("figure")[:2]
+    ['figure1', 'figure2']
+    """
+    # not as a package of its own: importing that one brings NumPy
+    files = resources.files("simulations").joinpath("experiments", "configs").iterdir()
+    names = sorted(f.name.removesuffix(".toml") for f in files if f.name.endswith(".toml"))
+    return [n for n in ("all", *names) if n.startswith(incomplete)]
 
 
 def templates(incomplete: str) -> list[str]:

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from simulations.cli import terminal
+from simulations.cli import completion, terminal
 from simulations.cli.options import (
     Count,
+    Data,
     Force,
     Item,
     Json,
@@ -35,9 +36,11 @@ def decide(
         str | None,
         typer.Argument(
             help="Your CSV, TSV or Parquet file, a .toml file with a table \\[decide], or a "
-            "built-in example; none lists these."
+            "built-in example; none lists these.",
+            autocompletion=completion.decisions,
         ),
     ] = None,
+    data: Data = None,
     user: User = None,
     item: Item = None,
     count: Count = None,
@@ -91,6 +94,8 @@ def decide(
         question_text,
     )
 
+    if source is None and data is not None:
+        source, data = str(data), None
     if source is None:
         from simulations.cli.lists import print_decisions
 
@@ -104,8 +109,11 @@ def decide(
         terminal.console.out(question_text(source)[0] if study else "", end="")
         return
     if not study:
-        check_columns(file, user, item, value)
-    overrides = data_overrides(None if study else file, user, item, count, value, top, plugin)
+        if data is not None:
+            raise ValueError(f"the data are {source}: --data is for a study in its place")
+        data = file
+        check_columns(data, user, item, value)
+    overrides = data_overrides(data, user, item, count, value, top, plugin)
     asked = {
         "target": target or (None if study or value is None else "mean"),
         "error": error,

@@ -204,11 +204,12 @@ def ledger(
     adjacency: Annotated[
         str | None, typer.Option(help="State the total under it; default: the strongest.")
     ] = None,
+    json_: Json = False,
 ) -> None:
     """Check and show PATH, the ledger of what was released from a data set; set its cap."""
     from fedhist.privacy.guarantee import Adjacency
     from simulations.runs.data_ledger import Cap, DataLedger
-    from simulations.runs.tables import print_ledger
+    from simulations.runs.tables import ledger_document, print_ledger
 
     book = DataLedger(path)
     if cap_epsilon is not None or cap_delta is not None:
@@ -221,12 +222,16 @@ def ledger(
         )
     elif not path.exists():
         raise ValueError(f"no such ledger: {path} (--cap-epsilon makes one)")
-    print_ledger(terminal.console, book, Adjacency(adjacency) if adjacency else None)
+    under = Adjacency(adjacency) if adjacency else None
+    print_ledger(terminal.console, book, under)
+    if json_:
+        terminal.print_json({"kind": "ledger", "file": str(path), **ledger_document(book, under)})
 
 
 @cli.command()
 def journal(
     folder: Annotated[Path, typer.Argument(help="A run's journal folder.")],
+    json_: Json = False,
 ) -> None:
     """Check FOLDER, a run's journal: that no line is missing, altered or doubled."""
     from fedhist.session.journal import LOG, log_of
@@ -238,6 +243,9 @@ def journal(
     ended = any(line.get("kind") == "ended" for line in lines)
     state = "the run has ended" if ended else "the run can go on"
     terminal.console.print(f"{len(lines)} lines, {released} releases; {state}. It is whole.")
+    if json_:
+        told = {"lines": len(lines), "releases": released, "ended": ended}
+        terminal.print_json({"kind": "journal", "folder": str(folder), **told})
 
 
 @cli.command()

@@ -61,11 +61,8 @@ def data_overrides(
     """
     plugins = [str(p.resolve()) for p in plugin or ()]
     loaded = [f"run.plugins={toml_value(plugins)}"] if plugins else []
-    columns = {"user": user, "item": item, "count": count, "value": value, "top": top}
-    given = {k: column(v) for k, v in columns.items() if v is not None}
+    given = columns_given(data, user=user, item=item, count=count, value=value, top=top)
     if data is None:
-        if given:
-            raise ValueError(f"--{next(iter(given))} describes --data, which is not given")
         return loaded
     if value is not None:
         for name in given.keys() & {"item", "count", "top"}:
@@ -78,6 +75,14 @@ def data_overrides(
         *(f"population.{k}={toml_value(v)}" for k, v in found.items()),
         *loaded,
     ]
+
+
+def columns_given(data: Path | None, **columns: str | int | None) -> dict[str, str | int]:
+    """Return the options about a file that are given; ValueError where the file is not."""
+    given = {k: column(v) for k, v in columns.items() if v is not None}
+    if data is None and given:
+        raise ValueError(f"--{next(iter(given))} describes --data, which is not given")
+    return given
 
 
 def column(name: str | int) -> str | int:

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from simulations.cli import terminal
+from simulations.cli import completion, terminal
 from simulations.cli.options import (
     Count,
+    Data,
     Force,
     Item,
     Json,
@@ -31,8 +32,13 @@ def register(cli: typer.Typer) -> None:
 
 def profile(
     file: Annotated[
-        Path, typer.Argument(help="A data file, a .toml file, or a built-in configuration.")
-    ],
+        Path | None,
+        typer.Argument(
+            help="A data file, a .toml file, or a built-in configuration.",
+            autocompletion=completion.populations,
+        ),
+    ] = None,
+    data: Data = None,
     user: User = None,
     item: Item = None,
     count: Count = None,
@@ -68,9 +74,16 @@ def profile(
     from simulations.studies.profile.tables import print_profile
 
     Budget.of(epsilon, delta, adjacency)  # before the file is read
+    file, data = (data, None) if file is None else (file, data)
+    if file is None:
+        raise ValueError("say what to profile: a data file, a .toml file, or a configuration")
     saved = outputs(out, Profile.kind, columns=columns, digits=digits, width=width, force=force)
     is_data = file.suffix != ".toml" and (file.suffix != "" or file.exists())
-    overrides = data_overrides(file if is_data else None, user, item, count, value, top)
+    if is_data:
+        if data is not None:
+            raise ValueError(f"the data are {file}: --data is for a configuration in its place")
+        data = file
+    overrides = data_overrides(data, user, item, count, value, top)
     overrides += [] if domain is None else [f"population.domain={toml_value(str(domain))}"]
     for path in plugin or ():
         load_plugin(path)

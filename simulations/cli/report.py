@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from simulations.cli import terminal
-from simulations.cli.options import Force
+from simulations.cli.options import Force, Json
 
 
 def register(cli: typer.Typer) -> None:
@@ -25,6 +25,7 @@ def report(
         Path | None, typer.Option(help="The page; default: report.html in or beside PATH.")
     ] = None,
     force: Force = False,
+    json_: Json = False,
 ) -> None:
     """Write one HTML page about results: it opens from disk and needs no network.
 
@@ -38,3 +39,5 @@ def report(
     terminal.console.print(
         f"written to {target} ({size / 1e6:.1f} MB, NOT PRIVATE)", soft_wrap=True
     )
+    if json_:
+        terminal.print_json({"kind": "report", "of": str(path), "file": str(target), "bytes": size})

@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
-from simulations.cli import terminal
-from simulations.cli.options import Force, Json
+from simulations.cli import completion, terminal
+from simulations.cli.options import Count, Force, Item, Json, Top, User, columns_given
 from simulations.cli.outputs import Columns, Digits, Outs, Width, outputs
+from simulations.config.named_files import toml_value
 
 
 def register(cli: typer.Typer) -> None:
@@ -20,12 +21,20 @@ def register(cli: typer.Typer) -> None:
 
 def reproduce(
     name: Annotated[
-        str | None, typer.Argument(help="A table or figure, or all; none lists them.")
+        str | None,
+        typer.Argument(
+            help="A table or figure, or all; none lists them.",
+            autocompletion=completion.experiments,
+        ),
     ] = None,
     population: Annotated[
         str | None, typer.Option(help="What to run it on; default: the first of its list.")
     ] = None,
     data: Annotated[Path | None, typer.Option(help="The population's file, if it has one.")] = None,
+    user: User = None,
+    item: Item = None,
+    count: Count = None,
+    top: Top = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", help="setting=VALUE or population.key=VALUE; may be repeated."),
@@ -56,8 +65,11 @@ def reproduce(
 
         print_experiments(terminal.console)
         return
+    of_data = columns_given(data, user=user, item=item, count=count, top=top)
+    overrides = [f"population.{k}={toml_value(v)}" for k, v in of_data.items()]
+    overrides += set_ or ()
     if name == "all":
-        if population or data or set_ or json_ or len(out or ()) > 1:
+        if population or data or overrides or json_ or len(out or ()) > 1:
             raise ValueError(
                 "all runs every experiment as it stands; give only --quick, --seed, --out"
             )
@@ -68,7 +80,7 @@ def reproduce(
         raise typer.Exit(terminal.RUN_ERROR if broken else terminal.NOT_REPRODUCED if failed else 0)
     found = experiment(name)
     request = found.request(
-        population=population, data=data, overrides=set_ or (), seed=seed, quick=quick
+        population=population, data=data, overrides=overrides, seed=seed, quick=quick
     )
     saved = outputs(out, EXPERIMENT, columns=columns, digits=digits, width=width, force=force)
     folder = folder_of(found, request, saved.folder, force=force)  # before anything is computed

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from simulations.cli import terminal
-from simulations.cli.options import Count, Force, Item, RayAddress, User, Workers, column
+from simulations.cli.options import Count, Force, Item, Json, RayAddress, User, Workers, column
 
 
 def register(cli: typer.Typer) -> None:
@@ -36,6 +36,7 @@ def shard(
     workers: Workers = 0,
     ray_address: RayAddress = None,
     force: Force = False,
+    json_: Json = False,
 ) -> None:
     """Sort FILES by user into a folder of shards: a population of the kind "shards".
 
@@ -43,6 +44,7 @@ def shard(
     """
     from simulations.populations.sharding import Sources
     from simulations.populations.tables import TableFormat
+    from simulations.runs.results import NOT_PRIVATE
     from simulations.runs.sharding import shard as make
 
     if user is None:
@@ -73,3 +75,8 @@ def shard(
     for fault, rows in manifest.dropped.items():
         line = f"left out: {rows:,} rows, {fault} (NOT PRIVATE)"
         terminal.console.print(line, soft_wrap=True, markup=False)
+    if json_:
+        n_items = None if manifest.vocabulary is None else manifest.vocabulary.rows
+        secret = {"users": manifest.n_users, "items": n_items, "left_out": dict(manifest.dropped)}
+        told = {"kind": "shards", "folder": str(out), "shards": len(manifest.shards)}
+        terminal.print_json(told | {NOT_PRIVATE: secret})

@@ -9,7 +9,7 @@ import typer
 
 from fedhist.base.files import whole_file
 from simulations.cli import terminal
-from simulations.cli.options import Count, Force, Item, User, Value, column
+from simulations.cli.options import Count, Force, Item, Json, User, Value, column
 
 
 def register(cli: typer.Typer) -> None:
@@ -29,6 +29,7 @@ def init(
     value: Value = None,
     epsilon: Annotated[float, typer.Option(help="Budget of every user.")] = 1.0,
     force: Force = False,
+    json_: Json = False,
 ) -> None:
     """Write a study file for DATA, with comments: run, compare, sweep and plan read it as it is.
 
@@ -36,6 +37,7 @@ def init(
     which is NOT PRIVATE.
     """
     from simulations.populations.guessing import guess
+    from simulations.runs.results import NOT_PRIVATE
     from simulations.studies.start.study_file import start
 
     target = out or Path(data.name.partition(".")[0] + ".toml")
@@ -57,6 +59,12 @@ def init(
     for warning in started.profile.warnings:
         terminal.console.print(f"note: {warning}", markup=False, soft_wrap=True)
     terminal.console.print(f"written to {target} (NOT PRIVATE)", soft_wrap=True, markup=False)
+    if json_:
+        names = ("user", "item", "count", "value")
+        columns = {what: getattr(found, what) for what in names}
+        secret = {NOT_PRIVATE: {"warnings": list(started.profile.warnings)}}
+        told = {"kind": "study", "file": str(target), "columns": columns}
+        terminal.print_json(told | secret)
 
 
 def new_protocol(

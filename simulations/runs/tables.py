@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -230,6 +232,26 @@ def print_ledger(console: Console, ledger: DataLedger, adjacency: Adjacency | No
     ]
     table = Table.of([Column(n, keep=n != "run") for n in names], rows, notes=notes)
     print_table(console, table)
+
+
+def ledger_document(ledger: DataLedger, adjacency: Adjacency | None = None) -> dict[str, Any]:
+    """Return the same as data: ``total`` is under ``adjacency``, and null where there is none."""
+    cap, lines = ledger.read()
+    under = adjacency or common_adjacency(lines)
+
+    def total(a: Adjacency) -> dict[str, float] | None:
+        try:
+            return dict(zip(("epsilon", "delta"), ledger.total(a), strict=True))
+        except NoTotalError:
+            return None
+
+    return {
+        "cap": asdict(cap),
+        "adjacency": under.value,
+        "total": total(under),
+        "totals": {a.value: total(a) for a in USER_LEVEL},
+        "runs": [asdict(line) for line in lines],
+    }
 
 
 def _total(ledger: DataLedger, adjacency: Adjacency) -> str:

@@ -11,6 +11,7 @@ import pytest
 from fedhist.model.registry import own_protocols
 from simulations.cli import completion
 from simulations.config.named_files import builtin_names
+from simulations.experiments.catalogue import names
 
 
 def test_protocols_are_those_of_the_registry() -> None:
@@ -27,14 +28,26 @@ def test_names_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert completion.configs("absent/m") == []
     assert completion.comparisons("") == [*builtin_names("comparisons"), "mine.toml"]
     assert completion.sweeps("cl") == ["clip"]
+    (tmp_path / "mine.csv.gz").touch()
+    (tmp_path / "mine.PARQUET").touch()
+    (tmp_path / "mine.png").touch()
+    mine = ["mine.PARQUET", "mine.csv.gz", "mine.toml"]
+    assert completion.decisions("") == [*builtin_names("decisions"), *mine]
+    assert completion.populations("mi") == mine
+    assert completion.populations("quick") == ["quickstart"]
     assert completion.templates("mean") == [
         *(n for n in builtin_names() if n.startswith("mean")),
         *(p for p in completion.protocols("mean") if p not in builtin_names()),
     ]
 
 
+def test_experiments_are_those_of_the_catalogue() -> None:
+    assert completion.experiments("") == ["all", *names()]
+
+
 def test_nothing_heavy_is_imported() -> None:
     code = "import sys; from simulations.cli import completion as c; c.templates('m'); "
+    code += "c.experiments(''); c.decisions(''); "
     code += "print({'numpy', 'polars', 'scipy', 'matplotlib'} & set(sys.modules))"
     command = [sys.executable, "-c", code]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -102,6 +102,33 @@ def test_audit(fedhist: Command) -> None:
     assert all(f["verdict"] == "consistent" for f in found["findings"])
 
 
+def test_report_and_ledger(fedhist: Command, study: Path) -> None:
+    ledger = ("--ledger", "ledger.json", "--epsilon", "0.5")
+    assert fedhist("run", study, "--out", "results/a", *ledger).status == 0
+    found = document(fedhist("report", "results/a", "--json"))
+    page = Path(found["file"])
+    assert (found["kind"], page) == ("report", Path("results/a/report.html"))
+    assert found["bytes"] == page.stat().st_size
+    found = document(fedhist("ledger", "ledger.json", "--cap-epsilon", "2", "--json"))
+    assert (found["kind"], found["cap"]["epsilon"]) == ("ledger", 2.0)
+    assert found["total"] == found["totals"][found["adjacency"]]
+    assert found["total"]["epsilon"] == pytest.approx(0.5)
+    (run,) = found["runs"]
+    assert (run["epsilon"], run["state"]) == (0.5, "spent")
+
+
+def test_init_and_shard(fedhist: Command, tmp_path: Path) -> None:
+    rows = "".join(f"u{u},i{(u * i) % 7}\n" for u in range(30) for i in range(3))
+    (tmp_path / "events.csv").write_text("user,item\n" + rows)
+    found = document(fedhist("init", tmp_path / "events.csv", "--out", "s.toml", "--json"))
+    assert (found["kind"], found["file"]) == ("study", "s.toml")
+    assert found["columns"] == {"user": "user", "item": "item", "count": None, "value": None}
+    columns = ("--user", "user", "--item", "item", "--shards", "2")
+    found = document(fedhist("shard", tmp_path / "events.csv", *columns, "--out", "s", "--json"))
+    assert (found["kind"], found["folder"], found["shards"]) == ("shards", "s", 2)
+    assert found["NOT PRIVATE"] == {"users": 30, "items": 7, "left_out": {}}
+
+
 def test_nothing_computed_is_said(fedhist: Command) -> None:
     answer = fedhist("compare", "--json")
     assert (answer.status, answer.out) == (2, "")

@@ -194,4 +194,4 @@ def write_report(path: Path, out: Path, *, force: bool = False) -> int:
         add_to_folder(path, out.name, text, PAGE, force=force)
     else:
         write_target(out, text, PAGE, force=force)
-    return len(text.encode())
+    return out.stat().st_size
