@@ -7,11 +7,11 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from fedhist.base.checks import check_choice
+from fedhist.base.checks import check_choice, check_integer
 from fedhist.base.errors import nearest
 from fedhist.model.protocol import Protocol
 from fedhist.privacy.guarantee import Trust
-from simulations.api.inputs import plain
+from simulations.api.inputs import files_of, plain, short
 from simulations.audit.audited import Audited, audit_all
 from simulations.audit.bounds import ALPHA
 from simulations.audit.checks import chosen_protocols
@@ -73,9 +73,15 @@ def audit(
     level = None if trust is None else str(plain("trust", trust))
     if level is not None:
         check_choice("trust", level, [t.value for t in Trust])
+    for name, number in (("effort", effort), ("alpha", alpha)):
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            raise TypeError(f"{name} must be a number, got {short(number)}")
+    check_integer("seed", seed, least=0)
+    if not isinstance(inputs, Sequence | None):
+        raise TypeError(f"inputs must be two records, got {short(inputs)}")
     records = () if inputs is None else tuple(inputs)
     settings = Settings(effort=effort, seed=seed, alpha=alpha, records=records)
-    files = [Path(p) for p in ([plugins] if isinstance(plugins, str | Path) else plugins)]
+    files = [Path(p) for p in files_of("plugins", plugins)]
     chosen: list[Protocol] = []
     if not isinstance(protocol, str | Protocol | type | Iterable):
         raise TypeError(f"protocol must be {WHAT}, got {type(protocol).__name__}: {protocol!r}")

@@ -56,7 +56,7 @@ def plain(name: str, value: Any) -> Any:
     if isinstance(value, list | tuple | range | Keys | set | frozenset):
         return [plain(f"{name}[{i}]", v) for i, v in enumerate(value)]
     what = "numbers, text, lists, dicts or a protocol"
-    raise TypeError(f"{name} must be made of {what}, got {type(value).__name__}: {_short(value)}")
+    raise TypeError(f"{name} must be made of {what}, got {type(value).__name__}: {short(value)}")
 
 
 def protocol_table(protocol: Protocol | type[Protocol]) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def population_of(given: Mapping[str, Any]) -> tuple[dict[str, Any] | None, Held
     if isinstance(data, Mapping | PopulationSpec):
         if columns:
             name = next(iter(columns))
-            raise TypeError(f"{name} names a column of a frame or a file, not of {_short(data)}")
+            raise TypeError(f"{name} names a column of a frame or a file, not of {short(data)}")
         return _spec_table(data) | plain("data", _domain_file(more)), None
     if isinstance(data, Users):
         if columns:
@@ -124,15 +124,37 @@ def population_of(given: Mapping[str, Any]) -> tuple[dict[str, Any] | None, Held
     return held.table | plain("data", more | files), held
 
 
-def _keys(domain: Iterable[Any]) -> Keys:
-    return domain if isinstance(domain, Keys) else Keys.of(map(str, domain))
+def _keys(domain: Any) -> Keys:
+    if not isinstance(domain, Iterable):
+        raise TypeError(f"domain must be a list of items or a file, got {short(domain)}")
+    keys = domain if isinstance(domain, Keys) else Keys.of(map(str, domain))
+    if not len(keys):
+        raise ValueError(f"domain must hold an item at least, got {short(domain)}")
+    return keys
+
+
+def files_of(name: str, value: Any) -> list[Any]:
+    """Return files that were given as one path, as several, or not at all.
+
+    Raises
+    ------
+    TypeError
+        For what is no path.
+    """
+    if value is None or isinstance(value, str | os.PathLike):
+        return [] if value is None else [value]
+    if isinstance(value, Iterable):
+        given = list(value)
+        if all(isinstance(one, str | os.PathLike) for one in given):
+            return given
+    raise TypeError(f"{name} must be a path or several, got {short(value)}")
 
 
 def _domain_file(more: Mapping[str, Any]) -> Mapping[str, Any]:
     """Refuse a list of items where the population is read from a file."""
     domain = more.get("domain")
     if domain is not None and not isinstance(domain, str | os.PathLike):
-        raise TypeError(f"domain must be a file beside such data, got {_short(domain)}")
+        raise TypeError(f"domain must be a file beside such data, got {short(domain)}")
     return more
 
 
@@ -152,13 +174,14 @@ def _users_of_frame(data: Any, columns: Mapping[str, Any]) -> Users:
 
     frame = data
     if not isinstance(frame, pl.DataFrame | pl.LazyFrame) and not _is_pandas(frame):
-        if hasattr(frame, "to_pandas"):
-            frame = frame.to_pandas()
-        elif hasattr(frame, "__dataframe__") or hasattr(frame, "__arrow_c_stream__"):
-            frame = pl.DataFrame(frame)
-        else:
-            what = "a polars or pandas frame, fedhist.Users, a path, or a table [population]"
-            raise TypeError(f"data must be {what}, got {type(data).__name__}: {_short(data)}")
+        frame = None
+        if hasattr(data, "to_pandas"):
+            frame = data.to_pandas()
+        elif hasattr(data, "__dataframe__") or hasattr(data, "__arrow_c_stream__"):
+            frame = pl.DataFrame(data)
+    if frame is None or type(frame).__name__ == "Series":
+        what = "a polars or pandas frame, fedhist.Users, a path, or a table [population]"
+        raise TypeError(f"data must be {what}, got {type(data).__name__}: {short(data)}")
     for name, column in columns.items():
         ok = isinstance(column, str) or (name == "value" and not isinstance(column, int | float))
         if not ok:
@@ -178,7 +201,8 @@ def _is_pandas(frame: Any) -> bool:
     return type(frame).__module__.partition(".")[0] == "pandas"
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
+    """Write what was given in one line, cut where it is long."""
     text = " ".join(repr(value).split())
     return text if len(text) <= 80 else text[:79] + "…"
 
@@ -191,7 +215,7 @@ def checked(
     for key, value in given.items():
         if key not in names:
             raise TypeError(
-                f"{function}() has no argument {key!r} (={_short(value)}){nearest(key, names)}"
+                f"{function}() has no argument {key!r} (={short(value)}){nearest(key, names)}"
             )
 
 

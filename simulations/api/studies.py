@@ -5,12 +5,13 @@ What all of them take stands at :class:`~simulations.api.study.Study`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simulations.api.inputs import SHARED, checked, takes
+from simulations.api.inputs import SHARED, checked, short, takes
 from simulations.api.study import Study, opened
 from simulations.studies.compare.config import CompareTable
 from simulations.studies.decide.question import DecideTable
@@ -142,6 +143,8 @@ def results(file: str | Path) -> Swept:
     """
     from simulations.studies.sweep.swept import Swept
 
+    if not isinstance(file, str | os.PathLike):
+        raise TypeError(f"file must be a path, got {short(file)}")
     return Swept.open(file)
 
 

@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedhist.model.registry import load_plugin
-from simulations.api.inputs import SHARED, TABLES, checked, plain, population_of, takes
+from simulations.api.inputs import (
+    SHARED,
+    TABLES,
+    checked,
+    files_of,
+    plain,
+    population_of,
+    short,
+    takes,
+)
 from simulations.config.named_files import settings_text
 from simulations.config.reading import reading, tables_of
 from simulations.populations.memory import Held, Memory
@@ -91,6 +100,8 @@ class Study:
             If there is none, or it is not TOML.
         """
         checked("Study.open", given, SHARED)
+        if not isinstance(file, str | os.PathLike):
+            raise TypeError(f"file must be a path or a name, got {short(file)}")
         return opened(file, "").given(**given)
 
     def given(self, **given: Any) -> Study:
@@ -106,7 +117,7 @@ class Study:
                 raise TypeError("give data or population, not both")
             tables["population"] = table
             tables["run"] = {**tables.get("run", {}), "nodes": 0}  # was of another population
-        plugins = [os.path.abspath(p) for p in _several(given.get("plugins"))]
+        plugins = [os.path.abspath(p) for p in files_of("plugins", given.get("plugins"))]
         if plugins:
             for file in plugins:
                 load_plugin(file)
@@ -147,6 +158,9 @@ class Study:
         from simulations.studies.sweep.swept import Swept
 
         tables = self._with("sweep", SweepTable, keys, named=("protocols",))
+        if not isinstance(axes, Mapping | None):
+            example = '{"protocol.epsilon": [0.5, 1, 2]}'
+            raise TypeError(f"axes must be a mapping such as {example}, got {short(axes)}")
         tables["sweep"] |= plain("axes", axes or {})
         self._check_workers(workers)
         with reading(self._told):
@@ -243,7 +257,8 @@ def opened(file: str | Path | Study | None, part: str) -> Study:
     if file is None:
         return Study(part or "study", {})
     if not isinstance(file, str | os.PathLike):
-        raise TypeError(f"the study must be a path, a name or a Study, got {file!r}")
+        hint = "" if isinstance(file, int | float) else " (users are given as data=...)"
+        raise TypeError(f"the study must be a path, a name or a Study, got {short(file)}{hint}")
     source = os.fspath(file)
     text, name = _texts(part)(source)
     with reading(source):
@@ -286,10 +301,6 @@ def _complete(tables: dict[str, Any], name: str, given: Any) -> None:
     if choice in given and there.get(choice) not in (None, given[choice]):
         there = {}
     tables[name] = {**there, **given}
-
-
-def _several(value: Any) -> list[Any]:
-    return [value] if isinstance(value, str | os.PathLike) else list(value or ())
 
 
 @contextmanager

@@ -70,7 +70,7 @@ def compare(
 
     Exit status: 0 it ran (a protocol may have refused or failed), 2 wrong usage.
     """
-    from simulations.reporting.targets import new_folder
+    from simulations.reporting.targets import check_results, new_folder
     from simulations.studies.compare.columns import columns_of
     from simulations.studies.compare.config import comparison_text, load_comparison
     from simulations.studies.compare.output import summary_of
@@ -92,6 +92,8 @@ def compare(
         overrides.append(f"compare.fractions=[{fractions}]")
     comparison = load_comparison(config, overrides)
     saved = outputs(out, Compared.kind, digits=digits, width=width, force=force)
+    if saved.folder is None:
+        check_results()
     if workers is None:
         table = comparison.run
         workers = 0 if table.runtime == "inline" else table.workers or None

@@ -82,8 +82,8 @@ def decide(
     Exit status: 0 there is an answer, 3 no level of trust reaches the error, 2 wrong usage.
     """
     from fedhist.model.protocol import EXIT_CODES
-    from simulations.reporting.export import FIGURES, TABLES, ending
-    from simulations.reporting.targets import check_target, new_folder
+    from simulations.reporting.shown import check_output, is_file_name
+    from simulations.reporting.targets import check_results, new_folder
     from simulations.studies.decide.decision import Decision
     from simulations.studies.decide.decision import decide as answer
     from simulations.studies.decide.output import print_decision, summary_of
@@ -126,10 +126,9 @@ def decide(
     overrides += set_ or ()
     question = load_question(source if study else file, overrides)
     if out is not None:  # before anything is computed
-        kind = Decision.kind
-        if out.suffix:
-            kind = "figure" if ending(out, (*TABLES, *FIGURES)) in FIGURES else "table"
-        check_target(out, kind, force=force)
+        check_output(out, Decision.kind, force=force)
+    else:
+        check_results()
     with terminal.progress_bar() as bar:
         task = bar.add_task("reading", total=100)
         found = answer(
@@ -140,7 +139,7 @@ def decide(
     if json_:
         terminal.print_json({**summary_of(found), "folder": str(place)})
     print_decision(terminal.console, found)
-    page = f": open {place / 'index.html'}" if not place.suffix else ""
+    page = f": open {place / 'index.html'}" if not is_file_name(place) or place.is_dir() else ""
     terminal.console.print(f"written to {place} (NOT PRIVATE){page}", soft_wrap=True)
     if question.error is not None and all(f.x is None for f in found.findings):
         raise typer.Exit(EXIT_CODES["refused"])

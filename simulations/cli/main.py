@@ -107,7 +107,7 @@ def run(
     """
     from fedhist.model.protocol import EXIT_CODES
     from simulations.config.reading import reading
-    from simulations.reporting.targets import check_folder
+    from simulations.reporting.targets import check_folder, check_results
     from simulations.runs.config import load_config, prepare
     from simulations.runs.job import run_job, summary_of
     from simulations.runs.results import RUN
@@ -135,6 +135,8 @@ def run(
     loaded = load_config(config, overrides)
     if loaded.run.out:
         check_folder(loaded.run.out, RUN, force=force)  # before anything is asked and spent
+    else:
+        check_results()
     with reading(config):
         prepared = prepare(loaded)
     with terminal.progress_bar() as bar:

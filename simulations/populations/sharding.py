@@ -263,8 +263,9 @@ def _open(sources: Sources, work: Path) -> None:
     """Begin the work, or go on with it; what was begun of other sources goes."""
     told, identity = work / "sources.json", sources.identity()
     if told.exists() and told.read_text(encoding="utf-8") != identity:
-        shutil.rmtree(work)  # of other files, columns or numbers of shards
-    elif work.exists() and not told.exists():
+        for path in work.iterdir():  # of other files, columns or numbers of shards
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    elif work.exists() and any(work.iterdir()) and not told.exists():
         raise ValueError(f"{work} is in the way: it is no unfinished work of fedhist shard")
     (work / "shards").mkdir(parents=True, exist_ok=True)
     whole_file(told, identity)

@@ -1,4 +1,7 @@
-"""Letters in figures that the usual font has not: from another installed font, else as escapes."""
+"""Names in figures as they are: no formula between dollars, and every letter has a glyph.
+
+Letters that the usual font has not are from another installed font, else escapes.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.ticker import Formatter
 
+FORMULA = r"\mathdefault"
+"""What matplotlib's own labels of axes hold."""
+
 
 def make_legible(figure: Figure, files: Iterable[str] | None = None) -> None:
     r"""Let every letter of a figure have a glyph: names of items may be in any script.
 
     What the usual font has not is drawn in an installed font that has it, and where none has as an
-    escape such as ``\u304a``. Without such letters nothing is looked for.
+    escape such as ``\u304a``. Without such letters nothing is looked for. Dollars are letters, too:
+    only the numbers of axes are formulas.
 
     Parameters
     ----------
@@ -31,6 +38,9 @@ def make_legible(figure: Figure, files: Iterable[str] | None = None) -> None:
     axes = [a for panel in figure.get_axes() for a in (panel.xaxis, panel.yaxis)]
     ticks = [(a, {c for t in a.get_ticklabels() for c in t.get_text()}) for a in axes]
     texts = figure.findobj(Text)
+    for text in texts:
+        if "$" in text.get_text() and FORMULA not in text.get_text():
+            text.set_parse_math(False)
     letters = {c for t in texts for c in t.get_text()}.union(*(found for _, found in ticks))
     missing = {c for c in letters if not c.isascii()}
     missing -= {chr(c) for c in _letters(findfont(FontProperties()))}
@@ -72,8 +82,12 @@ def _letters(file: str) -> frozenset[int]:
 
 @cache
 def _installed() -> tuple[str, ...]:
-    """List the files of all upright fonts of usual weight, in the order of their names."""
+    """List the files of all upright fonts of usual weight, in the order of their names.
+
+    But not the one that draws a box for whatever it is asked: an escape can be read.
+    """
     from matplotlib.font_manager import fontManager
 
-    usual = (f for f in fontManager.ttflist if f.style == "normal" and f.weight == 400)
+    usual = [f for f in fontManager.ttflist if f.style == "normal" and f.weight == 400]
+    usual = [f for f in usual if "LastResort" not in f.name.replace(" ", "")]
     return tuple(dict.fromkeys(f.fname for f in sorted(usual, key=lambda f: f.name)))

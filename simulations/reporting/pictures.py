@@ -128,7 +128,7 @@ def fit(figure: Figure) -> None:
                 continue
             if len(figure.axes) == 1:  # the figure's title begins above the names of rows
                 title.set_text("")
-                figure.suptitle(said, x=0.01, ha="left", fontsize=8)
+                figure.suptitle(said, x=0.01, ha="left", fontsize=8, parse_math=False)
             else:
                 spec = axes.get_subplotspec()
                 across = spec.get_gridspec().ncols if spec is not None else 1
@@ -153,6 +153,7 @@ def fit(figure: Figure) -> None:
                 [handles[n] for n in labels], labels, loc="outside lower left", ncols=columns,
                 frameon=False,
             )  # fmt: skip
+            make_legible(figure)
             figure.draw_without_rendering()
         grown = (legend.get_window_extent().height - height) / figure.dpi
         figure.set_figheight(figure.get_figheight() + max(0.0, grown))

@@ -95,6 +95,11 @@ def check_folder(path: str | Path, kind: str, *, force: bool = False) -> Path:
     return check_target(path, kind, force=force)
 
 
+def check_results() -> None:
+    """Check, before anything is computed, that :func:`new_folder` can make one."""
+    check_folder(Path("results") / ".new", "")
+
+
 def new_folder(name: str) -> Path:
     """Make an empty folder under results/ that nobody has, named after what it is for and when."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
@@ -217,8 +222,8 @@ def _marks(folder: Path) -> dict[str, Any]:
 
 def _of_folder(folder: Path, kind: str, force: bool) -> str:
     """Say why a folder may not be replaced; "" if it may."""
-    here = Path.cwd()
-    if folder in (here, *here.parents) or folder == Path.home() or folder.is_mount():
+    here, home = Path.cwd(), Path.home().resolve()
+    if folder in (here, *here.parents, home, *home.parents) or folder.is_mount():
         # not even by force: a shell would stand in a folder that is gone
         raise ValueError(f"{folder} is left alone: it is not one to replace; name a folder in it")
     if force or not any(folder.iterdir()):

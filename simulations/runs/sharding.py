@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,16 +52,47 @@ def shard(
     """
     target = check_folder(folder, KIND, force=force)
     paths = tuple(str(Path(p).resolve()) for p in sources.paths)
+    for path in paths:
+        if Path(path).is_relative_to(target):  # not even by force: they would go with it
+            raise ValueError(f"{path} lies in {folder}, which is to be replaced; name another one")
     sources = replace(sources, paths=paths).settled()
     work = target.with_name(f".{target.name}.unfinished")
     each = here if workers == 0 and not address else _on_ray(workers, address)
-    manifest = make_shards(sources, work, each, progress)
-    with whole_folder(target, KIND, force=force) as part:
-        for file in (work / "shards").iterdir():
-            file.rename(part / file.name)
-        (part / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
-    shutil.rmtree(work)
+    with _alone(work, folder):
+        manifest = make_shards(sources, work, each, progress)
+        with whole_folder(target, KIND, force=force) as part:
+            for file in (work / "shards").iterdir():
+                file.rename(part / file.name)
+            (part / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
+        shutil.rmtree(work)
     return manifest
+
+
+@contextmanager
+def _alone(work: Path, folder: Path) -> Iterator[None]:
+    """Keep other processes from the work on a folder; ValueError if one is there.
+
+    The lock is on the folder of the work itself: nothing is left of it, however a process ends.
+    """
+    while True:
+        work.mkdir(parents=True, exist_ok=True)
+        held = os.open(work, os.O_RDONLY)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(held)
+            raise ValueError(
+                f"another process makes {folder}; wait for it, or name another folder"
+            ) from None
+        if work.exists() and os.path.samestat(os.fstat(held), work.stat()):
+            break
+        os.close(held)  # who had the lock has just ended
+    try:
+        yield
+    finally:
+        if not any(work.glob("*")) and work.exists():
+            work.rmdir()
+        os.close(held)
 
 
 def _on_ray(workers: int | None, address: str | None) -> Each:

@@ -187,8 +187,35 @@ def test_unfinished_work_of_other_settings_begins_anew(events: Path, tmp_path: P
     shard(sources(events, n_shards=3), tmp_path / "out")
     assert not (tmp_path / ".out.unfinished").exists()
     (tmp_path / ".b.unfinished").mkdir()
+    (tmp_path / ".b.unfinished" / "mine").touch()
     with pytest.raises(ValueError, match="is in the way"):
         shard(sources(events), tmp_path / "b")
+
+
+def test_two_processes_do_not_make_one_folder(events: Path, tmp_path: Path) -> None:
+    """The second is told; what was there is as it was, and nothing is left of the lock."""
+
+    def second(_done: int, _of: int) -> None:
+        with pytest.raises(ValueError, match=r"another process makes .*out; wait"):
+            shard(sources(events, n_shards=2), tmp_path / "out")
+
+    shard(sources(events, n_shards=3), tmp_path / "out", progress=second)
+    assert len(list((tmp_path / "out").glob("shard-*.parquet"))) == 3
+    shard(sources(events, n_shards=2), tmp_path / "out")
+    assert sorted(p.name for p in tmp_path.iterdir() if "unfinished" in p.name) == []
+
+
+def test_the_folder_of_the_files_is_never_replaced(events: Path, tmp_path: Path) -> None:
+    home = tmp_path / "data"
+    home.mkdir()
+    inside = home / "events.csv"
+    inside.write_bytes(events.read_bytes())
+    for out in (home, tmp_path / "link"):
+        if not out.exists():
+            out.symlink_to(home)
+        with pytest.raises(ValueError, match=r"events\.csv lies in .*; name another one"):
+            shard(sources(inside), out, force=True)
+    assert inside.read_bytes() == events.read_bytes()
 
 
 @pytest.fixture

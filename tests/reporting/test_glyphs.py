@@ -9,6 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 
+from simulations.reporting.export import save_figure
 from simulations.reporting.glyphs import make_legible
 from simulations.reporting.pictures import picture
 
@@ -63,3 +64,30 @@ def test_usual_letters_are_left_alone(name: str) -> None:
     make_legible(figure, files=[])
     assert words(figure)[0] == name
     assert figure.axes[0].title.get_fontfamily() == before
+
+
+def test_a_font_of_boxes_is_no_font_that_has_a_letter() -> None:
+    figure = drawn(NOBODY)
+    make_legible(figure)
+    assert words(figure)[0] in (NOBODY, "\\U0002a6d6")
+    used = figure.axes[0].title.get_fontfamily()
+    assert not [name for name in used if "Resort" in name]
+
+
+def test_names_with_dollars_are_no_formulas(tmp_path: Path) -> None:
+    name = r"$\nonsense_1$ for 5 $"
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        for k in range(4):
+            axes.barh([k], [10**k], label=f"{name}, which is too long to stand beside others, {k}")
+        axes.set_yticks(range(4), [name, "a $x$", "one $", r"\$"])
+        axes.set_xscale("log")
+        axes.set_title(f"of {name} and of others, so that it is wrapped into two lines at least")
+        figure.legend(loc="outside lower left", ncols=4)
+
+    save_figure(draw, tmp_path / "a.svg")
+    text = (tmp_path / "a.svg").read_text()
+    for said in (name, "a $x$", "one $", r"\$"):
+        assert f"<!-- {said}" in text
+    assert r"<!-- $\mathdefault{10^{2}}$ -->" in text  # matplotlib's own

@@ -122,9 +122,10 @@ def test_nobody_s_own_folder_goes_even_by_force(
     inner = tmp_path / "inner"
     inner.mkdir()
     monkeypatch.chdir(inner)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    (tmp_path / "home").mkdir()
-    for path in (".", "..", inner, tmp_path, "/", tmp_path / "home"):
+    monkeypatch.setenv("HOME", str(tmp_path / "homes" / "ann"))
+    (tmp_path / "homes" / "ann").mkdir(parents=True)
+    homes = tmp_path / "homes"
+    for path in (".", "..", inner, tmp_path, "/", homes / "ann", homes):
         with pytest.raises(ValueError, match="name a folder in it"):
             check_folder(path, "run", force=True)
 

@@ -153,7 +153,7 @@ def test_the_command(fedhist: Command, tmp_path: Path) -> None:
         (["events.csv", "--user", "who", "--item", "what", "--out", "x.doc"], "known: "),
         (
             ["events.csv", "--user", "who", "--item", "what", "--adjacency", "replace"],
-            "no adjacency 'replace'",
+            "unknown adjacency 'replace'",
         ),
         (["nothing"], "unknown configuration 'nothing'"),
         (["events.csv", "--user", "who", "--item", "what", "--out", "events.csv"], "left alone"),

@@ -37,7 +37,7 @@ def draw_profile(profile: Profile, figure: Figure) -> None:
     else:
         _draw_items(right, profile)
     told = textwrap.fill(f"{profile.population}; NOT PRIVATE", int(16 * figure.get_figwidth()))
-    figure.suptitle(visible(told).replace("$", r"\$"), x=0.01, ha="left", fontsize=8)
+    figure.suptitle(visible(told), x=0.01, ha="left", fontsize=8)
 
 
 def _draw_sizes(axes: Any, p: Profile) -> None:

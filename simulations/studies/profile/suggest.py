@@ -49,8 +49,7 @@ class Budget:
         """Make a budget; ValueError for an unknown adjacency, with the known ones."""
         known = [a.value for a in USER_LEVEL]
         if adjacency not in known:
-            hint = nearest(adjacency, known)
-            raise ValueError(f"no adjacency {adjacency!r}{hint}; known: {', '.join(known)}")
+            raise ValueError(f"unknown adjacency {adjacency!r}{nearest(adjacency, known)}")
         return cls(epsilon, delta, Adjacency(adjacency))
 
     def __str__(self) -> str:
