@@ -58,6 +58,9 @@ MORE = json.loads((HERE / "more.json").read_text())  # what one or two names can
 JOURNALLED = ("adaptive-histogram", "mean")  # central, and local: both of two rounds or more
 OWNER = {"trust": "local", "epsilon": 2.0}
 NAME = re.compile(r"[a-z0-9][a-z0-9-]+")
+OLDER = "sweep-older.sqlite"
+"""Of a version whose cells said nothing of trivial answers, and of no adjacency unless asked."""
+
 SWEEP = ("sweep", "sweep.toml", "--out", "sweep.sqlite", "--workers", "0")
 
 
@@ -245,9 +248,9 @@ def cells(file: str) -> list[list[Any]]:
         return [[*row[:3], numbers(row[3:])] for row in rows]
 
 
-def results() -> list[str]:
-    """Print the sweep's table; its words, as its rules are as long as the terminal is wide."""
-    return [w for w in command("results", "sweep.sqlite").split() if w[0] != "─"]
+def results(file: str) -> list[str]:
+    """Print a sweep's table; its words, as its rules are as long as the terminal is wide."""
+    return [w for w in command("results", file).split() if w[0] != "─"]
 
 
 def write_files() -> dict[str, Any]:
@@ -279,7 +282,9 @@ def write_files() -> dict[str, Any]:
     os.replace("kept.json", "ledger.json")
     shutil.copy(FILES / "sweep.toml", ".")
     command(*SWEEP)
-    out |= {"cells": cells("sweep.sqlite"), "results": results()}
+    out |= {"cells": cells("sweep.sqlite"), "results": results("sweep.sqlite")}
+    shutil.copy(FILES / OLDER, ".")
+    out["results_older"] = results(OLDER)
     for lock in list(Path().rglob("*lock")):
         lock.unlink()
     return out

@@ -99,12 +99,16 @@ def test_a_sweep_is_read_and_runs_nothing_again(files: dict[str, Any]) -> None:
     """The seconds in its rows would differ."""
     before = rows()
     assert_same(record.cells("sweep.sqlite"), files["cells"])
-    assert_same(record.results(), files["results"])
+    assert_same(record.results("sweep.sqlite"), files["results"])
     record.command(*record.SWEEP)
     assert rows() == before
     Path("sweep.sqlite").unlink()
     record.command(*record.SWEEP)
     assert_same(record.cells("sweep.sqlite"), files["cells"])
+
+
+def test_an_older_sweep_is_read(files: dict[str, Any]) -> None:
+    assert_same(record.results(record.OLDER), files["results_older"])
 
 
 def test_no_file_names_this_machine_or_a_module() -> None:

@@ -196,6 +196,13 @@ def test_strangers_in_the_roster(changed: dict[str, Any], reason: str) -> None:
         play.nodes[0].shares(ask)
 
 
+def test_zeros_are_no_signature() -> None:
+    """As an Ed25519 key they have order 4: zeros signed one text in four (all pass: 4^-64)."""
+    for node in range(64):
+        with pytest.raises(Refused, match=f"the keys of node {node} bear no valid signature"):
+            k.signer_of(bytes(96), bytes(16), b"q", node, bytes(96))
+
+
 def test_the_server_s_own_keys_under_a_peer_s_old_signature() -> None:
     """A signature binds session, query, node and keys: none can be taken over."""
     play = signed_play()
