@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from simulations.studies.decide.question import (
 from simulations.studies.decide.search import Trial, next_epsilon
 from simulations.studies.decide.settled import Candidate
 from simulations.studies.decide.tuning import variants
-from simulations.studies.decide.words import off
+from simulations.studies.decide.words import notes, off
 
 N, D = 2000, 10
 CENTRAL = ('decide.trust="central"', 'decide.without=["adaptive-histogram"]')
@@ -100,6 +101,29 @@ def test_users_are_solved_for_at_a_budget() -> None:
     (central,) = found.findings
     assert central.planned == pytest.approx(2 * D / (0.02 * 0.25), rel=0.05)
     assert "how many users does it take?" in found.title
+
+
+def test_users_of_an_uneven_file_are_solved_for_without_its_clip(tmp_path: Path) -> None:
+    # some hold 60 items: at few users a small clip is best, but its bias no user more takes away
+    rows = [f"u{u},i{(u + k) % 4}" for u in range(200) for k in range(60 if u < 6 else 1 + u % 4)]
+    (tmp_path / "events.csv").write_text("user,item\n" + "\n".join(rows) + "\n")
+    people = {"kind": '"events"', "path": f'"{tmp_path / "events.csv"}"'}
+    people |= {"user": '"user"', "item": '"item"'}
+    text = '[decide]\neffort = "quick"\nerror = "10%"\nepsilon = 1\ntrust = "central"\n'
+    text += 'without = ["adaptive-histogram"]\n[population]\n'
+    text += "\n".join(f"{k} = {v}" for k, v in people.items())
+    found = decide(question_of(parse_tables(text, ()), "test", "test"))
+    (central,) = found.findings
+    assert central.candidate is not None
+    assert central.candidate.chosen["clip"] == 60
+    assert central.x is not None
+    found.save(tmp_path / "d")
+    page = (tmp_path / "d/index.html").read_text()
+    assert page.index("data:image/png") < page.index("<table")  # seen at once
+    assert not re.search(r"<details[^>]*>(?:(?!</details>).)*data:image/png", page, re.DOTALL)
+    names = "".join(label for label, _ in found.settled.left_out)
+    assert "poisson-counts" in names
+    assert any("not considered" in note and "poisson-counts" in note for note in notes(found))
 
 
 def trial(x: float, error: float, half: float = 0.0, theory: float = math.inf) -> Trial:

@@ -17,11 +17,13 @@ from simulations.studies.decide.search import (
     HIGH,
     Planned,
     Trial,
+    best_at,
+    candidates_for,
     simulate,
     solve_epsilon,
-    solve_users,
 )
-from simulations.studies.decide.settled import COARSE, Candidate, Settled, settle
+from simulations.studies.decide.settled import COARSE, KEPT, Candidate, Settled, settle
+from simulations.studies.decide.users import solve_users
 from simulations.studies.plan.planner import Answer
 from simulations.studies.records.levels import NOBODY_THERE, suffix
 
@@ -61,6 +63,8 @@ class Finding:
     curve : tuple of (float, float)
         Theory's error by epsilon.
     others : tuple of Planned
+    compared : tuple of str
+        Protocols that were simulated, among them those that were not the best.
     """
 
     level: Trust
@@ -74,6 +78,7 @@ class Finding:
     reason: str = ""
     curve: tuple[tuple[float, float], ...] = ()
     others: tuple[Planned, ...] = ()
+    compared: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, repr=False)
@@ -170,7 +175,7 @@ def _solved(
 ) -> Finding:
     if not settled.titles(level):
         return Finding(level, "unavailable", reason=_why_not(settled, level))
-    planned, trials = solve_epsilon(settled, level, target, advance)
+    planned, trials, compared = solve_epsilon(settled, level, target, advance)
     if not trials:
         reason = next((p.reason for p in planned if p.reason), "it could not be simulated")
         return Finding(level, "unavailable", reason=reason, others=tuple(planned))
@@ -189,6 +194,7 @@ def _solved(
         own.reason,
         curve_of(settled, level, own.candidate.title),
         tuple(planned),
+        compared,
     )
 
 
@@ -205,13 +211,13 @@ def _at_epsilon(settled: Settled, epsilon: float, told: Progress) -> list[Findin
     """Measure every level at one budget; with a target, solve for the number of users."""
     q, out = settled.question, []
     goal = math.inf if q.error is None else q.error
-    kept = {
-        (level, title): _at_budget(settled, level, title, epsilon)
+    kept = [
+        best_at(settled, settled.of(level, title), epsilon)
         for level in q.levels
         for title in settled.titles(level)
-    }
+    ]
     told("simulating", 0.2)
-    trials = simulate(settled, [c[0] for c in kept.values()], epsilon)
+    trials = simulate(settled, kept, epsilon)
     told("simulating", 0.5)
     for i, level in enumerate(q.levels):
         own = [t for t in trials if t.candidate.level is level]
@@ -220,25 +226,23 @@ def _at_epsilon(settled: Settled, epsilon: float, told: Progress) -> list[Findin
             out.append(Finding(level, "unavailable", reason=_why_not(settled, level)))
             continue
         found = Finding(level, "measured", best.candidate, None, None, best, tuple(own))
-        few = kept[level, best.candidate.title]
         if q.error is None:
             found = replace(found, curve=curve_of(settled, level, best.candidate.title))
         else:
-            found = _users(settled, found, few, epsilon, goal)
+            found = _users(settled, found, epsilon, goal)
         out.append(found)
         told(f"{level.value} trust", 0.5 + 0.5 * (i + 1) / len(q.levels))
     return out
 
 
-def _at_budget(settled: Settled, level: Trust, title: str, epsilon: float) -> list[Candidate]:
-    """Return a protocol's settings, those of least predicted error first."""
-    every = settled.of(level, title)
-    return sorted(every, key=lambda c: settled.predicted(c, epsilon))[:3]
-
-
-def _users(
-    settled: Settled, found: Finding, kept: list[Candidate], epsilon: float, target: float
-) -> Finding:
+def _users(settled: Settled, found: Finding, epsilon: float, target: float) -> Finding:
+    title = found.candidate.title if found.candidate is not None else ""
+    # more users are like more epsilon: what reaches the target there, what is best now, and what
+    # clips least, whose bias no number of users takes away
+    every = settled.of(found.level, title)
+    kept = candidates_for(settled, found.level, title, target)[:1]
+    for c in (best_at(settled, every, epsilon), max(every, key=lambda c: c.chosen.get("clip", 0))):
+        kept += [c] if c not in kept else []
     answer, trial, reason = solve_users(settled, kept, epsilon, target)
     if answer is None:
         return replace(found, status="not reached", reason=reason)
@@ -272,6 +276,9 @@ def _why_not(settled: Settled, level: Trust) -> str:
 
 def curve_of(settled: Settled, level: Trust, title: str) -> tuple[tuple[float, float], ...]:
     """Ask theory for a protocol's error by epsilon, with the best settings at each."""
-    every = settled.of(level, title)
-    found = ((x, min(settled.predicted(c, x) for c in every)) for x in CURVE)
+    every, least = settled.of(level, title), COARSE[0]
+    few = sorted(every, key=lambda c: settled.predicted(c, least))[:KEPT]
+    found = (
+        (x, min(settled.predicted(c, x) for c in (few if x < least else every))) for x in CURVE
+    )
     return tuple((x, e) for x, e in found if math.isfinite(e))

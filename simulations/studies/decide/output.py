@@ -73,6 +73,7 @@ def page_of(d: Decision) -> Page:
                     Picture(
                         png_of(d),
                         "Error against " + ("users" if q.epsilon and q.error else "epsilon"),
+                        folded=False,
                     ),
                     first,
                 ),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Trust
@@ -19,7 +20,6 @@ from simulations.studies.decide.question import SHORTLIST, STEPS
 from simulations.studies.decide.settled import COARSE, KEPT, Candidate, Settled, taken_by
 from simulations.studies.plan.planner import RANGE, Answer, plan
 from simulations.studies.plan.search import REASONS
-from simulations.studies.plan.verify import verify
 
 LOW, HIGH = RANGE["epsilon"]
 SURPLUS = 0.5
@@ -123,14 +123,44 @@ def best_at(settled: Settled, kept: Sequence[Candidate], epsilon: float) -> Cand
     return min(kept, key=lambda c: settled.predicted(c, epsilon))
 
 
+def bracket(settled: Settled, c: Candidate, target: float) -> tuple[float, float]:
+    """Return the part of the range in which theory first meets a target, from coarse steps.
+
+    Without a step that meets it, the part around the one of least error.
+    """
+    steps = (LOW, *COARSE)
+    errors = [settled.predicted(c, x) for x in COARSE]
+    met = next((i for i, e in enumerate(errors) if e <= target), None)
+    if met is not None:
+        return steps[met], steps[met + 1]
+    least = errors.index(min(errors)) + 1
+    if math.isinf(errors[least - 1]):
+        return LOW, HIGH  # theory refuses all steps: look at everything
+    return steps[least - 1], steps[min(least + 1, len(steps) - 1)]
+
+
+def _dominated(settled: Settled, c: Candidate, by: Candidate, at: tuple[float, float]) -> bool:
+    """Say whether settings are no better than others at both ends of a part of the range."""
+    ends = [x for x in at if x in COARSE]  # those are known already
+    return all(settled.predicted(c, x) >= settled.predicted(by, x) for x in ends)
+
+
 def plan_title(settled: Settled, level: Trust, title: str, target: float) -> Planned:
     """Plan a protocol on a level: the settings that theory likes best for the target."""
     kept = candidates_for(settled, level, title, target)
     m, found, reason = settled.measure, list[tuple[Candidate, Answer]](), ""
+    between = bracket(settled, kept[0], target)
     for c in kept:
+        if c is not kept[0] and _dominated(settled, c, kept[0], between):
+            continue
         try:
             answer = plan(
-                settled.config(c), m.asked(target), "epsilon", relative=m.divides, loss=m.loss
+                settled.config(c),
+                m.asked(target),
+                "epsilon",
+                relative=m.divides,
+                loss=m.loss,
+                between=between,
             )
         except REASONS as e:
             reason = str(e)
@@ -149,13 +179,20 @@ def plan_title(settled: Settled, level: Trust, title: str, target: float) -> Pla
 
 
 def shortlist(found: Sequence[Planned], effort: str) -> list[Planned]:
-    """Return what is worth simulating on a level, the best first."""
+    """Return what is worth simulating on a level, the best first.
+
+    Theory of what is projected may ignore the projection, and be far too high: the first of those
+    who are not among the best by theory is simulated, too.
+    """
 
     def order(p: Planned) -> tuple[float, float]:
         best = p.answer.best.error if p.answer is not None and p.answer.best is not None else None
         return (p.x if p.x is not None else math.inf), math.inf if best is None else best
 
-    return sorted(found, key=order)[: SHORTLIST[effort]]
+    ranked = sorted(found, key=order)
+    most = SHORTLIST[effort]
+    late = (p for p in ranked[most:] if p.candidate.table.get("project"))
+    return [*ranked[:most], *islice(late, 1)]
 
 
 def simulate(settled: Settled, candidates: Sequence[Candidate], epsilon: float) -> list[Trial]:
@@ -210,7 +247,7 @@ def _half(
 
 def solve_epsilon(
     settled: Settled, level: Trust, target: float, advance: Advance
-) -> tuple[list[Planned], list[Trial]]:
+) -> tuple[list[Planned], list[Trial], tuple[str, ...]]:
     """Find the least epsilon on a level, by theory and then by simulation.
 
     Returns
@@ -219,6 +256,8 @@ def solve_epsilon(
         The best first.
     trials : list of Trial
         What was simulated, in order; the winner of each step.
+    compared : tuple of str
+        All who were simulated.
     """
     titles = settled.titles(level)
     found = []
@@ -227,9 +266,10 @@ def solve_epsilon(
         advance(0.4 * (i + 1) / len(titles))
     short = shortlist(found, settled.question.effort)
     if not short:
-        return [], []
+        return [], [], ()
     x = short[0].x if short[0].x is not None else _most(short[0])
     trials: list[Trial] = []
+    compared: list[str] = []
     steps = STEPS[settled.question.effort]
     for step in range(steps):
         at = [best_at(settled, p.kept, x) for p in short]
@@ -237,6 +277,7 @@ def solve_epsilon(
         advance(0.4 + 0.6 * (step + 1) / steps)
         if not ran:
             break
+        compared += [t.candidate.title for t in ran]
         trials.append(ran[0])
         if trials[-1].error is None:
             break
@@ -245,7 +286,7 @@ def solve_epsilon(
         if move is None or step + 1 == steps:
             break
         x = move
-    return [*short, *(p for p in found if p not in short)], trials
+    return [*short, *(p for p in found if p not in short)], trials, tuple(dict.fromkeys(compared))
 
 
 def _most(p: Planned) -> float:
@@ -299,44 +340,3 @@ def _slope(trials: Sequence[Trial]) -> float:
         return -1.0
     slope = math.log(b.error / a.error) / math.log(b.x / a.x)
     return min(max(slope, -3.0), -0.15)
-
-
-def solve_users(
-    settled: Settled, kept: Sequence[Candidate], epsilon: float, target: float
-) -> tuple[Answer | None, Trial | None, str]:
-    """Find how many users like these it takes at a budget, by theory, and simulate that.
-
-    Returns
-    -------
-    answer : Answer or None
-    trial : Trial or None
-        None without an answer, or where so many users are too many to simulate.
-    reason : str
-    """
-    m, reason = settled.measure, ""
-    found: list[tuple[Candidate, Answer]] = []
-    for c in kept:
-        config = settled.config(c, epsilon)
-        try:
-            answer = plan(config, m.asked(target), "n_users", relative=m.divides, loss=m.loss)
-            found.append((c, answer))
-        except REASONS as e:
-            reason = str(e)
-    if not found:
-        return None, None, reason
-    candidate, answer = min(found, key=lambda f: (f[1].x or math.inf, f[1].beyond or math.inf))
-    done = verify(answer, settled.question.seeds)
-    if done is None or not done.losses:
-        return answer, None, answer.reason
-    error, top = done.measured, done.measured * (1 + done.interval[1] - done.ratio)
-    half = m.of_plan(top) - m.of_plan(error)
-    trial = Trial(
-        float(answer.x or math.nan),
-        candidate,
-        m.of_plan(error),
-        None if math.isnan(half) else half,
-        m.of_plan(answer.predicted),
-        sum(done.statuses.values()),
-        sum(n for k, n in done.statuses.items() if k != "ok"),
-    )
-    return answer, trial, ""

@@ -17,6 +17,7 @@ from fedhist.model.losses import SQUARED_L2
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import display_of, parameters, protocol_class, protocols
 from fedhist.model.results import Unknown
+from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Adjacency, Trust
 from simulations.populations import KINDS, Loaded
 from simulations.runs.config import Config, population_spec
@@ -39,6 +40,8 @@ USUAL_EPSILON = 4.0
 COARSE = (0.25, 1.0, 4.0, 16.0, 64.0)
 KEPT = 3
 """Settings of a protocol that are planned, of those that were tried."""
+USUAL_TRUTH = {"distribution": Truth.AVERAGE_OF_USERS}
+"""What errors are about unless told: users' shares mean that every user weighs the same."""
 MOST_ITEMS = 1000
 """Of the domain, where none is given: the most frequent items."""
 SLOW = ("poisson-counts",)
@@ -253,6 +256,8 @@ def settle(question: Question) -> Settled:
     if Trust.AGGREGATE not in question.levels:
         common = {k: v for k, v in common.items() if k not in PREMISE or k in question.common}
     of_target = {n for n, c in protocols().items() if c.target == question.target}
+    usual = USUAL_TRUTH.get(question.target)
+    truth = question.truth or (usual.value if usual else "")
     slow = sorted(of_target & set(SLOW) - set(question.without)) * (question.effort != "thorough")
     tables = {
         "compare": {
@@ -262,7 +267,7 @@ def settle(question: Question) -> Settled:
             "trust": [t.value for t in question.levels],
             "seeds": question.seeds,
             "without": [*question.without, *slow],
-            **({"truth": question.truth} if question.truth else {}),
+            **({"truth": truth} if truth else {}),
         },
         "protocol": common,
         "population": dict(question.population),

@@ -82,7 +82,7 @@ def _verdict(d: Decision, f: Finding) -> str:
             f"no number of users was found{why}. {_protocol(f)} with "
             f"{d.settled.ready.n_users:,} users: {_error(d, f.trial)}."
         )
-    limit = _left(f) if f.status == "not reached" else ""
+    limit = (_left(f) if f.status == "not reached" else "") + _unsimulated(f)
     reach = f"no, at no epsilon up to {HIGH:g}"
     if f.status == "unsettled":
         reach = "not settled: theory reaches it, simulation did not yet"
@@ -90,6 +90,13 @@ def _verdict(d: Decision, f: Finding) -> str:
         f"{reach}. Nearest: {_protocol(f)}, {_error(d, f.trial)} at epsilon = "
         f"{number(f.trial.x, 3)}{_useless(d, f.trial)}{_theory(d, f.trial)}.{limit}"
     )
+
+
+def _unsimulated(f: Finding) -> str:
+    """Say of whom theory alone says that they do not reach the target."""
+    seen = {t.candidate.title for t in f.trials} | set(f.compared)
+    names = [p.candidate.title for p in f.others if p.candidate.title not in seen]
+    return f" Not simulated, so by theory alone: {', '.join(names)}." if names else ""
 
 
 def _left(f: Finding) -> str:
@@ -233,6 +240,9 @@ def notes(d: Decision) -> list[str]:
             f"epsilon = {WEAK:g} lets one user's data make an outcome e^{WEAK:g} = "
             f"{math.exp(WEAK):,.0f} times likelier: from there on a promise is a weak one"
         )
+    if d.settled.left_out:
+        names = "; ".join(dict.fromkeys(label for label, _ in d.settled.left_out))
+        out.append(f"not considered, for reasons that the page and its tables say: {names}")
     if any(off(t) for f in d.findings for t in f.trials):
         out.append(
             "where theory and simulation differ by more than a factor 2, the simulation counts"

@@ -143,6 +143,7 @@ def plan(
     relative: bool = False,
     most: float | None = None,
     loss: str = "",
+    between: tuple[float, float] | None = None,
 ) -> Answer:
     """Find the least value of the unknown for a target error.
 
@@ -159,6 +160,8 @@ def plan(
         Largest value to look at, whatever it costs. Default: all that is quick.
     loss : str
         The loss that the target is in; empty takes the protocol's own.
+    between : (float, float), optional
+        The part of the range to look at, of who has looked elsewhere. Default: all of it.
 
     Returns
     -------
@@ -176,7 +179,7 @@ def plan(
     for plugin in config.run.plugins:
         load_plugin(plugin)
     template = Template(config, unknown, MOST_ENTRIES if most is None else math.inf)
-    low, high = RANGE[unknown]
+    low, high = between or RANGE[unknown]
     if most is not None and not most >= low:
         raise ValueError(f"the largest {unknown} to look at must be at least {low:g}, got {most}")
     oracle = Oracle(template, relative=relative, loss=loss)
