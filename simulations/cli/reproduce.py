@@ -11,7 +11,6 @@ import typer
 from simulations.cli import completion, terminal
 from simulations.cli.options import Count, Force, Item, Json, Top, User, columns_given
 from simulations.cli.outputs import Columns, Digits, Outs, Width, outputs
-from simulations.config.named_files import toml_value
 
 
 def register(cli: typer.Typer) -> None:
@@ -65,11 +64,9 @@ def reproduce(
 
         print_experiments(terminal.console)
         return
-    of_data = columns_given(data, user=user, item=item, count=count, top=top)
-    overrides = [f"population.{k}={toml_value(v)}" for k, v in of_data.items()]
-    overrides += set_ or ()
+    given = columns_given(data, user=user, item=item, count=count, top=top)
     if name == "all":
-        if population or data or overrides or json_ or len(out or ()) > 1:
+        if population or data or set_ or json_ or len(out or ()) > 1:
             raise ValueError(
                 "all runs every experiment as it stands; give only --quick, --seed, --out"
             )
@@ -80,7 +77,12 @@ def reproduce(
         raise typer.Exit(terminal.RUN_ERROR if broken else terminal.NOT_REPRODUCED if failed else 0)
     found = experiment(name)
     request = found.request(
-        population=population, data=data, overrides=overrides, seed=seed, quick=quick
+        population=population,
+        data=data,
+        columns=given,
+        overrides=set_ or (),
+        seed=seed,
+        quick=quick,
     )
     saved = outputs(out, EXPERIMENT, columns=columns, digits=digits, width=width, force=force)
     folder = folder_of(found, request, saved.folder, force=force)  # before anything is computed

@@ -151,6 +151,7 @@ class Experiment:
         *,
         population: str | None = None,
         data: Path | None = None,
+        columns: Mapping[str, str | int] | None = None,
         overrides: Iterable[str] = (),
         seed: int = 0,
         quick: bool = False,
@@ -162,6 +163,9 @@ class Experiment:
         population : str, optional
             Default: the first the file lists.
         data : Path, optional
+        columns : mapping, optional
+            What that file's columns are, in place of the population's own: a column of items
+            without one of counts is of single events.
         overrides : iterable of str
             "key=value" of [settings], or "population.key=value"; values are TOML, a bare word is
             a string.
@@ -184,6 +188,10 @@ class Experiment:
         given = dict(self.populations[name])
         small = given.pop("quick", {})
         given |= small if quick else {}
+        if columns:
+            if "item" in columns:
+                given.pop("count", None)
+            given |= columns
         for text in overrides:
             key, value = key_value(text, "key=value")
             if key.startswith(OF_POPULATION):
