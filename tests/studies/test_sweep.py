@@ -408,7 +408,7 @@ def test_a_sweep_and_its_results(write: Write, tmp_path: Path, narrow: Command) 
         (("--where", "epsilom = 1"), "did you mean 'epsilon'"),
         (("--where", "epsilon"), "a test reads"),
         (("--where", "epsilon = one"), "epsilon holds numbers, got 'one'"),
-        (("--out", "x.xlsx"), "ends in '.xlsx'; known: .parquet, .csv"),
+        (("--out", "x.xlsx"), "ends in '.xlsx'; known: .md, .tex, .csv, .parquet"),
     ):
         status, _, err = narrow("results", file, *arguments)
         assert status == 2

@@ -12,9 +12,9 @@ from fedhist.privacy.guarantee import Trust
 from simulations.reporting.numbers import MISSING, fixed, short
 from simulations.reporting.table import BAD, HEADING, Column, Marked, Table, worded
 from simulations.studies.records.metrics import NORM_NAMES
+from simulations.studies.records.runs import LEVEL
 from simulations.studies.records.scale import percent, relative
 from simulations.studies.records.settings_table import WORSE
-from simulations.studies.records.summary import LEVEL
 
 if TYPE_CHECKING:
     from simulations.studies.compare.run import Compared, Row

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from simulations.reporting.numbers import clipped
 from simulations.reporting.pictures import BLUE, GREY, ORANGE
 from simulations.studies.compare.columns import missing_in_words
-from simulations.studies.records.summary import LEVEL, unit_of
+from simulations.studies.records.runs import LEVEL
+from simulations.studies.records.summary import unit_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

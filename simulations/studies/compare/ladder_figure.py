@@ -18,7 +18,8 @@ from simulations.reporting.pictures import COLOURS, GREY
 from simulations.reporting.terminal import wrap
 from simulations.studies.compare.columns import least_error, missing_in_words, times
 from simulations.studies.compare.figure import error_limits, hatch_below, list_marks
-from simulations.studies.records.summary import LEVEL, unit_of
+from simulations.studies.records.runs import LEVEL
+from simulations.studies.records.summary import unit_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

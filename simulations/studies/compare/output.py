@@ -15,9 +15,9 @@ from simulations.runs.results import NOT_PRIVATE, git_revision
 from simulations.studies.compare.tables import print_comparison
 from simulations.studies.records.cells import Record
 from simulations.studies.records.identity import versions
+from simulations.studies.records.runs import LEVEL
 from simulations.studies.records.scale import ITEM_MEASURES
 from simulations.studies.records.store import frame_of
-from simulations.studies.records.summary import LEVEL
 
 if TYPE_CHECKING:
     from simulations.studies.compare.run import Compared, Row

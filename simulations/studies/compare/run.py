@@ -17,14 +17,12 @@ import numpy as np
 from fedhist.model.protocol import LowerBound
 from fedhist.privacy.guarantee import Trust
 from simulations.reporting.shown import Shown
-from simulations.reporting.statistics import far_off, half_width
 from simulations.reporting.table import Table
 from simulations.studies.compare.setup import Ready
 from simulations.studies.records.cells import Record
 from simulations.studies.records.levels import Premise, premise_of, suffix
 from simulations.studies.records.losses import in_loss
-from simulations.studies.records.scale import relative
-from simulations.studies.records.summary import LEVEL
+from simulations.studies.records.runs import Runs
 from simulations.studies.sweep.run import run_all
 
 if TYPE_CHECKING:
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Row:
+class Row(Runs):
     """One protocol's runs together.
 
     Attributes
@@ -79,81 +77,15 @@ class Row:
         return self.label if self.fraction is None else f"{self.label} at {self.fraction:g}"
 
     @property
-    def bias(self) -> float | None:
-        """Mean signed error of a mean, over the runs that are ok."""
-        found = [r.bias for r in self.records if r.bias is not None]
-        return float(np.mean(found)) if found else None
-
-    @property
-    def losses(self) -> list[float]:
-        """Losses of the runs that are ok."""
-        return [r.loss for r in self.records if r.loss is not None]
-
-    @property
     def missing(self) -> Counter[str]:
         """How many runs ended otherwise, and how."""
         return Counter(r.status for r in self.records if r.loss is None)
-
-    @property
-    def mean(self) -> float | None:
-        """Mean loss of the runs that are ok."""
-        return float(np.mean(self.losses)) if self.losses else None
-
-    @property
-    def half_width(self) -> float | None:
-        """Half of Student's interval around the mean loss; None for a single run.
-
-        None too where a loss is not finite. It speaks of other seeds on the same users.
-        """
-        return half_width(self.losses, LEVEL)
-
-    @property
-    def predicted(self) -> float | None:
-        """Theory's loss, where it is known in the common one."""
-        return next((r.predicted for r in self.records if r.predicted is not None), None)
-
-    @property
-    def ratio(self) -> float | None:
-        """Measured over predicted, each about the protocol's own truth."""
-        own = [x for r in self.records if (x := r.own_loss) is not None]
-        return float(np.mean(own)) / self.predicted if own and self.predicted else None
-
-    @property
-    def far_off(self) -> bool:
-        """Whether theory is more than a factor of two from measurement, beyond its interval."""
-        own = [x for r in self.records if (x := r.own_loss) is not None]
-        return far_off(own, self.predicted)
 
     @property
     def off(self) -> float | None:
         """How far the protocol's own truth is from the common one; None where they are one."""
         found = [r.off[r.loss_name] for r in self.records if r.loss_name in r.off]
         return float(np.mean(found)) if found else None
-
-    @property
-    def relative(self) -> float | None:
-        """Mean error as a share of the answer's size."""
-        first = self._first
-        return None if first is None else relative(self.mean, first.size, first.loss_name)
-
-    @property
-    def trivial(self) -> dict[str, float]:
-        """Losses of the answers that need no data, by name."""
-        first = self._first
-        found = {} if first is None else first.trivial
-        return {k: v[first.loss_name] for k, v in found.items() if first and first.loss_name in v}
-
-    @property
-    def worse(self) -> str:
-        """Name of the best answer without data, if this one is worse; else empty."""
-        best = min(self.trivial, key=self.trivial.__getitem__, default="")
-        return (
-            best if best and self.mean is not None and not self.mean <= self.trivial[best] else ""
-        )
-
-    @property
-    def _first(self) -> Record | None:
-        return next((r for r in self.records if r.loss is not None), None)
 
     def item_measure(self, name: str) -> float | None:
         """Average what is measured of items: "per item", "recall", "top off", "k"."""

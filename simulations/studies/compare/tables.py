@@ -112,8 +112,7 @@ def _estimates(found: Compared) -> list[str]:
 
 def _theory(found: Compared) -> list[str]:
     """Name the rows whose theory is far from what was measured."""
-    attacked = bool(found.ready.comparison.adversary)
-    far = [] if attacked else [row for row in found.rows if row.far_off]
+    far = [row for row in found.rows if row.far_off]
     told = ", ".join(f"{row.name} (measured / theory = {short(row.ratio, 3)})" for row in far)
     return [f"!: a factor of more than {FAR:g} off, beyond its interval: {told}"] if told else []
 
