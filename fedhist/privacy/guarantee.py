@@ -15,6 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 from fedhist.base.html import in_html
+from fedhist.base.roots import bounded_minimum, brentq
 
 
 class Trust(Enum):
@@ -205,8 +206,7 @@ def gaussian_multiplier(epsilon: float, delta: float) -> float:
     if math.isinf(epsilon):
         return 0.0
     # the steps of dp_accounting.get_sigma_gaussian, whose import takes most of a second
-    from scipy.optimize import brentq  # for the server's side only
-    from scipy.special import log_ndtr
+    from scipy.special import log_ndtr  # for the server's side only
 
     def excess(std: float) -> float:
         far = epsilon * std + 1 / (2 * std)
@@ -220,7 +220,7 @@ def gaussian_multiplier(epsilon: float, delta: float) -> float:
             low, high = low / 10, low
         while excess(high) > 0:
             low, high = high, high * 10
-        return float(brentq(excess, low, high, xtol=1e-12))
+        return brentq(excess, low, high, xtol=1e-12)
     except (ArithmeticError, RuntimeError, ValueError) as e:
         raise ValueError(_IMPOSSIBLE.format(epsilon, delta)) from e
 
@@ -243,12 +243,9 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
         a = 1 + math.exp(log_excess)
         return (a - 1) * (a * rho - epsilon) + a * math.log1p(-1 / a) - math.log(a - 1)
 
-    from scipy.optimize import minimize_scalar  # as above: for the server's side only
-
     # the optimal order is near (epsilon + rho) / (2 rho); bracket it generously on a log scale
     centre = math.log(max((epsilon - rho) / (2 * rho), 1e-3))
-    best = minimize_scalar(log_delta, bounds=(centre - 12, centre + 12), method="bounded")
-    return math.exp(min(0.0, float(best.fun)))
+    return math.exp(min(0.0, bounded_minimum(log_delta, centre - 12, centre + 12)))
 
 
 @lru_cache(maxsize=4096)
@@ -301,6 +298,4 @@ _IMPOSSIBLE = "no noise can be calibrated in doubles to epsilon = {} at delta = 
 
 
 def _root(f: Callable[[float], float], low: float, high: float, accuracy: float) -> float:
-    from scipy.optimize import brentq  # for the server's side only
-
-    return float(brentq(f, low, high, xtol=accuracy, rtol=1e-12))
+    return brentq(f, low, high, xtol=accuracy, rtol=1e-12)

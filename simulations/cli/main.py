@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import warnings
 from pathlib import Path
@@ -342,6 +343,8 @@ def main() -> None:
     What libraries warn of in their arithmetic is shown where Python is told to (``-W``): it says
     nothing to whoever reads a table. Our own warnings are in the estimates.
     """
+    # a tenth of a short command's time would go into looking for cycles in what imports leave
+    gc.set_threshold(50_000, 20, 50)
     try:
         with warnings.catch_warnings():
             if not sys.warnoptions:

@@ -121,6 +121,7 @@ def _draw_items(axes: Any, series: _Series, estimate: Estimate, display: Display
         axes.set_xticks(x, names, rotation=90)
     else:
         axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:,.0f}")
         what = "estimate" if truth is None else f"true {display.rank}"
         axes.set_xlabel(f"{display.entry}, by rank of its {what}")
 
@@ -218,12 +219,13 @@ def _scale(axes: Any, series: _Series) -> None:
     value, truth, half = series.value, series.truth, series.half
     shown = value if truth is None else np.concatenate([value, truth])
     top = float(shown.max())
-    axes.yaxis.set_major_formatter("{x:,.0f}" if top >= 10 else "{x:g}")
     if top > 50 * max(float(np.median(shown)), 1e-12):
         if shown.min() > 0:
             axes.set_yscale("log")
-            return
-        noise = 1.0 if half is None else float(np.median(half))
-        axes.set_yscale("symlog", linthresh=max(noise, 1e-3 * top, 1e-12))
-    if (value >= 0).all():
+        else:
+            noise = 1.0 if half is None else float(np.median(half))
+            axes.set_yscale("symlog", linthresh=max(noise, 1e-3 * top, 1e-12))
+    # after the scale, which brings a formatter of its own: powers, set as mathematics
+    axes.yaxis.set_major_formatter("{x:,.10g}")
+    if axes.get_yscale() != "log" and (value >= 0).all():
         axes.set_ylim(bottom=0)

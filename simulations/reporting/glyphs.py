@@ -10,6 +10,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
     from matplotlib.ticker import Formatter
 
@@ -36,13 +37,15 @@ def make_legible(figure: Figure, files: Iterable[str] | None = None) -> None:
     from matplotlib.ticker import FuncFormatter
 
     axes = [a for panel in figure.get_axes() for a in (panel.xaxis, panel.yaxis)]
-    ticks = [(a, {c for t in a.get_ticklabels() for c in t.get_text()}) for a in axes]
+    ticks = [(a, _letters_of(a)) for a in axes]
     texts = figure.findobj(Text)
     for text in texts:
         if "$" in text.get_text() and FORMULA not in text.get_text():
             text.set_parse_math(False)
     letters = {c for t in texts for c in t.get_text()}.union(*(found for _, found in ticks))
     missing = {c for c in letters if not c.isascii()}
+    if not missing:
+        return
     missing -= {chr(c) for c in _letters(findfont(FontProperties()))}
     if not missing:
         return
@@ -63,6 +66,18 @@ def make_legible(figure: Figure, files: Iterable[str] | None = None) -> None:
         if found & missing:  # labels are written anew at every draw
             write = partial(_escaped, axis.get_major_formatter(), escapes)
             axis.set_major_formatter(FuncFormatter(write))
+
+
+def _letters_of(axis: Axis) -> set[str]:
+    """Return the letters of an axis' labels; of numbers none, which the usual font has."""
+    from matplotlib.ticker import FixedFormatter, LogFormatter, ScalarFormatter, StrMethodFormatter
+
+    formatter = axis.get_major_formatter()
+    if isinstance(formatter, ScalarFormatter | LogFormatter | StrMethodFormatter):
+        return set()
+    if isinstance(formatter, FixedFormatter):
+        return set("".join(formatter.seq))
+    return {c for label in axis.get_ticklabels() for c in label.get_text()}
 
 
 def _escaped(usual: Formatter, escapes: dict[int, str], x: float, at: int | None) -> str:

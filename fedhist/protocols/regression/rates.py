@@ -14,6 +14,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from fedhist.base.roots import brentq
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -143,9 +145,8 @@ def split_strongly(epsilon: float, delta: float, times: int) -> tuple[float, flo
     >>> [round(x, 9) for x in strong_composition(*each, 16, 5e-7)]
     [1.0, 1e-06]
     """
-    from scipy.optimize import brentq
 
     def over(each: float) -> float:
         return strong_composition(each, 0.0, times, delta / 2)[0] - epsilon
 
-    return float(brentq(over, 0.0, epsilon, xtol=1e-15)), delta / (2 * times)
+    return brentq(over, 0.0, epsilon, xtol=1e-15), delta / (2 * times)

@@ -19,6 +19,7 @@ from scipy.special import expit
 
 from fedhist.base.arrays import Floats, Integers
 from fedhist.base.errors import PopulationError
+from fedhist.base.roots import brentq
 from fedhist.users.batch import Users
 from server.regression.descent import project
 
@@ -112,8 +113,6 @@ class EmpiricalRisk:
         On the boundary it is the minimiser of the risk plus nu / 2 |theta|^2 for the multiplier
         nu at which its length is the radius.
         """
-        from scipy.optimize import brentq
-
         inside = self._newton()
         if inside is not None and np.linalg.norm(inside) <= radius:
             return inside

@@ -27,6 +27,7 @@ import numpy as np
 from scipy.special import log_ndtr, ndtr
 
 from fedhist.base.arrays import Floats
+from fedhist.base.roots import brentq
 from fedhist.privacy.noise_law import NoiseLaw, excess
 
 Excess = Callable[[Floats], Floats]
@@ -127,7 +128,6 @@ def _gaussian_excess(s: Floats, x: Floats) -> Floats:
 
 def _level(p: Floats, over: Excess) -> float:
     """Solve sum g(l) = 1 for l."""
-    from scipy.optimize import brentq
 
     def rest(level: float) -> float:
         return float(over(np.full(len(p), level)).sum()) - 1.0
@@ -138,7 +138,7 @@ def _level(p: Floats, over: Excess) -> float:
     step = 1 / len(p)
     while rest(high) > 0:
         high, step = high + step, 2 * step
-    return float(brentq(rest, low, high, xtol=1e-15, rtol=1e-12)) if low < high else low
+    return brentq(rest, low, high, xtol=1e-15, rtol=1e-12) if low < high else low
 
 
 def _two(middle: Floats, law: NoiseLaw, std: Floats, p: Floats) -> float:
