@@ -14,6 +14,7 @@ import pytest
 from fedhist.privacy.guarantee import Trust
 from simulations.runs.config import load_config, parse_tables
 from simulations.studies.decide.decision import Decision, decide
+from simulations.studies.decide.output import summary_of
 from simulations.studies.decide.question import (
     Question,
     builtin_decisions,
@@ -22,9 +23,9 @@ from simulations.studies.decide.question import (
     question_of,
 )
 from simulations.studies.decide.search import Trial, next_epsilon
-from simulations.studies.decide.settled import Candidate
+from simulations.studies.decide.settled import USUAL_EPSILON, Candidate
 from simulations.studies.decide.tuning import variants
-from simulations.studies.decide.words import notes, off
+from simulations.studies.decide.words import _epsilon, _left, notes, off, without_data
 
 N, D = 2000, 10
 CENTRAL = ('decide.trust="central"', 'decide.without=["adaptive-histogram"]')
@@ -160,6 +161,8 @@ def test_a_lucky_mean_is_no_evidence_against_theory() -> None:
     assert not trial(1, 0.08, 0.05, theory=0.2).met(0.1)  # 0.13 is within the interval
     assert trial(1, 0.08, 0.01, theory=0.2).met(0.1)  # simulation for sure
     assert not trial(1, 0.2, 0.05, theory=0.1).met(0.1)  # theory is wrong
+    assert not trial(1, 0.09, 0.05, theory=0.037).met(0.1)  # and no evidence where it is far off
+    assert trial(1, 0.09, 0.005, theory=0.037).met(0.1)
     assert not replace(trial(1, 0.05, theory=0.1), missing=1).met(0.1)
 
 
@@ -227,3 +230,79 @@ def test_a_runs_file_may_hold_a_question(tmp_path: Path) -> None:
 def test_built_in_questions_can_be_read() -> None:
     for name in builtin_decisions():
         assert load_question(name).error is not None
+
+
+def test_a_level_without_an_estimate_is_neither_no_nor_measured() -> None:
+    """One user is too few for the masks of 100 nodes: nothing was found out, and that is said."""
+    people = 'kind = "zipf"\nn_users = 1\nd = 2\nmean_items = 3\ntail = inf\nseed = 7'
+    text = f'[decide]\neffort = "quick"\nerror = "10%"\ntrust = "aggregate"\n[population]\n{people}'
+    asked = question_of(parse_tables(text, ['decide.without=["adaptive-histogram"]']), "t", "t")
+    found = decide(asked)
+    assert found.findings[0].status == "unavailable"
+    said = found.sentences()[1]
+    assert "not available" in said
+    assert "gave an estimate" in said
+    assert "mostly noise" not in said
+    assert found.table["met"].to_list() == ["n/a"]
+
+
+def test_what_is_written_is_of_the_trial_that_counts(laplace: Decision) -> None:
+    """The table [protocol] of the answer has the answer's epsilon, and so has its guarantee."""
+    central = summary_of(laplace)["levels"][0]
+    assert central["protocol"]["epsilon"] == central["x"] != USUAL_EPSILON
+    own, later = laplace.findings[0], replace(laplace.findings[0].trials[-1], x=64.0, row=None)
+    moved = replace(own, trials=(*own.trials, later))
+    assert moved.row is not None
+    assert f"{own.x:.3g}" in f"{moved.row.records[0].epsilon:.3g}"
+
+
+def test_what_is_left_is_called_noise_only_if_it_is(laplace: Decision) -> None:
+    own = laplace.findings[0]
+    assert own.answer is not None
+    unknown = replace(own, answer=replace(own.answer, limit="noise"), trials=())
+    assert _left(unknown) == ""
+    assert "mostly noise" in _left(replace(unknown, answer=replace(own.answer, limit="noise 90%")))
+    assert own.trial is not None
+    flat = tuple(replace(own.trial, x=x, error=0.3) for x in (41.0, 64.0))
+    assert "not noise" in _left(replace(unknown, trial=flat[0], trials=flat))
+
+
+def test_an_answer_without_data_is_said() -> None:
+    """Uniform answers are near enough to nearly uniform users: the target asks for nothing."""
+    people = (
+        'kind = "zipf"\nn_users = 500\nd = 4\nmean_items = 5\ntail = inf\nexponent = 0.05\nseed = 7'
+    )
+    text = '[decide]\neffort = "quick"\nerror = "15%"\ntarget = "distribution"\n'
+    asked = question_of(parse_tables(f'{text}trust = "central"\n[population]\n{people}'), "t", "t")
+    found = decide(asked)
+    free, least = without_data(found)
+    assert free == "all alike (uniform)"
+    assert 0 < least < 0.15
+    assert "But answering all alike (uniform), without asking anybody, is" in found.verdict
+    assert "meets the target" in found.verdict
+
+
+def test_the_least_epsilon_is_an_upper_end() -> None:
+    assert (_epsilon(0.01), _epsilon(0.5)) == ("epsilon = 0.01 or less", "epsilon = 0.5")
+
+
+def test_less_trust_that_does_better_is_open_to_more(laplace: Decision) -> None:
+    """A shuffler at epsilon 41, and nobody trusted at 4: the shuffler's users have 4, too."""
+    own = laplace.findings[0]
+    shuffle = replace(own, level=Trust.SHUFFLE, x=41.0)
+    local = replace(own, level=Trust.LOCAL, x=4.0)
+    told = replace(laplace, findings=(replace(own, x=0.1), shuffle, local)).sentences()[1:4]
+    assert ["can be done here, too" in s for s in told] == [False, True, False]
+    assert "Nobody trusted (local) takes epsilon = 4" in told[1]
+
+
+def test_the_search_goes_on_where_theory_is_no_guide() -> None:
+    assert next_epsilon([trial(41, 0.043, 0.023, theory=0.3)], 0.1) is not None
+    assert next_epsilon([trial(41, 0.043, 0.023, theory=0.1)], 0.1) is None
+
+
+def test_a_large_epsilon_is_not_just_fine(laplace: Decision) -> None:
+    local = replace(laplace.findings[0], level=Trust.LOCAL, x=8.53)
+    told = replace(laplace, findings=(local,))
+    assert told.verdict == "for 2% nobody need be trusted, at epsilon = 8.53, a modest promise."
+    assert any("e^8.53 = 5,064 times likelier" in note for note in notes(told))

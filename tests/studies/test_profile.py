@@ -169,3 +169,26 @@ def test_what_cannot_be_profiled(
     assert answer.status == 2
     assert what in " ".join(answer.err.split())
     assert (tmp_path / "events.csv").read_bytes() == before
+
+
+def test_one_item_and_few_users_are_not_called_something_else() -> None:
+    """Users of one item do hold several; a bound of most of the events is no suggestion."""
+    alike = profile_of(Loaded(Users.from_records({str(i): {"a": 3} for i in range(50)}), "alike"))
+    told = {row["fact"]: row["in words"] for row in alike.table.to_dicts()}
+    assert told["correlation within users"] == "not defined: all events are alike"
+    assert "its score" not in told
+    two = profile_of(Loaded(Users.from_records({u: {"a": 3, "b": 3} for u in "xy"}), "two"))
+    assert any("these 2 users" in w and "more users" in w for w in two.warnings)
+
+
+def test_a_few_who_are_everything_are_said() -> None:
+    """Two of 200 users hold most events; three of 600 values are far outside."""
+    records = {str(i): {"a": 400 if i < 2 else 2} for i in range(200)}
+    events = profile_of(Loaded(Users.from_records(records), "uneven"))
+    assert any("2 of 200 users hold 66.9% of everything" in w for w in events.warnings)
+    x = {str(i): [40.0 + i % 7, 41.0, 1e6 if i < 3 else 42.0] for i in range(200)}
+    far = profile_of(Loaded(Users.from_records(x), "far"))
+    assert any("3 values lie far outside" in w and "1e+06" in w for w in far.warnings)
+    usual = profile_of(Loaded(Users.from_records({u: v[:2] for u, v in x.items()}), "usual"))
+    assert not any("far outside" in w or "of everything" in w for w in usual.warnings)
+    assert "variance -" not in "".join(row["in words"] or "" for row in far.table.to_dicts())

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from fedhist.privacy.guarantee import Trust
+from simulations.reporting.numbers import number
 from simulations.reporting.shown import Shown
 from simulations.reporting.table import Table
+from simulations.studies.compare.run import Row
 from simulations.studies.decide import figure, output, tables, words
 from simulations.studies.decide.question import Question
 from simulations.studies.decide.search import (
@@ -79,6 +81,12 @@ class Finding:
     curve: tuple[tuple[float, float], ...] = ()
     others: tuple[Planned, ...] = ()
     compared: tuple[str, ...] = ()
+
+    @property
+    def row(self) -> Row | None:
+        """The comparison's row that the answer rests on; else the last that was simulated."""
+        rows = (t.row for t in (self.trial, *reversed(self.trials)) if t is not None)
+        return next((row for row in rows if row is not None), None)
 
 
 @dataclass(frozen=True, repr=False)
@@ -181,6 +189,14 @@ def _solved(
         return Finding(level, "unavailable", reason=reason, others=tuple(planned))
     good = [t for t in trials if t.met(target)]
     trial = min(good, key=lambda t: t.x) if good else _nearest(trials)
+    if trial.error is None:
+        return Finding(
+            level,
+            "unavailable",
+            reason=_without_result(trial),
+            trials=tuple(trials),
+            others=tuple(planned),
+        )
     own = next(p for p in planned if p.candidate.title == trial.candidate.title)
     return Finding(
         level,
@@ -196,6 +212,17 @@ def _solved(
         tuple(planned),
         compared,
     )
+
+
+def _without_result(trial: Trial) -> str:
+    """Say that no run gave an estimate, and why the first did not."""
+    records = trial.row.records if trial.row is not None else ()
+    why = next((r.reason for r in records if r.reason), "")
+    said = (
+        f"None of {trial.runs} runs of {trial.candidate.title} at epsilon = "
+        f"{number(trial.x, 3)} gave an estimate"
+    )
+    return f"{said}: {why}" if why else said
 
 
 def _searched(own: Planned, trials: list[Trial]) -> bool:
@@ -223,7 +250,8 @@ def _at_epsilon(settled: Settled, epsilon: float, told: Progress) -> list[Findin
         own = [t for t in trials if t.candidate.level is level]
         best = next((t for t in own if t.error is not None), None)
         if best is None:
-            out.append(Finding(level, "unavailable", reason=_why_not(settled, level)))
+            why = _without_result(own[0]) if own else _why_not(settled, level)
+            out.append(Finding(level, "unavailable", reason=why, trials=tuple(own)))
             continue
         found = Finding(level, "measured", best.candidate, None, None, best, tuple(own))
         if q.error is None:

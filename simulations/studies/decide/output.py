@@ -123,7 +123,7 @@ def summary_of(d: Decision) -> dict[str, Any]:
         "error": s.measure.words,
         "verdict": d.verdict,
         "sentences": words.verdicts(d),
-        "levels": [_level(f) for f in d.findings],
+        "levels": [_level(f, s.question.epsilon is None) for f in d.findings],
         "left_out": [{"protocol": label, "reason": why} for label, why in s.left_out],
         "notes": words.notes(d),
         "versions": versions(),
@@ -132,9 +132,12 @@ def summary_of(d: Decision) -> dict[str, Any]:
     }
 
 
-def _level(f: Finding) -> dict[str, Any]:
-    row = next((t.row for t in reversed(f.trials) if t.row is not None), None)
-    protocol = None if f.candidate is None else {k: _plain(v) for k, v in f.candidate.table.items()}
+def _level(f: Finding, solved: bool) -> dict[str, Any]:
+    row, protocol = f.row, None
+    if f.candidate is not None:
+        epsilon = f.trial.x if solved and f.trial is not None else None
+        table = dict(f.candidate.table) | ({} if epsilon is None else {"epsilon": epsilon})
+        protocol = {k: _plain(v) for k, v in table.items()}
     return {
         "trust": f.level.value,
         "status": f.status,

@@ -24,6 +24,10 @@ from simulations.studies.plan.search import REASONS
 LOW, HIGH = RANGE["epsilon"]
 SURPLUS = 0.5
 """Where a simulation stays below this share of the target for sure, less epsilon is tried."""
+OFF = 2.0
+"""Theory and simulation that differ by more are said to, and theory is then no evidence."""
+BLIND = 0.8
+"""The same where theory is no guide, and the search began far from the answer."""
 SLACK = 1.25
 """Of the target: what a simulation may show, within its interval, where theory meets it."""
 AIM = 0.95
@@ -75,9 +79,15 @@ class Trial:
         if self.error is None or self.missing:
             return False
         half = self.half_width or 0.0
-        if self.theory <= 1.001 * target:
+        if self.theory <= 1.001 * target and not self.contradicted:
             return self.error - half <= target and self.error <= SLACK * target
         return self.error + half <= target
+
+    @property
+    def contradicted(self) -> bool:
+        """Whether the error is so far above theory's that theory is no evidence."""
+        low = 0.0 if self.error is None else self.error - (self.half_width or 0.0)
+        return (self.ratio or 0.0) > OFF and low > self.theory
 
     @property
     def ratio(self) -> float | None:
@@ -318,7 +328,8 @@ def next_epsilon(trials: Sequence[Trial], target: float) -> float | None:
     last = trials[-1]
     if last.error is None or last.error <= 0:
         return None
-    if last.met(target) and (last.top >= SURPLUS * target or last.x <= LOW):
+    surplus = SURPLUS if last.theory <= 1.001 * target else BLIND
+    if last.met(target) and (last.top >= surplus * target or last.x <= LOW):
         return None
     if (not good and last.x >= HIGH) or (good and high <= 1.05 * low):
         return None

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from fedhist.model.registry import display_of
 from fedhist.privacy.guarantee import Trust
 from simulations.reporting.numbers import number
-from simulations.studies.decide.search import HIGH, Trial
+from simulations.studies.decide.search import HIGH, LOW, OFF, Trial
+from simulations.studies.records.scale import MIDPOINT, UNIFORM, ZEROS
 
 if TYPE_CHECKING:
     from simulations.studies.decide.decision import Decision, Finding
@@ -20,8 +22,18 @@ NAMES = {
 }
 WEAK = 10.0
 """From this epsilon on a verdict says that the promise is a weak one."""
-OFF = 2.0
-"""Theory and simulation that differ by more are said to."""
+MODEST = 4.0
+"""From this epsilon on a promise is called modest, and it is said what it allows."""
+FREE = {ZEROS: "0 everywhere", UNIFORM: "all alike (uniform)", MIDPOINT: f"the {MIDPOINT}"}
+NONE = ("", math.inf)
+NEAR = 3.0
+"""Times the target within which an answer without data is worth a word."""
+BETTER = 1.2
+"""Times the epsilon of less trust from which on more trust is said to do worse."""
+FAR = 1.5
+"""Times theory's epsilon from which on the answer says theory's, too."""
+FLAT = 1.4
+"""Times the epsilon at which an error would be seen to fall if it were noise."""
 ADJACENCY = "replace-user: one user's whole record is replaced by any other"
 
 
@@ -56,7 +68,26 @@ def terms(d: Decision) -> list[str]:
 
 def verdicts(d: Decision) -> list[str]:
     """Write a sentence or two for each level."""
-    return [f"{NAMES[f.level]}: {_verdict(d, f)}" for f in d.findings]
+    return [f"{NAMES[f.level]}: {_verdict(d, f)}{_less_trust(d, f)}" for f in d.findings]
+
+
+def _less_trust(d: Decision, f: Finding) -> str:
+    """Say where a protocol that trusts less does better, which is open to those who trust more.
+
+    What needs nobody needs no aggregation and no shuffler; a trusted server can play any of them.
+    """
+    q = d.settled.question
+    if q.epsilon is not None or q.error is None:
+        return ""
+    less = [g for g in d.findings if g.level is not f.level and g.status == "reached" and g.x]
+    if f.level is not Trust.CENTRAL:
+        less = [g for g in less if g.level is Trust.LOCAL]
+    best = min(less, key=lambda g: g.x or math.inf, default=None)
+    own = f.x if f.status == "reached" and f.x else math.inf
+    if best is None or best.x is None or BETTER * best.x > own:
+        return ""
+    stop = "." if f.candidate is None else ""  # after a reason, which has none
+    return f"{stop} {NAMES[best.level]} takes {_epsilon(best.x)}, and that can be done here, too."
 
 
 def _verdict(d: Decision, f: Finding) -> str:
@@ -73,7 +104,9 @@ def _verdict(d: Decision, f: Finding) -> str:
             f"simulate. Your {d.settled.ready.n_users:,} users: {_error(d, f.trial)}."
         )
     if f.status == "reached":
-        x = f"epsilon = {number(f.x, 3)}" if solved else f"{number(f.x)} users"
+        x = _epsilon(f.x) if solved else f"{number(f.x)} users"
+        if solved and f.x is not None and f.planned and f.x >= FAR * f.planned:
+            x += f" (by theory {number(f.planned, 3)}, which simulation did not bear out)"
         weak = ", a weak promise" if solved and f.x is not None and f.x >= WEAK else ""
         return f"yes, at {x}{weak}: {_protocol(f)}, {_error(d, f.trial)}{_theory(d, f.trial)}."
     if not solved:
@@ -99,12 +132,33 @@ def _unsimulated(f: Finding) -> str:
     return f" Not simulated, so by theory alone: {', '.join(names)}." if names else ""
 
 
+def _epsilon(x: float | None) -> str:
+    """Write an epsilon that was found; the least that is tried is an upper end."""
+    least = " or less" if x is not None and x <= LOW else ""
+    return f"epsilon = {number(x, 3)}{least}"
+
+
+def _times(epsilon: float) -> str:
+    """Write e^epsilon."""
+    x = math.exp(epsilon)
+    return f"{x:,.0f}" if x < 1e9 else f"{x:.1e}"
+
+
 def _left(f: Finding) -> str:
     """Say what an error is mostly made of that no epsilon brings down."""
     limit = f.answer.limit if f.answer is not None else ""
-    if not limit or limit.startswith("noise"):
-        return " What is left there is mostly noise." if limit else ""
+    if not _flat(f) and (not limit or limit.startswith("noise")):  # "noise" alone: not known
+        return " What is left there is mostly noise." if "%" in limit else ""
     return " What is left there is not noise: it is what is clipped, or not asked of a user."
+
+
+def _flat(f: Finding) -> bool:
+    """Say whether simulation showed that more epsilon does not help."""
+    own = [t for t in f.trials if t.error and f.trial and t.candidate == f.trial.candidate]
+    if not own:
+        return False
+    low, high = min(own, key=lambda t: t.x), max(own, key=lambda t: t.x)
+    return high.x >= FLAT * low.x and (high.error or 0) >= 0.95 * (low.error or 0)
 
 
 def _protocol(f: Finding) -> str:
@@ -121,13 +175,43 @@ def _error(d: Decision, t: Trial) -> str:
     beyond = target is not None and t.met(target) and t.error is not None and t.error > target
     good = t.runs - t.missing
     runs = f"{good} runs" if not t.missing else f"{good} of {t.runs} runs; the others gave nothing"
-    inside = ", which holds the target" if beyond else ""
+    inside = ", the target within its interval" if beyond else ""
     return f"simulated {m.write(t.error)}{half}{inside} ({runs})"
 
 
 def _useless(d: Decision, t: Trial) -> str:
     worse = d.settled.measure.divides and t.error is not None and t.error >= 1
+    free, least = without_data(d)
+    if free and t.error is not None and t.error >= least:
+        return f", worse than answering {free}"
     return ", worse than answering 0 everywhere" if worse else ""
+
+
+def without_data(d: Decision) -> tuple[str, float]:
+    """Name the best answer that needs no data, and its error as it is said; empty for none.
+
+    A uniform histogram is none: it is told the true total.
+    """
+    m, target = d.settled.measure, d.settled.question.target
+    row = next((t.row for f in d.findings for t in f.trials if t.row and t.row.trivial), None)
+    found = {
+        FREE.get(name, name): m.shown(loss)
+        for name, loss in (row.trivial if row is not None else {}).items()
+        if name != UNIFORM or display_of(target).unit != "counts"
+    }
+    return min(
+        ((k, v) for k, v in found.items() if v is not None), key=lambda x: x[1], default=NONE
+    )
+
+
+def _free(d: Decision) -> str:
+    """Say it where an answer without data meets the target, or comes near to it."""
+    free, least = without_data(d)
+    target = d.settled.question.error
+    if not free or target is None or least > NEAR * target:
+        return ""
+    said = f"answering {free}, without asking anybody, is {d.settled.measure.write(least)} off"
+    return f"{said}: that meets the target, which asks for too little" if least <= target else said
 
 
 def _theory(d: Decision, t: Trial) -> str:
@@ -158,7 +242,12 @@ def _first(reason: str, most: int = 200) -> str:
 
 
 def in_short(d: Decision) -> str:
-    """Say in one sentence what to do."""
+    """Say in one sentence what to do, and in another what needs no data at all."""
+    free = _free(d)
+    return _answer(d) + (f" But {free}." if free else "")
+
+
+def _answer(d: Decision) -> str:
     q = d.settled.question
     if q.error is None:
         return _least_error(d)
@@ -182,9 +271,12 @@ def in_short(d: Decision) -> str:
     least = strong[-1]
     best = min(strong, key=lambda f: f.x or math.inf)
     whom = "nobody need be trusted" if least.level is Trust.LOCAL else f"{_lower(least)} will do"
-    text = f"for {q.asked} {whom}, at epsilon = {number(least.x, 3)}"
+    text = f"for {q.asked} {whom}, at {_epsilon(least.x)}"
+    text += ", a modest promise" if (least.x or 0) >= MODEST else ""
     if best is not least:
-        text += f"; {_lower(best)} brings that down to {number(best.x, 3)}"
+        text += (
+            f"; {_lower(best)} brings that down to {_epsilon(best.x).removeprefix('epsilon = ')}"
+        )
     return text + "."
 
 
@@ -214,9 +306,12 @@ def believed(d: Decision) -> list[str]:
     """Say what must be believed on each level that has an answer."""
     out = []
     for f in d.findings:
-        row = next((t.row for t in reversed(f.trials) if t.row is not None), None)
+        row = None if f.candidate is None else f.row
         if row is not None and row.believed is not None:
-            out.append(f"{f.level.value}: believe {row.believed.words}")
+            whose = ""
+            if f.trial is not None and f.trial.row is None:
+                whose = f" (said of your {d.settled.ready.n_users:,} users)"
+            out.append(f"{f.level.value}: believe {row.believed.words}{whose}")
     return out
 
 
@@ -235,10 +330,12 @@ def notes(d: Decision) -> list[str]:
             f"delta = {q.delta:g} is above 1 / {d.settled.ready.n_users:,} users: a protocol could "
             "publish somebody's record and keep the promise"
         )
-    if any(f.status == "reached" and (f.x or 0) >= WEAK for f in d.findings) and q.epsilon is None:
+    largest = max((f.x for f in d.findings if f.status == "reached" and f.x), default=0.0)
+    if largest >= MODEST and q.epsilon is None:
+        x = number(largest, 3)
         out.append(
-            f"epsilon = {WEAK:g} lets one user's data make an outcome e^{WEAK:g} = "
-            f"{math.exp(WEAK):,.0f} times likelier: from there on a promise is a weak one"
+            f"epsilon = {x} lets one user's data make an outcome e^{x} = {_times(largest)} "
+            f"times likelier; a promise is modest from about {MODEST:g} on, weak from {WEAK:g}"
         )
     if d.settled.left_out:
         names = "; ".join(dict.fromkeys(label for label, _ in d.settled.left_out))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -37,6 +38,12 @@ from simulations.studies.profile.suggest import Budget, Suggestion, for_items, f
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+USELESS = 0.5
+"""Share of all events from which on an error is said to be too large for the suggestions."""
+HALF = 0.5
+"""Share of everything in the hands of 1% of the users from which on that is said."""
+FAR = 5.0
+"""Times the width of the middle 98% of the values beyond which a value is far outside."""
 LEVELS = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
 
 
@@ -249,6 +256,33 @@ def quantiles(x: Floats) -> dict[str, float]:
     }
 
 
+def _few_rule(loaded: Loaded, held: Floats) -> list[str]:
+    """Say where a few users, or a few values, are what a total or a mean is made of."""
+    out, total, few = [], float(held.sum()), math.ceil(len(held) / 100)
+    if len(held) >= 100 and total:
+        share = float(np.partition(held, -few)[-few:].sum()) / total
+        if share >= HALF:
+            out.append(
+                f"{few:,} of {len(held):,} users hold {percent(share)} of everything: totals are "
+                "about them, and a clip that keeps them is noise to all others; an average over "
+                "users weighs all alike"
+            )
+    if loaded.users.samples is not None:
+        x = loaded.users.reals.values
+        x = x[np.isfinite(x)]
+        if len(x) >= 100:
+            low, high = np.quantile(x, (0.01, 0.99))
+            far = FAR * (high - low)
+            beyond = int(np.count_nonzero((x < low - far) | (x > high + far)))
+            if beyond and high > low:
+                out.append(
+                    f"{beyond:,} values lie far outside of where 98% are, {low:.4g} to {high:.4g}: "
+                    f"the least is {x.min():.4g}, the largest {x.max():.4g}. A mean, and the "
+                    "suggested range, may be theirs alone: give low and high, or take quantiles"
+                )
+    return out
+
+
 def _warnings(
     loaded: Loaded,
     held: Floats,
@@ -277,6 +311,7 @@ def _warnings(
             f"one user holds {percent(most / total)} of everything: an estimate of totals either "
             "clips it or is noise of its size; choose an average over users instead"
         )
+    out += _few_rule(loaded, held)
     if dispersion.score < -SURE:
         out.append(
             "users repeat items less often than chance would: they hold sets, such as films rated "
@@ -289,6 +324,12 @@ def _warnings(
             f"two draws of one user): {typical:,.0f} of one user are worth "
             f"{dispersion.effective(typical):.3g} independent ones; protocols that rest on one "
             "common distribution are about none of these users"
+        )
+    top = suggestions.get("top")
+    if top is not None and "clip" in suggestions and top.error >= USELESS:
+        out.append(
+            f"at {budget} even the best domain and clip may leave a histogram of these "
+            f"{len(held):,} users {top.error:.0%} off: more users or a larger epsilon is needed"
         )
     if loaded.users.items is not None and "clip" not in suggestions:
         out.append(

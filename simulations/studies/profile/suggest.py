@@ -88,10 +88,13 @@ class Suggestion:
     ----------
     value : float or int
     why : str
+    error : float
+        Bound on the error with it, as a share of the answer; 0 where none is known.
     """
 
     value: float
     why: str
+    error: float = 0.0
 
 
 def for_items(users: Users, domain: Keys | None, budget: Budget) -> dict[str, Suggestion]:
@@ -109,7 +112,9 @@ def for_items(users: Users, domain: Keys | None, budget: Budget) -> dict[str, Su
     d, error = _best_size(owner, count, place, len(users), len(totals), budget)
     share = error / max(float(totals.sum()), 1.0)
     out["top"] = Suggestion(
-        d, f"of 1, 2, 5, 10, ... most frequent items, least bound on the l1 error ({share:.0%})"
+        d,
+        f"of 1, 2, 5, 10, ... most frequent items, least bound on the l1 error ({share:.0%})",
+        share,
     )
     if domain is None:
         inside, size, where = place < d, d, f"the {d:,} most frequent items"

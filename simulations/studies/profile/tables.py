@@ -57,7 +57,7 @@ def _facts(p: Profile) -> Table:
         rows.append(("groups of similar names", p.similar.groups, ""))
     d = p.dispersion
     rows.append(("correlation within users", _known(d.correlation), _in_words(p)))
-    if not math.isnan(d.score):
+    if not math.isnan(d.score) and not math.isnan(d.correlation):
         differ = "users differ" if d.differ else "no more than chance"
         differ = "fewer repeats than chance" if d.score < -SURE else differ
         beyond = "more than any number of " if math.isinf(d.score) else ""
@@ -75,9 +75,13 @@ def _facts(p: Profile) -> Table:
 def _in_words(p: Profile) -> str:
     d = p.dispersion
     if math.isnan(d.correlation):
-        return "not defined: fewer than two users hold several"
+        if d.n_users < 2:
+            return "not defined: fewer than two users hold several"
+        return f"not defined: all {'values' if p.n_items is None else 'events'} are alike"
     if p.n_items is None:
-        return f"variance {short(d.between, 3)} between users, {short(d.within, 3)} within"
+        return (
+            f"variance {short(max(d.between, 0.0), 3)} between users, {short(d.within, 3)} within"
+        )
     return (
         f"two events of one user are the same item in {percent(d.within)}, "
         f"of two users in {percent(d.between)} of cases"
