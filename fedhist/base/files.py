@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -55,6 +57,17 @@ def locked(path: Path, *, wait: bool = True) -> IO[str]:
         held.close()
         raise
     return held
+
+
+@contextmanager
+def folder_held(folder: Path) -> Iterator[None]:
+    """Let one process at a time do what must not be done by two in a folder; nothing is left."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _replace(path: Path, part: Path, data: bytes, mode: int) -> None:

@@ -37,21 +37,23 @@ def init(
     which is NOT PRIVATE.
     """
     from simulations.populations.guessing import guess
+    from simulations.reporting.targets import check_file
     from simulations.runs.results import NOT_PRIVATE
     from simulations.studies.start.study_file import start
 
     target = out or Path(data.name.partition(".")[0] + ".toml")
     if target.suffix != ".toml":
         raise ValueError(f"--out must end in .toml, got {target}")
-    if target.exists() and not force:
-        raise ValueError(f"{target} exists; it is left alone (--force replaces it)")
+    place = check_file(target, "study", force=force)
+    if place == data.resolve():
+        raise ValueError(f"{target} is the data itself: name another file by --out")
     named = {"user": user, "item": item, "count": count, "value": value}
     if item is not None and value is not None:
         raise ValueError("--item is of items, --value of real samples: give one of the two")
     found = guess(data, **{k: column(v) for k, v in named.items() if v is not None})
     started = start(data, found, str(target), epsilon=epsilon)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    whole_file(target, started.text)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    whole_file(place, started.text)
     for what in ("user", "item", "value", "count"):
         if getattr(found, what) is not None:
             line = f"{what:<6} {getattr(found, what)!r}, {found.why[what]}"
@@ -76,15 +78,16 @@ def new_protocol(
 
     Three files: the plugin, its tests for pytest, and a study file.
     """
+    from simulations.reporting.targets import check_file
     from simulations.studies.start.protocol_files import protocol_files
 
     texts = protocol_files(name)
-    taken = [out / file for file in texts if (out / file).exists()]
-    if taken and not force:
-        raise ValueError(f"{taken[0]} exists; it is left alone (--force replaces it)")
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"{out} is a file: name a folder by --out")
+    places = {file: check_file(out / file, "study", force=force) for file in texts}
     out.mkdir(parents=True, exist_ok=True)
     for file, text in texts.items():
-        whole_file(out / file, text)
+        whole_file(places[file], text)
         terminal.console.print(f"written: {out / file}", soft_wrap=True, markup=False)
     plugin, test, study = (out / file for file in texts)
     for line in (

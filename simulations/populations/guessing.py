@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedhist.base.errors import nearest
+from fedhist.users.frames import collected
 from simulations.populations.base import existing
 from simulations.populations.tables import (
     SEPARATORS,
@@ -18,6 +19,7 @@ from simulations.populations.tables import (
     is_parquet,
     scan_table,
     separator_of,
+    told_of,
 )
 
 if TYPE_CHECKING:
@@ -202,7 +204,9 @@ def look(path: Path, form: TableFormat) -> list[Seen]:
         row = first_row(path, separator_of(path, form), form)
         names = [*row] if form.header else [*range(len(row))]
     table = scan_table(path, list(range(len(names))), form)
-    head = table.rows.head(ROWS).select(pl.col(c).cast(pl.String) for c in table.names).collect()
+    rows = table.rows.head(ROWS).select(pl.col(c).cast(pl.String) for c in table.names)
+    with told_of(path):
+        head = collected(rows)
     return [_seen(n, head[c].drop_nulls()) for n, c in zip(names, table.names, strict=True)]
 
 

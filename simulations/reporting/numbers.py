@@ -26,12 +26,15 @@ def shown(value: Any, digits: int = 4) -> str:
 def number(x: float | None, digits: int = 4) -> str:
     """Write a number: whole from 1,000 on, below with a few digits.
 
-    >>> number(0.00123456), number(12345.6), number(0.39897, 3), number(None)
-    ('0.001235', '12,346', '0.399', '-')
+    >>> number(0.00123456), number(12345.6), number(0.39897, 3), number(148.2, 2), number(None)
+    ('0.001235', '12,346', '0.399', '150', '-')
     """
     if x is None:
         return MISSING
-    return f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.{digits}g}"
+    if abs(x) >= 1000:
+        return f"{x:,.0f}"
+    text = f"{x:.{digits}g}"
+    return f"{float(text):,.0f}" if abs(x) >= 1 and "e" in text else text
 
 
 def short(x: float | None, digits: int = 4) -> str:

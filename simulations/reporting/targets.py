@@ -18,11 +18,11 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from fedhist.base.files import whole_file
+from fedhist.base.files import folder_held, whole_file
 
 MARK = ".fedhist.json"
 SHAREABLE = ("estimate.csv", "estimate.parquet")
@@ -162,7 +162,9 @@ def whole_folder(
     ValueError
         If something else has its place (:func:`check_folder`).
     """
-    target = check_folder(path, kind, force=force)
+    home = Path(path).resolve().parent
+    with folder_held(home) if home.is_dir() else nullcontext():  # not while another has its turn
+        target = check_folder(path, kind, force=force)
     target.parent.mkdir(parents=True, exist_ok=True)
     part = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     aside = part.with_name(f"{part.name}-old")
@@ -170,10 +172,11 @@ def whole_folder(
         yield part
         _write_mark(part, kind)
         _set_modes(part, shared)
-        check_folder(path, kind, force=force)  # somebody may have been there meanwhile
-        if target.exists():
-            os.rename(target, aside)
-        os.replace(part, target)
+        with folder_held(target.parent):
+            check_folder(path, kind, force=force)  # somebody may have been there meanwhile
+            if target.exists():
+                os.rename(target, aside)
+            os.replace(part, target)
         shutil.rmtree(aside, ignore_errors=True)
     except BaseException:
         if aside.exists() and not target.exists():

@@ -143,8 +143,7 @@ def test_a_profile_and_a_decision_of_data_in_memory() -> None:
     (finding,) = decided.findings
     assert finding.x is not None
     assert finding.trial is not None
-    assert finding.trial.error is not None
-    assert finding.trial.error <= 0.5
+    assert finding.trial.met(0.5)
     with pytest.raises(TypeError, match=r"fedhist\.profile\(\) has no argument 'error'"):
         fh.profile(data=USERS, error=3)
 

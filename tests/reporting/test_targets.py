@@ -6,6 +6,7 @@ import json
 import os
 import stat
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,21 @@ def test_a_folder_is_lost_to_nobody_while_it_is_made(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), whole_folder(tmp_path / "other", "run"):
         raise RuntimeError
     assert (tmp_path / "other" / "config.json").read_text() == "1"
+
+
+def test_several_may_write_the_same_folder(tmp_path: Path) -> None:
+    """The last has it, whole; nobody meets an error, and nothing is left beside it."""
+
+    def write(who: int) -> None:
+        for k in range(20):
+            with whole_folder(tmp_path / "out", "run") as part:
+                for name in ("a", "b"):
+                    (part / name).write_text(f"{who} {k}")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+    assert (tmp_path / "out" / "a").read_text() == (tmp_path / "out" / "b").read_text()
 
 
 def test_what_file_managers_leave_and_what_was_removed_is_no_obstacle(tmp_path: Path) -> None:

@@ -73,3 +73,10 @@ def test_its_study_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_names_that_cannot_be(name: str, told: str) -> None:
     with pytest.raises(ValueError, match=re.escape(told)):
         protocol_files(name)
+
+
+@pytest.mark.parametrize("name", ["fedhist", "numpy", "json", "simulations"])
+def test_no_file_is_in_the_way_of_a_package(name: str) -> None:
+    """Python would import it in place of the package, from any folder that it lies in."""
+    with pytest.raises(ValueError, match=rf"^{name}\.py would stand in the way"):
+        protocol_files(name)

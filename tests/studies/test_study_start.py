@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
 from fedhist.base.errors import PopulationError
+from simulations.cli.main import cli
 from simulations.populations.guessing import guess
 from simulations.runs.config import load_config, prepare
 from simulations.runs.run import execute
@@ -128,3 +131,36 @@ def test_where_nothing_stands_out_of_the_noise(tmp_path: Path) -> None:
     study = tmp_path / "few.toml"
     study.write_text(start(path, guess(path), "few.toml").text, encoding="utf-8")
     assert prepare(load_config(study)).protocol.name == "bounded-histogram"
+
+
+def refused(*words: str) -> str:
+    found = CliRunner().invoke(cli, words)
+    assert isinstance(found.exception, ValueError | PopulationError), found.exception
+    return str(found.exception)
+
+
+@pytest.mark.parametrize("body", [b"a note\nwith, commas\n1,2,3,4\n", b"\xff\xfe\x00\n\x80,\x81\n"])
+def test_what_is_no_table_is_named(tmp_path: Path, body: bytes) -> None:
+    (tmp_path / "notes.csv").write_bytes(body)
+    assert f"{tmp_path / 'notes.csv'}: " in refused("init", str(tmp_path / "notes.csv"))
+
+
+def test_nothing_of_somebody_s_is_in_the_way_of_a_study_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("data.csv").write_text(LINES["names"][0], encoding="utf-8")
+    Path("data.csv").rename("data.toml")  # the study's usual name
+    before = Path("data.toml").read_bytes()
+    assert "left alone" in refused("init", "data.toml")
+    assert "is the data itself" in refused("init", "data.toml", "--force")
+    assert Path("data.toml").read_bytes() == before
+    Path("data.toml").rename("data.csv")
+    os.mkfifo("pipe.toml")
+    assert "neither a file nor" in refused("init", "data.csv", "--out", "pipe.toml", "--force")
+    Path("folder.toml").mkdir()
+    assert "is a folder" in refused("init", "data.csv", "--out", "folder.toml", "--force")
+    Path("link.toml").symlink_to("target.toml")
+    assert CliRunner().invoke(cli, ["init", "data.csv", "--out", "link.toml"]).exit_code == 0
+    assert Path("link.toml").is_symlink()
+    assert Path("target.toml").is_file()

@@ -7,16 +7,15 @@ few of its keys for whoever asks in SQL. Columns and keys that this version does
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import polars as pl
 
+from fedhist.base.files import folder_held
 from simulations.reporting.json_files import flat
 from simulations.studies.records.cells import ERROR, Cell, Record
 
@@ -80,7 +79,9 @@ class Store:
         except sqlite3.OperationalError as e:
             raise ValueError(f"{path} cannot be opened: {e}") from None
         try:
-            with _held(self.path.parent):
+            # who looks while another makes the file would find half of one, and SQLite does not
+            # wait where two turn to the write-ahead log
+            with folder_held(self.path.parent):
                 self._open()
         except sqlite3.OperationalError as e:
             self._db.close()
@@ -237,21 +238,6 @@ class Store:
     def to_frame(self, where: Mapping[str, Any] | None = None) -> pl.DataFrame:
         """Return the records as a table; see :func:`frame_of`."""
         return frame_of(self.records(where))
-
-
-@contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    """Let one process at a time open a file of this folder.
-
-    Who looks while another makes the file would find half of one, and SQLite does not wait where
-    two turn to the write-ahead log.
-    """
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 def _in_json(name: str) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import keyword
 import re
+import sys
 from importlib import resources
+from importlib.metadata import packages_distributions
 
 from fedhist.model.registry import load_builtin, protocols
 
@@ -13,6 +15,7 @@ FILES = {
     "test_protocol.py.txt": "test_{}.py",
     "study.toml.txt": "{}.toml",
 }
+OURS = ("fedhist", "clients", "server", "simulations")
 FORM = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
@@ -44,6 +47,10 @@ def protocol_files(name: str) -> dict[str, str]:
     stem = name.replace("-", "_")
     if keyword.iskeyword(stem):
         raise ValueError(f"{name!r} is a word of Python: choose another name")
+    if stem in {*OURS, *sys.stdlib_module_names, *packages_distributions()}:
+        raise ValueError(
+            f"{stem}.py would stand in the way of Python's package {stem!r}: choose another name"
+        )
     words = {"NAME": name, "CLASS": name.title().replace("-", ""), "FILE": stem}
     place = resources.files(__package__).joinpath("skeleton")
     out = {}
