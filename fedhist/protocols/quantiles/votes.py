@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -137,10 +137,17 @@ class Votes:
 
     def expected(self, given: Ranks, draws: int = DRAWS) -> float:
         """Predict the largest rank error, by draws of the votes' counts from their law."""
-        rng = np.random.default_rng(1)
-        return largest_of_curves((self._drawn(given, rng) for _ in range(draws)), given)
+        return _expected(
+            self.epsilon,
+            self.n_bins,
+            draws,
+            (given.n, given.null, given.between),
+            given.ends.tobytes(),
+            given.levels.tobytes(),
+            given.errors.tobytes(),
+        )
 
-    def _drawn(self, given: Ranks, rng: np.random.Generator) -> Floats:
+    def drawn_curve(self, given: Ranks, rng: np.random.Generator) -> Floats:
         """Draw a curve: (K,)."""
         n, h = round(given.n / (1 - given.null)) if given.null < 1 else 0, len(self.widths)
         if n == 0:
@@ -157,6 +164,25 @@ class Votes:
             shares.append(channel.debias(draw_counts(counts, channel, rng), size))
             sizes.append(size)
         return self.curve(shares, sizes)
+
+
+@lru_cache(maxsize=256)  # seconds each, and every run of a study asks again
+def _expected(
+    epsilon: float,
+    n_bins: int,
+    draws: int,
+    users: tuple[int, float, float],
+    ends: bytes,
+    levels: bytes,
+    errors: bytes,
+) -> float:
+    n, null, between = users
+    q = np.frombuffer(levels)
+    given = Ranks(
+        n, np.frombuffer(ends), q, np.frombuffer(errors).reshape(len(q), -1), null, between
+    )
+    votes, rng = Votes(epsilon, q, n_bins), np.random.default_rng(1)
+    return largest_of_curves((votes.drawn_curve(given, rng) for _ in range(draws)), given)
 
 
 def _rounded(x: Floats, total: int) -> Integers:
