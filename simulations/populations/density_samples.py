@@ -7,17 +7,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 
 from fedhist.base.arrays import Floats, Integers
 from fedhist.base.errors import nearest
-from server.densities.series import TrigonometricDensity
 from simulations.config.reading import Finite, Must, Natural, Positive, Whole
 from simulations.populations.base import Loaded, PopulationSpec
 from simulations.populations.differing import SharesDiffer, mirrored, mirrored_share, own_draws
 from simulations.populations.synthetic import Sizes, draw_sizes, sampled_users
+
+if TYPE_CHECKING:
+    from server.densities.series import TrigonometricDensity
 
 BUMPS: Mapping[str, tuple[tuple[float, float, int], ...]] = MappingProxyType(
     {
@@ -80,6 +82,8 @@ class DensitySamples(PopulationSpec):
     @cached_property
     def exact(self) -> TrigonometricDensity:
         """The density itself, where it is a series; ValueError for a Beta density."""
+        from server.densities.series import TrigonometricDensity  # and SciPy: 0.2 s of CPU
+
         if self.density == "beta":
             raise ValueError("a Beta density is no trigonometric series of finite length")
         if not isinstance(self.density, str):
