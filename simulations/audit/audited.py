@@ -12,7 +12,7 @@ from fedhist.model.protocol import Protocol
 from simulations.audit.checks import audit_protocol
 from simulations.audit.finding import Finding, Settings
 from simulations.audit.report import draw_on, findings_table, summary, witness_lines, write_findings
-from simulations.reporting.shown import Shown
+from simulations.reporting.shown import NoFigureError, Shown
 from simulations.reporting.table import Table
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Audited(Shown):
     def draw(self, figure: Figure) -> None:
         """Draw the largest delta claimed and the least certified, a panel per check."""
         if not any(f.curve for f in self.findings):
-            raise ValueError(f"no check of {self.title} has a curve to draw")
+            raise NoFigureError(f"no check of {self.title} has a curve to draw")
         draw_on(figure, self.findings)
 
     def write(self, folder: Path) -> None:

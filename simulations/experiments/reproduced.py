@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from simulations.experiments.base import Request, Result
 from simulations.experiments.catalogue import Experiment
 from simulations.experiments.report import EXPERIMENT, causes, draw_on, write_parts
-from simulations.reporting.shown import Shown
+from simulations.reporting.shown import NoFigureError, Shown
 from simulations.reporting.table import Column, Table, numeric
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Reproduced(Shown):
     def draw(self, figure: Figure) -> None:
         """Draw the curves, a panel for each of the paper's."""
         if not self.result.curves:
-            raise ValueError(f"{self.title} has no curves to draw")
+            raise NoFigureError(f"{self.title} has no curves to draw")
         draw_on(figure, self.result)
 
     def write(self, folder: Path) -> None:

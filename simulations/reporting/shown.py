@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -66,6 +67,10 @@ def check_output(path: str | Path, kind: str, *, force: bool = False) -> None:
     check_file(path, what, force=force)
 
 
+class NoFigureError(ValueError):
+    """There is nothing to draw; what is written besides the figure is written all the same."""
+
+
 class Shown(ABC):
     """Base class of everything that a study returns."""
 
@@ -91,10 +96,10 @@ class Shown(ABC):
 
         Raises
         ------
-        ValueError
+        NoFigureError
             If there is nothing.
         """
-        raise ValueError(f"{type(self).__name__} has no figure: its tables say it all")
+        raise NoFigureError(f"{type(self).__name__} has no figure: its tables say it all")
 
     @property
     def table(self) -> pl.DataFrame:
@@ -127,7 +132,7 @@ class Shown(ABC):
     def page(self) -> Page:
         """Return a whole page: the figure, if there is one, and all tables."""
         blocks: list[Block] = []
-        if type(self).draw is not Shown.draw:
+        with suppress(NoFigureError):
             png = drawn(self.draw, WIDTHS["page"], "png", mark("figure"))
             blocks.append(Picture(png, self.title, folded=False))
         sections = Section("Figure", tuple(blocks)), Section("Tables", tuple(self.tables()))
@@ -191,7 +196,7 @@ class Shown(ABC):
         (folder / "tables.md").write_text(self.to_markdown(), encoding="utf-8")
         for i, table in enumerate(self.tables()):
             save_table(table, folder / f"table{i or ''}.csv")
-        if type(self).draw is not Shown.draw:
+        with suppress(NoFigureError):
             save_figure(self.draw, folder / "figure.png", width="page")
 
     def _alone(self) -> Table:

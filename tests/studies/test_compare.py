@@ -26,7 +26,7 @@ from simulations.populations.zipf import Zipf
 from simulations.reporting.export import save_figure
 from simulations.studies.compare import tables as compare_tables
 from simulations.studies.compare.config import builtin_comparisons, load_comparison
-from simulations.studies.compare.output import read_comparison, summary_of, write_comparison
+from simulations.studies.compare.output import read_comparison, summary_of
 from simulations.studies.compare.run import Compared, Row, ranked, run_comparison
 from simulations.studies.compare.setup import _flags, set_up
 from simulations.studies.compare.tables import absent_kinds, print_comparison
@@ -387,8 +387,8 @@ def test_the_folder(tmp_path: Path) -> None:
     path = written(tmp_path, histograms(LAPLACE.format(60), GAUSSIAN.format(20)))
     found = compared(path, "compare.seeds=2")
     target = tmp_path / "out"
-    write_comparison(found, target)
-    write_comparison(found, target)  # an older one is replaced
+    found.save(target)
+    found.save(target)  # an older one is replaced
     body, records = read_comparison(target)
     assert records == found.records
     assert [r["label"] for r in body["rows"]] == ["Gaussian", "Laplace"]

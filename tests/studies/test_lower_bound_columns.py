@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from simulations.studies.compare.config import load_comparison
-from simulations.studies.compare.output import read_comparison, write_comparison
+from simulations.studies.compare.output import read_comparison
 from simulations.studies.compare.run import Compared, run_comparison
 from simulations.studies.compare.setup import set_up
 from simulations.studies.compare.tables import print_comparison
@@ -82,7 +82,7 @@ def test_every_row_has_its_bounds(compared: Compared) -> None:
 
 
 def test_the_folder_and_the_page_have_them(compared: Compared, tmp_path: Path) -> None:
-    write_comparison(compared, tmp_path / "out")
+    compared.save(tmp_path / "out")
     body, _ = read_comparison(tmp_path / "out")
     row = next(r for r in body["rows"] if r["label"] == "mean-linf")
     first = row["at_least"][0]

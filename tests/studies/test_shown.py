@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from simulations.reporting.numbers import fixed
-from simulations.reporting.shown import Shown
+from simulations.reporting.shown import NoFigureError, Shown
 from simulations.reporting.table import BAD, Column, Marked, Table
 
 
@@ -69,6 +69,21 @@ def test_a_figure_has_the_width_that_is_asked() -> None:
         Drawn().figure("wide")
     with pytest.raises(ValueError, match="Small has no figure"):
         Small().figure()
+
+
+class Undrawn(Small):
+    def draw(self, figure: Any) -> None:
+        raise NoFigureError("no line has two points")
+
+
+def test_without_a_figure_the_rest_is_written(tmp_path: Path) -> None:
+    Undrawn().save(tmp_path / "all")
+    assert (tmp_path / "all" / "tables.md").is_file()
+    assert not (tmp_path / "all" / "figure.png").exists()
+    Undrawn().save(tmp_path / "page.html")
+    assert "<table" in (tmp_path / "page.html").read_text()
+    with pytest.raises(ValueError, match="no line has two points"):
+        Undrawn().save(tmp_path / "a.svg")
 
 
 def test_what_is_saved_is_said_by_the_ending(tmp_path: Path) -> None:

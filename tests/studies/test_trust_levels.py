@@ -14,7 +14,7 @@ from fedhist.privacy.guarantee import Trust
 from simulations.reporting.export import save_figure
 from simulations.studies.compare.columns import least_error, times
 from simulations.studies.compare.config import load_comparison
-from simulations.studies.compare.output import read_comparison, write_comparison
+from simulations.studies.compare.output import read_comparison
 from simulations.studies.compare.run import Compared, run_comparison
 from simulations.studies.compare.setup import set_up
 from simulations.studies.compare.tables import print_comparison
@@ -248,7 +248,7 @@ def test_what_must_be_believed(tmp_path: Path) -> None:
     assert "local: not reached; none of these protocols" in text
     assert "unbounded-histogram, aggregate: unbounded-histogram does not run under" in text
     folder = tmp_path / "out"
-    write_comparison(found, folder)
+    found.save(folder)
     summary, _ = read_comparison(folder)
     saved = {r["label"]: r for r in summary["rows"]}
     assert saved["clipped, aggregate"]["trust"] == "aggregate"

@@ -10,7 +10,6 @@ from rich.console import Console
 
 from simulations.reporting.export import save_figure
 from simulations.reporting.json_files import numbers, write_json
-from simulations.reporting.targets import whole_folder
 from simulations.runs.results import NOT_PRIVATE, git_revision
 from simulations.studies.compare.tables import print_comparison
 from simulations.studies.records.cells import Record
@@ -29,23 +28,11 @@ WHY = "losses, predictions and times are computed from the users' data; who know
 WHY += "the noise"
 
 
-def write_comparison(found: Compared, target: Path, *, force: bool = False) -> None:
-    """Write a comparison's folder, whole or not at all; an older comparison's is replaced.
-
-    It holds config.json, comparison.json, records.parquet (in the common loss), table.txt and
-    figure.png.
-
-    Raises
-    ------
-    ValueError
-        If something else is there (:mod:`simulations.reporting.targets`), without ``force``.
-    """
-    with whole_folder(target, found.kind, force=force) as part:
-        write_parts(found, part)
-
-
 def write_parts(found: Compared, folder: Path) -> None:
-    """Write the files of a comparison's folder."""
+    """Write config.json, comparison.json, records.parquet, table.txt and figure.png.
+
+    Records are in the common loss.
+    """
     write_json(folder / "config.json", found.ready.comparison.to_dict())
     write_json(folder / FILE, summary_of(found))
     frame_of(found.records).write_parquet(folder / "records.parquet")
@@ -126,7 +113,7 @@ def _believed(row: Row) -> dict[str, Any]:
 
 
 def read_comparison(folder: str | Path) -> tuple[dict[str, Any], list[Record]]:
-    """Read what :func:`write_comparison` wrote: its summary, and the records in the common loss.
+    """Read what :func:`write_parts` wrote: its summary, and the records in the common loss.
 
     Raises
     ------

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from simulations.reporting.numbers import clipped
 from simulations.reporting.pictures import BLUE, ORANGE
-from simulations.reporting.shown import Shown
+from simulations.reporting.shown import NoFigureError, Shown
 from simulations.reporting.table import Table
 from simulations.runs.config import Config
 from simulations.studies.plan.planner import Answer, plan_levels, plans
@@ -56,7 +56,7 @@ class Planned(Shown):
         """Draw the answers, a row for each, and what simulation needed; NOT PRIVATE."""
         rows = self.answers
         if all(a.x is None for a in rows):
-            raise ValueError(f"there is nothing to draw: no answer to {self.title}")
+            raise NoFigureError(f"there is nothing to draw: no answer to {self.title}")
         figure.set_figheight(1.2 + 0.3 * len(rows))
         axes = figure.subplots()
         needed = {id(v.answer): v.needed for v in self.verified if math.isfinite(v.needed)}

@@ -21,6 +21,7 @@ from simulations.populations.facts import (
     item_totals,
     outside_domain,
     outside_range,
+    owners,
     percent,
     similar_names,
 )
@@ -188,6 +189,7 @@ def profile_of(
     budget = Budget.of(epsilon, delta, str(getattr(adjacency, "value", adjacency)))
     users = loaded.users
     held = samples_held(users)
+    judged = held
     outside, similar = Outside(), Similar()
     different: Mapping[str, float] = {}
     values: Mapping[str, float] = {}
@@ -201,6 +203,8 @@ def profile_of(
         inside = None
         if domain is not None:
             outside, inside = outside_domain(users, domain), inside_of(users, domain)
+            owner, count = owners(users.counts.indptr)[inside], users.counts.count[inside]
+            judged = np.bincount(owner, count, len(users)).astype(np.float64)
         dispersion = dispersion_of_counts(users, inside)
         suggestions = for_items(users, domain, budget)
         different = quantiles(users.n_items().astype(np.float64))
@@ -212,6 +216,7 @@ def profile_of(
         drawn = users.reals.values[np.isfinite(users.reals.values)]
         values = quantiles(drawn)
     stated = facts_of(loaded)
+    found = _warnings(loaded, held, judged, dispersion, suggestions, budget)
     return Profile(
         population=loaded.title,
         n_users=len(users),
@@ -229,7 +234,7 @@ def profile_of(
         budget=budget,
         suggested={k: s.value for k, s in suggestions.items()},
         reasons={k: s.why for k, s in suggestions.items()},
-        warnings=(*stated, *doubts, *_warnings(loaded, held, dispersion, suggestions, budget)),
+        warnings=(*stated, *doubts, *found),
         dropped=dict(loaded.dropped),
         stated=stated,
         ranked=ranked,
@@ -286,11 +291,15 @@ def _few_rule(loaded: Loaded, held: Floats) -> list[str]:
 def _warnings(
     loaded: Loaded,
     held: Floats,
+    judged: Floats,
     dispersion: Dispersion,
     suggestions: Mapping[str, Suggestion],
     budget: Budget,
 ) -> list[str]:
-    """Say what deserves a thought before an estimate: what happened, what it means, what to do."""
+    """Say what deserves a thought before an estimate: what happened, what it means, what to do.
+
+    Of what users hold, ``judged`` is in the domain: what the dispersion is about.
+    """
     out = []
     empty = int(np.count_nonzero(held == 0))
     if empty:
@@ -318,7 +327,7 @@ def _warnings(
             "once each, and no draws from a distribution; what theory says of draws is then careful"
         )
     if dispersion.differ:
-        typical = float(np.median(held[held > 0]))
+        typical = float(np.median(judged[judged > 0]))
         out.append(
             f"users differ by more than chance (correlation {dispersion.correlation:.2g} between "
             f"two draws of one user): {typical:,.0f} of one user are worth "

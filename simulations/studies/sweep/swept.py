@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from simulations.reporting.numbers import clipped, shown
 from simulations.reporting.pictures import COLOURS
-from simulations.reporting.shown import Shown
+from simulations.reporting.shown import NoFigureError, Shown
 from simulations.reporting.table import Table
 from simulations.studies.records.cells import Record
 from simulations.studies.records.filters import select
@@ -112,7 +112,7 @@ class Swept(Shown):
             default=None,
         )
         if x is None:
-            raise ValueError(f"{self.name} has no axis of numbers to draw errors against")
+            raise NoFigureError(f"{self.name} has no axis of numbers to draw errors against")
         shares = as_shares(records) if x.endswith(".n_users") else None
         if shares is not None:  # an error in counts grows with the users
             found = [g for g in groups(shares) if g.mean is not None]
