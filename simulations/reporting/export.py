@@ -256,7 +256,9 @@ def latex(table: Table) -> str:
                 lines.append(r"\midrule")
             continue
         cells = [p for i in kept for p in _cells(row[i], table.columns[i].right)]
-        lines.append(" & ".join(cells).replace("  ", " ").rstrip() + r" \\")
+        line = " & ".join(cells).replace("  ", " ").rstrip() + r" \\"
+        # the row end or rule before it would take a bracket or a star for its own
+        lines.append("{}" * line.startswith(("[", "*")) + line)
     lines += [r"\bottomrule", r"\end{tabular}"]
     lines += [f"% {line}" for note in table.notes for line in _lines(note)]
     return "\n".join(lines)

@@ -84,6 +84,14 @@ def test_columns_and_digits_are_chosen() -> None:
         chosen(TABLE, digits=0)
 
 
+def test_no_name_is_an_option_of_the_row_before() -> None:
+    """LaTeX reads a bracket or a star behind the end of a row, or a rule, as part of that."""
+    rows = [("[2pt] tea",), ("*rye",), None, ("[x]",), ("a [b]*",)]
+    lines = latex(Table.of(["who"], rows)).splitlines()
+    named = [line for line in lines if line.endswith("\\\\")][1:]
+    assert named == [r"{}[2pt] tea \\", r"{}*rye \\", r"{}[x] \\", r"a [b]* \\"]
+
+
 def test_latex_is_escaped_and_aligned() -> None:
     lines = latex(TABLE).splitlines()
     assert lines[0] == "% 100% of T_1"
