@@ -26,6 +26,7 @@ from simulations.studies.decide.search import Trial, next_epsilon
 from simulations.studies.decide.settled import USUAL_EPSILON, Candidate
 from simulations.studies.decide.tuning import variants
 from simulations.studies.decide.words import _epsilon, _left, notes, off, without_data
+from simulations.studies.profile.profile import profile_of
 
 N, D = 2000, 10
 CENTRAL = ('decide.trust="central"', 'decide.without=["adaptive-histogram"]')
@@ -306,3 +307,26 @@ def test_a_large_epsilon_is_not_just_fine(laplace: Decision) -> None:
     told = replace(laplace, findings=(local,))
     assert told.verdict == "for 2% nobody need be trusted, at epsilon = 8.53, a modest promise."
     assert any("e^8.53 = 5,064 times likelier" in note for note in notes(told))
+
+
+def test_what_runs_warn_of_is_said(laplace: Decision) -> None:
+    own = laplace.findings[0]
+    assert own.trial is not None
+    assert own.trial.row is not None
+    first, *others = own.trial.row.records
+    row = replace(own.trial.row, records=(replace(first, warnings=("a wrong window",)), *others))
+    told = replace(laplace, findings=(replace(own, trial=replace(own.trial, row=row)),))
+    assert any(n.startswith("central: a wrong window (1 of ") for n in notes(told))
+    assert not any("a wrong window" in n for n in notes(laplace))
+
+
+def test_users_who_are_everything_are_said(laplace: Decision) -> None:
+    """Of the profile's warnings the one that says whom totals are about."""
+    from fedhist.users.batch import Users
+    from simulations.populations.base import Loaded
+
+    users = Users.from_records({str(i): {"a": 400 if i < 2 else 2} for i in range(200)})
+    loaded = Loaded(users, "uneven")
+    settled = replace(laplace.settled, loaded=loaded, profile=profile_of(loaded))
+    told = notes(replace(laplace, settled=settled))
+    assert any(n.startswith("NOT PRIVATE: 2 of 200 users hold 66.9%") for n in told)

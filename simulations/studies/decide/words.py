@@ -9,6 +9,7 @@ from fedhist.model.registry import display_of
 from fedhist.privacy.guarantee import Trust
 from simulations.reporting.numbers import number
 from simulations.studies.decide.search import HIGH, LOW, OFF, Trial
+from simulations.studies.profile.profile import lopsided
 from simulations.studies.records.scale import MIDPOINT, UNIFORM, ZEROS
 
 if TYPE_CHECKING:
@@ -322,6 +323,7 @@ def notes(d: Decision) -> list[str]:
         "NOT PRIVATE: errors, theory and what they chose were computed from the users' data",
         *(f"NOT PRIVATE: {note}" for note in d.settled.read),
         *(f"NOT PRIVATE: {fact}" for fact in d.settled.profile.facts()),
+        *(f"NOT PRIVATE: {w}" for w in lopsided(d.settled.loaded, d.settled.profile.held)),
         f"simulated: {q.seeds} runs of each protocol on these users; ± is Student's 95% interval "
         "of the mean over seeds. It speaks of the noise, not of other users",
     ]
@@ -337,6 +339,11 @@ def notes(d: Decision) -> list[str]:
             f"epsilon = {x} lets one user's data make an outcome e^{x} = {_times(largest)} "
             f"times likelier; a promise is modest from about {MODEST:g} on, weak from {WEAK:g}"
         )
+    for f in d.findings:  # what a run would warn of, too
+        records = f.row.records if f.candidate is not None and f.row is not None else ()
+        warned = [r.warnings[0] for r in records if r.warnings]
+        if warned:
+            out.append(f"{f.level.value}: {warned[0]} ({len(warned)} of {len(records)} runs)")
     if d.settled.left_out:
         names = "; ".join(dict.fromkeys(label for label, _ in d.settled.left_out))
         out.append(f"not considered, for reasons that the page and its tables say: {names}")

@@ -261,7 +261,7 @@ def quantiles(x: Floats) -> dict[str, float]:
     }
 
 
-def _few_rule(loaded: Loaded, held: Floats) -> list[str]:
+def lopsided(loaded: Loaded, held: Floats) -> list[str]:
     """Say where a few users, or a few values, are what a total or a mean is made of."""
     out, total, few = [], float(held.sum()), math.ceil(len(held) / 100)
     if len(held) >= 100 and total:
@@ -282,8 +282,8 @@ def _few_rule(loaded: Loaded, held: Floats) -> list[str]:
             if beyond and high > low:
                 out.append(
                     f"{beyond:,} values lie far outside of where 98% are, {low:.4g} to {high:.4g}: "
-                    f"the least is {x.min():.4g}, the largest {x.max():.4g}. A mean, and the "
-                    "suggested range, may be theirs alone: give low and high, or take quantiles"
+                    f"the least is {x.min():.4g}, the largest {x.max():.4g}. A mean, and a "
+                    "range chosen by them, may be theirs: give low and high, or take quantiles"
                 )
     return out
 
@@ -320,7 +320,7 @@ def _warnings(
             f"one user holds {percent(most / total)} of everything: an estimate of totals either "
             "clips it or is noise of its size; choose an average over users instead"
         )
-    out += _few_rule(loaded, held)
+    out += lopsided(loaded, held)
     if dispersion.score < -SURE:
         out.append(
             "users repeat items less often than chance would: they hold sets, such as films rated "
