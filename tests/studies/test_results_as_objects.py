@@ -86,6 +86,9 @@ def test_a_sweep_s_frame_has_the_means(swept: Swept, tmp_path: Path) -> None:
     assert repr(swept) == "<Swept: small: 6 cells (6 ok)>"
     swept.save(tmp_path / "out")
     assert (tmp_path / "out" / "figure.png").stat().st_size > 5000
+    (panel,) = swept.figure("column").axes
+    labels = [t.get_text() for t in panel.get_xticklabels(which="both")]
+    assert [label for label in labels if label] == ["1", "16"]  # what was run, without powers
 
 
 def test_a_sweep_is_filtered_as_on_the_command_line(swept: Swept) -> None:

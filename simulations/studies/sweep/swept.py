@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -129,6 +130,10 @@ class Swept(Shown):
         values = sorted({float(g.setting[x]) for g in found})
         if values[0] > 0 and values[-1] >= 8 * values[0]:
             panel.set_xscale("log")
+            marked = _apart(values)
+            panel.set_xticks(marked, [f"{v:g}" for v in marked])
+            between = [v for v in values if v not in marked]
+            panel.set_xticks(between, [""] * len(between), minor=True)
         panel.set_xlabel(x.partition(".")[2].replace("_", " "))
         losses, targets = {g.loss_name for g in found}, {r.target for r in self.records}
         unit = unit_of(*losses, *targets) if len(losses) == len(targets) == 1 else "error"
@@ -140,6 +145,20 @@ class Swept(Shown):
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _apart(values: Sequence[float]) -> list[float]:
+    """Choose the values of a logarithmic axis that have room for a label.
+
+    >>> _apart([0.5, 1.0, 1.1, 2.0, 4.0])
+    [0.5, 1.0, 2.0, 4.0]
+    """
+    room = math.log(values[-1] / values[0]) / 6
+    kept = [values[0]]
+    for v in values[1:]:
+        if math.log(v / kept[-1]) >= room:
+            kept.append(v)
+    return kept
 
 
 def _draw_line(panel: Any, i: int, label: str, x: str, found: Sequence[Group]) -> None:
