@@ -300,6 +300,8 @@ def test_less_trust_that_does_better_is_open_to_more(laplace: Decision) -> None:
 def test_the_search_goes_on_where_theory_is_no_guide() -> None:
     assert next_epsilon([trial(41, 0.043, 0.023, theory=0.3)], 0.1) is not None
     assert next_epsilon([trial(41, 0.043, 0.023, theory=0.1)], 0.1) is None
+    refuted = [trial(1.2, 0.14, 0.05, theory=0.1), trial(3, 0.05, 0.01, theory=0.05)]
+    assert 1.2 < (next_epsilon(refuted, 0.1) or 0) < 3
 
 
 def test_a_large_epsilon_is_not_just_fine(laplace: Decision) -> None:

@@ -27,7 +27,7 @@ SURPLUS = 0.5
 OFF = 2.0
 """Theory and simulation that differ by more are said to, and theory is then no evidence."""
 BLIND = 0.8
-"""The same where theory is no guide, and the search began far from the answer."""
+"""The same where theory is no guide, or was refuted: the search may have gone too far."""
 SLACK = 1.25
 """Of the target: what a simulation may show, within its interval, where theory meets it."""
 AIM = 0.95
@@ -328,7 +328,7 @@ def next_epsilon(trials: Sequence[Trial], target: float) -> float | None:
     last = trials[-1]
     if last.error is None or last.error <= 0:
         return None
-    surplus = SURPLUS if last.theory <= 1.001 * target else BLIND
+    surplus = SURPLUS if last.theory <= 1.001 * target and not bad else BLIND
     if last.met(target) and (last.top >= surplus * target or last.x <= LOW):
         return None
     if (not good and last.x >= HIGH) or (good and high <= 1.05 * low):
