@@ -116,7 +116,9 @@ def _verdict(d: Decision, f: Finding) -> str:
             f"no number of users was found{why}. {_protocol(f)} with "
             f"{d.settled.ready.n_users:,} users: {_error(d, f.trial)}."
         )
-    limit = (_left(f) if f.status == "not reached" else "") + _unsimulated(f)
+    limit = (
+        _left(f, ranked=d.settled.measure.ranked) if f.status == "not reached" else ""
+    ) + _unsimulated(f)
     reach = f"no, at no epsilon up to {HIGH:g}"
     if f.status == "unsettled":
         reach = "not settled: theory reaches it, simulation did not yet"
@@ -145,12 +147,14 @@ def _times(epsilon: float) -> str:
     return f"{x:,.0f}" if x < 1e9 else f"{x:.1e}"
 
 
-def _left(f: Finding) -> str:
+def _left(f: Finding, *, ranked: bool) -> str:
     """Say what an error is mostly made of that no epsilon brings down."""
     limit = f.answer.limit if f.answer is not None else ""
     if not _flat(f) and (not limit or limit.startswith("noise")):  # "noise" alone: not known
         return " What is left there is mostly noise." if "%" in limit else ""
-    return " What is left there is not noise: it is what is clipped, or not asked of a user."
+    clipped = "what is clipped, or not asked of a user"
+    what = "that many users share a number or a bin" if ranked else clipped
+    return f" What is left there is not noise: it is {what}."
 
 
 def _flat(f: Finding) -> bool:
