@@ -51,7 +51,8 @@ def check_target(path: str | Path, kind: str, *, force: bool = False) -> Path:
     kind : str
         What is to be written: "run", "comparison", "table" ...
     force : bool
-        Whatever is there may go, but for a folder in place of a file, or the other way round.
+        What is there may go, but for a folder in place of a file, or the other way round, and for
+        a folder with files that fedhist did not write.
 
     Returns
     -------
@@ -229,20 +230,22 @@ def _of_folder(folder: Path, kind: str, force: bool) -> str:
     if folder in (here, *here.parents, home, *home.parents) or folder.is_mount():
         # not even by force: a shell would stand in a folder that is gone
         raise ValueError(f"{folder} is left alone: it is not one to replace; name a folder in it")
-    if force or not any(folder.iterdir()):
+    if not any(folder.iterdir()):
         return ""
     marks = _marks(folder)
+    listed: Mapping[str, str] = marks.get("files", {})
+    files = {str(f.relative_to(folder)): f for f in _files(folder) if f.name not in _LITTER}
+    strange = next((name for name in files if name not in listed), "")
+    if strange:  # it may be the data of this very call
+        what = f"holds {strange}, which fedhist did not write"
+        raise ValueError(f"{folder} {what}: it is left alone, by --force too; name another folder")
+    if force:
+        return ""
     if not marks:
         return "is not empty and is not a folder of results"
     if marks["kind"] != kind:
         return f"holds results of the kind {marks['kind']!r}, not {kind!r}"
-    listed: Mapping[str, str] = marks["files"]
-    for file in _files(folder):
-        name = str(file.relative_to(folder))
-        if file.name in _LITTER:
-            continue
-        if name not in listed:
-            return f"holds a file that is not of the {kind}: {name}"
+    for name, file in files.items():
         if file.is_symlink() or listed[name] != _digest(file):
             return f"holds a file of the {kind} that somebody has changed: {name}"
     return ""

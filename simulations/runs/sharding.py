@@ -52,9 +52,6 @@ def shard(
     """
     target = check_folder(folder, KIND, force=force)
     paths = tuple(str(Path(p).resolve()) for p in sources.paths)
-    for path in paths:
-        if Path(path).is_relative_to(target):  # not even by force: they would go with it
-            raise ValueError(f"{path} lies in {folder}, which is to be replaced; name another one")
     sources = replace(sources, paths=paths).settled()
     work = target.with_name(f".{target.name}.unfinished")
     each = here if workers == 0 and not address else _on_ray(workers, address)

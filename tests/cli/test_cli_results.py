@@ -242,5 +242,8 @@ def test_what_another_command_wrote_is_left_alone(run: Command, fedhist: Command
     assert fedhist("report", "out").status == 0
     assert run("--out", "out").status == 0  # a report in the folder is a part of it
     Path("out/report.html").write_text("mine")
+    assert "report.html, which fedhist did not write" in run("--out", "out", "--force").err
+    Path("out/report.html").unlink()
+    Path("out/figure.png").write_text("mine")
     assert run("--out", "out").status == 2
     assert run("--out", "out", "--force").status == 0
