@@ -15,7 +15,7 @@ from simulations.reporting.table import BAD, Column, Marked, Table, numeric, wor
 from simulations.reporting.terminal import print_lines, print_table
 from simulations.studies.plan.planner import Answer
 from simulations.studies.plan.verify import Verified
-from simulations.studies.records.scale import percent
+from simulations.studies.records.scale import SQUARES, percent
 
 WORDS = {"n_users": "users", "samples_per_user": "samples per user", "epsilon": "epsilon"}
 
@@ -92,6 +92,9 @@ def plans_table(answers: Sequence[Answer]) -> Table:
     notes += [f"{name_of(a)}: {line}" for a in answers for line in remarks(a)]
     if any(a.share is not None for a in answers):
         notes.append("relative: to the answer's size (all zeros)")
+    if first.relative and any(x.removeprefix("relative ") in SQUARES for x in losses):
+        share = percent(math.sqrt(first.target))
+        notes.append(f"of a squared error {first.target:g} is {share} of the answer's size")
     notes.append("theory on a template population: NOT PRIVATE")
     predicted_name = "predicted" if mixed or not losses else f"predicted {losses[0]}"
     unknown = Column(WORDS[first.unknown], right=True, write=number, key=first.unknown)

@@ -200,6 +200,7 @@ def _compare(target: str) -> list[str]:
 
 
 def _studies(target: str) -> list[str]:
+    squared = target == "mean"  # in the loss of means a tenth of the answer is a hundredth
     return [
         "# fedhist sweep: all combinations of the axes; any table.key may be one.",
         "[sweep]",
@@ -208,7 +209,9 @@ def _studies(target: str) -> list[str]:
         "",
         "# fedhist plan: how many such users, or which epsilon, a target error takes.",
         "[plan]",
-        "error = 0.1",
+        "error = 0.01  # of the squared error: a tenth of the answer's size"
+        if squared
+        else "error = 0.1",
         "relative = true  # a share of the error of an estimate that is 0 everywhere",
         'solve = "n_users"  # or "epsilon"',
         "",
