@@ -104,7 +104,8 @@ class FiniteChannel:
         """
         # of a list with numbers on both sides of 2^63 NumPy would make doubles
         matrix = weights if isinstance(weights, np.ndarray) else np.array(weights, dtype=object)
-        if matrix.dtype.kind == "f" or any(isinstance(w, float) for w in matrix[0]):
+        boxed = matrix.flat if matrix.dtype.kind == "O" else ()
+        if matrix.dtype.kind == "f" or any(isinstance(w, float) for w in boxed):
             raise ValueError(f"the weights of a law are integers, got {matrix[0].tolist()}")
         total = int(sum(int(w) for w in matrix[0]))
         return cls(labels, lambda rows: matrix[rows], total, scope)
