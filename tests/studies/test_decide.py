@@ -261,11 +261,12 @@ def test_what_is_left_is_called_noise_only_if_it_is(laplace: Decision) -> None:
     own = laplace.findings[0]
     assert own.answer is not None
     unknown = replace(own, answer=replace(own.answer, limit="noise"), trials=())
-    assert _left(unknown) == ""
-    assert "mostly noise" in _left(replace(unknown, answer=replace(own.answer, limit="noise 90%")))
+    assert _left(unknown, ranked=False) == ""
+    told = replace(unknown, answer=replace(own.answer, limit="noise 90%"))
+    assert "mostly noise" in _left(told, ranked=False)
     assert own.trial is not None
     flat = tuple(replace(own.trial, x=x, error=0.3) for x in (41.0, 64.0))
-    assert "not noise" in _left(replace(unknown, trial=flat[0], trials=flat))
+    assert "not noise" in _left(replace(unknown, trial=flat[0], trials=flat), ranked=False)
 
 
 def test_an_answer_without_data_is_said() -> None:

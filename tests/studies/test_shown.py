@@ -110,7 +110,7 @@ def test_a_folder_has_everything_and_is_replaced_by_its_kind(
     names = {p.name for p in folder.iterdir() if not p.name.startswith(".")}
     assert names == {"tables.md", "table.csv", "table1.csv"} | more
     (folder / "mine.txt").write_text("mine")
-    with pytest.raises(ValueError, match=r"holds a file that is not of the results: mine\.txt"):
+    with pytest.raises(ValueError, match=r"holds mine\.txt, which fedhist did not write"):
         cls().save(folder)
 
 
