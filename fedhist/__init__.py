@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from fedhist.channels.finite import unary_law as unary_law
     from fedhist.channels.flips import flip_probability as flip_probability
     from fedhist.model.display import Display as Display
-    from fedhist.model.protocol import ErrorBound as ErrorBound
+    from fedhist.model.error_bounds import ErrorBound as ErrorBound
+    from fedhist.model.measures import Measure as Measure
+    from fedhist.model.measures import Measured as Measured
     from fedhist.model.protocol import Estimate as Estimate
     from fedhist.model.protocol import Protocol as Protocol
     from fedhist.model.protocol import Script as Script
@@ -68,6 +70,7 @@ if TYPE_CHECKING:
     from fedhist.users.batch import Users as Users
     from fedhist.users.cohort import Cohort as Cohort
     from fedhist.users.keys import Keys as Keys
+    from fedhist.users.shards import Shard as Shard
     from fedhist.users.streams import SeededStreams as SeededStreams
     from fedhist.users.streams import Streams as Streams
     from fedhist.users.streams import integer_threshold as integer_threshold

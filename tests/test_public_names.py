@@ -17,7 +17,8 @@ ROOT = Path(__file__).resolve().parents[1]
 NAMES = """
 Adjacency Aggregation Array Bounds BudgetExceeded Cohort Coordinates Curator Display ErrorBound
 Estimate FedhistError FiniteChannel Floats Goal Guarantee Keyed Keys LocalQuery Loopback
-MissingReplies PopulationError Protocol Query Release Report ResultsRow Script SeededStreams
+Measure Measured MissingReplies PopulationError Protocol Query Release Report ResultsRow Script
+SeededStreams Shard
 Streams Study Summary Trust Truth UnaryChannel Users WireError __version__ approximate audit
 bin_indices check_budget compare coordinate_points decide density_of draw_item draw_subset
 flip_probability integer_threshold key_threshold plan profile pure randomize register_protocol

@@ -14,6 +14,8 @@ from fedhist.base.arrays import Array
 from fedhist.base.html import entries, in_html, settings
 from fedhist.base.text import one_line
 from fedhist.model.display import Display
+from fedhist.model.error_bounds import ErrorBound, LowerBound
+from fedhist.model.measures import Measure, Measured, measured
 from fedhist.model.query import Query, Summary
 from fedhist.model.results import Goal, ResultsRow
 from fedhist.model.truths import Truth
@@ -144,64 +146,6 @@ class Estimate:
         return self if self.truth is not None else replace(self, truth=truth)
 
 
-@dataclass(frozen=True)
-class ErrorBound:
-    """What theory predicts for a run.
-
-    Attributes
-    ----------
-    loss : str
-        Which loss: "l1", "squared l2", ...; see :mod:`fedhist.model.losses`.
-    expected : float
-        Predicted expected loss, in the estimate's units.
-    exact : bool
-        Whether ``expected`` is an exact formula rather than a rate or an approximation.
-    source : str
-        Paper and equation, or the derivation.
-    """
-
-    loss: str
-    expected: float
-    exact: bool
-    source: str
-
-
-@dataclass(frozen=True)
-class LowerBound:
-    """What no protocol under the same guarantee can beat.
-
-    Attributes
-    ----------
-    loss : str
-    value : float
-        In the loss's units: of the worst population for any one protocol.
-    explicit : bool
-        Whether it holds as it stands; an order of magnitude, with constants of 1, may be crossed.
-    source : str
-        Paper and theorem, or the derivation, and where it is not stated.
-
-    Examples
-    --------
-    >>> str(LowerBound("l1", 0.25, explicit=False, source="a paper"))
-    '~0.25'
-    """
-
-    loss: str
-    value: float
-    explicit: bool
-    source: str
-
-    def __str__(self) -> str:
-        """Write the value, an order of magnitude with a tilde."""
-        return f"{'' if self.explicit else '~'}{self.value:.3g}"
-
-    @property
-    def words(self) -> str:
-        """Say of what kind it is, and where it comes from."""
-        kind = "explicit" if self.explicit else "order only, estimates may cross it"
-        return f"{kind}: {self.source}"
-
-
 class Protocol(ABC):
     """A federated estimator. Subclasses are frozen dataclasses; fields ARE the configuration.
 
@@ -296,27 +240,40 @@ class Protocol(ABC):
         """
         return query
 
-    @abstractmethod
+    def measure(self) -> Measure | None:
+        """Say how users are added up block by block for truth, prediction and diagnostics.
+
+        None, the default: :meth:`truth` and :meth:`error` need all records at once. A protocol that
+        has a measure overrides neither of them, nor what else is asked of users below.
+        """
+        return None
+
     def error(self, users: Users) -> ErrorBound:
         """Predict the error on a known population. NOT PRIVATE: for evaluation only."""
+        return self._measured(users).error
 
     def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:
         """Bound from below what any protocol of this guarantee can do for such users.
 
         Default: nothing is known. NOT PRIVATE: it may count the users' samples.
         """
-        return ()
+        return () if self.measure() is None else self._measured(users).lower_bounds
 
-    @abstractmethod
     def truth(self, users: Users) -> Array:
         """Compute what is being estimated, exactly. NOT PRIVATE: for evaluation only."""
+        return self._measured(users).truth
+
+    def _measured(self, users: Users) -> Measured:
+        if self.measure() is None:
+            raise TypeError(f"{type(self).__name__} needs the methods truth and error, or measure")
+        return measured(self, users)
 
     def support(self, users: Users) -> Keys | None:
         """Return the keys of the entries of :meth:`truth`, where the domain is unbounded.
 
         None (the default) says that truth and estimate have the same entries. NOT PRIVATE.
         """
-        return None
+        return None if self.measure() is None else self._measured(users).support
 
     @abstractmethod
     def loss(self, value: Array, truth: Array) -> float:
@@ -343,7 +300,7 @@ class Protocol(ABC):
         protocol that draws one item of each user, or answers in bins, says here how far off it
         may be.
         """
-        return 0.0
+        return 0.0 if self.measure() is None else self._measured(users).resolution
 
     @property
     def positions(self) -> Array | None:
@@ -360,7 +317,7 @@ class Protocol(ABC):
 
         Default: nothing. NOT PRIVATE: for evaluation only.
         """
-        return {}
+        return {} if self.measure() is None else self._measured(users).diagnostics
 
     @classmethod
     @abstractmethod

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,14 +18,15 @@ from fedhist.base.errors import PopulationError
 from fedhist.base.html import in_html
 from fedhist.users.columns import Indptr, Items, Samples
 from fedhist.users.keys import Keys, user_ids
+from fedhist.users.shards import BLOCK, Shard
 
 if TYPE_CHECKING:
     from fedhist.users.cohort import Cohort
 
 
 @dataclass(frozen=True)
-class Users:
-    """A batch of users.
+class Users(Shard):
+    """A batch of users in memory.
 
     Attributes
     ----------
@@ -282,6 +282,20 @@ class Users:
         flat = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], sizes)
         return self._rebuild(self.ids[rows], indptr, flat)
 
+    def followed_by(self, others: Iterable[Users]) -> Users:
+        """Put users whose ids are known to differ behind these, in the order given (copies)."""
+        parts = [self, *others]
+        ids = np.concatenate([p.ids for p in parts])
+        ptr = offsets(np.concatenate([p.n_items() for p in parts]))
+        if self.samples is not None:
+            values = np.concatenate([p.reals.values for p in parts])
+            return Users(ids, samples=Samples(ptr, values))
+        if any(p.vocabulary != self.vocabulary for p in parts):
+            raise PopulationError("nodes can be joined only where they share one vocabulary")
+        item = np.concatenate([p.counts.item for p in parts])
+        count = np.concatenate([p.counts.count for p in parts])
+        return Users(ids, items=Items(self.vocabulary, ptr, item, count))
+
     def copy(self) -> Users:
         """Return the same users in memory of their own; the vocabulary is shared."""
         if self.items is not None:
@@ -303,14 +317,22 @@ class Users:
         for start in range(0, len(self), size):
             yield self.slice(start, min(start + size, len(self)))
 
-    def split(self, n_nodes: int) -> list[Users]:
-        """Split evenly into contiguous nodes: sizes differ by at most one, none is cut."""
-        if n_nodes < 1:
-            raise PopulationError(f"the number of nodes must be positive, got {n_nodes}")
-        if n_nodes > len(self):
-            raise PopulationError(f"{n_nodes} nodes need at least as many users, got {len(self)}")
-        edges = np.arange(n_nodes + 1) * len(self) // n_nodes
-        return [self.slice(int(a), int(b)) for a, b in pairwise(edges)]
+    def blocks(self, size: int = BLOCK) -> Iterator[Users]:
+        """Walk batches of at most ``size`` users."""
+        return self.chunks(size)
+
+    @property
+    def none(self) -> Users:
+        """No users, with the same vocabulary or dimension."""
+        return self.slice(0, 0)
+
+    def public_ids(self) -> Words:
+        """Return the users' ids: (n,) uint64."""
+        return self.ids
+
+    def in_memory(self) -> Users:
+        """Return these users."""
+        return self
 
     def _rebuild(self, ids: Words, indptr: Indptr, flat: Any) -> Users:
         if self.items is not None:
@@ -330,18 +352,9 @@ def join(nodes: Iterable[Users]) -> Users:
     parts = list(nodes)
     if not parts:
         raise PopulationError("no nodes to join")
-    ids = np.concatenate([p.ids for p in parts])
-    order, _ = _sorted_ids(ids, where=" on two nodes")
-    ptr = offsets(np.concatenate([p.n_items() for p in parts]))
-    if parts[0].samples is not None:
-        values = np.concatenate([p.reals.values for p in parts])
-        return Users(ids, samples=Samples(ptr, values)).take(order)
-    vocabulary = parts[0].vocabulary
-    if any(p.vocabulary != vocabulary for p in parts):
-        raise PopulationError("nodes can be joined only where they share one vocabulary")
-    item = np.concatenate([p.counts.item for p in parts])
-    count = np.concatenate([p.counts.count for p in parts])
-    return Users(ids, items=Items(vocabulary, ptr, item, count)).take(order)
+    users = parts[0].followed_by(parts[1:])
+    order, _ = _sorted_ids(users.ids, where=" on two nodes")
+    return users.take(order)
 
 
 def _sorted_ids(ids: Words, where: str = "") -> tuple[NDArray[np.int64], Words]:

@@ -13,16 +13,18 @@ import numpy as np
 from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
+from fedhist.users.shards import Shard
 from simulations.config.reading import Settings, Whole
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """A population in memory.
+class Plan:
+    """A population before its users are made or read; it pickles to some kB.
 
     Attributes
     ----------
-    users : Users
+    users : Shard
+        All its users, by number.
     title : str
         One line for tables and figures.
     domain : Keys or None
@@ -38,13 +40,20 @@ class Loaded:
         NOT PRIVATE: what may mean something else than it was read as, and what to do.
     """
 
-    users: Users
+    users: Shard
     title: str
     domain: Keys | None = None
     value_range: tuple[float, float] | None = None
     not_private: tuple[str, ...] = ()
     dropped: Mapping[str, int] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Loaded(Plan):
+    """A population in memory: a plan whose users are there."""
+
+    users: Users
 
 
 @dataclass(frozen=True)
@@ -57,6 +66,10 @@ class PopulationSpec(Settings, ABC):
     @abstractmethod
     def load(self) -> Loaded:
         """Read or generate the users; the same specification gives the same users."""
+
+    def plan(self) -> Plan:
+        """Describe the users without making or reading them all, where the kind can (or load)."""
+        return self.load()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,8 @@ import numpy as np
 import fedhist
 from fedhist.base.arrays import Array
 from fedhist.base.text import no_formula
-from fedhist.model.protocol import ErrorBound, Protocol
+from fedhist.model.error_bounds import ErrorBound
+from fedhist.model.protocol import Protocol
 from fedhist.model.truths import Truth
 from fedhist.privacy.adjacency import USER_LEVEL, NoTotalError
 from fedhist.privacy.aggregation import NOT_PROMISED

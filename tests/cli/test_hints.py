@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedhist.model.protocol import ErrorBound, Estimate
+from fedhist.model.error_bounds import ErrorBound
+from fedhist.model.protocol import Estimate
 from fedhist.users.keys import Keys
 from simulations.runs.results import Evaluation
 from simulations.runs.tables import hint

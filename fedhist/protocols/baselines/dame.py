@@ -24,8 +24,9 @@ from clients.records.user_rows import coordinate_points
 from fedhist.base.arrays import Array, Floats
 from fedhist.base.checks import check_integer
 from fedhist.channels.catalogue import scalar_channel
+from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import SQUARED_L2
-from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget

@@ -22,7 +22,8 @@ from clients.records.functionals import Fourier
 from clients.records.item_records import each_alone
 from fedhist.base.arrays import Array
 from fedhist.base.text import warned
-from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.error_bounds import ErrorBound
+from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.model.truths import Truth

@@ -28,8 +28,9 @@ from fedhist.base.arrays import Array
 from fedhist.base.checks import check_choice
 from fedhist.base.text import warned
 from fedhist.channels.sphere import SphereChannel
+from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import SQUARED_L2
-from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Summary
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within

@@ -14,8 +14,9 @@ import numpy as np
 from fedhist.base.arrays import Array, Floats
 from fedhist.base.checks import check_choice, check_integer, check_scale
 from fedhist.base.text import warned
+from fedhist.model.error_bounds import ErrorBound, LowerBound
 from fedhist.model.losses import SQUARED_L2
-from fedhist.model.protocol import ErrorBound, Estimate, LowerBound, Script
+from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Summary
 from fedhist.privacy.guarantee import Adjacency, check_budget
 from fedhist.protocols.central_means.queries import (

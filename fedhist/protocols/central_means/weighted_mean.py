@@ -23,8 +23,9 @@ import numpy as np
 from clients.records.functionals import samples_of
 from fedhist.base.arrays import Floats
 from fedhist.base.checks import check_size
+from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import SQUARED_L2
-from fedhist.model.protocol import ErrorBound, Estimate, Protocol, Script
+from fedhist.model.protocol import Estimate, Protocol, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.model.truths import Truth

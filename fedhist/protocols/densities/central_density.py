@@ -26,7 +26,8 @@ from clients.records.functionals import samples_of
 from fedhist.base.arrays import Bounds
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.base.errors import WireError
-from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.error_bounds import ErrorBound
+from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Report, Summary, only_array
 from fedhist.model.registry import register_protocol, register_query
 from fedhist.model.results import Goal, ResultsRow, within

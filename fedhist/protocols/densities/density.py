@@ -28,8 +28,9 @@ from clients.records.functionals import Fourier
 from clients.records.series_means import MOST_COEFFICIENTS, BasisName
 from fedhist.base.arrays import Array
 from fedhist.base.checks import check_choice
+from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.modes import Mode, TwoModes
-from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within

@@ -27,9 +27,10 @@ from fedhist.base.arrays import Array
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.base.errors import PopulationError, nearest
 from fedhist.base.text import warned
+from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import L1
 from fedhist.model.modes import Mode, TwoModes
-from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow

@@ -34,8 +34,9 @@ from fedhist.base.search import MOST_USERS, first_true
 from fedhist.channels.hadamard import fwht, next_power_of_two
 from fedhist.channels.oracles import MAX_MESSAGE_BITS, OracleChannel, oracle_channel
 from fedhist.channels.rank_unit import RankUnit
+from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import L1
-from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Summary
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow
@@ -320,7 +321,7 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
         deviation = math.sqrt(self.n_folds * self.plan.risk) / K
         bias = np.zeros(len(p))
         if self.plan.n_bins == 1:
-            bias = self._n_empty(users) / len(users) * (1 / K - p)
+            bias = sum(self.diagnostics(users).values()) / len(users) * (1 / K - p)
         expected = gaussian_l1(p, bias, deviation, self.project) if self.n_folds else 0.0
         source = (
             "a bound: the plans' risks, as Gaussian errors of rows; rate of Acharya et al. 2023"
@@ -358,10 +359,8 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
 
     def diagnostics(self, users: Users) -> Mapping[str, float]:
         """Count the users without items in the domain. NOT PRIVATE."""
-        return {"users without items in the domain": self._n_empty(users)}
-
-    def _n_empty(self, users: Users) -> int:
-        return int(np.count_nonzero(user_norms(users, self.domain)[0] == 0))
+        empty = np.count_nonzero(user_norms(users, self.domain)[0] == 0)
+        return {"users without items in the domain": int(empty)}
 
     @classmethod
     def resolve(

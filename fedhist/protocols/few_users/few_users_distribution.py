@@ -19,8 +19,8 @@ from clients.bounding.contribution import domain_lookup
 from clients.records.user_rows import share_rows
 from fedhist.base.arrays import Array
 from fedhist.base.errors import PopulationError
+from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import L1
-from fedhist.model.protocol import ErrorBound
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow
 from fedhist.protocols.few_users.protocol import FewUsers

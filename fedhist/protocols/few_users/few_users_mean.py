@@ -22,8 +22,8 @@ import numpy as np
 from clients.records.functionals import samples_of
 from clients.records.user_rows import user_points
 from fedhist.base.arrays import Array
+from fedhist.model.error_bounds import ErrorBound, LowerBound
 from fedhist.model.losses import L2, l2
-from fedhist.model.protocol import ErrorBound, LowerBound
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.protocols.few_users.protocol import FewUsers

@@ -24,8 +24,9 @@ from clients.randomizers.vote_reports import padded_symbols
 from fedhist.base.arrays import Array, Words
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.channels.oracles import MAX_MESSAGE_BITS
+from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import L1
-from fedhist.model.protocol import ErrorBound, Estimate
+from fedhist.model.protocol import Estimate
 from fedhist.model.registry import register_protocol, register_query
 from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy.guarantee import check_budget

@@ -16,8 +16,9 @@ from fedhist.base.errors import PopulationError
 from fedhist.channels.bit_oracles import SubsetOracle
 from fedhist.channels.symbol_oracles import SymbolOracle
 from fedhist.model.display import Display
+from fedhist.model.error_bounds import ErrorBound, LowerBound
 from fedhist.model.losses import SQUARED_L2, squared_l2
-from fedhist.model.protocol import ErrorBound, Estimate, LowerBound, Script
+from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Summary
 from fedhist.model.results import ResultsRow, within
 from fedhist.model.truths import Truth

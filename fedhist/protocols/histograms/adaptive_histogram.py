@@ -22,8 +22,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from fedhist.base.checks import check_integer
+from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import L1
-from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow

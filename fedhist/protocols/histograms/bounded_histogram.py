@@ -24,8 +24,9 @@ from clients.bounding.contribution import clip_rows, clipped_counts, domain_look
 from fedhist.base.arrays import Array, Bounds
 from fedhist.base.errors import WireError
 from fedhist.base.text import warned
+from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import L1
-from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import CHUNK, Query, Report, Summary
 from fedhist.model.registry import register_protocol, register_query
 from fedhist.model.results import Goal, ResultsRow, within

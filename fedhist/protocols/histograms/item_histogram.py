@@ -9,8 +9,9 @@ from typing import ClassVar, Self
 import numpy as np
 
 from fedhist.base.text import warned
+from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import L1
-from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy import noise_law

@@ -29,8 +29,9 @@ import numpy as np
 from fedhist.base.arrays import Array
 from fedhist.base.checks import check_integer
 from fedhist.base.text import warned
+from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import L1
-from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
@@ -376,9 +377,7 @@ class PoissonCounts(DomainHistogram, Central):
         equal = {"kind": "items", "n_users": 300, "d": 1, "items": 10}
         return (
             ResultsRow("Poisson(8) n=100 eps=1", {"epsilon": 1.0}, alike, 2000, within(0.1)),
-            ResultsRow(
-                "Gamma(.5) rates n=5000 eps=.5", {"epsilon": 0.5}, differing, 1000, within(0.1)
-            ),
+            ResultsRow("Gamma(.5) n=5000 eps=.5", {"epsilon": 0.5}, differing, 1000, within(0.1)),
             ResultsRow("all users 10, n=300 eps=1", {"epsilon": 1.0}, equal, 2000, within(0.1)),
             ResultsRow("n=5000 d=1 eps=1.1 C chosen, discrete", chosen, one, 1500, within(0.1)),
             ResultsRow("n=5000 d=5 eps=1 Gaussian C=2", given, five, 300, within(0.01)),

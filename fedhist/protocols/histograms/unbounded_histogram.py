@@ -29,9 +29,10 @@ import numpy as np
 from fedhist.base.arrays import Array
 from fedhist.base.checks import check_integer
 from fedhist.model.display import Display
+from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import L1, l1
 from fedhist.model.modes import Mode, TwoModes
-from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.model.truths import Truth
@@ -341,8 +342,7 @@ class UnboundedHistogram(TwoModes, Central):
                 law = self.release_at(int(clip))
                 expected += probability * theory.expected_loss(truth, mean, variance, law)
                 exact = exact and not variance.any()
-        source = "E|released - true| key by key; Liu et al. 2023, eq. (8)"
-        return ErrorBound(L1, float(expected), exact, source)
+        return ErrorBound(L1, float(expected), exact, "E|released - true|; Liu et al. 2023, (8)")
 
     @property
     def estimates(self) -> Truth:

@@ -24,8 +24,9 @@ from fedhist.base.arrays import Array
 from fedhist.base.text import warned
 from fedhist.channels.covers import BoxGrid, Cover
 from fedhist.channels.lattice_covers import BallLattice, SobolevLattice, SparseLattice
+from fedhist.model.error_bounds import ErrorBound, LowerBound
 from fedhist.model.losses import SQUARED_L2
-from fedhist.model.protocol import ErrorBound, Estimate, LowerBound, Script
+from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy.guarantee import check_budget

@@ -25,9 +25,10 @@ from clients.records.functionals import Coordinates, samples_of
 from clients.records.user_rows import coordinate_points
 from fedhist.base.arrays import Array
 from fedhist.base.checks import check_choice
+from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import SQUARED_L2
 from fedhist.model.modes import Mode, TwoModes
-from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import CHUNK
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within

@@ -29,8 +29,9 @@ from fedhist.base.arrays import Array, Floats
 from fedhist.base.checks import check_choice
 from fedhist.base.hashing import digest64
 from fedhist.channels.hadamard import fwht, next_power_of_two
+from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import SQUARED_L2
-from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy.shuffler import Shuffling

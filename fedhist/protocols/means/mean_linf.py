@@ -23,10 +23,11 @@ from clients.records.functionals import Coordinates, samples_of
 from clients.records.user_rows import coordinate_points
 from fedhist.base.arrays import Array
 from fedhist.base.search import MOST_USERS, first_true
+from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import SQUARED_L2
 from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.part import Functional
-from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow
 from fedhist.privacy.shuffler import Shuffling

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self, get_args
 import numpy as np
 
 from fedhist.base.checks import check_choice
-from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.error_bounds import ErrorBound
+from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget

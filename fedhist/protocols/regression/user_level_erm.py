@@ -21,7 +21,8 @@ import numpy as np
 from clients.records.gradients import MODELS, Model
 from fedhist.base.arrays import Array
 from fedhist.model.display import Display
-from fedhist.model.protocol import ErrorBound, Estimate, LowerBound, Script
+from fedhist.model.error_bounds import ErrorBound, LowerBound
+from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow

@@ -13,8 +13,8 @@ import math
 import numpy as np
 
 from fedhist.base.arrays import Floats
+from fedhist.model.error_bounds import LowerBound
 from fedhist.model.losses import L1
-from fedhist.model.protocol import LowerBound
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from server.means.central_bounds import coin_bound, rate_mean, rate_shares
 from server.means.lower_bounds import Sizes

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from fedhist.base.arrays import Array
 from fedhist.model.display import Display
+from fedhist.model.error_bounds import LowerBound
 from fedhist.model.losses import L1, l1
-from fedhist.model.protocol import LowerBound
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Trust
 from fedhist.protocols.shared.central_bounds import central_share_bounds

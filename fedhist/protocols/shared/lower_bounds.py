@@ -17,7 +17,8 @@ from typing import Literal
 
 import numpy as np
 
-from fedhist.model.protocol import LowerBound, Protocol
+from fedhist.model.error_bounds import LowerBound
+from fedhist.model.protocol import Protocol
 from fedhist.privacy.guarantee import Guarantee, Trust
 from fedhist.protocols.shared.sample_sizes import samples_held
 from fedhist.users.batch import Users

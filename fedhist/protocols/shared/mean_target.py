@@ -12,8 +12,9 @@ import numpy as np
 from fedhist.base.arrays import Array
 from fedhist.base.errors import PopulationError
 from fedhist.model.display import Display
+from fedhist.model.error_bounds import ErrorBound, LowerBound
 from fedhist.model.losses import SQUARED_L2, squared_l2
-from fedhist.model.protocol import ErrorBound, LowerBound, Protocol
+from fedhist.model.protocol import Protocol
 from fedhist.model.query import CHUNK
 from fedhist.model.truths import Truth
 from fedhist.protocols.shared.lower_bounds import ParameterSet, mean_bounds, planned_sizes

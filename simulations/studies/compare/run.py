@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from fedhist.model.protocol import LowerBound
+from fedhist.model.error_bounds import LowerBound
 from fedhist.privacy.guarantee import Trust
 from simulations.reporting.shown import Shown
 from simulations.reporting.table import Table

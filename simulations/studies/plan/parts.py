@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedhist.model.protocol import LowerBound, Protocol
+from fedhist.model.error_bounds import LowerBound
+from fedhist.model.protocol import Protocol
 from fedhist.model.registry import display_of
 from fedhist.protocols.shared.mean_target import PlannedMean
 from server.means.localize import Plan as Localisation

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fedhist.model.protocol import LowerBound
+from fedhist.model.error_bounds import LowerBound
 from fedhist.model.registry import load_builtin, load_plugin, protocol_class
 from fedhist.model.results import Unknown
 from fedhist.privacy.guarantee import Adjacency, Trust

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedhist.base.errors import FedhistError
-from fedhist.model.protocol import ErrorBound, Estimate, Protocol
+from fedhist.model.error_bounds import ErrorBound
+from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.registry import display_of
 from fedhist.protocols.shared.mean_target import PlannedMean
 from fedhist.session.session import Session

@@ -13,8 +13,8 @@ from itertools import product
 import numpy as np
 
 from fedhist.base.arrays import Floats
+from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import L1
-from fedhist.model.protocol import ErrorBound
 from fedhist.protocols.distributions.centred_mechanism import given_centred
 from fedhist.protocols.distributions.given_users import chosen_with, presence_l1, selection_l1
 from fedhist.protocols.distributions.ragged.average import AverageTask

@@ -32,9 +32,10 @@ import numpy as np
 
 from fedhist.base.arrays import Array
 from fedhist.base.checks import check_choice, check_integer
+from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import L1
 from fedhist.model.modes import Mode, TwoModes
-from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow
 from fedhist.model.truths import Truth

@@ -24,8 +24,9 @@ from clients.records.functionals import samples_of
 from clients.records.user_rows import coordinate_points
 from fedhist.base.arrays import Array
 from fedhist.base.text import warned
+from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import SQUARED_L2
-from fedhist.model.protocol import ErrorBound, Estimate, Script
+from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow

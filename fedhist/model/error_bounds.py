@@ -1,0 +1,63 @@
+"""What theory says about a loss: the prediction of a protocol, and what none can beat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ErrorBound:
+    """What theory predicts for a run.
+
+    Attributes
+    ----------
+    loss : str
+        Which loss: "l1", "squared l2", ...; see :mod:`fedhist.model.losses`.
+    expected : float
+        Predicted expected loss, in the estimate's units.
+    exact : bool
+        Whether ``expected`` is an exact formula rather than a rate or an approximation.
+    source : str
+        Paper and equation, or the derivation.
+    """
+
+    loss: str
+    expected: float
+    exact: bool
+    source: str
+
+
+@dataclass(frozen=True)
+class LowerBound:
+    """What no protocol under the same guarantee can beat.
+
+    Attributes
+    ----------
+    loss : str
+    value : float
+        In the loss's units: of the worst population for any one protocol.
+    explicit : bool
+        Whether it holds as it stands; an order of magnitude, with constants of 1, may be crossed.
+    source : str
+        Paper and theorem, or the derivation, and where it is not stated.
+
+    Examples
+    --------
+    >>> str(LowerBound("l1", 0.25, explicit=False, source="a paper"))
+    '~0.25'
+    """
+
+    loss: str
+    value: float
+    explicit: bool
+    source: str
+
+    def __str__(self) -> str:
+        """Write the value, an order of magnitude with a tilde."""
+        return f"{'' if self.explicit else '~'}{self.value:.3g}"
+
+    @property
+    def words(self) -> str:
+        """Say of what kind it is, and where it comes from."""
+        kind = "explicit" if self.explicit else "order only, estimates may cross it"
+        return f"{kind}: {self.source}"

@@ -1,0 +1,154 @@
+"""Measures: what evaluation needs to know of users, added up block by block. NOT PRIVATE.
+
+Truth, prediction and diagnostics of a protocol come from one :class:`Measured`. A protocol whose
+measure adds up has it made in the pass in which users answer, so that no machine holds them all;
+the others need all records at once, and are refused above :data:`MOST_ROWS` users.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedhist.base.arrays import Array
+from fedhist.base.errors import PopulationError
+from fedhist.model.error_bounds import ErrorBound, LowerBound
+from fedhist.model.query import Summary
+from fedhist.model.trees import Tree
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from fedhist.users.shards import Shard
+
+if TYPE_CHECKING:
+    from fedhist.model.protocol import Protocol
+
+MOST_ROWS = 1_000_000
+"""Users whose records an evaluation may need at once."""
+
+
+class Measured(ABC):
+    """What evaluation knows of a population; each part is computed when it is asked for."""
+
+    @property
+    @abstractmethod
+    def truth(self) -> Array:
+        """What is being estimated, exactly."""
+
+    @property
+    @abstractmethod
+    def error(self) -> ErrorBound:
+        """The predicted error."""
+
+    @property
+    def support(self) -> Keys | None:
+        """Keys of the truth's entries, where the domain is unbounded."""
+        return None
+
+    @property
+    def resolution(self) -> float:
+        """The loss that is left without noise, beyond rounding, at most."""
+        return 0.0
+
+    @property
+    def diagnostics(self) -> Mapping[str, float]:
+        """What a run may not say, counted."""
+        return {}
+
+    @property
+    def lower_bounds(self) -> tuple[LowerBound, ...]:
+        """What no protocol of the guarantee can beat."""
+        return ()
+
+
+class Measure(ABC):
+    """How a protocol's users are added up for its evaluation; pickles, as workers make it."""
+
+    @abstractmethod
+    def of(self, users: Users) -> Summary:
+        """Measure a block of users: sums, and keyed sums. What adds up may be integers or reals."""
+
+    @abstractmethod
+    def finish(self, total: Summary) -> Measured | Measure:
+        """Say what the sum over all users tells, or what a second pass has to measure."""
+
+
+@dataclass(frozen=True)
+class Records(Measured):
+    """What all users' records tell at once, through the protocol's own methods."""
+
+    protocol: Protocol
+    users: Users
+
+    @property
+    def truth(self) -> Array:
+        """What is being estimated, exactly."""
+        return self.protocol.truth(self.users)
+
+    @property
+    def error(self) -> ErrorBound:
+        """The predicted error."""
+        return self.protocol.error(self.users)
+
+    @property
+    def support(self) -> Keys | None:
+        """Keys of the truth's entries, where the domain is unbounded."""
+        return self.protocol.support(self.users)
+
+    @property
+    def resolution(self) -> float:
+        """The loss that is left without noise, beyond rounding, at most."""
+        return self.protocol.resolution(self.users)
+
+    @property
+    def diagnostics(self) -> Mapping[str, float]:
+        """What a run may not say, counted."""
+        return self.protocol.diagnostics(self.users)
+
+    @property
+    def lower_bounds(self) -> tuple[LowerBound, ...]:
+        """What no protocol of the guarantee can beat."""
+        return self.protocol.lower_bounds(self.users)
+
+
+def walked(of: Callable[[Users], Summary], users: Shard) -> Summary:
+    """Add up what ``of`` says of each block of users, as every runtime does."""
+    tree = Tree()
+    for number, block in enumerate(users.blocks()):
+        tree.add(number, of(block))
+    return tree.total() if len(tree) else of(users.none)
+
+
+def measured(protocol: Protocol, users: Shard, total: Summary | None = None) -> Measured:
+    """Measure users for a protocol, in as many passes as that takes.
+
+    Parameters
+    ----------
+    protocol : Protocol
+    users : Shard
+    total : Summary, optional
+        Of the first pass, if it was made while users answered.
+
+    Raises
+    ------
+    PopulationError
+        If the protocol needs all records at once, and they are too many.
+    """
+    step: Measure | Measured | None = protocol.measure()
+    if step is None:
+        check_rows(protocol, users)
+        return Records(protocol, users.in_memory())
+    while isinstance(step, Measure):
+        step = step.finish(total if total is not None else walked(step.of, users))
+        total = None
+    return step
+
+
+def check_rows(protocol: Protocol, users: Shard) -> None:
+    """Refuse to evaluate a protocol that needs all records at once on too many users."""
+    if protocol.measure() is None and len(users) > MOST_ROWS:
+        raise PopulationError(
+            f"the truth of {protocol.name} needs all users' records at once: at most "
+            f"{MOST_ROWS:,} users, got {len(users):,}"
+        )

@@ -1,0 +1,62 @@
+"""Shards: consecutive users, in memory or made and read block by block when they are walked."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from fedhist.base.arrays import Words
+from fedhist.base.errors import PopulationError
+
+if TYPE_CHECKING:
+    from fedhist.users.batch import Users
+
+BLOCK = 65_536
+"""Users that are made, answered and added up at a time; fixed, because real-valued sums depend on
+it (:mod:`fedhist.model.trees`)."""
+
+
+class Shard(ABC):
+    """Consecutive users of a population, by number; :class:`~fedhist.users.batch.Users` is one.
+
+    A user's id and record are functions of the population and of the user's number in it: the
+    same in any slice, in any order and on any machine. What is not in memory pickles to some kB.
+    """
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Count the users."""
+
+    @abstractmethod
+    def slice(self, start: int, stop: int) -> Shard:
+        """Return users start to stop of this shard, ``0 <= start <= stop <= len``."""
+
+    @abstractmethod
+    def blocks(self, size: int = BLOCK) -> Iterator[Users]:
+        """Walk the users in order, ``size`` at a time (the last block may be smaller)."""
+
+    @property
+    @abstractmethod
+    def none(self) -> Users:
+        """No users of the same kind: with the vocabulary of items, or the dimension of samples."""
+
+    def public_ids(self) -> Words:
+        """Return the users' public ids in their order: (n,) uint64."""
+        return np.concatenate([self.none.ids, *(block.ids for block in self.blocks())])
+
+    def in_memory(self) -> Users:
+        """Return all users at once, in their order."""
+        return self.none.followed_by(self.blocks())
+
+    def split(self, n_nodes: int) -> list[Self]:
+        """Split evenly into contiguous nodes: sizes differ by at most one, none is cut."""
+        if n_nodes < 1:
+            raise PopulationError(f"the number of nodes must be positive, got {n_nodes}")
+        if n_nodes > len(self):
+            raise PopulationError(f"{n_nodes} nodes need at least as many users, got {len(self)}")
+        edges = [i * len(self) // n_nodes for i in range(n_nodes + 1)]
+        return [self.slice(a, b) for a, b in pairwise(edges)]  # type: ignore[misc]
