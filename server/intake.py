@@ -6,21 +6,21 @@ passes, whatever the record behind it. So leaving messages out says nothing abou
 
 from __future__ import annotations
 
-import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedhist.base.arrays import Words, offsets
+from fedhist.base.arrays import Words
 from fedhist.base.errors import MissingReplies, WireError
 from fedhist.base.text import one_line
 from fedhist.model.query import Query, Report, Summary
+from fedhist.model.trees import Tree
 from fedhist.privacy.guarantee import Trust
+from server.reports import Ids, sift, take_rows
 
 if TYPE_CHECKING:
     from flwr.app import Message
@@ -31,7 +31,6 @@ ELSEWHERE = "the user has answered on another node"
 MOST_USERS = 1 << 40
 """Users that one reply may stand for, where the operator names no number."""
 MOST_SUM = (1 << 63) - 1
-NUMBER = re.compile(r"[-+]?(?<![\w.])\d+(\.\d+)?(e[-+]?\d+)?")
 
 Nulls = Callable[[Query, str, int, Words], Report]
 """Answers to a query of the given digest, for users of the given node as if they had no data."""
@@ -65,8 +64,15 @@ class Collected:
     last: float
 
 
+Leaves = dict[int, list[Summary]]
+"""Parts by node index, each list in the order of adding up."""
+
+
 class Intake:
-    """Takes in the replies of one round, and adds them up in the order of node indices.
+    """Takes in the replies of one round, and adds them up as a tree over node indices.
+
+    A sum that nothing can take back any more is added when it comes; the others wait for the end.
+    Neither the order in which replies come nor how they are received changes a digit.
 
     A folded summary, or a message that cannot be read, is refused whole. Of unfolded reports, each
     user's is checked on its own, and of several that one user sends through its node the first good
@@ -92,6 +98,15 @@ class Intake:
     A reply belongs to whom it came from. A sender gives one sum, or reports, and not both, and its
     user ids are its own from the first good report on. The index that it claims fixes the order of
     adding up and nothing else: whoever claims another's index takes nothing from that node.
+
+    Where Flower's ids are consecutive, as a simulation's are, a node's index is known from its id,
+    and its folded sum is final once it has passed. Where they are not, another sender may still
+    claim the index, and reports of users may be followed by others, or be stopped: these wait.
+
+    Attributes
+    ----------
+    first : int
+        Flower's id of the node with index 0, if ids are consecutive; see :meth:`collect`.
     """
 
     def __init__(
@@ -109,11 +124,14 @@ class Intake:
         self.dropped: Counter[str] = Counter()
         self._nulls = nulls
         self._index: dict[int, int] = {}  # claimed by each sender; the keys below are senders, too
-        self._parts: dict[int, list[Summary]] = {}
+        self.first = 0
+        self._tree = Tree()
+        self._done: set[int] = set()  # whose sum is in the tree
+        self._parts: dict[int, list[tuple[int, Summary]]] = {}  # with the first of their users
         self._used: dict[int, list[Words]] = {}
         self._refused: dict[int, list[Words]] = {}
         self._stopped: set[int] = set()
-        self._seen = _Ids()
+        self._seen = Ids()
         self._sums: Counter[str] = Counter()  # largest sizes of what was added up
         self._came: set[int] = set()
         self._size, self._last = 0, time.perf_counter()
@@ -135,6 +153,10 @@ class Intake:
         ------
         MissingReplies
             If too few answered; with the reasons, counted. Also if nobody answered.
+
+        Notes
+        -----
+        Set :attr:`first` before, to the smallest of the ids that are asked.
         """
         for message in replies:
             self._take(message)
@@ -197,7 +219,7 @@ class Intake:
         return use(source, body)  # type: ignore[arg-type]
 
     def _use_sum(self, source: int, summary: Summary) -> bool:
-        if source in self._parts or source in self._refused:
+        if source in self._refused or source in self._stopped or self._has(source):
             raise WireError(f"node {self._index[source]} answered twice")
         self.query.check_part(summary)
         self._check_room(summary)
@@ -224,7 +246,7 @@ class Intake:
         self._sums.update(sizes)
 
     def _use_report(self, source: int, report: Report) -> bool:
-        if source in self._parts and source not in self._used:
+        if self._has(source) and source not in self._used:
             raise WireError(f"node {self._index[source]} answered twice")
         good, reasons = sift(self.query, report)
         if reasons and self.on_bad_reply == "stop":
@@ -248,7 +270,7 @@ class Intake:
         self._check_room(summary)
         self._used.setdefault(source, []).append(kept.ids)
         self._seen.add(kept.ids)
-        self.add(self._index[source], summary, source)
+        self._wait(source, summary, kept.ids)
         return True
 
     def _leave_out(self, reasons: Mapping[str, int]) -> None:
@@ -256,31 +278,47 @@ class Intake:
             if count:
                 self.dropped[f"{reason}, users"] += count
 
+    def _has(self, source: int) -> bool:
+        return source in self._parts or source in self._done
+
     def add(self, node: int, summary: Summary, source: int | None = None) -> None:
-        """Keep a summary that needs no check, or has passed it."""
+        """Keep a summary that needs no check, or has passed it, and is all that its node sends."""
         source = node if source is None else source
-        self._index.setdefault(source, node)
-        self._parts.setdefault(source, []).append(summary)
+        index = self._index.setdefault(source, node)
+        if self._has(source) or index != source - self.first:
+            self._wait(source, summary)
+            return
+        self._tree.add(index, summary)
+        self._done.add(source)
+
+    def _wait(self, source: int, summary: Summary, ids: Words | None = None) -> None:
+        """Keep a part until all have come: of one sender they are ordered by their first users."""
+        first = -1 if ids is None or not len(ids) else int(ids.min())
+        self._parts.setdefault(source, []).append((first, summary))
 
     def total(self, expected: int = 0, min_replies: int | None = None) -> Collected:
-        """Add up what was kept; see :meth:`collect`."""
+        """Add up what was kept, once; see :meth:`collect`."""
         replaced = self._replace()
         senders = sorted(self._parts.keys() - self._stopped, key=lambda s: (self._index[s], s))
+        replies = len(self._done) + len(senders)
         all_of = expected if self.query.quorum is None else self.query.quorum
         need = all_of if min_replies is None else min_replies
         told = {} if self.query.trust is Trust.SHUFFLE else dict(self.dropped)  # no reasons pass
-        if len(senders) < max(need, self.query.quorum or 1):
-            raise MissingReplies(expected, len(senders), told)
-        merged = self._merged([part for sender in senders for part in self._parts[sender]])
-        summary = self.query.lift(merged, len(senders))
-        return Collected(summary, len(senders), self._size, told, replaced, self._last)
+        if replies < max(need, self.query.quorum or 1):
+            raise MissingReplies(expected, replies, told)
+        leaves: Leaves = {}
+        for sender in senders:
+            parts = sorted(self._parts[sender], key=lambda part: part[0])
+            leaves.setdefault(self._index[sender], []).extend(part for _, part in parts)
+        summary = self.query.lift(self._merged(leaves), replies)
+        return Collected(summary, replies, self._size, told, replaced, self._last)
 
     def _replace(self) -> int:
         """Answer for the null record in the place of users who sent no good report."""
         replaced = 0
         if self.on_bad_reply != "null" or self._nulls is None:
             return replaced
-        holders = Counter(self._index[source] for source in self._parts)
+        holders = Counter(self._index[source] for source in (*self._parts, *self._done))
         for source, refused in self._refused.items():
             node = self._index[source]
             if holders[node] > (source in self._parts):
@@ -289,108 +327,18 @@ class Intake:
             report = self._nulls(self.query, self.digest, node, left[~self._seen.has(left)])
             if report.n_users:
                 self._seen.add(report.ids)
-                self.add(node, self.query.fold(report), source)
+                self._wait(source, self.query.fold(report), report.ids)
                 replaced += report.n_users
         return replaced
 
-    def _merged(self, parts: Sequence[Summary]) -> Summary:
-        return Summary.merge(parts)
-
-
-def sift(query: Query, report: Report) -> tuple[NDArray[np.bool_], Counter[str]]:
-    """Check every row of a report.
-
-    Returns
-    -------
-    good : (n,) bool
-        Rows that pass.
-    reasons : Counter of str
-        Why the others do not; where there are several rows numbers are left out, so that like
-        faults count together.
-
-    Notes
-    -----
-    A batch passes exactly if each of its rows does. Where not even its empty part passes, names,
-    types or shapes are wrong, and no row does. Else a batch that fails is halved: the cost is one
-    check where all is well, and some 2 m log(n / m) for m bad rows of n.
-    """
-    n = report.n_users
-    good = np.ones(n, dtype=bool)
-    reasons: Counter[str] = Counter()
-    why = _fault(query, report)
-    if why is None:
-        return good, reasons
-    if n == 1:
-        return ~good, Counter({why: 1})
-    none = _fault(query, take_rows(report, np.arange(0)))
-    if none is not None:
-        return ~good, Counter({without_numbers(none): n})
-    spans = [(0, n)]
-    while spans:
-        a, b = spans.pop()
-        why = _fault(query, take_rows(report, np.arange(a, b)))
-        if why is None:
-            continue
-        if b - a <= 1:
-            good[a:b] = False
-            reasons[without_numbers(why)] += b - a
-        else:
-            spans += [(a, (a + b) // 2), ((a + b) // 2, b)]
-    return good, reasons
-
-
-def take_rows(report: Report, rows: NDArray[np.integer] | NDArray[np.bool_]) -> Report:
-    """Return the given rows of a report, by number or by mask."""
-    at = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
-    dense = {name: a[at] for name, a in report.arrays.items()}
-    if report.indptr is None:
-        return Report(report.ids[at], dense)
-    sizes = np.diff(report.indptr)[at]
-    indptr = offsets(sizes)
-    flat = np.arange(indptr[-1]) + np.repeat(report.indptr[:-1][at] - indptr[:-1], sizes)
-    return Report(report.ids[at], dense, {n: a[flat] for n, a in report.ragged.items()}, indptr)
-
-
-def without_numbers(reason: str) -> str:
-    """Return a reason with its numbers left out.
-
-    >>> without_numbers("'votes' holds -3.5e+10, outside [0, 1]")
-    "'votes' holds #, outside [#, #]"
-    """
-    return NUMBER.sub("#", reason)
-
-
-def _fault(query: Query, report: Report) -> str | None:
-    try:
-        with np.errstate(over="ignore"):  # a square that overflows is larger than any bound
-            query.check_cohort(report.ids)
-            query.check(report)
-    except WireError as e:
-        return str(e)
-    return None
-
-
-class _Ids:
-    """User ids that have answered: sorted runs, of which two of a size become one."""
-
-    def __init__(self) -> None:
-        self._runs: list[Words] = []
-
-    def add(self, ids: Words) -> None:
-        """Keep distinct ids that are not here yet."""
-        run = np.sort(ids)
-        while self._runs and len(self._runs[-1]) <= len(run):
-            run = np.sort(np.concatenate([self._runs.pop(), run]), kind="stable")
-        self._runs.append(run)
-
-    def has(self, ids: Words) -> NDArray[np.bool_]:
-        """Say which of these are here: (n,) bool."""
-        found = np.zeros(len(ids), dtype=bool)
-        for run in self._runs:
-            if len(run):
-                at = np.minimum(np.searchsorted(run, ids), len(run) - 1)
-                found |= run[at] == ids
-        return found
+    def _merged(self, leaves: Leaves) -> Summary:
+        """Add what has waited to the tree; what others claim of a node's index comes after it."""
+        more = Tree()
+        for index, parts in leaves.items():
+            there = index + self.first in self._done
+            (more if there else self._tree).add(index, Summary.merge(parts))
+        sums = [tree.total() for tree in (self._tree, more) if len(tree)]
+        return sums[0] if len(sums) == 1 else Summary.merge(sums)
 
 
 def last_line(reason: str | None) -> str:

@@ -116,6 +116,7 @@ class SessionStrategy(Strategy):
         group = str(self.session.round_index)
         least = self.min_replies if query.quorum is None else query.quorum
         nodes = wait_for_nodes(grid, self.n_nodes, self.node_timeout, least)
+        self._intake.first = nodes[0]
         self.session.asked = True
         return [Message(record, node, MESSAGE_TYPE, group_id=group) for node in nodes]
 
@@ -131,7 +132,8 @@ class SessionStrategy(Strategy):
         """
         if self.session.query is None or self._intake is None:
             return None, None
-        return None, self._take(self._intake.collect(replies, self.n_nodes, self.min_replies))
+        intake, self._intake = self._intake, None  # exact sums are kept by the session alone
+        return None, self._take(intake.collect(replies, self.n_nodes, self.min_replies))
 
     def ask_under_masks(self, query: Aggregated, grid: Grid, timeout: float) -> MetricRecord:
         """Add up what all nodes send for the pending query, under masks, and advance the session.

@@ -31,8 +31,9 @@ class Tree:
             If that part waits already.
         """
         while (level, index ^ 1) in self._parts:
-            other = self._parts.pop((level, index ^ 1))
+            other = self._parts[level, index ^ 1]
             part = Summary.merge([other, part] if index & 1 else [part, other])
+            del self._parts[level, index ^ 1]
             level, index = level + 1, index >> 1
         if (level, index) in self._parts:
             raise ValueError(f"part {index} of level {level} was added already")

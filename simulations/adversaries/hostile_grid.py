@@ -31,7 +31,7 @@ from fedhist.flower.wire import (
 from fedhist.model.query import Query, Report, Summary
 from fedhist.privacy.guarantee import Trust
 from fedhist.users.batch import Users
-from server.intake import take_rows
+from server.reports import take_rows
 from simulations.adversaries.assigned import Assigned
 from simulations.adversaries.gain import best_messages
 from simulations.adversaries.malformed import (

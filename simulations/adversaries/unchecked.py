@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from fedhist.base.errors import WireError
 from fedhist.model.query import Query, Report, Summary
 from fedhist.session.session import Session
-from server.intake import Intake
+from server.intake import Intake, Leaves
 
 UNFIT = "cannot be added up, users"
 INDEX_NAMES, MOST_INDEX = ("item", "index"), 1 << 24
@@ -36,20 +34,27 @@ class UncheckedIntake(Intake):
         except Exception:  # whatever a server that does not check stumbles over
             self.dropped[UNFIT] += body.n_users
             return False
-        self.add(node, summary, source)
+        source = node if source is None else source
+        self._index.setdefault(source, node)
+        self._wait(source, summary)
         return True
 
-    def _merged(self, parts: Sequence[Summary]) -> Summary:
+    def _merged(self, leaves: Leaves) -> Summary:
         """Add up whatever can be added to the first that looks honest."""
+        parts = [(index, part) for index, found in leaves.items() for part in found]
         with np.errstate(all="ignore"):
-            first, *more = sorted(parts, key=lambda part: not _fits(self.query, part))
-            total = Summary.merge([first])
-            for part in more:
+            first = min(parts, key=lambda at: not _fits(self.query, at[1]))
+            total = Summary.merge([first[1]])
+            kept: Leaves = {}
+            for index, part in parts:
                 try:
-                    total = Summary.merge([total, part])
+                    if part is not first[1]:
+                        total = Summary.merge([total, part])
                 except WireError:
                     self.dropped[UNFIT] += part.n_users
-        return total
+                else:
+                    kept.setdefault(index, []).append(part)
+            return super()._merged(kept)
 
 
 def _folded(query: Query, report: Report) -> Summary:

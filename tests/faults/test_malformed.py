@@ -15,7 +15,7 @@ from fedhist.model.registry import protocol_class
 from fedhist.protocols.few_users.user_means import UserMeans
 from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
 from fedhist.users.batch import Users
-from server.intake import sift, take_rows, without_numbers
+from server.reports import sift, take_rows, without_numbers
 from simulations.adversaries import FORMS, KINDS, Adversary
 from simulations.adversaries.corrupted_records import emptied
 from simulations.adversaries.malformed import malform_report, malform_summary

@@ -28,7 +28,8 @@ from fedhist.protocols.means.sparse.queries import HashedVotes
 from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
-from server.intake import Intake, sift, take_rows
+from server.intake import Intake
+from server.reports import sift, take_rows
 from simulations.adversaries import Adversary, Assigned, HostileGrid
 from simulations.adversaries.corrupted_records import poisoned
 from simulations.adversaries.gain import best_messages

@@ -19,7 +19,8 @@ from fedhist.protocols.localize.queries import BinVotes
 from fedhist.session.codec import query_digest
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
-from server.intake import Collected, Intake, _Ids
+from server.intake import Collected, Intake
+from server.reports import Ids
 
 pytestmark = pytest.mark.usefixtures("flower_task")
 
@@ -358,7 +359,7 @@ def test_a_reply_stands_for_no_more_users_than_a_node_has() -> None:
 
 def test_ids_that_have_answered() -> None:
     """Against a set, in runs of all sizes."""
-    seen, known, rng = _Ids(), set[int](), np.random.default_rng(4)
+    seen, known, rng = Ids(), set[int](), np.random.default_rng(4)
     for size in rng.integers(0, 40, 200).tolist():
         ids = rng.choice(5000, size, replace=False).astype(np.uint64)
         assert seen.has(ids).tolist() == [i in known for i in ids.tolist()]
