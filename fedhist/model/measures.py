@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fedhist.base.arrays import Array
@@ -81,32 +82,32 @@ class Records(Measured):
     protocol: Protocol
     users: Users
 
-    @property
+    @cached_property
     def truth(self) -> Array:
         """What is being estimated, exactly."""
         return self.protocol.truth(self.users)
 
-    @property
+    @cached_property
     def error(self) -> ErrorBound:
         """The predicted error."""
         return self.protocol.error(self.users)
 
-    @property
+    @cached_property
     def support(self) -> Keys | None:
         """Keys of the truth's entries, where the domain is unbounded."""
         return self.protocol.support(self.users)
 
-    @property
+    @cached_property
     def resolution(self) -> float:
         """The loss that is left without noise, beyond rounding, at most."""
         return self.protocol.resolution(self.users)
 
-    @property
+    @cached_property
     def diagnostics(self) -> Mapping[str, float]:
         """What a run may not say, counted."""
         return self.protocol.diagnostics(self.users)
 
-    @property
+    @cached_property
     def lower_bounds(self) -> tuple[LowerBound, ...]:
         """What no protocol of the guarantee can beat."""
         return self.protocol.lower_bounds(self.users)

@@ -22,6 +22,7 @@ from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Guarantee
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
+from fedhist.users.shards import Shard
 
 if TYPE_CHECKING:
     from fedhist.privacy.ledger import Ledger
@@ -279,19 +280,35 @@ class Protocol(ABC):
     def loss(self, value: Array, truth: Array) -> float:
         """Measure values against the truth, entry by entry, in the loss of :meth:`error`."""
 
-    def loss_of(self, estimate: Estimate, users: Users, truth: Array | None = None) -> float:
-        """Measure an estimate against the truth (computed unless given). NOT PRIVATE.
+    def loss_of(
+        self,
+        estimate: Estimate,
+        users: Shard,
+        truth: Array | None = None,
+        known: Measured | None = None,
+    ) -> float:
+        """Measure an estimate against the truth. NOT PRIVATE.
+
+        Parameters
+        ----------
+        estimate : Estimate
+        users : Shard
+        truth : array, optional
+            What it is held against; default: the protocol's own.
+        known : Measured, optional
+            What was measured of the users; default: they are measured here.
 
         Raises
         ------
         ValueError
             If the estimate has no value.
         """
-        keys = self.support(users)
-        value = (estimate if keys is None else estimate.over(keys)).value
-        if value is None:
+        if estimate.value is None:
             raise ValueError(f"{self.name}: {estimate.status}: {estimate.reason}")
-        return self.loss(value, self.truth(users) if truth is None else truth)
+        known = measured(self, users) if known is None else known
+        keys = known.support
+        value = (estimate if keys is None else estimate.over(keys)).value
+        return self.loss(np.asarray(value), known.truth if truth is None else truth)
 
     def resolution(self, users: Users) -> float:
         """Bound the loss that is left without noise, beyond rounding. NOT PRIVATE.

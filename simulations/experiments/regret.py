@@ -17,6 +17,7 @@ import numpy as np
 
 from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
+from fedhist.model.measures import measured
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.registry import parameters, protocol_class
 from fedhist.users.batch import Users
@@ -270,7 +271,7 @@ def measure(
     for r in range(many):
         tag = digest64(area.name, request.seed, repr(cell), r)
         users, truth = cell.draw(np.random.default_rng(tag))
-        held = np.asarray(default.truth(users))
+        known = measured(default, users)
         trivial.append(cell.trivial(truth))
         for label, protocol in protocols.items():
             estimate = one_run(protocol, users, tag, area.options)
@@ -280,9 +281,10 @@ def measure(
                 refused += value is None
                 close |= any("close" in w for w in estimate.warnings)
                 loss = trivial[-1] if value is None else loss
-                own.append(math.nan if value is None else default.loss_of(estimate, users, held))
+                mine = math.nan if value is None else default.loss_of(estimate, users, None, known)
+                own.append(mine)
                 if r < few and not refused:
-                    bound = default.error(users)
+                    bound = known.error
                     predicted.append(bound.expected)
                     flagged = "bound" in bound.source
             losses[label].append(loss)
@@ -308,8 +310,9 @@ def _again(
     """Run the default on the users of run r, with other coins: its losses as runs state them."""
     tag = digest64(area.name, request.seed, repr(cell), r)
     users, _ = cell.draw(np.random.default_rng(tag))
+    known = measured(default, users)
     made = (one_run(default, users, digest64(tag, i), area.options) for i in range(runs))
-    return [default.loss_of(e, users) for e in made if e.value is not None]
+    return [default.loss_of(e, users, known=known) for e in made if e.value is not None]
 
 
 def one_run(protocol: Protocol, users: Users, tag: int, options: Mapping[str, Any]) -> Estimate:

@@ -16,6 +16,7 @@ import numpy as np
 
 from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
+from fedhist.model.measures import measured
 from fedhist.protocols import PoissonCounts
 from fedhist.session.codec import protocol_digest
 from fedhist.session.session import Session
@@ -101,7 +102,8 @@ def compare(protocol: PoissonCounts, users: Users, runs: int, seed: int) -> Pair
     if not truth[0]:
         raise ValueError(f"no user has the item {protocol.domain[0]!r}: no relative error")
     both = replace(protocol, debias=False), protocol
-    expected = [p.error(users).expected / truth[0] for p in both]
+    known = [measured(p, users) for p in both]
+    expected = [m.error.expected / truth[0] for m in known]
     losses, clips = np.empty((2, runs)), np.empty(runs)
     name = protocol_digest(protocol)
     ask = InlinePopulation(users.split(1), seed).ask
@@ -109,7 +111,7 @@ def compare(protocol: PoissonCounts, users: Users, runs: int, seed: int) -> Pair
         noise = NoiseFactory("simulated", digest64("fedhist.single-items", seed, r, name))
         for k, p in enumerate(both):
             estimate = Session(p, noise).run(ask)
-            losses[k, r] = p.loss_of(estimate, users, truth) / truth[0]
+            losses[k, r] = p.loss_of(estimate, users, known=known[k]) / truth[0]
             clips[r] = estimate.public["clip"]
     return Pair(expected[0], expected[1], losses, clips)
 

@@ -15,7 +15,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
+from fedhist.model.measures import Measured, measured
 from fedhist.model.protocol import Protocol
+from fedhist.model.query import Summary
 from fedhist.model.registry import (
     load_builtin,
     load_plugin,
@@ -209,17 +211,21 @@ class Prepared:
     protocol : Protocol
     not_private : tuple of str
         What was chosen by looking at private data, in words.
+    total : Summary or None
+        What users added up to for the protocol's measure, where that was done as they answered.
     """
 
     config: Config
     loaded: Loaded | None
     protocol: Protocol
     not_private: tuple[str, ...] = field(default=())
+    total: Summary | None = None
 
     @cached_property
-    def diagnostics(self) -> Mapping[str, float]:
-        """What a run may not say of the population; empty where it is elsewhere. NOT PRIVATE."""
-        return {} if self.loaded is None else self.protocol.diagnostics(self.loaded.users)
+    def known(self) -> Measured | None:
+        """What evaluation knows of the users; None where they are elsewhere. NOT PRIVATE."""
+        here = self.loaded
+        return None if here is None else measured(self.protocol, here.users, self.total)
 
     @cached_property
     def facts(self) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedhist.base.errors import BudgetExceeded
+from fedhist.model.measures import check_rows
 from fedhist.session.journal import Journal
 from fedhist.session.session import Session, claim
 from simulations.runs.config import Prepared
@@ -54,6 +55,7 @@ def run_job(
             "the population is remote: its users are asked by a deployment (flwr run), not here"
         )
     users = prepared.loaded.users
+    check_rows(prepared.protocol, users)
     # options that exclude each other, or the population, are refused before anything is reserved
     for_protocol(table.options(adversaries=adversaries), prepared.protocol).n_nodes(len(users))
     # every repeat is a release of its own; all are reserved before anybody is asked

@@ -74,12 +74,12 @@ class Evaluation:
 def evaluate(prepared: Prepared, outcomes: Sequence[Outcome]) -> Evaluation | None:
     """Compare the estimates with the truth, where the data are here and an estimate is ok."""
     found = [o.estimate for o in outcomes if o.estimate.value is not None]
-    if prepared.loaded is None or not found:
+    known = prepared.known
+    if prepared.loaded is None or known is None or not found:
         return None
     protocol, users = prepared.protocol, prepared.loaded.users
-    truth = protocol.truth(users)
-    losses = np.array([protocol.loss_of(e, users, truth) for e in found])
-    return Evaluation(truth, protocol.support(users), losses, protocol.error(users))
+    losses = np.array([protocol.loss_of(e, users, known=known) for e in found])
+    return Evaluation(known.truth, known.support, losses, known.error)
 
 
 def write_results(
@@ -225,8 +225,8 @@ def metrics(
     }
     if prepared.loaded is not None and prepared.loaded.dropped:
         secret["rows dropped by the loader"] = dict(prepared.loaded.dropped)
-    if prepared.loaded is not None:
-        secret["diagnostics"] = dict(prepared.diagnostics)
+    if prepared.known is not None:
+        secret["diagnostics"] = dict(prepared.known.diagnostics)
         secret["facts"] = list(prepared.facts)
     if first.adversaries:
         secret["adversaries"] = {k: dict(v) for k, v in first.adversaries.items()}

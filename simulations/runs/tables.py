@@ -77,8 +77,9 @@ def _facts(finished: Finished) -> list[tuple[str, str]]:
 
 
 def _diagnostics(finished: Finished) -> list[str]:
-    found = finished.prepared.diagnostics.items()
-    return [f"{name}: {number(count, 5)}" for name, count in found if count]
+    known = finished.prepared.known
+    found = {} if known is None else known.diagnostics
+    return [f"{name}: {number(count, 5)}" for name, count in found.items() if count]
 
 
 def _adversaries(finished: Finished) -> list[str]:

@@ -105,7 +105,7 @@ def test_populations_are_repeated_by_their_seed() -> None:
 
 def test_a_setting_is_completed_from_its_population() -> None:
     row = ResultsRow("x", {"epsilon": 1.0, "clip": 3.0}, SHOPPERS, 20, within(0.1))
-    users, protocol, truth = Setting(BoundedHistogram, row).fixed
+    users, protocol, known = Setting(BoundedHistogram, row).fixed
     assert isinstance(protocol, BoundedHistogram)
-    assert len(protocol.domain) == len(truth) == 5
+    assert len(protocol.domain) == len(known.truth) == 5
     assert len(users) == 30

@@ -13,6 +13,7 @@ from fedhist.base.checks import check_integer
 from fedhist.base.errors import PopulationError
 from fedhist.base.text import warned
 from fedhist.model.display import Display
+from fedhist.model.measures import Measured
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.truths import Truth
 from fedhist.protocols.quantiles.bin_shares import BinShares
@@ -21,6 +22,7 @@ from fedhist.protocols.quantiles.theory import Ranks
 from fedhist.protocols.shared.sample_sizes import resolve_users
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
+from fedhist.users.shards import Shard
 
 MOST_USERS = 1 << 32
 LARGE = 0.1
@@ -132,11 +134,17 @@ class QuantileTarget(Protocol):
         """Return the largest distance as a share of the range; ranks take :meth:`loss_of`."""
         return float(np.abs(value - truth).max() / (self.high - self.low))
 
-    def loss_of(self, estimate: Estimate, users: Users, truth: Array | None = None) -> float:
+    def loss_of(
+        self,
+        estimate: Estimate,
+        users: Shard,
+        truth: Array | None = None,
+        known: Measured | None = None,
+    ) -> float:
         """Return the largest rank error of the levels. NOT PRIVATE."""
         if estimate.value is None:
             raise ValueError(f"{self.name}: {estimate.status}: {estimate.reason}")
-        return float(self.rank_errors(estimate.value, users).diagonal().max())
+        return float(self.rank_errors(estimate.value, users.in_memory()).diagonal().max())
 
     def diagnostics(self, users: Users) -> Mapping[str, float]:
         """Count the users whose record the null record replaces. NOT PRIVATE."""

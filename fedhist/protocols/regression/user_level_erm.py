@@ -22,6 +22,7 @@ from clients.records.gradients import MODELS, Model
 from fedhist.base.arrays import Array
 from fedhist.model.display import Display
 from fedhist.model.error_bounds import ErrorBound, LowerBound
+from fedhist.model.measures import Measured
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query
 from fedhist.model.registry import register_protocol
@@ -41,6 +42,7 @@ from fedhist.protocols.shared.sample_sizes import resolve_users
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
+from fedhist.users.shards import Shard
 from server.regression.descent import Tracking, project, step_size
 from server.regression.plan import GradientPlan
 
@@ -322,13 +324,20 @@ class UserLevelErm(Central):
         """
         return float((self.smoothness + self.ridge) / 2 * np.sum(np.square(value - truth)))
 
-    def loss_of(self, estimate: Estimate, users: Users, truth: Array | None = None) -> float:
+    def loss_of(
+        self,
+        estimate: Estimate,
+        users: Shard,
+        truth: Array | None = None,
+        known: Measured | None = None,
+    ) -> float:
         """Return the excess empirical risk over the minimiser. NOT PRIVATE."""
         if estimate.value is None:
             raise ValueError(f"{self.name}: {estimate.status}: {estimate.reason}")
-        risk = self.risk(users)
-        best = risk.minimise(self.radius) if truth is None else truth
-        return risk.value(estimate.value) - risk.value(best)
+        risk = self.risk(users.in_memory())
+        if truth is None:
+            truth = risk.minimise(self.radius) if known is None else known.truth
+        return risk.value(estimate.value) - risk.value(truth)
 
     @classmethod
     def results(cls) -> Sequence[ResultsRow]:

@@ -17,6 +17,8 @@ from rich.console import Console
 
 from fedhist.base.arrays import Array
 from fedhist.base.hashing import digest64
+from fedhist.model.measures import Measured as Known
+from fedhist.model.measures import measured
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import load_builtin, protocols
 from fedhist.model.results import ResultsRow
@@ -60,18 +62,18 @@ class Setting:
         return self.protocol(**given)
 
     @cached_property
-    def fixed(self) -> tuple[Users, Protocol, Array]:
-        """The users of the prediction, the protocol on them, and what is measured against."""
+    def fixed(self) -> tuple[Users, Protocol, Known]:
+        """The users of the prediction, the protocol on them, and what is known of them."""
         users = self.users()
         protocol = self.build(users)
-        return users, protocol, self._truth(protocol, users)
+        return users, protocol, measured(protocol, users)
 
     def predict(self) -> float:
         """Return the expected loss."""
-        users, protocol, _ = self.fixed
+        _, protocol, known = self.fixed
         expected = self.row.expected
         if expected is None:
-            return protocol.error(users).expected
+            return known.error.expected
         return expected(protocol, self.row.population) if callable(expected) else expected
 
     def measure(self, seed: int) -> float:
@@ -82,23 +84,25 @@ class Setting:
         RuntimeError
             If the run ends without a value, or, where the row allows for that, many of them do.
         """
-        users, protocol, truth = self.fixed
+        users, protocol, known = self.fixed
         if self.row.anew:
             users = self.users(seed)
-            truth = self._truth(protocol, users)
+            known = measured(protocol, users)
+        truth = self._common
         for attempt in range(ATTEMPTS if self.row.may_fail else 1):
             who = getattr(protocol, "trust", None)
             nodes = who.parties if isinstance(who, Aggregation) else None
             options = Options(seed=seed + 10_000 * attempt, clients=self.row.clients, nodes=nodes)
             estimate = execute(protocol, users, options).estimate
             if estimate.value is not None:
-                return protocol.loss_of(estimate, users, truth)
+                return protocol.loss_of(estimate, users, truth, known)
         raise RuntimeError(f"{self.row.label}: {estimate.status}: {estimate.reason}")
 
-    def _truth(self, protocol: Protocol, users: Users) -> Array:
-        """Return the truth of these users, or that of the population they were drawn from."""
+    @property
+    def _common(self) -> Array | None:
+        """The truth of the population that users are drawn from, where rows are about that."""
         if not callable(self.row.expected):
-            return protocol.truth(users)
+            return None
         return np.atleast_1d(np.asarray(self.row.population["mean"], dtype=np.float64))
 
     def _key(self, seed: int) -> int:
@@ -120,8 +124,7 @@ class Measured(Compared):
     @cached_property
     def loss(self) -> str:
         """Name of the loss."""
-        users, protocol, _ = self.setting.fixed
-        return protocol.error(users).loss
+        return self.setting.fixed[2].error.loss
 
     @property
     def check(self) -> Check:

@@ -9,7 +9,7 @@ truth is held against the common one like the others, and how far its own is fro
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -18,12 +18,12 @@ import numpy as np
 
 from fedhist.base.errors import FedhistError, nearest
 from fedhist.model.error_bounds import LowerBound
+from fedhist.model.measures import Measured, measured
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import parameters, protocol_class
 from fedhist.model.truths import Truth
 from fedhist.privacy.adjacency import NoTotalError, convert
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
-from fedhist.users.batch import Users
 from simulations.populations import Loaded
 from simulations.runs.config import Config, Prepared, population_spec
 from simulations.runs.facts import budget_doubts, facts_for
@@ -156,6 +156,7 @@ def set_up(comparison: Comparison) -> Ready:
     config = Config(comparison.name, comparison.run, {"name": ""}, comparison.population)
     loaded = load_once(comparison.population, population_spec(config))
     found: list[tuple[Contender, Exact]] = []
+    every: dict[str, Measured] = {}
     out = [
         LeftOut(name, name, "left out by the configuration (compare.without)")
         for name in comparison.without
@@ -164,7 +165,8 @@ def set_up(comparison: Comparison) -> Ready:
     for entry in comparison.entries:
         try:
             contender = _contender(comparison, entry, loaded, taken)
-            own = Exact.of(contender.protocol, loaded.users)
+            known = measured(contender.protocol, loaded.users)
+            own = Exact.of(contender.protocol, known)
         except LevelRefused as e:
             out.append(LeftOut(entry.label, str(entry.table["name"]), str(e), entry.level))
             continue
@@ -179,26 +181,27 @@ def set_up(comparison: Comparison) -> Ready:
             out.append(LeftOut(entry.label, contender.protocol.name, excess))
         else:
             found.append((contender, own))
+            every[contender.label] = known
     if comparison.entries:
         _check_common(comparison, taken)
     if not found:
         told = [f"{x.label}: {x.reason}" for x in out]
         told += [f"{u.trust.value}: {u.reason}" for u in unreached(comparison.levels, ())]
         raise ValueError(f"nothing can be compared: {'; '.join(told)}")
-    truth, exact = _common_truth(comparison, found, loaded)
+    truth, exact = _common_truth(comparison, found, loaded, every)
     alike = [c for c, own in found if own.same(exact)] or [c for c, _ in found]
-    loss = comparison.loss or _own_loss(alike, loaded.users)
+    loss = comparison.loss or _own_loss([every[c.label] for c in alike])
     kept = []
     for contender, own in found:
         if own.same(exact):
             kept.append(contender)
-        elif _can_be_held(truth, exact, contender.protocol, loaded):
+        elif _can_be_held(truth, exact, contender.protocol, loaded, every[contender.label]):
             kept.append(replace(contender, asked=truth.value))
         else:
             out.append(_other_truth(contender, own, truth, exact))
     if not kept:
         raise ValueError(f"nothing can be compared: no protocol answers about {truth.value!r}")
-    kept = [replace(c, bounds=_bounds(c.protocol, loaded.users, loss)) for c in kept]
+    kept = [replace(c, bounds=_bounds(every[c.label], loss)) for c in kept]
     empty = set(comparison.levels) - {c.level for c in kept}
     return Ready(
         comparison,
@@ -223,9 +226,9 @@ def _check_common(comparison: Comparison, taken: set[str]) -> None:
         raise ValueError(f"no protocol here has the parameter {key!r}{nearest(key, known)}")
 
 
-def _bounds(protocol: Protocol, users: Users, loss: str) -> tuple[LowerBound, ...]:
+def _bounds(known: Measured, loss: str) -> tuple[LowerBound, ...]:
     """Return the lower bounds that are known in the common loss."""
-    return tuple(b for b in protocol.lower_bounds(users) if b.loss == loss)
+    return tuple(b for b in known.lower_bounds if b.loss == loss)
 
 
 def _contender(comparison: Comparison, entry: Entry, loaded: Loaded, taken: set[str]) -> Contender:
@@ -328,7 +331,10 @@ def _excess(comparison: Comparison, g: Guarantee, entry: Entry) -> str:
 
 
 def _common_truth(
-    comparison: Comparison, found: Sequence[tuple[Contender, Exact]], loaded: Loaded
+    comparison: Comparison,
+    found: Sequence[tuple[Contender, Exact]],
+    loaded: Loaded,
+    every: Mapping[str, Measured],
 ) -> tuple[Truth, Exact]:
     """Return what errors are about: as the file says, or what most protocols estimate."""
     most = int(np.argmax([sum(a.same(b) for _, b in found) for _, a in found]))
@@ -348,17 +354,20 @@ def _common_truth(
             )
         usual = next((c for c, _ in found if c.protocol.estimates is truth), usual)
     try:
-        return truth, exact_of(truth, usual.protocol, loaded.users, loaded.domain)[0]
+        mine = every[usual.label]
+        return truth, exact_of(truth, usual.protocol, loaded.users, loaded.domain, mine)[0]
     except REFUSALS as e:
         if comparison.truth:
             raise ValueError(f"compare.truth: {e}") from None
         return truth, exact
 
 
-def _can_be_held(truth: Truth, exact: Exact, protocol: Protocol, loaded: Loaded) -> bool:
+def _can_be_held(
+    truth: Truth, exact: Exact, protocol: Protocol, loaded: Loaded, known: Measured
+) -> bool:
     """Whether a protocol's estimate can be held against the common truth."""
     try:
-        found, _ = exact_of(truth, protocol, loaded.users, loaded.domain)
+        found, _ = exact_of(truth, protocol, loaded.users, loaded.domain, known)
     except REFUSALS:
         return False
     return found.same(exact)
@@ -371,7 +380,7 @@ def _other_truth(contender: Contender, own: Exact, truth: Truth, exact: Exact) -
     return LeftOut(contender.label, contender.protocol.name, reason)
 
 
-def _own_loss(contenders: Sequence[Contender], users: Users) -> str:
+def _own_loss(every: Iterable[Measured]) -> str:
     """Return the loss that the protocols themselves have in common, or "l2"."""
-    names = {c.protocol.error(users).loss for c in contenders}
+    names = {known.error.loss for known in every}
     return names.pop() if len(names) == 1 else "l2"

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedhist.model.losses import SQUARED_L2
+from fedhist.model.measures import measured
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import display_of, parameters, protocol_class, protocols
 from fedhist.model.results import Unknown
@@ -347,17 +348,17 @@ def _measure(question: Question, ready: Ready, loaded: Loaded) -> Measure:
     first = next((c for c in ready.contenders if not c.asked), ready.contenders[0])
     protocol: Protocol = first.protocol
     users = loaded.users
-    own = protocol.error(users).loss
-    zero = scale(protocol, users)
-    truth = np.asarray(protocol.truth(users), dtype=np.float64)
-    if own != ready.loss:
-        known = {
+    known = measured(protocol, users)
+    zero = scale(protocol, users, known)
+    truth = np.asarray(known.truth, dtype=np.float64)
+    if known.error.loss != ready.loss:
+        sizes = {
             "l1": float(np.abs(truth).sum()),
             "l2": float(np.sqrt(np.square(truth).sum())),
             "squared l2": float(np.square(truth).sum()),
             "linf": float(np.abs(truth).max(initial=0.0)),
         }
-        zero = known[ready.loss]
+        zero = sizes[ready.loss]
     return Measure(ready.loss, zero, question.relative, question.target, truth.size)
 
 

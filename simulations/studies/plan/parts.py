@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedhist.model.error_bounds import LowerBound
+from fedhist.model.measures import measured
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import display_of
 from fedhist.protocols.shared.mean_target import PlannedMean
@@ -35,9 +36,10 @@ def share_of(
         return None
     users = template.load(some).users
     times = setting.n_users / len(users) if display.unit == "counts" else 1.0
-    truth = np.asarray(protocol.truth(users), dtype=np.float64)
-    known = norms(np.zeros_like(truth), truth)
-    size = known[loss] if loss in known else scale(protocol, users)
+    known = measured(protocol, users)
+    truth = np.asarray(known.truth, dtype=np.float64)
+    sizes = norms(np.zeros_like(truth), truth)
+    size = sizes[loss] if loss in sizes else scale(protocol, users, known)
     return relative(error, times * size, loss)
 
 

@@ -206,6 +206,10 @@ class LazyUsers:
     def __len__(self) -> int:
         return self._n
 
+    def in_memory(self) -> LazyUsers:
+        """Return these users, not made yet."""
+        return self
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)

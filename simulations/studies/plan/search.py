@@ -9,12 +9,13 @@ import numpy as np
 
 from fedhist.base.errors import FedhistError
 from fedhist.model.error_bounds import ErrorBound
+from fedhist.model.measures import Measured, measured
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.registry import display_of
 from fedhist.protocols.shared.mean_target import PlannedMean
 from fedhist.session.session import Session
-from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
+from fedhist.users.shards import Shard
 from simulations.runs.config import Prepared, prepare
 from simulations.runs.run import noise_source
 from simulations.studies.plan.population import Setting, Template, TooLarge
@@ -114,18 +115,25 @@ class Oracle:
         """Return the predicted error, as a share if relative, and what theory says as it is."""
         loaded, lazy = self.template.lazy(setting)
         try:
-            bound = self._stated(protocol, self._bound(protocol, loaded.users))
+            bound = self._planned(protocol)
+            if bound is None:
+                known = measured(protocol, loaded.users)
+                bound = known.error
+            elif self.relative:
+                known = measured(protocol, loaded.users)
+            bound = self._stated(protocol, bound)
             error = float(bound.expected)
             if self.relative:
-                size = scale(protocol, loaded.users)
+                size = scale(protocol, loaded.users, known)
                 error = error / size if size > 0 else math.inf  # nobody holds anything: no share
         finally:
             self.read |= lazy.made
         return error if not math.isnan(error) else math.inf, bound
 
-    def _bound(self, protocol: Protocol, users: Users) -> ErrorBound:
+    def _planned(self, protocol: Protocol) -> ErrorBound | None:
+        """Predict from public numbers where that can be done, with what the range costs."""
         if not isinstance(protocol, PlannedMean):
-            return protocol.error(users)
+            return None
         planned = protocol.planned_error()
         return replace(planned, expected=planned.expected + self.clipping(protocol))
 
@@ -174,11 +182,10 @@ def refusal(protocol: Protocol) -> str | None:
     return estimate.reason if estimate is not None and estimate.status == "refused" else None
 
 
-def scale(protocol: Protocol, users: Users) -> float:
+def scale(protocol: Protocol, users: Shard, known: Measured) -> float:
     """Return the loss of an estimate that is 0 everywhere. NOT PRIVATE."""
-    truth = protocol.truth(users)
-    zero = Estimate.ok(np.zeros_like(truth, dtype=np.float64), keys=protocol.support(users))
-    return protocol.loss_of(zero, users, truth)
+    zero = Estimate.ok(np.zeros_like(known.truth, dtype=np.float64), keys=known.support)
+    return protocol.loss_of(zero, users, known=known)
 
 
 def walk(oracle: Oracle, target: float, low: float, high: float, *, whole: bool) -> list[Point]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from fedhist.model.measures import Measured, measured
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query
 from fedhist.users.batch import Users
@@ -126,20 +127,23 @@ def verify(
         if math.isnan(sent) and queries:
             sent = bytes_per_user(queries, loaded.users)
         if estimate.value is not None:
-            loss = _loss(answer, protocol, estimate, loaded.users)
-            losses.append(loss / scale(protocol, loaded.users) if answer.relative else loss)
+            known = measured(protocol, loaded.users)
+            loss = _loss(answer, protocol, estimate, loaded.users, known)
+            size = scale(protocol, loaded.users, known) if answer.relative else 1.0
+            losses.append(loss / size)
         if progress is not None:
             progress()
     return Verified(answer, tuple(losses), dict(statuses), sent, spent / seeds, first_seed)
 
 
-def _loss(answer: Answer, protocol: Protocol, estimate: Estimate, users: Users) -> float:
+def _loss(
+    answer: Answer, protocol: Protocol, estimate: Estimate, users: Users, known: Measured
+) -> float:
     """Measure an estimate in the loss that the answer is in. NOT PRIVATE."""
     wanted = answer.loss.removeprefix("relative ")
-    own = protocol.error(users).loss
-    if own == wanted:
-        return protocol.loss_of(estimate, users)
-    return distances(estimate, protocol.truth(users), protocol.support(users))[wanted]
+    if known.error.loss == wanted:
+        return protocol.loss_of(estimate, users, known=known)
+    return distances(estimate, known.truth, known.support)[wanted]
 
 
 def _given(loaded: Loaded, spec: PopulationSpec) -> Loaded:

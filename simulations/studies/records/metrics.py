@@ -14,6 +14,7 @@ from fedhist.base.arrays import Array
 from fedhist.base.errors import FedhistError
 from fedhist.flower.wire import answer_bytes, encode_answer
 from fedhist.model.losses import L1, L2, SQUARED_L2
+from fedhist.model.measures import Measured, check_rows
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query
 from fedhist.model.registry import display_of
@@ -49,6 +50,7 @@ def measure(prepared: Prepared, users: Users, asked: str = "") -> dict[str, Any]
     dict
         The fields of a :class:`~simulations.studies.records.cells.Record` that a run settles.
     """
+    check_rows(prepared.protocol, users)
     queries: list[Query] = []
     run, hostile = prepared.config.run, prepared.config.adversaries
     options = run.options(watch=queries.append, adversaries=hostile)
@@ -99,20 +101,22 @@ def _measured(
         "predicted_source": bound.source,
     }
     truth, keys, losses = measured.truth, measured.support, own
+    known = prepared.known
     users = None if loaded is None else loaded.users
-    if asked and loaded is not None:
-        exact, users = exact_of(Truth(asked), protocol, loaded.users, loaded.domain)
+    if asked and loaded is not None and known is not None:
+        exact, users = exact_of(Truth(asked), protocol, loaded.users, loaded.domain, known)
         truth, keys = exact.value, exact.keys
-        mine = Exact.of(protocol, loaded.users).over(keys).value
+        mine = Exact.of(protocol, known).over(keys).value
+        known = known if users is loaded.users else None
         value = over(np.asarray(estimate.value, dtype=np.float64), estimate.keys, keys)
         estimate = Estimate.ok(value, keys=keys)
         losses = norms(value, truth)
-        off = _loss(protocol, Estimate.ok(mine, keys=keys), users, truth)
+        off = _loss(protocol, Estimate.ok(mine, keys=keys), users, truth, known)
         out |= {"asked": asked, "off": {bound.loss: off, **norms(mine, truth)}}
         out["own_losses"] = {bound.loss: loss, **own}
-        loss = _loss(protocol, estimate, users, truth)
+        loss = _loss(protocol, estimate, users, truth, known)
     trivial = {
-        name: {bound.loss: _loss(protocol, Estimate.ok(x, keys=keys), users, truth)}
+        name: {bound.loss: _loss(protocol, Estimate.ok(x, keys=keys), users, truth, known)}
         | norms(x, truth)
         for name, x in trivial_answers(protocol, truth).items()
     }
@@ -127,11 +131,17 @@ def _measured(
     }
 
 
-def _loss(protocol: Protocol, estimate: Estimate, users: Users | None, truth: Array) -> float:
+def _loss(
+    protocol: Protocol,
+    estimate: Estimate,
+    users: Users | None,
+    truth: Array,
+    known: Measured | None,
+) -> float:
     """Measure values in a protocol's own loss; of items entry by entry, whatever its support."""
     if users is None or of_items(protocol):
         return protocol.loss(np.asarray(estimate.value), truth)
-    return protocol.loss_of(estimate, users, truth)
+    return protocol.loss_of(estimate, users, truth, known)
 
 
 def _bias(protocol: Protocol, estimate: Estimate, truth: Array) -> float | None:

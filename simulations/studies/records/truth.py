@@ -13,6 +13,7 @@ from clients.records.user_rows import user_points
 from fedhist.base.arrays import Array, Floats, Integers
 from fedhist.base.errors import PopulationError
 from fedhist.model.losses import L1, L2, SQUARED_L2, l1, l2, squared_l2
+from fedhist.model.measures import Measured, measured
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import display_of
 from fedhist.model.truths import Truth
@@ -39,10 +40,10 @@ class Exact:
     keys: Keys | None
 
     @classmethod
-    def of(cls, protocol: Protocol, users: Users) -> Exact:
-        """Compute a protocol's truth, with the keys of its entries where it has any."""
-        value = np.asarray(protocol.truth(users), dtype=np.float64)
-        keys = protocol.support(users) or getattr(protocol, "domain", None)
+    def of(cls, protocol: Protocol, known: Measured) -> Exact:
+        """Take a protocol's truth, with the keys of its entries where it has any."""
+        value = np.asarray(known.truth, dtype=np.float64)
+        keys = known.support or getattr(protocol, "domain", None)
         named = isinstance(keys, Keys) and value.shape == (len(keys),)
         return cls(value, keys if named else None)
 
@@ -188,7 +189,11 @@ def known_truths(protocol: Protocol) -> tuple[Truth, ...]:
 
 
 def exact_of(
-    truth: Truth, protocol: Protocol, users: Users, domain: Keys | None
+    truth: Truth,
+    protocol: Protocol,
+    users: Users,
+    domain: Keys | None,
+    known: Measured | None = None,
 ) -> tuple[Exact, Users]:
     """Compute a truth that a protocol's estimate is held against. NOT PRIVATE.
 
@@ -200,6 +205,8 @@ def exact_of(
     users : Users
     domain : Keys or None
         Items that are asked about; None takes the protocol's own, or all that occur.
+    known : Measured, optional
+        What was measured of the users for the protocol; default: they are measured here.
 
     Returns
     -------
@@ -214,19 +221,20 @@ def exact_of(
         If the protocol's estimate cannot be held against it.
     """
     own = protocol.estimates
+    known = measured(protocol, users) if known is None else known
     if of_items(protocol):
-        keys = domain or protocol.support(users) or getattr(protocol, "domain", None)
+        keys = domain or known.support or getattr(protocol, "domain", None)
         if isinstance(keys, Keys) and truth in known_truths(protocol):
             shares = protocol.value_range == (0.0, 1.0)
             return Exact(_of_items(truth, users, keys, shares=shares), keys), users
     elif truth is own or (truth, own) == (Truth.AVERAGE_OF_USERS, Truth.COMMON):
-        return Exact.of(protocol, users), users
+        return Exact.of(protocol, known), users
     elif truth is Truth.POOLED and users.samples is not None:
         alone, _ = each_alone(users)
-        return Exact.of(protocol, alone), alone
+        return Exact.of(protocol, measured(protocol, alone)), alone
     elif (truth, own) == (Truth.AVERAGE_OF_USERS, Truth.POOLED) and users.samples is not None:
         value = np.nanmean(user_points(users.samples), axis=0)
-        if value.shape == np.shape(protocol.truth(users)):
+        if value.shape == np.shape(known.truth):
             return Exact(value, None), users
     raise ValueError(f"{protocol.name} cannot be held against the truth {truth.value!r}")
 
