@@ -1,25 +1,45 @@
-"""What a batch of users answers, on every runtime; Flower's messages are around it."""
+"""What a node's users answer, on every runtime; Flower's messages are around it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from clients.shares import noisy_words
+from clients.shares import with_share
 from fedhist.model.aggregated import Aggregated
-from fedhist.model.query import Summary
+from fedhist.model.query import Query, Summary
+from fedhist.model.trees import Tree
 from fedhist.users.batch import Users
+from fedhist.users.shards import Shard
 from fedhist.users.streams import SeededStreams, Streams, SystemStreams
 
 
-def fold_node(query: Any, users: Users, seed: int | None, digest: str, node: int = 0) -> Summary:
-    """Answer and fold for all users of a node that are in the query's cohort.
+def fold_node(query: Any, users: Shard, seed: int | None, digest: str, node: int = 0) -> Summary:
+    """Answer and fold for all users of a node that are in the query's cohort, block by block.
 
     ``node`` is the node's index, which keys its share of noise under aggregate trust.
     """
-    if isinstance(query, Aggregated):
-        return noisy_words(query, users, seed, digest, node)
-    summary: Summary = query.answer_folded(users, lambda batch: streams(batch, seed, digest))
-    return summary
+    asked = query.query if isinstance(query, Aggregated) else query
+
+    def folded(block: Users, number: int) -> Summary:
+        summary: Summary = asked.answer_folded(block, lambda some: streams(some, seed, digest))
+        return summary
+
+    exact = added_up(query, users, folded)
+    return with_share(query, exact, seed, digest, node) if query is not asked else exact
+
+
+def added_up(query: Query, users: Shard, of: Callable[[Users, int], Summary]) -> Summary:
+    """Add up what the users of a query's cohort say, by block and number of the block.
+
+    No more than one block is held. Nobody at all answers as well: what no users say is a sum.
+    """
+    tree, number = Tree(), 0
+    for block in users.blocks():  # no enumerate: it keeps a block while the next one is made
+        tree.add(number, of(block.select(query.cohort), number))
+        number += 1
+        del block
+    return tree.total() if number else of(users.none, 0)
 
 
 def streams(users: Users, seed: int | None, digest: str) -> Streams:

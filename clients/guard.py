@@ -123,6 +123,11 @@ class Policy:
             check_integer(name, getattr(self, name), least=0 if name == "min_users" else 1)
         _ = self.ranges
 
+    @property
+    def counts_users(self) -> bool:
+        """Whether an answer depends on who they are, or how many: not where all is allowed."""
+        return not self.simulated or min(self.epsilon, self.delta) < _FREE
+
     @cached_property
     def ranges(self) -> tuple[tuple[str, str, str, float], ...]:
         """The limits: query, field, "<=" or ">=", number."""

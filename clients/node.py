@@ -25,7 +25,6 @@ from fedhist.flower.wire import (
 )
 from fedhist.model.query import Summary
 from fedhist.privacy.guarantee import Trust
-from fedhist.users.batch import Users
 from fedhist.users.streams import SystemStreams
 
 POLICY_KEYS = {
@@ -130,24 +129,26 @@ class Node:
         except Refusal as refusal:
             return encode_answer(str(refusal), self.setup.index, asked.digest)
 
-    def _admitted(self, question: Question, store: Store) -> tuple[Users, Answered | None]:
-        """Return the users who answer and the entry to keep, or raise Refusal."""
-        everybody = self.setup.users
-        users = everybody.select(question.query.cohort)
+    def _admitted(self, question: Question, store: Store) -> Answered | None:
+        """Return the entry to keep, None for a question that was answered, or raise Refusal."""
+        users, cohort = self.setup.users, question.query.cohort
+        ids = users.public_ids() if self.policy.counts_users else users.none.ids
+        if cohort is not None:
+            ids = ids[cohort.contains(ids)]
         guard = Guard(self.policy, store.answered())
-        entry = guard.admit(question, users.ids, len(everybody))
+        entry = guard.admit(question, ids, len(users))
         if entry is not None and not self.policy.simulated:
-            self._refuse_unfit(question, len(users), store)
-        return users, entry
+            self._refuse_unfit(question, len(ids), store)
+        return entry
 
     def _guarded(self, question: Question, store: Store) -> RecordDict:
-        users, entry = self._admitted(question, store)
+        entry = self._admitted(question, store)
         if entry is None and self.setup.seed is None:
             stored = store.reply(question.digest)
             if stored is None:
                 raise Refusal("this query was answered before and its answer is no longer here")
             return stored
-        reply = self._reply(question, users)
+        reply = self._reply(question)
         if entry is not None:
             store.add(entry, reply if self.setup.seed is None else None)
         return reply
@@ -179,11 +180,12 @@ class Node:
         if store.stored_bytes() + size > policy.max_store_bytes:
             raise Refusal(f"this node keeps {policy.max_store_bytes} bytes of replies, no more")
 
-    def _reply(self, question: Question, users: Users) -> RecordDict:
+    def _reply(self, question: Question) -> RecordDict:
         query, digest = question.query, question.digest
         if question.fold:
-            summary = fold_node(query, users, self.setup.seed, digest, self.setup.index)
+            summary = fold_node(query, self.setup.users, self.setup.seed, digest, self.setup.index)
             return encode_answer(summary, self.setup.index, digest)
+        users = self.setup.users.select(query.cohort)
         report = query.answer(users, streams(users, self.setup.seed, digest))
         return encode_answer(report, self.setup.index, digest)
 

@@ -11,22 +11,20 @@ import numpy as np
 from clients.randomizers.share_noise import draw_share
 from fedhist.model.aggregated import Aggregated
 from fedhist.model.query import Summary
-from fedhist.users.batch import Users
-from fedhist.users.streams import SeededStreams, Streams, SystemStreams
 
 
-def noisy_words(
-    query: Aggregated, users: Users, seed: int | None, digest: str, node: int
+def with_share(
+    query: Aggregated, exact: Summary, seed: int | None, digest: str, node: int
 ) -> Summary:
-    """Answer for a node: its users' integer sums, its share of noise added, as words.
+    """Add a node's share of noise to the sums of its users, once, and wrap them as words.
 
     A node without users of the cohort adds its share as well.
 
     Parameters
     ----------
     query : Aggregated
-    users : Users
-        Those of the node that are in the query's cohort.
+    exact : Summary
+        Integer sums over the users of the node that are in the query's cohort.
     seed : int or None
         Of a simulation: the share is a function of it, the node and the digest. None: drawn from
         system entropy by exact samplers.
@@ -40,11 +38,6 @@ def noisy_words(
     Summary
         Sums of the same names and shapes, uint32 or uint64.
     """
-
-    def streams(batch: Users) -> Streams:
-        return SystemStreams(len(batch)) if seed is None else SeededStreams(batch.ids, seed, digest)
-
-    exact = query.query.answer_folded(users, streams)
     entries = sum(a.size for a in exact.sums.values())
     share = draw_share(query.shares, entries, seed=seed, node=node, digest=digest)
     noise, sums, at = share.view(np.uint64), {}, 0

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fedhist.users.batch import Users
+from fedhist.users.shards import Shard
 
 if TYPE_CHECKING:
     from flwr.serverapp.strategy import Strategy
@@ -29,7 +30,7 @@ class NodeSetup:
 
     Attributes
     ----------
-    users : Users
+    users : Shard
         The users whose data this node holds.
     index : int
         Public index of the node; fixes the order of merging.
@@ -42,7 +43,7 @@ class NodeSetup:
         a user cannot answer is refused before any real record is read.
     """
 
-    users: Users
+    users: Shard
     index: int
     seed: int | None
     owner: Config

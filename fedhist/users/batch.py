@@ -330,7 +330,7 @@ class Users(Shard):
         """Return the users' ids: (n,) uint64."""
         return self.ids
 
-    def in_memory(self) -> Users:
+    def in_memory(self, what: str = "this") -> Users:
         """Return these users."""
         return self
 

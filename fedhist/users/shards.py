@@ -14,10 +14,23 @@ from fedhist.base.errors import PopulationError
 
 if TYPE_CHECKING:
     from fedhist.users.batch import Users
+    from fedhist.users.cohort import Cohort
 
 BLOCK = 65_536
 """Users that are made, answered and added up at a time; fixed, because real-valued sums depend on
 it (:mod:`fedhist.model.trees`)."""
+
+MOST_IN_MEMORY = 10_000_000
+"""Users that are made or read to be held in memory at once. Who loads a file of more holds them."""
+
+
+def check_in_memory(n_users: int, what: str) -> None:
+    """Refuse what needs all users in memory at once, if they are too many."""
+    if n_users > MOST_IN_MEMORY:
+        raise PopulationError(
+            f"{what} needs all users in memory at once: at most {MOST_IN_MEMORY:,}, got "
+            f"{n_users:,}; take fewer (population.n_users, population.max_users)"
+        )
 
 
 class Shard(ABC):
@@ -48,8 +61,19 @@ class Shard(ABC):
         """Return the users' public ids in their order: (n,) uint64."""
         return np.concatenate([self.none.ids, *(block.ids for block in self.blocks())])
 
-    def in_memory(self) -> Users:
-        """Return all users at once, in their order."""
+    def select(self, cohort: Cohort | None) -> Users:
+        """Return the users of a cohort at once (all of them for None)."""
+        return self.none.followed_by(block.select(cohort) for block in self.blocks())
+
+    def in_memory(self, what: str = "this") -> Users:
+        """Return all users at once, in their order.
+
+        Raises
+        ------
+        PopulationError
+            If they are too many, and not in memory anyway; ``what`` says who asks for them.
+        """
+        check_in_memory(len(self), what)
         return self.none.followed_by(self.blocks())
 
     def split(self, n_nodes: int) -> list[Self]:

@@ -24,7 +24,7 @@ from simulations.runs.results import (
     metrics,
     write_results,
 )
-from simulations.runs.run import drive, for_protocol, open_session
+from simulations.runs.run import check_population, drive, open_session
 
 Progress = Callable[[int, int, int], None]
 
@@ -57,7 +57,7 @@ def run_job(
     users = prepared.loaded.users
     check_rows(prepared.protocol, users)
     # options that exclude each other, or the population, are refused before anything is reserved
-    for_protocol(table.options(adversaries=adversaries), prepared.protocol).n_nodes(len(users))
+    check_population(prepared.protocol, users, table.options(adversaries=adversaries))
     # every repeat is a release of its own; all are reserved before anybody is asked
     book = Reservations(prepared, table.repeats)
     outcomes = []

@@ -18,7 +18,8 @@ from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query, Report
 from fedhist.privacy.guarantee import Trust
 from fedhist.session.session import Session
-from fedhist.users.batch import Users, join
+from fedhist.users.batch import join
+from fedhist.users.shards import Shard
 from server.intake import Intake, Nulls
 from server.strategy import DROPPED, REPLACED, SessionStrategy
 from simulations.adversaries import Assigned, HostileGrid, UncheckedIntake, of_messages
@@ -51,7 +52,7 @@ def strategy_of(
 
 
 def run_over_grid(
-    session: Session, users: Users, n_nodes: int, seed: int, options: Options
+    session: Session, users: Shard, n_nodes: int, seed: int, options: Options
 ) -> Outcome:
     """Ask the users through messages until the session has ended: on Ray, or in this process."""
     started = time.perf_counter()
@@ -60,7 +61,9 @@ def run_over_grid(
     if options.runtime == "inline" and several and not sums_only:
         options = replace(options, fold=False)  # who tampers with a message of its own sends one
     tables = of_messages(options.adversaries, len(users), n_nodes, options.fold)
-    assigned = Assigned(tables, users.split(n_nodes)) if options.hostile else None
+    assigned = None
+    if options.hostile:  # who misbehaves is drawn, and made, from all users' records
+        assigned = Assigned(tables, users.in_memory("a run with adversaries").split(n_nodes))
     poisoned = users if assigned is None else join(assigned.nodes)
     nulls = None
     if options.on_bad_reply == "null":
@@ -81,7 +84,7 @@ def run_over_grid(
 
 
 def _grid(
-    users: Users, n_nodes: int, seed: int, options: Options, progress: Progress
+    users: Shard, n_nodes: int, seed: int, options: Options, progress: Progress
 ) -> AbstractContextManager[Grid]:
     if options.runtime == "inline":
         coins, owner = options.coins(seed), options.policy
@@ -90,7 +93,7 @@ def _grid(
     from simulations.runtimes.ray_grid import RayGrid
 
     return RayGrid(
-        users,
+        users.in_memory("Ray"),
         n_nodes,
         options.coins(seed),
         workers=options.workers,
@@ -119,11 +122,11 @@ def _estimate(strategy: SessionStrategy, grid: Grid, options: Options) -> Estima
     return replace(estimate, warnings=(*estimate.warnings, NOT_SAFE))
 
 
-def _nulls(nodes: Sequence[Users], seed: int | None) -> Nulls:
+def _nulls(nodes: Sequence[Shard], seed: int | None) -> Nulls:
     """Answer for users of a node as if they had no data."""
 
     def answer(query: Query, digest: str, node: int, ids: Words) -> Report:
-        asked = nodes[node].select(query.cohort) if node < len(nodes) else nodes[0].slice(0, 0)
+        asked = nodes[node].select(query.cohort) if node < len(nodes) else nodes[0].none
         blank = emptied(asked.take(np.flatnonzero(np.isin(asked.ids, ids))))
         return query.answer(blank, streams(blank, seed, digest))
 

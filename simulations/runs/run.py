@@ -17,7 +17,7 @@ from fedhist.session.codec import protocol_digest
 from fedhist.session.curator import Noise, NoiseSource
 from fedhist.session.journal import Journal
 from fedhist.session.session import IDEAL, Session
-from fedhist.users.batch import Users
+from fedhist.users.shards import Shard, check_in_memory
 from server.noise import SecureNoise, SimulatedNoise
 from simulations.runs.options import MASKED, Options, Outcome, Runtime, ended
 from simulations.runs.trust import parties
@@ -36,7 +36,7 @@ __all__ = [
 
 def run(
     protocol: Protocol,
-    users: Users,
+    users: Shard,
     *,
     seed: int | None = None,
     runtime: Runtime = "inline",
@@ -52,7 +52,8 @@ def run(
     Parameters
     ----------
     protocol : Protocol
-    users : Users
+    users : Users or Shard
+        In memory, or walked by blocks of users that are made or read and dropped again.
     seed : int, optional
         Makes the run reproducible; None draws one. Secure noise has none, whatever is given.
     runtime : {"inline", "ray"}
@@ -105,17 +106,33 @@ def run(
     return execute(protocol, users, options).estimate
 
 
-def execute(protocol: Protocol, users: Users, options: Options) -> Outcome:
+def execute(protocol: Protocol, users: Shard, options: Options) -> Outcome:
     """Run a protocol and keep what was measured on the way."""
-    if not isinstance(users, Users):
+    if not isinstance(users, Shard):
         raise ValueError(
             f"users must be fedhist.Users, got {type(users).__name__}; Users.from_frame makes them"
         )
+    check_population(protocol, users, options)
+    return drive(*open_session(protocol, options), users, options)
+
+
+def check_population(protocol: Protocol, users: Shard, options: Options) -> int:
+    """Refuse what options exclude each other, or the users; returns the number of nodes.
+
+    Raises
+    ------
+    ValueError, PopulationError
+        Before anybody is asked.
+    """
     if len(users) == 0:
         raise ValueError("the population is empty: there are no users to ask")
-    options = for_protocol(options, protocol)
-    options.n_nodes(len(users))
-    return drive(*open_session(protocol, options), users, options)
+    n_nodes = for_protocol(options, protocol).n_nodes(len(users))
+    if options.hostile:
+        what = "a run with adversaries" if options.adversaries else "run.checks = false"
+        check_in_memory(len(users), what)
+    elif not options.fold:
+        check_in_memory(-(-len(users) // n_nodes), 'each node with run.fold = "server"')
+    return n_nodes
 
 
 def for_protocol(options: Options, protocol: Protocol) -> Options:
@@ -163,7 +180,7 @@ def open_session(protocol: Protocol, options: Options) -> tuple[Session, int]:
     return make(protocol, noise_source(options.noise, seed, protocol), journal, words), seed
 
 
-def drive(session: Session, seed: int, users: Users, options: Options) -> Outcome:
+def drive(session: Session, seed: int, users: Shard, options: Options) -> Outcome:
     """Ask the users until an open session has ended."""
     options = for_protocol(options, session.protocol)
     n_nodes = options.n_nodes(len(users))
@@ -204,7 +221,7 @@ class NoiseFactory:
 
 
 def _run_inline(
-    session: Session, users: Users, n_nodes: int, seed: int, options: Options
+    session: Session, users: Shard, n_nodes: int, seed: int, options: Options
 ) -> Outcome:
     population = InlinePopulation(
         users.split(n_nodes),

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from clients.answers import fold_node, streams
+from clients.answers import added_up, fold_node, streams
 from fedhist.base.hashing import digest64
 from fedhist.model.query import Query, Summary, check_parties
 from fedhist.privacy.guarantee import Trust
 from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
+from fedhist.users.shards import Shard
 from server.intake import Intake
 
 Progress = Callable[[int, int, int], None]
@@ -23,21 +24,22 @@ class InlinePopulation:
 
     Parameters
     ----------
-    nodes : sequence of Users
+    nodes : sequence of Shard
+        Each walked by blocks; without ``fold`` one node's users are held at a time.
     seed : int or None
         Of the users' coins; None draws them from system entropy.
     fold : bool
         False keeps each user's report, checks it, and folds it on the server's side.
     aggregate : bool
-        True draws each node's summary from its exact law (:meth:`Query.draw_summary`) in place
-        of every user's report: for sweeps.
+        True draws the summary of each node's blocks from its exact law
+        (:meth:`Query.draw_summary`) in place of every user's report: for sweeps.
     progress : callable, optional
         Called with (round, nodes answered, nodes).
     """
 
     def __init__(
         self,
-        nodes: Sequence[Users],
+        nodes: Sequence[Shard],
         seed: int | None,
         *,
         fold: bool = True,
@@ -54,7 +56,7 @@ class InlinePopulation:
         check_parties(query, len(self.nodes))
         intake = Intake(query, query_digest(query, round_index), "stop")
         for i, users in enumerate(self.nodes):
-            self._answer(intake, i, users.select(query.cohort))
+            self._answer(intake, i, users)
             if self.progress is not None:
                 self.progress(round_index, i + 1, len(self.nodes))
         answered = time.perf_counter()
@@ -69,15 +71,21 @@ class InlinePopulation:
         )
         return summary
 
-    def _answer(self, intake: Intake, index: int, users: Users) -> None:
+    def _answer(self, intake: Intake, index: int, users: Shard) -> None:
         """Hand over what one node's users answer; honest sums are checked by the session alone."""
-        query, digest = intake.query, intake.digest
+        query, digest, seed = intake.query, intake.digest, self.seed
         if self.aggregate and query.trust is not Trust.AGGREGATE:
-            if self.seed is None:
+            if seed is None:
                 raise ValueError("sums are drawn from their law with a seed only")
-            key = digest64("fedhist.aggregate", self.seed, digest, index)
-            intake.add(index, query.draw_summary(users, np.random.default_rng(key)))
+
+            def drawn(block: Users, number: int) -> Summary:
+                at = (index, number) if number else (index,)
+                key = digest64("fedhist.aggregate", seed, digest, *at)
+                return query.draw_summary(block, np.random.default_rng(key))
+
+            intake.add(index, added_up(query, users, drawn))
         elif self.fold:
-            intake.add(index, fold_node(query, users, self.seed, digest, index))
+            intake.add(index, fold_node(query, users, seed, digest, index))
         else:
-            intake.use(index, digest, query.answer(users, streams(users, self.seed, digest)))
+            asked = users.select(query.cohort)
+            intake.use(index, digest, query.answer(asked, streams(asked, seed, digest)))

@@ -14,7 +14,7 @@ from clients.node import Node
 from clients.store import ContextStore
 from fedhist.base.errors import PopulationError
 from fedhist.flower.host import Config, NodeSetup
-from fedhist.users.batch import Users
+from fedhist.users.shards import Shard
 from simulations.runtimes.flower_internals import FIRST_NODE_ID, act_as_server, set_message_id
 
 CLIENT_APP_RAISED = 2
@@ -81,7 +81,7 @@ class LocalGrid(SimulatedGrid):
 
     Parameters
     ----------
-    nodes : sequence of Users
+    nodes : sequence of Shard
     seed : int or None
         The simulation's seed: users' coins are a function of it; None takes system entropy.
     owner : mapping, optional
@@ -91,7 +91,7 @@ class LocalGrid(SimulatedGrid):
 
     def __init__(
         self,
-        nodes: Sequence[Users],
+        nodes: Sequence[Shard],
         seed: int | None,
         *,
         owner: Config | None = None,

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
+from clients.answers import fold_node
 from clients.guard_folder import FolderStore
 from clients.node import Node
-from clients.shares import noisy_words
 from fedhist import Users
 from fedhist.base.arrays import Array
 from fedhist.flower.host import NodeSetup
@@ -124,10 +124,7 @@ def expected(protocol: Any, nodes: Sequence[Users], present: Iterable[int]) -> A
     assert isinstance(query, Aggregated)
     digest = query_digest(query, 0)
     bits = query.share.bits
-    words = [
-        vector_of(query, noisy_words(query, nodes[i].select(query.cohort), SEED, digest, i))
-        for i in present
-    ]
+    words = [vector_of(query, fold_node(query, nodes[i], SEED, digest, i)) for i in present]
     total = [sum(int(w[k]) for w in words) % (1 << bits) for k in range(len(words[0]))]
     return np.array([x - (1 << bits) * (x >= 1 << (bits - 1)) for x in total])
 

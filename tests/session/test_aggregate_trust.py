@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from clients.answers import fold_node
-from clients.shares import noisy_words
 from fedhist.base.arrays import Bounds
 from fedhist.base.errors import BudgetExceeded, FedhistError, MissingReplies, WireError
 from fedhist.flower.wire import decode_question, encode_question
@@ -88,9 +87,7 @@ def test_a_total_is_the_exact_sum_and_every_share(protocol: Any) -> None:
     assert words[-1].sums["counts"].any() or protocol is ITEMS  # whose shares are 0 as a rule
     total = query.lift(Summary.merge(words), 10)
     exact = query.query.answer_folded(USERS, lambda _: None)  # type: ignore[arg-type, return-value]
-    shares = [
-        noisy_words(query, USERS.slice(0, 0), 3, query_digest(query, 0), i) for i in range(10)
-    ]
+    shares = [fold_node(query, USERS.slice(0, 0), 3, query_digest(query, 0), i) for i in range(10)]
     left = query.lift(Summary.merge(shares), 10).sums["counts"]
     np.testing.assert_array_equal(total.sums["counts"], exact.sums["counts"] + left)
     assert total.n_users == len(USERS)
@@ -442,7 +439,7 @@ def test_whoever_drops_out_or_colludes_the_noise_that_is_left_is_enough(delta: f
     protocol = BoundedHistogram(domain, 1.0, 16.0, delta, grid=1 / 64, trust=who)
     query, nobody = asked(protocol), USERS.slice(0, 0)
     digest = query_digest(query, 0)
-    parts = [noisy_words(query, nobody, 8, digest, i) for i in range(20)]
+    parts = [fold_node(query, nobody, 8, digest, i) for i in range(20)]
 
     def variance(some: list[Summary]) -> float:
         total = Summary.merge(some).sums["counts"].view(np.int64).astype(np.float64)

@@ -2,34 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
+from walked_users import Walked
 
 from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Users
-from fedhist.users.shards import Shard
-
-
-class Walked(Shard):
-    """Users who are handed out by blocks only."""
-
-    def __init__(self, users: Users) -> None:
-        self.users = users
-
-    def __len__(self) -> int:
-        return len(self.users)
-
-    def slice(self, start: int, stop: int) -> Shard:
-        return Walked(self.users.slice(start, stop))
-
-    def blocks(self, size: int = 3) -> Iterator[Users]:
-        return self.users.blocks(size)
-
-    @property
-    def none(self) -> Users:
-        return self.users.none
 
 
 def same(a: Users, b: Users) -> bool:
@@ -50,7 +28,7 @@ def users(request: pytest.FixtureRequest) -> Users:
 
 
 def test_blocks_put_together_are_the_users(users: Users) -> None:
-    walked = Walked(users)
+    walked = Walked(users, 3)
     assert same(walked.in_memory(), users)
     assert np.array_equal(walked.public_ids(), users.ids)
     assert len(walked.none) == 0
@@ -59,11 +37,11 @@ def test_blocks_put_together_are_the_users(users: Users) -> None:
 
 @pytest.mark.parametrize("n_nodes", [1, 2, 3, 4])
 def test_nodes_are_cut_alike(users: Users, n_nodes: int) -> None:
-    for mine, theirs in zip(Walked(users).split(n_nodes), users.split(n_nodes), strict=True):
+    for mine, theirs in zip(Walked(users, 3).split(n_nodes), users.split(n_nodes), strict=True):
         assert same(mine.in_memory(), theirs)
 
 
 def test_no_node_without_users(users: Users) -> None:
     for n_nodes, told in ((0, "positive, got 0"), (99, "99 nodes need")):
         with pytest.raises(PopulationError, match=told):
-            Walked(users).split(n_nodes)
+            Walked(users, 3).split(n_nodes)

@@ -1,0 +1,210 @@
+"""Every protocol over users who are made block by block: the same answers, and no more in memory.
+
+A node's answer is a function of (query, users, seed). Integer sums are those of any number of nodes
+and any blocks; real ones those of the same nodes and blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from flwr.app import RecordDict
+from walked_users import Walked
+
+import fedhist
+from clients.answers import fold_node, streams
+from clients.guard import SIMULATED_OWNER
+from clients.node import Node
+from clients.store import ContextStore
+from fedhist.base.errors import PopulationError
+from fedhist.base.hashing import digest64
+from fedhist.flower.host import NodeSetup
+from fedhist.flower.wire import decode_answer, encode_question
+from fedhist.model.protocol import Estimate, Protocol
+from fedhist.model.query import Query, Report, Summary
+from fedhist.model.registry import protocol_class
+from fedhist.protocols import BoundedHistogram, LocalHistogram
+from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
+from fedhist.session.codec import query_digest
+from fedhist.session.session import Session
+from fedhist.users import shards
+from fedhist.users.batch import Users
+from fedhist.users.cohort import Cohort
+from fedhist.users.columns import Items
+from fedhist.users.shards import BLOCK, Shard
+from server.noise import SimulatedNoise
+from simulations.adversaries import Adversary
+from simulations.runs.options import Options
+from simulations.runs.run import execute
+from simulations.runs.trust import parties
+from simulations.runtimes.inline import InlinePopulation
+
+SEED = 11
+
+
+@pytest.fixture(autouse=True)
+def no_more_than_a_block() -> Iterator[None]:
+    Walked.made = Walked.held = 0
+    yield
+    assert Walked.held == 0, "a block was there still when another one was made"
+
+
+def asked(
+    protocol: Protocol, nodes: Sequence[Shard], *, fold: bool = True
+) -> tuple[Estimate, bool, list[Query]]:
+    """Run a protocol; say whether all that nodes send is integers, and what was asked."""
+    session = Session(protocol, lambda i: SimulatedNoise(SEED, i))
+    population = InlinePopulation(nodes, SEED, fold=fold)
+    integers, queries = True, []
+    while session.query is not None:
+        queries.append(session.query)
+        summary = population.ask(session.query, session.round_index)
+        parts = [*summary.sums.values(), *(k.values for k in summary.keyed.values())]
+        integers &= all(a.dtype.kind in "iub" for a in [*parts, *summary.rows.values()])
+        session.advance(summary)
+    assert session.estimate is not None
+    return session.estimate, integers, queries
+
+
+def same(a: Estimate, b: Estimate, *, exact: bool = True) -> None:
+    assert (a.status, a.reason, a.keys) == (b.status, b.reason, b.keys)
+    for x, y in ((a.value, b.value), (a.stderr, b.stderr)):
+        assert (x is None) == (y is None)
+        if x is not None and y is not None:
+            assert np.array_equal(x, y) if exact else np.allclose(x, y, rtol=1e-9, atol=1e-9)
+
+
+def equal(a: Summary | Report, b: Summary | Report) -> bool:
+    """Say whether two answers are the same, bit for bit."""
+    if isinstance(a, Report) or isinstance(b, Report):
+        parts = [(x.arrays, x.ragged, {"ids": x.ids}) for x in (a, b)]
+    else:
+        parts = [(x.sums, {k: v.values for k, v in x.keyed.items()}, x.rows) for x in (a, b)]
+    return a.n_users == b.n_users and all(
+        one.keys() == other.keys() and all(np.array_equal(v, other[k]) for k, v in one.items())
+        for one, other in zip(*parts, strict=True)
+    )
+
+
+def test_blocks_of_any_size_on_any_nodes(protocol_name: str) -> None:
+    cls = protocol_class(protocol_name)
+    protocol, users = cls.example(), cls.example_users()
+    many, size = parties(protocol), max(2, len(users) // 23)
+    want, integers, _ = asked(protocol, users.split(many or 1))
+    for n_nodes in {many} if many else {1, 7} if integers else {1}:
+        found = asked(protocol, Walked(users, size).split(n_nodes))[0]
+        same(found, want, exact=integers)
+    if not (many or integers):
+        want = asked(protocol, users.split(3))[0]
+    same(asked(protocol, Walked(users).split(many or 3))[0], want)
+
+
+def test_a_node_answers_by_blocks_as_at_once(protocol_name: str, flower_task: None) -> None:
+    cls = protocol_class(protocol_name)
+    protocol, users = cls.example(), cls.example_users()
+    queries = asked(protocol, users.split(parties(protocol) or 1))[2]
+    for fold in (True, False)[: 1 if parties(protocol) else 2]:
+        for number, query in enumerate(queries):
+            record = encode_question(query, number, fold=fold)
+            nodes = [NodeSetup(some, 1, SEED, SIMULATED_OWNER) for some in (users, Walked(users))]
+            one, other = (Node(n).answer(record, ContextStore(RecordDict())) for n in nodes)
+            found, want = decode_answer(other).body, decode_answer(one).body
+            assert not isinstance(want, str)
+            assert equal(found, want)
+
+
+SIZES = [k * BLOCK + more for k in (1, 2) for more in (-1, 0, 1)]
+VOTES = asked(LocalHistogram.example(), [LocalHistogram.example_users()])[2][0]
+TOTALS = ClippedCounts(LocalHistogram.example_users().vocabulary, clip=2.0, norm=2, grid=1 / 64)
+
+
+@pytest.fixture(scope="module")
+def many() -> Users:
+    n, vocabulary = max(SIZES), TOTALS.domain
+    ids = np.random.default_rng(1).integers(1 << 63, size=n, dtype=np.uint64)
+    item = (np.arange(n) % len(vocabulary)).astype(np.uint32)
+    count = (1 + np.arange(n) % 5).astype(np.uint32)
+    return Users(ids, items=Items(vocabulary, np.arange(n + 1), item, count))
+
+
+def at_once(query: Query, users: Users) -> Summary:
+    chosen = users.select(query.cohort)
+    return query.fold(query.answer(chosen, streams(chosen, SEED, "d")))
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("query", [VOTES, TOTALS], ids=["votes", "totals"])
+def test_edges_of_blocks(query: Query, n: int, many: Users) -> None:
+    """Against all users in one chunk, in a cohort and not, on one node and on several."""
+    users = many.slice(0, n)
+    for asked_of in (query, replace(query, cohort=Cohort(5, 0.25, 0.5))):
+        want = at_once(asked_of, users)
+        assert equal(fold_node(asked_of, users, SEED, "d"), want)
+        parts = [fold_node(asked_of, u, SEED, "d") for u in Walked(users).split(3)]
+        assert equal(Summary.merge(parts), want)
+    nobody = replace(query, cohort=Cohort(5, 0.0, 1e-12))
+    assert equal(fold_node(nobody, Walked(users), SEED, "d"), at_once(nobody, users.none))
+
+
+def test_real_sums_are_those_of_the_tree(many: Users) -> None:
+    """Blocks are leaves: the sum of three of them, and not of their users in order."""
+    query = replace(TOTALS, grid=0.0, clip=0.3)
+    one, two, three = (fold_node(query, b, None, "").sums["counts"] for b in many.blocks())
+    assert np.array_equal(
+        fold_node(query, Walked(many), None, "").sums["counts"], one + two + three
+    )
+
+
+def test_sums_from_their_law_are_drawn_by_block(many: Users) -> None:
+    """The first block is drawn as a node of one block is; the others by numbers of their own."""
+    draw = [
+        InlinePopulation([some], SEED, aggregate=True).ask(VOTES, 0).sums
+        for some in (many, Walked(many), many.slice(0, BLOCK), many.slice(BLOCK, 2 * BLOCK))
+    ]
+    names = list(draw[0])
+    assert all(np.array_equal(draw[0][k], draw[1][k]) for k in names)
+    blocks = [many.slice(0, BLOCK), many.slice(BLOCK, 2 * BLOCK), many.slice(2 * BLOCK, len(many))]
+    rest = VOTES.draw_summary  # by hand
+    digest = query_digest(VOTES, 0)
+    by_hand = Summary.merge(
+        rest(b, np.random.default_rng(digest64("fedhist.aggregate", SEED, digest, 0, *at)))
+        for b, at in zip(blocks, ((), (1,), (2,)), strict=True)
+    )
+    assert all(np.array_equal(draw[0][k], by_hand.sums[k]) for k in names)
+
+
+def test_a_run_accepts_any_users() -> None:
+    users = BoundedHistogram.example_users()
+    protocol = BoundedHistogram.example()
+    want = fedhist.run(protocol, users, seed=1, nodes=3)
+    same(fedhist.run(protocol, Walked(users, 5), seed=1, nodes=3), want)
+    grid = Options(
+        seed=1, nodes=3, min_replies=2, adversaries=[Adversary("malformed", 0.34, "node")]
+    )
+    few = execute(protocol, Walked(users, 5), grid)
+    same(few.estimate, execute(protocol, users, grid).estimate)
+    assert few.adversaries["injected"]
+    Walked.held = 0  # adversaries need all users at once
+
+
+def test_what_needs_all_users_at_once_is_refused_above_a_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    users, protocol = BoundedHistogram.example_users(), BoundedHistogram.example()
+    monkeypatch.setattr(shards, "MOST_IN_MEMORY", len(users) - 1)
+    some = Walked(users)
+    for options, told in (
+        (Options(seed=1, checks=False), "run.checks = false needs all users in memory"),
+        (Options(seed=1, fold=False), 'each node with run.fold = "server" needs'),
+    ):
+        with pytest.raises(PopulationError, match=f"{told}.*at most {len(users) - 1}, got"):
+            execute(protocol, some, options)
+    with pytest.raises(PopulationError, match=r"load needs all.*take fewer \(population"):
+        some.in_memory("load")
+    assert users.in_memory() is users
+    assert Walked.made == 0, "nobody was asked"
+    assert execute(protocol, some, Options(seed=1, fold=False, nodes=2)).estimate.status == "ok"
+    assert execute(protocol, some, Options(seed=1)).estimate.status == "ok"

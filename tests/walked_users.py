@@ -1,0 +1,52 @@
+"""Users who are handed out by blocks only, as populations that are made or read are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from weakref import ref
+
+from fedhist.users.batch import Users
+from fedhist.users.shards import BLOCK, Shard
+
+
+class Walked(Shard):
+    """Users in memory, who do not look it.
+
+    Parameters
+    ----------
+    users : Users
+    size : int
+        Of their blocks, whatever is asked for.
+    """
+
+    made = 0
+    """Blocks that were handed out, by whatever users."""
+
+    held = 0
+    """Most blocks of a walk that were there, or whose records were, when another was made."""
+
+    def __init__(self, users: Users, size: int = BLOCK) -> None:
+        self.users, self.size = users, size
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+    def slice(self, start: int, stop: int) -> Shard:
+        return Walked(self.users.slice(start, stop), self.size)
+
+    def blocks(self, size: int = BLOCK) -> Iterator[Users]:
+        before: list[tuple[ref[Any], ref[Any]]] = []
+        for a in range(0, len(self), self.size):
+            held = sum(any(r() is not None for r in pair) for pair in before)
+            Walked.made, Walked.held = Walked.made + 1, max(Walked.held, held)
+            block = self.users.slice(a, min(a + self.size, len(self))).copy()
+            record = block.reals.values if block.items is None else block.items.count
+            before.append((ref(block), ref(record)))
+            del record
+            yield block
+            del block
+
+    @property
+    def none(self) -> Users:
+        return self.users.none
