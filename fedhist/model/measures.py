@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from fedhist.base.arrays import Array
@@ -29,8 +29,21 @@ MOST_ROWS = 1_000_000
 """Users whose records an evaluation may need at once."""
 
 
+Walk = Callable[[Callable[[Users], Summary]], Summary]
+"""Adds up over all users what a function says of a block of them."""
+
+
 class Measured(ABC):
-    """What evaluation knows of a population; each part is computed when it is asked for."""
+    """What evaluation knows of a population; each part is computed when it is asked for.
+
+    Attributes
+    ----------
+    walk : Walk
+        Another pass over the same users, for a part that the first one does not tell; given by
+        :func:`measured`, and made only if that part is asked for.
+    """
+
+    walk: Walk
 
     @property
     @abstractmethod
@@ -73,6 +86,20 @@ class Measure(ABC):
     @abstractmethod
     def finish(self, total: Summary) -> Measured | Measure:
         """Say what the sum over all users tells, or what a second pass has to measure."""
+
+
+class Unmeasured(Measured):
+    """Of a protocol without a measure that does not say from records what it is asked for."""
+
+    @property
+    def truth(self) -> Array:
+        """Not known."""
+        raise TypeError("a protocol needs the methods truth and error, or measure")
+
+    @property
+    def error(self) -> ErrorBound:
+        """Not known."""
+        raise TypeError("a protocol needs the methods truth and error, or measure")
 
 
 @dataclass(frozen=True)
@@ -143,6 +170,7 @@ def measured(protocol: Protocol, users: Shard, total: Summary | None = None) -> 
     while isinstance(step, Measure):
         step = step.finish(total if total is not None else walked(step.of, users))
         total = None
+    object.__setattr__(step, "walk", partial(walked, users=users))
     return step
 
 

@@ -15,7 +15,7 @@ from fedhist.base.html import entries, in_html, settings
 from fedhist.base.text import one_line
 from fedhist.model.display import Display
 from fedhist.model.error_bounds import ErrorBound, LowerBound
-from fedhist.model.measures import Measure, Measured, measured
+from fedhist.model.measures import Measure, Measured, Unmeasured, measured
 from fedhist.model.query import Query, Summary
 from fedhist.model.results import Goal, ResultsRow
 from fedhist.model.truths import Truth
@@ -258,23 +258,22 @@ class Protocol(ABC):
 
         Default: nothing is known. NOT PRIVATE: it may count the users' samples.
         """
-        return () if self.measure() is None else self._measured(users).lower_bounds
+        return self._measured(users).lower_bounds
 
     def truth(self, users: Users) -> Array:
         """Compute what is being estimated, exactly. NOT PRIVATE: for evaluation only."""
         return self._measured(users).truth
 
     def _measured(self, users: Users) -> Measured:
-        if self.measure() is None:
-            raise TypeError(f"{type(self).__name__} needs the methods truth and error, or measure")
-        return measured(self, users)
+        """Measure users; without a measure, say what their records tell all at once."""
+        return Unmeasured() if self.measure() is None else measured(self, users)
 
     def support(self, users: Users) -> Keys | None:
         """Return the keys of the entries of :meth:`truth`, where the domain is unbounded.
 
         None (the default) says that truth and estimate have the same entries. NOT PRIVATE.
         """
-        return None if self.measure() is None else self._measured(users).support
+        return self._measured(users).support
 
     @abstractmethod
     def loss(self, value: Array, truth: Array) -> float:
@@ -317,7 +316,7 @@ class Protocol(ABC):
         protocol that draws one item of each user, or answers in bins, says here how far off it
         may be.
         """
-        return 0.0 if self.measure() is None else self._measured(users).resolution
+        return self._measured(users).resolution
 
     @property
     def positions(self) -> Array | None:
@@ -334,7 +333,7 @@ class Protocol(ABC):
 
         Default: nothing. NOT PRIVATE: for evaluation only.
         """
-        return {} if self.measure() is None else self._measured(users).diagnostics
+        return self._measured(users).diagnostics
 
     @classmethod
     @abstractmethod

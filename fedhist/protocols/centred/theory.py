@@ -15,16 +15,20 @@ import numpy as np
 
 from fedhist.base.arrays import Floats
 from fedhist.channels.oracles import oracle_channel
+from fedhist.model.measures import Walk
 from fedhist.model.part import VectorPart
-from fedhist.model.query import CHUNK
+from fedhist.model.query import CHUNK, Summary
 from fedhist.protocols.centred.script import Project
 from fedhist.users.batch import Users
+from fedhist.users.cohort import Cohort
 from server.means.centred import CLIP_MASS, CentredPlan, learned_radius, radius_edges
 
 SIMULATED = "the stages on the given users, in normal noise of the channels' variances"
 RUNS = 96
 _ENTRIES = 1 << 16
-"""Numbers of the users' vectors that are gone through in every run."""
+"""Numbers of the users' vectors that are gone through in every run, about."""
+SALT = 0x5EE
+"""Of the public hash that draws these users."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,7 @@ class Spread:
     mean : (d,) float64
         Of all users, 0 for one without a usable vector.
     some : (m, d) float64
-        Usable vectors of users drawn at random.
+        Usable vectors of users drawn by a hash.
     usable : float
         Share of the users who have one.
     n_users : int
@@ -70,18 +74,26 @@ class Opened:
     turn: Callable[[Floats], Floats]
 
 
-def spread_of(users: Users, part: VectorPart) -> Spread:
-    """Average the users' vectors and draw some of them, with a fixed seed. NOT PRIVATE."""
-    d, n = part.n_coordinates, len(users)
-    total, held = np.zeros(d), 0
-    for chunk in users.chunks(CHUNK):
-        rows = part.vectors(chunk)
-        usable = ~np.isnan(rows[:, 0])
-        total += rows[usable].sum(axis=0)
-        held += int(usable.sum())
-    most = max(64, _ENTRIES // d)
-    chosen = np.random.default_rng(0).permutation(n)[:most] if n > most else np.arange(n)
-    some = part.vectors(users.take(np.sort(chosen)))
+def spread_of(walk: Walk, n_users: int, part: VectorPart) -> Spread:
+    """Average the users' vectors and keep some, by a public hash of their ids. NOT PRIVATE."""
+    d = part.n_coordinates
+    drawn = Cohort(SALT, 0.0, min(1.0, max(64, _ENTRIES // d) / max(n_users, 1)))
+
+    def of(block: Users) -> Summary:
+        total, held = np.zeros(d), 0
+        for chunk in block.chunks(CHUNK):
+            rows = part.vectors(chunk)
+            usable = ~np.isnan(rows[:, 0])
+            total += rows[usable].sum(axis=0)
+            held += int(usable.sum())
+        few = block.select(drawn)
+        rows, ids = part.vectors(few), few.ids
+        sums = {"vectors": total, "users": np.array([held, len(block)])}
+        return Summary(len(few), sums, rows={"some": rows}, ids=ids)
+
+    found = walk(of)
+    total, some = found.sums["vectors"], found.rows["some"]
+    held, n = found.sums["users"].tolist()
     return Spread(total / max(n, 1), some[~np.isnan(some[:, 0])], held / max(n, 1), n)
 
 

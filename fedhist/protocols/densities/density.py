@@ -29,6 +29,7 @@ from clients.records.series_means import MOST_COEFFICIENTS, BasisName
 from fedhist.base.arrays import Array
 from fedhist.base.checks import check_choice
 from fedhist.model.error_bounds import ErrorBound
+from fedhist.model.measures import walked
 from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Summary
@@ -327,7 +328,7 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
             return ErrorBound("ise", self.loss(np.ones(self.grid), truth), True, "the density")
         stderr = stages.stderr(plan.risk)
         expected = simulated_loss(
-            spread_of(users, stages.part),
+            spread_of(lambda of: walked(of, users), len(users), stages.part),
             plan,
             lambda theta: self.loss(self.finished(theta, stderr), truth),
             epsilon=self.epsilon,

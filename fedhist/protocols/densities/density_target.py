@@ -18,6 +18,7 @@ from fedhist.model.error_bounds import LowerBound
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.truths import Truth
 from fedhist.protocols.shared.lower_bounds import density_bounds, planned_sizes
+from fedhist.protocols.shared.sample_sizes import Held
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.densities.bases import BASES, Basis
@@ -146,7 +147,7 @@ class DensityTarget(Protocol):
     def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:
         """Bound the integrated squared error of any local protocol. NOT PRIVATE."""
         planned = planned_sizes(self)
-        return density_bounds(self.guarantee, users, planned, *self.ellipsoid, "ise")
+        return density_bounds(self.guarantee, Held.of(users), planned, *self.ellipsoid, "ise")
 
     def finished(self, theta: Array, stderr: Array) -> Array:
         """Shrink the coefficients, and project their series on the densities: (grid,)."""

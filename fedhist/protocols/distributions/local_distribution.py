@@ -36,6 +36,7 @@ from fedhist.channels.oracles import MAX_MESSAGE_BITS, OracleChannel, oracle_cha
 from fedhist.channels.rank_unit import RankUnit
 from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import L1
+from fedhist.model.measures import walked
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Summary
 from fedhist.model.registry import register_protocol
@@ -330,16 +331,16 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
 
     def _simulated(self, users: Users, truth: Array) -> float:
         """Average the l1 error over simulated stages."""
-        spread, k = spread_of(users, CentredShares(self.domain)), len(self.domain)
+        spread = spread_of(lambda of: walked(of, users), len(users), CentredShares(self.domain))
 
         def loss(value: Floats) -> float:
-            p = from_sum_zero(value) + 1 / k
+            p = from_sum_zero(value) + 1 / len(truth)
             return self.loss(project_simplex(p) if self.project else p, truth)
 
         first = None
         if self.opens_with_an_item:
             # a draw among a user's own items, and the oracle's noise, symbol by symbol
-            squares = np.square(from_sum_zero(spread.some) + 1 / k).sum(axis=0)
+            squares = np.square(from_sum_zero(spread.some) + 1 / len(truth)).sum(axis=0)
             squares /= max(len(spread.some), 1)
             variance = self.oracle.variance(truth) + np.maximum(truth - squares, 0.0)
             first = Opened(np.sqrt(variance), to_sum_zero)

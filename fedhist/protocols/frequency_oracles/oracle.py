@@ -36,6 +36,7 @@ from fedhist.protocols.shared.noninteractive_error import (
     unary_noise,
 )
 from fedhist.protocols.shared.oracle_votes import OracleVotes
+from fedhist.protocols.shared.sample_sizes import Held
 from fedhist.protocols.shared.shuffles import Batch
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
@@ -191,7 +192,7 @@ class OneItemOracle(OneVote):
 
     def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:
         """Bound the squared l2 error of any local protocol. NOT PRIVATE."""
-        return share_bounds(self.guarantee, users, (0.0, 0.0), SQUARED_L2, 2)
+        return share_bounds(self.guarantee, Held.of(users), (0.0, 0.0), SQUARED_L2, 2)
 
     @property
     def estimates(self) -> Truth:

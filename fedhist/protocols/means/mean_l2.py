@@ -31,6 +31,7 @@ from fedhist.base.hashing import digest64
 from fedhist.channels.hadamard import fwht, next_power_of_two
 from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import SQUARED_L2
+from fedhist.model.measures import walked
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
@@ -317,7 +318,7 @@ class MeanL2(PlannedMean, FoldMean):
             return super().error(users)
         truth = self.truth(users)
         expected = simulated_loss(
-            spread_of(users, self.part),
+            spread_of(lambda of: walked(of, users), len(users), self.part),
             self.centred_plan,
             lambda value: self.loss(self.project(value), truth),
             epsilon=self.epsilon,

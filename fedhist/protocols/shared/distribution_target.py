@@ -14,6 +14,7 @@ from fedhist.protocols.shared.central_bounds import central_share_bounds
 from fedhist.protocols.shared.displays import DISTRIBUTION
 from fedhist.protocols.shared.domains import OnDomain
 from fedhist.protocols.shared.lower_bounds import planned_sizes, share_bounds, sizes_of
+from fedhist.protocols.shared.sample_sizes import Held
 from fedhist.users.batch import Users
 
 
@@ -35,9 +36,10 @@ class DistributionTarget(OnDomain):
 
     def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:
         """Bound the l1 error of any protocol under this guarantee. NOT PRIVATE."""
+        held = Held.of(users)
         if self.guarantee.trust is Trust.LOCAL:
-            return share_bounds(self.guarantee, users, planned_sizes(self), L1, 1)
-        sizes = sizes_of(users, *planned_sizes(self))
+            return share_bounds(self.guarantee, held, planned_sizes(self), L1, 1)
+        sizes = sizes_of(held, *planned_sizes(self))
         return tuple(central_share_bounds(self.guarantee, sizes, len(self.domain)))
 
     def loss(self, value: Array, truth: Array) -> float:

@@ -20,8 +20,7 @@ import numpy as np
 from fedhist.model.error_bounds import LowerBound
 from fedhist.model.protocol import Protocol
 from fedhist.privacy.guarantee import Guarantee, Trust
-from fedhist.protocols.shared.sample_sizes import samples_held
-from fedhist.users.batch import Users
+from fedhist.protocols.shared.sample_sizes import Held
 from server.means.lower_bounds import (
     Sizes,
     coins,
@@ -68,7 +67,7 @@ def covered(guarantee: Guarantee) -> bool:
     return guarantee.trust is Trust.LOCAL and guarantee.unit == "user" and guarantee.delta == 0
 
 
-def sizes_of(users: Users, planned: float, n_users: float = 0.0) -> Sizes:
+def sizes_of(found: Held, planned: float, n_users: float = 0.0) -> Sizes:
     """Count users by their numbers of items, those without any left out. NOT PRIVATE.
 
     Fewer users than the planned number stand for so many.
@@ -76,24 +75,22 @@ def sizes_of(users: Users, planned: float, n_users: float = 0.0) -> Sizes:
     A planned number above the average held takes its place: one item may stand for the mean of so
     many, and no bound may be above what such users allow.
     """
-    held = samples_held(users)
-    held = held[held > 0]
-    times = max(1.0, n_users / max(len(users), 1))
-    if not len(held) or held.mean() < planned:
+    items, users = found.some
+    n, times = float(users.sum()), max(1.0, n_users / max(found.n_users, 1))
+    if not n or items @ users < planned * n:
         one = np.array([float(math.ceil(max(planned * (1 - 1e-9), 1.0)))])
-        return Sizes(one, np.array([times * max(len(held), 1)]))
-    items, counts = np.unique(held, return_counts=True)
-    return Sizes(items, np.asarray(times * counts, dtype=np.float64))
+        return Sizes(one, np.array([times * max(n, 1.0)]))
+    return Sizes(items, times * users)
 
 
 def mean_bounds(
-    guarantee: Guarantee, users: Users, where: ParameterSet, n_users: float, loss: str
+    guarantee: Guarantee, held: Held, where: ParameterSet, n_users: float, loss: str
 ) -> tuple[LowerBound, ...]:
     """Return the bounds on the squared l2 error of a mean. NOT PRIVATE: it counts samples."""
     if not covered(guarantee):
         return ()
     eps, d, square = float(guarantee.epsilon), where.dimension, where.half_width**2
-    sizes = sizes_of(users, where.samples, n_users)
+    sizes = sizes_of(held, where.samples, n_users)
     value = square * two_point_bound(sizes, eps, coins())
     explicit = LowerBound(loss, value, explicit=True, source=COINS)
     if d == 1 or math.isinf(eps):
@@ -109,7 +106,7 @@ def mean_bounds(
 
 def density_bounds(
     guarantee: Guarantee,
-    users: Users,
+    held: Held,
     planned: tuple[float, float],
     smoothness: float,
     radius: float,
@@ -121,7 +118,7 @@ def density_bounds(
     """
     if not covered(guarantee):
         return ()
-    eps, sizes = float(guarantee.epsilon), sizes_of(users, *planned)
+    eps, sizes = float(guarantee.epsilon), sizes_of(held, *planned)
     # the basis function is the second one, whose coefficient is at most radius / 2^smoothness
     value = two_point_bound(sizes, eps, waves(radius / 2**smoothness))
     explicit = LowerBound(loss, value, explicit=True, source=WAVES)
@@ -133,7 +130,7 @@ def density_bounds(
 
 def share_bounds(
     guarantee: Guarantee,
-    users: Users,
+    held: Held,
     planned: tuple[float, float],
     loss: str,
     power: Literal[1, 2],
@@ -145,7 +142,7 @@ def share_bounds(
     """
     if not covered(guarantee):
         return ()
-    sizes = sizes_of(users, *planned)
+    sizes = sizes_of(held, *planned)
     value = two_point_bound(sizes, float(guarantee.epsilon), coins(), power) / power
     return (LowerBound(loss, value, explicit=True, source=SYMBOLS),)
 

@@ -18,6 +18,7 @@ from fedhist.model.protocol import Protocol
 from fedhist.model.query import CHUNK
 from fedhist.model.truths import Truth
 from fedhist.protocols.shared.lower_bounds import ParameterSet, mean_bounds, planned_sizes
+from fedhist.protocols.shared.sample_sizes import Held
 from fedhist.users.batch import Users
 from fedhist.users.columns import Samples
 
@@ -61,7 +62,7 @@ class MeanTarget(Protocol):
         if where is None:
             return ()
         _, n_users = planned_sizes(self)
-        return mean_bounds(self.guarantee, users, where, n_users, SQUARED_L2)
+        return mean_bounds(self.guarantee, Held.of(users), where, n_users, SQUARED_L2)
 
     def clipping_error(self, users: Users) -> float:
         """Return the squared l2 error that clipping to the range alone makes. NOT PRIVATE."""

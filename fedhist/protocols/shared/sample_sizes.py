@@ -1,14 +1,17 @@
-"""The planning value of the number of samples per user, where users hold different numbers."""
+"""How many samples users hold, and the planning value of it where they hold different numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 
+from fedhist.base.arrays import Array, Floats, Integers
 from fedhist.base.errors import PopulationError
 from fedhist.model.protocol import Protocol
+from fedhist.model.query import Summary
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -23,6 +26,58 @@ def samples_held(users: Users) -> np.ndarray[Any, np.dtype[np.float64]]:
     items = users.counts
     totals = np.concatenate(([0.0], np.cumsum(items.count, dtype=np.float64)))
     return np.asarray(totals[items.indptr[1:]] - totals[items.indptr[:-1]])
+
+
+EXACT, FINE, DOUBLINGS = 4096, 64, 52
+"""Numbers of samples that have a cell each, and cells of a doubling beyond, up to 2^64."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """How many users hold how many samples: what adds up of it. NOT PRIVATE.
+
+    Attributes
+    ----------
+    n_users : int
+    users : (cells,) int64
+        Users of each cell: 0, 1, ... samples, and beyond 4,096 cells 1.1 % wide.
+    samples : (cells beyond,) float64
+        What the users of the wide cells hold.
+    """
+
+    n_users: int
+    users: Integers
+    samples: Floats
+
+    @staticmethod
+    def sums(users: Users) -> dict[str, Array]:
+        """Count a block of users, for the summary of a measure."""
+        held = samples_held(users)
+        large = held[held >= EXACT]
+        beyond = np.minimum(FINE * (np.log2(large) - np.log2(EXACT)), FINE * DOUBLINGS - 1)
+        found = np.bincount(held[held < EXACT].astype(np.int64), minlength=EXACT)
+        at = beyond.astype(np.int64)
+        more, samples = (np.bincount(at, w, FINE * DOUBLINGS) for w in (None, large))
+        counts = np.concatenate((found, more)).astype(np.int64)
+        return {"held users": counts, "held samples": np.asarray(samples, dtype=np.float64)}
+
+    @classmethod
+    def read(cls, total: Summary) -> Self:
+        """Take the counts out of a measure's total."""
+        return cls(total.n_users, total.sums["held users"], total.sums["held samples"])
+
+    @classmethod
+    def of(cls, users: Users) -> Self:
+        """Count users in memory."""
+        return cls.read(Summary(len(users), cls.sums(users)))
+
+    @property
+    def some(self) -> tuple[Floats, Floats]:
+        """Numbers of samples above 0, those of a wide cell as their mean, and users of each."""
+        beyond = np.ceil(self.samples / np.maximum(self.users[EXACT:], 1) * (1 - 1e-12))
+        sizes = np.concatenate((np.arange(EXACT, dtype=np.float64), beyond))
+        held = (self.users > 0) & (sizes > 0)
+        return sizes[held], self.users[held].astype(np.float64)
 
 
 def resolve_users(

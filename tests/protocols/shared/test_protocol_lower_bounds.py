@@ -10,6 +10,7 @@ from fedhist.model.registry import load_builtin, own_protocols, protocol_class
 from fedhist.protocols import BoxMean, FewUsersMean, Mean, MeanLinf, NaiveMean
 from fedhist.protocols.means.sparse.sparse_mean import SparseMean
 from fedhist.protocols.shared.lower_bounds import sizes_of
+from fedhist.protocols.shared.sample_sizes import Held
 from fedhist.users.batch import Users
 from server.means.central_bounds import coin_bound
 from server.means.lower_bounds import Sizes, coins, rate_box, rate_sparse, two_point_bound
@@ -50,9 +51,9 @@ def people(sizes: list[int], n: int = 1000) -> Users:
 
 
 def test_sizes_are_those_held_or_planned() -> None:
-    found = sizes_of(people([1, 3, 0]), 0.0)
+    found = sizes_of(Held.of(people([1, 3, 0])), 0.0)
     assert (found.items.tolist(), found.users.tolist()) == ([1.0, 3.0], [334.0, 333.0])
-    stand_in = sizes_of(people([1]), 63.2)  # one sample stands for the mean of 63.2
+    stand_in = sizes_of(Held.of(people([1])), 63.2)  # one sample stands for the mean of 63.2
     assert (stand_in.items.tolist(), stand_in.users.tolist()) == ([64.0], [1000.0])
 
 
