@@ -7,8 +7,10 @@ the others need all records at once, and are refused above :data:`MOST_ROWS` use
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
@@ -20,7 +22,7 @@ from fedhist.model.query import Summary
 from fedhist.model.trees import Tree
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from fedhist.users.shards import Shard
+from fedhist.users.shards import BLOCK, Shard
 
 if TYPE_CHECKING:
     from fedhist.model.protocol import Protocol
@@ -140,12 +142,76 @@ class Records(Measured):
         return self.protocol.lower_bounds(self.users)
 
 
+class Watched(Shard):
+    """Users who are measured while somebody walks them: to make them costs more than that.
+
+    Parameters
+    ----------
+    users : Shard
+    of : callable
+        Measures a block.
+
+    Attributes
+    ----------
+    seconds : float
+        Spent on measuring so far.
+    """
+
+    def __init__(self, users: Shard, of: Callable[[Users], Summary]) -> None:
+        self._users, self._of = users, of
+        self._total: Summary | None = None
+        self.seconds = 0.0
+
+    def __len__(self) -> int:
+        return len(self._users)
+
+    def slice(self, start: int, stop: int) -> Shard:
+        """Return some of the users, whom nobody watches."""
+        return self._users.slice(start, stop)
+
+    def blocks(self, size: int = BLOCK) -> Iterator[Users]:
+        """Walk the users; the first walk to their end measures them."""
+        if self._total is not None or size != BLOCK:
+            yield from self._users.blocks(size)
+            return
+        tree, number = Tree(), 0
+        for block in self._users.blocks():  # no enumerate: it keeps a block
+            tree.add(number, self._timed(block))
+            number += 1
+            yield block
+            del block
+        self._total = tree.total() if number else self._of(self.none)
+
+    @property
+    def none(self) -> Users:
+        """No users of the same kind."""
+        return self._users.none
+
+    @property
+    def total(self) -> Summary:
+        """What all users add up to; they are walked for it if nobody has."""
+        if self._total is None:
+            deque(self.blocks(), maxlen=0)
+        if self._total is None:
+            raise RuntimeError("users were walked, and not measured")
+        return self._total
+
+    def _timed(self, block: Users) -> Summary:
+        started = time.perf_counter()
+        summary = self._of(block)
+        self.seconds += time.perf_counter() - started
+        return summary
+
+
 def walked(of: Callable[[Users], Summary], users: Shard) -> Summary:
     """Add up what ``of`` says of each block of users, as every runtime does."""
-    tree = Tree()
-    for number, block in enumerate(users.blocks()):
-        tree.add(number, of(block))
-    return tree.total() if len(tree) else of(users.none)
+    return Watched(users, of).total
+
+
+def first_pass(protocol: Protocol) -> Callable[[Users], Summary] | None:
+    """Return what to measure of users while they answer; None where all are needed at once."""
+    measure = protocol.measure()
+    return None if measure is None else measure.of
 
 
 def measured(protocol: Protocol, users: Shard, total: Summary | None = None) -> Measured:
@@ -166,7 +232,7 @@ def measured(protocol: Protocol, users: Shard, total: Summary | None = None) -> 
     step: Measure | Measured | None = protocol.measure()
     if step is None:
         check_rows(protocol, users)
-        return Records(protocol, users.in_memory())
+        return Records(protocol, users.in_memory(f"the truth of {protocol.name}"))
     while isinstance(step, Measure):
         step = step.finish(total if total is not None else walked(step.of, users))
         total = None

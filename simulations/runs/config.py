@@ -212,7 +212,7 @@ class Prepared:
     not_private : tuple of str
         What was chosen by looking at private data, in words.
     total : Summary or None
-        What users added up to for the protocol's measure, where that was done as they answered.
+        What the users add up to for the protocol's measure, where that was found as they answered.
     """
 
     config: Config

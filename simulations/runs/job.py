@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fedhist.base.errors import BudgetExceeded
-from fedhist.model.measures import check_rows
+from fedhist.model.measures import check_rows, first_pass
 from fedhist.session.journal import Journal
 from fedhist.session.session import Session, claim
 from simulations.runs.config import Prepared
@@ -65,7 +66,10 @@ def run_job(
         with _runtime(table.runtime, table.workers, table.ray_address):
             for repeat in range(table.repeats):
                 seed = {"seed": table.seed + repeat} if table.seed >= 0 else {}
-                options = table.options(progress=progress, adversaries=adversaries, **seed)
+                more = {"progress": progress, "adversaries": adversaries, **seed}
+                options = table.options(
+                    beside=None if repeat else first_pass(prepared.protocol), **more
+                )
                 session, drawn = open_session(prepared.protocol, options)
                 book.opened(session)
                 outcomes.append(drive(session, drawn, users, options))
@@ -73,7 +77,10 @@ def run_job(
     except BaseException:
         book.give_back()
         raise
+    prepared = replace(prepared, total=outcomes[0].measured)
+    started = time.perf_counter()
     evaluation = evaluate(prepared, outcomes)
+    outcomes[0].seconds["evaluation"] = time.perf_counter() - started
     folder = write_results(prepared, outcomes, evaluation, table.out, force=force)
     return Finished(prepared, outcomes, evaluation, folder)
 

@@ -9,8 +9,9 @@ from typing import Literal
 
 from fedhist.flower.host import Config
 from fedhist.model.protocol import Estimate
-from fedhist.model.query import Query
+from fedhist.model.query import Query, Summary
 from fedhist.session.session import Session
+from fedhist.users.batch import Users
 from simulations.adversaries import Adversary
 
 Runtime = Literal["inline", "ray"]
@@ -47,6 +48,9 @@ class Outcome:
     adversaries : dict
         What adversaries did and what became of it, counted ("injected", "dropped", "replaced");
         empty without adversaries. NOT PRIVATE.
+    measured : Summary or None
+        What the users add up to for ``Options.beside``; None where the first round was not asked
+        here, or not of the users as they are. NOT PRIVATE.
     """
 
     estimate: Estimate
@@ -54,13 +58,15 @@ class Outcome:
     seconds: dict[str, float]
     seed: int
     adversaries: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    measured: Summary | None = None
 
 
 @dataclass(frozen=True)
 class Options:
     """How to run a protocol; see :func:`simulations.runs.run.run` for what each means.
 
-    ``watch``, if given, is called with every query before it is asked.
+    ``watch``, if given, is called with every query before it is asked; ``beside`` measures each
+    block of users as it answers for the first time. NOT PRIVATE: it never travels with a message.
     """
 
     seed: int | None = None
@@ -78,6 +84,7 @@ class Options:
     plugins: Sequence[str] = ()
     policy: Config | None = None
     watch: Callable[[Query], None] | None = field(default=None, compare=False)
+    beside: Callable[[Users], Summary] | None = field(default=None, compare=False)
     adversaries: Sequence[Adversary] = ()
     on_bad_reply: str = "drop"
     checks: bool = True

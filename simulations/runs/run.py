@@ -229,6 +229,7 @@ def _run_inline(
         fold=options.fold,
         aggregate=options.clients == "aggregate",
         progress=options.progress,
+        beside=options.beside,
     )
 
     def ask(query: Query, round_index: int) -> Summary:
@@ -238,5 +239,7 @@ def _run_inline(
 
     started = time.perf_counter()
     estimate = session.run(ask)
-    seconds = {"run": time.perf_counter() - started}
-    return Outcome(estimate, population.rounds, seconds, seed)
+    seconds = {"run": time.perf_counter() - started - population.measuring}
+    if population.measured is not None:
+        seconds["measure"] = population.measuring
+    return Outcome(estimate, population.rounds, seconds, seed, measured=population.measured)

@@ -9,7 +9,9 @@ import numpy as np
 
 from clients.answers import added_up, fold_node, streams
 from fedhist.base.hashing import digest64
+from fedhist.model.measures import Watched
 from fedhist.model.query import Query, Summary, check_parties
+from fedhist.model.trees import Tree
 from fedhist.privacy.guarantee import Trust
 from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
@@ -35,6 +37,15 @@ class InlinePopulation:
         (:meth:`Query.draw_summary`) in place of every user's report: for sweeps.
     progress : callable, optional
         Called with (round, nodes answered, nodes).
+    beside : callable, optional
+        Measures each block of users as it answers for the first time.
+
+    Attributes
+    ----------
+    measured : Summary or None
+        What the users add up to for ``beside``, once they have answered. NOT PRIVATE.
+    measuring : float
+        Seconds that took.
     """
 
     def __init__(
@@ -45,9 +56,12 @@ class InlinePopulation:
         fold: bool = True,
         aggregate: bool = False,
         progress: Progress | None = None,
+        beside: Callable[[Users], Summary] | None = None,
     ) -> None:
         self.nodes, self.seed, self.fold, self.progress = nodes, seed, fold, progress
-        self.aggregate = aggregate
+        self.aggregate, self.beside = aggregate, beside
+        self.measured: Summary | None = None
+        self.measuring = 0.0
         self.rounds: list[dict[str, float]] = []
 
     def ask(self, query: Query, round_index: int) -> Summary:
@@ -55,10 +69,18 @@ class InlinePopulation:
         started = time.perf_counter()
         check_parties(query, len(self.nodes))
         intake = Intake(query, query_digest(query, round_index), "stop")
+        beside, tree = self.beside if self.measured is None else None, Tree()
         for i, users in enumerate(self.nodes):
-            self._answer(intake, i, users)
+            if beside is None:
+                self._answer(intake, i, users)
+            else:
+                watched = Watched(users, beside)
+                self._answer(intake, i, watched)
+                tree.add(i, watched.total)
+                self.measuring += watched.seconds
             if self.progress is not None:
                 self.progress(round_index, i + 1, len(self.nodes))
+        self.measured = tree.total() if len(tree) else self.measured
         answered = time.perf_counter()
         summary = intake.total().summary
         self.rounds.append(

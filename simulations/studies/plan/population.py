@@ -206,7 +206,7 @@ class LazyUsers:
     def __len__(self) -> int:
         return self._n
 
-    def in_memory(self) -> LazyUsers:
+    def in_memory(self, what: str = "this") -> LazyUsers:
         """Return these users, not made yet."""
         return self
 

@@ -14,7 +14,7 @@ from fedhist.base.arrays import Array
 from fedhist.base.errors import FedhistError
 from fedhist.flower.wire import answer_bytes, encode_answer
 from fedhist.model.losses import L1, L2, SQUARED_L2
-from fedhist.model.measures import Measured, check_rows
+from fedhist.model.measures import Measured, check_rows, first_pass
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query
 from fedhist.model.registry import display_of
@@ -53,9 +53,12 @@ def measure(prepared: Prepared, users: Users, asked: str = "") -> dict[str, Any]
     check_rows(prepared.protocol, users)
     queries: list[Query] = []
     run, hostile = prepared.config.run, prepared.config.adversaries
-    options = run.options(watch=queries.append, adversaries=hostile)
+    options = run.options(
+        watch=queries.append, beside=first_pass(prepared.protocol), adversaries=hostile
+    )
     with np.errstate(over="ignore", invalid="ignore") if not run.checks else nullcontext():
         outcome = execute(prepared.protocol, users, options)
+        prepared = replace(prepared, total=outcome.measured)
         estimate, measured = outcome.estimate, evaluate(prepared, [outcome])
         found = {} if measured is None else _measured(prepared, estimate, measured, asked)
     out: dict[str, Any] = {
