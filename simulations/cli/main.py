@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import sys
 import warnings
@@ -110,7 +111,7 @@ def run(
     from simulations.config.reading import reading
     from simulations.reporting.targets import check_folder, check_results
     from simulations.runs.config import load_config, prepare
-    from simulations.runs.job import run_job, summary_of
+    from simulations.runs.job import Finished, run_job, summary_of
     from simulations.runs.results import RUN
     from simulations.runs.tables import print_job
 
@@ -148,8 +149,12 @@ def run(
                 tasks[round_index] = bar.add_task(f"round {round_index + 1}", total=expected)
             bar.update(tasks[round_index], completed=replies, total=expected)
 
-        finished = run_job(prepared, progress, force=force)
-    print_job(terminal.console, finished)
+        def show(finished: Finished) -> None:
+            bar.stop()
+            print_job(terminal.console, finished)
+
+        finished = run_job(prepared, progress, force=force, show=show)
+    terminal.console.print(f"written to {finished.folder}", soft_wrap=True)
     if json_:
         terminal.print_json(summary_of(finished))
     raise typer.Exit(EXIT_CODES[finished.outcomes[0].estimate.status])
@@ -345,6 +350,8 @@ def main() -> None:
     """
     # a tenth of a short command's time would go into looking for cycles in what imports leave
     gc.set_threshold(50_000, 20, 50)
+    # nor at the end, for .4 s after numba: the system takes everything back anyway
+    atexit.register(gc.freeze)
     try:
         with warnings.catch_warnings():
             if not sys.warnoptions:

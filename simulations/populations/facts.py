@@ -150,10 +150,10 @@ def similar_names(names: Keys, totals: Floats | None = None, domain: Keys | None
     >>> found.groups, found.events, found.examples
     (1, 0.25, (('Tea', 'tea '),))
     """
-    import polars as pl  # takes its time, which synthetic populations without items are spared
-
-    if not len(names):
+    if _plain(names):
         return Similar()
+    import polars as pl  # takes its time, which synthetic populations are spared
+
     totals = np.ones(len(names)) if totals is None else totals
     table = pl.DataFrame({"name": list(names), "total": totals})
     table = table.with_columns(normal_form(pl.col("name")).alias("form"))
@@ -184,6 +184,13 @@ def similar_names(names: Keys, totals: Floats | None = None, domain: Keys | None
         tuple(map(tuple, groups["name"].head(MOST_EXAMPLES).to_list())),
         pair,
     )
+
+
+def _plain(names: Keys) -> bool:
+    """Whether all names are their own normal form: small letters, digits and signs of ASCII."""
+    data = names.data
+    capital = (data >= ord("A")) & (data <= ord("Z"))
+    return bool(((data > ord(" ")) & (data < 127) & ~capital).all())
 
 
 def normal_form(names: pl.Expr) -> pl.Expr:

@@ -21,6 +21,7 @@ from simulations.runs.results import (
     describe,
     estimate_frame,
     evaluate,
+    folder_for,
     ledger_in_words,
     metrics,
     write_results,
@@ -32,7 +33,7 @@ Progress = Callable[[int, int, int], None]
 
 @dataclass(frozen=True)
 class Finished:
-    """A finished job: its runs, how far off they were, and where they were written."""
+    """A finished job: its runs, how far off they were, and the folder where they are written."""
 
     prepared: Prepared
     outcomes: list[Outcome]
@@ -41,9 +42,15 @@ class Finished:
 
 
 def run_job(
-    prepared: Prepared, progress: Progress | None = None, *, force: bool = False
+    prepared: Prepared,
+    progress: Progress | None = None,
+    *,
+    force: bool = False,
+    show: Callable[[Finished], None] | None = None,
 ) -> Finished:
     """Run a prepared configuration and write its results, by force over whatever is there.
+
+    They can be shown before they are written: the folder's picture takes longer than many a run.
 
     Raises
     ------
@@ -81,8 +88,14 @@ def run_job(
     started = time.perf_counter()
     evaluation = evaluate(prepared, outcomes)
     outcomes[0].seconds["evaluation"] = time.perf_counter() - started
-    folder = write_results(prepared, outcomes, evaluation, table.out, force=force)
-    return Finished(prepared, outcomes, evaluation, folder)
+    folder = folder_for(prepared.config.name, table.out)
+    finished = Finished(prepared, outcomes, evaluation, folder)
+    try:
+        if show is not None:
+            show(finished)
+    finally:  # budget is spent: nothing is lost where nobody can be shown anything any more
+        write_results(prepared, outcomes, evaluation, str(folder), force=force)
+    return finished
 
 
 def summary_of(finished: Finished) -> dict[str, Any]:

@@ -82,6 +82,11 @@ def evaluate(prepared: Prepared, outcomes: Sequence[Outcome]) -> Evaluation | No
     return Evaluation(known.truth, known.support, losses, known.error)
 
 
+def folder_for(name: str, out: str) -> Path:
+    """Return the folder of a run's results; a new one under results/ where none is named."""
+    return (Path(out) if out else new_folder(name)).absolute()
+
+
 def write_results(
     prepared: Prepared,
     outcomes: Sequence[Outcome],
@@ -115,7 +120,7 @@ def write_results(
         If something else is there (:mod:`simulations.reporting.targets`).
     """
     first = outcomes[0]
-    target = (Path(out) if out else new_folder(prepared.config.name)).absolute()
+    target = folder_for(prepared.config.name, out)
     with whole_folder(target, RUN, shared=prepared.config.run.shared, force=force) as part:
         write_json(part / "config.json", describe(prepared, [o.seed for o in outcomes]))
         write_json(part / "metrics.json", metrics(prepared, outcomes, evaluation))

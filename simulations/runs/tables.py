@@ -36,7 +36,6 @@ def print_job(console: Console, finished: Finished) -> None:
     print_facts(console, _facts(finished))
     if finished.outcomes[0].estimate.value is not None:
         print_table(console, _estimate_table(finished), gap=3)
-    console.print(f"written to {finished.folder}", soft_wrap=True)
 
 
 def _facts(finished: Finished) -> list[tuple[str, str]]:

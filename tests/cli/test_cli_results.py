@@ -50,6 +50,36 @@ def test_a_run_that_breaks_off_is_status_1(run: Command, monkeypatch: pytest.Mon
     assert not Path("out").exists()
 
 
+def test_results_are_shown_before_their_picture_is_drawn(
+    run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nothing is there of a folder that is not whole."""
+
+    def full(*arguments: object, **more: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("simulations.reporting.figures.draw_estimate", full)
+    answer = run("--out", "out")
+    assert answer.status == 2
+    assert re.search("^ status +ok", answer.out, re.MULTILINE)
+    assert "written to" not in answer.out
+    assert "No space left" in answer.err
+    assert not Path("out").exists()
+
+
+def test_results_are_kept_that_cannot_be_shown(
+    run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Budget is spent on them, and the terminal is gone."""
+
+    def closed(*arguments: object, **more: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("simulations.runs.tables.print_table", closed)
+    assert run("--out", "out").status == 2
+    assert {p.name for p in Path("out").iterdir()} == FILES
+
+
 def test_what_a_folder_holds(run: Command) -> None:
     assert run("--out", "out", "--repeats", "3").status == 0
     assert {p.name for p in Path("out").iterdir()} == FILES

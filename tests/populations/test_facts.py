@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import unicodedata
 
 import numpy as np
 import pytest
@@ -16,6 +17,13 @@ from simulations.populations.facts import (
     outside_range,
     similar_names,
 )
+
+
+def normal(name: str) -> str:
+    """Write a name as names are compared, letter by letter."""
+    name = unicodedata.normalize("NFKC", name).lower()
+    return " ".join("".join(c for c in name if unicodedata.category(c) != "Cf").split())
+
 
 RECORDS = {
     "ann": {"tea": 2, "rye": 6},
@@ -55,6 +63,17 @@ def test_outside_a_range() -> None:
 def test_similar_names(names: list[str], groups: int) -> None:
     """Case, blanks, decomposed letters, wide letters, invisible signs; and what is different."""
     assert similar_names(Keys.of(names), np.ones(len(names))).groups == groups
+
+
+def test_no_letter_hides_a_similar_name() -> None:
+    """Names of small letters of ASCII are not looked at; with any other letter they are.
+
+    The four separators that only Python takes for blanks are left out.
+    """
+    for letter in map(chr, (*range(0x1C), *range(0x20, 256), 0x200B, 0xFF21)):
+        twin = normal(f"x{letter}y")
+        found = similar_names(Keys.of(dict.fromkeys(["other", f"x{letter}y", twin])))
+        assert found.groups == (twin != f"x{letter}y"), letter
 
 
 def test_many_names_take_no_time() -> None:
