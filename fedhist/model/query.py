@@ -101,14 +101,12 @@ class Keyed:
         found = [p for p in parts if len(p.keys)]
         if not found:
             return cls(Keys.of(()), np.zeros(0, dtype=np.int64))
-        union = Keys.of(sorted(set().union(*(p.keys for p in found)), key=str.encode))
+        from fedhist.users.key_sums import add_up
+
         shape, dtype = found[0].values.shape[1:], found[0].values.dtype
         for p in found:
             _check_alike("keyed values", p.values, shape, dtype)
-        values = np.zeros((len(union), *shape), dtype=dtype)
-        for p in found:
-            np.add.at(values, union.positions(p.keys), p.values)
-        return cls(union, values)
+        return cls(*add_up([(p.keys, p.values) for p in found]))
 
 
 @dataclass(frozen=True)
@@ -289,9 +287,11 @@ class Query(ABC):
         """Say what each part of an honest folded summary of n_users can be, by name."""
 
     def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
-        """Answer and fold a whole node without keeping its reports; fused kernels may override it.
+        """Answer and fold a block of users without keeping reports; fused kernels may override it.
 
-        The result must equal folding the answers chunk by chunk, bit for bit.
+        The users are at most :data:`~fedhist.users.shards.BLOCK`: a node with more is walked by
+        blocks, whose sums add up as a tree. The result must equal folding the answers chunk by
+        chunk, bit for bit.
         """
         parts = [self.fold(self.answer(c, rng(c))) for c in users.chunks(CHUNK)]
         if not parts:

@@ -78,6 +78,15 @@ class Keys(Sequence[str]):
         return cls(offsets, np.frombuffer(b"".join(raw), dtype=np.uint8))
 
     @classmethod
+    def known(cls, offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> Keys:
+        """Build from the parts of other keys, known to be distinct strings; nothing is checked."""
+        keys = cls.__new__(cls)
+        offsets.setflags(write=False)
+        data.setflags(write=False)
+        keys.offsets, keys.data = offsets, data
+        return keys
+
+    @classmethod
     def range(cls, d: int) -> Keys:
         """Name the items of an anonymous domain "0", "1", ..., str(d - 1)."""
         if d < 0:

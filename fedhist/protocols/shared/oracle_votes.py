@@ -73,7 +73,7 @@ class OracleVotes(LocalQuery):
         return Report(users.ids, {self.sent: reports})
 
     def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
-        """Count symbols once for the whole node: there may be more than users in a chunk."""
+        """Count symbols once for the whole block: there may be more than users in a chunk."""
         if not isinstance(self.channel, SymbolOracle):
             return super().answer_folded(users, rng)
         found = [self.answer(c, rng(c)).arrays[self.sent] for c in users.chunks(CHUNK)]
