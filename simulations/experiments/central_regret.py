@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -19,17 +18,13 @@ from fedhist.base.arrays import Floats, Integers
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.users.batch import Users
 from simulations.experiments.base import Request, Result
-from simulations.experiments.local_populations import fresh_ids, users_of
+from simulations.experiments.local_populations import fresh_ids, fresh_key, users_of
 from simulations.experiments.regret import Area, Cell, measure_area
 from simulations.experiments.regret_axes import Axis, lattice, pairs_of_axes
 from simulations.experiments.settings import positives, whole, wholes
-from simulations.populations.differing import MeansDiffer, own_draws, own_means
-from simulations.populations.synthetic import (
-    categorical,
-    categorical_users,
-    draw_sizes,
-    numbered_items,
-)
+from simulations.populations.differing import MeansDiffer, own_means
+from simulations.populations.synthetic import item_users, log_uniform, numbered_items
+from simulations.populations.zipf import zipf_choice
 
 USERS = ("alike", "differ", "two-clusters", "outliers", "tied", "tails")
 """How users are. "tied": those with many samples have another taste. "tails": Pareto sizes; for
@@ -169,7 +164,7 @@ class CentralCell(Cell):
         if self.users in ("tied", "tails"):
             return pareto_sizes(rng, self.n, self.m)
         if self.target == "ragged-distribution":
-            return draw_sizes(rng, self.n, (max(1, self.m // 4), 4 * self.m))
+            return log_uniform(rng.random(self.n), (max(1, self.m // 4), 4 * self.m))
         return np.maximum(rng.poisson(self.m, self.n), 0).astype(np.int64)
 
 
@@ -187,24 +182,26 @@ def pareto_sizes(rng: np.random.Generator, n: int, median: int) -> Integers:
 def _items(cell: CentralCell, rng: np.random.Generator) -> tuple[Users, Floats]:
     """Draw Zipf(1) items; a distribution's truth is the average of own shares, else the totals."""
     sizes, k = cell.sizes(rng), cell.size
-    weights = 1.0 / np.arange(1, k + 1)
+    turned, concentration = None, 0.0
     if cell.users == "differ":
+        concentration = CONCENTRATION
         if cell.target in ("histogram", "single-count", "unbounded-histogram"):
             sizes = rng.poisson(rng.gamma(0.5, 2.0 * cell.m, cell.n)).astype(np.int64)
-        draw = partial(categorical, rng, weights)
-        user, item, count = own_draws(rng, sizes, CONCENTRATION, draw)
     else:
         turned = _turned(cell, sizes, rng)
         if cell.users == "outliers" and cell.target in ("histogram", "single-count"):
             sizes = np.where(rng.random(cell.n) < 0.05, 50 * sizes, sizes)
-        items = categorical_users(rng, sizes, weights, turned).counts
-        user = np.repeat(np.arange(cell.n), np.diff(items.indptr))
-        item, count = items.item.astype(np.int64), items.count.astype(np.int64)
-    users = Users.from_counts(fresh_ids(cell.n, rng), user, item, count, numbered_items(k))
+    ids, keys, choice = (
+        fresh_ids(cell.n, rng),
+        (fresh_key(rng), fresh_key(rng)),
+        zipf_choice(k, 1.0),
+    )
+    users = item_users(ids, keys, 0, sizes, choice, concentration=concentration, turned=turned)
+    item, count = users.counts.item, users.counts.count.astype(np.float64)
     if "distribution" not in cell.target:
-        return users, np.bincount(item, count, k).astype(np.float64)
+        return users, np.asarray(np.bincount(item, count, k))
     some = sizes > 0
-    share = count / np.maximum(sizes, 1)[user]
+    share = count / np.repeat(np.maximum(sizes, 1), users.n_items())
     return users, np.bincount(item, share, k) / max(int(some.sum()), 1)
 
 
@@ -225,7 +222,7 @@ def _own_means(cell: CentralCell, d: int, rng: np.random.Generator) -> Floats:
         kind = "two-clusters" if cell.users == "two-clusters" else "outliers"
     spread = 0.0 if kind == "alike" else SCALE / 2
     centre = 5.0 * np.cos(1.0 + np.arange(d)) / math.sqrt(d)
-    own = own_means(kind, centre, spread, cell.n, -BOX, BOX, rng)
+    own = own_means(kind, centre, spread, -BOX, BOX, fresh_key(rng), 0, cell.n)
     if cell.users == "tails":
         own = np.clip(centre + SCALE / 4 * rng.standard_t(2.5, own.shape), -BOX, BOX)
     return own

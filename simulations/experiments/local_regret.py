@@ -18,13 +18,13 @@ import numpy as np
 from fedhist.base.arrays import Floats, Integers
 from fedhist.users.batch import Users
 from simulations.experiments.base import Request, Result
-from simulations.experiments.local_populations import fresh_ids, users_of
+from simulations.experiments.local_populations import fresh_ids, fresh_key, users_of
 from simulations.experiments.regret import Area, Cell, measure_area
 from simulations.experiments.regret_axes import Axis, lattice, pairs_of_axes
 from simulations.experiments.settings import positives, whole, wholes
 from simulations.populations.density_samples import DensitySamples
 from simulations.populations.differing import MeansDiffer, SharesDiffer, own_means
-from simulations.populations.synthetic import draw_sizes, numbered_items
+from simulations.populations.synthetic import log_uniform, numbered_items
 from simulations.populations.zipf import Zipf
 
 USERS = ("alike", "differ", "two-clusters", "outliers", "edge")
@@ -109,7 +109,7 @@ class LocalCell(Cell):
 
     def sizes(self, rng: np.random.Generator) -> Integers:
         """Draw the users' numbers of samples: (n,)."""
-        return draw_sizes(rng, self.n, self.T or (1, self.ragged))
+        return log_uniform(rng.random(self.n), self.T or (1, self.ragged))
 
     def draw(self, rng: np.random.Generator) -> tuple[Users, Floats]:
         """Draw users, and return the parameter of the law that they come from."""
@@ -179,7 +179,7 @@ def _scalars(cell: LocalCell, rng: np.random.Generator) -> tuple[Users, Floats]:
     }[cell.users]
     kind: MeansDiffer = "beta" if cell.users == "edge" else MEANS[cell.users]
     mean = np.array([at])
-    own = own_means(kind, mean, spread, cell.n, -1.0, 1.0, rng)
+    own = own_means(kind, mean, spread, -1.0, 1.0, fresh_key(rng), 0, cell.n)
     return users_of(_coins(own, cell.sizes(rng), rng), rng), mean
 
 
@@ -191,7 +191,7 @@ def _vectors(cell: LocalCell, rng: np.random.Generator) -> tuple[Users, Floats]:
     spread = 0.1 if cell.users == "outliers" else 0.3
     mean = (0.97 if cell.users == "edge" else 0.5) * cell.direction
     spread /= math.sqrt(cell.size)
-    own = own_means(MEANS[cell.users], mean, spread, cell.n, -2.0, 2.0, rng)
+    own = own_means(MEANS[cell.users], mean, spread, -2.0, 2.0, fresh_key(rng), 0, cell.n)
     norm = np.linalg.norm(own, axis=1, keepdims=True)
     sides = _coins(np.minimum(norm, 1.0), cell.sizes(rng), rng)
     truth = mean if (norm <= 1).all() else (own * np.minimum(1, 1 / norm)).mean(axis=0)
@@ -207,7 +207,7 @@ def _sparse(cell: LocalCell, rng: np.random.Generator) -> tuple[Users, Floats]:
     some = np.flatnonzero(mean)  # users differ where there is a signal
     spread = 0.1 if cell.users == "outliers" else 0.2
     kind = MEANS[cell.users]
-    own[:, some] = own_means(kind, mean[some], spread, cell.n, -1.0, 1.0, rng)
+    own[:, some] = own_means(kind, mean[some], spread, -1.0, 1.0, fresh_key(rng), 0, cell.n)
     return users_of(_coins(own, cell.sizes(rng), rng), rng), mean
 
 
@@ -215,8 +215,8 @@ def _items(cell: LocalCell, rng: np.random.Generator) -> tuple[Users, Floats]:
     """Draw Zipf(1) items, Dirichlet(5 p) where users differ; Zipf(2) at the edge."""
     kind = SHARES[cell.users]
     exponent = 2.0 if cell.users == "edge" else 1.0
-    law = Zipf(n_users=cell.n, d=cell.size, exponent=exponent, users=kind)
-    users = law.hold(rng, cell.sizes(rng))
+    law = Zipf(n_users=cell.n, d=cell.size, exponent=exponent, users=kind, seed=int(fresh_key(rng)))
+    users = law.hold(0, cell.sizes(rng))
     return Users(fresh_ids(cell.n, rng), items=users.counts), law.p
 
 
@@ -228,11 +228,12 @@ def _densities(cell: LocalCell, rng: np.random.Generator) -> tuple[Users, Floats
     kind = SHARES[cell.users]
     shape = (1.0, 3.0) if cell.users == "edge" else (2.0, 5.0)
     law = DensitySamples(
-        n_users=cell.n, samples_per_user=1, density="beta", beta=shape, users=kind
+        n_users=cell.n, samples_per_user=1, density="beta", beta=shape, users=kind,
+        seed=int(fresh_key(rng)),
     )  # fmt: skip
     sizes = cell.sizes(rng)
     indptr = np.concatenate(([0], np.cumsum(sizes)))
-    users = Users.from_samples(fresh_ids(cell.n, rng), indptr, law.hold(rng, sizes))
+    users = Users.from_samples(fresh_ids(cell.n, rng), indptr, law.hold(0, indptr))
     return users, law.on_grid(GRID)
 
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, fields
+from functools import cached_property, partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 
-from fedhist.base.arrays import Floats, Integers
+from fedhist.base.arrays import Floats, Integers, Words
 from fedhist.base.errors import nearest
+from fedhist.users.batch import Users
 from simulations.config.reading import Finite, Must, Natural, Positive, Whole
-from simulations.populations.base import Loaded, PopulationSpec
-from simulations.populations.differing import SharesDiffer, mirrored, mirrored_share, own_draws
-from simulations.populations.synthetic import Sizes, draw_sizes, sampled_users
+from simulations.populations.arithmetic import cosine
+from simulations.populations.base import Plan
+from simulations.populations.differing import SharesDiffer, mirrored_share
+from simulations.populations.draws import CELLS, Choice, beta_of, urn_kernel, words
+from simulations.populations.synthetic import Sizes, Synthetic, sampled_users, samples_told
 
 if TYPE_CHECKING:
     from server.densities.series import TrigonometricDensity
@@ -28,15 +31,14 @@ BUMPS: Mapping[str, tuple[tuple[float, float, int], ...]] = MappingProxyType(
     }
 )
 """Named densities: (share, centre, power) of each bump, see :func:`bump`."""
-CELLS = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class DensitySamples(PopulationSpec):
+class DensitySamples(Synthetic):
     """Samples of a density f on [0, 1]: a periodic series sum_j theta_j phi_j, or Beta(a, b).
 
-    Samples of a series are drawn by the inverse distribution function, which is interpolated
-    between 2^16 + 1 exact values: each of as many cells has its exact mass, spread evenly.
+    Each of 2^16 equal cells has the mass of the series on it, rounded to a multiple of 2^-32 and
+    spread evenly. Beta is exact: the share of one of two gamma variables.
 
     Parameters
     ----------
@@ -51,8 +53,8 @@ class DensitySamples(PopulationSpec):
         Of density = "beta".
     users : {"alike", "dirichlet", "two-clusters", "outliers"}, default "alike"
         Whose distribution a user's samples come from. "dirichlet": the user's own, a Dirichlet
-        process around f. "two-clusters" and "outliers": a half, or 5 %, of the users have 1 - x
-        in place of x.
+        process around f (exactly: an urn). "two-clusters" and "outliers": a half, or 5 %, of
+        the users have 1 - x in place of x.
     concentration : float, default 5.0
         Of "dirichlet": two samples of one user agree with probability 1 / (1 + concentration).
     seed : int, default 0
@@ -95,36 +97,38 @@ class DensitySamples(PopulationSpec):
         theta[0] = 1.0
         return TrigonometricDensity(theta)
 
-    def load(self) -> Loaded:
-        """Generate the users."""
-        rng = np.random.default_rng(self.seed)
-        sizes = draw_sizes(rng, self.n_users, self.samples_per_user)
-        values = self.hold(rng, sizes)
+    def plan(self) -> Plan:
+        """Describe the users."""
         name = self.density if isinstance(self.density, str) else "trigonometric"
         if name == "beta":
             name = f"Beta({self.beta[0]:g}, {self.beta[1]:g})"
-        users, told = sampled_users(sizes, values[:, None])
+        told = samples_told(self.n_users, self.samples_per_user)
         told += "" if self.users == "alike" else f", users {self.users}"
-        return Loaded(users, f"samples of a {name} density: {told}", value_range=(0.0, 1.0))
+        return Plan(self.made, f"samples of a {name} density: {told}", value_range=(0.0, 1.0))
 
-    def hold(self, rng: np.random.Generator, sizes: Integers) -> Floats:
-        """Draw the samples of users of these sizes, (n,): one user's after the other's."""
+    def make(self, first: int, n: int) -> Users:
+        """Make users first, ..., first + n - 1."""
+        indptr = self.indptr(first, n, self.samples_per_user, 1)
+        values = self.hold(first, indptr)
+        return sampled_users(self.ids(first, n), indptr, values[:, None])
+
+    def hold(self, first: int, indptr: Integers) -> Floats:
+        """Draw the samples of users first, ...: one user's after the other's, (indptr[-1],)."""
+        values = self.drawn(words(self.key("samples"), first, indptr)[:, 0])
         if self.users == "dirichlet":
-            user, atom, count = own_draws(
-                rng, sizes, self.concentration, lambda m: self.drawn(rng, m)
-            )
-            order = np.argsort(user, kind="stable")
-            return np.asarray(np.repeat(atom[order], count[order]))
-        turned = mirrored(self.users, len(sizes), rng)
-        values = self.drawn(rng, int(sizes.sum()))
-        return values if turned is None else np.where(np.repeat(turned, sizes), 1 - values, values)
+            key = self.key("urn")
+            urn_kernel(key, np.uint64(first), indptr, float(self.concentration), values)
+        if share := mirrored_share(self.users):
+            turned = self.uniforms("side", first, len(indptr) - 1)[:, 0] < share
+            values = np.where(np.repeat(turned, np.diff(indptr)), 1.0 - values, values)
+        return values
 
-    def drawn(self, rng: np.random.Generator, n_samples: int) -> Floats:
-        """Draw samples of the common density: (n_samples,) float64."""
+    def drawn(self, drawn: Words) -> Floats:
+        """Turn each word into a sample of the common density: float64."""
         if self.density == "beta":
-            return rng.beta(*self.beta, size=n_samples)
-        edges, below = self._distribution
-        return np.interp(rng.random(n_samples), below, edges)
+            return np.asarray(beta_of(drawn, *self.beta))
+        within = (drawn & np.uint64(0xFFFFFFFF)).astype(np.float64) + 0.5
+        return np.asarray((self._cells.of(drawn) + within * 2.0**-32) / CELLS)
 
     def on_grid(self, n_cells: int) -> Floats:
         """Average density of the users' samples on equal cells: exact masses over the width."""
@@ -139,11 +143,16 @@ class DensitySamples(PopulationSpec):
         return np.asarray(n_cells * ((1 - turned) * masses + turned * masses[::-1]))
 
     @cached_property
-    def _distribution(self) -> tuple[Floats, Floats]:
-        """Points, and the mass below each."""
-        edges = np.arange(CELLS + 1) / CELLS
+    def _cells(self) -> Choice:
+        """The law of the cell that a sample of the series lies in."""
+        below = _antiderivative(self.exact.coefficients, np.arange(CELLS + 1) / CELLS)
         # rounding may let it fall by 1e-17 where the density is zero
-        return edges, np.maximum.accumulate(_antiderivative(self.exact.coefficients, edges))
+        return Choice(np.maximum(np.diff(below), 0.0))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Leave out the tables, which are the same wherever they are made."""
+        given = {f.name: getattr(self, f.name) for f in fields(self)}
+        return partial(DensitySamples, **given), ()
 
 
 def bump(centre: float, power: int) -> Floats:
@@ -154,13 +163,12 @@ def bump(centre: float, power: int) -> Floats:
     >>> bump(0.0, 1).round(4)
     array([1.    , 0.7071, 0.    ])
     """
-    from scipy.special import gammaln
-
-    k = np.arange(power + 1)
-    ratio = np.exp(2 * gammaln(power + 1) - gammaln(power - k + 1) - gammaln(power + k + 1))
+    k = np.arange(1, power + 1)
+    middle = math.comb(2 * power, power)
+    ratio = np.array([math.comb(2 * power, power - j) / middle for j in range(1, power + 1)])
     theta = np.ones(2 * power + 1)
-    theta[1::2] = math.sqrt(2) * ratio[1:] * np.cos(2 * np.pi * k[1:] * centre)
-    theta[2::2] = math.sqrt(2) * ratio[1:] * np.sin(2 * np.pi * k[1:] * centre)
+    theta[1::2] = math.sqrt(2) * ratio * cosine(k * centre)
+    theta[2::2] = math.sqrt(2) * ratio * cosine(k * centre - 0.25)
     return theta
 
 
@@ -168,7 +176,7 @@ def _antiderivative(theta: Floats, x: Floats) -> Floats:
     """Integrate the series from 0 to each x."""
     out = theta[0] * x
     for j in range(2, len(theta) + 1):
-        w = 2 * np.pi * (j // 2)
-        part = (1 - np.cos(w * x)) / w if j % 2 else np.sin(w * x) / w
+        k = j // 2
+        part = (1 - cosine(k * x) if j % 2 else cosine(k * x - 0.25)) / (2 * np.pi * k)
         out = out + math.sqrt(2) * theta[j - 1] * part
     return np.asarray(out)

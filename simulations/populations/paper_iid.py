@@ -9,29 +9,32 @@ References
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedhist.users.batch import Users
 from simulations.config.reading import Natural, Positive, Whole
-from simulations.populations.base import Loaded, PopulationSpec
-from simulations.populations.synthetic import categorical_users
+from simulations.populations.base import Plan
+from simulations.populations.draws import Choice, each, poisson_of, words
+from simulations.populations.synthetic import Synthetic, item_users
 
 
 @dataclass(frozen=True, kw_only=True)
-class PaperIid(PopulationSpec):
+class PaperIid(Synthetic):
     """Each user draws Poi(mean_items) samples from p, where p_j is proportional to 1/(j + 50).
 
-    As printed; nothing is left open here. The noise in the paper's Table 1 is not that of the
-    printed epsilon = 1 at n = 500,000 but of epsilon = 1 at n = 50,000, or of epsilon = 0.1. The
-    spread of its numbers speaks for 50,000 users; this is inferred from the table, not stated.
+    As printed, with p rounded to multiples of 2^-32; nothing is left open here. The noise in the
+    paper's Table 1 is not that of the printed epsilon = 1 at n = 500,000 but of epsilon = 1 at
+    n = 50,000, or of epsilon = 0.1. The spread of its numbers speaks for 50,000 users; this is
+    inferred from the table, not stated.
 
     Parameters
     ----------
     n_users : int, default 500_000
     d : int, default 50
-        The paper has 50, 100 and 200. Unknown to its protocols, so ``Loaded.domain`` is None.
+        The paper has 50, 100 and 200. Unknown to its protocols, so ``Plan.domain`` is None.
     mean_items : float, default 100.0
     seed : int, default 0
     """
@@ -42,15 +45,19 @@ class PaperIid(PopulationSpec):
     mean_items: Positive = 100.0
     seed: Natural = 0
 
-    def load(self) -> Loaded:
-        """Generate the users."""
-        rng = np.random.default_rng(self.seed)
-        sizes = rng.poisson(self.mean_items, self.n_users)
-        users = categorical_users(rng, sizes, item_weights(self.d))
+    def plan(self) -> Plan:
+        """Describe the users."""
         title = f"i.i.d. synthetic: {self.n_users:,} users, {self.d:,} items"
-        return Loaded(users, title)
+        return Plan(self.made, title)
+
+    def make(self, first: int, n: int) -> Users:
+        """Make users first, ..., first + n - 1."""
+        sizes = poisson_of(words(self.key("sizes"), first, each(n))[:, 0], self.mean_items)
+        keys = self.key("items"), self.key("urn")
+        return item_users(self.ids(first, n), keys, first, sizes, paper_choice(self.d))
 
 
-def item_weights(d: int) -> NDArray[np.float64]:
-    """Return the paper's p over [d], not normalised: 1 / (j + 50) for j = 1, ..., d."""
-    return 1.0 / np.arange(51, d + 51, dtype=np.float64)
+@lru_cache(maxsize=4)
+def paper_choice(d: int) -> Choice:
+    """Return the tables of the paper's p over [d]: 1 / (j + 50) for j = 1, ..., d."""
+    return Choice(1.0 / np.arange(51, d + 51, dtype=np.float64))

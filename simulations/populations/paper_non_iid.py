@@ -13,14 +13,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, ClassVar
 
-import numpy as np
-
 from fedhist.users.batch import Users
 from simulations.config.reading import one_of
-from simulations.populations.base import Loaded
-from simulations.populations.differing import own_draws
-from simulations.populations.paper_iid import PaperIid, item_weights
-from simulations.populations.synthetic import categorical, numbered_items, synthetic_ids
+from simulations.populations.base import Plan
+from simulations.populations.draws import each, gamma_of, poisson_of, words
+from simulations.populations.paper_iid import PaperIid, paper_choice
+from simulations.populations.synthetic import item_users
 
 # Concentration of the Dirichlet over users that spreads their rates.
 READINGS: Mapping[str, float] = MappingProxyType({"as-printed": 2.0, "fitted": 0.5})
@@ -32,8 +30,9 @@ class PaperNonIid(PaperIid):
     """User i draws Poi(lambda_i) samples from its own p_i ~ Dir(p/2), p_j proportional to 1/(j+50).
 
     The paper prints "lambda_1, ..., lambda_i ~ 100 Dir(2)". As a vector over the users this sums
-    to 100; read here, as its tables need, with mean 100 per user: lambda = 100 n Dir(a, ..., a),
-    drawn as independent Gamma(a) variables divided by their mean. The printed a = 2 does not give
+    to 100; read here, as its tables need, with mean 100 per user: lambda = 100 n Dir(a, ..., a).
+    Drawn as independent Gamma(a) variables of that mean, which the Dirichlet divides by their
+    average over the n users: it is 1 to within 1 / sqrt(a n). The printed a = 2 does not give
     the paper's Table 1 (loss 0.35 and 0.06 with C at the median and at the 90 % quantile, where
     the paper has 0.70 and 0.17); a = 1/2 does. Nor do the printed n = 500,000 and epsilon = 1:
     its noise is that of epsilon = 0.1, or of n = 50,000, and the spread of its numbers over d
@@ -49,23 +48,24 @@ class PaperNonIid(PaperIid):
 
     Cost
     ----
-    Independent of d: p_i is drawn stick by stick (a Dirichlet process with base p on [d] is
-    Dir(p/2)), and only until the user's samples are used up.
+    Independent of d: p_i is never formed, its items come from an urn (exactly Dir(p/2)).
     """
 
     kind: ClassVar[str] = "paper-non-iid"
     reading: Annotated[str, one_of(*READINGS)] = "fitted"
 
-    def load(self) -> Loaded:
-        """Generate the users."""
-        rng = np.random.default_rng(self.seed)
-        rate = rng.gamma(READINGS[self.reading], size=self.n_users)
-        left = rng.poisson(self.mean_items * rate / rate.mean())
-        weights = item_weights(self.d)
-        user, item, count = own_draws(
-            rng, left, ITEM_CONCENTRATION, lambda m: categorical(rng, weights, m)
-        )
-        ids = synthetic_ids(self.n_users)
-        users = Users.from_counts(ids, user, item, count, numbered_items(self.d))
+    def plan(self) -> Plan:
+        """Describe the users."""
         title = f"non-i.i.d. synthetic ({self.reading}): {self.n_users:,} users, {self.d:,} items"
-        return Loaded(users, title)
+        return Plan(self.made, title)
+
+    def make(self, first: int, n: int) -> Users:
+        """Make users first, ..., first + n - 1."""
+        drawn = words(self.key("sizes"), first, each(n), 2)
+        a = READINGS[self.reading]
+        sizes = poisson_of(drawn[:, 1], gamma_of(drawn[:, 0], a) * (self.mean_items / a))
+        keys = self.key("items"), self.key("urn")
+        return item_users(
+            self.ids(first, n), keys, first, sizes, paper_choice(self.d),
+            concentration=ITEM_CONCENTRATION,
+        )  # fmt: skip

@@ -8,25 +8,35 @@ References
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import numpy as np
 
+from fedhist.base.arrays import offsets
 from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Users
+from fedhist.users.columns import Items
 from simulations.config.reading import Must, Natural, Positive, Whole
-from simulations.populations.base import Loaded, PopulationSpec
-from simulations.populations.synthetic import numbered_items, synthetic_ids
+from simulations.populations.base import Plan
+from simulations.populations.draws import each, gamma_of, poisson_of, words
+from simulations.populations.synthetic import Synthetic, check_sizes, numbered_items
+
+LEAST_ALPHA = 1e-9
+"""Below, rates that matter would need more than the 52 bits of a uniform."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class PaperPoisson(PopulationSpec):
+class PaperPoisson(Synthetic):
     """User i has Poi(lambda_i) of one item, lambda = mean_items n Dir(alpha, ..., alpha).
 
-    The larger alpha, the more alike the users: a rate has standard deviation mean_items /
-    sqrt(alpha). The paper gives no scale to the Dirichlet distribution, whose entries add up to 1;
-    read here with mean ``mean_items`` per user.
+    Drawn as independent Gamma(alpha) variables with mean ``mean_items``: a Dirichlet vector divides
+    them by their average over the users, which is 1 to within 1 / sqrt(alpha n) and would make
+    every user depend on all others. The counts are negative binomial. The larger alpha, the more
+    alike the users: a rate has standard deviation mean_items / sqrt(alpha). The paper gives no
+    scale to the Dirichlet distribution, whose entries add up to 1; read here with mean
+    ``mean_items`` per user.
 
     Parameters
     ----------
@@ -34,7 +44,7 @@ class PaperPoisson(PopulationSpec):
     alpha : float, default 1.0
         Concentration; infinity gives all users the same rate.
     mean_items : float, default 1.0
-        Mean of the rates, exact in every population. The paper's analysis supposes at most 1.
+        Mean of the law of the rates. The paper's analysis supposes at most 1.
     seed : int, default 0
     """
 
@@ -44,27 +54,31 @@ class PaperPoisson(PopulationSpec):
     mean_items: Positive = 1.0
     seed: Natural = 0
 
-    def load(self) -> Loaded:
-        """Generate the users.
+    def plan(self) -> Plan:
+        """Describe the users.
 
         Raises
         ------
         PopulationError
             If alpha is so small that all rates vanish in double precision.
         """
-        rng = np.random.default_rng(self.seed)
-        n = self.n_users
-        weight = np.ones(n) if np.isinf(self.alpha) else rng.gamma(self.alpha, size=n)
-        total = weight.sum()
-        if not total > 0:
+        if self.alpha < LEAST_ALPHA:
             raise PopulationError(
-                f"alpha = {self.alpha} is too small for {n} users: no rate is left"
+                f"alpha = {self.alpha} is too small for {self.n_users} users: no rate is left"
             )
-        counts = rng.poisson(self.mean_items * (n / total) * weight)
-        item = numbered_items(1)
-        users = Users.from_counts(synthetic_ids(n), np.arange(n), np.zeros(n, int), counts, item)
         title = (
-            f"Poisson counts of one item: {n:,} users, mean {self.mean_items:g}, "
+            f"Poisson counts of one item: {self.n_users:,} users, mean {self.mean_items:g}, "
             f"alpha = {self.alpha:g}"
         )
-        return Loaded(users, title, domain=item)
+        return Plan(self.made, title, domain=numbered_items(1))
+
+    def make(self, first: int, n: int) -> Users:
+        """Make users first, ..., first + n - 1."""
+        drawn = words(self.key("counts"), first, each(n), 2)
+        rate = 1.0 if math.isinf(self.alpha) else gamma_of(drawn[:, 0], self.alpha) / self.alpha
+        counts = poisson_of(drawn[:, 1], self.mean_items * rate)
+        check_sizes(counts)
+        some = counts > 0
+        count = counts[some].astype(np.uint32)
+        items = Items(numbered_items(1), offsets(some), np.zeros_like(count), count)
+        return Users(self.ids(first, n), items=items)

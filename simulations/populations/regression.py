@@ -8,20 +8,24 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from fedhist.base.arrays import Floats
+from fedhist.users.batch import Users
 from simulations.config.reading import Finite, Must, Natural, NonNegative, Whole, one_of
-from simulations.populations.base import Loaded, PopulationSpec
+from simulations.populations.arithmetic import exp, power
+from simulations.populations.base import Plan
+from simulations.populations.draws import each, normal_of, unit, words
 from simulations.populations.synthetic import (
     Leading,
     Sizes,
+    Synthetic,
     check_leading,
-    draw_sizes,
     leading,
     sampled_users,
+    samples_told,
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Regression(PopulationSpec):
+class Regression(Synthetic):
     """Samples of ``dimension`` Gaussian features and a response, which is the last column.
 
     Feature j has variance condition^(-j / (d - 1)), from 1 down to 1 / condition. The response is
@@ -72,25 +76,30 @@ class Regression(PopulationSpec):
     def variances(self) -> Floats:
         """Variances of the features: (dimension,) float64, falling."""
         exponent = np.arange(self.dimension) / max(1, self.dimension - 1)
-        return np.asarray(self.condition**-exponent, dtype=np.float64)
+        return np.asarray(power(self.condition, -exponent))
 
-    def load(self) -> Loaded:
-        """Generate the users."""
-        rng = np.random.default_rng(self.seed)
-        each = self.samples_per_user
-        pair = (each, each) if isinstance(each, int) else each  # a size is drawn in either case
-        sizes = draw_sizes(rng, self.n_users, pair)
-        values = np.empty((int(sizes.sum()), self.dimension + 1))
-        x = values[:, :-1]
-        x[:] = rng.standard_normal(x.shape) * np.sqrt(self.variances)
-        z = x @ self.parameters
-        if self.user_spread:
-            shift = self.user_spread * rng.standard_normal((self.n_users, self.dimension))
-            z += np.einsum("ij,ij->i", x, np.repeat(shift, sizes, axis=0))
-        if self.model == "logistic":
-            values[:, -1] = np.where(rng.random(len(z)) * (1 + np.exp(-z)) < 1, 1.0, -1.0)
-        else:
-            values[:, -1] = z + self.noise * rng.standard_normal(len(z))
-        users, told = sampled_users(sizes, values)
+    def plan(self) -> Plan:
+        """Describe the users."""
         what = "linear" if self.model == "least-squares" else "logistic"
-        return Loaded(users, f"{what} regression on {self.dimension} features: {told}")
+        told = samples_told(self.n_users, self.samples_per_user)
+        return Plan(self.made, f"{what} regression on {self.dimension} features: {told}")
+
+    def make(self, first: int, n: int) -> Users:
+        """Make users first, ..., first + n - 1."""
+        d = self.dimension
+        indptr = self.indptr(first, n, self.samples_per_user, d + 1)
+        drawn = words(self.key("samples"), first, indptr, d + 1)
+        theta, scale = self.parameters, np.sqrt(self.variances)
+        own = np.zeros((n, d))
+        if self.user_spread:
+            own = self.user_spread * normal_of(words(self.key("shifts"), first, each(n), d))
+        user = np.repeat(np.arange(n), np.diff(indptr))
+        values, z = np.empty(drawn.shape), np.zeros(len(drawn))
+        for j in range(d):  # sums in this order on every machine
+            values[:, j] = normal_of(drawn[:, j]) * scale[j]
+            z += values[:, j] * (theta[j] + own[user, j])
+        if self.model == "logistic":
+            values[:, d] = np.where(unit(drawn[:, d]) * (1 + exp(-z)) < 1, 1.0, -1.0)
+        else:
+            values[:, d] = z + self.noise * normal_of(drawn[:, d])
+        return sampled_users(self.ids(first, n), indptr, values)

@@ -9,22 +9,28 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedhist.base.arrays import Floats
+from fedhist.base.arrays import Floats, Integers, Words
+from fedhist.users.batch import Users
 from simulations.config.reading import Finite, Natural, Positive, Whole
-from simulations.populations.base import Loaded, PopulationSpec
+from simulations.populations.base import Plan
 from simulations.populations.differing import MeansDiffer, check_means, own_means
+from simulations.populations.draws import normal_of, unit, words
 from simulations.populations.synthetic import (
     Leading,
     Sizes,
+    Synthetic,
     check_leading,
-    draw_sizes,
     leading,
     sampled_users,
+    samples_told,
 )
+
+PROBED = 1 << 20
+"""Values that a plan looks at, to say how many are clipped."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class SharedMean(PopulationSpec):
+class SharedMean(Synthetic):
     """Real samples in a public range; users' samples have one mean, or a mean of their own each.
 
     Parameters
@@ -85,35 +91,45 @@ class SharedMean(PopulationSpec):
         """What the samples are, in words."""
         return f"{self.kind} samples"
 
-    @abstractmethod
-    def draw(self, rng: np.random.Generator, centre: Floats) -> Floats:
-        """Draw one sample around each row: (samples, dimension)."""
+    @property
+    def coins(self) -> int:
+        """Words that a sample is drawn from."""
+        return self.dimension
 
-    def load(self) -> Loaded:
-        """Generate the users."""
-        rng = np.random.default_rng(self.seed)
-        sizes = draw_sizes(rng, self.n_users, self.samples_per_user)
-        own = own_means(
-            self.users, self.centre, self.user_spread, self.n_users, *self.means_range, rng
-        )
-        alike = self.users == "alike"
-        shape = int(sizes.sum()), self.dimension
-        rows = np.broadcast_to(self.centre, shape) if alike else np.repeat(own, sizes, axis=0)
-        values = self.draw(rng, rows)
+    @abstractmethod
+    def draw(self, drawn: Words, centre: Floats) -> Floats:
+        """Turn words, (samples, coins), into a sample around each row: (samples, dimension)."""
+
+    def plan(self) -> Plan:
+        """Describe the users; how many values are clipped is counted for the first of them."""
+        told = samples_told(self.n_users, self.samples_per_user)
+        told += "" if self.users == "alike" else f", users {self.users}"
+        title, span = f"{self.what}: {told}", (self.low, self.high)
+        return Plan(self.made, title, value_range=span, dropped=self._clipped())
+
+    def make(self, first: int, n: int) -> Users:
+        """Make users first, ..., first + n - 1."""
+        indptr, values = self._drawn(first, n)
         inside = np.clip(values, self.low, self.high)
         if self.decimals is not None:
             inside = np.clip(np.round(inside, self.decimals), self.low, self.high)
-        users, told = sampled_users(sizes, inside)
-        dropped = self._clipped(values)
-        span = (self.low, self.high)
-        told += "" if self.users == "alike" else f", users {self.users}"
-        return Loaded(users, f"{self.what}: {told}", value_range=span, dropped=dropped)
+        return sampled_users(self.ids(first, n), indptr, inside)
+
+    def _drawn(self, first: int, n: int) -> tuple[Integers, Floats]:
+        """Draw users' samples, before they are clipped and rounded."""
+        indptr = self.indptr(first, n, self.samples_per_user, self.coins)
+        key = self.key("means")
+        own = own_means(self.users, self.centre, self.user_spread, *self.means_range, key, first, n)
+        rows = np.broadcast_to(self.centre, (int(indptr[-1]), self.dimension))
+        if self.users != "alike":
+            rows = np.repeat(own, np.diff(indptr), axis=0)
+        return indptr, self.draw(words(self.key("samples"), first, indptr, self.coins), rows)
 
     def _check_samples(self) -> None:
         """Raise ValueError if the samples of users who are alike could leave the range."""
 
-    def _clipped(self, values: Floats) -> Mapping[str, int]:
-        """Nothing is: what lies outside is a rounding."""
+    def _clipped(self) -> Mapping[str, int]:
+        """Count values clipped to the range: none, what lies outside is a rounding."""
         return {}
 
 
@@ -156,9 +172,9 @@ class Uniform(_Within):
 
     kind: ClassVar[str] = "uniform"
 
-    def draw(self, rng: np.random.Generator, centre: Floats) -> Floats:
-        """Draw from the box."""
-        return np.asarray(centre + self.spread * rng.uniform(-1, 1, centre.shape))
+    def draw(self, drawn: Words, centre: Floats) -> Floats:
+        """Draw from the box, on 2^52 steps."""
+        return np.asarray(centre + self.spread * (2.0 * unit(drawn) - 1.0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,10 +186,10 @@ class TwoPoint(_Within):
 
     kind: ClassVar[str] = "two-point"
 
-    def draw(self, rng: np.random.Generator, centre: Floats) -> Floats:
+    def draw(self, drawn: Words, centre: Floats) -> Floats:
         """Toss a coin for every coordinate."""
-        side = np.where(rng.random(centre.shape) < 0.5, 1.0, -1.0)
-        return np.asarray(centre + self.spread * side)
+        side = np.where(drawn >> np.uint64(63), self.spread, -self.spread)
+        return np.asarray(centre + side)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,9 +202,9 @@ class Coins(SharedMean):
 
     kind: ClassVar[str] = "coins"
 
-    def draw(self, rng: np.random.Generator, centre: Floats) -> Floats:
+    def draw(self, drawn: Words, centre: Floats) -> Floats:
         """Toss every coordinate's own coin."""
-        up = self.low + (self.high - self.low) * rng.random(centre.shape) < centre
+        up = self.low + (self.high - self.low) * unit(drawn) < centre
         return np.where(up, self.high, self.low)
 
 
@@ -221,19 +237,29 @@ class RankOne(SharedMean):
                 f"got [{self.low:g}, {self.high:g}]"
             )
 
-    def draw(self, rng: np.random.Generator, centre: Floats) -> Floats:
+    @property
+    def coins(self) -> int:
+        """One coin a sample."""
+        return 1
+
+    def draw(self, drawn: Words, centre: Floats) -> Floats:
         """Toss one coin a sample."""
-        norm = np.linalg.norm(centre, axis=1)
-        side = np.where(rng.random(len(norm)) < (1 + np.minimum(norm / self.length, 1)) / 2, 1, -1)
-        return np.asarray(centre * (side * self.length / norm)[:, None])
+        squares = np.zeros(len(centre))
+        for column in centre.T:  # in this order on every machine
+            squares += column * column
+        norm = np.sqrt(squares)
+        up = unit(drawn[:, 0]) < (1 + np.minimum(norm / self.length, 1)) / 2
+        return np.asarray(centre * (np.where(up, self.length, -self.length) / norm)[:, None])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gaussian(_Spread):
     """Samples N(mean, spread^2), independent over dimensions, clipped to [low, high].
 
-    Clipping moves the mean of a sample towards the middle of the range; how many values were
-    clipped is stated in the diagnostics. See :class:`SharedMean` for the parameters.
+    A normal is the quantile, to 16 digits, at one of 2^52 equally likely levels. Clipping moves the
+    mean of a sample towards the middle of the range; how many values are clipped is stated in the
+    diagnostics, of large populations for the first users. See :class:`SharedMean` for the
+    parameters.
     """
 
     kind: ClassVar[str] = "gaussian"
@@ -243,10 +269,15 @@ class Gaussian(_Spread):
         """The range belongs to the law."""
         return f"Gaussian samples clipped to [{self.low:g}, {self.high:g}]"
 
-    def draw(self, rng: np.random.Generator, centre: Floats) -> Floats:
+    def draw(self, drawn: Words, centre: Floats) -> Floats:
         """Draw normals, which may lie outside the range."""
-        return rng.normal(centre, self.spread)
+        return np.asarray(centre + self.spread * normal_of(drawn))
 
-    def _clipped(self, values: Floats) -> Mapping[str, int]:
+    def _clipped(self) -> Mapping[str, int]:
+        each = self.samples_per_user
+        most = (each[1] if isinstance(each, tuple) else each) * self.dimension
+        probed = min(self.n_users, max(1, PROBED // most))
+        _, values = self._drawn(0, probed)
         n = int(np.count_nonzero((values < self.low) | (values > self.high)))
-        return {"values clipped to the range": n} if n else {}
+        of = "" if probed == self.n_users else f", of the first {probed:,} users"
+        return {f"values clipped to the range{of}": n} if n else {}

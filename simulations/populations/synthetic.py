@@ -1,22 +1,44 @@
-"""What the synthetic populations share: user names, ragged sizes and categorical draws.
+"""What the synthetic populations share: users as functions of their number, names, and sizes.
 
-Everything is drawn from one seeded NumPy generator, vectorised over users, and handed to the users
-in the order of their ids, so nothing needs sorting afterwards.
+User k of a population is drawn from words that depend on the specification and on k alone
+(:mod:`simulations.populations.draws`), so that any slice, on any machine, has the same users.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import MISSING, dataclass, fields, replace
+from functools import cached_property, lru_cache
 from typing import Annotated
 
 import numpy as np
 
 from fedhist.base.arrays import Array, Floats, Integers, Words, offsets
+from fedhist.base.errors import PopulationError
+from fedhist.base.hashing import digest64, user_keys_kernel
 from fedhist.users.batch import Users
 from fedhist.users.columns import Items, Samples
-from fedhist.users.keys import Keys, user_ids_of_bytes
+from fedhist.users.keys import Keys
+from fedhist.users.shards import BLOCK, Shard
 from simulations.config.reading import Finite, Must, Whole
+from simulations.populations.arithmetic import power
+from simulations.populations.base import Loaded, Plan, PopulationSpec
+from simulations.populations.draws import (
+    Choice,
+    distinct_kernel,
+    each,
+    items_kernel,
+    unit,
+    words,
+)
 
-CHUNK = 1 << 22  # draws at a time
+FORMAT = 1
+"""Of the generators; raised whenever a specification gives other users than it did."""
+
+MOST = 1 << 32
+"""Users of a population, and draws of a user: what the words' counter has room for."""
+
 Ragged = Must("a number or [lo, hi]", lambda pair: pair[0] <= pair[1])
 Sizes = Whole | Annotated[tuple[Whole, Whole], Ragged]
 """Samples per user: one number, or [lo, hi] for ragged users."""
@@ -24,18 +46,109 @@ Leading = Finite | tuple[Finite, ...]
 """One value for all dimensions, or the leading ones, with zeros after them."""
 
 
-def synthetic_ids(n_users: int) -> Words:
-    """Return the sorted ids of the users "user-000000", "user-000001", ...: (n,) uint64."""
-    width = max(6, len(str(n_users - 1)))
-    digits = np.arange(n_users)[:, None] // 10 ** np.arange(width - 1, -1, -1) % 10
-    prefix = np.frombuffer(b"user-", dtype=np.uint8)
-    names = np.empty((n_users, len(prefix) + width), dtype=np.uint8)
-    names[:, : len(prefix)] = prefix
-    names[:, len(prefix) :] = digits + ord("0")
-    offsets = np.arange(n_users + 1, dtype=np.int64) * names.shape[1]
-    return np.sort(user_ids_of_bytes(offsets, names.ravel()))
+class Synthetic(PopulationSpec):
+    """A population whose users are functions of the specification and of their number."""
+
+    n_users: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.n_users > MOST:
+            raise ValueError(f"n_users must be at most 2^32 = {MOST:,}, got {self.n_users:,}")
+
+    @abstractmethod
+    def make(self, first: int, n: int) -> Users:
+        """Make users first, ..., first + n - 1; their ids are those of :meth:`ids`."""
+
+    def key(self, purpose: str) -> np.uint64:
+        """Return the key of the words for a purpose: of the kind and all fields not at default."""
+        told = [
+            (f.name, getattr(self, f.name))
+            for f in fields(self)
+            if f.default is MISSING or getattr(self, f.name) != f.default
+        ]
+        return np.uint64(digest64("fedhist.synthetic", FORMAT, self.kind, repr(told), purpose))
+
+    def ids(self, first: int, n: int) -> Words:
+        """Return the ids of users first, ..., first + n - 1: a bijection of their numbers."""
+        return numbered_ids(first, n, self.key("ids"))
+
+    def uniforms(self, purpose: str, first: int, n: int, width: int = 1) -> Floats:
+        """Draw so many uniforms of each user: (n, width)."""
+        return np.asarray(unit(words(self.key(purpose), first, each(n), width)))
+
+    def indptr(self, first: int, n: int, sizes: Sizes, width: int) -> Integers:
+        """Return where the samples of users first, ... begin, of ``width`` words each: (n + 1,)."""
+        if not isinstance(sizes, tuple):
+            check_sizes(np.array([sizes]), width)
+            return each(n, sizes)
+        drawn = log_uniform(self.uniforms("sizes", first, n)[:, 0], sizes)
+        check_sizes(drawn, width)
+        return offsets(drawn)
+
+    @property
+    def made(self) -> Made:
+        """All its users."""
+        return Made(self, 0, self.n_users)
+
+    def load(self) -> Loaded:
+        """Make all users at once."""
+        plan = self.plan()
+        told = {f.name: getattr(plan, f.name) for f in fields(plan) if f.name != "users"}
+        return Loaded(plan.users.in_memory(), **told)
+
+    @abstractmethod
+    def plan(self) -> Plan:
+        """Describe the users, who are made where they are walked."""
 
 
+@dataclass(frozen=True)
+class Made(Shard):
+    """Users start to stop of a synthetic population.
+
+    Attributes
+    ----------
+    spec : Synthetic
+    start, stop : int
+    """
+
+    spec: Synthetic
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def slice(self, start: int, stop: int) -> Made:
+        """Return users start to stop of these; none is made."""
+        return replace(self, start=self.start + start, stop=self.start + stop)
+
+    def blocks(self, size: int = BLOCK) -> Iterator[Users]:
+        """Make the users, ``size`` at a time."""
+        for first in range(self.start, self.stop, size):
+            yield self.spec.make(first, min(size, self.stop - first))
+
+    @cached_property
+    def none(self) -> Users:
+        """No users of the same kind."""
+        return self.spec.make(0, 0)
+
+    def public_ids(self) -> Words:
+        """Return the users' ids; nothing else of them is made."""
+        return self.spec.ids(self.start, len(self))
+
+    def __reduce__(self) -> tuple[type[Made], tuple[Synthetic, int, int]]:
+        return Made, (self.spec, self.start, self.stop)  # nothing that was cached
+
+
+def numbered_ids(first: int, n: int, key: int | np.uint64 = 0) -> Words:
+    """Return the ids of users first, ..., first + n - 1: a bijection of 64-bit numbers."""
+    out = np.empty(n, dtype=np.uint64)
+    user_keys_kernel(np.arange(first, first + n, dtype=np.uint64), np.uint64(key), out)
+    return out
+
+
+@lru_cache(maxsize=8)
 def numbered_items(d: int) -> Keys:
     """Name items "item-1" to "item-d", padded so that their byte order is the numeric order.
 
@@ -46,106 +159,104 @@ def numbered_items(d: int) -> Keys:
     return Keys.of(f"item-{j:0{width}d}" for j in range(1, d + 1))
 
 
-def categorical_users(
-    rng: np.random.Generator, sizes: Integers, weights: Floats, mirrored: Array | None = None
+def item_users(
+    ids: Words,
+    keys: tuple[np.uint64, np.uint64],
+    first: int,
+    sizes: Integers,
+    choice: Choice,
+    *,
+    concentration: float = 0.0,
+    turned: Array | None = None,
 ) -> Users:
-    """Draw ``sizes[u]`` independent items for each user and count them.
+    """Draw ``sizes[u]`` items for user first + u and count them.
 
     Parameters
     ----------
-    rng : numpy.random.Generator
+    ids : (n,) uint64
+    keys : (uint64, uint64)
+        Of the draws, and of the urn.
+    first : int
     sizes : (n,) int64
         Items per user; zero gives an empty record.
-    weights : (d,) float64
-        Item j + 1 has probability weights[j] / weights.sum().
-    mirrored : (n,) bool, optional
+    choice : Choice
+        The law of an item.
+    concentration : float
+        Users have laws of their own, Dirichlet(concentration p); 0: all have p.
+    turned : (n,) bool, optional
         Users for whom item j + 1 changes places with item d - j.
 
     Returns
     -------
     Users
         Over ``numbered_items(d)``.
+
+    Raises
+    ------
+    PopulationError
+        If a user would have 2^32 items or more.
     """
-    n, d = len(sizes), len(weights)
-    ptr = offsets(sizes)
-    item = np.empty(ptr[-1], dtype=np.uint32)
-    count = np.empty(ptr[-1], dtype=np.uint32)
-    distinct = np.zeros(n, dtype=np.int64)
-    filled, start = 0, 0
-    while start < n:
-        stop = max(start + 1, int(np.searchsorted(ptr, ptr[start] + CHUNK, side="right")) - 1)
-        row = np.repeat(np.arange(stop - start), sizes[start:stop])
-        drawn = categorical(rng, weights, len(row))
-        if mirrored is not None:
-            drawn = np.where(mirrored[start:stop][row], d - 1 - drawn, drawn)
-        key = np.sort(row * d + drawn)
-        first = np.flatnonzero(np.diff(key, prepend=-1))
-        part = slice(filled, filled + len(first))
-        who, what = np.divmod(key[first], d)
-        item[part] = what
-        count[part] = np.diff(first, append=len(key))
-        distinct[start:stop] = np.bincount(who, minlength=stop - start)
-        filled, start = filled + len(first), stop
-    item.resize(filled, refcheck=False)
-    count.resize(filled, refcheck=False)
-    return Users(synthetic_ids(n), items=Items(numbered_items(d), offsets(distinct), item, count))
+    n, d = len(sizes), len(choice.last)
+    check_sizes(sizes)
+    room = int(np.minimum(sizes, d).sum())
+    item, count = np.empty(room, dtype=np.uint32), np.empty(room, dtype=np.uint32)
+    indptr = np.zeros(n + 1, dtype=np.int64)
+    turns = np.zeros(n, dtype=np.bool_) if turned is None else turned
+    if n:
+        items_kernel(
+            np.array(keys), np.uint64(first), sizes, choice.last, choice.guide, concentration,
+            turns, indptr, item, count,
+        )  # fmt: skip
+    filled = indptr[-1]
+    return Users(ids, items=Items(numbered_items(d), indptr, item[:filled], count[:filled]))
 
 
-def distinct_users(rng: np.random.Generator, sizes: Integers, weights: Floats) -> Users:
-    """Draw ``sizes[u]`` items for each user one after the other, without replacement.
+def distinct_users(
+    ids: Words, key: np.uint64, first: int, sizes: Integers, choice: Choice
+) -> Users:
+    """Draw at most ``sizes[u]`` different items for user first + u, one after the other.
 
-    An item of weight w arrives after an exponential time of mean 1 / w; a user has the first ones.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    sizes : (n,) int64
-        Items per user, at most d.
-    weights : (d,) float64
-        Of the items that are left, one is drawn with probability proportional to its weight.
-
-    Returns
-    -------
-    Users
-        Over ``numbered_items(d)``; every count is 1.
+    Of the items that a user does not have, one is drawn with probability proportional to its
+    weight; whoever would have more than d has all. Parameters as in :func:`item_users`.
     """
-    n, d = len(sizes), len(weights)
-    ptr = offsets(sizes)
-    item = np.empty(ptr[-1], dtype=np.uint32)
-    rows = max(CHUNK // d, 1)
-    for start in range(0, n, rows):
-        own = sizes[start : start + rows]
-        order = np.argsort(rng.exponential(size=(len(own), d)) / weights, axis=1)
-        kept = np.where(np.arange(d) < own[:, None], order, d)
-        kept.sort(axis=1)
-        item[ptr[start] : ptr[start + len(own)]] = kept[kept < d]
-    count = np.ones(len(item), dtype=np.uint32)
-    return Users(synthetic_ids(n), items=Items(numbered_items(d), ptr, item, count))
+    d = len(choice.last)
+    indptr = offsets(np.minimum(sizes, d))
+    item = np.empty(int(indptr[-1]), dtype=np.uint32)
+    tables = choice.last, choice.guide, choice.weights
+    distinct_kernel(key, np.uint64(first), *tables, indptr, item)
+    user = np.repeat(np.arange(len(sizes)) * d, np.diff(indptr))
+    item = (np.sort(user + item) - user).astype(np.uint32)
+    return Users(ids, items=Items(numbered_items(d), indptr, item, np.ones_like(item)))
 
 
-def categorical(rng: np.random.Generator, weights: Floats, n_draws: int) -> Integers:
-    """Draw positions with probability proportional to the weights: (n_draws,) int64."""
-    upper = np.cumsum(weights)
-    upper /= upper[-1]
-    return np.searchsorted(upper, rng.random(n_draws), side="right")
+def check_sizes(sizes: Integers, width: int = 1) -> None:
+    """Refuse users of more draws than their counter has room for."""
+    most = int(sizes.max(initial=0)) * width
+    if most >= MOST:
+        raise PopulationError(f"a user has fewer than 2^32 = {MOST:,} draws, one had {most:,}")
 
 
-def draw_sizes(rng: np.random.Generator, n_users: int, sizes: Sizes) -> Integers:
-    """Return each user's number of samples, (n_users,); log-uniform on lo, ..., hi for a pair."""
+def log_uniform(uniforms: Floats, sizes: Sizes) -> Integers:
+    """Return users' numbers of samples, (n,): one number, or log-uniform on lo, ..., hi.
+
+    Of a pair, size k has probability log((k + 1) / k) / log((hi + 1) / lo).
+    """
     if not isinstance(sizes, tuple):
-        return np.full(n_users, sizes, dtype=np.int64)
+        return np.full(len(uniforms), sizes, dtype=np.int64)
     lo, hi = sizes
-    u = rng.random(n_users)
-    grown = np.floor(lo * ((hi + 1) / lo) ** u).astype(np.int64)
-    return np.clip(grown, lo, hi)
+    grown = np.floor(lo * power((hi + 1) / lo, uniforms)).astype(np.int64)
+    return np.asarray(np.clip(grown, lo, hi))
 
 
-def sampled_users(sizes: Integers, values: Floats) -> tuple[Users, str]:
-    """Hand rows of samples to the synthetic users, and say how many there are of both."""
-    users = Users(synthetic_ids(len(sizes)), samples=Samples(offsets(sizes), values))
-    low, high = int(sizes.min()), int(sizes.max())
-    each = f"{low}" if low == high else f"{low} to {high}"
-    return users, f"{len(sizes):,} users, {each} samples each"
+def samples_told(n_users: int, sizes: Sizes) -> str:
+    """Say how many users there are, and how many samples they have."""
+    lo, hi = sizes if isinstance(sizes, tuple) else (sizes, sizes)
+    return f"{n_users:,} users, {lo if lo == hi else f'{lo} to {hi}'} samples each"
+
+
+def sampled_users(ids: Words, indptr: Integers, values: Floats) -> Users:
+    """Hand rows of samples to users."""
+    return Users(ids, samples=Samples(indptr, values))
 
 
 def leading(value: Leading, dimension: int) -> Floats:

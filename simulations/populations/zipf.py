@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -10,19 +12,21 @@ import numpy as np
 from fedhist.base.arrays import Floats, Integers
 from fedhist.users.batch import Users
 from simulations.config.reading import Natural, NonNegative, Positive, Whole
-from simulations.populations.base import Loaded, PopulationSpec
-from simulations.populations.differing import SharesDiffer, mirrored, mirrored_share, own_draws
+from simulations.populations.arithmetic import power
+from simulations.populations.base import Plan
+from simulations.populations.differing import SharesDiffer, mirrored_share
+from simulations.populations.draws import Choice, each, unit, words
 from simulations.populations.synthetic import (
-    categorical,
-    categorical_users,
+    MOST,
+    Synthetic,
     distinct_users,
+    item_users,
     numbered_items,
-    synthetic_ids,
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Zipf(PopulationSpec):
+class Zipf(Synthetic):
     """Items of a Zipf distribution, which users share or differ around; sizes of a Pareto law.
 
     Parameters
@@ -31,17 +35,19 @@ class Zipf(PopulationSpec):
     d : int
         Items "item-1" to "item-d" (padded); they are the public domain.
     exponent : float, default 1.0
-        Item j has probability proportional to j^-exponent; 0 is uniform.
+        Item j has probability proportional to j^-exponent, rounded to a multiple of 2^-32; 0 is
+        uniform.
     mean_items : float, default 100.0
         Expected items per user, repetitions counted.
     tail : float, default 2.0
         Shape a > 1 of the Pareto law of the user sizes: P(size > x) falls as x^-a, with the mean
         exact; infinity gives every user the mean. Sizes are rounded at random to a neighbouring
-        integer, without bias.
+        integer, without bias. P(size > x) is exact to 2^-64.
     users : {"alike", "dirichlet", "two-clusters", "outliers"}, default "alike"
         Whose distribution a user's items come from. "alike": one p for all. "dirichlet": the
-        user's own, Dirichlet(concentration p). "two-clusters" and "outliers": a half, or 5 %, of
-        the users draw from p in reverse order (item 1 changes places with item d).
+        user's own, Dirichlet(concentration p), exactly (an urn). "two-clusters" and "outliers":
+        a half, or 5 %, of the users draw from p in reverse order (item 1 changes places with
+        item d).
     concentration : float, default 5.0
         Of "dirichlet": the larger, the more alike.
     distinct : bool, default False
@@ -67,20 +73,15 @@ class Zipf(PopulationSpec):
         if self.distinct and self.users != "alike":
             raise ValueError(f'distinct items are for users = "alike", got {self.users!r}')
 
-    def load(self) -> Loaded:
-        """Generate the users."""
-        rng = np.random.default_rng(self.seed)
-        scale = self.mean_items * (1.0 if np.isinf(self.tail) else 1.0 - 1.0 / self.tail)
-        size = scale * (1.0 - rng.random(self.n_users)) ** (-1.0 / self.tail)
-        sizes = np.floor(size + rng.random(self.n_users)).astype(np.int64)
-        users = self.hold(rng, sizes)
+    def plan(self) -> Plan:
+        """Describe the users."""
         each = f"{self.mean_items:g} {'distinct ' * self.distinct}per user"
         how = "" if self.users == "alike" else f", users {self.users}"
         title = (
             f"Zipf({self.exponent:g}) items: {self.n_users:,} users, {self.d:,} items, "
             f"{each}, tail {self.tail:g}{how}"
         )
-        return Loaded(users, title, domain=users.vocabulary)
+        return Plan(self.made, title, domain=numbered_items(self.d))
 
     @property
     def p(self) -> Floats:
@@ -89,15 +90,33 @@ class Zipf(PopulationSpec):
         turned = mirrored_share(self.users)
         return np.asarray(((1 - turned) * weights + turned * weights[::-1]) / weights.sum())
 
-    def hold(self, rng: np.random.Generator, sizes: Integers) -> Users:
-        """Draw users of these sizes, (n,)."""
-        weights = np.arange(1, self.d + 1, dtype=np.float64) ** -self.exponent
+    def make(self, first: int, n: int) -> Users:
+        """Make users first, ..., first + n - 1."""
+        drawn = words(self.key("sizes"), first, each(n), 2)
+        scale = self.mean_items * (1.0 if math.isinf(self.tail) else 1.0 - 1.0 / self.tail)
+        # all 64 bits count: the smallest uniforms are the largest users
+        size = scale * power((drawn[:, 0].astype(np.float64) + 0.5) * 2.0**-64, -1.0 / self.tail)
+        return self.hold(first, np.floor(np.minimum(size + unit(drawn[:, 1]), MOST)).astype(int))
+
+    def hold(self, first: int, sizes: Integers) -> Users:
+        """Make users first, first + 1, ... of these sizes, (n,)."""
+        ids = self.ids(first, len(sizes))
+        choice = zipf_choice(self.d, self.exponent)
         if self.distinct:
-            return distinct_users(rng, np.minimum(sizes, self.d), weights)
-        if self.users == "dirichlet":
-            user, item, count = own_draws(
-                rng, sizes, self.concentration, lambda m: categorical(rng, weights, m)
-            )
-            ids = synthetic_ids(len(sizes))
-            return Users.from_counts(ids, user, item, count, numbered_items(self.d))
-        return categorical_users(rng, sizes, weights, mirrored(self.users, len(sizes), rng))
+            return distinct_users(ids, self.key("items"), first, sizes, choice)
+        share = mirrored_share(self.users)
+        return item_users(
+            ids,
+            (self.key("items"), self.key("urn")),
+            first,
+            sizes,
+            choice,
+            concentration=self.concentration if self.users == "dirichlet" else 0.0,
+            turned=self.uniforms("side", first, len(sizes))[:, 0] < share if share else None,
+        )
+
+
+@lru_cache(maxsize=4)
+def zipf_choice(d: int, exponent: float) -> Choice:
+    """Return the tables of the law proportional to j^-exponent."""
+    return Choice(power(np.arange(1, d + 1, dtype=np.float64), -exponent))

@@ -16,7 +16,7 @@ import scipy.stats
 from fedhist.users.batch import Users
 from simulations.populations import population
 from simulations.populations.density_samples import DensitySamples
-from simulations.populations.differing import OUTLIERS, own_draws, own_means
+from simulations.populations.differing import OUTLIERS, own_means
 
 N = 20_000
 
@@ -29,8 +29,8 @@ def users_means(users: Users) -> np.ndarray:
 
 @pytest.mark.parametrize("users", ["normal", "beta", "two-clusters", "outliers"])
 def test_own_means_have_the_moments(users: Any) -> None:
-    mean, rng = np.array([0.2, -0.1]), np.random.default_rng(1)
-    own = own_means(users, mean, 0.15, N, -1, 1, rng)
+    mean = np.array([0.2, -0.1])
+    own = own_means(users, mean, 0.15, -1, 1, np.uint64(1), 0, N)
     assert own.shape == (N, 2)
     assert np.abs(own).max() <= 1
     # the square of an outlier has the largest variance: kurtosis 19
@@ -46,8 +46,8 @@ def test_own_means_have_the_moments(users: Any) -> None:
 
 def test_beta_users_near_an_edge() -> None:
     """Beta(.6, 5.4): mean .1, variance .09 / 7."""
-    rng, mean = np.random.default_rng(2), np.array([0.1])
-    own = own_means("beta", mean, math.sqrt(0.09 / 7), N, 0, 1, rng)[:, 0]
+    mean = np.array([0.1])
+    own = own_means("beta", mean, math.sqrt(0.09 / 7), 0, 1, np.uint64(2), 0, N)[:, 0]
     assert scipy.stats.kstest(own, scipy.stats.beta(0.6, 5.4).cdf).pvalue > 1e-6
 
 
@@ -162,16 +162,6 @@ def test_densities_of_differing_users(users: Any) -> None:
         assert same / pairs == pytest.approx(0.25, abs=0.02)
     else:
         assert (first == second).mean() < 0.01
-
-
-def test_own_draws_use_every_sample_up() -> None:
-    sizes = np.array([0, 5, 1, 40])
-    user, atom, count = own_draws(np.random.default_rng(0), sizes, 2.0, lambda m: np.arange(m))
-    assert np.bincount(user, count, 4).astype(int).tolist() == sizes.tolist()
-    assert (count > 0).all()
-    assert len(atom) == len(user)
-    none = own_draws(np.random.default_rng(0), sizes * 0, 2.0, lambda m: np.zeros(m))
-    assert [len(x) for x in none] == [0, 0, 0]
 
 
 @pytest.mark.parametrize(

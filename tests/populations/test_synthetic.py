@@ -15,14 +15,8 @@ import pytest
 import scipy.stats
 
 from fedhist.users.batch import Users
-from fedhist.users.keys import Keys, user_ids
 from simulations.populations import population
-from simulations.populations.synthetic import (
-    categorical,
-    categorical_users,
-    numbered_items,
-    synthetic_ids,
-)
+from simulations.populations.synthetic import numbered_items
 
 SMALL = [
     ("zipf", {"n_users": 200, "d": 30, "mean_items": 10}),
@@ -49,18 +43,8 @@ def test_one_seed_one_population(kind: str, options: dict[str, object]) -> None:
         np.testing.assert_array_equal(a, b)
     pairs = zip(parts(first.users)[1:], parts(other.users)[1:], strict=True)
     assert not all(np.array_equal(a, b) for a, b in pairs)
-    np.testing.assert_array_equal(first.users.ids, other.users.ids)
-    assert (first.users.ids[1:] > first.users.ids[:-1]).all()
+    assert len(np.unique(np.concatenate([first.users.ids, other.users.ids]))) == 400
     assert "200 users" in first.title
-
-
-def test_user_names() -> None:
-    names = Keys.of(f"user-{k:06d}" for k in range(1000))
-    np.testing.assert_array_equal(synthetic_ids(1000), np.sort(user_ids(names)))
-    assert len(synthetic_ids(1)) == 1
-    big = synthetic_ids(1_000_001)
-    assert user_ids(Keys.of(["user-1000000"]))[0] in big
-    assert user_ids(Keys.of(["user-0000000"]))[0] in big
 
 
 @pytest.mark.parametrize("d", [1, 9, 10, 1000])
@@ -68,23 +52,6 @@ def test_item_names_sort_as_numbers(d: int) -> None:
     keys = numbered_items(d)
     assert [int(k.removeprefix("item-")) for k in keys] == list(range(1, d + 1))
     np.testing.assert_array_equal(keys.byte_order, np.arange(d))
-
-
-def test_categorical_users_count_the_very_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = np.array([0, 3, 1000, 0, 50, 7, 0])
-    weights = np.array([5.0, 1.0, 0.0, 3.0])
-    draws = categorical(np.random.default_rng(1), weights, int(sizes.sum()))
-    assert 2 not in draws
-    slow = np.zeros((len(sizes), 4), dtype=np.int64)
-    np.add.at(slow, (np.repeat(np.arange(len(sizes)), sizes), draws), 1)
-    for chunk in (1, 60, 1 << 22):  # the chunks a population is made in do not show
-        monkeypatch.setattr("simulations.populations.synthetic.CHUNK", chunk)
-        items = categorical_users(np.random.default_rng(1), sizes, weights).counts
-        dense = np.zeros_like(slow)
-        user = np.repeat(np.arange(len(sizes)), np.diff(items.indptr))
-        dense[user, items.item] = items.count
-        np.testing.assert_array_equal(dense, slow)
-        assert len(items.item) == len(items.count) == np.count_nonzero(slow)
 
 
 def test_zipf_frequencies_and_sizes() -> None:
@@ -123,7 +90,8 @@ def test_non_iid_rates(reading: str, a: float) -> None:
     """Loss by clipping alone, 1 - E min(X, c) / E X with X a Poisson of a Gamma(a) rate."""
     n = 60_000
     users = population("paper-non-iid", n_users=n, d=50, reading=reading).load().users
-    assert abs(users.counts.count.sum() / n - 100) < 7 * 10 / math.sqrt(n)  # rates have mean 100
+    deviation = math.sqrt(100 + 100**2 / a)  # of a negative binomial size
+    assert abs(users.counts.count.sum() / n - 100) < 7 * deviation / math.sqrt(n)
     size = scipy.stats.nbinom(a, a / (a + 100))
     for q in (0.5, 0.9):
         c = int(size.ppf(q))

@@ -14,7 +14,7 @@ from fedhist.model.registry import parameters, protocol_class
 from fedhist.model.results import Unknown
 from fedhist.users.batch import Users
 from simulations.populations import KINDS, Loaded
-from simulations.populations.synthetic import synthetic_ids
+from simulations.populations.synthetic import numbered_ids
 from simulations.runs.config import Config, population_spec
 from simulations.studies.records.cells import load_once
 
@@ -151,7 +151,7 @@ class Template:
         rng = np.random.default_rng((0x706C616E, seed or 0))
         drawn = base.users.take(np.sort(rng.integers(0, len(base.users), n)))
         return replace(
-            base, users=replace(drawn, ids=synthetic_ids(n)), title=f"{base.title}, {n:,} redrawn"
+            base, users=replace(drawn, ids=numbered_ids(0, n)), title=f"{base.title}, {n:,} redrawn"
         )
 
     def sample(self, setting: Setting) -> Loaded:

@@ -22,7 +22,7 @@ from fedhist.model.truths import Truth
 from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from simulations.populations.synthetic import synthetic_ids
+from simulations.populations.synthetic import numbered_ids
 from simulations.runs.config import Prepared
 from simulations.runs.options import NOT_SAFE, Options
 from simulations.runs.results import Evaluation, evaluate
@@ -231,7 +231,7 @@ def foreseen_bytes(protocol: Protocol, one: Users) -> tuple[float, int]:
     ended = ""
     with suppress(ValueError, FedhistError):
         options = Options(seed=0, watch=queries.append)
-        users = replace(copies, ids=synthetic_ids(COPIES))
+        users = replace(copies, ids=numbered_ids(0, COPIES))
         ended = execute(protocol, users, options).estimate.status
     cohorts = [q for q in queries if q.cohort is not None]
     if ended == "ok" or not cohorts:

@@ -1,0 +1,306 @@
+"""Synthetic users as functions of their number: the same in any slice, with pinned bits.
+
+Every kernel is held against a slow version in Python. The statistical checks have fixed seeds;
+each states the probability of a false alarm.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import pickle
+import statistics
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from fedhist.base.errors import PopulationError
+from fedhist.base.hashing import GOLDEN, MASK64, mix64
+from fedhist.users.batch import Users
+from simulations.populations import arithmetic, population
+from simulations.populations.base import Plan
+from simulations.populations.draws import (
+    Choice,
+    beta_of,
+    distinct_kernel,
+    each,
+    gamma_of,
+    items_kernel,
+    normal_of,
+    poisson_of,
+    unit,
+    words,
+)
+
+KINDS: list[tuple[str, dict[str, Any], str]] = [
+    ("zipf", {"d": 30, "mean_items": 10}, "0f53943982768e7e"),
+    ("zipf", {"d": 30, "mean_items": 10, "users": "dirichlet"}, "8f1548d957b46c3a"),
+    ("zipf", {"d": 30, "mean_items": 10, "users": "two-clusters"}, "64294b7579df074e"),
+    ("zipf", {"d": 30, "mean_items": 5, "distinct": True}, "5b9f2954ef1bd23e"),
+    ("paper-iid", {"d": 7, "mean_items": 6.0}, "5a8e66d8c64e6ce2"),
+    ("paper-non-iid", {"d": 7, "mean_items": 6.0}, "1bec90aacc61c784"),
+    ("paper-poisson", {}, "63fa2027b9cd0d45"),
+    ("uniform", {"samples_per_user": [1, 5]}, "f9f5a14257e1147f"),
+    ("gaussian", {"samples_per_user": 2, "dimension": 2, "users": "normal"}, "33ffb6e788d4cb46"),
+    ("two-point", {"samples_per_user": 1, "users": "outliers"}, "4ee0c509e6b72c04"),
+    ("coins", {"samples_per_user": 3, "users": "beta", "mean": 0.1}, "17a16b7923789027"),
+    ("rank-one", {"samples_per_user": 2, "dimension": 3, "mean": 0.2}, "60bbb62159ed4fd3"),
+    (
+        "regression",
+        {"samples_per_user": [1, 3], "dimension": 2, "user_spread": 0.5},
+        "ea3852e2a620b1e3",
+    ),
+    (
+        "regression",
+        {"samples_per_user": 2, "dimension": 2, "model": "logistic"},
+        "502b562059d4c3d1",
+    ),
+    ("density", {"samples_per_user": [1, 4], "users": "dirichlet"}, "d4e01308e6d2e101"),
+    (
+        "density",
+        {"samples_per_user": 2, "density": "beta", "users": "outliers"},
+        "5d7313f0fdf6490d",
+    ),
+]
+"""Kind, fields, and the digest of users 0 to 499."""
+
+
+def bits(users: Users) -> list[bytes]:
+    if users.items is not None:
+        columns = (users.ids, users.items.indptr, users.items.item, users.items.count)
+    else:
+        columns = (users.ids, users.reals.indptr, users.reals.values)
+    return [np.ascontiguousarray(a).tobytes() for a in columns]
+
+
+def plan(kind: str, fields: dict[str, Any], n_users: int = 500) -> Plan:
+    return population(kind, **fields, n_users=n_users, seed=7).plan()
+
+
+@pytest.mark.parametrize(("kind", "fields", "digest"), KINDS)
+def test_users_are_the_same_in_any_slice(kind: str, fields: dict[str, Any], digest: str) -> None:
+    """One slice = 7 unequal slices = single users, in bytes; and what they were last year."""
+    users = plan(kind, fields).users
+    whole = users.in_memory()
+    edges = [0, 1, 60, 61, 200, 333, 499, 500]
+    parts = [users.slice(a, b).slice(0, b - a) for a, b in pairwise(edges)]
+    made = [list(part.blocks(64)) for part in reversed(parts)]
+    again = users.none.followed_by(block for blocks in reversed(made) for block in blocks)
+    assert bits(again) == bits(whole)
+    for k in (0, 17, 499):
+        assert bits(users.slice(k, k + 1).in_memory()) == bits(whole.slice(k, k + 1).copy())
+    assert bits(population(kind, **fields, n_users=500, seed=7).load().users) == bits(whole)
+    assert users.public_ids().tobytes() == bits(whole)[0]
+    assert len(users.none) == len(users.slice(3, 3).in_memory()) == 0
+    assert hashlib.blake2b(b"".join(bits(whole)), digest_size=8).hexdigest() == digest
+
+
+@pytest.mark.parametrize(("kind", "fields", "_"), KINDS)
+def test_plans_are_small_and_reach_2_to_the_32(kind: str, fields: dict[str, Any], _: str) -> None:
+    made = plan(kind, fields, 1 << 32)
+    last = made.users.slice((1 << 32) - 1, 1 << 32)
+    assert len(made.users) == 1 << 32
+    assert len(pickle.dumps(made)) < 4000
+    far = pickle.loads(pickle.dumps(last))
+    assert bits(far.in_memory()) == bits(last.in_memory())
+    assert len(pickle.dumps(far)) < 1000  # its tables do not travel
+    assert population(kind, **fields, n_users=(1 << 32) - 1).n_users
+    with pytest.raises(ValueError, match=r"n_users must be at most 2\^32 = 4,294,967,296, got"):
+        population(kind, **fields, n_users=(1 << 32) + 1)
+
+
+@pytest.mark.parametrize("n", [2 * 64 - 1, 2 * 64, 2 * 64 + 1])
+def test_blocks(n: int) -> None:
+    users = plan("two-point", {"samples_per_user": 1}, n).users
+    sizes = [len(b) for b in users.blocks(64)]
+    assert sum(sizes) == n
+    assert max(sizes) == 64
+    assert all(sizes)
+    assert users.none.followed_by(users.blocks(64)).ids.tolist() == users.public_ids().tolist()
+
+
+def test_words_are_those_of_the_counter() -> None:
+    key, last = np.uint64(MASK64 - 5), (1 << 32) - 2
+    found = words(key, last, np.array([0, 2, 5]), 3)
+    rows = [(last, j) for j in range(6)] + [(last + 1, j) for j in range(9)]
+    at = [(int(key) + ((u << 32) + j + 1) * GOLDEN) & MASK64 for u, j in rows]
+    assert found.reshape(-1).tolist() == mix64(np.array(at, dtype=np.uint64)).tolist()
+
+
+def slow_item(weights: np.ndarray, step: int) -> int:
+    upto = np.floor(np.cumsum(weights) * (2**32 / weights.sum()) + 0.5)
+    return next(j for j in range(len(weights)) if step < upto[j] or j == len(weights) - 1)
+
+
+@pytest.mark.parametrize("d", [1, 5, 64, 5000])
+@pytest.mark.parametrize("concentration", [0.0, 2.0])
+def test_items_are_counted_as_drawn(d: int, concentration: float) -> None:
+    """Against one draw after the other; 5,000 items need two levels of the bitmap."""
+    weights, sizes = 1.0 / np.arange(1.0, d + 1), np.array([0, 3, 40, 1])
+    choice, keys = Choice(weights), np.array([5, 6], dtype=np.uint64)
+    turned, indptr = np.array([False, True, False, False]), np.zeros(5, dtype=np.int64)
+    item, count = np.empty(44, np.uint32), np.empty(44, np.uint32)
+    tables = choice.last, choice.guide, concentration
+    items_kernel(keys, np.uint64(9), sizes, *tables, turned, indptr, item, count)
+    for u, size in enumerate(sizes):
+        drawn = words(keys[0], 9 + u, each(1, 20))[:, 0].tolist()
+        row = [slow_item(weights, s) for w in drawn for s in (w >> 32, w & 0xFFFFFFFF)][:size]
+        steps = unit(words(keys[1], 9 + u, each(1, 40)))[:, 0]
+        for i in range(1, size):
+            if concentration and steps[i - 1] * (concentration + i) < i:
+                row[i] = row[int(steps[i - 1] * (concentration + i))]
+        own = [d - 1 - j for j in row] if turned[u] else row
+        part = slice(indptr[u], indptr[u + 1])
+        expected = sorted({j: own.count(j) for j in own}.items())
+        assert list(zip(item[part].tolist(), count[part].tolist(), strict=True)) == expected
+
+
+def test_items_follow_their_law() -> None:
+    """Chi-square of 10^6 draws over 1,000 items, in four populations; 1e-6 each."""
+    for seed in range(2):
+        for exponent in (0.0, 1.2):
+            spec = {"d": 1000, "mean_items": 50, "exponent": exponent, "tail": math.inf}
+            users = population("zipf", **spec, n_users=20_000, seed=seed).load().users
+            totals = np.bincount(users.counts.item, users.counts.count, 1000)
+            p = np.arange(1, 1001) ** -exponent
+            assert scipy.stats.chisquare(totals, totals.sum() * p / p.sum()).pvalue > 1e-6
+
+
+def test_rare_items_have_probability_zero_or_a_step() -> None:
+    """Probabilities are within 2^-32, also where weights vanish or one item has nearly all."""
+    for weights in ([0.0, 0.0, 1.0, 0.0], [1.0, 1e-12, 1e-12], [1e-12, 1.0]):
+        choice = Choice(np.array(weights))
+        steps = np.diff(choice.last.astype(np.int64), prepend=-1)
+        assert np.abs(steps / 2**32 - np.array(weights) / sum(weights)).max() <= 2 * 2.0**-32
+        assert steps.sum() == 1 << 32
+        at = np.array([0, 1 << 31, (1 << 32) - 1], dtype=np.uint64) << np.uint64(32)
+        assert choice.of(at).tolist() == np.searchsorted(choice.last, at >> np.uint64(32)).tolist()
+
+
+def test_distinct_items_are_drawn_or_raced_for() -> None:
+    """With d misses allowed, a user of all of 40 skewed items is finished by the race."""
+    choice = Choice(arithmetic.power(np.arange(1.0, 41), -3.0))
+    indptr, item = np.array([0, 40, 43]), np.empty(43, np.uint32)
+    tables = choice.last, choice.guide, choice.weights
+    distinct_kernel(np.uint64(3), np.uint64(0), *tables, indptr, item)
+    assert sorted(item[:40].tolist()) == list(range(40))
+    seen: list[int] = []
+    for w in words(np.uint64(3), 1, each(1, 40))[:, 0].tolist():
+        j = slow_item(choice.weights, w >> 32)
+        seen += [j] if j not in seen and len(seen) < 3 else []
+    assert item[40:].tolist() == seen
+
+
+def test_the_race_has_the_law_of_the_draws() -> None:
+    """Two of three items of weights 1, 1/32, 1/243, where d = 3 misses end most users' draws."""
+    n, w = 40_000, np.array([1.0, 1 / 32, 1 / 243])
+    fields = {"d": 3, "exponent": 5.0, "mean_items": 2, "tail": math.inf, "distinct": True}
+    held = population("zipf", **fields, n_users=n).load().users.counts.item.reshape(n, 2)
+    p = w / w.sum()
+    without = [sum(p[a] * p[3 - a - c] / (1 - p[a]) for a in range(3) if a != c) for c in range(3)]
+    found = [1 - (held == c).any(axis=1).mean() for c in range(3)]
+    for got, expected in zip(found, without, strict=True):  # 5 standard errors: 6e-7 each
+        assert abs(got - expected) < 5 * math.sqrt(expected * (1 - expected) / n) + 1e-9
+
+
+def test_portable_functions() -> None:
+    """Within some units of the last place of the library's."""
+    rng = np.random.default_rng(1)
+    x = np.exp(rng.uniform(-300, 300, 20_000))
+    logs = np.array([arithmetic.log1(v) for v in x])
+    assert logs == pytest.approx(np.log(x), rel=4e-16)
+    near = 1 + rng.uniform(-0.01, 0.01, 2000)
+    assert [arithmetic.log1(v) for v in near] == pytest.approx(np.log(near).tolist(), rel=1e-15)
+    y = rng.uniform(-700, 700, 20_000)
+    assert np.abs(arithmetic.exp(y) / np.exp(y) - 1).max() < 5e-16
+    assert arithmetic.exp(np.array([-1e300, 0.0, 1e300])).tolist() == [0.0, 1.0, math.inf]
+    assert arithmetic.power(x[:100], -0.3) == pytest.approx(x[:100] ** -0.3, rel=1e-13)
+    turns = rng.uniform(-9, 9, 20_000)
+    assert np.abs(arithmetic.cosine(turns) - np.cos(2 * np.pi * turns)).max() < 3e-14
+    p = np.concatenate([rng.random(2000), 10.0 ** rng.uniform(-16, -1, 2000)])
+    exact = [statistics.NormalDist().inv_cdf(v) for v in p]
+    assert arithmetic.normal(p) == pytest.approx(exact, abs=1e-14)
+
+
+W = words(np.uint64(11), 0, each(400_000))[:, 0]
+
+
+def test_normals() -> None:
+    """KS (1e-6), and the numbers beyond 3, 4 and 4.5 deviations, against Poisson tails (1e-6)."""
+    z = normal_of(W)
+    assert scipy.stats.kstest(z, "norm").pvalue > 1e-6
+    for far in (3.0, 4.0, 4.5):
+        expected = len(z) * 2 * scipy.stats.norm.sf(far)
+        low, high = scipy.stats.poisson(expected).interval(1 - 1e-6)
+        assert low <= np.count_nonzero(np.abs(z) > far) <= high
+    ends = normal_of(np.array([0, MASK64], dtype=np.uint64))
+    assert ends == pytest.approx([scipy.stats.norm.ppf(2.0**-53), -scipy.stats.norm.ppf(2.0**-53)])
+
+
+@pytest.mark.parametrize("shape", [0.05, 0.5, 1.0, 3.7, 200.0])
+def test_gammas(shape: float) -> None:
+    """Kolmogorov-Smirnov: 1e-6."""
+    assert scipy.stats.kstest(gamma_of(W, shape), scipy.stats.gamma(shape).cdf).pvalue > 1e-6
+
+
+@pytest.mark.parametrize(("a", "b"), [(0.6, 5.4), (2.0, 5.0), (1.0, 1.0)])
+def test_betas(a: float, b: float) -> None:
+    """Kolmogorov-Smirnov: 1e-6."""
+    assert scipy.stats.kstest(beta_of(W, a, b), scipy.stats.beta(a, b).cdf).pvalue > 1e-6
+
+
+@pytest.mark.parametrize("rate", [0.01, 2.0, 9.9, 10.1, 50.0, 3000.0])
+def test_poissons(rate: float) -> None:
+    """Chi-square over the values that are expected five times: 1e-6."""
+    law = scipy.stats.poisson(rate)
+    x = poisson_of(W, rate)
+    k = np.arange(law.ppf(1e-3), law.ppf(1 - 1e-3) + 1)
+    observed = np.array([np.count_nonzero(x == v) for v in k] + [0])
+    observed[-1] = len(x) - observed.sum()
+    expected = len(x) * np.append(law.pmf(k), 1 - law.pmf(k).sum())
+    assert scipy.stats.chisquare(observed, expected).pvalue > 1e-6
+    assert poisson_of(W[:3], 0.0).tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("lag", [1, 1 << 16])
+def test_users_are_uncorrelated(lag: int) -> None:
+    """Samples, their squares, sizes: 200,000 pairs of users, 5 standard errors: 6e-7 each."""
+    spec = population("gaussian", samples_per_user=1, low=-9, high=9, n_users=(1 << 16) + 200_000)
+    z = spec.plan().users.in_memory().reals.values[:, 0] / 0.25
+    fields = {"d": 2, "mean_items": 3, "tail": math.inf, "n_users": len(z)}
+    first = population("zipf", **fields).load().users.counts
+    held = np.add.reduceat(first.item.astype(float), first.indptr[:-1]) - 0.5
+    for x in (z, z * z - 1, held - held.mean()):
+        a, b = x[:200_000], x[lag : lag + 200_000]
+        assert abs((a * b).mean()) < 5 * (x * x).mean() / math.sqrt(200_000)
+
+
+def test_two_draws_of_a_word_are_independent() -> None:
+    """Chi-square of the pairs of 8 equally likely items, 400,000 of them: 1e-6."""
+    halves = Choice(np.ones(8)).of(np.stack([W, W << np.uint64(32)]))
+    pairs = np.bincount(halves[0].astype(int) * 8 + halves[1], minlength=64)
+    assert scipy.stats.chisquare(pairs).pvalue > 1e-6
+
+
+def test_too_many_draws_of_a_user() -> None:
+    many = {"n_users": 2, "samples_per_user": 1 << 31, "dimension": 2}
+    with pytest.raises(PopulationError, match=r"fewer than 2\^32 = 4,294,967,296 draws, one had"):
+        population("two-point", **many).load()
+    for kind, fields in (("zipf", {"d": 5, "tail": math.inf}), ("paper-iid", {})):
+        with pytest.raises(PopulationError, match=r"fewer than 2\^32"):
+            population(kind, n_users=2, mean_items=1e12, **fields).load()
+
+
+def test_heavy_tails_are_exact_far_out() -> None:
+    """Users beyond 100 means of a Pareto(1.5) law, against Poisson tails: 1e-6."""
+    n, a = 300_000, 1.5
+    users = population("zipf", n_users=n, d=1, mean_items=3, tail=a).load().users
+    sizes = np.zeros(n)
+    sizes[users.n_items() > 0] = users.counts.count
+    for x in (30, 300):
+        expected = n * ((1 - 1 / a) * 3 / x) ** a
+        low, high = scipy.stats.poisson(expected).interval(1 - 1e-6)
+        assert low * 0.97 <= np.count_nonzero(sizes >= x) <= high * 1.03  # sizes are rounded
