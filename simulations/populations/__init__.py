@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from fedhist.base.errors import nearest
-from simulations.populations.base import Loaded, PopulationSpec
+from simulations.populations.base import Loaded, Plan, PopulationSpec
 from simulations.populations.density_samples import DensitySamples
 from simulations.populations.events import Events
 from simulations.populations.memory import Memory
@@ -79,4 +79,4 @@ def population(kind: str, **parameters: Any) -> PopulationSpec:
     return spec(**parameters)
 
 
-__all__ = ["KINDS", "Loaded", "PopulationSpec", "population"]
+__all__ = ["KINDS", "Loaded", "Plan", "PopulationSpec", "population"]

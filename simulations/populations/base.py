@@ -13,8 +13,11 @@ import numpy as np
 from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from fedhist.users.shards import Shard
+from fedhist.users.shards import Shard, check_in_memory
 from simulations.config.reading import Settings, Whole
+
+KEPT_BYTES = 32 << 20
+"""Users of this size are made or read once for all walks."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +51,38 @@ class Plan:
     dropped: Mapping[str, int] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
+    def loaded(self) -> Loaded:
+        """Make or read the users; PopulationError if they are too many to be in memory at once."""
+        users = self.users.in_memory("a study that loads its population")
+        return Loaded(**(vars(self) | {"users": users}))
+
+    def kept(self, most: int = KEPT_BYTES) -> Plan:
+        """Return the plan with its users in memory, if they take at most so many bytes there.
+
+        Who are walked several times are then made or read once; the others are, every time.
+        """
+        parts, size = [self.users.none], 0
+        for block in self.users.blocks():
+            size += block.nbytes + block.ids.nbytes
+            if size > most:
+                return self
+            parts.append(block)
+        return Loaded(**(vars(self) | {"users": parts[0].followed_by(parts[1:])}))
+
 
 @dataclass(frozen=True)
 class Loaded(Plan):
     """A population in memory: a plan whose users are there."""
 
     users: Users
+
+    def loaded(self) -> Loaded:
+        """Return this."""
+        return self
+
+    def kept(self, most: int = KEPT_BYTES) -> Plan:
+        """Return this."""
+        return self
 
 
 @dataclass(frozen=True)
@@ -68,7 +97,16 @@ class PopulationSpec(Settings, ABC):
         """Read or generate the users; the same specification gives the same users."""
 
     def plan(self) -> Plan:
-        """Describe the users without making or reading them all, where the kind can (or load)."""
+        """Describe the users without making or reading them all, where the kind can; else load.
+
+        Raises
+        ------
+        PopulationError
+            If the kind cannot, and is asked for more users than are held in memory at once.
+        """
+        n_users = getattr(self, "n_users", None)
+        if isinstance(n_users, int):
+            check_in_memory(n_users, f"a population of kind {self.kind!r}, which has no plan,")
         return self.load()
 
 

@@ -15,7 +15,8 @@ import numpy as np
 from fedhist.base.arrays import Array, Floats, Integers
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from simulations.populations.base import Loaded
+from fedhist.users.shards import Shard
+from simulations.populations.base import Plan
 
 if TYPE_CHECKING:
     import polars as pl
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 WORTH_SAYING = 0.01
 """Share of the events, or of the users, from which on it is said that they are left out."""
 MOST_EXAMPLES = 10
-BATCH = 1 << 16
-"""Users that are looked at together: memory is of so many."""
 FAULTS = ("too many fields", "missing", "bad")
 """How the words begin for rows that were left out, and not changed."""
 
@@ -73,11 +72,11 @@ class Similar:
     split: tuple[str, str] | None = None
 
 
-def item_totals(users: Users) -> Floats:
+def item_totals(users: Shard) -> Floats:
     """Add up every item's events: (size of the vocabulary,)."""
-    d = len(users.vocabulary)
+    d = len(users.none.vocabulary)
     out = np.zeros(d)
-    for batch in users.chunks(BATCH):
+    for batch in users.blocks():
         out += np.bincount(batch.counts.item, weights=batch.counts.count, minlength=d)
     return out
 
@@ -93,7 +92,7 @@ def owners(indptr: Integers) -> Integers:
     return np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
 
 
-def outside_domain(users: Users, domain: Keys) -> Outside:
+def outside_domain(users: Shard, domain: Keys) -> Outside:
     """Measure what a domain leaves out.
 
     Examples
@@ -102,32 +101,33 @@ def outside_domain(users: Users, domain: Keys) -> Outside:
     >>> outside_domain(users, Keys.of(["tea"]))
     Outside(events=0.75, users=0.5)
     """
-    known = domain.positions(users.vocabulary) >= 0
-    kept, total, reached = 0.0, 0.0, 0
-    for batch in users.chunks(BATCH):
+    known = domain.positions(users.none.vocabulary) >= 0
+    kept, total, reached, holding = 0.0, 0.0, 0, 0
+    for batch in users.blocks():
         items = batch.counts
         inside = known[items.item]
         kept += float(items.count[inside].sum())
         total += float(items.count.sum())
         reached += len(np.unique(owners(items.indptr)[inside]))
-    return _left_out(kept, total, reached, users)
+        holding += int(np.count_nonzero(batch.n_items()))
+    return _left_out(kept, total, reached, holding)
 
 
-def outside_range(users: Users, low: float, high: float) -> Outside:
+def outside_range(users: Shard, low: float, high: float) -> Outside:
     """Measure what a range leaves out: samples that are clipped to it."""
-    kept, reached = 0, 0
-    for batch in users.chunks(BATCH):
+    kept, total, reached, holding = 0, 0, 0, 0
+    for batch in users.blocks():
         x = batch.reals.values
         with np.errstate(invalid="ignore"):
             inside = ((x >= low) & (x <= high)).all(axis=1)
         inside |= np.isnan(x).any(axis=1)  # unusable, which is counted elsewhere
-        kept += int(inside.sum())
+        kept, total = kept + int(inside.sum()), total + len(x)
         reached += len(np.unique(owners(batch.reals.indptr)[inside]))
-    return _left_out(kept, len(users.reals.values), reached, users)
+        holding += int(np.count_nonzero(batch.n_items()))
+    return _left_out(kept, total, reached, holding)
 
 
-def _left_out(kept: float, total: float, reached: int, users: Users) -> Outside:
-    holding = int(np.count_nonzero(users.n_items()))
+def _left_out(kept: float, total: float, reached: int, holding: int) -> Outside:
     return Outside(1 - kept / total, (holding - reached) / holding) if holding else Outside()
 
 
@@ -205,13 +205,13 @@ def normal_form(names: pl.Expr) -> pl.Expr:
 
 
 def facts_of(
-    loaded: Loaded, domain: Keys | None = None, value_range: tuple[float, float] | None = None
+    plan: Plan, domain: Keys | None = None, value_range: tuple[float, float] | None = None
 ) -> tuple[str, ...]:
     """Say in sentences what matters about a population for whoever reads an estimate of it.
 
     Parameters
     ----------
-    loaded : Loaded
+    plan : Plan
     domain : Keys, optional
         The items that are counted; default: the population's own.
     value_range : (float, float), optional
@@ -222,15 +222,15 @@ def facts_of(
     tuple of str
         Each is NOT PRIVATE; empty where nothing is out of the ordinary.
     """
-    users = loaded.users
-    told = [*loaded.warnings, words_of_dropped(loaded.dropped)]
-    if users.items is None:
-        ends = value_range or loaded.value_range
+    users = plan.users
+    told = [*plan.warnings, words_of_dropped(plan.dropped)]
+    if users.none.items is None:
+        ends = value_range or plan.value_range
         told += [] if ends is None else [words_of_range(outside_range(users, *ends), *ends)]
         return tuple(t for t in told if t)
-    domain = loaded.domain if domain is None else domain
+    domain = plan.domain if domain is None else domain
     told += [] if domain is None else [words_of_domain(outside_domain(users, domain))]
-    told.append(words_of_names(similar_names(users.vocabulary, item_totals(users), domain)))
+    told.append(words_of_names(similar_names(users.none.vocabulary, item_totals(users), domain)))
     return tuple(t for t in told if t)
 
 

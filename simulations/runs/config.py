@@ -42,7 +42,7 @@ from simulations.config.reading import (
     required,
     tables_of,
 )
-from simulations.populations import KINDS, Loaded, PopulationSpec, population
+from simulations.populations import KINDS, Plan, PopulationSpec, population
 from simulations.runs.facts import budget_doubts, facts_of_run
 from simulations.runs.run import Options
 from simulations.runs.trust import check_remote, check_trust, with_trust
@@ -201,13 +201,13 @@ class Config:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A configuration with its population loaded and its protocol built.
+    """A configuration with its population planned and its protocol built.
 
     Attributes
     ----------
     config : Config
-    loaded : Loaded or None
-        None for the population "remote": the users' data are elsewhere (a deployment).
+    plan : Plan or None
+        The population; None for "remote": the users' data are elsewhere (a deployment).
     protocol : Protocol
     not_private : tuple of str
         What was chosen by looking at private data, in words.
@@ -216,7 +216,7 @@ class Prepared:
     """
 
     config: Config
-    loaded: Loaded | None
+    plan: Plan | None
     protocol: Protocol
     not_private: tuple[str, ...] = field(default=())
     total: Summary | None = None
@@ -224,19 +224,19 @@ class Prepared:
     @cached_property
     def known(self) -> Measured | None:
         """What evaluation knows of the users; None where they are elsewhere. NOT PRIVATE."""
-        here = self.loaded
+        here = self.plan
         return None if here is None else measured(self.protocol, here.users, self.total)
 
     @cached_property
     def facts(self) -> tuple[str, ...]:
         """What matters about the users beside an estimate; empty elsewhere. NOT PRIVATE."""
-        return () if self.loaded is None else facts_of_run(self.loaded, self.protocol)
+        return () if self.plan is None else facts_of_run(self.plan, self.protocol)
 
     @property
     def doubts(self) -> tuple[str, ...]:
         """Where the budget protects nobody."""
-        g, loaded = self.protocol.guarantee, self.loaded
-        return budget_doubts(g.epsilon, g.delta, 0 if loaded is None else len(loaded.users))
+        g, plan = self.protocol.guarantee, self.plan
+        return budget_doubts(g.epsilon, g.delta, 0 if plan is None else len(plan.users))
 
 
 def builtin_configs() -> list[str]:
@@ -305,14 +305,14 @@ def config_of(tables: Mapping[str, Any], source: str | Path, name: str) -> Confi
     return Config(name, run, tables["protocol"], tables["population"], adversaries)
 
 
-def prepare(config: Config, load: Callable[[PopulationSpec], Loaded] | None = None) -> Prepared:
-    """Load the population and build the protocol.
+def prepare(config: Config, load: Callable[[PopulationSpec], Plan] | None = None) -> Prepared:
+    """Plan the population and build the protocol.
 
     Parameters
     ----------
     config : Config
     load : callable, optional
-        Loads the population; default: anew, from its specification.
+        Plans or loads the population; default: plans it, and keeps users who take little memory.
 
     Raises
     ------
@@ -329,17 +329,17 @@ def prepare(config: Config, load: Callable[[PopulationSpec], Loaded] | None = No
     given = with_trust(cls, table, config.run.nodes or None)
     if config.population["kind"] == REMOTE:
         check_remote(given)
-        loaded = None
+        plan = None
         resolved, notes = given, list[str]()
     else:
         spec = population_spec(config)
-        loaded = spec.load() if load is None else load(spec)
-        if "domain" in required(cls) - given.keys() and loaded.domain is None:
+        plan = spec.plan().kept() if load is None else load(spec)
+        if "domain" in required(cls) - given.keys() and plan.domain is None:
             raise ValueError(
                 f"{cls.name} needs a public domain: give population.domain=FILE (one item per "
                 "line), or --top D for the D most frequent items, which is not private"
             )
-        resolved, notes = cls.resolve(given, loaded.users, loaded.domain)
+        resolved, notes = cls.resolve(given, plan.users, plan.domain)
     check_keys(resolved, parameters(cls), f"parameter of {cls.name}")
     missing = sorted(required(cls) - resolved.keys())
     if missing:
@@ -352,8 +352,8 @@ def prepare(config: Config, load: Callable[[PopulationSpec], Loaded] | None = No
     except TypeError as e:
         raise ValueError(f"{cls.name}: {e}") from None
     check_trust(protocol, table.get("trust"))
-    seen = loaded.not_private if loaded is not None else ()
-    return Prepared(config, loaded, protocol, (*seen, *notes))
+    seen = plan.not_private if plan is not None else ()
+    return Prepared(config, plan, protocol, (*seen, *notes))
 
 
 def population_spec(config: Config) -> PopulationSpec:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from logging import ERROR, INFO, WARNING
 from pathlib import Path
@@ -33,10 +33,18 @@ from fedhist.flower.host import NodeSetup, ServerSetup
 from fedhist.model.registry import load_plugin
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
+from fedhist.users.shards import Shard
 from simulations.config.reading import reading
 from simulations.populations import population
 from simulations.reporting.targets import check_folder
-from simulations.runs.config import Config, Prepared, load_config, prepare
+from simulations.runs.config import (
+    REMOTE,
+    Config,
+    Prepared,
+    load_config,
+    population_spec,
+    prepare,
+)
 from simulations.runs.job import Reservations
 from simulations.runs.options import MASKED, Outcome, ended
 from simulations.runs.over_grid import strategy_of
@@ -95,10 +103,10 @@ class FlowerHost:
             )
         if run.repeats > 1:
             raise ValueError(f"Flower's runtimes run once, got run.repeats = {run.repeats}")
-        if prepared.loaded is not None:
+        if prepared.plan is not None:
             _seed(prepared.config)
         # as on Ray: messages are sent; and owners' nodes answer under masks only
-        aggregation = MASKED if prepared.loaded is None else run.aggregation
+        aggregation = MASKED if prepared.plan is None else run.aggregation
         options = for_protocol(
             run.options(runtime="ray", aggregation=aggregation), prepared.protocol
         )
@@ -149,7 +157,7 @@ def simulated_node(run_config: FlatConfig, node_config: FlatConfig) -> NodeSetup
         If the configuration names another number of nodes than Flower has.
     """
     key = _key(run_config)
-    config = _prepared(key).config
+    config, _ = _simulated(key)
     nodes, index = int(node_config["num-partitions"]), int(node_config["partition-id"])
     if config.run.nodes != nodes:
         raise PopulationError(
@@ -157,7 +165,7 @@ def simulated_node(run_config: FlatConfig, node_config: FlatConfig) -> NodeSetup
             f"flwr run --federation-config num-supernodes={config.run.nodes}"
         )
     seed = None if config.run.noise == "secure" else _seed(config)
-    return NodeSetup(_simulated_users(key, nodes)[index], index, seed, SIMULATED_OWNER)
+    return NodeSetup(_parts(key, nodes)[index], index, seed, SIMULATED_OWNER)
 
 
 def owned_node(run_config: FlatConfig, node_config: FlatConfig) -> NodeSetup:
@@ -273,11 +281,21 @@ def _prepared(key: RunKey) -> Prepared:
 
 
 @lru_cache(maxsize=2)
-def _simulated_users(key: RunKey, nodes: int) -> tuple[Users, ...]:
-    loaded = _prepared(key).loaded
-    if loaded is None:
-        raise PopulationError("the population is remote: it is asked by a deployment")
-    return tuple(loaded.users.split(nodes))
+def _simulated(key: RunKey) -> tuple[Config, Shard]:
+    """Plan a run's population for its nodes: who are not few are made when a node is asked."""
+    name, overrides = key
+    config = load_config(name, overrides)
+    with reading(name):
+        if config.population["kind"] == REMOTE:
+            raise PopulationError("the population is remote: it is asked by a deployment")
+        for plugin in config.run.plugins:
+            load_plugin(plugin)
+        return config, population_spec(config).plan().kept().users
+
+
+@lru_cache(maxsize=2)
+def _parts(key: RunKey, nodes: int) -> Sequence[Shard]:
+    return _simulated(key)[1].split(nodes)
 
 
 def _seed(config: Config) -> int:

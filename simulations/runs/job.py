@@ -58,11 +58,11 @@ def run_job(
         If the data set's ledger does not allow the run; nothing has been asked then.
     """
     table, adversaries = prepared.config.run, prepared.config.adversaries
-    if prepared.loaded is None:
+    if prepared.plan is None:
         raise ValueError(
             "the population is remote: its users are asked by a deployment (flwr run), not here"
         )
-    users = prepared.loaded.users
+    users = prepared.plan.users
     check_rows(prepared.protocol, users)
     # options that exclude each other, or the population, are refused before anything is reserved
     check_population(prepared.protocol, users, table.options(adversaries=adversaries))

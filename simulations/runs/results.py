@@ -75,9 +75,9 @@ def evaluate(prepared: Prepared, outcomes: Sequence[Outcome]) -> Evaluation | No
     """Compare the estimates with the truth, where the data are here and an estimate is ok."""
     found = [o.estimate for o in outcomes if o.estimate.value is not None]
     known = prepared.known
-    if prepared.loaded is None or known is None or not found:
+    if prepared.plan is None or known is None or not found:
         return None
-    protocol, users = prepared.protocol, prepared.loaded.users
+    protocol, users = prepared.protocol, prepared.plan.users
     losses = np.array([protocol.loss_of(e, users, known=known) for e in found])
     return Evaluation(known.truth, known.support, losses, known.error)
 
@@ -187,7 +187,7 @@ def describe(prepared: Prepared, seeds: Sequence[int]) -> dict[str, Any]:
         NOT_PRIVATE: {
             "why": "who knows a seed knows the noise; choices made by looking at private data",
             # a deployment's seed was drawn to be forgotten
-            "seeds": list(seeds) if prepared.loaded is not None else [],
+            "seeds": list(seeds) if prepared.plan is not None else [],
             "choices": list(prepared.not_private),
         },
     }
@@ -228,8 +228,8 @@ def metrics(
         "rounds": [_with_rates(r) for r in first.rounds],
         "choices": list(prepared.not_private),
     }
-    if prepared.loaded is not None and prepared.loaded.dropped:
-        secret["rows dropped by the loader"] = dict(prepared.loaded.dropped)
+    if prepared.plan is not None and prepared.plan.dropped:
+        secret["rows dropped by the loader"] = dict(prepared.plan.dropped)
     if prepared.known is not None:
         secret["diagnostics"] = dict(prepared.known.diagnostics)
         secret["facts"] = list(prepared.facts)
@@ -267,7 +267,7 @@ def _with_rates(statistics: Mapping[str, float]) -> dict[str, float]:
 
 def _noise(prepared: Prepared, grade: str) -> str:
     """Name the grade of the noise; clients of a deployment draw all but a server's."""
-    by_clients = prepared.protocol.guarantee.trust.rank and prepared.loaded is None
+    by_clients = prepared.protocol.guarantee.trust.rank and prepared.plan is None
     return "drawn by each client" if by_clients else grade
 
 

@@ -58,8 +58,8 @@ def _facts(finished: Finished) -> list[tuple[str, str]]:
         facts.append(("aggregation", estimate.ledger.aggregation))
     if protocol.guarantee.trust is Trust.SHUFFLE:
         facts.append((SHUFFLE, shuffle_in_words(protocol.guarantee)))
-    if prepared.loaded is not None:
-        facts.append(("population", prepared.loaded.title))
+    if prepared.plan is not None:
+        facts.append(("population", prepared.plan.title))
     facts.append(("rounds", _rounds_in_words(finished)))
     if estimate.public:
         told = ", ".join(f"{k} = {number(v, 5)}" for k, v in estimate.public.items())

@@ -33,9 +33,9 @@ def test_built_in_configurations_load(name: str, tmp_path: Path) -> None:
         assert population_spec(config).kind == config.population["kind"]
     else:
         prepared = prepare(config)
-        assert prepared.loaded is not None
+        assert prepared.plan is not None
         assert prepared.not_private == ()
-        assert prepared.config.run.nodes <= len(prepared.loaded.users)
+        assert prepared.config.run.nodes <= len(prepared.plan.users)
 
 
 def test_every_protocol_has_a_configuration_to_start_from() -> None:

@@ -56,7 +56,7 @@ def test_runs_end_well(protocol: dict[str, Any], people: dict[str, Any]) -> None
     ready = prepared(protocol, people)
     assert ready.protocol.guarantee.trust is Trust.SHUFFLE
     options = ready.config.run.options(runtime="inline")
-    estimate = execute(ready.protocol, ready.loaded.users, options).estimate
+    estimate = execute(ready.protocol, ready.plan.users, options).estimate
     assert estimate.status == "ok"
     assert estimate.ledger is not None
     assert 0.98 < estimate.ledger.spent().epsilon <= 1 + 1e-9
@@ -65,7 +65,7 @@ def test_runs_end_well(protocol: dict[str, Any], people: dict[str, Any]) -> None
 def test_the_ledger_names_both_sides() -> None:
     ready = prepared(ORACLE)
     options = ready.config.run.options(runtime="inline")
-    estimate = execute(ready.protocol, ready.loaded.users, options).estimate
+    estimate = execute(ready.protocol, ready.plan.users, options).estimate
     words = ledger_in_words(ready, estimate.ledger)
     local = f"{ready.protocol.epsilon:.4g}"
     assert words["shuffle (ideal)"] == (
@@ -81,7 +81,7 @@ def test_the_ledger_names_both_sides() -> None:
 
 def test_too_few_users_fail_the_run() -> None:
     ready = prepared(ORACLE)
-    few = ready.loaded.users.split(2)[0]
+    few = ready.plan.users.split(2)[0]
     with pytest.raises(BatchWithheld, match="each needs reports of 2700 users"):
         execute(ready.protocol, few, ready.config.run.options(runtime="inline"))
 

@@ -241,8 +241,8 @@ real_data = pytest.mark.skipif(not DATA, reason="FEDHIST_DATA names no folder of
 def _losses(name: str, file: str, *overrides: str, runs: int = 20) -> np.ndarray[Any, Any]:
     """Run a built-in configuration on a real file, on the aggregate path."""
     prepared = prepare(load_config(name, [f"population.path={Path(DATA) / file}", *overrides]))
-    assert prepared.loaded is not None
-    protocol, users = prepared.protocol, prepared.loaded.users
+    assert prepared.plan is not None
+    protocol, users = prepared.protocol, prepared.plan.users
     truth, out = protocol.truth(users), []
     for seed in range(runs):
         value = execute(protocol, users, Options(seed=seed, clients="aggregate")).estimate.value

@@ -71,8 +71,8 @@ def test_same_estimate_as_inline(
 
     prepared = prepare(load_config(config, overrides))
     options = prepared.config.run.options(runtime="inline")
-    assert prepared.loaded is not None
-    here = execute(prepared.protocol, prepared.loaded.users, options)
+    assert prepared.plan is not None
+    here = execute(prepared.protocol, prepared.plan.users, options)
     assert here.estimate.value is not None
     np.testing.assert_array_equal(read_estimate(out), here.estimate.value)
     metrics = json.loads((out / "metrics.json").read_text())
@@ -95,9 +95,9 @@ def test_same_sum_under_masks_as_inline_without(link: Loopback, tmp_path: Path) 
     done = link.run(APP, told, nodes=10)
     assert done.status == "finished:completed", done.log
     prepared = prepare(load_config(config))
-    assert prepared.loaded is not None
+    assert prepared.plan is not None
     options = prepared.config.run.options(runtime="inline")
-    here = execute(prepared.protocol, prepared.loaded.users, options)
+    here = execute(prepared.protocol, prepared.plan.users, options)
     assert here.estimate.value is not None
     np.testing.assert_array_equal(read_estimate(tmp_path / "r"), here.estimate.value)
 

@@ -113,8 +113,8 @@ def test_every_command_reads_what_is_written(
     study = Path("mine.toml")
     study.write_text(text, encoding="utf-8")
     prepared = prepare(load_config(study))
-    assert prepared.loaded is not None
-    ran = execute(prepared.protocol, prepared.loaded.users, prepared.config.run.options())
+    assert prepared.plan is not None
+    ran = execute(prepared.protocol, prepared.plan.users, prepared.config.run.options())
     assert ran.estimate.status == "ok"
     ready = set_up(load_comparison(study))
     assert len(ready.contenders) > 2

@@ -32,6 +32,7 @@ from fedhist.protocols.shared.mean_target import MeanTarget
 from fedhist.protocols.shared.sample_sizes import resolve_users
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
+from fedhist.users.shards import Shard
 from server.central_means.noise import (
     ADJACENCIES,
     COUNTED_STEPS,
@@ -218,7 +219,7 @@ class CentralMeans(MeanTarget, Central):
 
     @classmethod
     def resolve(
-        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
+        cls, parameters: Mapping[str, Any], users: Shard, domain: Keys | None
     ) -> tuple[dict[str, Any], list[str]]:
         """Take n_users from the population, where the configuration does not name it."""
         return resolve_users(parameters, users)

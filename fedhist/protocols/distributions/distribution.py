@@ -51,6 +51,7 @@ from fedhist.protocols.shared.domains import check_domain, with_domain
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
+from fedhist.users.shards import Shard
 from server.distributions.simplex import project_simplex
 
 MECHANISMS: Mapping[str, Mechanism] = MappingProxyType(
@@ -321,7 +322,7 @@ class Distribution(TwoModes, DistributionTarget, Central):
 
     @classmethod
     def resolve(
-        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
+        cls, parameters: Mapping[str, Any], users: Shard, domain: Keys | None
     ) -> tuple[dict[str, Any], list[str]]:
         """Fill the domain and n_users; compute samples_per_user given as "min" or "max".
 
@@ -334,12 +335,12 @@ class Distribution(TwoModes, DistributionTarget, Central):
             return p, []
         if asked not in ("min", "max"):
             raise ValueError(f'samples_per_user must be an integer, "min" or "max", got {asked!r}')
-        sizes = [
-            np.bincount(flat // len(p["domain"]), count, n)
-            for n, flat, count in in_domain(users, p["domain"])
+        found = [
+            getattr(np.bincount(flat // len(p["domain"]), count, n), asked)()
+            for block in users.blocks()
+            for n, flat, count in in_domain(block, p["domain"])
         ]
-        found = np.concatenate([np.zeros(0), *sizes])
-        m = int(getattr(found, asked)()) if len(found) else 0
+        m = int({"min": min, "max": max}[asked](found, default=0))
         if m < 1:
             raise PopulationError(f'samples_per_user = "{asked}" is {m}: some user has no items')
         p["samples_per_user"] = m

@@ -58,6 +58,7 @@ from fedhist.protocols.shared.sample_sizes import resolve_sizes
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys, user_ids
+from fedhist.users.shards import Shard
 from server.distributions.simplex import project_simplex
 from server.means.centred import CLIP_MASS, CentredPlan, plan_centred
 from server.means.localize import Plan
@@ -365,7 +366,7 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
 
     @classmethod
     def resolve(
-        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
+        cls, parameters: Mapping[str, Any], users: Shard, domain: Keys | None
     ) -> tuple[dict[str, Any], list[str]]:
         """Fill the domain, n_users, and samples_per_user in the domain where that is asked for."""
         p = with_domain(parameters, domain)
@@ -384,10 +385,7 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
 
     @classmethod
     def example_users(cls) -> Users:
-        """Users of one distribution each, in differing amounts; some drink others besides.
-
-        Their shares are equal, so that every fold's average is that of all users.
-        """
+        """Users of equal shares, so that every fold's average is that of all, in any amounts."""
         cups = np.array([6, 10, 12, 16, 20]) * (1 + np.arange(1400)[:, None] % 3)
         cups = np.hstack([cups, np.arange(1400)[:, None] % 4])  # milk is outside the domain
         user, item = np.nonzero(cups)

@@ -30,6 +30,7 @@ from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.sample_sizes import resolve_users
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
+from fedhist.users.shards import Shard
 from fedhist.users.streams import SeededStreams
 from server.few_users.box import box_distance, release_box
 from server.few_users.box_plan import BOXES
@@ -206,7 +207,7 @@ class FewUsers(TwoModes, Central):
 
     @classmethod
     def resolve(
-        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
+        cls, parameters: Mapping[str, Any], users: Shard, domain: Keys | None
     ) -> tuple[dict[str, Any], list[str]]:
         """Take n_users from the population."""
         return resolve_users(parameters, users)

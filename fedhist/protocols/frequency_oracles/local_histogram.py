@@ -46,6 +46,7 @@ from fedhist.protocols.shared.histogram_target import DomainHistogram
 from fedhist.protocols.shared.noninteractive_error import slot_l1
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
+from fedhist.users.shards import Shard
 
 MOST_SLOTS = 1 << 30
 
@@ -199,7 +200,7 @@ class LocalHistogram(DomainHistogram, OneVote):
 
     @classmethod
     def resolve(
-        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
+        cls, parameters: Mapping[str, Any], users: Shard, domain: Keys | None
     ) -> tuple[dict[str, Any], list[str]]:
         """Fill the domain; a clip written as 80.0 is 80."""
         out, clip = with_domain(parameters, domain), parameters.get("clip")

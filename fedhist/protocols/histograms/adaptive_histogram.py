@@ -48,6 +48,7 @@ from fedhist.protocols.shared.histogram_target import DomainHistogram
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
+from fedhist.users.shards import Shard
 
 NOISES = ("auto", "laplace", "gaussian")
 
@@ -370,7 +371,7 @@ class AdaptiveHistogram(DomainHistogram, Central):
 
     @classmethod
     def resolve(
-        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
+        cls, parameters: Mapping[str, Any], users: Shard, domain: Keys | None
     ) -> tuple[dict[str, Any], list[str]]:
         """Fill the domain, and the number of users where it is public."""
         p, not_private = super().resolve(parameters, users, domain)

@@ -45,6 +45,7 @@ from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
+from fedhist.users.shards import Shard
 from fedhist.users.streams import Streams
 
 ROUNDING = 1 + 1e-9
@@ -329,7 +330,7 @@ class BoundedHistogram(DomainHistogram, Central):
 
     @classmethod
     def resolve(
-        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
+        cls, parameters: Mapping[str, Any], users: Shard, domain: Keys | None
     ) -> tuple[dict[str, Any], list[str]]:
         """Fill the domain; compute ``clip`` given as "c-star" or "best"; expand the default grid.
 
@@ -343,8 +344,9 @@ class BoundedHistogram(DomainHistogram, Central):
             budget = float(p["epsilon"]), float(p.get("delta", cls.delta))
             k = sensitivity_multipliers(adjacency, len(p["domain"]))
             nonneg = bool(p.get("nonneg", cls.nonneg))
+            known = users.in_memory(f"clip = {p['clip']!r}")
             p["clip"], statement = reference_clip(
-                p["clip"], users, p["domain"], budget, k, discrete=grid is not None, nonneg=nonneg
+                p["clip"], known, p["domain"], budget, k, discrete=grid is not None, nonneg=nonneg
             )
             not_private.append(statement)
         if p.get("trust") is not None and grid is None:

@@ -57,6 +57,7 @@ from fedhist.protocols.shared.histogram_target import DomainHistogram
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
+from fedhist.users.shards import Shard
 
 PER_OCTAVE = 4
 SLACK = 2 * math.log(100)
@@ -354,7 +355,7 @@ class PoissonCounts(DomainHistogram, Central):
 
     @classmethod
     def resolve(
-        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
+        cls, parameters: Mapping[str, Any], users: Shard, domain: Keys | None
     ) -> tuple[dict[str, Any], list[str]]:
         """Fill the domain, and the public number of users."""
         p = with_domain(parameters, domain)

@@ -44,6 +44,7 @@ from fedhist.protocols.shared.sample_sizes import resolve_users
 from fedhist.protocols.shared.shuffles import Batch
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
+from fedhist.users.shards import Shard
 from server.means.localize import LEAST_MASS, MOST_FAILURE
 from server.means.lower_bounds import packing_bound
 
@@ -299,9 +300,9 @@ class CoverSelect(MeanTarget, NonInteractive):
 
     @classmethod
     def resolve(
-        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
+        cls, parameters: Mapping[str, Any], users: Shard, domain: Keys | None
     ) -> tuple[dict[str, Any], list[str]]:
         """Take n_users and the dimension, which are public, from the population."""
-        d = users.reals.values.shape[1]
+        d = users.none.reals.values.shape[1]
         out, notes = resolve_users(parameters, users, dimension=d)
         return cls.planned(out, users), notes

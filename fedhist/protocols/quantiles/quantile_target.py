@@ -153,7 +153,7 @@ class QuantileTarget(Protocol):
 
     @classmethod
     def resolve(
-        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
+        cls, parameters: Mapping[str, Any], users: Shard, domain: Keys | None
     ) -> tuple[dict[str, Any], list[str]]:
         """Take n_users from the population, where the configuration does not name it."""
         return resolve_users(parameters, users)

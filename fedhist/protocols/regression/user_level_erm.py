@@ -377,8 +377,8 @@ class UserLevelErm(Central):
 
     @classmethod
     def resolve(
-        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
+        cls, parameters: Mapping[str, Any], users: Shard, domain: Keys | None
     ) -> tuple[dict[str, Any], list[str]]:
         """Take n_users and d, which are public, from the population."""
-        dimension = max(1, users.reals.values.shape[1] - 1)
+        dimension = max(1, users.none.reals.values.shape[1] - 1)
         return resolve_users(parameters, users, dimension=dimension)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedhist.model.protocol import Protocol
-from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
+from fedhist.users.shards import Shard
 
 
 def check_domain(domain: Any) -> None:
@@ -40,7 +40,7 @@ class OnDomain(Protocol):
 
     @classmethod
     def resolve(
-        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
+        cls, parameters: Mapping[str, Any], users: Shard, domain: Keys | None
     ) -> tuple[dict[str, Any], list[str]]:
         """Fill the domain from the population's public one."""
         out, not_private = super().resolve(parameters, users, domain)

@@ -15,6 +15,7 @@ from fedhist.model.query import Summary
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
+from fedhist.users.shards import Shard
 
 HARMONIC = "harmonic-mean"
 
@@ -81,7 +82,7 @@ class Held:
 
 
 def resolve_users(
-    parameters: Mapping[str, Any], users: Users, **public: Any
+    parameters: Mapping[str, Any], users: Shard, **public: Any
 ) -> tuple[dict[str, Any], list[str]]:
     """Complete ``n_users``, and other ``public`` facts, where they are not given.
 
@@ -98,7 +99,7 @@ def resolve_users(
 
 def resolve_sizes(
     parameters: Mapping[str, Any],
-    users: Users,
+    users: Shard,
     held: Callable[[Users], np.ndarray[Any, np.dtype[np.float64]]] = samples_held,
 ) -> tuple[dict[str, Any], list[str]]:
     """Complete ``n_users`` and, where that is asked for, ``samples_per_user``.
@@ -125,11 +126,14 @@ def resolve_sizes(
     asked = out.get("samples_per_user") == HARMONIC
     if not asked and not (public and "samples_per_user" not in out):
         return out, []
-    sizes = held(users)
-    sizes = sizes[sizes > 0]
-    if not len(sizes):
+    holding, inverse = 0, 0.0
+    for block in users.blocks():
+        sizes = held(block)
+        sizes = sizes[sizes > 0]
+        holding, inverse = holding + len(sizes), inverse + float(np.sum(1.0 / sizes))
+    if not holding:
         raise PopulationError("no user has samples; there is no harmonic mean of their numbers")
-    out["samples_per_user"] = float(len(sizes) / np.sum(1.0 / sizes))
+    out["samples_per_user"] = holding / inverse
     if public:
         return out, []
     return out, ["samples_per_user is the harmonic mean of the users' numbers of samples"]
@@ -140,7 +144,7 @@ class PlannedSizes(Protocol):
 
     @classmethod
     def resolve(
-        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
+        cls, parameters: Mapping[str, Any], users: Shard, domain: Keys | None
     ) -> tuple[dict[str, Any], list[str]]:
         """Take n_users from the population, and samples_per_user too where that is asked for."""
         return resolve_sizes(parameters, users)

@@ -13,8 +13,8 @@ from fedhist.model.shuffled import Shuffled
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from fedhist.privacy.shuffler import Shuffler, Shuffling
 from fedhist.privacy.shuffling import Hiding, calibrate, shuffled_delta
-from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
+from fedhist.users.shards import Shard
 
 P = TypeVar("P", bound="Shuffles")
 _STEPS = 16
@@ -168,7 +168,7 @@ class Shuffles(Protocol):
 
     @classmethod
     def resolve(
-        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
+        cls, parameters: Mapping[str, Any], users: Shard, domain: Keys | None
     ) -> tuple[dict[str, Any], list[str]]:
         """Complete the configuration; under shuffle trust find the local epsilon as well.
 
@@ -179,7 +179,7 @@ class Shuffles(Protocol):
         return cls.planned(out, users), notes
 
     @classmethod
-    def planned(cls, parameters: Mapping[str, Any], users: Users) -> dict[str, Any]:
+    def planned(cls, parameters: Mapping[str, Any], users: Shard) -> dict[str, Any]:
         """Complete a configuration whose ``trust`` is a :class:`Shuffler`: the last of resolving.
 
         Its epsilon is the target, and becomes the local one; the number of users is public.

@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from fedhist.base.errors import nearest
 from simulations.adversaries import Adversary, as_tables, read_adversaries
-from simulations.populations import Loaded, PopulationSpec
+from simulations.populations import Loaded, Plan, PopulationSpec
 from simulations.reporting.json_files import canonical, numbers, whole
 from simulations.runs.config import Config, Prepared, RunTable, prepare
 from simulations.runs.options import NOT_SAFE
@@ -301,10 +301,11 @@ def run_cell(cell: Cell) -> Record:
     try:
         with threadpool_limits(1):
             prepared = prepare_cell(cell)
-            if prepared.loaded is None:
+            if prepared.plan is None:
                 raise ValueError("the population is remote: a cell needs its users here")
-            known |= _promises(prepared, prepared.loaded)
-            found = Record(**(known | measure(prepared, prepared.loaded.users, cell.asked)))
+            known |= _promises(prepared, prepared.plan)
+            users = prepared.plan.users.in_memory("a cell")
+            found = Record(**(known | measure(prepared, users, cell.asked)))
         if _key_now(cell) != cell.key:
             raise ValueError("a file that the cell names has changed since the study began")
         return found
@@ -347,7 +348,7 @@ def _known(cell: Cell) -> dict[str, Any]:
     }
 
 
-def _promises(prepared: Prepared, loaded: Loaded) -> dict[str, Any]:
+def _promises(prepared: Prepared, plan: Plan) -> dict[str, Any]:
     """Return what is known before anybody is asked."""
     protocol = prepared.protocol
     g, claimed = protocol.guarantee, protocol.claimed
@@ -360,11 +361,11 @@ def _promises(prepared: Prepared, loaded: Loaded) -> dict[str, Any]:
         "unit": g.unit,
         "epsilon": g.epsilon,
         "delta": g.delta,
-        "n_users": len(loaded.users),
-        "population": loaded.title,
+        "n_users": len(plan.users),
+        "population": plan.title,
         "parameters": protocol_fields(protocol),
         "not_private": prepared.not_private,
-        "reads": tuple(n for n in prepared.not_private if n not in loaded.not_private),
+        "reads": tuple(n for n in prepared.not_private if n not in plan.not_private),
     }
 
 

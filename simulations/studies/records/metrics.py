@@ -94,7 +94,7 @@ def _measured(
     prepared: Prepared, estimate: Estimate, measured: Evaluation, asked: str
 ) -> dict[str, Any]:
     """Hold an estimate against the truth, in all losses, beside the answers that need no data."""
-    protocol, loaded = prepared.protocol, prepared.loaded
+    protocol, plan = prepared.protocol, prepared.plan
     own = distances(estimate, measured.truth, measured.support)
     loss, bound = measured.mean, measured.bound
     out: dict[str, Any] = {
@@ -105,12 +105,12 @@ def _measured(
     }
     truth, keys, losses = measured.truth, measured.support, own
     known = prepared.known
-    users = None if loaded is None else loaded.users
-    if asked and loaded is not None and known is not None:
-        exact, users = exact_of(Truth(asked), protocol, loaded.users, loaded.domain, known)
+    users = here = None if plan is None else plan.users.in_memory("a cell")
+    if asked and plan is not None and here is not None and known is not None:
+        exact, users = exact_of(Truth(asked), protocol, here, plan.domain, known)
         truth, keys = exact.value, exact.keys
         mine = Exact.of(protocol, known).over(keys).value
-        known = known if users is loaded.users else None
+        known = known if users is here else None
         value = over(np.asarray(estimate.value, dtype=np.float64), estimate.keys, keys)
         estimate = Estimate.ok(value, keys=keys)
         losses = norms(value, truth)

@@ -69,6 +69,7 @@ from fedhist.protocols.shared.domains import check_domain, with_domain
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
+from fedhist.users.shards import Shard
 from server.distributions.simplex import CMAX, project_simplex
 
 AVERAGES = ("frequencies", "centred")
@@ -363,7 +364,7 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
 
     @classmethod
     def resolve(
-        cls, parameters: Mapping[str, Any], users: Users, domain: Keys | None
+        cls, parameters: Mapping[str, Any], users: Shard, domain: Keys | None
     ) -> tuple[dict[str, Any], list[str]]:
         """Fill the domain, and the public number of users where it is public."""
         p = with_domain(parameters, domain)

@@ -1,0 +1,141 @@
+"""Plans: a configuration whose users are made block by block runs, and says the same of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from walked_users import Walked
+
+from fedhist.base.errors import PopulationError
+from fedhist.users import shards
+from simulations.populations import Loaded, Plan, PopulationSpec, population
+from simulations.runs import facts
+from simulations.runs.config import Config, config_of, prepare
+from simulations.runs.facts import PLACES, facts_of_run, sampled
+from simulations.runs.job import run_job
+
+MADE = {
+    "items": {"kind": "zipf", "n_users": 400, "d": 30, "mean_items": 8, "seed": 4},
+    "samples": {"kind": "uniform", "n_users": 400, "samples_per_user": 5, "seed": 4},
+}
+PROTOCOLS = {
+    "bounded-histogram": {"delta": 1e-6, "clip": 2.0},
+    "local-histogram": {"clip": 10},
+    "distribution": {"samples_per_user": "max"},
+    "mean": {"low": 0.0, "high": 1.0, "samples_per_user": "harmonic-mean"},
+}
+
+
+def loaded(spec: PopulationSpec) -> Plan:
+    return spec.load()
+
+
+def walked(spec: PopulationSpec) -> Plan:
+    """Plan what is loaded, in five blocks."""
+    return Plan(**(vars(spec.load()) | {"users": Walked(spec.load().users, 90)}))
+
+
+def config(name: str, out: Path | str = "") -> Config:
+    tables: dict[str, Any] = {
+        "run": {"runtime": "inline", "seed": 3, "repeats": 2, "out": str(out)},
+        "protocol": {"name": name, "epsilon": 2.0} | PROTOCOLS[name],
+        "population": MADE["samples" if name == "mean" else "items"],
+    }
+    return config_of(tables, "test", "test")
+
+
+def rounded(file: Path) -> str:
+    """Read a file without the last digits of its numbers: blocks add up in another order."""
+    number = r"[0-9]+[.][0-9]+(e[-+][0-9]+)?"
+    return re.sub(number, lambda m: f"{float(m[0]):.9g}", file.read_text())
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_a_configuration_runs_by_blocks(name: str, tmp_path: Path) -> None:
+    """The same estimate, evaluation, facts and ledger as of users in memory."""
+    written = []
+    for load, out in ((loaded, "here"), (walked, "by blocks")):
+        run_job(prepare(config(name, tmp_path / out), load))
+        files = [tmp_path / out / f for f in ("metrics.json", "ledger.json", "config.json")]
+        found = [json.loads(rounded(f)) for f in files]
+        for key in ("seconds", "rounds"):
+            found[0]["NOT PRIVATE"].pop(key)
+        found[2]["run"].pop("out")
+        written.append([*found, rounded(tmp_path / out / "estimate.csv")])
+    here, by_blocks = written
+    assert here[0]["status"] == "ok"
+    assert name != "bounded-histogram" or "the clip of 2" in str(here[0]["NOT PRIVATE"]["facts"])
+    assert by_blocks == here
+
+
+def test_what_is_small_is_made_once() -> None:
+    spec = population(**MADE["items"])
+    plan = walked(spec)
+    kept = plan.kept()
+    assert isinstance(kept, Loaded)
+    assert np.array_equal(kept.users.counts.item, spec.load().users.counts.item)
+    size = kept.users.nbytes + kept.users.ids.nbytes + 4 * 8  # indptr ends in every block
+    assert isinstance(plan.kept(size), Loaded)
+    assert plan.kept(size - 1) is plan
+    assert kept.kept(0) is kept
+    assert kept.loaded() is kept
+
+
+def test_of_many_users_some_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In sixteen places; the loader's own words are about all."""
+    monkeypatch.setattr(facts, "BLOCK", 64)
+    monkeypatch.setattr(facts, "MOST_WALKED", 399)
+    plan = replace(walked(population(**MADE["items"])), dropped={"missing item": 2})
+    ids = plan.users.public_ids()
+    some = sampled(plan.users)
+    places = np.flatnonzero(np.isin(ids, some.ids))
+    assert len(some) == 64
+    assert np.flatnonzero(np.diff(places) > 1).size == PLACES - 1
+    assert (places[0], places[-1]) == (0, 399)
+    protocol = prepare(config("bounded-histogram")).protocol
+    told = facts_of_run(plan, protocol)
+    assert "2 x missing item" in told[0]
+    assert not told[0].endswith(")")
+    assert told[1].endswith("(sampled: 64 of 400 users)")
+    share = float(re.search(r"takes ([0-9.]+)%", told[1])[1])  # type: ignore[index]
+    alone = facts_of_run(Loaded(some, "", domain=plan.domain), protocol)
+    assert f"takes {share:.3g}%" in alone[0]
+    monkeypatch.setattr(facts, "MOST_WALKED", 400)
+    assert facts_of_run(plan, protocol)[1:] == facts_of_run(plan.loaded(), protocol)[1:]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnlyLoads(PopulationSpec):
+    """A kind of somebody else's, that knows nothing of plans."""
+
+    kind: ClassVar[str] = "only-loads"
+    n_users: int
+
+    def load(self) -> Loaded:
+        if self.n_users > 1000:
+            raise AssertionError("refused before")
+        return population(**MADE["items"] | {"n_users": self.n_users}).load()
+
+
+def test_who_only_loads_is_a_plan_up_to_the_limit() -> None:
+    plan = OnlyLoads(n_users=20).plan()
+    assert isinstance(plan, Loaded)
+    assert len(plan.users) == 20
+    told = (
+        r"kind 'only-loads', which has no plan, .* at most 10,000,000, got 10,000,001; take fewer"
+    )
+    with pytest.raises(PopulationError, match=told):
+        OnlyLoads(n_users=10_000_001).plan()
+
+
+def test_a_study_refuses_users_who_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = walked(population(**MADE["items"]))
+    monkeypatch.setattr(shards, "MOST_IN_MEMORY", 399)
+    with pytest.raises(PopulationError, match=r"a study that loads.*at most 399, got 400"):
+        plan.loaded()
