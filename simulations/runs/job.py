@@ -13,13 +13,13 @@ from fedhist.base.errors import BudgetExceeded
 from fedhist.model.measures import check_rows, first_pass
 from fedhist.session.journal import Journal
 from fedhist.session.session import Session, claim
+from simulations.reporting.estimate_files import columns_of
 from simulations.runs.config import Prepared
 from simulations.runs.data_ledger import DataLedger
 from simulations.runs.options import Outcome
 from simulations.runs.results import (
     Evaluation,
     describe,
-    estimate_frame,
     evaluate,
     folder_for,
     ledger_in_words,
@@ -101,13 +101,16 @@ def run_job(
 def summary_of(finished: Finished) -> dict[str, Any]:
     """Return a finished job as plain data: what its folder holds, and where that is."""
     prepared, outcomes = finished.prepared, finished.outcomes
-    frame = estimate_frame(outcomes[0])
+    estimate, table = outcomes[0].estimate, None
+    if estimate.value is not None:
+        keys, columns = columns_of(estimate)
+        table = {"key": list(keys), **{name: x.tolist() for name, x in columns.items()}}
     return {
         "kind": "run",
         "name": prepared.config.name,
-        "estimate": None if frame is None else frame.to_dict(as_series=False),
+        "estimate": table,
         "metrics": metrics(prepared, outcomes, finished.evaluation),
-        "ledger": ledger_in_words(prepared, outcomes[0].estimate.ledger),
+        "ledger": ledger_in_words(prepared, estimate.ledger),
         "config": describe(prepared, [o.seed for o in outcomes]),
         "folder": str(finished.folder),
     }

@@ -9,13 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 import fedhist
 from fedhist.base.arrays import Array
-from fedhist.base.text import no_formula
 from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.protocol import Protocol
 from fedhist.model.truths import Truth
@@ -24,14 +23,12 @@ from fedhist.privacy.aggregation import NOT_PROMISED
 from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.privacy.ledger import Ledger
 from fedhist.users.keys import Keys
+from simulations.reporting.estimate_files import write_estimate
 from simulations.reporting.json_files import write_json
 from simulations.reporting.targets import new_folder, whole_folder
 from simulations.runs.config import Prepared
 from simulations.runs.options import NOT_SAFE, Outcome
 from simulations.runs.trust import SHUFFLE, shuffle_in_words
-
-if TYPE_CHECKING:
-    import polars as pl
 
 RUN = "run"
 """The kind of folder that a run writes."""
@@ -125,10 +122,9 @@ def write_results(
         write_json(part / "config.json", describe(prepared, [o.seed for o in outcomes]))
         write_json(part / "metrics.json", metrics(prepared, outcomes, evaluation))
         write_json(part / "ledger.json", ledger_in_words(prepared, first.estimate.ledger))
-        frame = estimate_frame(first)
-        if frame is not None:
+        if first.estimate.value is not None:
             about = {"estimates": in_words(first.estimate.truth)}
-            write_shareable(part, frame, about, raw=prepared.config.run.raw_csv)
+            write_estimate(part, first.estimate, about, raw=prepared.config.run.raw_csv)
             from simulations.reporting.figures import draw_estimate
 
             shown, truth = first.estimate, None
@@ -144,34 +140,6 @@ def write_results(
                 not_private=prepared.not_private,
             )
     return target
-
-
-def write_shareable(
-    part: Path, frame: pl.DataFrame, about: Mapping[str, str], *, raw: bool
-) -> None:
-    """Write the released estimate as CSV and Parquet: nothing else of the folder may be shared."""
-    import polars as pl
-
-    frame.write_parquet(part / "estimate.parquet", metadata=dict(about))
-    if not raw:
-        names = [no_formula(name) for name in frame["key"].to_list()]
-        frame = frame.with_columns(pl.Series("key", names, dtype=pl.String))
-    frame.write_csv(part / "estimate.csv")
-
-
-def estimate_frame(outcome: Outcome) -> pl.DataFrame | None:
-    """Return the released estimate as a table: key, estimate, stderr."""
-    import polars as pl
-
-    estimate = outcome.estimate
-    if estimate.value is None:
-        return None
-    value = np.atleast_1d(estimate.value)
-    names = list(estimate.keys) if estimate.keys is not None else list(map(str, range(len(value))))
-    columns: dict[str, Any] = {"key": names, "estimate": value}
-    if estimate.stderr is not None:
-        columns["stderr"] = np.broadcast_to(estimate.stderr, value.shape)
-    return pl.DataFrame(columns)
 
 
 def describe(prepared: Prepared, seeds: Sequence[int]) -> dict[str, Any]:
