@@ -3,7 +3,8 @@
 One chained file of lines, mode 0600, each line forced to disk before its value is used. An exact
 central summary is kept beside it only until something drawn from it is written: it is deleted, and
 that forced to disk, BEFORE the first line of such a release. So no exact summary outlives a
-release, whenever the process is killed; one that is still needed then is asked for again.
+release, whenever the process is killed; one that is still needed then is asked for again. What a
+round under way has added up is kept the same way, until the round's own summary is.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class Journal:
         self._lines: list[Line] = []
         self._exact: dict[int, Summary] = {}
         self._on_disk: set[int] = set()
+        self._partial: int | None = None  # the round under way that has a file
         self._lock: IO[str] | None = None
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -67,7 +69,7 @@ class Journal:
             self._sweep()
 
     def _sweep(self) -> None:
-        """Delete exact summaries that no replay reads: half written, not yet noted, or used up."""
+        """Delete exact sums that no replay reads: half written, not yet noted, or used up."""
         if self._folder is None:
             return
         wanted = {
@@ -77,6 +79,13 @@ class Journal:
         }
         self._on_disk = {index for index, file in wanted.items() if file.exists()}
         left = [f for f in self._folder.glob("exact-*") if f not in wanted.values()]
+        asked = max((x["index"] for x in self._lines if x["kind"] == "query"), default=-1)
+        if asked >= 0 and not (
+            self.ended or self.find("exact", asked) or self.lines("summary", asked)
+        ):
+            self._partial = asked if self._partial_file(asked).exists() else None
+        under_way = None if self._partial is None else self._partial_file(asked)
+        left += [f for f in self._folder.glob("partial-*") if f != under_way]
         for file in left:
             file.unlink()
         if left:
@@ -126,7 +135,8 @@ class Journal:
     # -- released values -----------------------------------------------------------------------
 
     def release(self, index: int, label: str, value: Array) -> None:
-        """Journal a released value; exact summaries on disk are deleted first."""
+        """Journal a released value; exact sums on disk are deleted first."""
+        self.drop_partial()
         for kept in sorted(self._on_disk):
             self.drop_exact(kept)
         self.append(
@@ -159,6 +169,7 @@ class Journal:
         self.append(
             {"kind": "summary", "index": index, "n_users": summary.n_users, "arrays": arrays}
         )
+        self.drop_partial()
 
     def keep_exact(self, index: int, summary: Summary) -> None:
         """Keep an exact central summary until :meth:`forget_exact`; journal its shapes only.
@@ -180,6 +191,7 @@ class Journal:
         line: Line = {"kind": "exact", "index": index, "n_users": summary.n_users}
         if self.find("exact", index) is None:
             self.append(line | {"shapes": shapes, "keyed": sorted(summary.keyed)})
+        self.drop_partial()
 
     def forget_exact(self, index: int) -> None:
         """Delete an exact summary: everything drawn from it is journalled."""
@@ -194,6 +206,26 @@ class Journal:
         if self._folder is not None and self._exact_file(index).exists():
             self._exact_file(index).unlink()
             sync_folder(self._folder)  # or a power cut brings it back
+
+    def keep_partial(self, index: int, body: bytes) -> None:
+        """Keep what a round under way has added up, until its summary is kept.
+
+        Not in memory, and not where something drawn from the round is written already.
+        """
+        if self._folder is not None and not self._drawn_from(index):
+            write_private(self._partial_file(index), body)
+            self._partial = index
+
+    def partial(self, index: int) -> bytes | None:
+        """Return what was kept of a round under way, or None."""
+        return self._partial_file(index).read_bytes() if self._partial == index else None
+
+    def drop_partial(self) -> None:
+        """Delete what is kept of a round under way: its summary is kept, or is of no use."""
+        if self._folder is not None and self._partial is not None:
+            self._partial_file(self._partial).unlink(missing_ok=True)
+            sync_folder(self._folder)
+            self._partial = None
 
     def summary(self, index: int) -> Summary | None:
         """Return the summary of a round already answered, or None.
@@ -227,9 +259,15 @@ class Journal:
         return later is not None or self.ended
 
     def _exact_file(self, index: int) -> Path:
+        return self._file(f"exact-{index}.json")
+
+    def _partial_file(self, index: int) -> Path:
+        return self._file(f"partial-{index}.json")
+
+    def _file(self, name: str) -> Path:
         if self._folder is None:
             raise FedhistError("a journal in memory has no files")
-        return self._folder / f"exact-{index}.json"
+        return self._folder / name
 
 
 def _blank(line: Line) -> Summary:

@@ -65,8 +65,9 @@ class Outcome:
 class Options:
     """How to run a protocol; see :func:`simulations.runs.run.run` for what each means.
 
-    ``watch``, if given, is called with every query before it is asked; ``beside`` measures each
-    block of users as it answers for the first time. NOT PRIVATE: it never travels with a message.
+    ``progress`` is called with (round, users who have answered, users). ``watch``, if given, is
+    called with every query before it is asked; ``beside`` measures each block of users as it
+    answers for the first time. NOT PRIVATE: it never travels with a message.
     """
 
     seed: int | None = None
@@ -150,6 +151,11 @@ class Options:
                 f"min_replies must be at most the number of nodes, {count}, got {self.min_replies}"
             )
         return count
+
+    def kept_of(self, n_users: int) -> str:
+        """Name who is asked and how, for what is kept of a round under way."""
+        how = (self.n_nodes(n_users), n_users, self.seed, self.noise, self.fold, self.clients)
+        return " ".join(map(str, how))
 
     def coins(self, seed: int) -> int | None:
         """Return the seed of the users' coins; None, system entropy, with secure noise."""

@@ -29,7 +29,11 @@ from simulations.runtimes.simulated_grid import LocalGrid, Progress
 
 
 def strategy_of(
-    session: Session, n_nodes: int, options: Options, nulls: Nulls | None = None
+    session: Session,
+    n_nodes: int,
+    options: Options,
+    nulls: Nulls | None = None,
+    kept_of: str | None = None,
 ) -> SessionStrategy:
     """Set the strategy up for a session, for any of Flower's runtimes."""
 
@@ -47,6 +51,7 @@ def strategy_of(
         on_bad_reply=options.on_bad_reply,
         intake=intake,
         masked=options.masked,
+        kept_of=kept_of,
         shuffled=True,  # simulated; where nodes are remote the configuration refuses it
     )
 
@@ -68,11 +73,14 @@ def run_over_grid(
     nulls = None
     if options.on_bad_reply == "null":
         nulls = _nulls(users.split(n_nodes), options.coins(seed))
-    strategy = strategy_of(session, n_nodes, options, nulls)
+    # what adversaries have done is counted as they do it: such a run begins its rounds anew
+    kept_of = None if options.hostile else options.kept_of(len(users))
+    strategy = strategy_of(session, n_nodes, options, nulls, kept_of)
 
-    def report(replies: int, expected: int) -> None:
+    def report(replies: int, asked: int) -> None:
         if options.progress is not None:
-            options.progress(session.round_index, replies, expected)
+            done = (n_nodes - asked + replies) * len(users) // n_nodes
+            options.progress(session.round_index, done, len(users))
 
     with _grid(poisoned, n_nodes, seed, options, report) as grid:
         ready = time.perf_counter()

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from clients.answers import added_up, fold_node, streams
+from clients.answers import Steps, added_up, fold_node, streams
 from fedhist.base.hashing import digest64
 from fedhist.model.measures import Watched
 from fedhist.model.query import Query, Summary, check_parties
 from fedhist.model.trees import Tree
 from fedhist.privacy.guarantee import Trust
 from fedhist.session.codec import query_digest
+from fedhist.session.journal import Journal
+from fedhist.session.partial_round import PartialRound, State
 from fedhist.users.batch import Users
-from fedhist.users.shards import Shard
+from fedhist.users.shards import BLOCK, Shard
 from server.intake import Intake
 
 Progress = Callable[[int, int, int], None]
@@ -36,9 +40,13 @@ class InlinePopulation:
         True draws the summary of each node's blocks from its exact law
         (:meth:`Query.draw_summary`) in place of every user's report: for sweeps.
     progress : callable, optional
-        Called with (round, nodes answered, nodes).
+        Called with (round, users who were asked, users).
     beside : callable, optional
         Measures each block of users as it answers for the first time.
+    journal : Journal, optional
+        Keeps what a round has added up at intervals, block by block.
+    kept_of : str
+        Names the users and how they are asked: only of the same does a run go on.
 
     Attributes
     ----------
@@ -57,9 +65,12 @@ class InlinePopulation:
         aggregate: bool = False,
         progress: Progress | None = None,
         beside: Callable[[Users], Summary] | None = None,
+        journal: Journal | None = None,
+        kept_of: str = "",
     ) -> None:
         self.nodes, self.seed, self.fold, self.progress = nodes, seed, fold, progress
         self.aggregate, self.beside = aggregate, beside
+        self._journal, self._of = journal if journal is not None else Journal(), kept_of
         self.measured: Summary | None = None
         self.measuring = 0.0
         self.rounds: list[dict[str, float]] = []
@@ -68,18 +79,35 @@ class InlinePopulation:
         """Ask every node and add the answers up."""
         started = time.perf_counter()
         check_parties(query, len(self.nodes))
-        intake = Intake(query, query_digest(query, round_index), "stop")
-        beside, tree = self.beside if self.measured is None else None, Tree()
+        digest = query_digest(query, round_index)
+        intake = Intake(query, digest, "stop")
+        partial = PartialRound(self._journal, round_index, digest, self._of)
+        found = intake.keep(partial, len(self.nodes))
+        beside = self.beside if self.measured is None and found is None else None
+        tree, done, n_users = Tree(), 0, sum(map(len, self.nodes))
+
+        def told(node: int, steps: Steps) -> None:
+            now = done + min(steps.walked * BLOCK, len(self.nodes[node]))
+            partial.offer(now / n_users, lambda: state(node, steps))
+            if self.progress is not None:
+                self.progress(round_index, now, n_users)
+
+        def state(node: int, steps: Steps) -> State:
+            return replace(intake.state(), at=node, walked=steps.walked, blocks=steps.tree)
+
         for i, users in enumerate(self.nodes):
-            if beside is None:
-                self._answer(intake, i, users)
-            else:
-                watched = Watched(users, beside)
-                self._answer(intake, i, watched)
+            steps = Steps(tell=functools.partial(told, i))
+            if found is not None and found.at == i:
+                steps.tree, steps.walked = found.blocks, found.walked
+            watched = users if beside is None else Watched(users, beside)
+            if not intake.is_in(i):
+                self._answer(intake, i, watched, steps)
+            if isinstance(watched, Watched):
                 tree.add(i, watched.total)
                 self.measuring += watched.seconds
+            done += len(users)
             if self.progress is not None:
-                self.progress(round_index, i + 1, len(self.nodes))
+                self.progress(round_index, done, n_users)
         self.measured = tree.total() if len(tree) else self.measured
         answered = time.perf_counter()
         summary = intake.total().summary
@@ -93,7 +121,7 @@ class InlinePopulation:
         )
         return summary
 
-    def _answer(self, intake: Intake, index: int, users: Shard) -> None:
+    def _answer(self, intake: Intake, index: int, users: Shard, steps: Steps) -> None:
         """Hand over what one node's users answer; honest sums are checked by the session alone."""
         query, digest, seed = intake.query, intake.digest, self.seed
         if self.aggregate and query.trust is not Trust.AGGREGATE:
@@ -105,9 +133,9 @@ class InlinePopulation:
                 key = digest64("fedhist.aggregate", seed, digest, *at)
                 return query.draw_summary(block, np.random.default_rng(key))
 
-            intake.add(index, added_up(query, users, drawn))
+            intake.add(index, added_up(query, users, drawn, steps))
         elif self.fold:
-            intake.add(index, fold_node(query, users, seed, digest, index))
+            intake.add(index, fold_node(query, users, seed, digest, index, steps))
         else:
             asked = users.select(query.cohort)
             intake.use(index, digest, query.answer(asked, streams(asked, seed, digest)))
