@@ -16,8 +16,8 @@ import pytest
 from small_requests import result_of, small
 
 from fedhist.model.protocol import Estimate
-from fedhist.protocols.distributions.theory import average_distribution
 from fedhist.protocols.means.mean import Mean
+from fedhist.protocols.shared.clipped_totals import count_table
 from fedhist.users.batch import Users
 from simulations.experiments.heat_maps import write_maps
 from simulations.experiments.local_regret import AREA, SIZES, USERS, LocalCell, cells_of, run
@@ -55,7 +55,8 @@ def test_ragged_users_are_planned_with_their_harmonic_mean() -> None:
 def average(cell: LocalCell, users: Users) -> np.ndarray:
     """Average over users of their own means, shares, or shares of cells."""
     if users.items is not None:
-        return average_distribution(users, numbered_items(cell.size))
+        counts = count_table(users, numbered_items(cell.size))
+        return (counts / counts.sum(axis=1, keepdims=True)).mean(axis=0)
     if cell.target != "density":
         return users.reals.values.mean(axis=0)
     x = users.reals

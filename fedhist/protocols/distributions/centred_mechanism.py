@@ -7,6 +7,7 @@ from collections.abc import Generator
 from dataclasses import replace
 
 import numpy as np
+from scipy.special import softmax
 
 from fedhist.base.arrays import Floats
 from fedhist.model.query import Query, Summary
@@ -21,6 +22,7 @@ from fedhist.protocols.distributions.centred_release import (
     combined,
     radius_scores,
 )
+from fedhist.protocols.distributions.known import KnownShares
 from fedhist.protocols.distributions.mechanisms import (
     Additive,
     DistributionTask,
@@ -30,8 +32,7 @@ from fedhist.protocols.distributions.mechanisms import (
 )
 from fedhist.protocols.shared.projected_error import projected_l1
 from fedhist.session.curator import Curator
-from fedhist.users.batch import Users
-from fedhist.users.streams import SeededStreams, Streams
+from fedhist.users.keys import Keys
 from server.distributions.simplex import project_simplex
 
 SOURCE = "this project's own: centred counts"
@@ -94,68 +95,63 @@ DRAWS, LIKELY = 3, 0.02
 """Centres drawn for a prediction, and the least chance of a radius that it looks at."""
 
 
-def given(task: DistributionTask, users: Users, project: bool) -> float:
+def given(task: DistributionTask, known: KnownShares, project: bool) -> float:
     """Predict the error on known users. NOT PRIVATE."""
-    truth = theory.average_distribution(users, task.domain)
-    shares = theory.cut_moments(users, task.domain, task.m)[0] / (task.n_users * task.m)
-    return given_centred(centred_task(task), truth, shares, users, project)
+    mean, _ = known.moments(lambda users: theory.cut_moments(users, task.domain, task.m))
+    return given_centred(centred_task(task), mean / (task.n_users * task.m), known, project)
 
 
-def given_centred(
-    found: CentredTask, truth: Floats, shares: Floats, users: Users, project: bool
-) -> float:
+def given_centred(found: CentredTask, shares: Floats, known: KnownShares, project: bool) -> float:
     """Predict the error on known users: the rounds without the noise of the offsets. NOT PRIVATE.
 
     Three centres are drawn around the average ``shares`` (k,) that users send; each radius that may
     be selected clips the users' exact offsets. What is left is Gaussian noise around a known bias.
     """
     if not found.selects:
-        return _of_shares(truth, shares, found, found.epsilon - found.first, project)
-    rng, total = np.random.default_rng(2020), 0.0
-    for _ in range(DRAWS):
-        start = shares + rng.laplace(0.0, found.share_std(found.first) / math.sqrt(2), found.k)
-        total += _from_centre(truth, shares, start, found, users, project)
-    return total / DRAWS
-
-
-def _from_centre(
-    truth: Floats, shares: Floats, start: Floats, task: CentredTask, users: Users, project: bool
-) -> float:
-    """Predict the error where the first round released ``start``."""
-
-    def streams(some: Users) -> Streams:
-        return SeededStreams(some.ids, 0, "given")  # one draw stands for all of who has more
-
-    centre = project_simplex(start)
-    spread = task.spread(centre)
-    where = task.domain, task.cut, task.own, centre, spread
-    asked = CentredNorms(*where, task.radii)
-    above = asked.above(asked.answer_folded(users, streams))
-    weight = task.second / 2 * radius_scores(above, int(task.n_users), task.clipped)
-    chance = np.exp(weight - weight.max())
-    chance /= chance.sum()
-    total = 0.0
-    for j in np.flatnonzero(chance > LIKELY):
-        radius = float(task.radii[j])
-        std = task.offset_std(radius, spread)
-        beyond = above[min(int(j) + FAR, len(above) - 1)]
-        alarm = _alarm(float(beyond), task) if task.far else 0.0
-        one = _of_shares(truth, shares, task, task.third, project)
-        if not task.prefers_shares(std):
-            query = CentredCounts(*where, radius)
-            steps = query.answer_folded(users, streams).sums["steps"]
-            scale = query.unit / task.n_users / (1 - task.lost)
-            first = task.share_std(task.first)
-            middle = combined(start, first, centre + spread * scale * steps, std)
-            noise = combined(np.zeros(task.k), first, std, std)
+        return _of_shares(known.truth, shares, found, found.epsilon - found.first, project)
+    rng, scale = np.random.default_rng(2020), found.share_std(found.first) / math.sqrt(2)
+    starts = [shares + rng.laplace(0.0, scale, found.k) for _ in range(DRAWS)]
+    norms = [CentredNorms(*_frame(found, start), found.radii) for start in starts]
+    above = [q.above(answer) for q, answer in zip(norms, known.answers(norms), strict=True)]
+    scores = [radius_scores(a, int(found.n_users), found.clipped) for a in above]
+    chances = [softmax(found.second / 2 * s) for s in scores]
+    likely = [(i, int(j)) for i in range(DRAWS) for j in np.flatnonzero(chances[i] > LIKELY)]
+    stds = {(i, j): found.offset_std(float(found.radii[j]), norms[i].spread) for i, j in likely}
+    asked = {
+        (i, j): CentredCounts(*_frame(found, starts[i]), float(found.radii[j]))
+        for i, j in likely
+        if not found.prefers_shares(stds[i, j])
+    }
+    answers = known.answers([*asked.values()]) if asked else []
+    offsets = {
+        at: q.spread * (q.unit / found.n_users / (1 - found.lost)) * answer.sums["steps"] + q.centre
+        for (at, q), answer in zip(asked.items(), answers, strict=True)
+    }
+    one = _of_shares(known.truth, shares, found, found.third, project)
+    first, totals = found.share_std(found.first), np.zeros((DRAWS, 2))
+    for i, j in likely:
+        error = one
+        if (i, j) in offsets:
+            alarm = _alarm(float(above[i][min(j + FAR, len(above[i]) - 1)]), found)
+            middle = combined(starts[i], first, offsets[i, j], stds[i, j])
+            noise = combined(np.zeros(found.k), first, stds[i, j], stds[i, j])
             law = NoiseLaw("gaussian", 0.0)
-            one = alarm * one + (1 - alarm) * _l1(truth, middle - truth, noise, law, project)
-        total += float(chance[j]) * one
-    return total / float(chance[chance > LIKELY].sum())
+            off = _l1(known.truth, middle - known.truth, noise, law, project)
+            error = alarm * one + (1 - alarm) * off
+        totals[i] += chances[i][j] * np.array([error, 1.0])
+    return float((totals[:, 0] / totals[:, 1]).mean())
+
+
+def _frame(task: CentredTask, start: Floats) -> tuple[Keys, int, bool, Floats, Floats]:
+    """Say around what the first round's shares have users looked at."""
+    centre = project_simplex(start)
+    return task.domain, task.cut, task.own, centre, task.spread(centre)
 
 
 def _alarm(beyond: float, task: CentredTask) -> float:
     """Return the chance that noise takes so many users beyond the limit."""
+    if not task.far:
+        return 0.0
     room = beyond - task.most_far
     tail = 0.5 * math.exp(-abs(room) * task.far)
     return 1 - tail if room > 0 else tail

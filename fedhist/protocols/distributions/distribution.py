@@ -23,7 +23,6 @@ from typing import Any, ClassVar, Literal, Self, get_args
 import numpy as np
 
 from clients.bounding.sampling import MOST_CLIP
-from fedhist.base.arrays import Array
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.base.errors import PopulationError, nearest
 from fedhist.base.text import warned
@@ -39,14 +38,13 @@ from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import check_budget, zcdp_rho
 from fedhist.protocols.distributions import mechanisms as distribution_mechanisms
 from fedhist.protocols.distributions import selection as binomial_mechanisms
-from fedhist.protocols.distributions import theory
 from fedhist.protocols.distributions.centred_mechanism import CENTRED
 from fedhist.protocols.distributions.distribution_rows import rows
 from fedhist.protocols.distributions.fit_choice import automatic
+from fedhist.protocols.distributions.known import FromShares, KnownShares
 from fedhist.protocols.distributions.mechanisms import DistributionTask, Learned, Mechanism, Search
 from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.clipped_totals import in_domain
-from fedhist.protocols.shared.distribution_target import DistributionTarget
 from fedhist.protocols.shared.domains import check_domain, with_domain
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
@@ -77,7 +75,7 @@ EXACT = "laplace"
 
 @register_protocol
 @dataclass(frozen=True)
-class Distribution(TwoModes, DistributionTarget, Central):
+class Distribution(TwoModes, FromShares, Central):
     """The distribution over k public symbols that the users' samples come from.
 
     Parameters
@@ -295,7 +293,7 @@ class Distribution(TwoModes, DistributionTarget, Central):
 
     # -- theory ----------------------------------------------------------------------------------
 
-    def error(self, users: Users) -> ErrorBound:
+    def predicted(self, known: KnownShares) -> ErrorBound:
         """Predict the expected l1 error on a known population. NOT PRIVATE.
 
         For noise on counts, one item and presence exact before the projection; a selection's law
@@ -304,9 +302,9 @@ class Distribution(TwoModes, DistributionTarget, Central):
         """
         mechanism, task = self.chosen, self.task
         if mechanism.given is None:
-            expected = min(mechanism.error(task, self.truth(users), True), 2.0)
+            expected = min(mechanism.error(task, known.truth, True), 2.0)
             return ErrorBound(L1, expected, False, f"{mechanism.source}: a bound, not projected")
-        expected = mechanism.given(task, users, self.project)
+        expected = mechanism.given(task, known, self.project)
         exact = not self.project or math.isinf(self.epsilon)
         source = mechanism.source if exact else f"{mechanism.source}; projected, closed form"
         return ErrorBound(L1, expected, exact, source)
@@ -315,10 +313,6 @@ class Distribution(TwoModes, DistributionTarget, Central):
     def estimates(self) -> Truth:
         """As the mechanism that runs: selection and presence tell of a common distribution only."""
         return self.chosen.estimates
-
-    def truth(self, users: Users) -> Array:
-        """Average the users' empirical distributions, (k,), empty ones left out. NOT PRIVATE."""
-        return theory.average_distribution(users, self.domain)
 
     @classmethod
     def resolve(

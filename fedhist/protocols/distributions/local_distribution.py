@@ -28,7 +28,7 @@ import numpy as np
 
 from clients.records.functionals import HadamardRows
 from clients.records.vectors import CentredShares, from_sum_zero, to_sum_zero
-from fedhist.base.arrays import Array, Floats
+from fedhist.base.arrays import Floats
 from fedhist.base.checks import check_choice
 from fedhist.base.search import MOST_USERS, first_true
 from fedhist.channels.hadamard import fwht, next_power_of_two
@@ -36,7 +36,6 @@ from fedhist.channels.oracles import MAX_MESSAGE_BITS, OracleChannel, oracle_cha
 from fedhist.channels.rank_unit import RankUnit
 from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import L1
-from fedhist.model.measures import walked
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Summary
 from fedhist.model.registry import register_protocol
@@ -46,13 +45,12 @@ from fedhist.protocols.centred.method import METHODS, Method, check_clip_mass
 from fedhist.protocols.centred.script import Opening, centred_mean
 from fedhist.protocols.centred.theory import SIMULATED, Opened, simulated_loss, spread_of
 from fedhist.protocols.distributions.given_users import gaussian_l1
+from fedhist.protocols.distributions.known import AddShares, FromShares, KnownShares
 from fedhist.protocols.distributions.local_results import rows
-from fedhist.protocols.distributions.theory import average_distribution
 from fedhist.protocols.frequency_oracles.frequency_oracle import OracleReports, chosen_kind
 from fedhist.protocols.localize.protocol import FoldProtocol
 from fedhist.protocols.localize.script import FoldEstimates
 from fedhist.protocols.shared.clipped_totals import user_norms
-from fedhist.protocols.shared.distribution_target import DistributionTarget
 from fedhist.protocols.shared.domains import with_domain
 from fedhist.protocols.shared.sample_sizes import resolve_sizes
 from fedhist.users.batch import Users
@@ -76,7 +74,7 @@ LEAST_HELD = 0.1
 
 @register_protocol
 @dataclass(frozen=True)
-class LocalDistribution(DistributionTarget, FoldProtocol):
+class LocalDistribution(FromShares, FoldProtocol):
     """The distribution over k public symbols, under local differential privacy.
 
     Parameters
@@ -309,7 +307,7 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
             warnings=found.warnings,
         )
 
-    def error(self, users: Users) -> ErrorBound:
+    def predicted(self, known: KnownShares) -> ErrorBound:
         """Predict the expected l1 error. NOT PRIVATE.
 
         By stages from the users' own spread, the projection included. By folds a symbol's estimate
@@ -317,22 +315,23 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
         plan's risk in each row, which is an upper bound, and, in a script of one round, the bias of
         the users without items in the domain. The projection is taken in its closed form.
         """
-        K, p = self.n_folds + 1, self.truth(users)
+        K, p = self.n_folds + 1, known.truth
         if self.n_folds and not self.uses_folds:
-            return ErrorBound(L1, self._simulated(users, p), exact=False, source=SIMULATED)
+            return ErrorBound(L1, self._simulated(known), exact=False, source=SIMULATED)
         deviation = math.sqrt(self.n_folds * self.plan.risk) / K
         bias = np.zeros(len(p))
         if self.plan.n_bins == 1:
-            bias = sum(self.diagnostics(users).values()) / len(users) * (1 / K - p)
+            bias = (1 - known.held / max(known.n_users, 1)) * (1 / K - p)
         expected = gaussian_l1(p, bias, deviation, self.project) if self.n_folds else 0.0
         source = (
             "a bound: the plans' risks, as Gaussian errors of rows; rate of Acharya et al. 2023"
         )
         return ErrorBound(L1, expected, exact=False, source=source)
 
-    def _simulated(self, users: Users, truth: Array) -> float:
+    def _simulated(self, known: KnownShares) -> float:
         """Average the l1 error over simulated stages."""
-        spread = spread_of(lambda of: walked(of, users), len(users), CentredShares(self.domain))
+        truth = known.truth
+        spread = spread_of(known.walk, known.n_users, CentredShares(self.domain))
 
         def loss(value: Floats) -> float:
             p = from_sum_zero(value) + 1 / len(truth)
@@ -355,14 +354,9 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
             opened=first,
         )
 
-    def truth(self, users: Users) -> Array:
-        """Average the users' empirical distributions, (k,), empty ones left out. NOT PRIVATE."""
-        return average_distribution(users, self.domain)
-
-    def diagnostics(self, users: Users) -> Mapping[str, float]:
-        """Count the users without items in the domain. NOT PRIVATE."""
-        empty = np.count_nonzero(user_norms(users, self.domain)[0] == 0)
-        return {"users without items in the domain": int(empty)}
+    def measure(self) -> AddShares:
+        """Add up the users' shares."""
+        return AddShares(self, says_empty=True)
 
     @classmethod
     def resolve(

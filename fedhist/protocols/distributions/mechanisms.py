@@ -28,10 +28,10 @@ from fedhist.privacy.noise_law import NoiseLaw
 from fedhist.privacy.shares import ShareNoise
 from fedhist.protocols.distributions import theory
 from fedhist.protocols.distributions.given_users import additive_l1, presence_l1
+from fedhist.protocols.distributions.known import KnownShares
 from fedhist.protocols.shared.central import add_noise
 from fedhist.protocols.shared.item_encodings import ItemCounts, OneItem, Presence
 from fedhist.session.curator import Curator
-from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.distributions.simplex import CMAX, presence_to_probability
 
@@ -114,6 +114,8 @@ class Learned:
 
 
 Search = Generator[Query, Summary, Learned]
+Given = Callable[[DistributionTask, KnownShares, bool], float]
+"""Predicts the l1 error on known users, projected or not."""
 
 
 def _no_floor(task: DistributionTask) -> float:
@@ -153,7 +155,7 @@ class Mechanism:
         these numbers at all, and the protocol refuses.
     source : str
         Paper and algorithm.
-    given : callable of (task, users, project) to float, optional
+    given : callable of (task, known, project) to float, optional
         Expected l1 error against the average of known users' empirical distributions, their sizes
         and the cut to m being taken into account, before the projection to the simplex or after
         it. NOT PRIVATE. None: ``error`` is used.
@@ -175,7 +177,7 @@ class Mechanism:
     pure: bool
     source: str
     floor: Callable[[DistributionTask], float] = _no_floor
-    given: Callable[[DistributionTask, Users, bool], float] | None = None
+    given: Given | None = None
     automatic: bool = True
     suits: Callable[[DistributionTask], bool] = _always
     estimates: Truth = Truth.AVERAGE_OF_USERS
@@ -270,15 +272,14 @@ class Additive:
             return theory.one_item_error(p, m, n, law, pooled)
         return theory.counts_error(p, m, n, law, pooled)
 
-    def given(self, task: DistributionTask, users: Users, project: bool) -> float:
+    def given(self, task: DistributionTask, known: KnownShares, project: bool) -> float:
         """Predict the expected l1 error on known users. NOT PRIVATE."""
         law, n, m = self.law(task), task.n_users, self._items(task)
-        truth = theory.average_distribution(users, task.domain)
         if self.encoding == "presence":
-            mean, variance = theory.presence_moments(users, task.domain, m)
-            return presence_l1(truth, mean, np.sqrt(variance), m, n, law, CMAX, project)
-        mean, variance = theory.cut_moments(users, task.domain, m)
-        return additive_l1(truth, mean, variance, n * m, law, project)
+            mean, variance = known.moments(lambda u: theory.presence_moments(u, task.domain, m))
+            return presence_l1(known.truth, mean, np.sqrt(variance), m, n, law, CMAX, project)
+        mean, variance = known.moments(lambda u: theory.cut_moments(u, task.domain, m))
+        return additive_l1(known.truth, mean, variance, n * m, law, project)
 
     def _items(self, task: DistributionTask) -> int:
         """Return how many items a user sends."""

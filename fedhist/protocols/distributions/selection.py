@@ -33,12 +33,17 @@ from fedhist.protocols.distributions import selection_theory as theory_selection
 from fedhist.protocols.distributions import theory as theory_distribution
 from fedhist.protocols.distributions.exceedance_counts import MOST_M, ExceedanceCounts
 from fedhist.protocols.distributions.given_users import chosen_with, selection_l1
-from fedhist.protocols.distributions.mechanisms import DistributionTask, Learned, Mechanism, Search
+from fedhist.protocols.distributions.known import KnownShares
+from fedhist.protocols.distributions.mechanisms import (
+    DistributionTask,
+    Given,
+    Learned,
+    Mechanism,
+    Search,
+)
 from fedhist.protocols.distributions.selection_theory import KS_HEIGHT, PHS_HEIGHT
 from fedhist.protocols.shared.item_encodings import Presence
 from fedhist.session.curator import Curator
-from fedhist.users.batch import Users
-from fedhist.users.streams import SeededStreams
 from server.distributions.binomial_grid import (
     MOST_CELLS,
     MOST_HYPOTHESES,
@@ -228,19 +233,17 @@ def _error(
     return error
 
 
-def _given(family: Family, budgets: BudgetsOf) -> Callable[[DistributionTask, Users, bool], float]:
+def _given(family: Family, budgets: BudgetsOf) -> Given:
     """Make the prediction on known users: the law of the choices, from the users' own scores."""
 
-    def given(task: DistributionTask, users: Users, project: bool) -> float:
+    def given(task: DistributionTask, known: KnownShares, project: bool) -> float:
         each = budgets(task).each
         plan = family.build(task.m, pick_eta(task.n_users, each))
         query = ExceedanceCounts(task.domain, task.m, plan.thresholds)
-        # who has more than m draws: one draw stands for all of them
-        summary = query.answer_folded(users, lambda some: SeededStreams(some.ids, 0, "given"))
+        (summary,) = known.answers([query])
         scores = plan.scores(query.below(summary), task.n_users)
         chances = chosen_with(scores, each / 2)
-        truth = theory_distribution.average_distribution(users, task.domain)
-        return selection_l1(truth, chances, plan.p, project)
+        return selection_l1(known.truth, chances, plan.p, project)
 
     return given
 

@@ -208,16 +208,13 @@ def _ratio(a: Floats, b: Floats) -> Floats:
 # -- known users: NOT PRIVATE ------------------------------------------------------------------
 
 
-def average_distribution(users: Users, domain: Keys) -> Floats:
-    """Average the empirical distributions of the users that have in-domain items. NOT PRIVATE.
-
-    Zeros where nobody has any. For users of equally many items it is the pooled distribution.
-    """
-    total, n = np.zeros(len(domain)), 0
+def share_sums(users: Users, domain: Keys) -> tuple[Floats, Floats]:
+    """Add up the users' own shares, (k,), and count each one's items: (n,). NOT PRIVATE."""
+    total, sizes = np.zeros(len(domain)), [np.zeros(0)]
     for share, size, _, item in _shares(users, domain):
         total += np.bincount(item, share, len(domain))
-        n += int(np.count_nonzero(size))
-    return total / max(n, 1)
+        sizes.append(size)
+    return total, np.concatenate(sizes)
 
 
 def cut_moments(users: Users, domain: Keys, m: int) -> tuple[Floats, Floats]:

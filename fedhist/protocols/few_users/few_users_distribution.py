@@ -19,7 +19,7 @@ from clients.bounding.contribution import domain_lookup
 from clients.records.user_rows import share_rows
 from fedhist.base.arrays import Array
 from fedhist.base.errors import PopulationError
-from fedhist.model.error_bounds import ErrorBound
+from fedhist.model.error_bounds import ErrorBound, LowerBound
 from fedhist.model.losses import L1
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow
@@ -27,6 +27,7 @@ from fedhist.protocols.few_users.protocol import FewUsers
 from fedhist.protocols.few_users.user_means import UserShares
 from fedhist.protocols.shared.distribution_target import DistributionTarget
 from fedhist.protocols.shared.domains import check_domain
+from fedhist.protocols.shared.sample_sizes import Held
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.distributions.simplex import project_simplex
@@ -122,6 +123,10 @@ class FewUsersDistribution(DistributionTarget, FewUsers):
         bound = math.sqrt(self.row_dimension) * self._distance(users)
         source = "sqrt(d) times the l2 error of the mean; Narayanan et al. 2022, Corollary 8"
         return ErrorBound(L1, min(2.0, bound), exact=False, source=source)
+
+    def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:
+        """Bound the l1 error of any protocol under this guarantee. NOT PRIVATE."""
+        return self.bounds_for(Held.of(users))
 
     def truth(self, users: Users) -> Array:
         """Average the users' own shares: (d,). NOT PRIVATE. Users without items do not count."""

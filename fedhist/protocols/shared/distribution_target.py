@@ -15,7 +15,6 @@ from fedhist.protocols.shared.displays import DISTRIBUTION
 from fedhist.protocols.shared.domains import OnDomain
 from fedhist.protocols.shared.lower_bounds import planned_sizes, share_bounds, sizes_of
 from fedhist.protocols.shared.sample_sizes import Held
-from fedhist.users.batch import Users
 
 
 class DistributionTarget(OnDomain):
@@ -34,9 +33,8 @@ class DistributionTarget(OnDomain):
         """The average of the users' own distributions."""
         return Truth.AVERAGE_OF_USERS
 
-    def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:
+    def bounds_for(self, held: Held) -> tuple[LowerBound, ...]:
         """Bound the l1 error of any protocol under this guarantee. NOT PRIVATE."""
-        held = Held.of(users)
         if self.guarantee.trust is Trust.LOCAL:
             return share_bounds(self.guarantee, held, planned_sizes(self), L1, 1)
         sizes = sizes_of(held, *planned_sizes(self))

@@ -204,12 +204,13 @@ def test_presence_error_with_laplace_noise(law):
 # -- known users -----------------------------------------------------------------------------------
 
 
-def test_average_distribution():
+def test_share_sums():
     users = table_users(np.array([[2, 2, 0], [0, 0, 5], [0, 0, 0]]))
     domain = users.vocabulary
-    assert theory.average_distribution(users, domain).tolist() == [0.25, 0.25, 0.5]
-    assert theory.average_distribution(users, Keys.of([domain[2], "x"])).tolist() == [1.0, 0.0]
-    assert theory.average_distribution(users, Keys.of(["x"])).tolist() == [0.0]
+    found = {d: theory.share_sums(users, d) for d in (domain, Keys.of([domain[2], "x"]))}
+    assert [a.tolist() for a in found[domain]] == [[0.5, 0.5, 1.0], [4.0, 5.0, 0.0]]
+    assert [a.tolist() for a in found.popitem()[1]] == [[1.0, 0.0], [0.0, 5.0, 0.0]]
+    assert theory.share_sums(users, Keys.of(["x"]))[0].tolist() == [0.0]
 
 
 def test_moments_of_the_cut_by_enumeration():

@@ -15,8 +15,10 @@ import numpy as np
 from fedhist.base.arrays import Floats
 from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import L1
+from fedhist.model.query import Summary
 from fedhist.protocols.distributions.centred_mechanism import given_centred
 from fedhist.protocols.distributions.given_users import chosen_with, presence_l1, selection_l1
+from fedhist.protocols.distributions.known import KnownShares
 from fedhist.protocols.distributions.ragged.average import AverageTask
 from fedhist.protocols.distributions.ragged.choice import (
     Choice,
@@ -33,11 +35,10 @@ from fedhist.protocols.distributions.ragged.own_shares import (
     gap_steps,
 )
 from fedhist.protocols.distributions.ragged.release import RaggedTask
-from fedhist.protocols.distributions.theory import average_distribution, presence_moments
+from fedhist.protocols.distributions.theory import presence_moments
 from fedhist.protocols.shared.clipped_totals import user_norms
 from fedhist.protocols.shared.projected_error import projected_l1
 from fedhist.users.batch import Users
-from fedhist.users.streams import SeededStreams, Streams
 from server.distributions.fit_statistic import STEPS as FIT_STEPS
 from server.distributions.fit_statistic import fit_limit
 
@@ -50,37 +51,34 @@ LIKELY = 0.01
 SOURCE = "this project's own: the users' own shares"
 
 
-def predicted_average(choice: Choice, mechanism: str, users: Users, project: bool) -> ErrorBound:
+def predicted_average(
+    choice: Choice, mechanism: str, known: KnownShares, project: bool
+) -> ErrorBound:
     """Predict the expected l1 error of "frequencies", "centred" or "auto" on known users."""
     task = choice.task
     if mechanism == "frequencies":
-        expected = shares_l1(task, users, project)
+        expected = shares_l1(task, known, project)
     elif mechanism == "centred":
-        expected = centred_l1(task, users, project)
+        expected = centred_l1(task, known, project)
     else:
-        expected = _chosen(choice, users, project)
+        expected = _chosen(choice, known, project)
     exact = mechanism == "frequencies" and not project
     return ErrorBound(L1, expected, exact, SOURCE + ("; projected, closed form" if project else ""))
 
 
-def shares_l1(task: AverageTask, users: Users, project: bool) -> float:
+def shares_l1(task: AverageTask, known: KnownShares, project: bool) -> float:
     """Predict noise on shares: whoever has none is left out."""
-    p = average_distribution(users, task.domain)
-    n = max(1, int(np.count_nonzero(user_norms(users, task.domain)[0])))
-    law = task.law(n, task.rest)
-    return projected_l1(p, law) if project else len(p) * law.mean_absolute
+    law = task.law(max(1, known.held), task.rest)
+    return projected_l1(known.truth, law) if project else len(known.truth) * law.mean_absolute
 
 
-def centred_l1(task: AverageTask, users: Users, project: bool) -> float:
+def centred_l1(task: AverageTask, known: KnownShares, project: bool) -> float:
     """Predict centred shares."""
-    p = average_distribution(users, task.domain)
-    n = task.n_users or max(1, int(np.count_nonzero(user_norms(users, task.domain)[0])))
-    return given_centred(task.centred(n), p, p, users, project)
+    n = task.n_users or max(1, known.held)
+    return given_centred(task.centred(n), known.truth, known, project)
 
 
-def appendix_l1(
-    task: RaggedTask, users: Users, sizes: Floats, users_std: float, project: bool
-) -> float:
+def appendix_l1(task: RaggedTask, known: KnownShares, users_std: float, project: bool) -> float:
     """Predict presence or one selection from m-hat samples of the large users.
 
     Averaged over draws, and over the noise of s-hat, a Laplace law at its middles.
@@ -88,90 +86,97 @@ def appendix_l1(
     Parameters
     ----------
     task : RaggedTask
-    users : Users
-    sizes : (n,) float64
-        Samples in the domain.
+    known : KnownShares
     users_std : float
         Of s-hat.
     project : bool
     """
-    p, kept = average_distribution(users, task.domain), sizes >= task.size
-    s = float(np.count_nonzero(kept))
-    (step,) = task.steps(s)
+    kept = float(known.large(task.size))
+    (step,) = task.steps(kept)
     at = (np.arange(NODES) + 0.5) / NODES - 0.5
-    noisy = s - users_std / math.sqrt(2) * np.sign(at) * np.log(1 - 2 * np.abs(at))
+    noisy = kept - users_std / math.sqrt(2) * np.sign(at) * np.log(1 - 2 * np.abs(at))
     released = np.maximum(1, np.rint(noisy)).astype(np.int64).tolist()
     if step == "presence":
-        large = users.take(np.flatnonzero(kept))
-        mean, variance = presence_moments(large, task.domain, task.size)
+        mean, variance = known.moments(partial(_large_presence, task=task))
         how = task.law, task.cmax, project
-        found = [presence_l1(p, mean, np.sqrt(variance), task.size, s, *how) for s in released]
+        std = np.sqrt(variance)
+        found = [presence_l1(known.truth, mean, std, task.size, s, *how) for s in released]
         return float(np.mean(found))
-    plan, total = task.plan(step, s), 0.0
+    plan, total = task.plan(step, kept), 0.0
     query = RaggedCounts(task.domain, task.size, plan.thresholds)
-    for seed, n in product(range(DRAWS), released):
-        above = query.above(query.answer_folded(users, partial(_streams, seed=seed)))
-        scores = plan.scores(np.clip(n - above, 0, n), n)
-        total += selection_l1(p, chosen_with(scores, task.epsilon_each / 2), plan.p, project)
+    for answer, n in product(known.answers([query], range(DRAWS)), released):
+        scores = plan.scores(np.clip(n - query.above(answer), 0, n), n)
+        chances = chosen_with(scores, task.epsilon_each / 2)
+        total += selection_l1(known.truth, chances, plan.p, project)
     return total / (DRAWS * NODES)
 
 
-def _chosen(choice: Choice, users: Users, project: bool) -> float:
+def _large_presence(users: Users, task: RaggedTask) -> tuple[Floats, Floats]:
+    """Mean and variance of the presence totals of who has m-hat samples."""
+    large = np.flatnonzero(user_norms(users, task.domain)[0] >= task.size)
+    return presence_moments(users.take(large), task.domain, task.size)
+
+
+def _chosen(choice: Choice, known: KnownShares, project: bool) -> float:
     """Average over m-hat, and over the outcomes of the tests."""
     if not choice.promising:
-        return shares_l1(choice.task, users, project)
-    sizes = user_norms(users, choice.task.domain)[0]
+        return shares_l1(choice.task, known, project)
     task = choice.median_task(choice.size_epsilon)
     total = weight = 0.0
-    for size, kept, chance in possible_sizes(sizes, task, "em"):
+    for size, kept, chance in possible_sizes(known.classes(task.classes), task, "em"):
         if chance > LIKELY:
-            total += chance * _given_size(choice, size, kept, users, project)
+            total += chance * _given_size(choice, size, kept, known, project)
             weight += chance
     if weight > 0.5:
         return total / weight
-    return shares_l1(choice.left(choice.size_epsilon), users, project)
+    return shares_l1(choice.left(choice.size_epsilon), known, project)
 
 
-def _given_size(choice: Choice, size: int, kept: float, users: Users, project: bool) -> float:
+def _given_size(choice: Choice, size: int, kept: float, known: KnownShares, project: bool) -> float:
     """Predict what follows a released m-hat, s-hat being taken without noise."""
     spent = [choice.size_epsilon]
     if not choice.selects(size, kept):
-        return _averaged(choice, spent, size, users, project)
-    fine, close = _chances(choice, size, kept, users)
+        return _averaged(choice, spent, size, known, project)
+    fine, close, summary = _chances(choice, size, kept, known)
     found = 0.0
     spent.append(choice.fit_epsilon)
     if fine < 1 - LIKELY:
-        found += (1 - fine) * _averaged(choice, spent, size, users, project)
+        found += (1 - fine) * _averaged(choice, spent, size, known, project)
     spent.append(choice.gap_epsilon)
     if fine * (1 - close) > LIKELY:
-        found += fine * (1 - close) * _averaged(choice, spent, size, users, project)
+        found += fine * (1 - close) * _averaged(choice, spent, size, known, project)
     if fine * close > LIKELY:
-        found += fine * close * _selected(choice, size, kept, users, project)
+        found += fine * close * _selected(choice, size, kept, summary, known, project)
     return found
 
 
-def _averaged(choice: Choice, spent: list[float], size: int, users: Users, project: bool) -> float:
+def _averaged(
+    choice: Choice, spent: list[float], size: int, known: KnownShares, project: bool
+) -> float:
     left = choice.left(*spent)
     way = centred_l1 if choice.centres(left, size) else shares_l1
-    return way(left.of_size(size), users, project)
+    return way(left.of_size(size), known, project)
 
 
-def _streams(some: Users, seed: int = 0) -> Streams:
-    return SeededStreams(some.ids, seed, "given")  # few draws stand for all of who has more
-
-
-def _chances(choice: Choice, size: int, kept: float, users: Users) -> tuple[float, float]:
-    """Probability that the fit passes, and that the gap does."""
+def _chances(
+    choice: Choice, size: int, kept: float, known: KnownShares
+) -> tuple[float, float, Summary]:
+    """Probability that the fit passes, and that the gap does; and what a selection would see."""
     task, k = choice.task, len(choice.task.domain)
-    plan = selection_plan(choice, size, kept)
-    query = RaggedCounts(task.domain, size, plan.thresholds, count_kept=True)
-    statistic, eta = fit_of(query, query.answer_folded(users, _streams))
+    query = _selection(choice, size, kept)
+    counts, shares = known.answers([query, OwnShares(task.domain, size)])
+    statistic, eta = fit_of(query, counts)
     most = fit_limit(k, round(kept), eta, choice.fit_epsilon)
     fine = _below(most - statistic / FIT_STEPS, 1 / choice.fit_epsilon)
-    summary = OwnShares(task.domain, size).answer_folded(users, _streams)
-    scale = gap_sensitivity(len(users), k) / choice.gap_epsilon
-    close = _below(choice.gap_limit(size) * STEPS * kept - gap_steps(summary), scale)
-    return fine, close
+    scale = gap_sensitivity(known.n_users, k) / choice.gap_epsilon
+    close = _below(choice.gap_limit(size) * STEPS * kept - gap_steps(shares), scale)
+    return fine, close, counts
+
+
+def _selection(choice: Choice, size: int, kept: float) -> RaggedCounts:
+    """Ask for the counts that a selection reads."""
+    thresholds = selection_plan(choice, size, kept).thresholds
+    return RaggedCounts(choice.task.domain, size, thresholds, count_kept=True)
 
 
 def _below(room: float, scale: float) -> float:
@@ -180,14 +185,13 @@ def _below(room: float, scale: float) -> float:
     return 1 - tail if room > 0 else tail
 
 
-def _selected(choice: Choice, size: int, kept: float, users: Users, project: bool) -> float:
+def _selected(
+    choice: Choice, size: int, kept: float, counts: Summary, known: KnownShares, project: bool
+) -> float:
     """Predict the selection from the users' own scores."""
     task, plan = choice.task, selection_plan(choice, size, kept)
-    query = RaggedCounts(task.domain, size, plan.thresholds, count_kept=True)
-    summary = query.answer_folded(users, _streams)
     rest = choice.selection_task(size)
     exact = rest.touched == len(task.domain)
-    scores = selection_scores(query, summary, plan, kept, exact=exact)
+    scores = selection_scores(_selection(choice, size, kept), counts, plan, kept, exact=exact)
     chances = chosen_with(scores, rest.epsilon_each / 2)
-    p: Floats = average_distribution(users, task.domain)
-    return selection_l1(p, chances, plan.p, project)
+    return selection_l1(known.truth, chances, plan.p, project)

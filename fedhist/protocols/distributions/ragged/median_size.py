@@ -306,7 +306,7 @@ NEGLIGIBLE = 1e-9
 
 
 def possible_sizes(
-    sizes: NDArray[np.float64], task: MedianTask, rule: str
+    counts: NDArray[np.int64], task: MedianTask, rule: str
 ) -> Iterator[tuple[int, float, float]]:
     """Walk the m-hat that a rule can find, how many users have as many, and the probability.
 
@@ -314,13 +314,11 @@ def possible_sizes(
 
     Parameters
     ----------
-    sizes : (n,) float64
-        Samples of each user in the domain.
+    counts : (classes,) int64
+        Users without samples in the domain, with one, with two to three, and so on.
     task : MedianTask
     rule : str
     """
-    edges = [0.0, *(2.0**j for j in range(task.classes - 1)), math.inf]
-    counts = np.histogram(sizes, edges)[0].astype(np.int64)
     if rule == "dyadic":
         found = dyadic_median(counts, task)
         if found.size:

@@ -30,7 +30,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from fedhist.base.arrays import Array
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import L1
@@ -43,7 +42,7 @@ from fedhist.privacy.guarantee import Adjacency, check_budget, zcdp_rho
 from fedhist.protocols.distributions.centred_counts import MOST_SYMBOLS
 from fedhist.protocols.distributions.centred_mechanism import ROUNDING
 from fedhist.protocols.distributions.distribution import ASSUMPTIONS, NOTHING, Assumption
-from fedhist.protocols.distributions.ragged import theory
+from fedhist.protocols.distributions.known import AddShares, FromShares, KnownShares
 from fedhist.protocols.distributions.ragged.average import (
     AverageTask,
     all_answer,
@@ -61,10 +60,7 @@ from fedhist.protocols.distributions.ragged.median_size import (
 from fedhist.protocols.distributions.ragged.own_shares import OwnShares
 from fedhist.protocols.distributions.ragged.ragged_results import rows
 from fedhist.protocols.distributions.ragged.release import MOST_SELECTED, RaggedTask, release
-from fedhist.protocols.distributions.theory import average_distribution
-from fedhist.protocols.shared import clipped_totals
 from fedhist.protocols.shared.central import Central
-from fedhist.protocols.shared.distribution_target import DistributionTarget
 from fedhist.protocols.shared.domains import check_domain, with_domain
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
@@ -83,7 +79,7 @@ PURE_SHARE = 0.2
 
 @register_protocol
 @dataclass(frozen=True)
-class RaggedDistribution(TwoModes, DistributionTarget, Central):
+class RaggedDistribution(TwoModes, FromShares, Central):
     """Distribution of the users' samples, who have different numbers of them.
 
     Parameters
@@ -322,7 +318,7 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
 
     # -- theory ----------------------------------------------------------------------------------
 
-    def error(self, users: Users) -> ErrorBound:
+    def predicted(self, known: KnownShares) -> ErrorBound:
         """Predict the expected l1 error on a known population. NOT PRIVATE.
 
         Presence and selection are averaged over the m-hat that "em" can find; "dyadic" is taken at
@@ -331,17 +327,16 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
         if math.isinf(self.epsilon):
             return ErrorBound(L1, 0.0, True, "average of the users' shares, no noise")
         if self.averages:
-            return predicted_average(self.choice, self.mechanism, users, self.project)
-        sizes = clipped_totals.user_norms(users, self.domain)[0]
+            return predicted_average(self.choice, self.mechanism, known, self.project)
         total = weight = 0.0
-        for size, kept, chance in possible_sizes(sizes, self.median_task, self.median):
-            task, std = self.release_task(size), self.rule.users_std(self.median_task, size)
-            if len(task.steps(kept)) == 1:
-                found = appendix_l1(task, users, sizes, std, self.project)
+        task = self.median_task
+        for size, kept, chance in possible_sizes(known.classes(task.classes), task, self.median):
+            rest, std = self.release_task(size), self.rule.users_std(task, size)
+            if len(steps := rest.steps(kept)) == 1:
+                found = appendix_l1(rest, known, std, self.project)
             else:
-                shared, truth = theory.shared_variance(sizes, size), self.truth(users)
-                how = task.steps(kept), kept, shared, std
-                found = min(2.0, task.error(truth, *how, projected=self.project))
+                how = steps, kept, known.shared_variance(size), std
+                found = min(2.0, rest.error(known.truth, *how, projected=self.project))
             total, weight = total + chance * found, weight + chance
         return ErrorBound(L1, total / weight if weight else math.nan, False, self.source)
 
@@ -354,13 +349,9 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
             return Truth.AVERAGE_OF_USERS
         return Truth.COMMON
 
-    def truth(self, users: Users) -> Array:
-        """Average the users' empirical distributions, (k,), empty ones left out. NOT PRIVATE."""
-        return average_distribution(users, self.domain)
-
-    def resolution(self, users: Users) -> float:
-        """Shares are rounded down to 2^-24."""
-        return len(self.domain) * 2.0**-23
+    def measure(self) -> AddShares:
+        """Add up the users' shares; those that are sent are rounded down to 2^-24."""
+        return AddShares(self, resolution=len(self.domain) * 2.0**-23)
 
     @classmethod
     def resolve(

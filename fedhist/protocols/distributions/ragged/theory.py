@@ -4,7 +4,7 @@ Of s users some s' have m-hat samples or more; m-hat samples of each are read, a
 samples is not. Errors are expected l1 distances from the average p of the users' own empirical
 distributions. An estimate that is unbiased for i.i.d. samples has the variance V - c p (1 - p)
 around it: V being its variance around the distribution that the samples were drawn from, and c what
-both have in common (:func:`shared_variance`).
+both have in common (:meth:`KnownShares.shared_variance`).
 
 Shares no code with the estimators.
 
@@ -24,33 +24,6 @@ from fedhist.base.arrays import Floats
 from fedhist.privacy.noise_law import NoiseLaw
 from fedhist.protocols.distributions.given_users import presence_l1
 from fedhist.protocols.distributions.theory import MEAN_ABSOLUTE
-
-
-def shared_variance(sizes: Floats, size: int) -> float:
-    """Twice the covariance of estimate and truth less the truth's variance, per p (1 - p).
-
-    An average of m-hat samples of each of the s' large users has the covariance 1 / (s s') sum of
-    1 / m_u over these with the average of all s users' own; that has the variance 1 / s^2 sum of 1
-    / m_u over all. For s users of m samples each, and m-hat = m, it is 1 / (s m).
-
-    Parameters
-    ----------
-    sizes : (n,) float64
-        m_u; empty users do not count.
-    size : int
-        m-hat.
-
-    Examples
-    --------
-    >>> shared_variance(np.full(10, 5.0), 5)
-    0.02
-    """
-    held = sizes[sizes > 0]
-    large = held[held >= size]
-    if not len(large):
-        return 0.0
-    both = float((1 / large).sum()) / (len(held) * len(large))
-    return 2 * both - float((1 / held).sum()) / len(held) ** 2
 
 
 def ragged_presence_error(
