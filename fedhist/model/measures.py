@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fedhist.base.arrays import Array
@@ -40,12 +40,15 @@ class Measured(ABC):
 
     Attributes
     ----------
-    walk : Walk
-        Another pass over the same users, for a part that the first one does not tell; given by
-        :func:`measured`, and made only if that part is asked for.
+    users : Shard
+        Who was measured, for a part that the first pass does not tell; given by :func:`measured`.
     """
 
-    walk: Walk
+    users: Shard
+
+    def walk(self, of: Callable[[Users], Summary]) -> Summary:
+        """Make another pass over the same users."""
+        return walked(of, self.users)
 
     @property
     @abstractmethod
@@ -236,7 +239,7 @@ def measured(protocol: Protocol, users: Shard, total: Summary | None = None) -> 
     while isinstance(step, Measure):
         step = step.finish(total if total is not None else walked(step.of, users))
         total = None
-    object.__setattr__(step, "walk", partial(walked, users=users))
+    object.__setattr__(step, "users", users)
     return step
 
 

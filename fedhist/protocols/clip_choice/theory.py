@@ -20,16 +20,16 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import softmax
 
-from fedhist.base.arrays import Floats
+from fedhist.base.arrays import Floats, Integers
 from fedhist.privacy.noise_law import NoiseLaw, expected_l1
 from fedhist.protocols.shared.clipped_totals import (
+    clipped_at,
     clipped_curve,
-    clipped_totals,
     totals,
     user_norms,
 )
-from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
+from fedhist.users.shards import Shard
 
 STEPS = 2.0**20
 """Slopes are rounded down to so many steps per radius before they are added up."""
@@ -40,12 +40,12 @@ NEGLIGIBLE = 1e-12
 """Thresholds that are chosen with a smaller probability are left out of a mixture."""
 
 
-def tail_sums(users: Users, domain: Keys, edges: Floats, norm: int, radius: float) -> Floats:
+def tail_sums(users: Shard, domain: Keys, edges: Floats, norm: int, radius: float) -> Floats:
     """Compute S(C), the sum over users with norm > C of min(slope, radius), (K,). NOT PRIVATE.
 
     Parameters
     ----------
-    users : Users
+    users : Shard
     domain : Keys
     edges : (K,) float64
         Increasing thresholds C, in counts.
@@ -62,14 +62,22 @@ def tails_of(l1: Floats, l2: Floats, edges: Floats, norm: int, radius: float) ->
     >>> tails_of(np.array([4.0, 2.0]), np.array([4.0, 2.0]), np.array([1.0, 3.0]), 2, 1.0)
     array([2., 1.])
     """
-    size = l1 if norm == 1 else l2
-    weight = np.ones_like(size)
+    return np.asarray(tails_in_steps(l1, l2, edges, norm, radius) * step_of(radius))
+
+
+def step_of(radius: float) -> float:
+    """Return what slopes are rounded to; 1 where users are counted."""
+    return radius / STEPS if radius else 1.0
+
+
+def tails_in_steps(l1: Floats, l2: Floats, edges: Floats, norm: int, radius: float) -> Integers:
+    """Compute :func:`tails_of` in steps: (K,) int64, which add up over users."""
+    size, weight = l1 if norm == 1 else l2, None
     if radius:
         slope = np.divide(l1, size, out=np.zeros_like(size), where=size > 0)
-        weight = np.floor(np.minimum(slope / radius, 1.0) * STEPS) * (radius / STEPS)
-    order = np.argsort(size, kind="stable")
-    above = np.append(np.cumsum(weight[order][::-1])[::-1], 0.0)
-    return np.asarray(above[np.searchsorted(size[order], edges, side="right")])
+        weight = np.floor(np.minimum(slope / radius, 1.0) * STEPS)
+    found = np.bincount(np.searchsorted(edges, size), weight, len(edges) + 1).astype(np.int64)
+    return np.asarray(found[::-1].cumsum()[::-1][1:])
 
 
 def em_probabilities(
@@ -101,13 +109,14 @@ def em_probabilities(
 
 
 def mixture_l1(
-    users: Users,
+    users: Shard,
     domain: Keys,
     clips: Floats,
     probabilities: Floats,
     laws: Sequence[NoiseLaw],
     norm: int,
     nonneg: bool,
+    truth: Floats | None = None,
 ) -> float:
     """Compute the expected l1 error of a release whose threshold is random. NOT PRIVATE.
 
@@ -117,7 +126,7 @@ def mixture_l1(
 
     Parameters
     ----------
-    users : Users
+    users : Shard
     domain : Keys
     clips : (K,) float64
         Non-decreasing.
@@ -128,6 +137,8 @@ def mixture_l1(
         In which users are clipped.
     nonneg : bool
         Whether the release is raised to at least zero.
+    truth : (d,) float64, optional
+        The totals, if they are known.
 
     Returns
     -------
@@ -135,19 +146,20 @@ def mixture_l1(
 
     Cost
     ----
-    One pass over the users where messages are real; one for each likely threshold on a grid.
+    One pass over the users; on a grid, each is clipped to every likely threshold.
     """
-    truth = totals(users, domain)
+    truth = totals(users, domain) if truth is None else truth
     likely = [int(i) for i in np.flatnonzero(probabilities > NEGLIGIBLE)]
     on_grid = [i for i in likely if laws[i].step != 1.0]
     on_grid = on_grid if len(on_grid) <= MOST_PASSES else []
-    kept = {}
+    kept: dict[int, Floats] = {}
     if len(on_grid) < len(likely):
         distinct, where = np.unique(clips[likely], return_inverse=True)
         curve = clipped_curve(users, domain, distinct, norm)
         kept = {i: curve[k] for i, k in zip(likely, where, strict=True)}
-    for i in on_grid:
-        kept[i] = clipped_totals(users, domain, float(clips[i]), norm, laws[i].step)
+    if on_grid:
+        how = [(float(clips[i]), laws[i].step) for i in on_grid]
+        kept |= zip(on_grid, clipped_at(users, domain, how, norm), strict=True)
     error = 0.0
     for i in likely:
         bias = np.maximum(truth - kept[i], 0.0)

@@ -41,8 +41,9 @@ from fedhist.protocols.frequency_oracles.frequency_oracle import (
 from fedhist.protocols.frequency_oracles.hadamard_response import HadamardIndices
 from fedhist.protocols.frequency_oracles.oracle import OneVote, OracleQuery
 from fedhist.protocols.frequency_oracles.unary_encoding import UnaryVotes
+from fedhist.protocols.shared.clipped_totals import own_shares
 from fedhist.protocols.shared.domains import check_domain, with_domain
-from fedhist.protocols.shared.histogram_target import DomainHistogram
+from fedhist.protocols.shared.histogram_target import DomainHistogram, Found
 from fedhist.protocols.shared.noninteractive_error import slot_l1
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
@@ -189,12 +190,19 @@ class LocalHistogram(DomainHistogram, OneVote):
             public={"clip": float(self.clip), "n_report": float(n_users)},
         )
 
-    def error(self, users: Users) -> ErrorBound:
-        """Predict the l1 error on a known population: noise, the draw, and clipping. NOT PRIVATE.
+    def sums(self, users: Users) -> dict[str, Array]:
+        """Add up counts, chances of a slot's items, and their squares. NOT PRIVATE."""
+        whole, first, second, _ = own_shares(users, self.domain, float(self.clip))
+        return {"whole": whole, "first": first, "second": second}
+
+    def error_of(self, found: Found) -> ErrorBound:
+        """Predict the l1 error: noise, the draw, and clipping. NOT PRIVATE.
 
         Mean and variance of every total are exact, and its law is taken as normal.
         """
-        expected = slot_l1(self.query.noise, users, self.domain, self.clip, self.nonneg)
+        sums = found.truth, found["first"], found["second"]
+        n, slots = found.total.n_users, self.clip
+        expected = slot_l1(self.query.noise, n, sums, slots, self.nonneg)
         source = f"{self.paper}; exact means and variances, normal approximation"
         return ErrorBound(L1, expected, exact=False, source=source)
 

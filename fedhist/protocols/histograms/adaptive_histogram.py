@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from fedhist.base.arrays import Array
 from fedhist.base.checks import check_integer
 from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import L1
@@ -38,13 +39,13 @@ from fedhist.protocols.clip_choice.catalogue import threshold_rule
 from fedhist.protocols.clip_choice.ratio_debiasing import ROUNDS, SMALLER_CLIP, private_total, ratio
 from fedhist.protocols.clip_choice.rule import ThresholdRule, ThresholdTask
 from fedhist.protocols.clip_choice.two_norms import choose_norm
-from fedhist.protocols.histograms.adaptive_law import thresholds_of
+from fedhist.protocols.histograms.adaptive_law import tails_for, thresholds_of
 from fedhist.protocols.histograms.adaptive_rows import rows
 from fedhist.protocols.histograms.bounded_histogram import GRID_STEPS, BoundedHistogram
 from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.contributions import MOST_CAP, NormHistogram
 from fedhist.protocols.shared.domains import check_domain
-from fedhist.protocols.shared.histogram_target import DomainHistogram
+from fedhist.protocols.shared.histogram_target import DomainHistogram, Found
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -348,25 +349,26 @@ class AdaptiveHistogram(DomainHistogram, Central):
         high = max(low, self.clip_max * self.radius)
         return tuple(np.unique(replace(self.task, c_min=low, c_max=high).grid).tolist())
 
-    # -- evaluation ------------------------------------------------------------------------------
+    def sums(self, users: Users) -> dict[str, Array]:
+        """Add up counts, and what the law of the choice follows from. NOT PRIVATE."""
+        return {**super().sums(users), **tails_for(self, users)}
 
-    def error(self, users: Users) -> ErrorBound:
-        """Predict the expected l1 error. NOT PRIVATE: for a known population.
+    def error_of(self, found: Found) -> ErrorBound:
+        """Predict the expected l1 error, by a second pass over the users. NOT PRIVATE.
 
         Exact where the law of the choice is known (the exponential mechanism): the errors at all
         thresholds, weighted by their probabilities. For the other rules the same over the
         thresholds of 200 runs of the rule with its own noise. For ``debias`` that of the release
         before it is scaled up: a rough guide only.
         """
-        parts, exact, source = thresholds_of(self, users)
+        parts, exact, source = thresholds_of(self, found)
         exact, source = (False, f"{source}; before the ratio") if self.debias else (exact, source)
         expected = 0.0
         for norm, chosen, weights in parts:
             clips = np.array([self.release_clip(float(c)) for c in chosen])
             laws = [self.at(float(c), norm).noise for c in clips]
-            expected += theory_thresholds.mixture_l1(
-                users, self.domain, clips, weights, laws, norm, self.nonneg
-            )
+            what = found.users, self.domain, clips, weights, laws, norm, self.nonneg, found.truth
+            expected += theory_thresholds.mixture_l1(*what)
         return ErrorBound(L1, expected, exact, source)
 
     @classmethod

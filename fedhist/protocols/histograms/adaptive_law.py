@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedhist.base.arrays import Floats
+from fedhist.base.arrays import Array, Floats
 from fedhist.protocols.clip_choice import theory as theory_thresholds
 from fedhist.protocols.clip_choice.by_exponential import law_of, slope_aim
 from fedhist.protocols.clip_choice.measured.norm_index import NormIndex
-from fedhist.protocols.clip_choice.rule import ThresholdTask
+from fedhist.protocols.clip_choice.rule import Aim, ThresholdTask
 from fedhist.protocols.clip_choice.two_norms import norm_law
+from fedhist.protocols.shared.clipped_totals import user_norms
+from fedhist.protocols.shared.histogram_target import Found
 from fedhist.users.batch import Users
 
 if TYPE_CHECKING:
@@ -21,27 +23,46 @@ Parts = list[tuple[int, Floats, Floats]]
 """For each norm: thresholds, and the probability of each."""
 
 
-def thresholds_of(p: AdaptiveHistogram, users: Users) -> tuple[Parts, bool, str]:
+def tails_for(p: AdaptiveHistogram, users: Users) -> dict[str, Array]:
+    """Add up what the law of the choice follows from, in the steps of slopes. NOT PRIVATE."""
+    if p.rule.aim is None and len(p.norms) == 1:
+        return {}
+    norms = user_norms(users, p.domain)
+    return {
+        f"tails {norm}": theory_thresholds.tails_in_steps(*norms, task.grid, norm, aim.radius)
+        for norm, (task, aim) in _aims(p).items()
+    }
+
+
+def thresholds_of(p: AdaptiveHistogram, found: Found) -> tuple[Parts, bool, str]:
     """Return the law of the choice, whether it is exact, and where it comes from. NOT PRIVATE."""
     if len(p.norms) == 2:
         tasks = p.task_in(1), p.task_in(2)
-        law = norm_law(*tasks, (_tails(p, users, tasks[0]), _tails(p, users, tasks[1])))
+        law = norm_law(*tasks, (_tails(p, found, 1), _tails(p, found, 2)))
         parts = [(t.norm, t.grid, w) for t, w in zip(tasks, law, strict=True)]
         exact, source = True, "mixture over both norms' exponential mechanisms"
     elif p.rule.aim is not None:
         task = p.task
-        weights = law_of(p.rule.aim(task), task, _tails(p, users, task))
+        weights = law_of(p.rule.aim(task), task, _tails(p, found, task.norm))
         parts = [(task.norm, task.grid, weights)]
         exact, source = True, "mixture over the exponential mechanism; Liu et al. 2023, Sec. 4"
     else:
-        found = NormIndex(users, p.domain).clips(p.rule.search, p.task)
-        chosen, times = np.unique(found, return_counts=True)
-        parts = [(p.norm, chosen, times / len(found))]
-        exact, source = False, f"mean over {len(found)} runs of the rule on the exact norms"
+        index = NormIndex(found.users, p.domain)
+        clips = index.clips(p.rule.search, p.task)
+        chosen, times = np.unique(clips, return_counts=True)
+        parts = [(p.norm, chosen, times / len(clips))]
+        exact, source = False, f"mean over {len(clips)} runs of the rule on the exact norms"
+        source += index.sampled
     return parts, exact, source
 
 
-def _tails(p: AdaptiveHistogram, users: Users, task: ThresholdTask) -> Floats:
+def _tails(p: AdaptiveHistogram, found: Found, norm: int) -> Floats:
     """Sum over users above each threshold of what the rule adds up. NOT PRIVATE."""
-    aim = (p.rule.aim or slope_aim)(task)
-    return theory_thresholds.tail_sums(users, p.domain, task.grid, task.norm, aim.radius)
+    steps: Floats = found[f"tails {norm}"] * theory_thresholds.step_of(_aims(p)[norm][1].radius)
+    return steps
+
+
+def _aims(p: AdaptiveHistogram) -> dict[int, tuple[ThresholdTask, Aim]]:
+    """Return what is looked for, in each norm."""
+    tasks = {norm: p.task_in(norm) for norm in p.norms}
+    return {norm: (task, (p.rule.aim or slope_aim)(task)) for norm, task in tasks.items()}

@@ -40,7 +40,7 @@ from fedhist.protocols.shared import clipped_totals, trust_rows
 from fedhist.protocols.shared.central import Central, add_noise
 from fedhist.protocols.shared.domains import check_domain, with_domain
 from fedhist.protocols.shared.entries import check_distinct, only_rows
-from fedhist.protocols.shared.histogram_target import DomainHistogram
+from fedhist.protocols.shared.histogram_target import DomainHistogram, Found
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
@@ -319,12 +319,16 @@ class BoundedHistogram(DomainHistogram, Central):
         )
         return noisy if grid is None else grid * noisy
 
-    def error(self, users: Users) -> ErrorBound:
-        """Compute the exact expected l1 error on a known population. NOT PRIVATE."""
-        kept = clipped_totals.clipped_totals(
-            users, self.domain, self.clip, self.norm, self.grid or 0.0
-        )
-        bias = np.maximum(self.truth(users) - kept, 0.0)
+    def sums(self, users: Users) -> dict[str, Array]:
+        """Add up counts before and after clipping. NOT PRIVATE."""
+        how = float(self.clip), self.norm, self.grid or 0.0
+        whole, kept = clipped_totals.whole_and_kept(users, self.domain, *how)
+        return {"whole": whole, "kept": kept}
+
+    def error_of(self, found: Found) -> ErrorBound:
+        """Compute the exact expected l1 error. NOT PRIVATE."""
+        kept = found["kept"]
+        bias = np.maximum(found.truth - kept, 0.0)
         expected = noise_law.expected_l1(self.noise, bias, kept if self.nonneg else None)
         return ErrorBound(L1, expected, True, "sum of E|Z - b|; Liu et al. 2023, Section 4.1")
 

@@ -8,6 +8,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from fedhist.base.arrays import Array
 from fedhist.base.text import warned
 from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import L1
@@ -22,7 +23,7 @@ from fedhist.protocols.histograms.per_item_counts import MOST_CLIP, PerItemClip
 from fedhist.protocols.shared import clipped_totals
 from fedhist.protocols.shared.aggregating import Aggregating
 from fedhist.protocols.shared.domains import check_domain
-from fedhist.protocols.shared.histogram_target import DomainHistogram
+from fedhist.protocols.shared.histogram_target import DomainHistogram, Found
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -138,10 +139,15 @@ class ItemHistogram(DomainHistogram, Aggregating):
             ),
         )
 
-    def error(self, users: Users) -> ErrorBound:
-        """Compute the exact expected l1 error on a known population. NOT PRIVATE."""
+    def sums(self, users: Users) -> dict[str, Array]:
+        """Add up counts, and counts as they are sent. NOT PRIVATE."""
         cut = clipped_totals.totals(users, self.domain, MOST_CLIP)
-        lost = self.truth(users) - cut
+        return {**super().sums(users), "cut": cut}
+
+    def error_of(self, found: Found) -> ErrorBound:
+        """Compute the exact expected l1 error. NOT PRIVATE."""
+        cut = found["cut"]
+        lost = found.truth - cut
         expected = noise_law.expected_l1(self.noise, lost, cut if self.nonneg else None)
         return ErrorBound(L1, expected, exact=True, source="sum of E|Z| and of what is cut")
 

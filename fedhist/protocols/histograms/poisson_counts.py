@@ -41,7 +41,7 @@ from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Adjacency, check_budget
 from fedhist.protocols.clip_choice.budget import item_share
 from fedhist.protocols.clip_choice.rule import at_the_top
-from fedhist.protocols.clip_choice.theory import em_probabilities, tails_of
+from fedhist.protocols.clip_choice.theory import em_probabilities
 from fedhist.protocols.histograms import poisson_debiasing as debias
 from fedhist.protocols.histograms.per_item_counts import MOST_CLIP, PerItemClip
 from fedhist.protocols.shared import clipped_totals
@@ -53,7 +53,7 @@ from fedhist.protocols.shared.contributions import (
     tail_scores,
 )
 from fedhist.protocols.shared.domains import check_domain, with_domain
-from fedhist.protocols.shared.histogram_target import DomainHistogram
+from fedhist.protocols.shared.histogram_target import DomainHistogram, Found
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
@@ -321,31 +321,31 @@ class PoissonCounts(DomainHistogram, Central):
         )
         return Estimate.ok(value, keys=self.domain, stderr=stderr, public=public, warnings=warnings)
 
-    # -- theory ----------------------------------------------------------------------------------
+    def sums(self, users: Users) -> dict[str, Array]:
+        """Add up counts, and what each threshold leaves; users above it if chosen. NOT PRIVATE."""
+        return {**super().sums(users), **clipped_totals.per_item(users, self.domain, self._clips)}
 
-    def error(self, users: Users) -> ErrorBound:
-        """Compute the exact expected l1 error on a known population. NOT PRIVATE.
+    @property
+    def _clips(self) -> tuple[float, ...]:
+        """What the clip may be."""
+        return self.edges if self._chooses else (float(self.clip or self.clip_max),)
 
-        Given the counts, it is one integral over the noise per item, averaged over the thresholds
-        that the choice can take.
+    def error_of(self, found: Found) -> ErrorBound:
+        """Compute the exact expected l1 error. NOT PRIVATE.
+
+        One integral over the noise per item, averaged over the thresholds that may be chosen.
         """
-        counts = clipped_totals.count_table(users, self.domain)
-        expected = sum(p * self._error_at(counts, c) for c, p in self._thresholds(counts) if p)
+        chances = self._chances(found["above"][:, 0]) if self._chooses else np.ones(1)
+        each = zip(chances.tolist(), found["kept"], self._clips, strict=True)
+        expected = sum(p * self._error_at(kept, found.truth, int(c)) for p, kept, c in each if p)
         return ErrorBound(L1, expected, True, "quadrature; Liu et al. 2023, Algorithm 5")
 
-    def _thresholds(self, counts: Array) -> list[tuple[int, float]]:
-        """Pair the possible thresholds with their probabilities given the users' counts."""
-        if not self._chooses:
-            return [(self.clip or self.clip_max, 1.0)]
-        edges, sizes = np.array(self.edges), counts[:, 0].astype(np.float64)
-        tails = tails_of(sizes, sizes, edges, norm=1, radius=0.0)
-        p = em_probabilities(
-            tails, self.rank, 1.0, self.budgets[0], interval=True, before=small_first(edges)
-        )
-        return [(int(c), float(q)) for c, q in zip(edges, p, strict=True)]
+    def _chances(self, above: Array) -> Array:
+        """Compute the law of the choice from the users above each threshold: (K,)."""
+        first, epsilon = small_first(np.array(self.edges)), self.budgets[0]
+        return em_probabilities(above, self.rank, 1.0, epsilon, interval=True, before=first)
 
-    def _error_at(self, counts: Array, clip: int) -> float:
-        kept, truth = np.minimum(counts, clip).sum(axis=0), counts.sum(axis=0)
+    def _error_at(self, kept: Array, truth: Array, clip: int) -> float:
         law = self.law(clip)
         if not self.debias:
             return noise_law.expected_l1(law, truth - kept, kept)

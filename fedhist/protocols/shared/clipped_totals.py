@@ -1,7 +1,7 @@
 """What clipping does to a population: norms of users, true totals and clipped totals.
 
-An obvious NumPy path of its own, that shares nothing with the estimator, so that a prediction can
-contradict a measurement. It reads private data and is for evaluation only.
+A path of its own, that shares nothing with the estimator, so that a prediction can contradict a
+measurement. It reads private data, block by block, and is for evaluation only.
 
 References
 ----------
@@ -12,71 +12,131 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.base.arrays import Floats
+from fedhist.base.arrays import Array, Floats
+from fedhist.protocols.shared.total_loops import add_clipped, add_shares, add_totals, fill_norms
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
+from fedhist.users.shards import Shard
 
 BATCH = 1 << 15
 
 
-def in_domain(users: Users, domain: Keys) -> Iterator[tuple[int, NDArray[np.int64], Floats]]:
+@lru_cache(maxsize=32)
+def _places(domain: Keys, vocabulary: Keys) -> NDArray[np.int64]:
+    """Say where in the domain the items of a vocabulary are; -1 for nowhere."""
+    return domain.positions(vocabulary).astype(np.int64)
+
+
+def in_domain(users: Shard, domain: Keys) -> Iterator[tuple[int, NDArray[np.int64], Floats]]:
     """Walk batches of users: (number of users, flat user * d + item, counts), domain only."""
     d = len(domain)
-    position = domain.positions(users.vocabulary).astype(np.int64)
-    for batch in users.chunks(BATCH):
+    for batch in (batch for block in users.blocks() for batch in block.chunks(BATCH)):
         v = batch.counts
         user = np.repeat(np.arange(len(batch)), np.diff(v.indptr))
-        item = position[v.item]
+        item = _places(domain, v.vocabulary)[v.item]
         inside = item >= 0
         yield len(batch), user[inside] * d + item[inside], v.count[inside].astype(np.float64)
 
 
-def user_norms(users: Users, domain: Keys) -> tuple[Floats, Floats]:
+def _columns(block: Users, domain: Keys) -> tuple[Any, Any, Any, Any]:
+    v = block.counts
+    return v.indptr, v.item, v.count, _places(domain, v.vocabulary)
+
+
+def user_norms(users: Shard, domain: Keys) -> tuple[Floats, Floats]:
     """Compute l1 and l2 norms of every user's in-domain counts: two (n,) arrays."""
-    d = len(domain)
-    l1, l2 = [np.zeros(0)], [np.zeros(0)]
-    for n, flat, count in in_domain(users, domain):
-        l1.append(np.asarray(np.bincount(flat // d, count, n), dtype=np.float64))
-        l2.append(np.sqrt(np.bincount(flat // d, count**2, n)))
-    return np.concatenate(l1), np.concatenate(l2)
+    l1, l2, start = np.empty(len(users)), np.empty(len(users)), 0
+    for block in users.blocks():
+        stop = start + len(block)
+        fill_norms(*_columns(block, domain), l1[start:stop], l2[start:stop])
+        start = stop
+    return l1, l2
 
 
-def totals(users: Users, domain: Keys, most: float = math.inf) -> Floats:
+def totals(users: Shard, domain: Keys, most: float = math.inf) -> Floats:
     """Compute the true histogram over the domain, (d,), of counts cut at ``most`` an item."""
-    d = len(domain)
-    out = np.zeros(d)
-    for _, flat, count in in_domain(users, domain):
-        out += np.bincount(flat % d, np.minimum(count, most), d)
+    out = np.zeros(len(domain))
+    for block in users.blocks():
+        add_totals(*_columns(block, domain)[1:], float(most), out)
     return out
 
 
-def count_table(users: Users, domain: Keys) -> Floats:
-    """Hold every user's count of every item, (n, d)."""
-    d = len(domain)
-    parts = [np.bincount(f, c, n * d).reshape(n, d) for n, f, c in in_domain(users, domain)]
-    return np.concatenate([np.zeros((0, d)), *parts])
+def whole_and_kept(
+    users: Shard, domain: Keys, clip: float, norm: int, grid: float = 0.0
+) -> tuple[Floats, Floats]:
+    """Compute the totals before and after clipping each user to a norm, (d,) each.
+
+    On a grid, what is left is rounded down to it.
+    """
+    whole, kept = np.zeros(len(domain)), np.zeros(len(domain))
+    for block in users.blocks():
+        add_clipped(*_columns(block, domain), (float(clip), norm, float(grid)), whole, kept)
+    return whole, kept
 
 
-def clipped_totals(users: Users, domain: Keys, clip: float, norm: int, grid: float = 0.0) -> Floats:
+def clipped_totals(users: Shard, domain: Keys, clip: float, norm: int, grid: float = 0.0) -> Floats:
     """Compute the totals after clipping each user to a norm (and rounding down to a grid), (d,)."""
-    d = len(domain)
-    out = np.zeros(d)
-    for n, flat, count in in_domain(users, domain):
-        user = flat // d
-        size = np.bincount(user, count**norm, n) ** (1 / norm)
-        kept = count * (clip / np.maximum(np.maximum(size, clip), 1e-300))[user]
-        if grid:
-            kept = grid * np.floor(kept / grid * (1 + 2e-15))
-        out += np.bincount(flat % d, kept, d)
-    return out
+    return whole_and_kept(users, domain, clip, norm, grid)[1]
 
 
-def clipped_curve(users: Users, domain: Keys, clips: Floats, norm: int) -> Floats:
+def clipped_at(
+    users: Shard, domain: Keys, how: Sequence[tuple[float, float]], norm: int
+) -> list[Floats]:
+    """Compute :func:`clipped_totals` for each of several (clip, grid), in one pass."""
+    kept = [np.zeros(len(domain)) for _ in how]
+    whole = np.zeros(len(domain))
+    for block in users.blocks():
+        columns = _columns(block, domain)
+        for (clip, grid), out in zip(how, kept, strict=True):
+            add_clipped(*columns, (clip, norm, grid), whole, out)
+    return kept
+
+
+def per_item(users: Shard, domain: Keys, caps: Sequence[float]) -> dict[str, Array]:
+    """Say what caps on every count would leave: (K, d) each, which add up over users.
+
+    Returns
+    -------
+    dict
+        "kept": totals of counts cut at each cap; "above": users with more of an item.
+    """
+    d, bins = len(domain), len(caps) + 1
+    whole, n = np.zeros((bins, d)), np.zeros((bins, d), dtype=np.int64)
+    for _, flat, count in in_domain(users, domain):
+        cell = np.searchsorted(caps, count) * d + flat % d  # first cap >= the count
+        whole += np.bincount(cell, count, bins * d).reshape(bins, d)
+        n += np.bincount(cell, minlength=bins * d).reshape(bins, d)
+    above = n[::-1].cumsum(axis=0)[::-1][1:]
+    kept = whole.cumsum(axis=0)[:-1] + np.asarray(caps)[:, None] * above
+    return {"kept": kept, "above": above}
+
+
+def own_shares(
+    users: Shard, domain: Keys, padding: float = 0.0
+) -> tuple[Floats, Floats, Floats, int]:
+    """Add up counts, users' own shares of max(their total, padding), and squares of these.
+
+    Returns
+    -------
+    whole, first, second : (d,) float64
+    empty : int
+        Users without an item of the domain.
+    """
+    whole, first, second = (np.zeros(len(domain)) for _ in range(3))
+    empty = 0
+    for block in users.blocks():
+        empty += add_shares(*_columns(block, domain), float(padding), whole, first, second)
+    return whole, first, second, empty
+
+
+def clipped_curve(users: Shard, domain: Keys, clips: Floats, norm: int) -> Floats:
     """Compute the clipped totals for many thresholds in one pass over the users.
 
     With v the users' norms, the total at C is the sum of N over v <= C plus C times the sum of

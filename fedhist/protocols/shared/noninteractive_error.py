@@ -24,9 +24,6 @@ from scipy.special import gammaln
 
 from fedhist.base.arrays import Floats, Integers
 from fedhist.privacy.noise_law import NoiseLaw, excess
-from fedhist.protocols.shared.clipped_totals import in_domain
-from fedhist.users.batch import Users
-from fedhist.users.keys import Keys
 
 # -- means -----------------------------------------------------------------------------------------
 
@@ -202,7 +199,11 @@ def oracle_stderr(noise: tuple[float, float], n_users: int, share: ArrayLike) ->
 
 
 def slot_l1(
-    noise: tuple[float, float], users: Users, domain: Keys, padding: int, nonneg: bool
+    noise: tuple[float, float],
+    n_users: int,
+    sums: tuple[Floats, Floats, Floats],
+    padding: int,
+    nonneg: bool,
 ) -> float:
     """Compute the expected l1 distance of padded and sampled counts from the users' totals.
 
@@ -214,23 +215,17 @@ def slot_l1(
     Parameters
     ----------
     noise : (a, b)
-    users : Users
-    domain : Keys
+    n_users : int
+    sums : three (d,) float64
+        Over users: of N_j, p_j and p_j^2.
     padding : int
         L.
     nonneg : bool
         Whether the estimate is raised to at least zero.
     """
-    d = len(domain)
-    truth, p1, p2 = np.zeros(d), np.zeros(d), np.zeros(d)
-    for n, flat, count in in_domain(users, domain):
-        user, item = flat // d, flat % d
-        p = count / np.maximum(np.bincount(user, count, n), padding)[user]
-        truth += np.bincount(item, count, d)
-        p1 += np.bincount(item, p, d)
-        p2 += np.bincount(item, p**2, d)
+    truth, p1, p2 = sums
     a, b = noise
-    variance = np.maximum(len(users) * a + b * p1 - p2, 0.0)
+    variance = np.maximum(n_users * a + b * p1 - p2, 0.0)
     std = np.maximum(padding * np.sqrt(variance), 1e-9)  # rounding leaves less than that of 0
     unit = NoiseLaw("gaussian", 1.0)
     bias = np.maximum(truth - padding * p1, 0.0)

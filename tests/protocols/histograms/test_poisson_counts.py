@@ -39,6 +39,12 @@ def tea(counts, **more):
     return PoissonCounts(TEA, **given), users
 
 
+def thresholds(protocol, table):
+    """Which thresholds are chosen for users of one item, and how often."""
+    above = (table[:, :1] > np.array(protocol.edges)).sum(axis=0)
+    return list(zip(map(int, protocol.edges), protocol._chances(above), strict=True))
+
+
 # -- the query -------------------------------------------------------------------------------------
 
 
@@ -135,7 +141,7 @@ def test_the_choice_has_at_most_its_epsilon(adjacency):
     worst = 0.0
     for rest in itertools.combinations_with_replacement(range(0, 10, 3), 2):
         logs = [
-            np.log([p for _, p in protocol._thresholds(np.array([[a], *([b] for b in rest)]))])
+            np.log([p for _, p in thresholds(protocol, np.array([[a], *([b] for b in rest)]))])
             for a in range(10)
         ]
         pairs = itertools.permutations(logs, 2) if adjacency == REPLACE else (
@@ -223,7 +229,7 @@ def test_constant_users_are_released_as_they_are(count):
     ours, plain = np.reshape(runs, (30, 2)).T
     assert (ours != plain).sum() <= 3
     table = np.full((300, 1), float(count))
-    clip = max(protocol._thresholds(table), key=lambda pair: pair[1])[0]
+    clip = max(thresholds(protocol, table), key=lambda pair: pair[1])[0]
     assert protocol.most_rate(clip) < debias.steepest_rate(clip)
     given = replace(protocol, clip=clip, epsilon=protocol.budgets[1])
     assert given.most_rate(clip) == debias.steepest_rate(clip)
@@ -301,7 +307,7 @@ def test_the_choice_follows_its_law():
     how = {"clip": None, "epsilon": 1.04, "epsilon_choice": 0.04, "clip_max": 256}
     protocol, users = tea(rng.geometric(1 / 30, 900), **how)
     table = users.counts.count.astype(float)[:, None]
-    expected = dict(protocol._thresholds(table))
+    expected = dict(thresholds(protocol, table))
     above = [(table > c).sum() for c in protocol.edges]
     assert protocol.rank == pytest.approx(1.0 + 50 * math.log(30))
     # the distance of the rank from the users above the threshold ... at it or above
@@ -330,7 +336,7 @@ def test_the_choice_stays_out_of_the_empty_tail():
     users = np.random.default_rng(9).poisson(1.0, 20_000)
     protocol, _ = tea(users, clip=None, epsilon=1.1, epsilon_choice=0.1)
     above = np.array([(users > c).sum() for c in protocol.edges])
-    found = np.array([p for _, p in protocol._thresholds(users[:, None])])
+    found = np.array([p for _, p in thresholds(protocol, users[:, None])])
     assert protocol.rank == pytest.approx(69, abs=1)
     assert found[3:5].sum() > 0.9  # 4 and 5, above which 73 and 11 users have more
     assert found[above == 0].sum() < 0.06

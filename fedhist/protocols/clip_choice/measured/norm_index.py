@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
+from fedhist.model.measures import MOST_ROWS
 from fedhist.model.query import Summary
 from fedhist.privacy.guarantee import Guarantee, Trust
 from fedhist.privacy.ledger import Ledger
@@ -23,12 +24,15 @@ from fedhist.protocols.shared.clipped_totals import user_norms
 from fedhist.protocols.shared.contributions import STEPS, NormHistogram
 from fedhist.session.curator import Curator, Noise
 from fedhist.session.journal import Journal
-from fedhist.users.batch import Users
+from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
+from fedhist.users.shards import Shard
 from server.noise import SimulatedNoise
 
 RUNS = 200
 """Runs behind a prediction: thresholds whose errors spread by a third leave it 2 % uncertain."""
+
+_SALT = digest64("fedhist.norm-index") >> 1
 
 Rule = Callable[[ThresholdTask, Curator], Search]
 
@@ -38,22 +42,30 @@ class NormIndex:
 
     Parameters
     ----------
-    users : Users
+    users : Shard
+        Of more than a million some stand for all, by a public hash of their ids.
     domain : Keys
 
     Attributes
     ----------
     l1, l2 : (n,) float64
         In the order of the users.
+    sampled : str
+        Says how many users stand for all; empty where all do.
     """
 
-    def __init__(self, users: Users, domain: Keys) -> None:
+    def __init__(self, users: Shard, domain: Keys) -> None:
+        self._n, self.sampled = len(users), ""
+        if self._n > MOST_ROWS:
+            users = users.select(Cohort(_SALT, 0.0, MOST_ROWS / self._n))
+            self.sampled = f"; sampled: {len(users):,} of {self._n:,} users"
         self.l1, self.l2 = user_norms(users, domain)
+        self._times = self._n / max(len(users), 1)
         self._ordered = {n: self._sort(n) for n in (1, 2)}
         self._tails = lru_cache(maxsize=8)(self._cumulate)
 
     def __len__(self) -> int:
-        return len(self.l1)
+        return self._n
 
     def _sort(self, norm: int) -> tuple[Floats, Floats]:
         """Norms and slopes, smallest norm first."""
@@ -69,7 +81,8 @@ class NormIndex:
             weight = np.floor(np.minimum(slope / radius, 1.0) * STEPS).astype(np.int64)
         else:
             weight = np.ones(len(slope), dtype=np.int64)
-        return np.append(np.cumsum(weight[::-1])[::-1], 0)
+        tails = np.append(np.cumsum(weight[::-1])[::-1], 0)
+        return np.rint(tails * self._times).astype(np.int64) if self.sampled else tails
 
     def answer(self, query: NormHistogram) -> Summary:
         """Answer for all users, as they would themselves."""

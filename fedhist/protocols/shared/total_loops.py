@@ -1,0 +1,104 @@
+"""Compiled loops of evaluation: what is added up over users' counts. NOT PRIVATE.
+
+They are written apart from those of the client half, so that a prediction can contradict a
+measurement; each has a slow obvious counterpart in the tests. ``places`` says where in the domain
+an item of the vocabulary is, -1 for nowhere.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from numba import njit
+
+from fedhist.base.arrays import Floats
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def add_totals(item: Any, count: Any, places: Any, most: float, out: Floats) -> None:
+    """Add up counts by item, each cut at ``most``: (d,)."""
+    for k in range(item.shape[0]):
+        j = places[item[k]]
+        if j >= 0:
+            out[j] += min(float(count[k]), most)
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def add_clipped(
+    indptr: Any,
+    item: Any,
+    count: Any,
+    places: Any,
+    law: tuple[float, int, float],
+    whole: Floats,
+    kept: Floats,
+) -> None:
+    """Add up counts by item, and what of them a clip to (radius, norm, grid) leaves: (d,) each."""
+    clip, norm, grid = law
+    for u in range(indptr.shape[0] - 1):
+        size = 0.0
+        for k in range(indptr[u], indptr[u + 1]):
+            if places[item[k]] >= 0:
+                c = float(count[k])
+                size += c if norm == 1 else c * c
+        size = size if norm == 1 else math.sqrt(size)
+        factor = clip / max(max(size, clip), 1e-300)
+        for k in range(indptr[u], indptr[u + 1]):
+            j = places[item[k]]
+            if j >= 0:
+                c = float(count[k])
+                part = c * factor
+                if grid > 0:
+                    part = grid * math.floor(part / grid * (1 + 2e-15))
+                whole[j] += c
+                kept[j] += part
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def add_shares(
+    indptr: Any,
+    item: Any,
+    count: Any,
+    places: Any,
+    padding: float,
+    whole: Floats,
+    first: Floats,
+    second: Floats,
+) -> int:
+    """Add up by item counts, shares of max(user's total, padding), their squares: (d,) each.
+
+    Returns
+    -------
+    int
+        Users without an item of the domain.
+    """
+    empty = 0
+    for u in range(indptr.shape[0] - 1):
+        total = 0.0
+        for k in range(indptr[u], indptr[u + 1]):
+            if places[item[k]] >= 0:
+                total += float(count[k])
+        empty += total == 0
+        total = max(total, padding)
+        for k in range(indptr[u], indptr[u + 1]):
+            j = places[item[k]]
+            if j >= 0:
+                c = float(count[k])
+                whole[j] += c
+                first[j] += c / total
+                second[j] += (c / total) ** 2
+    return empty
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def fill_norms(indptr: Any, item: Any, count: Any, places: Any, l1: Floats, l2: Floats) -> None:
+    """Compute the l1 and l2 norms of every user's counts in the domain: (n,) each."""
+    for u in range(indptr.shape[0] - 1):
+        total, square = 0.0, 0.0
+        for k in range(indptr[u], indptr[u + 1]):
+            if places[item[k]] >= 0:
+                c = float(count[k])
+                total += c
+                square += c * c
+        l1[u], l2[u] = total, math.sqrt(square)
