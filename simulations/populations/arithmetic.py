@@ -23,6 +23,8 @@ from numba import njit, vectorize
 LN2_HIGH = 6.93147180369123816490e-01
 """Log 2 to 33 bits: a multiple by an exponent is exact."""
 LN2_LOW = 1.90821492927058770002e-10
+CENTRAL = 0.425
+"""Distance from the median, in probability, up to which one rational function will do [1]_."""
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -62,18 +64,28 @@ def exp1(x: Any) -> Any:
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def normal1(p: Any) -> Any:
     """Return the p-quantile of the standard normal law, to about 16 digits [1]_."""
+    return central(p - 0.5) if abs(p - 0.5) <= CENTRAL else outer(p)
+
+
+@njit(inline="always", cache=True)  # type: ignore[untyped-decorator]
+def central(q: Any) -> Any:
+    """Return the (q + 1/2)-quantile, for q of at most CENTRAL in size."""
+    r = 0.180625 - q * q
+    a = 2.5090809287301226727e3 * r + 3.3430575583588128105e4
+    a = (a * r + 6.7265770927008700853e4) * r + 4.5921953931549871457e4
+    a = (a * r + 1.3731693765509461125e4) * r + 1.9715909503065514427e3
+    a = (a * r + 1.3314166789178437745e2) * r + 3.3871328727963666080e0
+    b = 5.2264952788528545610e3 * r + 2.8729085735721942674e4
+    b = (b * r + 3.9307895800092710610e4) * r + 2.1213794301586595867e4
+    b = (b * r + 5.3941960214247511077e3) * r + 6.8718700749205790830e2
+    b = (b * r + 4.2313330701600911252e1) * r + 1.0
+    return a * q / b
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def outer(p: Any) -> Any:
+    """Return the p-quantile where :func:`central` does not hold."""
     q = p - 0.5
-    if abs(q) <= 0.425:
-        r = 0.180625 - q * q
-        a = 2.5090809287301226727e3 * r + 3.3430575583588128105e4
-        a = (a * r + 6.7265770927008700853e4) * r + 4.5921953931549871457e4
-        a = (a * r + 1.3731693765509461125e4) * r + 1.9715909503065514427e3
-        a = (a * r + 1.3314166789178437745e2) * r + 3.3871328727963666080e0
-        b = 5.2264952788528545610e3 * r + 2.8729085735721942674e4
-        b = (b * r + 3.9307895800092710610e4) * r + 2.1213794301586595867e4
-        b = (b * r + 5.3941960214247511077e3) * r + 6.8718700749205790830e2
-        b = (b * r + 4.2313330701600911252e1) * r + 1.0
-        return a * q / b
     r = math.sqrt(-log1(p if q < 0.0 else 1.0 - p))
     if r <= 5.0:
         r -= 1.6

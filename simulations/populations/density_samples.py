@@ -18,7 +18,7 @@ from simulations.config.reading import Finite, Must, Natural, Positive, Whole
 from simulations.populations.arithmetic import cosine
 from simulations.populations.base import Plan
 from simulations.populations.differing import SharesDiffer, mirrored_share
-from simulations.populations.draws import CELLS, Choice, beta_of, urn_kernel, words
+from simulations.populations.draws import Choice, beta_of, urn_kernel, words
 from simulations.populations.synthetic import Sizes, Synthetic, sampled_users, samples_told
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ BUMPS: Mapping[str, tuple[tuple[float, float, int], ...]] = MappingProxyType(
     }
 )
 """Named densities: (share, centre, power) of each bump, see :func:`bump`."""
+CELLS = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)

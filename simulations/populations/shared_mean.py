@@ -188,8 +188,8 @@ class TwoPoint(_Within):
 
     def draw(self, drawn: Words, centre: Floats) -> Floats:
         """Toss a coin for every coordinate."""
-        side = np.where(drawn >> np.uint64(63), self.spread, -self.spread)
-        return np.asarray(centre + side)
+        steps = np.array([-self.spread, self.spread])
+        return np.asarray(centre + steps[drawn >> np.uint64(63)])
 
 
 @dataclass(frozen=True, kw_only=True)

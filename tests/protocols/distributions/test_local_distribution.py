@@ -25,7 +25,7 @@ from fedhist.users.batch import Users
 from fedhist.users.columns import Items
 from fedhist.users.keys import Keys, user_ids
 from server.distributions.simplex import project_simplex
-from simulations.populations.synthetic import numbered_items, synthetic_ids
+from simulations.populations.synthetic import numbered_ids, numbered_items
 from tests.protocols.running import drawn as run
 
 by_folds = partial(LocalDistribution, method="folds")
@@ -39,7 +39,7 @@ def draw(n: int, T: int, p: Floats, copies: int = 1, seed: int = 1) -> Users:
     indptr = np.concatenate(([0], np.cumsum(size)))
     flat = np.tile(item, copies).astype(np.uint32), np.tile(count[user, item], copies)
     items = Items(numbered_items(len(p)), indptr, flat[0], flat[1].astype(np.uint32))
-    return Users(synthetic_ids(n * copies), items=items)
+    return Users(numbered_ids(0, n * copies), items=items)
 
 
 def zipf(k: int, exponent: float = 0.5) -> Floats:
