@@ -92,11 +92,14 @@ class RadiusChoice:
             moves=ONE_COUNT,
         )
 
-    def law(self, distance: Floats) -> Floats:
-        """Return the probability of every radius for users at such distances. NOT PRIVATE."""
+    def law(self, distance: Floats, times: float = 1.0) -> Floats:
+        """Return the probability of every radius for users at such distances. NOT PRIVATE.
+
+        Each distance is that of so many ``times`` users.
+        """
         beyond = len(distance) - np.searchsorted(np.sort(distance), self.radii, side="right")
         beyond[-1] = 0
         log = -DECAY * np.log(self.radii / self.radii[0])
-        log = log - self.epsilon * np.maximum(beyond - self.free, 0.0)
+        log = log - self.epsilon * np.maximum(beyond * times - self.free, 0.0)
         weight = np.exp(log - log.max())
         return np.asarray(weight / weight.sum())

@@ -50,9 +50,13 @@ def whole_steps(away: Floats, radius: float) -> Integers:
     return np.asarray(np.trunc(inside / np.maximum(norm, 1.0) * STEPS), dtype=np.int64)
 
 
-def box_distance(rows: Floats, plan: FewUsersPlan) -> float:
-    """Predict the expected l2 distance from the average of the rows. NOT PRIVATE."""
-    noise, n, d = _noise(plan), max(1, len(rows)), plan.dimension
+def box_distance(rows: Floats, plan: FewUsersPlan, times: float = 1.0) -> float:
+    """Predict the expected l2 distance from the average of the rows, each of ``times`` users.
+
+    NOT PRIVATE.
+    """
+    noise, m, d = _noise(plan), max(1, len(rows)), plan.dimension
+    n = m * times
     shares = SHARES[plan.method]
     last = plan.part_radius * noise.std(shares[-1]) / n
     shift = 0.0
@@ -64,7 +68,7 @@ def box_distance(rows: Floats, plan: FewUsersPlan) -> float:
             away = rows - centre
             size = np.linalg.norm(away, axis=1)
             beyond = 1 - np.minimum(1.0, plan.part_radius / np.maximum(size, 1e-300))
-            shift += float(np.square(beyond @ away).sum()) / n**2 / FOLLOWED
+            shift += float(np.square(beyond @ away).sum()) / m**2 / FOLLOWED
     # E|Z| of d independent normals, in standard deviations
     length = math.sqrt(2) * math.exp(gammaln((d + 1) / 2) - gammaln(d / 2))
     return math.hypot(last * length, math.sqrt(shift))

@@ -12,7 +12,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -21,7 +21,7 @@ from scipy.special import ndtr
 
 from clients.records.functionals import Coordinates, samples_of
 from clients.records.user_rows import coordinate_points
-from fedhist.base.arrays import Array, Floats
+from fedhist.base.arrays import Array, Floats, Integers
 from fedhist.base.checks import check_integer
 from fedhist.channels.catalogue import scalar_channel
 from fedhist.model.error_bounds import ErrorBound
@@ -35,6 +35,7 @@ from fedhist.protocols.localize.queries import ClippedMean, check_range
 from fedhist.protocols.shared.lower_bounds import ParameterSet
 from fedhist.protocols.shared.mean_target import MeanTarget, clipped
 from fedhist.protocols.shared.sample_sizes import PlannedSizes
+from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.folds import salt_of_folds
@@ -235,37 +236,46 @@ class Dame(MeanTarget, PlannedSizes):
         low, high = float(self.low), float(self.high)
         return coordinate_points(clipped(samples_of(users, 1), low, high), low, high)
 
-    def error(self, users: Users) -> ErrorBound:
+    def sums(self, users: Users) -> Mapping[str, Array]:
+        """Count the bins that users vote for, too: last those who do so at random."""
+        own, k = self.vote.own_bins(users), self.n_bins
+        votes = np.bincount(np.where(own < 0, k, own), minlength=k + 1)
+        return {**super().sums(users), "votes": votes}
+
+    def rows(self, users: Users) -> Mapping[str, Array]:
+        """Return the users' own clipped means."""
+        return {"clipped": self.clipped_means(users)[:, 0]}
+
+    def error_of(self, seen: Seen) -> ErrorBound:
         """Predict the mean squared error: of every bin that may win, with its chance. NOT PRIVATE.
 
         The votes' totals are taken as normal and independent; what the halves draw of the users,
         and noise, are exact.
         """
-        means, truth = self.clipped_means(users)[:, 0], float(self.truth(users)[0])
-        chance = self._chances(users) if self.n_bins > 1 else np.ones(1)
+        truth, means = float(seen.truth[0]), seen.rows["clipped"]
+        chance = self._chances(seen["votes"]) if self.n_bins > 1 else np.ones(1)
         total = 0.0
         for winner in np.flatnonzero(chance > 1e-7):
-            total += chance[winner] * self._mse(means, self.centre(int(winner)), truth)
+            centre = self.centre(int(winner))
+            total += chance[winner] * self._mse(means, seen.n_users, centre, truth)
         source = "the two rounds by normal approximation; Pla et al., arXiv 2410.09506"
         return ErrorBound(SQUARED_L2, float(total), exact=False, source=source)
 
-    def _mse(self, means: Floats, centre: float, truth: float) -> float:
-        """Mean squared error of the reports in one interval."""
+    def _mse(self, means: Floats, n_users: int, centre: float, truth: float) -> float:
+        """Mean squared error of the reports in one interval, the means being a sample of all."""
         h = self.half_width
         x = np.where(np.isnan(means), 0.0, np.clip((means - centre) / h, -1.0, 1.0))
-        n = len(x) * (1 - HALF if self.n_bins > 1 else 1.0)
+        n = n_users * (1 - HALF if self.n_bins > 1 else 1.0)
         noise = 0.0 if math.isinf(self.epsilon) else 4 * scalar_channel("laplace", self.epsilon).v
-        drawn = float(x.var()) * (1 - n / len(x))
+        drawn = float(x.var()) * (1 - n / n_users)
         bias = centre + h * float(x.mean()) - truth
         return h**2 * (noise + drawn) / max(n, 1.0) + bias * bias  # ** 2 raises where it overflows
 
-    def _chances(self, users: Users) -> Floats:
-        """Probability that each bin wins: (k,)."""
-        query, k = self.vote, self.n_bins
-        own = query.own_bins(users)
-        voted = np.bincount(own[own >= 0], minlength=k).astype(np.float64)
-        share = (voted + np.count_nonzero(own < 0) / k) / max(len(own), 1)
-        n = max(len(own) * HALF, 1.0)
+    def _chances(self, votes: Integers) -> Floats:
+        """Probability that each bin wins: (k,), from true votes (k + 1,)."""
+        query, k, n_users = self.vote, self.n_bins, int(votes.sum())
+        share = (votes[:k] + votes[k] / k) / max(n_users, 1)
+        n = max(n_users * HALF, 1.0)
         if math.isinf(self.epsilon):
             channel_noise = share * (1 - share)
         else:

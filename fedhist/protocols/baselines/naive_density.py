@@ -12,7 +12,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -31,6 +31,7 @@ from fedhist.protocols.baselines.protocol import SCALAR_QUERIES, Method, NaiveRe
 from fedhist.protocols.densities.density_target import DensityTarget, smooth_quantiles
 from fedhist.protocols.localize.queries import ClippedMean
 from fedhist.protocols.shared.noninteractive_error import scalar_noise
+from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.folds import fold_of, salt_of_folds
@@ -200,13 +201,13 @@ class NaiveDensity(DensityTarget, NaiveReport):
             stderr = np.sqrt(2 * self.one / n)
         return self.density(theta, stderr, public, warnings)
 
-    def error(self, users: Users) -> ErrorBound:
+    def error_of(self, seen: Seen) -> ErrorBound:
         """Predict the integrated squared error: that of the reports, and the energy left out.
 
         Shrinkage and projection lower it. NOT PRIVATE.
         """
-        n = float(users.n_items().sum()) if self.item_level else float(len(users))
-        expected = self._variance(self.terms, max(n, 1.0)) + self.left_out(users)
+        n = float(seen["reports"][0])
+        expected = self._variance(self.terms, max(n, 1.0)) + self.left_out(seen)
         source = "the variance of one report a user by coefficient, and the energy left out"
         return ErrorBound("ise", expected, exact=False, source=source)
 
@@ -215,9 +216,10 @@ class NaiveDensity(DensityTarget, NaiveReport):
         """The average of the users' own series; of all items for "item-level"."""
         return Truth.POOLED if self.item_level else Truth.AVERAGE_OF_USERS
 
-    def coefficients(self, users: Users) -> Array:
-        """Average the users' own coefficients, or those of all samples. NOT PRIVATE."""
-        return super().coefficients(each_alone(users)[0] if self.item_level else users)
+    def sums(self, users: Users) -> Mapping[str, Array]:
+        """Add up the users' own coefficients, or those of all samples; count the reports."""
+        each = each_alone(users)[0] if self.item_level else users
+        return {**super().sums(each), "reports": np.array([len(each)])}
 
     @classmethod
     def results(cls) -> Sequence[ResultsRow]:

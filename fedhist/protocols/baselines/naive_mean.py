@@ -14,8 +14,8 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, Self, get_args
 
 import numpy as np
@@ -42,6 +42,7 @@ from fedhist.protocols.localize.queries import ClippedMean, check_range
 from fedhist.protocols.shared.lower_bounds import ParameterSet
 from fedhist.protocols.shared.mean_target import MeanTarget
 from fedhist.protocols.shared.noninteractive_error import fold_mse, naive_mse, sphere_mse
+from fedhist.protocols.shared.seen import Seen
 from fedhist.protocols.shared.shuffles import Batch
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
@@ -238,30 +239,45 @@ class NaiveMean(MeanTarget, NaiveReport):
             stderr = np.where(n > 0, self.half_width * np.sqrt(one / np.maximum(n, 1)), math.inf)
         return query.centres + self.half_width * u, stderr
 
-    def error(self, users: Users) -> ErrorBound:
+    def sums(self, users: Users) -> Mapping[str, Array]:
+        """Add up own means, or all items for "item-level", and the reports' laws. NOT PRIVATE."""
+        found = super().sums(users)
+        if self.item_level:
+            found = {**super().sums(each_alone(users)[0]), "unusable": found["unusable"]}
+        return {**found, **(self._l2_law if self.geometry == "l2" else self._linf_law)(users)}
+
+    def error_of(self, seen: Seen) -> ErrorBound:
         """Compute the mean squared error for these very users. NOT PRIVATE.
 
         It averages over the noise and the drawn items; the coordinates that users report in "linf"
         follow from their ids.
         """
         source = "the exact variance of the reports, summed over the users' own means"
-        mse = self._l2_mse(users) if self.geometry == "l2" else self._linf_mse(users)
+        n, total, square = (seen[name] for name in ("reports", "report", "variance"))
+        if self.geometry == "linf":
+            middle = self.low + self.half_width
+            mse = fold_mse(n, total, square, seen.truth, middle)
+        elif self._noisy:
+            mse = sphere_mse(int(n[0]), total, float(square[0]), self.sphere.length, seen.truth)
+        else:
+            mse = float(np.square(total / max(int(n[0]), 1) - seen.truth).sum())
         return ErrorBound(SQUARED_L2, mse, exact=True, source=source)
 
-    def _l2_mse(self, users: Users) -> float:
-        radius, truth = float(self.radius), self.truth(users)
+    def _l2_law(self, users: Users) -> dict[str, Array]:
+        """Count reports, add up what they are unbiased for, and its squared norms."""
+        radius, samples = float(self.radius), samples_of(users, self.dimension)
         if self.method == "user-mean":
-            rows = ball_means(users.reals, radius)
+            rows = ball_means(samples, radius)
         else:
-            alone, indptr = each_alone(users)
+            alone, indptr = each_alone(replace(users, samples=samples))
             rows = ball_means(alone.reals, radius)
             if self.method == "one-item":
                 rows = _averages(rows, indptr)
-        if not self._noisy:
-            return float(np.square(rows.mean(axis=0) - truth).sum())
-        return sphere_mse(rows, self.sphere.length, truth)
+        square = np.square(rows).sum(keepdims=True)[0]
+        return {"reports": np.array([len(rows)]), "report": rows.sum(axis=0), "variance": square}
 
-    def _linf_mse(self, users: Users) -> float:
+    def _linf_law(self, users: Users) -> dict[str, Array]:
+        """Count reports, and add up their means and variances, by coordinate."""
         functional = Coordinates(self.dimension, float(self.low), float(self.high))
         fold = fold_of(users.ids, salt_of_folds(self.salt), self.dimension)
         h, middle = self.half_width, self.low + self.half_width
@@ -281,8 +297,12 @@ class NaiveMean(MeanTarget, NaiveReport):
                 nothing = np.diff(indptr) == 0
                 second[nothing] = float(self.channel.variance(0.0))
                 variance = second - u**2
-        truth = self.truth(users)
-        return fold_mse(middle + h * u, h**2 * variance, fold, truth, middle)
+        mean, spread = (  # of nobody it counts in integers, whatever the weights
+            np.bincount(fold, weights, self.dimension).astype(np.float64)
+            for weights in (middle + h * u, h**2 * variance)
+        )
+        n = np.bincount(fold, minlength=self.dimension)
+        return {"reports": n, "report": mean, "variance": spread}
 
     @property
     def parameter_set(self) -> ParameterSet:
@@ -308,10 +328,6 @@ class NaiveMean(MeanTarget, NaiveReport):
     def estimates(self) -> Truth:
         """The average of the users' own means; of all items for "item-level"."""
         return Truth.POOLED if self.item_level else Truth.AVERAGE_OF_USERS
-
-    def truth(self, users: Users) -> Array:
-        """Average the users' own means, or all items for "item-level": (d,). NOT PRIVATE."""
-        return super().truth(each_alone(users)[0] if self.item_level else users)
 
     @classmethod
     def results(cls) -> Sequence[ResultsRow]:

@@ -171,7 +171,7 @@ class BoxCentre(CentralMeans):
             if self.radius is not None:
                 total += self._second(rows, noise, centre, std, self.second_radius)
                 continue
-            law = self.choice.law(distances(rows.means - centre))
+            law = self.choice.law(distances(rows.means - centre), rows.times)
             for j in np.flatnonzero(law > 1e-4):
                 radius = float(self.choice.radii[j])
                 total += law[j] * self._second(rows, noise, centre, std, radius)

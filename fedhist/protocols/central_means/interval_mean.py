@@ -172,7 +172,7 @@ class IntervalMean(CentralMeans):
             if self.scale is not None:
                 total += rows.risk(centre, self.public_radius, std)
                 continue
-            law = self.choice.law(distances(rows.means - centre))
+            law = self.choice.law(distances(rows.means - centre), rows.times)
             for j in np.flatnonzero(law > 1e-5):
                 radius = float(self.choice.radii[j])
                 total += law[j] * rows.risk(self.clip_centre(centre, radius), radius, std)
@@ -185,7 +185,7 @@ class IntervalMean(CentralMeans):
         out = np.empty((FOLLOWED, self.dimension))
         for j in range(self.dimension):
             counts = np.bincount(at[:, j], minlength=self.n_bins)
-            score = median_scores(counts[None])[0]
+            score = median_scores(counts[None])[0] * rows.times
             weight = np.exp(self.plan.median_epsilon / 2 * (score - score.max()))
             drawn = rng.choice(self.n_bins, FOLLOWED, p=weight / weight.sum())
             out[:, j] = bins.middles[drawn]

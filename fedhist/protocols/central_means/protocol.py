@@ -30,6 +30,7 @@ from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.central_bounds import central_mean_bounds, spread_of
 from fedhist.protocols.shared.mean_target import MeanTarget
 from fedhist.protocols.shared.sample_sizes import resolve_users
+from fedhist.protocols.shared.seen import Seen, rows_at_most
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.shards import Shard
@@ -184,10 +185,20 @@ class CentralMeans(MeanTarget, Central):
         """Average each user's samples: (n, d); NaN without a finite mean. NOT PRIVATE."""
         return means_of(users, self.dimension)
 
-    def rows(self, users: Users) -> Rows:
+    @property
+    def most_rows(self) -> int:
+        """As many as there is room for."""
+        return rows_at_most(self.dimension)
+
+    def rows(self, users: Users) -> Mapping[str, Array]:
+        """Return the users' own means."""
+        return {"means": self.own_means(users)}
+
+    def followed(self, seen: Seen) -> Rows:
         """Hold what predictions follow the steps with. NOT PRIVATE."""
-        means = self.own_means(users)
-        return Rows(means[~np.isnan(means).any(axis=1)], len(means), self.hidden)
+        means = seen.rows["means"]
+        usable = means[~np.isnan(means).any(axis=1)]
+        return Rows(usable, seen.n_users, self.hidden, seen.times)
 
     @abstractmethod
     def risk(self, rows: Rows) -> tuple[float, bool]:
@@ -199,21 +210,20 @@ class CentralMeans(MeanTarget, Central):
         risk = rows.risk(self.middle, self.half, std)
         return risk, not self.hidden
 
-    def error(self, users: Users) -> ErrorBound:
+    def error_of(self, seen: Seen) -> ErrorBound:
         """Predict the mean squared l2 error from the users' own means. NOT PRIVATE."""
-        rows = self.rows(users)
         found = self.risk if self.guarantee.private else self.whole_risk
-        expected, exact = found(rows)
+        expected, exact = found(self.followed(seen))
         source = "the noise and what the clip takes away, on the mechanisms' own law"
         return ErrorBound(SQUARED_L2, expected, exact, source)
 
-    def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:
+    def lower_bounds_of(self, seen: Seen) -> tuple[LowerBound, ...]:
         """Bound the squared l2 error of any protocol on users as far apart. NOT PRIVATE."""
-        apart = min(self.half, spread_of(self.own_means(users)))
-        n, d = max(len(users), self.n_users), self.dimension
+        apart = min(self.half, spread_of(seen.rows["means"]))
+        n, d = max(seen.n_users, self.n_users), self.dimension
         return tuple(central_mean_bounds(self.guarantee, n, d, apart, SQUARED_L2, 2))
 
-    def resolution(self, users: Users) -> float:
+    def resolution_of(self, seen: Seen) -> float:
         """Return the square of a step in each coordinate."""
         return self.dimension * (2 * self.half / STEPS) ** 2
 

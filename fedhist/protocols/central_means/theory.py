@@ -25,11 +25,14 @@ class Rows:
         The others included, who count as the centre unless ``hidden``.
     hidden : bool
         Whether sums are divided by a noisy number of users.
+    times : float
+        How many users one of the means stands for.
     """
 
     means: Floats
     n_users: int
     hidden: bool = False
+    times: float = 1.0
 
     @property
     def truth(self) -> Floats:
@@ -37,16 +40,16 @@ class Rows:
         return np.asarray(self.means.mean(axis=0))
 
     @property
-    def divisor(self) -> int:
+    def divisor(self) -> float:
         """By how many users sums are divided."""
-        return max(1, len(self.means) if self.hidden else self.n_users)
+        return max(1, len(self.means) * self.times if self.hidden else self.n_users)
 
     def clipped(self, centre: Floats, radius: float) -> Floats:
         """Clip to radii around a centre and average, without noise: (d,)."""
         away = self.means - centre
         size = np.linalg.norm(away, axis=1, keepdims=True)
         away = away * np.minimum(1.0, radius / np.maximum(size, 1e-300))
-        return np.asarray(centre + away.sum(axis=0) / self.divisor)
+        return np.asarray(centre + away.sum(axis=0) * self.times / self.divisor)
 
     def risk(self, centre: Floats, radius: float, std: float) -> float:
         """Predict the mean squared l2 error of one release with noise of ``std`` radii."""

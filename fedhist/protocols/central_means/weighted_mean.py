@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 import numpy as np
 
 from clients.records.functionals import samples_of
-from fedhist.base.arrays import Floats
+from fedhist.base.arrays import Array, Floats
 from fedhist.base.checks import check_size
 from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import SQUARED_L2
@@ -35,6 +35,7 @@ from fedhist.protocols.central_means.box_mean import BoxMean
 from fedhist.protocols.central_means.protocol import CentralMeans, Steps
 from fedhist.protocols.central_means.queries import WeightedMeans, check_spreads, variances
 from fedhist.protocols.central_means.theory import Rows
+from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
 from server.central_means.medians import BINS, IntervalPlan, draw_medians, plan_interval
 from server.central_means.noise import COUNTED
@@ -205,26 +206,38 @@ class WeightedMean(CentralMeans):
         """Return that of equal weights, without noise: :meth:`error` knows the sizes."""
         return self.whole_risk(rows)
 
-    def error(self, users: Users) -> ErrorBound:
+    def sums(self, users: Users) -> Mapping[str, Array]:
+        """Count users by the powers of two of their sizes, too."""
+        at = np.log2(np.maximum(self._sizes(users), 1)).astype(np.int64)
+        table = np.bincount(np.minimum(at, SIZE_BINS - 1), minlength=SIZE_BINS)
+        return {**super().sums(users), "powers": table}
+
+    def _sizes(self, users: Users) -> Floats:
+        """Count the samples of those who have a usable mean."""
+        sizes = np.diff(samples_of(users, self.dimension).indptr)
+        return sizes[~np.isnan(self.own_means(users)).any(axis=1)].astype(np.float64)
+
+    def error_of(self, seen: Seen) -> ErrorBound:
         """Predict the mean squared l2 error around the average of users' means. NOT PRIVATE.
 
         With the sizes and means of these users, around their true average.
         """
         if not self.guarantee.private:
-            return super().error(users)
-        rows = self.rows(users)
-        samples = samples_of(users, self.dimension)
-        usable = ~np.isnan(self.own_means(users)).any(axis=1)
-        sizes = np.diff(samples.indptr)[usable].astype(np.float64)
-        at = np.clip(np.floor(np.log2(np.maximum(sizes, 1))), 0, SIZE_BINS - 1).astype(np.int64)
-        most = self.best_cap(np.bincount(at, minlength=SIZE_BINS).astype(np.float64))
-        v = variances(sizes, self.between, self.within, most)
-        w = float(variances(np.array([most]), self.between, self.within, most)[0]) / v
-        away = rows.means - rows.truth
-        size = np.linalg.norm(away, axis=1)
-        reach = np.minimum(1.0, self.radius(most) / np.sqrt(w) / np.maximum(size, 1e-300))
-        total = max(float(w.sum()), 1e-300)
-        mean = (w * reach) @ away / total
+            return super().error_of(seen)
+        most = self.best_cap(seen["powers"].astype(np.float64))
+        least = float(variances(np.array([most]), self.between, self.within, most)[0])
+
+        def weighted(users: Users) -> Mapping[str, Array]:
+            means, sizes = self.own_means(users), self._sizes(users)
+            away = means[~np.isnan(means).any(axis=1)] - seen.truth
+            w = least / variances(sizes, self.between, self.within, most)
+            size = np.linalg.norm(away, axis=1)
+            reach = np.minimum(1.0, self.radius(most) / np.sqrt(w) / np.maximum(size, 1e-300))
+            return {"weight": w.sum(keepdims=True), "away": (w * reach) @ away}
+
+        found = seen.again(weighted)
+        total = max(float(found["weight"][0]), 1e-300)
+        mean = found["away"] / total
         noise = self.dimension * (self.radius(most) * self.plan.noise.std() / total) ** 2
         along = float(mean @ mean) * (self.plan.noise.std() / COUNTED / total) ** 2
         source = "weights of these users around their average, and the noise of the ratio"

@@ -39,6 +39,7 @@ from fedhist.protocols.densities.density_target import DensityTarget
 from fedhist.protocols.densities.theory import central_level, central_variance, row_sensitivity
 from fedhist.protocols.shared.central import Central, add_noise
 from fedhist.protocols.shared.sample_sizes import PlannedSizes
+from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.streams import Streams
@@ -309,16 +310,18 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
             self.discrete,
         )
 
-    def error(self, users: Users) -> ErrorBound:
+    def error_of(self, seen: Seen) -> ErrorBound:
         """Compute the integrated squared error: noise, and the energy left out. NOT PRIVATE.
 
         Exact for the series where all users have usable samples; shrinkage and projection lower
         it, and users without pull the estimate towards the uniform density.
         """
-        noise = (self.terms - 1) * 2 * (self.noise_std / len(users)) ** 2
-        exact = not self.shrink and not self.project and not users.n_unusable()
+        noise = (self.terms - 1) * 2 * (self.noise_std / seen.n_users) ** 2
+        # an infinite sample is clipped, as in the truth
+        whole = int(seen["usable"][0]) == seen.n_users
+        exact = not self.shrink and not self.project and whole
         source = "the noise on the coefficients and the energy left out"
-        return ErrorBound("ise", noise + self.left_out(users), exact, source)
+        return ErrorBound("ise", noise + self.left_out(seen), exact, source)
 
     @classmethod
     def results(cls) -> Sequence[ResultsRow]:

@@ -15,10 +15,10 @@ from fedhist.base.errors import PopulationError
 from fedhist.base.text import warned
 from fedhist.model.display import Display
 from fedhist.model.error_bounds import LowerBound
-from fedhist.model.protocol import Estimate, Protocol
+from fedhist.model.protocol import Estimate
 from fedhist.model.truths import Truth
 from fedhist.protocols.shared.lower_bounds import density_bounds, planned_sizes
-from fedhist.protocols.shared.sample_sizes import Held
+from fedhist.protocols.shared.seen import Seen, SeenProtocol
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.densities.bases import BASES, Basis
@@ -32,7 +32,7 @@ from server.densities.series import (
 MOST_GRID = 1 << 20
 
 
-class DensityTarget(Protocol):
+class DensityTarget(SeenProtocol):
     """A protocol whose estimate is a density on ``grid`` cells, by a trigonometric series.
 
     Subclasses are frozen dataclasses with these fields.
@@ -144,10 +144,10 @@ class DensityTarget(Protocol):
             warnings=tuple(warnings),
         )
 
-    def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:
+    def lower_bounds_of(self, seen: Seen) -> tuple[LowerBound, ...]:
         """Bound the integrated squared error of any local protocol. NOT PRIVATE."""
         planned = planned_sizes(self)
-        return density_bounds(self.guarantee, Held.of(users), planned, *self.ellipsoid, "ise")
+        return density_bounds(self.guarantee, seen.held, planned, *self.ellipsoid, "ise")
 
     def finished(self, theta: Array, stderr: Array) -> Array:
         """Shrink the coefficients, and project their series on the densities: (grid,)."""
@@ -160,11 +160,11 @@ class DensityTarget(Protocol):
         """Shrink each coefficient towards zero."""
         return shrink(theta, stderr)
 
-    def left_out(self, users: Users) -> float:
-        """Return the energy of the terms of :meth:`truth` beyond the estimate's. NOT PRIVATE."""
-        return float(np.square(self.coefficients(users)[self.terms :]).sum())
+    def left_out(self, seen: Seen) -> float:
+        """Return the energy of the terms of the truth beyond the estimate's. NOT PRIVATE."""
+        return float(np.square(self.coefficients(seen)[self.terms :]).sum())
 
-    def truth(self, users: Users) -> Array:
+    def truth_of(self, seen: Seen) -> Array:
         """Return the series of the samples themselves on the grid: (grid,). NOT PRIVATE.
 
         Its terms up to ``truth_level``, or the estimate's level if that is larger, each the
@@ -177,20 +177,27 @@ class DensityTarget(Protocol):
         Where the density is known, measure against that instead: ``loss_of(estimate, users,
         truth=TrigonometricDensity(theta).on_grid(grid))``.
         """
-        return self.series.on_grid(self.coefficients(users), self.grid)
+        return self.series.on_grid(self.coefficients(seen), self.grid)
 
-    def coefficients(self, users: Users) -> Array:
+    def coefficients(self, seen: Seen) -> Array:
         """Average the users' own coefficients. NOT PRIVATE."""
+        n = int(seen["usable"][0])
+        if not n:
+            raise PopulationError("no user has usable samples; there is no density")
+        return np.asarray(seen["coefficients"] / n)
+
+    def sums(self, users: Users) -> Mapping[str, Array]:
+        """Add up the users' own coefficients, and count who has some."""
         samples, sizes = samples_of(users, 1), users.n_items()
         owner = np.repeat(np.arange(len(users)), sizes)
         x = samples.values[:, 0]
         bad = np.bincount(owner, np.isnan(x), len(users)) > 0
         usable = (sizes > 0) & ~bad
-        if not usable.any():
-            raise PopulationError("no user has usable samples; there is no density")
-        weight = (usable / np.maximum(sizes, 1) / np.count_nonzero(usable))[owner]
+        weight = (usable / np.maximum(sizes, 1))[owner]
         clipped = np.clip(np.where(np.isnan(x), 0.0, x), 0.0, 1.0)
-        return self.series.coefficients_of(clipped, weight, max(self.terms, self.truth_level))
+        level = max(self.terms, self.truth_level)
+        found = self.series.coefficients_of(clipped, weight, level)
+        return {"coefficients": found, "usable": np.count_nonzero(usable, keepdims=True)}
 
     def loss(self, value: Array, truth: Array) -> float:
         """Integrated squared error, by the midpoint rule: exact for series of the grid's terms."""

@@ -120,7 +120,7 @@ class FewUsersDistribution(DistributionTarget, FewUsers):
 
     def error(self, users: Users) -> ErrorBound:
         """Bound the l1 distance from the average of the users' shares."""
-        bound = math.sqrt(self.row_dimension) * self._distance(users)
+        bound = math.sqrt(self.row_dimension) * self._distance(lambda: (self.answered(users), 1.0))
         source = "sqrt(d) times the l2 error of the mean; Narayanan et al. 2022, Corollary 8"
         return ErrorBound(L1, min(2.0, bound), exact=False, source=source)
 

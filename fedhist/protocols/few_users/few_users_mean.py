@@ -13,7 +13,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -30,6 +30,7 @@ from fedhist.protocols.few_users.protocol import FewUsers
 from fedhist.protocols.few_users.user_means import UserMeans
 from fedhist.protocols.shared.central_bounds import WITHIN, central_mean_bounds
 from fedhist.protocols.shared.mean_target import MeanTarget
+from fedhist.protocols.shared.seen import Seen, rows_at_most
 from fedhist.users.batch import Users
 
 if TYPE_CHECKING:
@@ -165,14 +166,24 @@ class FewUsersMean(MeanTarget, FewUsers):
         """The users' own means."""
         return UserMeans(self.dimension, float(self.box or DEFAULT_BOX * self.row_radius))
 
-    def error(self, users: Users) -> ErrorBound:
+    @property
+    def most_rows(self) -> int:
+        """As many as there is room for."""
+        return rows_at_most(self.dimension)
+
+    def rows(self, users: Users) -> Mapping[str, Array]:
+        """Return what the users answer."""
+        return {"mean": self.answered(users)}
+
+    def error_of(self, seen: Seen) -> ErrorBound:
         """Predict the l2 distance from the average of the users' means."""
         source = "lam r sqrt(d / K), or the noise; Narayanan et al. 2022, Theorems 4 and 6"
-        return ErrorBound(L2, self._distance(users), exact=False, source=source)
+        distance = self._distance(lambda: (seen.rows["mean"], seen.times))
+        return ErrorBound(L2, distance, exact=False, source=source)
 
-    def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:
+    def lower_bounds_of(self, seen: Seen) -> tuple[LowerBound, ...]:
         """Bound the l2 error of any protocol on users as far apart as r says. NOT PRIVATE."""
-        n, d = max(len(users), self.n_users), self.dimension
+        n, d = max(seen.n_users, self.n_users), self.dimension
         r = min(self.row_radius, self.row_box or math.inf)
         return tuple(central_mean_bounds(self.guarantee, n, d, r, L2, 1, WITHIN))
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -191,16 +191,20 @@ class FewUsers(TwoModes, Central):
             return release_box(server, rows, plan)
         return release_draws(server, rows, plan, salt=self.salt, early_exit=self.early_exit)
 
-    def _distance(self, users: Users) -> float:
-        """Predicted l2 distance from the average of the users' rows. NOT PRIVATE."""
+    def answered(self, users: Users) -> Array:
+        """Return the users' rows as they are sent: (n, d). NOT PRIVATE."""
+        nothing = SeededStreams(users.ids, 0, "error")  # the answer draws nothing
+        return self.query.answer(users, nothing).arrays["mean"]
+
+    def _distance(self, rows_of: Callable[[], tuple[Array, float]]) -> float:
+        """Predicted l2 distance from the average of rows, each of so many users. NOT PRIVATE."""
         plan = self.plan
         if math.isinf(self.epsilon):
             return 0.0
         if plan.method in ("large-n", *BOXES):
-            nothing = SeededStreams(users.ids, 0, "error")  # the answer draws nothing
-            rows = self.query.answer(users, nothing).arrays["mean"]
+            rows, times = rows_of()
             if plan.method in BOXES:
-                return box_distance(rows, plan)
+                return box_distance(rows, plan, times)
             shift = clip_shift(rows, plan, salt=self.salt) if len(rows) else 0.0
             return math.hypot(large_n_noise(plan) * math.sqrt(plan.dimension), shift)
         return plan.error

@@ -41,6 +41,7 @@ from fedhist.protocols.means.cover_votes import count_cells, vote_query
 from fedhist.protocols.shared.mean_target import MeanTarget
 from fedhist.protocols.shared.noninteractive import NonInteractive
 from fedhist.protocols.shared.sample_sizes import resolve_users
+from fedhist.protocols.shared.seen import Seen
 from fedhist.protocols.shared.shuffles import Batch
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
@@ -229,22 +230,24 @@ class CoverSelect(MeanTarget, NonInteractive):
             f"set is the better estimate; {enough}"
         )
 
-    def error(self, users: Users) -> ErrorBound:
-        """Predict the expected squared l_2 distance of the winning centre to :meth:`truth`.
+    def sums(self, users: Users) -> Mapping[str, Array]:
+        """Count the votes, too."""
+        return {**super().sums(users), "votes": count_cells(self.plan.cover, users)}
+
+    def error_of(self, seen: Seen) -> ErrorBound:
+        """Predict the expected squared l_2 distance of the winning centre to the truth.
 
         For the votes that these users cast, totals taken as independent; where the run would be
         refused, that of the centre of the set.
         """
-        cover = self.plan.cover
-        votes = count_cells(cover, users)
-        epsilon = float(self.epsilon)
-        expected = expected_loss(cover, votes, len(users), epsilon, self.truth(users))
+        epsilon, votes = float(self.epsilon), seen["votes"]
+        expected = expected_loss(self.plan.cover, votes, seen.n_users, epsilon, seen.truth)
         source = (
             "independent totals of the votes; rates of Kent et al., arXiv 2405.11923, Theorem 1"
         )
         return ErrorBound(SQUARED_L2, expected, exact=False, source=source)
 
-    def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:
+    def lower_bounds_of(self, seen: Seen) -> tuple[LowerBound, ...]:
         """Bound the error for users who all know one point of the set. NOT PRIVATE: their number.
 
         The packing is of the set itself; of sparse vectors, of those of the first coordinates.
@@ -254,7 +257,7 @@ class CoverSelect(MeanTarget, NonInteractive):
         axes = [bound] * (self.sparsity if self.geometry == "sparse" else d)
         if self.geometry == "sobolev":
             axes = [bound * j ** -float(self.smoothness) for j in range(2, d + 2)]
-        value = packing_bound(max(len(users), self.n_users), float(self.epsilon), axes, box)
+        value = packing_bound(max(seen.n_users, self.n_users), float(self.epsilon), axes, box)
         source = "packing (Fano); Kent et al., arXiv 2405.11923, Theorem 1, with our constant"
         return (LowerBound(SQUARED_L2, value, explicit=True, source=source),)
 

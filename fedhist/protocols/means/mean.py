@@ -15,7 +15,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -29,7 +29,6 @@ from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import SQUARED_L2
 from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.protocol import Estimate, Script
-from fedhist.model.query import CHUNK
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy.shuffler import Shuffling
@@ -41,6 +40,7 @@ from fedhist.protocols.means.mean_steps import Rounds
 from fedhist.protocols.means.results import quadrature
 from fedhist.protocols.shared.lower_bounds import ParameterSet
 from fedhist.protocols.shared.mean_target import PlannedMean, clipped
+from fedhist.protocols.shared.seen import Seen
 from fedhist.protocols.shared.shuffles import Batch
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
@@ -231,27 +231,36 @@ class Mean(TwoModes, PlannedMean, FoldProtocol):
         source = "the plan's risk, for the rate of Kent et al., arXiv 2405.11923, Theorem 6"
         return ErrorBound(SQUARED_L2, self.design.risk, exact=False, source=source)
 
-    def error(self, users: Users) -> ErrorBound:
+    def rows(self, users: Users) -> Mapping[str, Array]:
+        """Return the users' own means."""
+        return {"means": self.own_means(users)[:, 0]}
+
+    def error_of(self, seen: Seen) -> ErrorBound:
         """Predict the mean squared error from the users' own means. NOT PRIVATE.
 
         As printed, and without noise, by the plan.
         """
         if self.steps is not PROVEN or math.isinf(self.epsilon) or not self.design.feasible:
-            return super().error(users)
-        found = [self.own_means(b)[:, 0] for b in users.chunks(CHUNK)]
-        x = np.concatenate([np.zeros(0), *found])
+            return super().error_of(seen)
+        x = seen.rows["means"]
         x = x[~np.isnan(x)]
         if not len(x):
-            return super().error(users)
-        kept = np.sort(np.clip(x, self.low, self.high))
+            return super().error_of(seen)
         low, high = float(self.low), float(self.high)
-        T, scale = float(self.samples_per_user), float(self.scale)
         given = Prediction(
-            self.design, kept, low, high, float(self.epsilon), self.channel_kind, T, scale
+            self.design,
+            np.sort(np.clip(x, low, high)),
+            low,
+            high,
+            float(self.epsilon),
+            self.channel_kind,
+            float(self.samples_per_user),
+            float(self.scale),
+            n=len(x) * seen.times,
         )
         return ErrorBound(
             SQUARED_L2,
-            given.risk() + self.clipping_error(users),
+            given.risk() + self.clipping_of(seen),
             exact=False,
             source="the rounds followed with the users' own means in place of messages",
         )

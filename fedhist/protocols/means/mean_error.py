@@ -59,6 +59,8 @@ class Prediction:
         Scalar channel.
     samples, scale : float
         Planned samples of a user, and standard deviation of its mean.
+    n : float
+        Users, of whom the means may be a sample.
     """
 
     design: Design
@@ -69,16 +71,12 @@ class Prediction:
     kind: str
     samples: float
     scale: float
+    n: float
 
     @property
     def half_range(self) -> float:
         """Of the range."""
         return (self.high - self.low) / 2
-
-    @property
-    def n(self) -> int:
-        """Users."""
-        return len(self.means)
 
     @property
     def gain(self) -> float:
@@ -98,7 +96,7 @@ class Prediction:
 
     def below(self, at: Floats) -> Floats:
         """Share of the users whose mean is below a point."""
-        return np.asarray(np.searchsorted(self.means, at) / self.n)
+        return np.asarray(np.searchsorted(self.means, at) / len(self.means))
 
     # -- the parts
 
@@ -108,8 +106,8 @@ class Prediction:
         if design.stages is not None:
             middle = (self.low + self.high) / 2
             spread = max(math.sqrt(sampling), 1e-9 * self.half_range)
-            stages, n = design.stages.stages, float(self.n)
-            return stage_risks(stages, n, spread, self.half_range, self.truth - middle)[-1]
+            stages = design.stages.stages
+            return stage_risks(stages, self.n, spread, self.half_range, self.truth - middle)[-1]
         if design.vote.n_bins == 1:
             return float(
                 self.clipped(np.zeros(1) + (self.low + self.high) / 2, self.half_range, self.n)[0]
@@ -178,11 +176,11 @@ class Prediction:
         c = keep_inside(centre, half_width, self.low, self.high)
         low, high = c - half_width, c + half_width
         a, b = np.searchsorted(self.means, low), np.searchsorted(self.means, high)
-        first, second = self.sums
-        left, right = a / self.n, 1 - b / self.n
+        (first, second), m = self.sums, len(self.means)
+        left, right = a / m, 1 - b / m
         x, y = low - self.truth, high - self.truth
-        mean = (first[b] - first[a]) / self.n + left * x + right * y
-        square = (second[b] - second[a]) / self.n + left * x * x + right * y * y
+        mean = (first[b] - first[a]) / m + left * x + right * y
+        square = (second[b] - second[a]) / m + left * x * x + right * y * y
         variance = np.maximum(square - mean**2, 0.0)
         channel = scalar_channel(self.kind, self.epsilon)
         u2 = (variance + (mean + self.truth - c) ** 2) / half_width**2

@@ -31,7 +31,6 @@ from fedhist.base.hashing import digest64
 from fedhist.channels.hadamard import fwht, next_power_of_two
 from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import SQUARED_L2
-from fedhist.model.measures import walked
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
@@ -44,6 +43,7 @@ from fedhist.protocols.means.mean_linf import FoldMean
 from fedhist.protocols.means.results import fold_row
 from fedhist.protocols.shared.lower_bounds import ParameterSet
 from fedhist.protocols.shared.mean_target import PlannedMean
+from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.means.centred import CLIP_MASS, CentredPlan, plan_centred
@@ -312,15 +312,14 @@ class MeanL2(PlannedMean, FoldMean):
         risk = min(self.fold_risk, most)
         return ErrorBound(SQUARED_L2, risk, exact=False, source=source)
 
-    def error(self, users: Users) -> ErrorBound:
+    def error_of(self, seen: Seen) -> ErrorBound:
         """Predict the mean squared l2 error; by stages from the users' own spread. NOT PRIVATE."""
         if self.uses_folds:
-            return super().error(users)
-        truth = self.truth(users)
+            return super().error_of(seen)
         expected = simulated_loss(
-            spread_of(lambda of: walked(of, users), len(users), self.part),
+            spread_of(seen.walk, seen.n_users, self.part),
             self.centred_plan,
-            lambda value: self.loss(self.project(value), truth),
+            lambda value: self.loss(self.project(value), seen.truth),
             epsilon=self.epsilon,
             project=self.project,
             clip_mass=self.clip_mass,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
@@ -14,16 +14,15 @@ from fedhist.base.errors import PopulationError
 from fedhist.model.display import Display
 from fedhist.model.error_bounds import ErrorBound, LowerBound
 from fedhist.model.losses import SQUARED_L2, squared_l2
-from fedhist.model.protocol import Protocol
-from fedhist.model.query import CHUNK
 from fedhist.model.truths import Truth
 from fedhist.protocols.shared.lower_bounds import ParameterSet, mean_bounds, planned_sizes
-from fedhist.protocols.shared.sample_sizes import Held
+from fedhist.protocols.shared.seen import Seen, SeenProtocol
 from fedhist.users.batch import Users
 from fedhist.users.columns import Samples
+from fedhist.users.shards import Shard
 
 
-class MeanTarget(Protocol):
+class MeanTarget(SeenProtocol):
     """A protocol whose estimate is the average of the users' own means."""
 
     target: ClassVar[str] = "mean"
@@ -43,54 +42,69 @@ class MeanTarget(Protocol):
         NaN where the client half finds nothing to report about and answers with the null record.
         """
 
-    def truth(self, users: Users) -> Array:
+    def clipped_means(self, users: Users) -> Array | None:
+        """Average each user's own samples as the client half clips them: as :meth:`own_means`.
+
+        None, the default, where nothing is clipped or nobody asks what that costs.
+        """
+        return None
+
+    def sums(self, users: Users) -> Mapping[str, Array]:
+        """Add up the users' own means, clipped ones too, and count who has one."""
+        own, clipped = self.own_means(users), self.clipped_means(users)
+        usable = ~np.isnan(own)
+        found = {"means": own} if clipped is None else {"means": own, "clipped": clipped}
+        return {
+            **{name: np.where(usable, x, 0.0).sum(axis=0) for name, x in found.items()},
+            "usable": usable.sum(axis=0),
+            "unusable": np.count_nonzero(~usable.all(axis=1), keepdims=True),
+        }
+
+    def truth_of(self, seen: Seen) -> Array:
         """Average the users' own means, those without a usable one left out: (d,). NOT PRIVATE.
 
         Nothing finite is clipped, so a wrong range shows. The protocol assumes one mean that all
         users share; on real data this average takes its place.
         """
-        return self._average(users, self.own_means)
+        return _average(seen, "means")
 
     @property
     def parameter_set(self) -> ParameterSet | None:
         """Where the mean lies, for lower bounds; None where that cannot be said."""
         return None
 
-    def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:
+    def lower_bounds_of(self, seen: Seen) -> tuple[LowerBound, ...]:
         """Bound the squared l2 error of any local protocol for such users. NOT PRIVATE."""
         where = self.parameter_set
         if where is None:
             return ()
         _, n_users = planned_sizes(self)
-        return mean_bounds(self.guarantee, Held.of(users), where, n_users, SQUARED_L2)
+        return mean_bounds(self.guarantee, seen.held, where, n_users, SQUARED_L2)
 
-    def clipping_error(self, users: Users) -> float:
+    def clipping_error(self, users: Shard) -> float:
         """Return the squared l2 error that clipping to the range alone makes. NOT PRIVATE."""
-        return squared_l2(self._average(users, self.clipped_means), self.truth(users))
+        return self.clipping_of(self.seen(users))
 
-    def clipped_means(self, users: Users) -> Array:
-        """Average each user's own samples as the client half clips them: as :meth:`own_means`."""
-        return self.own_means(users)
-
-    def _average(self, users: Users, means_of: Callable[[Users], Array]) -> Array:
-        total, n = np.zeros(()), np.zeros((), dtype=np.int64)
-        for batch in users.chunks(CHUNK):
-            means = means_of(batch)
-            usable = ~np.isnan(means)
-            total = total + np.where(usable, means, 0.0).sum(axis=0)
-            n = n + usable.sum(axis=0)
-        if not n.all():
-            raise PopulationError("no user has usable samples; there is no mean")
-        return np.asarray(total / n)
+    def clipping_of(self, seen: Seen) -> float:
+        """Return the same of users that are summed up. NOT PRIVATE."""
+        if "clipped" not in seen.total.sums:
+            return 0.0
+        return squared_l2(_average(seen, "clipped"), seen.truth)
 
     def loss(self, value: Array, truth: Array) -> float:
         """Squared l2 distance."""
         return squared_l2(value, truth)
 
-    def diagnostics(self, users: Users) -> Mapping[str, float]:
+    def diagnostics_of(self, seen: Seen) -> Mapping[str, float]:
         """Count the users whose record, or a coordinate of it, cannot be used. NOT PRIVATE."""
-        bad = sum(int(np.isnan(self.own_means(b)).any(axis=1).sum()) for b in users.chunks(CHUNK))
-        return {"unusable records": float(bad)}
+        return {"unusable records": float(seen["unusable"][0])}
+
+
+def _average(seen: Seen, name: str) -> Array:
+    n = seen["usable"]
+    if not n.all():
+        raise PopulationError("no user has usable samples; there is no mean")
+    return np.asarray(seen[name] / n)
 
 
 class PlannedMean(MeanTarget):
@@ -100,10 +114,10 @@ class PlannedMean(MeanTarget):
     def planned_error(self) -> ErrorBound:
         """Predict the error for samples inside the range, whoever the users are."""
 
-    def error(self, users: Users) -> ErrorBound:
+    def error_of(self, seen: Seen) -> ErrorBound:
         """Predict the mean squared l2 error: the plan's, and what clipping to the range costs."""
         planned = self.planned_error()
-        return replace(planned, expected=planned.expected + self.clipping_error(users))
+        return replace(planned, expected=planned.expected + self.clipping_of(seen))
 
 
 def clipped(samples: Samples, low: float, high: float) -> Samples:

@@ -95,38 +95,35 @@ def naive_mse(
     return float(dimension**2 * scale**2 * one / n_reports)
 
 
-def fold_mse(
-    means: Floats, variances: Floats, fold: Integers, truth: Floats, empty: float
-) -> float:
+def fold_mse(n: Integers, means: Floats, variances: Floats, truth: Floats, empty: float) -> float:
     """Exact mean squared error of averaging reports by coordinate, all coordinates added.
 
     Parameters
     ----------
-    means, variances : (m,) float64
-        Of every debiased report, given the records.
-    fold : (m,) int64
-        Coordinate of every report.
+    n : (d,) int64
+        Reports about each coordinate.
+    means, variances : (d,) float64
+        Of every debiased report, given the records, added up by coordinate.
     truth : (d,) float64
     empty : float
         What stands in for a coordinate without reports.
     """
-    d = len(truth)
-    n = np.bincount(fold, minlength=d)
     many = np.maximum(n, 1)
-    mean = np.where(n > 0, np.bincount(fold, weights=means, minlength=d) / many, empty)
-    noise = np.bincount(fold, weights=variances, minlength=d) / many.astype(np.float64) ** 2
+    mean = np.where(n > 0, means / many, empty)
+    noise = variances / many.astype(np.float64) ** 2
     return float(noise.sum() + np.square(mean - truth).sum())
 
 
-def sphere_mse(rows: Floats, length: float, truth: Floats) -> float:
-    """Exact mean squared error of averaging reports on a sphere, unbiased for ``rows`` (m, d).
+def sphere_mse(n: int, total: Floats, square: float, length: float, truth: Floats) -> float:
+    """Exact mean squared error of averaging n reports on a sphere.
 
-    A report has the norm ``length`` whatever happens, so that its total variance is
+    They are unbiased for rows that add up to ``total``, (d,), and whose squared norms add up to
+    ``square``. A report has the norm ``length`` whatever happens, so that its total variance is
     length^2 - |row|^2.
     """
-    m = max(len(rows), 1)
-    noise = (len(rows) * length**2 - float(np.square(rows).sum())) / m**2
-    return noise + float(np.square(rows.sum(axis=0) / m - truth).sum())
+    m = max(n, 1)
+    noise = (n * length**2 - square) / m**2
+    return noise + float(np.square(total / m - truth).sum())
 
 
 # -- one vote a user -------------------------------------------------------------------------------

@@ -225,7 +225,7 @@ def test_the_error_is_exact(delta: float) -> None:
     predicted, truth = protocol.error(users), protocol.truth(users)
     assert predicted.exact
     ise = [protocol.loss(run(protocol, users, seed).value, truth) for seed in range(50)]
-    noise = predicted.expected - protocol.left_out(users)
+    noise = predicted.expected - protocol.left_out(protocol.seen(users))
     assert abs(np.mean(ise) - predicted.expected) < (0.16 if delta else 0.25) * noise
     assert not dataclasses.replace(protocol, project=True).error(users).exact
     missing = Users.from_records({"a": [0.5], "b": []})

@@ -51,9 +51,9 @@ def test_sphere_length() -> None:
 def test_fold_mse_by_hand() -> None:
     """Two reports of coordinate 0, one of coordinate 2, none of coordinate 1."""
     found = fold_mse(
-        np.array([1.0, 2.0, 5.0]),
-        np.array([0.5, 0.1, 0.2]),
-        np.array([0, 0, 2]),
+        np.array([2, 0, 1]),
+        np.array([1.0 + 2.0, 0.0, 5.0]),
+        np.array([0.5 + 0.1, 0.0, 0.2]),
         np.array([1.0, 1.0, 5.0]),
         empty=3.0,
     )
@@ -68,7 +68,8 @@ def test_sphere_mse_by_enumeration() -> None:
         for b in (-1, 1):
             p = (1 + a * x[0] / B) / 2 * (1 + b * x[1] / B) / 2
             mse += p * (B * (a + b) / 2 - 0.1) ** 2
-    assert sphere_mse(x[:, None], B, np.array([0.1])) == pytest.approx(mse)
+    found = sphere_mse(2, x.sum(keepdims=True), float(x @ x), B, np.array([0.1]))
+    assert found == pytest.approx(mse)
 
 
 def test_stderr_of_shares() -> None:

@@ -44,10 +44,11 @@ def test_results_settings_err_more_than_the_explicit_bound(name: str) -> None:
     assert seen or histogram or name in BOUNDLESS, name
 
 
-def people(sizes: list[int], n: int = 1000) -> Users:
+def people(sizes: list[int], n: int = 1000, dimension: int = 1) -> Users:
     held = np.resize(sizes, n)
     indptr = np.concatenate(([0], np.cumsum(held)))
-    return Users.from_samples(np.arange(n, dtype=np.uint64), indptr, np.zeros(indptr[-1]))
+    values = np.zeros((indptr[-1], dimension))
+    return Users.from_samples(np.arange(n, dtype=np.uint64), indptr, values)
 
 
 def test_sizes_are_those_held_or_planned() -> None:
@@ -59,7 +60,7 @@ def test_sizes_are_those_held_or_planned() -> None:
 
 def test_the_bounds_of_means() -> None:
     """The range scales them by its square; in more than one dimension an order stands beside."""
-    users = people([20])
+    users, plane, space = (people([20], dimension=d) for d in (1, 4, 40))
     one = Mean(0.5, 1000, 20.0, low=-1.0, high=1.0)
     (bound,) = one.lower_bounds(users)
     sizes = Sizes(np.array([20.0]), np.array([1000.0]))
@@ -71,13 +72,13 @@ def test_the_bounds_of_means() -> None:
     near = replace(one, mean_scale=0.01).lower_bounds(users)[0]
     assert near.value == two_point_bound(Sizes(np.array([1e4]), sizes.users), 0.5, coins())
 
-    explicit, order = MeanLinf(0.5, 1000, 4, 20.0, low=-1.0, high=1.0).lower_bounds(users)
+    explicit, order = MeanLinf(0.5, 1000, 4, 20.0, low=-1.0, high=1.0).lower_bounds(plane)
     assert explicit == bound
     assert not order.explicit
     assert order.value == rate_box(1000, 20, 0.5, 4)
     assert "Theorem 6" in order.source
     assert "epsilon <= 1" not in order.source
-    late = SparseMean(2.0, 1000, 40, 20.0, sparsity=3).lower_bounds(users)[1]
+    late = SparseMean(2.0, 1000, 40, 20.0, sparsity=3).lower_bounds(space)[1]
     assert late.value == rate_sparse(1000, 20, 2.0, 40, 3)
     assert late.source.endswith("stated for epsilon <= 1")
 
@@ -88,14 +89,14 @@ def test_what_no_bound_is_about() -> None:
     item = NaiveMean(0.5, 1000, method="item-level", samples_per_user=20)
     assert item.lower_bounds(users) == ()
     few = protocol_class("few-users-mean").example()
-    assert replace(few, epsilon=math.inf).lower_bounds(users) == ()
-    (free,) = MeanLinf(math.inf, 1000, 4, 20.0).lower_bounds(users)
+    assert replace(few, epsilon=math.inf).lower_bounds(people([20], dimension=24)) == ()
+    (free,) = MeanLinf(math.inf, 1000, 4, 20.0).lower_bounds(people([20], dimension=4))
     assert free.value == 0.0
 
 
 def test_the_bounds_with_a_trusted_server() -> None:
     """An order stands beside them only where its theorem is about such numbers."""
-    users = people([4], 400)
+    users = people([4], 400, dimension=50)
     few = FewUsersMean(epsilon=1.0, delta=1e-9, n_users=400, dimension=50, radius=0.3)
     explicit, order = few.lower_bounds(users)
     one = Sizes(np.ones(1), np.array([400.0]))
@@ -139,6 +140,7 @@ def test_a_few_users_stand_for_the_planned_number(name: str) -> None:
     cls = protocol_class(name)
     users = cls.example_users()
     every = users.take(np.tile(np.arange(len(users)), 2))
+    every = replace(every, ids=np.arange(len(every), dtype=np.uint64))
     protocol = replace(cls.example(), n_users=len(every), epsilon=0.5)
     found = protocol.lower_bounds(users)[0].value
     # users without an item are not counted where sizes are

@@ -13,7 +13,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -34,6 +34,7 @@ from fedhist.protocols.localize.script import FoldEstimates
 from fedhist.protocols.means.sparse.plan import SparsePlan
 from fedhist.protocols.means.sparse.queries import HashedVotes
 from fedhist.protocols.shared.lower_bounds import ParameterSet
+from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.means.support import (
@@ -241,28 +242,33 @@ class SparseMean(SparsePlan):
         radius = float(self.radius)
         return coordinate_points(samples_of(users, self.dimension), -radius, radius)
 
-    def error(self, users: Users) -> ErrorBound:
+    def sums(self, users: Users) -> Mapping[str, Array]:
+        """Add up what the votes of the users say on average, too, where there are any."""
+        found = super().sums(users)
+        if self.procedure == "threshold" or not self.selects:
+            return found
+        indptr, columns = self.vote_query.votes(users)
+        sizes = np.diff(indptr)
+        gains = np.array([self.law.gain(k) for k in range(int(sizes.max(initial=0)) + 1)])
+        weights = np.repeat(gains[sizes], sizes) * np.where(columns < 0, -1.0, 1.0)
+        columns = np.where(columns < 0, ~columns, columns)
+        return {**found, "votes": np.bincount(columns, weights, self.dimension).astype(np.float64)}
+
+    def error_of(self, seen: Seen) -> ErrorBound:
         """Predict the expected squared l2 error from the users' means and votes. NOT PRIVATE."""
         source = "Gaussian scores and estimates; Kent et al., arXiv 2405.11923, Theorem 8"
         if self.close:
             source += f"; {self.close}"
-        return ErrorBound(SQUARED_L2, self._expected(users), exact=False, source=source)
+        return ErrorBound(SQUARED_L2, self._expected(seen), exact=False, source=source)
 
-    def _expected(self, users: Users) -> float:
-        theta = self.truth(users)
+    def _expected(self, seen: Seen) -> float:
         if self.procedure == "threshold":
-            return thresholding_error(theta, self.plan, self.sparsity, self.radius)
+            return thresholding_error(seen.truth, self.plan, self.sparsity, self.radius)
         if not self.selects:
             return self.dimension * self.plan_of(self.dimension).risk
-        q, law = self.vote_query, self.law
-        indptr, columns = q.votes(users)
-        sizes = np.diff(indptr)
-        gains = np.array([law.gain(k) for k in range(int(sizes.max(initial=0)) + 1)])
-        weights = np.repeat(gains[sizes], sizes) * np.where(columns < 0, -1.0, 1.0)
-        columns = np.where(columns < 0, ~columns, columns)
-        means = np.bincount(columns, weights, self.dimension) / len(users)
         n, risk = self.n_users * self.vote_share, self.plan_of(self.sparsity).risk
-        return selection_error(theta, means, n, law, self.sparsity, risk)
+        means = seen["votes"] / seen.n_users
+        return selection_error(seen.truth, means, n, self.law, self.sparsity, risk)
 
     @classmethod
     def results(cls) -> Sequence[ResultsRow]:
