@@ -19,7 +19,7 @@ from clients.spending import Answered
 from clients.store import Store
 from fedhist.base.chained_log import ChainedLog, DamagedLog, Line
 from fedhist.base.files import locked, write_private
-from fedhist.flower.wire import pack_record, unpack_record
+from fedhist.flower.wire import WIRE_VERSION, pack_record, unpack_record
 from fedhist.session.codec import array_from_json, array_to_json
 
 LOG, TALLY, NODE = "answered.jsonl", "tally.json", "node"
@@ -91,7 +91,10 @@ class FolderStore(Store):
         self._log.append(line)
 
     def reply(self, digest: str) -> RecordDict | None:
-        """Return the stored answer to a query, if there is one."""
+        """Return the stored answer to a query, if there is one, in today's form.
+
+        Its sums stay as they were made, whatever version added them up.
+        """
         hashes = {entry.digest: line.get(REPLY) for entry, line in self._read()}
         file = self._reply_file(digest)
         if not file.exists():
@@ -100,7 +103,8 @@ class FolderStore(Store):
         if hashes.get(digest) not in (None, hashlib.sha256(raw).hexdigest()):
             raise self._damage(f"{file.name} has been altered")
         body = json.loads(raw)
-        return pack_record(body["head"], {k: array_from_json(v) for k, v in body["arrays"].items()})
+        arrays = {k: array_from_json(v) for k, v in body["arrays"].items()}
+        return pack_record(body["head"] | {"version": WIRE_VERSION}, arrays)
 
     def attempt(self, digest: str) -> bytes | None:
         """Return what is kept of the newest attempt at a query's sum under masks."""

@@ -33,7 +33,8 @@ from fedhist.session.codec import (
     summary_of_arrays,
 )
 
-WIRE_VERSION = 1
+WIRE_VERSION = 2
+"""2: nodes add up their blocks of users as a tree; 1 added them up one after the other."""
 HEAD, ARRAYS = "fedhist", "fedhist.arrays"
 MESSAGE_TYPE = "query"
 STYPE = "numpy.ndarray"

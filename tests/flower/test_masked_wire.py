@@ -84,7 +84,7 @@ def changed(record: RecordDict, **head: Any) -> RecordDict:
 @pytest.mark.parametrize(
     ("head", "words"),
     [
-        ({"version": 2}, "wire version"),
+        ({"version": 1}, "wire version"),
         ({"kind": "secagg.sum"}, "kind"),
         ({"session": "text"}, "session"),
         ({"node": True}, "node"),

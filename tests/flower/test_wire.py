@@ -422,7 +422,7 @@ def question(**changes: Any) -> RecordDict:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"version": 2}, "wire version 2, this side speaks 1"),
+        ({"version": 1}, "wire version 1, this side speaks 2"),
         ({"version": "1"}, "wire version '1'"),
         ({"version": True}, "wire version True"),
         ({"name": "os.system"}, "unknown query 'os.system'"),
