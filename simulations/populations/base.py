@@ -135,6 +135,10 @@ class ItemDomain(PopulationSpec):
             raise ValueError(f"give top or domain, not both: {self.top} and {self.domain}")
 
     def bounded(self, users: Users, what: str, dropped: Mapping[str, int]) -> Loaded:
+        """Keep at most ``max_users`` users in memory and settle the domain."""
+        return self.settled(users, what, dropped).loaded()
+
+    def settled(self, users: Shard, what: str, dropped: Mapping[str, int]) -> Plan:
         """Keep at most ``max_users`` users and settle the domain."""
         if self.max_users is not None:
             users = users.slice(0, min(self.max_users, len(users)))
@@ -150,10 +154,10 @@ class ItemDomain(PopulationSpec):
             )
         size = "" if domain is None else f", {len(domain):,} items"
         title = f"{what}: {len(users):,} users{size}"
-        return Loaded(users, title, domain=domain, not_private=told, dropped=dropped)
+        return Plan(users, title, domain=domain, not_private=told, dropped=dropped)
 
 
-def most_frequent(users: Users, d: int) -> Keys:
+def most_frequent(users: Shard, d: int) -> Keys:
     """Return the ``d`` items with the largest totals, in byte order. NOT PRIVATE.
 
     Raises
@@ -161,13 +165,16 @@ def most_frequent(users: Users, d: int) -> Keys:
     PopulationError
         If the users have fewer than ``d`` different items.
     """
-    items = users.counts
-    totals = np.bincount(items.item, weights=items.count, minlength=len(items.vocabulary))
+    vocabulary = users.none.vocabulary
+    totals = np.zeros(len(vocabulary))
+    for block in users.blocks():
+        items = block.counts
+        totals += np.bincount(items.item, weights=items.count, minlength=len(vocabulary))
     if np.count_nonzero(totals) < d:
         raise PopulationError(f"top = {d}, but there are {np.count_nonzero(totals)} items")
-    ranked = items.vocabulary.byte_order
+    ranked = vocabulary.byte_order
     chosen = ranked[np.sort(np.argsort(-totals[ranked], kind="stable")[:d])]
-    return Keys.of(items.vocabulary[int(j)] for j in chosen)
+    return Keys.of(vocabulary[int(j)] for j in chosen)
 
 
 def read_domain(path: Path) -> Keys:

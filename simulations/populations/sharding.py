@@ -36,7 +36,14 @@ from fedhist.users.frames import (
     utf8,
 )
 from fedhist.users.keys import USER_ID_KEY, Keys
-from simulations.populations.shards import VOCABULARY, FileEntry, Manifest, write_shard
+from simulations.populations.shard_files import (
+    FORMAT,
+    VOCABULARY,
+    FileEntry,
+    Manifest,
+    shard_of,
+    write_shard,
+)
 from simulations.populations.tables import Column, TableFormat, scan_table, told_of
 
 SHARD_BYTES = 1 << 28
@@ -113,7 +120,7 @@ class Sources:
         """Write what the shards depend on: the work of other sources is not gone on with."""
         stats = [(Path(p).resolve(), Path(p).stat()) for p in self.paths]
         seen = [[str(path), found.st_size, found.st_mtime_ns] for path, found in stats]
-        told = {**vars(self), "paths": seen, "form": asdict(self.form)}
+        told = {**vars(self), "format": FORMAT, "paths": seen, "form": asdict(self.form)}
         return json.dumps(told, indent=1, default=str) + "\n"
 
 
@@ -293,7 +300,7 @@ def _shard_of(n: int) -> pl.Expr:
         offsets, data = utf8(names)
         ids = np.empty(len(names), dtype=np.uint64)
         hash_bytes_kernel(offsets, data, np.uint64(USER_ID_KEY), ids)
-        return pl.Series((ids % np.uint64(n)).astype(np.uint32))
+        return pl.Series(shard_of(ids, n))
 
     return pl.col("user").map_batches(number, return_dtype=pl.UInt32, is_elementwise=True)
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from simulations.populations.shard_files import MANIFEST, Manifest
 from simulations.populations.sharding import Each, Sources, here, make_shards
-from simulations.populations.shards import MANIFEST, Manifest
 from simulations.reporting.targets import check_folder, whole_folder
 
 KIND = "shards"

@@ -13,8 +13,8 @@ import pytest
 from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Users
 from simulations.populations import population, sharding
+from simulations.populations.shard_files import MANIFEST, VOCABULARY, Manifest
 from simulations.populations.sharding import Sources
-from simulations.populations.shards import MANIFEST, VOCABULARY, Manifest
 from simulations.populations.tables import TableFormat
 from simulations.runs.sharding import shard
 
@@ -247,12 +247,13 @@ def test_damage_is_named(folder: Path) -> None:
     (folder / VOCABULARY).write_bytes(whole[VOCABULARY])
     manifest = json.loads(whole[MANIFEST])
     for change, message in [
-        ({"format": 99}, "format 99, this fedhist reads 1"),
+        ({"format": 99}, "format 99, this fedhist reads 2"),
         ({"shards": []}, "describes no shards"),
         ({"what": "sounds"}, "describes no shards"),
         ({"shards": 3}, "cannot be read"),
         ({"shards": manifest["shards"][::-1]}, "is not shard 0 of 4"),
-        ({"shards": manifest["shards"][:3]}, "is not shard 0 of 3"),
+        ({"shards": manifest["shards"][:3]}, "is not shard 1 of 3"),
+        ({"format": 1}, "format 1, this fedhist reads 2"),
         ({"vocabulary_digest": 5}, "another vocabulary"),
     ]:
         (folder / MANIFEST).write_text(json.dumps(manifest | change))

@@ -1,0 +1,230 @@
+"""A folder of shards is walked by row groups: the same users in any slices, and few are read."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from weakref import ref
+
+import numpy as np
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+
+from fedhist.base.errors import PopulationError
+from fedhist.users.batch import Users
+from simulations.populations import Plan, population, shard_files
+from simulations.populations.shard_files import shard_of
+from simulations.populations.sharding import Sources
+from simulations.populations.shards import InFolder
+from simulations.populations.tables import TableFormat
+from simulations.runs.config import config_of, prepare
+from simulations.runs.job import run_job
+from simulations.runs.sharding import shard
+
+GROUP = 16
+COLUMNS: dict[str, dict[str, Any]] = {
+    "items": {"item": "item", "count": "count"},
+    "samples": {"value": ("x", "y")},
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of 300 users, and folders of it in 1, 5 and 40 shards: some of these are empty."""
+    rng = np.random.default_rng(6)
+    n = 2000
+    user = [f"u{k}" for k in rng.integers(0, 300, n)]
+    item = [f"né {k}" for k in np.minimum(rng.zipf(1.4, n), 60)]
+    more = {"count": rng.integers(0, 4, n), "x": rng.normal(size=n), "y": rng.normal(size=n)}
+    home = tmp_path_factory.mktemp("blocks")
+    path = home / "rows.csv"
+    pl.DataFrame({"user": user, "item": item} | more).write_csv(path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shard_files, "BLOCK", GROUP)
+        for what, columns in COLUMNS.items():
+            for k in (1, 5, 40):
+                given = Sources(
+                    paths=(str(path),), user="user", form=TableFormat(), n_shards=k, **columns
+                )
+                shard(given, home / f"{what}{k}")
+    return home
+
+
+@pytest.fixture(autouse=True)
+def forget() -> None:
+    """As another process: nothing was checked, and nothing read."""
+    _forget()
+
+
+def _forget() -> None:
+    for cache in ("_check_bytes", "_none", "_opened", "_row_group"):
+        getattr(shard_files, cache).cache_clear()
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Numbers of the row groups that are read; no file is read whole."""
+    found: list[int] = []
+    real = pq.ParquetFile.read_row_group
+
+    def one(self: Any, i: int, *args: Any, **kwargs: Any) -> Any:
+        found.append(i)
+        return real(self, i, *args, **kwargs)
+
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", one)
+    for whole in ("read", "read_row_groups", "iter_batches"):
+        monkeypatch.delattr(pq.ParquetFile, whole)
+    monkeypatch.setattr(pq, "read_table", None)
+    return found
+
+
+def plan(data: Path, name: str, **more: Any) -> Plan:
+    return population("shards", path=data / name, **more).plan()
+
+
+def in_memory(data: Path, what: str, **more: Any) -> Users:
+    kind = "events" if what == "items" else "samples"
+    table = {"path": data / "rows.csv", "user": "user"} | COLUMNS[what] | more
+    return population(kind, **table).load().users
+
+
+def same(a: Users, b: Users) -> None:
+    np.testing.assert_array_equal(a.ids, b.ids)
+    mine, theirs = (u.counts if u.samples is None else u.reals for u in (a, b))
+    for name, value in vars(mine).items():
+        if isinstance(value, np.ndarray):
+            np.testing.assert_array_equal(value, getattr(theirs, name), name)
+    assert a.samples is not None or list(a.vocabulary) == list(b.vocabulary)
+
+
+@pytest.mark.parametrize("what", COLUMNS)
+@pytest.mark.parametrize("k", [1, 5, 40])
+def test_any_blocks_and_slices_are_the_file_in_memory(
+    what: str, k: int, data: Path, read: list[int]
+) -> None:
+    users, want = plan(data, f"{what}{k}").users, in_memory(data, what)
+    n = len(want)
+    assert len(users) == n
+    for size in (1, 7, GROUP, 50, n - 1, n, n + 1, 1 << 16):
+        blocks = list(users.blocks(size))
+        assert [len(b) for b in blocks] == [len(b) for b in want.chunks(size)]
+        same(users.none.followed_by(blocks), want)
+    cuts = [0, 0, 1, 2, GROUP, GROUP + 1, 100, n - 1, n, n]
+    for a, b in pairwise(cuts):
+        part = users.slice(a, b)
+        same(part.in_memory(), want.slice(a, b))
+        again = pickle.loads(pickle.dumps(part))
+        same(again.slice(0, len(part)).in_memory(), want.slice(a, b))
+    inner = users.slice(20, 250).slice(30, 200)
+    same(inner.in_memory(), want.slice(50, 220))
+    same(inner.slice(5, 6).in_memory(), want.slice(55, 56))
+    assert list(users.slice(n, n).blocks()) == []
+
+
+def test_ids_stand_in_order_of_shards() -> None:
+    """Against integers without bounds, at the edges of every shard."""
+    for n in (1, 2, 7, 64, 1000, (1 << 32) - 1):
+        cuts = [(j << 64) // n for j in {*range(min(n, 50)), n // 2, n - 1}]
+        ids = sorted({(c + more) % (1 << 64) for c in cuts for more in (-1, 0, 1)})
+        found = shard_of(np.array(ids, dtype=np.uint64), n)
+        assert found.tolist() == [i * n >> 64 for i in ids]
+
+
+def test_a_slice_is_small_and_reads_what_it_needs(data: Path, read: list[int]) -> None:
+    """On its way to a node it has neither users nor words with it, and few files."""
+    users = plan(data, "items40").users
+    assert isinstance(users, InFolder)
+    parts = users.split(60)
+    assert max(len(pickle.dumps(part)) for part in parts) < 1500
+    assert {len(part.files) for part in parts} <= {1, 2, 3}
+    assert read == []
+    whole = plan(data, "items1").users
+    next(iter(whole.slice(3 * GROUP + 2, 3 * GROUP + 7).blocks()))
+    assert read == [3]
+    for part in whole.slice(4 * GROUP, 6 * GROUP).split(2 * GROUP):  # a user on each node
+        assert len(part.in_memory()) == 1
+    assert read == [3, 4, 5]
+    some = plan(data, "items40", max_users=10).users
+    assert len(some) == 10
+    assert len(some.files) < 5  # type: ignore[attr-defined]
+
+
+def test_no_more_than_a_block_is_held(data: Path) -> None:
+    seen: list[ref[Users]] = []
+    for block in plan(data, "items5").users.blocks(50):
+        assert [r() is not None for r in seen[:-1]] == [False] * len(seen[:-1])
+        seen.append(ref(block))
+    assert len(seen) > 3
+
+
+def test_every_file_is_checked_once(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anybody is read; by whoever gets a part of it only where it is another file."""
+    digested: list[str] = []
+    real = shard_files.digest_of
+
+    def count(path: Path) -> str:
+        digested.append(path.name)
+        return real(path)
+
+    monkeypatch.setattr(shard_files, "digest_of", count)
+    users = plan(data, "items5").users
+    names = [f"shard-{j:05d}.parquet" for j in range(5)]
+    assert sorted(digested) == [*names, "vocabulary.parquet"]
+    users.in_memory()
+    plan(data, "items5")
+    sent = pickle.dumps(users)
+    _forget()
+    pickle.loads(sent).in_memory()
+    assert len(digested) == 6
+    first = Path(users.folder.path) / names[0]  # type: ignore[attr-defined]
+    first.touch()
+    pickle.loads(sent).in_memory()
+    assert digested[6:] == names[:1]
+
+
+@pytest.fixture
+def folder(data: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(data / "items5", tmp_path / "folder"))
+
+
+def test_damage_is_named_before_anybody_is_read(folder: Path, read: list[int]) -> None:
+    """When the users are planned; and of a file that is damaged later, when it is walked."""
+    users = population("shards", path=folder).plan().users
+    file = folder / "shard-00003.parquet"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
+    for try_it in (lambda: population("shards", path=folder).plan(), users.in_memory):
+        with pytest.raises(PopulationError, match=r"shard-00003\.parquet is damaged: its digest"):
+            try_it()
+    file.write_bytes(whole[:-1])
+    with pytest.raises(PopulationError, match=r"has [0-9,]+ bytes, shards.json says"):
+        population("shards", path=folder).plan()
+    file.unlink()
+    for try_it in (lambda: population("shards", path=folder).plan(), users.in_memory):
+        with pytest.raises(PopulationError, match=r"shard-00003\.parquet is missing"):
+            try_it()
+
+
+def test_a_run_on_shards_is_that_of_the_file(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bit for bit, over blocks; the domain is found by blocks as well."""
+    monkeypatch.setattr(Plan, "kept", lambda self: self)
+    rows = {"kind": "events", "path": str(data / "rows.csv"), "user": "user"} | COLUMNS["items"]
+    values = []
+    for source in (rows, {"kind": "shards", "path": str(data / "items40")}):
+        tables = {
+            "run": {"runtime": "inline", "seed": 3, "nodes": 7, "out": str(tmp_path / "out")},
+            "protocol": {"name": "bounded-histogram", "epsilon": 1.0, "clip": 4.0, "grid": 0.125},
+            "population": source | {"top": 9, "max_users": 250},
+        }
+        done = run_job(prepare(config_of(tables, "t", "t")), force=True)
+        estimate, evaluation = done.outcomes[0].estimate, done.evaluation
+        assert evaluation is not None
+        values.append((estimate.value, estimate.keys, evaluation.truth, evaluation.losses))
+    for one, other in zip(*values, strict=True):
+        assert list(one) == list(other)
