@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from fedhist.base.arrays import Floats
-from fedhist.protocols.regression.theory import EmpiricalRisk
+from fedhist.protocols.regression.theory import EmpiricalRisk, Risk
 from server.regression.plan import BallPlan, GradientPlan
 
 RUNS = 1000
@@ -28,7 +28,7 @@ Noise = Callable[[Floats | None, Floats, np.random.Generator], Floats]
 
 
 def predicted_excess(
-    risk: EmpiricalRisk,
+    risk: Risk,
     best: Floats,
     *,
     step: float,
@@ -40,7 +40,7 @@ def predicted_excess(
 
     Parameters
     ----------
-    risk : EmpiricalRisk
+    risk : Risk
     best : (d,) float64
         Its minimiser.
     step : float
@@ -57,8 +57,9 @@ def predicted_excess(
     part for d = 10, less for more. Clipping is taken not to bite. A logistic risk of very many
     samples is taken as its quadratic at the minimiser.
     """
-    work = 2.0 * RUNS / 5 * plan.steps * risk.x.size
-    quadratic = risk.model == "least-squares" or work > MOST_WORK
+    quadratic = True
+    if isinstance(risk, EmpiricalRisk) and risk.model == "logistic":
+        quadratic = 2.0 * RUNS / 5 * plan.steps * risk.x.size > MOST_WORK
     runs = 1 if plan.noiseless else RUNS if quadratic else RUNS // 5
     first, hessian = risk.gradient(best), risk.hessian(best)
 
@@ -67,7 +68,11 @@ def predicted_excess(
             return first + (thetas - best) @ hessian
         return np.stack([risk.gradient(theta) for theta in thetas])
 
-    noise = gaussian_noise(plan) if plan.balls is None else drawn_noise(risk, plan, plan.balls)
+    noise = gaussian_noise(plan)
+    if plan.balls is not None:
+        if not isinstance(risk, EmpiricalRisk):
+            raise TypeError("draws near most users' gradients are predicted from all samples")
+        noise = drawn_noise(risk, plan, plan.balls)
     rng = np.random.default_rng(20220707)
     thetas = np.zeros((runs, len(best)))
     mean, moved = np.zeros_like(thetas), None

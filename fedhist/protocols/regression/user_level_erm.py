@@ -22,7 +22,7 @@ from clients.records.gradients import MODELS, Model
 from fedhist.base.arrays import Array
 from fedhist.model.display import Display
 from fedhist.model.error_bounds import ErrorBound, LowerBound
-from fedhist.model.measures import Measured
+from fedhist.model.measures import Measured, measured
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query
 from fedhist.model.registry import register_protocol
@@ -33,8 +33,9 @@ from fedhist.privacy.guarantee import check_budget
 from fedhist.protocols.regression.descents import predicted_excess
 from fedhist.protocols.regression.erm_rows import rows
 from fedhist.protocols.regression.gradient_oracles import mean_gradient
+from fedhist.protocols.regression.known_risk import AddSquares, KnownRisk
 from fedhist.protocols.regression.rates import Problem, erm_rate
-from fedhist.protocols.regression.theory import EmpiricalRisk
+from fedhist.protocols.regression.theory import EmpiricalRisk, Risk
 from fedhist.protocols.regression.user_gradients import UserGradients
 from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.central_bounds import quadratic_risk_bounds
@@ -255,20 +256,29 @@ class UserLevelErm(Central):
 
     # -- evaluation ------------------------------------------------------------------------------
 
-    def risk(self, users: Users) -> EmpiricalRisk:
+    def measure(self) -> AddSquares | None:
+        """Add up products of samples; a logistic risk, and draws near gradients, need them all."""
+        rows = self.model != "least-squares" or self.plan.balls is not None
+        return None if rows else AddSquares(self)
+
+    def _measured(self, users: Users) -> Measured:
+        if self.measure() is not None:
+            return super()._measured(users)
+        return KnownRisk(self, len(users), users.n_unusable(), lambda: self.risk(users))
+
+    def risk(self, users: Shard, known: Measured | None = None) -> Risk:
         """Return the empirical risk of the usable users. NOT PRIVATE."""
-        return EmpiricalRisk.of(users, self.model, float(self.ridge))
+        if known is None and self.measure() is not None:
+            known = measured(self, users)
+        if not isinstance(known, KnownRisk):
+            return EmpiricalRisk.of(users.in_memory(), self.model, float(self.ridge))
+        return known.risk
 
-    def diagnostics(self, users: Users) -> Mapping[str, float]:
-        """Count the users whose record the null record replaces. NOT PRIVATE."""
-        return {"unusable records": users.n_unusable()}
-
-    def error(self, users: Users) -> ErrorBound:
-        """Predict the excess risk on a known population. NOT PRIVATE."""
-        risk = self.risk(users)
+    def predicted(self, risk: Risk, best: Array) -> ErrorBound:
+        """Predict the excess risk over the minimiser. NOT PRIVATE."""
         expected = predicted_excess(
             risk,
-            risk.minimise(self.radius),
+            best,
             step=self.learning_rate,
             radius=float(self.radius),
             plan=self.plan,
@@ -294,28 +304,19 @@ class UserLevelErm(Central):
             float(self.strong_convexity + self.ridge),
         )
 
-    def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:
+    def bounds_for(self, n_users: int) -> tuple[LowerBound, ...]:
         """Bound the excess risk of any protocol for least squares from below. NOT PRIVATE."""
         if self.model != "least-squares":
             return ()
         bends = float(self.strong_convexity), float(self.smoothness), float(self.ridge)
         lengths = float(self.radius), float(self.spread), float(self.gradient_bound)
-        size = max(len(users), self.n_users), self.dimension
+        size = max(n_users, self.n_users), self.dimension
         return tuple(quadratic_risk_bounds(self.guarantee, size, lengths, bends, EXCESS))
 
     @property
     def estimates(self) -> Truth:
         """The minimiser of the users' average risk."""
         return Truth.AVERAGE_RISK
-
-    def truth(self, users: Users) -> Array:
-        """Minimise the empirical risk in the ball, (d,). NOT PRIVATE.
-
-        Users without usable samples do not count here. In a run each counts as the centre, which
-        is no bias where the centre follows the gradient; around 0, a share s of them weakens the
-        gradient against the ridge by 1 - s.
-        """
-        return self.risk(users).minimise(self.radius)
 
     def loss(self, value: Array, truth: Array) -> float:
         """Return L / 2 times the squared distance, which the excess risk inside the ball is below.
@@ -334,7 +335,7 @@ class UserLevelErm(Central):
         """Return the excess empirical risk over the minimiser. NOT PRIVATE."""
         if estimate.value is None:
             raise ValueError(f"{self.name}: {estimate.status}: {estimate.reason}")
-        risk = self.risk(users.in_memory())
+        risk = self.risk(users, known)
         if truth is None:
             truth = risk.minimise(self.radius) if known is None else known.truth
         return risk.value(estimate.value) - risk.value(truth)

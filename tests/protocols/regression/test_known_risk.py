@@ -1,0 +1,91 @@
+"""Least squares from sums over blocks, against all samples at once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from walked_users import Walked
+
+from fedhist.base.errors import PopulationError
+from fedhist.model.measures import measured
+from fedhist.model.protocol import Estimate
+from fedhist.model.trees import Tree
+from fedhist.protocols import UserLevelErm
+from fedhist.protocols.regression.known_risk import AddSquares
+from fedhist.protocols.regression.theory import EmpiricalRisk
+from fedhist.users.batch import Users
+
+N, D = 150, 3
+BASE = replace(UserLevelErm.example(), n_users=N)
+
+
+def people(seed: int = 3) -> Users:
+    """Users of 0 to 8 samples; some are not finite."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(0, 9, N)
+    x = rng.normal(size=(sizes.sum(), D + 1))
+    x[:, -1] += x[:, :-1] @ [0.8, -0.5, 0.2]
+    x[rng.choice(len(x), 9), rng.integers(0, D + 1, 9)] = [math.nan, math.inf, -math.inf] * 3
+    return Users.from_samples(np.arange(N), np.append(0, np.cumsum(sizes)), x)
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.4])
+@pytest.mark.parametrize("radius", [2.0, 0.3])
+def test_sums_say_what_all_samples_say(ridge: float, radius: float) -> None:
+    """Inside the ball, and on its boundary."""
+    users, protocol = people(), replace(BASE, ridge=ridge, radius=radius)
+    slow, known = EmpiricalRisk.of(users, "least-squares", ridge), measured(protocol, users)
+    risk, best = protocol.risk(users, known), slow.minimise(radius)
+    assert known.truth == pytest.approx(best, rel=1e-9)
+    for theta in (np.zeros(D), known.truth, np.array([3.0, -1.0, 0.5])):
+        assert risk.value(theta) == pytest.approx(slow.value(theta), rel=1e-12)
+        assert risk.gradient(theta) == pytest.approx(slow.gradient(theta), rel=1e-12, abs=1e-14)
+        assert risk.hessian(theta) == pytest.approx(slow.hessian(theta), rel=1e-12)
+    assert known.error.expected == pytest.approx(protocol.predicted(slow, best).expected, rel=1e-9)
+    assert known.diagnostics == {"unusable records": users.n_unusable()}
+    at = np.array([0.1, 0.2, -0.3])
+    off = protocol.loss_of(Estimate.ok(at), users, known=known)
+    assert off == pytest.approx(slow.value(at) - slow.value(best), rel=1e-9)
+
+
+def test_any_slices_and_blocks_tell_the_same() -> None:
+    users, measure = people(), BASE.measure()
+    assert isinstance(measure, AddSquares)
+    whole = measured(BASE, users)
+    walked = measured(BASE, Walked(users, 4))
+    assert walked.truth == pytest.approx(whole.truth, rel=1e-12)
+    assert walked.error.expected == pytest.approx(whole.error.expected, rel=1e-12)
+    assert [b.value for b in walked.lower_bounds] == [b.value for b in BASE.lower_bounds(users)]
+    for cuts in ([0, N], [0, 1, 77, N], [0, 2, 3, 20, 21, 90, 149, N]):
+        tree = Tree()
+        for i in range(len(cuts) - 1):
+            tree.add(i, measure.of(users.slice(cuts[i], cuts[i + 1])))
+        assert measure.finish(tree.total()).truth == pytest.approx(whole.truth, rel=1e-12)
+
+
+def test_what_needs_all_samples_has_no_measure() -> None:
+    """A logistic risk, and draws near most users' gradients: as from their records before."""
+    logistic = replace(UserLevelErm.example(), model="logistic")
+    drawn = replace(BASE, oracle="few-users", spread=0.01)
+    users = UserLevelErm.example_users()
+    for protocol in (logistic, drawn):
+        assert protocol.measure() is None
+        risk = EmpiricalRisk.of(users, protocol.model)
+        known, best = measured(protocol, users), risk.minimise(protocol.radius)
+        assert known.truth.tolist() == best.tolist()
+        assert known.error == protocol.predicted(risk, best)
+        assert known.diagnostics == {"unusable records": 2.0}
+        assert known.lower_bounds == protocol.lower_bounds(users)
+        at = Estimate.ok(np.zeros(D))
+        assert protocol.loss_of(at, users, known=known) == risk.value(at.value) - risk.value(best)
+
+
+def test_nobody_is_usable() -> None:
+    users = Users.from_samples([1, 2], [0, 0, 1], [[1.0, 0.0, 1.0, math.nan]])
+    known = measured(BASE, users)
+    assert known.diagnostics == {"unusable records": 2.0}
+    with pytest.raises(PopulationError, match="no user has samples that a least-squares model"):
+        _ = known.truth
