@@ -61,10 +61,17 @@ def _words_kernel(key: Any, first: Any, indptr: Integers, out: Words) -> None:
 # -- laws of one number --------------------------------------------------------------------------
 
 
-@vectorize(cache=True)  # type: ignore[untyped-decorator]
-def unit(word: Any) -> Any:
+def unit(word: Words) -> Floats:
     """Return the middle of one of 2^52 cells of (0, 1)."""
-    return _unit(word)
+    out = np.empty(np.shape(word))
+    _units(np.ravel(word), out.reshape(-1))
+    return out
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _units(word: Words, out: Floats) -> None:
+    for i in range(len(out)):
+        out[i] = _unit(word[i])
 
 
 def normal_of(drawn: Words) -> Floats:
