@@ -112,7 +112,10 @@ class SessionStrategy(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return the pending query as one message per node; none when the session has ended."""
+        """Return the pending query as one message per node; none when the session has ended.
+
+        Messages are made as the grid takes them: thousands of them need not be there at once.
+        """
         query, self._started = self.session.query, time.perf_counter()
         if query is None:
             return []
@@ -129,7 +132,7 @@ class SessionStrategy(Strategy):
             self._intake.keep(PartialRound(journal, index, digest, self.kept_of), self.n_nodes)
         self.session.asked = True
         missing = [node for node in nodes if not self._intake.is_in(node)]
-        return [Message(record, node, MESSAGE_TYPE, group_id=group) for node in missing]
+        return (Message(record, node, MESSAGE_TYPE, group_id=group) for node in missing)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]

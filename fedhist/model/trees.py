@@ -46,6 +46,11 @@ class Tree:
             raise ValueError(f"part {index} of level {level} was added already")
         self._parts[level, index] = part
 
+    def join(self, other: Tree) -> None:
+        """Add what another tree holds, of other leaves."""
+        for (level, index), part in other._parts.items():
+            self.add(index, part, level)
+
     def total(self) -> Summary:
         """Return the sum of what was added; nothing is taken out.
 

@@ -78,9 +78,19 @@ class Shard(ABC):
 
     def split(self, n_nodes: int) -> list[Self]:
         """Split evenly into contiguous nodes: sizes differ by at most one, none is cut."""
-        if n_nodes < 1:
-            raise PopulationError(f"the number of nodes must be positive, got {n_nodes}")
-        if n_nodes > len(self):
-            raise PopulationError(f"{n_nodes} nodes need at least as many users, got {len(self)}")
-        edges = [i * len(self) // n_nodes for i in range(n_nodes + 1)]
+        check_nodes(len(self), n_nodes)
+        edges = [edge(i, len(self), n_nodes) for i in range(n_nodes + 1)]
         return [self.slice(a, b) for a, b in pairwise(edges)]  # type: ignore[misc]
+
+
+def edge(index: int, n_users: int, n_nodes: int) -> int:
+    """Return the number of the first user of node ``index``; that of no node is ``n_users``."""
+    return index * n_users // n_nodes
+
+
+def check_nodes(n_users: int, n_nodes: int) -> None:
+    """Raise PopulationError unless every node gets a user."""
+    if n_nodes < 1:
+        raise PopulationError(f"the number of nodes must be positive, got {n_nodes}")
+    if n_nodes > n_users:
+        raise PopulationError(f"{n_nodes} nodes need at least as many users, got {n_users}")

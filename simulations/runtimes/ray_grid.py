@@ -1,9 +1,8 @@
-"""Flower's Grid on Ray: actors that each host many nodes and take messages in batches.
+"""Flower's Grid on Ray: stateless tasks that answer messages of consecutive nodes.
 
 Strategy and Message are Flower's own, unchanged, and nodes answer as they do behind the ClientApp;
-only the transport is ours. A killed worker is replaced and its unanswered messages are sent again;
-the guard's memory is held here, so a spent budget stays spent and a repeated query gets the same
-answer.
+only the transport is ours. Ray starts a task again whose worker or machine died. What the guard has
+to remember is held here, so a spent budget stays spent and a repeated query gets the same answer.
 """
 
 from __future__ import annotations
@@ -12,69 +11,61 @@ import gc
 import os
 import time
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, groupby, islice, pairwise
+from operator import length_hint
+from secrets import token_hex
 from typing import Any
-from weakref import WeakSet
 
 import numpy as np
 import ray
-from flwr.app import Message
+from flwr.app import Error, Message, RecordDict
 
 from clients.guard import SIMULATED_OWNER
 from clients.store import Kept
+from fedhist.base.arrays import offsets
 from fedhist.base.errors import FedhistError, MissingReplies
 from fedhist.flower.host import Config
+from fedhist.flower.wire import answer_bytes
+from fedhist.model.query import Summary
+from fedhist.model.trees import Tree
 from fedhist.users.batch import Users
-from simulations.runtimes.flower_internals import FIRST_NODE_ID, act_as_server
-from simulations.runtimes.ray_start import granted, start_ray
-from simulations.runtimes.ray_worker import Part, Worker
+from fedhist.users.columns import Items
+from fedhist.users.keys import Keys
+from fedhist.users.shards import Shard, check_nodes, edge
+from simulations.runtimes.flower_internals import act_as_server
+from simulations.runtimes.ray_machines import Likeness, compare
+from simulations.runtimes.ray_start import RETRIES, TASK, start_ray, window
+from simulations.runtimes.ray_worker import Answers, Asked, Beside, Part, Setup, Task, answer
 from simulations.runtimes.simulated_grid import Progress, SimulatedGrid
 
-BATCH = 256
-"""Most messages per call of a worker."""
+BATCH = 128
+"""Most messages of a task."""
+
+FIRST_BATCH = 16
+"""Messages of a task while nobody knows how large replies are."""
+
+TASK_USERS = 1 << 21
+"""Most users of a task with several nodes: a second or so."""
+
+REPLY_BYTES = 32 << 20
+"""Replies of a task that has several, about."""
 
 PART_BYTES = 32 << 20
-"""Users travel to their worker in parts of about this size."""
+"""Users in memory travel in parts of about this size."""
 
-MOST_RESTARTS = 100
-"""Replaced workers after which a run gives up: something kills them for a reason."""
+NO_ANSWER = 5
+"""Flower's error code for a node that cannot be reached."""
 
-PLACED_SECONDS = 60.0
-"""How long a worker may wait for a CPU; if Ray has none for it, the others take its nodes."""
+MOST_NAMED = 5
+"""Missing nodes that an error names."""
 
-MOST_WAITS = 20
-"""Such times that a worker may take to start on a CPU that it was given: machines can be slow."""
+NOTHING = Kept()
+NO_KEYS = Keys.of([])
 
-WORKER_OPTIONS = {
-    "num_cpus": 1,
-    "max_restarts": 0,  # this grid replaces dead workers itself
-    "runtime_env": {
-        "env_vars": {v: "1" for v in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
-    },
-}
-
-
-_OPEN: WeakSet[RayGrid] = WeakSet()
-"""The grids of this process."""
-
-
-@dataclass
-class _Block:
-    """One worker's nodes, and the worker that hosts them now."""
-
-    first: int
-    parts: list[Part]
-    actor: Any = None
-
-
-@dataclass(frozen=True)
-class _Batch:
-    """Messages under way to one block."""
-
-    block: int
-    messages: tuple[Message, ...]
+UnderWay = dict[Any, list[Message]]
+"""The messages of every task that has not returned yet."""
 
 
 class RayGrid(SimulatedGrid):
@@ -82,13 +73,14 @@ class RayGrid(SimulatedGrid):
 
     Parameters
     ----------
-    users : Users
+    users : Shard
+        If in memory, they travel to the workers; else they are made or read there.
     n_nodes : int
         Flower nodes; users are split evenly, down to one user per node.
     seed : int or None
         The simulation's seed: users' coins are a function of it; None takes system entropy.
     workers : int, optional
-        Actors; default: the CPUs that Ray has.
+        Most tasks at a time; default: the CPUs that Ray has.
     address : str, optional
         Join this running Ray cluster instead of starting one in this machine.
     owner : mapping, optional
@@ -96,11 +88,18 @@ class RayGrid(SimulatedGrid):
     plugins : sequence of str
         Plugin files that the workers load.
     progress : callable, optional
+    beside : callable, optional
+        Measures a block of users; every node's users are, while they answer for the first time.
+
+    Raises
+    ------
+    FedhistError
+        If a cluster cannot be joined, has no CPU left, or has a machine unlike this one.
     """
 
     def __init__(
         self,
-        users: Users,
+        users: Shard,
         n_nodes: int,
         seed: int | None,
         *,
@@ -109,88 +108,63 @@ class RayGrid(SimulatedGrid):
         owner: Config | None = None,
         plugins: Sequence[str] = (),
         progress: Progress | None = None,
+        beside: Beside | None = None,
     ) -> None:
         super().__init__(n_nodes, progress)
-        self._seed, self._owner = seed, dict(owner or SIMULATED_OWNER)
-        self._plugins = [os.path.abspath(p) for p in plugins]
+        check_nodes(len(users), n_nodes)
+        self._n_users, self._workers = len(users), workers
         self._kept: dict[int, Kept] = {}
-        self._under_way: dict[Any, _Batch] = {}
-        self._replies: dict[str, Message] = {}
-        self._restarts = 0
-        nodes = users.split(n_nodes)
+        self._same: dict[Kept, Kept] = {}
+        self._measured = None if beside is None else bytearray(n_nodes)
+        self._beside, self._pids = Tree(), set[int]()
+        self._reply_bytes = 0
+        self._content: tuple[RecordDict | None, Any] = None, None
+        self._pushed: UnderWay = {}
+        self._waiting, self._come = deque[Message](), dict[str, Message]()
         self._started_ray = start_ray(workers, address)
-        _OPEN.add(self)
         try:
-            n_workers = workers or int(ray.cluster_resources().get("CPU", 1))
-            self._blocks = _blocks(users, nodes, max(1, min(n_workers, n_nodes)))
-            new = [self._new_actor() for _ in self._blocks]  # all processes start at once
-            for block, actor in zip(self._blocks, new, strict=True):
-                self._settle(block, actor)
+            files = tuple(os.path.abspath(p) for p in plugins)
+            like = Likeness.of(files, users) if address else None
+            if like is not None:
+                compare(like)
+            named = isinstance(users, Users) and users.items is not None
+            setup = Setup(
+                token_hex(8),
+                seed,
+                dict(owner or SIMULATED_OWNER),
+                files,
+                len(users),
+                n_nodes,
+                users.none.vocabulary if named else None,
+                beside,
+                like,
+            )
+            self._setup = ray.put(setup)
+            self._firsts, self._parts = _put(users, n_nodes)
+            self._limit = window(workers)
         except BaseException:
             self.close()
             raise
+        self._answer = ray.remote(answer).options(**TASK, max_retries=RETRIES)
         act_as_server(run_id=1)
 
-    # -- workers -------------------------------------------------------------------------------
-
-    def _new_actor(self) -> Any:
-        actor = ray.remote(Worker).options(**WORKER_OPTIONS)
-        return actor.remote(self._seed, self._owner, self._plugins)
-
-    def _settle(self, block: _Block, actor: Any) -> None:
-        """Hand a worker a block's users part by part: no process maps a second copy of all.
-
-        If Ray has no CPU for it, one of the other workers takes them; if it dies, another new one.
-
-        Raises
-        ------
-        FedhistError
-            If Ray has no CPU for any worker.
-        """
-        while True:
-            try:
-                if not _placed(actor):
-                    ray.kill(actor)
-                    actor = self._spare(block)
-                for part in block.parts:
-                    ray.get(actor.take.remote(part))
-                block.actor = actor
-                return
-            except ray.exceptions.RayActorError:
-                self._count_restart()
-                actor = self._new_actor()
-
-    def _spare(self, block: _Block) -> Any:
-        """Choose a live worker of another block, one with the fewest blocks."""
-        others = [b.actor for b in self._blocks if b is not block and b.actor is not None]
-        for actor in sorted(others, key=others.count):
-            if _alive(actor):
-                return actor
-        raise FedhistError(
-            f"Ray started no worker within {PLACED_SECONDS:g} s, and none is left: are its CPUs "
-            "taken?"
-        )
-
-    @property
-    def n_workers(self) -> int:
-        """Workers that have answered and were not seen to die."""
-        return len({id(b.actor) for b in getattr(self, "_blocks", ()) if b.actor is not None})
-
     def worker_pids(self) -> list[int]:
-        """Return the process ids of the live workers."""
-        return list(ray.get([b.actor.pid.remote() for b in self._blocks]))
+        """Return the processes that have answered so far, on whichever machine."""
+        return sorted(self._pids)
 
     def guard_lines(self, index: int) -> tuple[str, ...]:
         """Return what the guard of a node remembers."""
-        return self._kept.get(index, Kept()).lines
+        return self._kept.get(index, NOTHING).lines
+
+    def beside_total(self) -> Summary | None:
+        """Add up what was measured of all users; None until every node has answered."""
+        whole = self._measured is not None and all(self._measured)
+        return self._beside.total() if whole else None
 
     def close(self) -> None:
-        """Stop the workers, and Ray if this grid started it."""
-        for block in getattr(self, "_blocks", []):
-            if block.actor is not None:
-                ray.kill(block.actor)
-                block.actor = None
-        self._under_way.clear()
+        """Give up what is under way, and stop Ray if this grid started it."""
+        self._give_up(self._pushed)
+        self._setup, self._parts, self._content = None, [], (None, None)
         if self._started_ray:
             ray.shutdown()
 
@@ -203,157 +177,178 @@ class RayGrid(SimulatedGrid):
     # -- Flower's Grid -------------------------------------------------------------------------
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Send messages to their nodes in batches; return their ids."""
-        ids = []
-        by_block: dict[int, list[Message]] = {}
-        firsts = [b.first for b in self._blocks]
-        for message in messages:
-            block = bisect_right(firsts, self.index_of(message)) - 1
-            ids.append(self.numbered(message))
-            by_block.setdefault(block, []).append(message)
-        # interleave the blocks, so that no worker waits for another one's batches
-        queues = {
-            b: [tuple(found[i : i + BATCH]) for i in range(0, len(found), BATCH)]
-            for b, found in by_block.items()
-        }
-        for turn in range(max(map(len, queues.values()), default=0)):
-            for b, batches in queues.items():
-                if turn < len(batches):
-                    self._send(_Batch(b, batches[turn]))
-        return ids
+        """Send messages to their nodes, some at a time; return their ids."""
+        sent = [self._numbered(message) for message in messages]
+        self._waiting.extend(sent)
+        self._start(self._pushed, self._queue())
+        return [message.metadata.message_id for message in sent]
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Return the replies that have come to the given messages; each is returned once."""
-        self._receive(timeout=0.0)
-        found = ((i, self._replies.pop(i, None)) for i in message_ids)
-        return [m for _, m in found if m is not None]
+        while replies := self._finished(self._pushed, 0.0):
+            self._come |= {m.metadata.reply_to_message_id: m for m in replies}
+        self._start(self._pushed, self._queue())
+        found = (self._come.pop(i, None) for i in message_ids)
+        return [m for m in found if m is not None]
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """Send messages; the replies can be iterated over once, for at most ``timeout`` seconds."""
-        ids = list(self.push_messages(messages))
-        end = None if timeout is None else time.monotonic() + timeout
-        return self._replies_as_they_come(ids, end)
+        """Send messages; the replies can be iterated over once, as they come.
 
-    def _replies_as_they_come(self, ids: list[str], end: float | None) -> Iterator[Message]:
-        """Yield replies in the order of arrival: the caller reads some while workers make others.
-
-        Replies that come after the time are dropped; their guard entries are not.
+        Messages are taken from the iterable a few tasks ahead of the replies. If none comes for
+        ``timeout`` seconds, the replies that are missing are errors that say so.
         """
-        expected, collecting = set(ids), gc.isenabled()
+        return self._replies(map(self._numbered, messages), length_hint(messages, 0), timeout)
+
+    def _replies(
+        self, messages: Iterator[Message], expected: int, timeout: float | None
+    ) -> Iterator[Message]:
+        under_way: UnderWay = {}
+        came, collecting, last = 0, gc.isenabled(), time.monotonic()
+        self._limit = window(self._workers)
         gc.disable()  # thousands of small messages, no cycles: walking them all helps nobody
         try:
-            while expected and self._under_way:
-                left = 1.0 if end is None else min(1.0, max(0.0, end - time.monotonic()))
-                if not self._receive(timeout=left):
-                    if left == 0.0:
-                        break
+            while self._start(under_way, messages):
+                replies = self._finished(under_way, timeout=1.0)
+                if not replies and timeout is not None and time.monotonic() > last + timeout:
+                    replies = self._missing(under_way, messages, timeout)
+                elif not replies:
+                    self._limit = window(self._workers)  # machines may have come or gone
                     continue
-                come = [i for i in self._replies if i in expected]
-                expected.difference_update(come)
+                self._start(under_way, messages)  # workers go on while these are read
+                came += len(replies)
                 if self.progress is not None:
-                    self.progress(len(ids) - len(expected), len(ids))
-                for i in come:
-                    yield self._replies.pop(i)
+                    self.progress(came, max(came, expected or self.n_nodes))
+                yield from replies
+                last = time.monotonic()
         finally:
-            self._replies.clear()
+            self._give_up(under_way)
             if collecting:
                 gc.enable()
 
-    def _send(self, batch: _Batch) -> None:
-        block = self._blocks[batch.block]
-        indices = (m.metadata.dst_node_id - FIRST_NODE_ID for m in batch.messages)
-        items = [
-            (i, m, self._kept.get(i, Kept())) for i, m in zip(indices, batch.messages, strict=True)
-        ]
-        try:
-            ref = block.actor.answer.remote(items)
-        except ray.exceptions.RayActorError:
-            self._replace(block, block.actor)
-            ref = block.actor.answer.remote(items)
-        self._under_way[ref] = batch
+    # -- tasks ---------------------------------------------------------------------------------
 
-    def _receive(self, timeout: float) -> bool:
-        """Take in what has come; send again what a dead worker had. Says whether any came."""
-        if not self._under_way:
-            return False
-        refs = list(self._under_way)
-        done, _ = ray.wait(refs, num_returns=len(refs), timeout=0)
+    def _numbered(self, message: Message) -> Message:
+        self.numbered(message)
+        return message
+
+    def _queue(self) -> Iterator[Message]:
+        while self._waiting:
+            yield self._waiting.popleft()
+
+    def _start(self, under_way: UnderWay, messages: Iterator[Message]) -> bool:
+        """Start tasks until enough are under way; says whether any is."""
+        while len(under_way) < self._limit:
+            found = list(islice(messages, self._batch()))
+            if not found:
+                break
+            for (part, measure), group in groupby(found, self._place):
+                batch = list(group)
+                under_way[self._sent(part, batch, measure=measure)] = batch
+        return bool(under_way)
+
+    def _batch(self) -> int:
+        """Return how many messages a task gets: few of many users, or with large replies."""
+        by_users = TASK_USERS * self.n_nodes // self._n_users
+        by_bytes = REPLY_BYTES // self._reply_bytes if self._reply_bytes else FIRST_BATCH
+        for_all = -(-self.n_nodes // (2 * self._limit))
+        return max(1, min(BATCH, by_users, by_bytes, for_all))
+
+    def _place(self, message: Message) -> tuple[int, bool]:
+        """Return the part that holds a node, and whether its users are still to be measured."""
+        index = self.index_of(message)
+        measure = self._measured is not None and not self._measured[index]
+        return bisect_right(self._firsts, index) - 1, measure
+
+    def _sent(self, part: int, batch: list[Message], *, measure: bool) -> Any:
+        """Start a task; what all its messages say travels once a round, and not with each."""
+        first, content = batch[0].content, None
+        if all(m.content is first for m in batch):
+            if self._content[0] is not first:
+                self._content = first, ray.put(first)
+            content = self._content[1]
+        asked = []
+        for message in batch:
+            index = self.index_of(message)
+            own = None if content is not None else message.content
+            asked.append(Asked(index, own, self._kept.get(index, NOTHING)))
+            if measure and self._measured is not None:
+                self._measured[index] = True
+        return self._answer.remote(Task(self._setup, self._parts[part], content, asked, measure))
+
+    def _finished(self, under_way: UnderWay, timeout: float) -> list[Message]:
+        """Take in a task that has returned, if one does in time: its replies."""
+        done, _ = ray.wait(list(under_way), timeout=timeout) if under_way else ((), ())
         if not done:
-            done, _ = ray.wait(refs, num_returns=1, timeout=timeout)
-        for ref in done:
-            batch = self._under_way.pop(ref)
-            try:
-                answers = ray.get(ref)
-            except ray.exceptions.RayActorError:
-                block = self._blocks[batch.block]
-                self._replace(block, block.actor)
-                self._send(batch)
-                continue
-            for sent, (reply, kept) in zip(batch.messages, answers, strict=True):
-                self._kept[sent.metadata.dst_node_id - FIRST_NODE_ID] = kept
-                self._replies[sent.metadata.message_id] = reply
-        return bool(done)
+            return []
+        answers, batch = self._returned(done[0], under_way), under_way.pop(done[0])
+        self._pids.add(answers.pid)
+        self._beside.join(answers.beside)
+        replies = []
+        for message, (body, kept) in zip(batch, answers.replies, strict=True):
+            if kept is not None:  # most nodes remember the same
+                self._kept[self.index_of(message)] = self._same.setdefault(kept, kept)
+            replies.append(Message(body, reply_to=message))
+        if isinstance(body, RecordDict):
+            self._reply_bytes = max(1, answer_bytes(body))
+        return replies
 
-    def _replace(self, block: _Block, dead: Any) -> None:
-        """Start a new worker for a block unless that has been done already."""
-        if block.actor is dead and not _alive(dead):
-            self._count_restart()
-            block.actor = None  # nobody's spare
-            self._settle(block, self._new_actor())
+    def _returned(self, ref: Any, under_way: UnderWay) -> Answers:
+        try:
+            answers: Answers = ray.get(ref)
+        except ray.exceptions.TaskCancelledError:
+            raise KeyboardInterrupt from None  # a terminal's Ctrl-C reaches workers too
+        except ray.exceptions.RayTaskError as e:
+            raise (e.cause if isinstance(e.cause, FedhistError | ValueError) else e) from None
+        except ray.exceptions.RayError as e:
+            lost = len(under_way[ref])
+            why = f"workers died {RETRIES} times at these: is there enough memory? ({e})"
+            raise MissingReplies(self.n_nodes, self.n_nodes - lost, {why: lost}) from e
+        return answers
 
-    def _count_restart(self) -> None:
-        self._restarts += 1
-        if self._restarts > MOST_RESTARTS:
-            raise MissingReplies(
-                self.n_nodes,
-                len(self._replies),
-                {f"workers died {self._restarts} times: is there enough memory?": 1},
-            )
+    def _missing(
+        self, under_way: UnderWay, messages: Iterator[Message], timeout: float
+    ) -> list[Message]:
+        """Give up the tasks under way and what waits; say in each reply what is missing."""
+        left = [*chain.from_iterable(under_way.values()), *messages]
+        self._give_up(under_way)
+        nodes = [str(self.index_of(m)) for m in left]
+        more = f" and {len(nodes) - MOST_NAMED} more" if len(nodes) > MOST_NAMED else ""
+        cpus, free = (
+            int(found.get("CPU", 0))
+            for found in (ray.cluster_resources(), ray.available_resources())
+        )
+        reason = (
+            f"nothing came for {timeout:g} s from nodes {', '.join(nodes[:MOST_NAMED])}{more}; "
+            f"Ray has {cpus} CPUs, {free} of them free"
+        )
+        return [Message(Error(NO_ANSWER, reason), reply_to=m) for m in left]
 
-
-def _placed(actor: Any) -> bool:
-    """Wait until a worker answers; False if it waits for a CPU for too long.
-
-    Of two reasons why one is silent only that is given up on: on a Ray of our own more CPUs are
-    held than workers have answered exactly while some of them still start.
-    """
-    answer = actor.pid.remote()
-    for _ in range(MOST_WAITS):
-        done, _ = ray.wait([answer], timeout=PLACED_SECONDS)
-        if done:
-            return bool(ray.get(answer) > 0)
-        if (granted() or 0) <= sum(grid.n_workers for grid in _OPEN):
-            return False
-    return False
-
-
-def _alive(actor: Any) -> bool:
-    try:
-        ray.get(actor.pid.remote(), timeout=PLACED_SECONDS)
-    except ray.exceptions.GetTimeoutError:
-        return False
-    except ray.exceptions.RayActorError:
-        return False
-    return True
+    def _give_up(self, under_way: UnderWay) -> None:
+        for ref, batch in under_way.items():
+            ray.cancel(ref)
+            if self._measured is not None:
+                for message in batch:
+                    self._measured[self.index_of(message)] = False
+        under_way.clear()
 
 
-def _blocks(users: Users, nodes: Sequence[Users], n_workers: int) -> list[_Block]:
-    """Cut the nodes into one contiguous block per worker, each in parts of some megabytes."""
-    starts = np.concatenate(([0], np.cumsum([len(n) for n in nodes])))
-    cuts = np.arange(n_workers + 1) * len(nodes) // n_workers
-    blocks = []
-    for a, b in pairwise(cuts.tolist()):
-        size = np.cumsum([0, *(n.nbytes for n in nodes[a:b])]) // PART_BYTES
-        firsts = [a, *(a + 1 + np.flatnonzero(np.diff(size[:-1]))).tolist(), b]
-        parts = [
-            Part(
-                first,
-                (starts[first : stop + 1] - starts[first]).tolist(),
-                users.slice(int(starts[first]), int(starts[stop])),
-            )
-            for first, stop in pairwise(firsts)
-        ]
-        blocks.append(_Block(a, parts))
-    return blocks
+def _put(users: Shard, n_nodes: int) -> tuple[list[int], list[Any]]:
+    """Put users into Ray's store, those in memory in parts; return every part's first node too."""
+    if not isinstance(users, Users):
+        return [0], [ray.put(Part(0, users))]
+    edges = np.array([edge(i, len(users), n_nodes) for i in range(n_nodes + 1)])
+    sizes = offsets(users.n_items())[edges]
+    each = users.nbytes / max(1, int(sizes[-1]))
+    numbers = (sizes * each + edges * 8.0) // PART_BYTES
+    cuts = [0, *(1 + np.flatnonzero(np.diff(numbers[:-1]))).tolist(), n_nodes]
+    parts = []
+    for a, b in pairwise(cuts):
+        start = int(edges[a])
+        some = users.slice(start, int(edges[b]))
+        if some.items is not None:
+            v = some.items
+            some = Users(some.ids, items=Items(NO_KEYS, v.indptr, v.item, v.count))
+        parts.append(ray.put(Part(start, some)))
+    return cuts[:-1], parts

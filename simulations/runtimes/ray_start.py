@@ -1,25 +1,38 @@
-"""Starting Ray in this machine, or joining a cluster; whether its CPUs are this process's own."""
+"""Starting Ray in this machine, or joining a cluster; how many tasks are under way."""
 
 from __future__ import annotations
 
 import os
 import socket
-import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
+from threading import Thread
+from typing import Any
 
 import ray
 
 from fedhist.base.errors import FedhistError
 
-REACHED_SECONDS = 20.0
-"""How long a cluster's address is tried."""
+REACHED_SECONDS = 5.0
+"""How long something has to listen at a cluster's address."""
 
-_own = ""  # where the Ray that this process started last can be reached
+JOINED_SECONDS = 30.0
+"""How long joining a cluster may take."""
+
+AHEAD = 2
+"""Tasks per CPU that are under way or wait: enough to keep all busy."""
+
+RETRIES = 20
+"""Times that a task is started again where its worker or its machine died."""
+
+THREADS = {v: "1" for v in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+TASK = {"num_cpus": 1, "runtime_env": {"env_vars": THREADS}}
+"""What a task asks of Ray."""
 
 
 def start_ray(workers: int | None, address: str | None) -> bool:
-    """Start Ray in this machine, or join a cluster; says whether this process started it.
+    """Start Ray in this machine, or join a cluster; says whether this process did so now.
 
     Raises
     ------
@@ -30,20 +43,16 @@ def start_ray(workers: int | None, address: str | None) -> bool:
         return False
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # give a part's memory back at once, not once a second: the next part then takes its place
+    # give a reply's memory back at once, not once a second: the next ones then take its place
     os.environ.setdefault("RAY_free_objects_period_milliseconds", "10")
+    # workers that want more memory than there is are started again, but not for ever
+    os.environ.setdefault("RAY_task_oom_retries", str(RETRIES))
     quiet = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
     if address:
         _reach(address)
-        try:
-            ray.init(address=address, **quiet)
-        except (ConnectionError, ValueError, RuntimeError) as e:
-            raise FedhistError(f"no Ray cluster answers at {address!r}: {e}") from e
-        return True
-    # "local": never a cluster of somebody else's that runs on this machine
-    ray.init(address="local", num_cpus=workers, include_dashboard=False, **quiet)
-    global _own
-    _own = ray.get_runtime_context().gcs_address
+        _join(address, quiet)
+    else:  # "local": never a cluster of somebody else's that runs on this machine
+        ray.init(address="local", num_cpus=workers, include_dashboard=False, **quiet)
     return True
 
 
@@ -52,17 +61,35 @@ def _reach(address: str) -> None:
     host, _, port = address.rpartition("://")[2].rpartition(":")
     if not host or not port.isdecimal():
         return  # "auto" and such
-    end = time.monotonic() + REACHED_SECONDS
-    while True:
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=REACHED_SECONDS):
+            return
+    except OSError as e:
+        raise FedhistError(f"no Ray cluster answers at {address!r}: {e}") from e
+
+
+def _join(address: str, options: dict[str, Any]) -> None:
+    """Join a cluster within some time, which Ray itself does not limit."""
+    joined: Future[None] = Future()
+
+    def join() -> None:
         try:
-            with socket.create_connection((host.strip("[]"), int(port)), timeout=5.0):
-                return
-        except OSError as e:
-            if time.monotonic() > end:
-                raise FedhistError(
-                    f"no Ray cluster answers at {address!r} within {REACHED_SECONDS:g} s: {e}"
-                ) from e
-        time.sleep(0.5)
+            ray.init(address=address, **options)
+        except BaseException as e:  # a SystemExit, too
+            joined.set_exception(e)
+        else:
+            joined.set_result(None)
+
+    Thread(target=join, daemon=True).start()
+    try:
+        joined.result(timeout=JOINED_SECONDS)
+    except TimeoutError as e:
+        raise FedhistError(
+            f"what listens at {address!r} is no Ray cluster, or a broken one: it did not answer "
+            f"within {JOINED_SECONDS:g} s"
+        ) from e
+    except (ConnectionError, ValueError, RuntimeError, SystemExit) as e:
+        raise FedhistError(f"no Ray cluster answers at {address!r}: {e}") from e
 
 
 @contextmanager
@@ -76,12 +103,10 @@ def ray_session(workers: int | None = None, address: str | None = None) -> Itera
             ray.shutdown()
 
 
-def granted() -> int | None:
-    """Count the CPUs that the workers of this process hold, those that still start included.
+def window(workers: int | None) -> int:
+    """Return how many tasks may be under way: some ahead of the CPUs that there are now.
 
-    None on a cluster that it has joined: others may hold CPUs there.
+    Fewer workers than CPUs are a limit: no more tasks then run at a time than that.
     """
-    if ray.get_runtime_context().gcs_address != _own:
-        return None
-    free: float = ray.available_resources().get("CPU", 0.0)
-    return round(float(ray.cluster_resources().get("CPU", 0.0)) - free)
+    cpus = int(ray.cluster_resources().get("CPU", 0))
+    return workers if workers is not None and workers < cpus else max(1, AHEAD * cpus)

@@ -8,9 +8,6 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-AHEAD = 2
-"""Tasks per worker that are under way or wait: enough to keep all busy."""
-
 
 def on_ray(
     function: Callable[[T], Any], tasks: Sequence[T], workers: int | None, address: str | None
@@ -24,7 +21,7 @@ def on_ray(
     tasks : sequence
         Its arguments.
     workers : int, optional
-        Processes; default: all cores.
+        Most tasks at a time; default: the CPUs that Ray has.
     address : str, optional
         Join this Ray cluster.
 
@@ -36,16 +33,13 @@ def on_ray(
     """
     import ray
 
-    from simulations.runtimes.ray_grid import WORKER_OPTIONS
-    from simulations.runtimes.ray_start import ray_session
+    from simulations.runtimes.ray_start import TASK, ray_session, window
 
     with ray_session(workers, address):
-        options = {"num_cpus": 1, "max_retries": 1, "runtime_env": WORKER_OPTIONS["runtime_env"]}
-        remote = ray.remote(function).options(**options)
-        n_workers = workers or int(ray.cluster_resources().get("CPU", 1))
+        remote = ray.remote(function).options(**TASK, max_retries=1)
         waiting, under_way = iter(tasks), dict[Any, T]()
         while True:
-            for task in islice(waiting, AHEAD * n_workers - len(under_way)):
+            for task in islice(waiting, max(0, window(workers) - len(under_way))):
                 under_way[remote.remote(task)] = task
             if not under_way:
                 return

@@ -1,7 +1,7 @@
-"""A Ray actor that hosts many Flower nodes and answers messages in batches.
+"""What a Ray worker does: a stateless task answers messages of consecutive nodes.
 
-The actor keeps nothing that matters: its nodes' data are the driver's, and what the guard has to
-remember travels with each batch, so a killed worker loses nothing.
+A worker keeps nothing that matters. The run's setup and its users come from Ray's object store, and
+what the guard has to remember travels with each task, so a killed worker costs what it was at.
 """
 
 from __future__ import annotations
@@ -9,106 +9,272 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from bisect import bisect_right, insort
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
 
-from flwr.app import Message, RecordDict
+import ray
+from flwr.app import Error, RecordDict
 
-from clients.node import Node
-from clients.store import Kept, kept, restore
+from clients.node import Node, policy_of
+from clients.store import ContextStore, Kept, kept, restore
 from fedhist.flower.host import Config, NodeSetup
+from fedhist.model.measures import walked
+from fedhist.model.query import Summary
 from fedhist.model.registry import load_builtin, load_plugin
+from fedhist.model.trees import Tree
 from fedhist.users.batch import Users
-from simulations.runtimes.simulated_grid import reply_of
+from fedhist.users.keys import Keys
+from fedhist.users.shards import BLOCK, Shard, edge
+from simulations.runtimes.ray_machines import Likeness
+from simulations.runtimes.simulated_grid import error_of
+
+CACHED_BYTES = 256 << 20
+"""Users in memory that a worker has at hand: views of Ray's store."""
+
+CACHED_NODES = 4096
+"""Nodes of such users that it has at hand; the others are made anew."""
+
+Beside = Callable[[Users], Summary]
+"""Measures a block of users; pickles."""
 
 
 @dataclass(frozen=True)
-class Part:
-    """Consecutive nodes with their users.
+class Setup:
+    """What all tasks of a run share; it travels once to each worker.
 
     Attributes
     ----------
-    first_node : int
-        Index of the first node.
-    edges : list of int
-        User numbers at which the nodes begin and end, within ``users``.
-    users : Users
-    """
-
-    first_node: int
-    edges: list[int]
-    users: Users
-
-
-class Block:
-    """The nodes of a worker.
-
-    Parameters
-    ----------
+    run : str
+        Names the run.
     seed : int or None
     owner : mapping
         The owner's policy, the same for every simulated node.
+    plugins : tuple of str
+        Files whose protocols may be asked for.
+    n_users, n_nodes : int
+    vocabulary : Keys or None
+        What users in memory hold items of.
+    beside : callable or None
+        Measures users while they answer for the first time. NOT PRIVATE.
+    like : Likeness or None
+        What a machine must be like; None where all are the driver's.
     """
 
-    def __init__(self, seed: int | None, owner: Config) -> None:
-        self._seed, self._owner = seed, owner
-        self._parts: list[Part] = []
-        self._nodes: dict[int, Node] = {}
-
-    def take(self, part: Part) -> None:
-        """Take in nodes, copied out of the memory that carried them."""
-        users = part.users.copy()
-        if self._parts and users.items is not None:
-            shared = self._parts[0].users.vocabulary
-            if users.vocabulary == shared:
-                users = Users(users.ids, items=replace(users.items, vocabulary=shared))
-        insort(self._parts, replace(part, users=users), key=lambda p: p.first_node)
-
-    def node(self, index: int) -> Node:
-        """Return the node of the given index."""
-        if index not in self._nodes:
-            part = self._parts[bisect_right(self._parts, index, key=lambda p: p.first_node) - 1]
-            i = index - part.first_node
-            users = part.users.slice(part.edges[i], part.edges[i + 1])
-            self._nodes[index] = Node(NodeSetup(users, index, self._seed, self._owner))
-        return self._nodes[index]
+    run: str
+    seed: int | None
+    owner: Config
+    plugins: tuple[str, ...]
+    n_users: int
+    n_nodes: int
+    vocabulary: Keys | None
+    beside: Beside | None
+    like: Likeness | None
 
 
-class Worker:
-    """Answers for a block of nodes, as Flower's ClientApp does for one.
+class Part(NamedTuple):
+    """Users of a run from number ``start`` on; if in memory, without their vocabulary."""
+
+    start: int
+    users: Shard
+
+
+class Asked(NamedTuple):
+    """A message: to which node, its content unless that is the task's, what the node remembers."""
+
+    node: int
+    content: RecordDict | None
+    kept: Kept
+
+
+class Task(NamedTuple):
+    """Messages to nodes of one part.
+
+    Attributes
+    ----------
+    setup, part, content : ObjectRef
+        Of the run's :class:`Setup`, of a :class:`Part`, and of what the messages have in common.
+    asked : list of Asked
+    measure : bool
+        Whether the nodes' users are measured beside.
+    """
+
+    setup: Any
+    part: Any
+    content: Any
+    asked: list[Asked]
+    measure: bool
+
+
+Answered = tuple[RecordDict | Error, Kept | None]
+"""A reply, and what the node remembers now: None if that is nothing new."""
+
+
+class Answers(NamedTuple):
+    """A task's replies in their order, what was measured beside by node, and who did it."""
+
+    replies: list[Answered]
+    beside: Tree
+    pid: int
+
+
+def answer(task: Task) -> Answers:
+    """Answer the messages of a task."""
+    host: Host = _fetched("setup", task.setup, Host)
+    content = RecordDict() if task.content is None else _fetched("content", task.content)
+    part, beside, replies = host.part(task.part), Tree(), []
+    for index, own, before in task.asked:
+        node, total = host.node(part, index), None
+        if task.measure:
+            node, total = host.watched(node)
+        replies.append(_answer(node, content if own is None else own, before))
+        if total is not None:
+            beside.add(index, total())
+    return Answers(replies, beside, os.getpid())
+
+
+def _answer(node: Node, content: RecordDict, before: Kept) -> Answered:
+    state = RecordDict()
+    restore(state, before)
+    reply: RecordDict | Error
+    try:
+        reply = node.answer(content, ContextStore(state))
+    except Exception as e:
+        reply = error_of(e)
+    after = kept(state)
+    if after == before:
+        return reply, None
+    return reply, after._replace(lines=tuple(sys.intern(x) for x in after.lines))
+
+
+_held: dict[str, tuple[str, Any]] = {}
+
+
+def _fetched(kind: str, ref: Any, make: Callable[[Any], Any] = lambda found: found) -> Any:
+    """Return an object of Ray's store, or what is made of it; the newest of a kind stays."""
+    name = ref.hex()
+    if kind not in _held or _held[kind][0] != name:
+        _held.pop(kind, None)  # first the old one goes, with what it holds
+        _held[kind] = name, make(ray.get(ref))
+    return _held[kind][1]
+
+
+class Host:
+    """The nodes of a run, as far as a worker has them at hand.
 
     Parameters
     ----------
-    seed, owner
-        As in :class:`Block`.
-    plugins : sequence of str
-        Files whose protocols may be asked for.
+    setup : Setup
+
+    Raises
+    ------
+    FedhistError
+        If this machine would not answer as the driver's does.
     """
 
-    def __init__(self, seed: int | None, owner: Config, plugins: Sequence[str]) -> None:
+    def __init__(self, setup: Setup) -> None:
+        if setup.like is not None:
+            setup.like.check()  # a machine may have come after the others were compared
         load_builtin()
-        for plugin in plugins:
+        for plugin in setup.plugins:
             load_plugin(plugin)
-        self._block = Block(seed, owner)
+        self._setup, self._policy = setup, policy_of(setup.owner)
+        self._parts: OrderedDict[str, Part] = OrderedDict()
+        self._nodes: dict[int, Node] = {}
         gc.collect()
         gc.freeze()  # what is imported stays: no need to walk it again while messages are answered
 
-    def take(self, part: Part) -> None:
-        """Take in nodes of this worker."""
-        self._block.take(part)
+    def part(self, ref: Any) -> Part:
+        """Return a part of the users."""
+        name = ref.hex()
+        if name not in self._parts:
+            start, users = ray.get(ref)
+            if self._setup.vocabulary is not None:
+                items = replace(users.items, vocabulary=self._setup.vocabulary)
+                users = Users(users.ids, items=items)
+            self._parts[name] = Part(start, users)
+            while len(self._parts) > 1 and self._bytes() > CACHED_BYTES:
+                self._parts.popitem(last=False)
+                self._nodes.clear()
+        self._parts.move_to_end(name)
+        return self._parts[name]
 
-    def pid(self) -> int:
-        """Return the process id (to wait until the worker is up, and to kill it in tests)."""
-        return os.getpid()
+    def _bytes(self) -> int:
+        return sum(p.users.nbytes for p in self._parts.values() if isinstance(p.users, Users))
 
-    def answer(self, batch: Sequence[tuple[int, Message, Kept]]) -> list[tuple[Message, Kept]]:
-        """Answer messages; each comes with its node's index and what is kept of that node."""
-        return [self._answer(*item) for item in batch]
+    def node(self, part: Part, index: int) -> Node:
+        """Return the node of an index; those of users in memory stay at hand."""
+        if index in self._nodes:
+            return self._nodes[index]
+        a, b = (
+            edge(i, self._setup.n_users, self._setup.n_nodes) - part.start
+            for i in (index, index + 1)
+        )
+        node = self._node(part.users.slice(a, b), index)
+        if isinstance(node.setup.users, Users):
+            if len(self._nodes) >= CACHED_NODES:
+                self._nodes.clear()
+            self._nodes[index] = node
+        return node
 
-    def _answer(self, index: int, message: Message, before: Kept) -> tuple[Message, Kept]:
-        state = RecordDict()
-        restore(state, before)
-        reply = reply_of(self._block.node(index), state, message)
-        after = kept(state)
-        return reply, after._replace(lines=tuple(sys.intern(x) for x in after.lines))
+    def watched(self, node: Node) -> tuple[Node, Callable[[], Summary]]:
+        """Return a node, and what measures its users, who may do so while they answer.
+
+        Users who are made where they are asked do: to make them again would cost more than that.
+        """
+        users, of = node.setup.users, self._setup.beside
+        if of is None:
+            raise ValueError("this run has nothing to measure")
+        if isinstance(users, Users):
+            return node, partial(walked, of, users)
+        watched = Watched(users, of)
+        return self._node(watched, node.setup.index), watched.total
+
+    def _node(self, users: Any, index: int) -> Node:
+        node = Node(NodeSetup(users, index, self._setup.seed, self._setup.owner))
+        node.__dict__["policy"] = self._policy  # one owner's, read once
+        return node
+
+
+class Watched(Shard):
+    """Users who are measured while somebody walks them.
+
+    Parameters
+    ----------
+    users : Shard
+    of : callable
+        Measures a block.
+    """
+
+    def __init__(self, users: Shard, of: Beside) -> None:
+        self._users, self._of = users, of
+        self._total: Summary | None = None
+
+    def __len__(self) -> int:
+        return len(self._users)
+
+    @property
+    def none(self) -> Users:
+        """No users of the same kind."""
+        return self._users.none
+
+    def slice(self, start: int, stop: int) -> Shard:
+        """Return some of the users, whom nobody watches."""
+        return self._users.slice(start, stop)
+
+    def blocks(self, size: int = BLOCK) -> Iterator[Users]:
+        """Walk the users; the first whole walk measures them."""
+        if self._total is not None or size != BLOCK:
+            yield from self._users.blocks(size)
+            return
+        tree = Tree()
+        for number, block in enumerate(self._users.blocks()):
+            tree.add(number, self._of(block))
+            yield block
+        self._total = tree.total() if len(tree) else self._of(self.none)
+
+    def total(self) -> Summary:
+        """Return what was measured; users whom nobody has walked are walked now."""
+        return walked(self._of, self._users) if self._total is None else self._total

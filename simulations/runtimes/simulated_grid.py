@@ -137,4 +137,9 @@ def reply_of(node: Node, state: RecordDict, message: Message) -> Message:
     try:
         return Message(node.answer(message.content, ContextStore(state)), reply_to=message)
     except Exception as e:
-        return Message(Error(CLIENT_APP_RAISED, f"{type(e).__name__}: {e}"), reply_to=message)
+        return Message(error_of(e), reply_to=message)
+
+
+def error_of(e: Exception) -> Error:
+    """Return what a node's exception becomes on its way to the server."""
+    return Error(CLIENT_APP_RAISED, f"{type(e).__name__}: {e}")

@@ -1,0 +1,145 @@
+"""Whether a Ray cluster's machines answer as this one does: compared before any user is asked."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from clients.randomizers.scalars import randomize
+from fedhist.base.errors import FedhistError
+from fedhist.base.hashing import digest64
+from fedhist.channels.catalogue import scalar_channel
+from fedhist.users.batch import Users
+from fedhist.users.shards import Shard
+from fedhist.users.streams import SeededStreams
+from simulations.runtimes.ray_start import TASK
+
+PACKAGES = ("fedhist", "numpy", "numba", "flwr")
+
+PLACED_SECONDS = 60.0
+"""How long a cluster's first free CPU is waited for."""
+
+ANSWERED_SECONDS = 180.0
+"""How long machines may take to say what they are: fresh ones import and compile first."""
+
+PROBED = 64
+"""Users that every machine makes, and lets vote."""
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """What a machine must be like to answer as the driver's does.
+
+    Attributes
+    ----------
+    facts : mapping of str to str
+        Versions of packages, and digests: of plugin files, of a vote, of the plan's first users.
+    plugins : tuple of str
+        Paths of the plugin files.
+    probe : Shard or None
+        The first users, if they are made or read where they are asked.
+    """
+
+    facts: Mapping[str, str]
+    plugins: tuple[str, ...]
+    probe: Shard | None
+
+    @classmethod
+    def of(cls, plugins: Sequence[str], users: Shard) -> Self:
+        """Say what this machine is like."""
+        travel = isinstance(users, Users)
+        probe = None if travel else users.slice(0, min(PROBED, len(users)))
+        return cls(facts_of(plugins, probe), tuple(plugins), probe)
+
+    def check(self) -> None:
+        """Compare the machine that this runs on; FedhistError if it is unlike."""
+        found = facts_of(self.plugins, self.probe)
+        unlike = [
+            f"{name} is {found[name]} there and {wanted} here"
+            for name, wanted in self.facts.items()
+            if found[name] != wanted
+        ]
+        if unlike:
+            raise FedhistError(
+                f"the machine {socket.gethostname()} would not answer as this one does: "
+                + "; ".join(unlike)
+            )
+
+
+def facts_of(plugins: Sequence[str], probe: Shard | None) -> dict[str, str]:
+    """Say what the machine that this runs on is like."""
+    facts = {f"the version of {name}": version(name) for name in PACKAGES}
+    for plugin in plugins:
+        file = Path(plugin)
+        digest = f"{digest64(file.read_bytes()):016x}" if file.is_file() else "missing"
+        facts[f"the plugin {plugin}"] = digest
+    streams = SeededStreams(np.arange(PROBED, dtype=np.uint64), 1, "fedhist.probe")
+    votes = randomize(np.linspace(-1.0, 1.0, PROBED), scalar_channel("laplace", 1.0), streams)
+    facts["the digest of a vote"] = f"{digest64(votes.tobytes()):016x}"
+    if probe is not None:
+        facts["the digest of the first users"] = f"{_digest(probe.in_memory()):016x}"
+    return facts
+
+
+def _digest(users: Users) -> int:
+    if users.items is not None:
+        c = users.items
+        arrays = (c.vocabulary.offsets, c.vocabulary.data, c.indptr, c.item, c.count)
+    else:
+        arrays = (users.reals.indptr, users.reals.values)  # type: ignore[assignment]
+    return digest64(*(a.tobytes() for a in (users.ids, *arrays)))
+
+
+def compare(wanted: Likeness) -> None:
+    """Compare every machine of a cluster, and wait until one has a free CPU.
+
+    Raises
+    ------
+    FedhistError
+        If a machine is unlike this one, or cannot say so, or if there is no CPU for anybody.
+    """
+    free = ray.remote(_here).options(**TASK).remote()
+    check = partial(ray.remote(Likeness.check).options, **(TASK | {"num_cpus": 0}))
+    asked = {}
+    for machine in ray.nodes():
+        if machine["Alive"] and machine["Resources"].get("CPU"):
+            where = NodeAffinitySchedulingStrategy(machine["NodeID"], soft=False)
+            asked[check(scheduling_strategy=where).remote(wanted)] = machine["NodeManagerAddress"]
+    done, late = ray.wait(list(asked), num_returns=len(asked), timeout=ANSWERED_SECONDS)
+    for ref in done:
+        _checked(ref, asked[ref])
+    if late:
+        names = ", ".join(sorted({asked[ref] for ref in late}))
+        raise FedhistError(f"no answer within {ANSWERED_SECONDS:g} s from Ray's machines {names}")
+    if not asked or not ray.wait([free], timeout=PLACED_SECONDS)[0]:
+        ray.cancel(free)
+        raise FedhistError(
+            f"Ray started no worker within {PLACED_SECONDS:g} s: are its CPUs taken?"
+        )
+
+
+def _here() -> None:
+    """Take a CPU for a moment."""
+
+
+def _checked(ref: Any, address: str) -> None:
+    try:
+        ray.get(ref)
+    except ray.exceptions.RayTaskError as e:
+        if isinstance(e.cause, FedhistError):
+            raise e.cause from None
+        raise FedhistError(
+            f"the machine {address} of the Ray cluster cannot answer: {e.cause or e}; "
+            "fedhist has to be installed there, with the plugins of the run"
+        ) from e
+    except ray.exceptions.RayError:
+        return  # it is gone: nobody is asked there
