@@ -113,13 +113,11 @@ def on_ray(users: Users, n_nodes: int, protocol: RepeatedCounts, before: int) ->
     """Run the repeated rounds on Ray and read every process's memory."""
     with memory.watch_private() as private, ray_session(WORKERS):
         with RayGrid(users.slice(0, WORKERS), WORKERS, SEED, workers=WORKERS) as bare:
+            ask(bare, protocol)
             imported = min(memory.status(pid)["VmRSS"] for pid in bare.worker_pids())
         with RayGrid(users, n_nodes, SEED, workers=WORKERS) as grid:
+            strategy = ask(grid, protocol)
             pids = grid.worker_pids()
-            strategy = SessionStrategy(
-                Session(protocol, noise_source("simulated", SEED, protocol)), n_nodes
-            )
-            strategy.start(grid, ArrayRecord())
             share = users.nbytes // len(pids)
             peaks = [memory.status(pid)["VmHWM"] for pid in pids]
             worker = max(memory.above(peak, imported, share) for peak in peaks)
@@ -127,3 +125,11 @@ def on_ray(users: Users, n_nodes: int, protocol: RepeatedCounts, before: int) ->
     times = [r["seconds_asking"] + r["seconds_merging"] for r in strategy.rounds]
     driver, own = (memory.above(m, before, users.nbytes) for m in (here["VmHWM"], private[0]))
     return OnRay(times[1:], driver, worker, own)
+
+
+def ask(grid: RayGrid, protocol: RepeatedCounts) -> SessionStrategy:
+    """Ask the nodes of a grid."""
+    session = Session(protocol, noise_source("simulated", SEED, protocol))
+    strategy = SessionStrategy(session, grid.n_nodes)
+    strategy.start(grid, ArrayRecord())
+    return strategy

@@ -25,7 +25,7 @@ from server.strategy import DROPPED, REPLACED, SessionStrategy
 from simulations.adversaries import Assigned, HostileGrid, UncheckedIntake, of_messages
 from simulations.adversaries.corrupted_records import emptied
 from simulations.runs.options import NOT_SAFE, Options, Outcome, ended
-from simulations.runtimes.simulated_grid import LocalGrid, Progress
+from simulations.runtimes.simulated_grid import LocalGrid, Progress, SimulatedGrid
 
 
 def strategy_of(
@@ -87,13 +87,14 @@ def run_over_grid(
         hostile = None if assigned is None else HostileGrid(grid, assigned, seed)
         estimate = _estimate(strategy, hostile or grid, options)
         seconds = {"start": ready - started, "run": time.perf_counter() - ready}
+        measured = grid.beside_total()
     counts = {} if hostile is None else _counts(hostile, strategy.rounds)
-    return Outcome(estimate, strategy.rounds, seconds, seed, counts)
+    return Outcome(estimate, strategy.rounds, seconds, seed, counts, measured)
 
 
 def _grid(
     users: Shard, n_nodes: int, seed: int, options: Options, progress: Progress
-) -> AbstractContextManager[Grid]:
+) -> AbstractContextManager[SimulatedGrid]:
     if options.runtime == "inline":
         coins, owner = options.coins(seed), options.policy
         nodes = users.split(n_nodes)
@@ -101,7 +102,7 @@ def _grid(
     from simulations.runtimes.ray_grid import RayGrid
 
     return RayGrid(
-        users.in_memory("Ray"),
+        users,
         n_nodes,
         options.coins(seed),
         workers=options.workers,
@@ -109,6 +110,7 @@ def _grid(
         owner=options.policy,
         plugins=list(options.plugins),
         progress=progress,
+        beside=None if options.hostile else options.beside,
     )
 
 

@@ -157,7 +157,7 @@ class RayGrid(SimulatedGrid):
         return self._kept.get(index, NOTHING).lines
 
     def beside_total(self) -> Summary | None:
-        """Add up what was measured of all users; None until every node has answered."""
+        """Add up what was measured of all users; None until all have answered. NOT PRIVATE."""
         whole = self._measured is not None and all(self._measured)
         return self._beside.total() if whole else None
 

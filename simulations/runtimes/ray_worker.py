@@ -10,9 +10,8 @@ import gc
 import os
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import ray
@@ -21,13 +20,13 @@ from flwr.app import Error, RecordDict
 from clients.node import Node, policy_of
 from clients.store import ContextStore, Kept, kept, restore
 from fedhist.flower.host import Config, NodeSetup
-from fedhist.model.measures import walked
+from fedhist.model.measures import Watched
 from fedhist.model.query import Summary
 from fedhist.model.registry import load_builtin, load_plugin
 from fedhist.model.trees import Tree
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from fedhist.users.shards import BLOCK, Shard, edge
+from fedhist.users.shards import Shard, edge
 from simulations.runtimes.ray_machines import Likeness
 from simulations.runtimes.simulated_grid import error_of
 
@@ -126,12 +125,12 @@ def answer(task: Task) -> Answers:
     content = RecordDict() if task.content is None else _fetched("content", task.content)
     part, beside, replies = host.part(task.part), Tree(), []
     for index, own, before in task.asked:
-        node, total = host.node(part, index), None
+        node, watched = host.node(part, index), None
         if task.measure:
-            node, total = host.watched(node)
+            node, watched = host.watched(node)
         replies.append(_answer(node, content if own is None else own, before))
-        if total is not None:
-            beside.add(index, total())
+        if watched is not None:
+            beside.add(index, watched.total)
     return Answers(replies, beside, os.getpid())
 
 
@@ -219,62 +218,14 @@ class Host:
             self._nodes[index] = node
         return node
 
-    def watched(self, node: Node) -> tuple[Node, Callable[[], Summary]]:
-        """Return a node, and what measures its users, who may do so while they answer.
-
-        Users who are made where they are asked do: to make them again would cost more than that.
-        """
-        users, of = node.setup.users, self._setup.beside
-        if of is None:
+    def watched(self, node: Node) -> tuple[Node, Watched]:
+        """Return a node whose users are measured while they answer."""
+        if self._setup.beside is None:
             raise ValueError("this run has nothing to measure")
-        if isinstance(users, Users):
-            return node, partial(walked, of, users)
-        watched = Watched(users, of)
-        return self._node(watched, node.setup.index), watched.total
+        users = Watched(node.setup.users, self._setup.beside)
+        return self._node(users, node.setup.index), users
 
-    def _node(self, users: Any, index: int) -> Node:
+    def _node(self, users: Shard, index: int) -> Node:
         node = Node(NodeSetup(users, index, self._setup.seed, self._setup.owner))
         node.__dict__["policy"] = self._policy  # one owner's, read once
         return node
-
-
-class Watched(Shard):
-    """Users who are measured while somebody walks them.
-
-    Parameters
-    ----------
-    users : Shard
-    of : callable
-        Measures a block.
-    """
-
-    def __init__(self, users: Shard, of: Beside) -> None:
-        self._users, self._of = users, of
-        self._total: Summary | None = None
-
-    def __len__(self) -> int:
-        return len(self._users)
-
-    @property
-    def none(self) -> Users:
-        """No users of the same kind."""
-        return self._users.none
-
-    def slice(self, start: int, stop: int) -> Shard:
-        """Return some of the users, whom nobody watches."""
-        return self._users.slice(start, stop)
-
-    def blocks(self, size: int = BLOCK) -> Iterator[Users]:
-        """Walk the users; the first whole walk measures them."""
-        if self._total is not None or size != BLOCK:
-            yield from self._users.blocks(size)
-            return
-        tree = Tree()
-        for number, block in enumerate(self._users.blocks()):
-            tree.add(number, self._of(block))
-            yield block
-        self._total = tree.total() if len(tree) else self._of(self.none)
-
-    def total(self) -> Summary:
-        """Return what was measured; users whom nobody has walked are walked now."""
-        return walked(self._of, self._users) if self._total is None else self._total

@@ -14,6 +14,7 @@ from clients.node import Node
 from clients.store import ContextStore
 from fedhist.base.errors import PopulationError
 from fedhist.flower.host import Config, NodeSetup
+from fedhist.model.query import Summary
 from fedhist.users.shards import Shard
 from simulations.runtimes.flower_internals import FIRST_NODE_ID, act_as_server, set_message_id
 
@@ -61,6 +62,10 @@ class SimulatedGrid(Grid):
     def get_node_ids(self) -> Iterable[int]:
         """Return the ids of all nodes."""
         return range(FIRST_NODE_ID, FIRST_NODE_ID + self.n_nodes)
+
+    def beside_total(self) -> Summary | None:
+        """Return what was measured of all users as they answered, if it was. NOT PRIVATE."""
+        return None
 
     def index_of(self, message: Message) -> int:
         """Return the index of the node that a message goes to; PopulationError if there is none."""
