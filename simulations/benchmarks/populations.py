@@ -1,66 +1,63 @@
-"""Made users for benchmarks: many draws of items per user, generated fast and without copies."""
+"""Users for benchmarks, and the nanoseconds of CPU that one takes to be made, by kind."""
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+import math
+import time
+from typing import Any
 
 from fedhist.users.batch import Users
-from fedhist.users.columns import Items
-from fedhist.users.keys import Keys
+from fedhist.users.shards import BLOCK
+from simulations.benchmarks.measuring import Result, Row, scaled
+from simulations.populations import population
 
-CHUNK = 8192
-CELLS = 1 << 16
-EXPONENT = 0.9
-"""With 1,000 items, 100 Zipf draws of this exponent are about 71 distinct items."""
+ZIPF: dict[str, Any] = {"kind": "zipf", "mean_items": 50, "tail": math.inf}
+ONE: dict[str, Any] = {"samples_per_user": 1}
+MADE: tuple[tuple[str, dict[str, Any], float | None], ...] = (
+    ("50 Zipf draws of 1,000 items", {**ZIPF, "d": 1000}, 300.0),
+    ("50 Zipf draws of 10,000 items", {**ZIPF, "d": 10_000}, None),
+    ("50 Zipf draws of 100,000 items", {**ZIPF, "d": 100_000}, 700.0),
+    ("50 draws of own Dirichlet laws", {**ZIPF, "d": 1000, "users": "dirichlet"}, None),
+    ("50 different of 1,000 items", {**ZIPF, "d": 1000, "distinct": True}, None),
+    ("100 draws of paper-iid", {"kind": "paper-iid"}, None),
+    ("one uniform sample", {"kind": "uniform", **ONE}, 10.0),
+    ("one two-point sample", {"kind": "two-point", **ONE}, 10.0),
+    ("one Gaussian sample", {"kind": "gaussian", **ONE}, None),
+    ("one sample of a density", {"kind": "density", **ONE}, None),
+    ("one count of paper-poisson", {"kind": "paper-poisson"}, None),
+)
+"""What is made, and the target in nanoseconds."""
+
+
+def measure(*, quick: bool = False) -> Result:
+    """Make blocks of each kind in turns; ids and offsets are made too."""
+    turns, n_blocks = (2, 1) if quick else (7, 4)
+    n_users = 2_000 if quick else n_blocks * BLOCK
+    specs = [dict(words) for _, words, _ in MADE]
+    shards = [population(w.pop("kind"), n_users=n_users, **w).plan().users for w in specs]
+    found: list[list[float]] = [[] for _ in MADE]
+    for turn in range(1 + turns):  # the first loads compiled loops and tables
+        for shard, taken in zip(shards, found, strict=True):
+            started = time.process_time()
+            for _ in shard.blocks():
+                pass
+            if turn:
+                taken.append(time.process_time() - started)
+    rows = [
+        Row(what, "ns", scaled(taken, 1e9 / n_users), at_most=target)
+        for (what, _, target), taken in zip(MADE, found, strict=True)
+    ]
+    notes = ("CPU time of one thread per user, made block by block and dropped.",)
+    return Result("populations", f"{n_users:,} users, one thread", tuple(rows), notes)
 
 
 def shoppers(n_users: int, d: int, draws: int, seed: int = 1) -> Users:
-    """Make users who each draw ``draws`` items from a Zipf distribution over d items.
-
-    The probabilities are rounded to multiples of 2^-16, so that a draw is one look into a table.
-
-    Returns
-    -------
-    Users
-        With item counts; user ids are arbitrary distinct numbers, in ascending order.
-    """
-    rng = np.random.default_rng(seed)
-    table = _table(d)
-    item = np.empty(n_users * draws, dtype=np.uint32)  # untouched pages cost no memory
-    count = np.empty(n_users * draws, dtype=np.uint32)
-    indptr = np.zeros(n_users + 1, dtype=np.int64)
-    end = 0
-    for first in range(0, n_users, CHUNK):
-        n = min(CHUNK, n_users - first)
-        drawn = table[rng.integers(0, CELLS, (n, draws), dtype=np.uint16)]
-        drawn.sort(axis=1)
-        new = np.ones((n, draws), dtype=bool)
-        new[:, 1:] = drawn[:, 1:] != drawn[:, :-1]
-        starts = np.flatnonzero(new)
-        stop = end + len(starts)
-        item[end:stop] = drawn.reshape(-1)[starts]
-        count[end:stop] = np.diff(starts, append=n * draws)
-        indptr[first + 1 : first + n + 1] = end + np.cumsum(new.sum(axis=1))
-        end = stop
-    width = len(str(d - 1))
-    keys = Keys.of(f"{j:0{width}}" for j in range(d))  # padded: numbers in byte order
-    ids = np.arange(n_users, dtype=np.uint64) * np.uint64(7919) + np.uint64(1)
-    return Users(ids, items=Items(keys, indptr, item[:end], count[:end]))
-
-
-def _table(d: int) -> NDArray[np.uint16]:
-    """Spread 2^16 cells over the items in proportion to their probabilities."""
-    weight = np.arange(1, d + 1, dtype=np.float64) ** -EXPONENT
-    edges = np.round(np.cumsum(weight) / weight.sum() * CELLS).astype(np.int64)
-    sizes = np.diff(edges, prepend=0)
-    ranked = np.repeat(np.arange(d), sizes).astype(np.uint16)
-    order = np.random.default_rng(d).permutation(d).astype(np.uint16)  # rank is not position
-    return order[ranked]
+    """Make users of ``draws`` Zipf(0.9) items each: of 1,000 items, 100 are some 71 distinct."""
+    spec = {"d": d, "mean_items": draws, "exponent": 0.9, "tail": math.inf, "seed": seed}
+    return population("zipf", n_users=n_users, **spec).load().users
 
 
 def samplers(n_users: int, seed: int = 1) -> Users:
     """Make users with one real sample each, uniform on [0, 1]."""
-    rng = np.random.default_rng(seed)
-    ids = np.arange(n_users, dtype=np.uint64) * np.uint64(104729) + np.uint64(1)
-    return Users.from_samples(ids, np.arange(n_users + 1), rng.random(n_users))
+    unit = {"low": 0.0, "high": 1.0, "mean": 0.5, "spread": 0.5}
+    return population("uniform", n_users=n_users, **unit, **ONE, seed=seed).load().users

@@ -34,6 +34,7 @@ MODULES = {
     "aggregate": "aggregate",
     "secagg": "secagg",
     "shuffled": "shuffled",
+    "populations": "populations",
 }
 """Every benchmark, and the module beside this one whose ``measure`` runs it."""
 
