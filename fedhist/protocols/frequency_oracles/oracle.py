@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from clients.bounding.item_encodings import in_domain
 from clients.randomizers.vote_reports import drawn_symbols
 from fedhist.base.arrays import Array, Words
 from fedhist.base.errors import PopulationError
@@ -18,12 +17,14 @@ from fedhist.channels.symbol_oracles import SymbolOracle
 from fedhist.model.display import Display
 from fedhist.model.error_bounds import ErrorBound, LowerBound
 from fedhist.model.losses import SQUARED_L2, squared_l2
+from fedhist.model.measures import Measure, Measured
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Summary
 from fedhist.model.results import ResultsRow, within
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import check_budget
 from fedhist.privacy.shuffler import Shuffling
+from fedhist.protocols.shared.clipped_totals import own_shares
 from fedhist.protocols.shared.displays import DISTRIBUTION
 from fedhist.protocols.shared.domains import OnDomain, check_domain
 from fedhist.protocols.shared.lower_bounds import share_bounds
@@ -177,51 +178,14 @@ class OneItemOracle(OneVote):
         public = {"n_report": float(n_users)}
         return Estimate.ok(value, stderr=stderr, keys=self.domain, public=public)
 
-    def error(self, users: Users) -> ErrorBound:
-        """Predict the squared l2 distance: exact, or an upper bound after a projection.
-
-        Projecting onto a convex set that holds the truth brings every point nearer to it; the
-        simplex holds the truth where every user has an item of the domain.
-        """
-        _, _, share = self._shares(users)
-        p1, p2 = float(share.sum()), float(np.square(share).sum())
-        mse = oracle_mse(self.query.noise, len(users), len(self.domain), p1, p2)
-        source = f"{self.paper}; the variance of one report a user, summed over users and symbols"
-        source += "; a bound, as it is projected" if self.project else ""
-        return ErrorBound(SQUARED_L2, mse, exact=not self.project, source=source)
-
-    def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:
-        """Bound the squared l2 error of any local protocol. NOT PRIVATE."""
-        return share_bounds(self.guarantee, Held.of(users), (0.0, 0.0), SQUARED_L2, 2)
-
     @property
     def estimates(self) -> Truth:
         """One item of every user: their own shares, nothing for a user without items."""
         return Truth.ONE_ITEM
 
-    def truth(self, users: Users) -> Array:
-        """Average the users' own shares, zero for a user without items: (k,). NOT PRIVATE.
-
-        It is the distribution of one item of a random user, drawn uniformly from its own; it adds
-        up to the share of users who have an item of the domain.
-        """
-        if not len(users):
-            raise PopulationError("there are no users, hence no distribution")
-        _, symbol, share = self._shares(users)
-        return np.bincount(symbol, weights=share, minlength=len(self.domain)) / len(users)
-
-    def _shares(self, users: Users) -> tuple[Array, Array, Array]:
-        """User, symbol and share of that user's items, entry by entry."""
-        items = in_domain(users.counts, self.domain)
-        owner = np.repeat(np.arange(len(users)), np.diff(items.indptr))
-        count = items.count.astype(np.float64)
-        totals = np.bincount(owner, weights=count, minlength=len(users))
-        return owner, items.item.astype(np.int64), count / totals[owner]
-
-    def diagnostics(self, users: Users) -> Mapping[str, float]:
-        """Count the users who have no item of the domain. NOT PRIVATE."""
-        owner, _, _ = self._shares(users)
-        return {"users without items": float(len(users) - len(np.unique(owner)))}
+    def measure(self) -> Measure:
+        """Add up users' own shares, and how many items they hold."""
+        return OwnShares(self)
 
     def loss(self, value: Array, truth: Array) -> float:
         """Squared l2 distance."""
@@ -255,3 +219,64 @@ class OneItemOracle(OneVote):
         ids = user_ids(Keys.range(n))
         count = rng.integers(1, 9, n)
         return Users.from_counts(ids, np.arange(n), item, count, cls.example().domain)
+
+
+@dataclass(frozen=True)
+class OwnShares(Measure):
+    """Users' own shares of the symbols, and the squares of these."""
+
+    protocol: OneItemOracle
+
+    def of(self, users: Users) -> Summary:
+        """Add up a block."""
+        _, share, square, empty = own_shares(users, self.protocol.domain)
+        sums = {"share": share, "square": square, "empty": np.array([empty])}
+        return Summary(len(users), {**sums, **Held.sums(users)})
+
+    def finish(self, total: Summary) -> Measured:
+        """Read the sums."""
+        return Found(self.protocol, total)
+
+
+@dataclass(frozen=True)
+class Found(Measured):
+    """The sums over all users. NOT PRIVATE."""
+
+    protocol: OneItemOracle
+    total: Summary
+
+    @property
+    def truth(self) -> Array:
+        """The average of the users' own shares, zero for a user without items: (k,).
+
+        It is the distribution of one item of a random user, drawn uniformly from its own; it adds
+        up to the share of users who have an item of the domain.
+        """
+        if not self.total.n_users:
+            raise PopulationError("there are no users, hence no distribution")
+        return self.total.sums["share"] / self.total.n_users
+
+    @property
+    def error(self) -> ErrorBound:
+        """The squared l2 distance: exact, or an upper bound after a projection.
+
+        Projecting onto a convex set that holds the truth brings every point nearer to it; the
+        simplex holds the truth where every user has an item of the domain.
+        """
+        p, n = self.protocol, self.total.n_users
+        p1, p2 = (float(self.total.sums[name].sum()) for name in ("share", "square"))
+        mse = oracle_mse(p.query.noise, n, len(p.domain), p1, p2)
+        source = f"{p.paper}; the variance of one report a user, summed over users and symbols"
+        source += "; a bound, as it is projected" if p.project else ""
+        return ErrorBound(SQUARED_L2, mse, exact=not p.project, source=source)
+
+    @property
+    def diagnostics(self) -> Mapping[str, float]:
+        """Users who have no item of the domain."""
+        return {"users without items": float(self.total.sums["empty"][0])}
+
+    @property
+    def lower_bounds(self) -> tuple[LowerBound, ...]:
+        """The squared l2 error of any local protocol."""
+        held = Held.read(self.total)
+        return share_bounds(self.protocol.guarantee, held, (0.0, 0.0), SQUARED_L2, 2)
