@@ -188,7 +188,8 @@ def scores_of(task: BoundTask, users: Users) -> Floats:
 
 def choice_of(task: BoundTask, users: Users) -> Floats:
     """Compute the exact probabilities of the private choice of C: (K,), from one pass."""
-    return choice_law(task, margins(users)[0].astype(np.float64), scores_of(task, users))
+    above = (margins(users)[0] > np.array(task.thresholds)[:, None]).sum(axis=1)
+    return choice_law(task, above, scores_of(task, users))
 
 
 def check_settings(request: Request, *sizes: str) -> None:

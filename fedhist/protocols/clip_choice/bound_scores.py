@@ -42,7 +42,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -51,8 +51,10 @@ from numpy.typing import NDArray
 from fedhist.base.arrays import Floats
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.privacy.sensitivity import sensitivity_multipliers
+from fedhist.protocols.shared.total_loops import add_by_size
 from fedhist.session.unknown_keys import key_threshold, printed_key_threshold
 from fedhist.users.batch import Users
+from fedhist.users.shards import Shard
 
 Int64s = NDArray[np.int64]
 Grid = tuple[int, ...]
@@ -60,8 +62,6 @@ Grid = tuple[int, ...]
 SCORES = ("ramp", "union")
 CELLS = 1 << 20
 """Numbers per temporary array when items are walked in blocks; fixes the order of additions."""
-
-BATCH = 1 << 15
 
 
 def score_range(score: str, grid: Grid, adjacency: Adjacency) -> float:
@@ -202,30 +202,53 @@ def user_sizes(users: Users) -> Floats:
     return np.asarray(np.diff(ends[v.indptr]))
 
 
-def clipped_curve(users: Users, grid: Grid) -> Iterator[tuple[float, Floats]]:
-    """Walk the grid: tokens lost and expected count of every item left. NOT PRIVATE.
+@dataclass(frozen=True)
+class Curves:
+    """What bounds on the users' tokens would cost, and leave. NOT PRIVATE.
 
-    A pass over the data per threshold; shares no code with the estimator.
-
-    Yields
-    ------
-    lost : float
+    Attributes
+    ----------
+    above : (K,) int64
+        Users with more tokens than each bound C.
+    lost : (K,) float64
         Sum over users of (min(m, grid[-1]) - C)+.
-    kept : (len(vocabulary),) float64
+    kept : (K, len(vocabulary)) float64
         Sum over users of min(1, C / m) N_j.
     """
-    for bound in grid:
-        lost, kept = 0.0, np.zeros(len(users.vocabulary))
-        for batch in users.chunks(BATCH):
-            v, m = batch.counts, user_sizes(batch)
-            lost += float(np.maximum(np.minimum(m, grid[-1]) - bound, 0.0).sum())
-            weight = np.repeat(bound / np.maximum(m, bound), np.diff(v.indptr))
-            kept += np.bincount(v.item, weight * v.count, len(kept))
-        yield lost, kept
+
+    above: Int64s
+    lost: Floats
+    kept: Floats
 
 
-def predicted_scores(score: str, users: Users, grid: Grid, levels: tuple[Floats, Floats]) -> Floats:
-    """Evaluate a score at every threshold, one pass over the data each. NOT PRIVATE."""
-    rows = zip(clipped_curve(users, grid), *levels, strict=True)
-    w = lost_weight(score)
-    return np.array([w * lost + item_cost(score, kept, t, b).sum() for (lost, kept), t, b in rows])
+def clipped_curves(users: Shard, grid: Grid) -> Curves:
+    """Walk the users once for all bounds of an increasing grid; shares no code with the estimator.
+
+    With b the user's place in the grid, what is left at C is the sum of N over users below C, and
+    C times the sum of N / m over those above.
+    """
+    bounds, shape = np.array(grid, dtype=np.float64), (len(grid) + 1, len(users.none.vocabulary))
+    whole, share = np.zeros(shape), np.zeros(shape)
+    above, lost = np.zeros(len(grid), dtype=np.int64), np.zeros(len(grid))
+    for block in users.blocks():
+        v, m = block.counts, user_sizes(block)
+        cell = np.searchsorted(bounds, m)  # bounds below m
+        add_by_size(v.indptr, v.item, v.count, cell, m, whole, share)
+        above += np.bincount(cell, minlength=len(whole))[::-1].cumsum()[::-1][1:]
+        lost += [np.maximum(np.minimum(m, bounds[-1]) - c, 0.0).sum() for c in bounds]
+    kept = whole.cumsum(axis=0)[:-1]
+    kept += bounds[:, None] * share[::-1].cumsum(axis=0)[::-1][1:]
+    return Curves(above, lost, kept)
+
+
+def predicted_scores(score: str, users: Shard, grid: Grid, levels: tuple[Floats, Floats]) -> Floats:
+    """Evaluate a score at every threshold. NOT PRIVATE."""
+    return scores_of_curves(score, clipped_curves(users, grid), levels)
+
+
+def scores_of_curves(score: str, found: Curves, levels: tuple[Floats, Floats]) -> Floats:
+    """Evaluate a score at every threshold, from what is lost and left there. NOT PRIVATE."""
+    cost = [
+        item_cost(score, kept, t, b).sum() for kept, t, b in zip(found.kept, *levels, strict=True)
+    ]
+    return np.asarray(lost_weight(score) * found.lost + cost)

@@ -28,7 +28,7 @@ from fedhist.protocols.clip_choice.rule import Choice, Search, at_the_top
 from fedhist.protocols.clip_choice.size_curves import SizeCurves, check_grid
 from fedhist.protocols.shared.contributions import NormHistogram, tail_scores
 from fedhist.session.curator import Curator
-from fedhist.users.batch import Users
+from fedhist.users.shards import Shard
 
 PAPER_GRID = tuple(range(10, 1501, 10))
 """The thresholds of the paper's experiments."""
@@ -206,7 +206,7 @@ def choose_bound(task: BoundTask, server: Curator) -> Search:
     return Choice(float(clip), warnings, public)
 
 
-def bound_probabilities(task: BoundTask, users: Users) -> tuple[Floats, Floats]:
+def bound_probabilities(task: BoundTask, users: Shard) -> tuple[Floats, Floats]:
     """Compute the exact distribution of the choice on a known population. NOT PRIVATE.
 
     Over the upper end and the choice below it; scores come from the users themselves, not from the
@@ -218,21 +218,22 @@ def bound_probabilities(task: BoundTask, users: Users) -> tuple[Floats, Floats]:
 
     Cost
     ----
-    K passes over the data.
+    One pass over the data; memory for 2 K numbers for each item.
     """
     grid = task.thresholds
-    score = scores.predicted_scores(task.score, users, grid, task.levels(grid))
-    return np.array(grid, dtype=np.float64), choice_law(task, scores.user_sizes(users), score)
+    found = scores.clipped_curves(users, grid)
+    score = scores.scores_of_curves(task.score, found, task.levels(grid))
+    return np.array(grid, dtype=np.float64), choice_law(task, found.above, score)
 
 
-def choice_law(task: BoundTask, sizes: Floats, score: Floats) -> Floats:
+def choice_law(task: BoundTask, above: NDArray[np.int64], score: Floats) -> Floats:
     """Compute the exact distribution of the choice, (K,). NOT PRIVATE.
 
     Parameters
     ----------
     task : BoundTask
-    sizes : (n,) float64
-        Tokens of every user.
+    above : (K,) int64
+        Users with more tokens than each threshold.
     score : (K,) float64
         Exact score at every threshold.
     """
@@ -241,8 +242,7 @@ def choice_law(task: BoundTask, sizes: Floats, score: Floats) -> Floats:
     last = np.zeros(len(grid))
     last[-1] = 1.0
     if task.adaptive:
-        tails = len(sizes) - np.searchsorted(np.sort(sizes), np.array(grid), side="right")
-        last = _weights(task.end_cost(tails), for_end / 2)
+        last = _weights(task.end_cost(above), for_end / 2)
     out = np.zeros(len(grid))
     for k in np.flatnonzero(last):
         rate = for_choice / task.score_range(grid[: k + 1])

@@ -17,18 +17,18 @@ from itertools import count
 
 import numpy as np
 
-from fedhist.base.arrays import Floats
+from fedhist.base.arrays import Array, Floats
+from fedhist.model.measures import measured
 from fedhist.model.protocol import Estimate, Script
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols.histograms.adaptive_histogram import AdaptiveHistogram
 from fedhist.protocols.histograms.distinct_keys import DistinctKeys
-from fedhist.protocols.histograms.unbounded_theory import occurring
 from fedhist.session.curator import Curator
 from fedhist.session.weighted_keys import WEIGHT, WeightedKeys, weight_of
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
+from fedhist.users.shards import Shard
 
-BATCH = 1 << 15
 DRAWS, ENOUGH = (4, 64), 2000.0
 """Least and most draws of keys behind a prediction, and how many keys they shall have in all."""
 
@@ -97,17 +97,16 @@ class KeysThenCounts:
 
     # -- evaluation: NOT PRIVATE -----------------------------------------------------------------
 
-    def expected(self, users: Users) -> float:
+    def expected(self, users: Shard, keys: Keys, truth: Floats, chance: Floats) -> float:
         """Predict the expected l1 error over the keys that occur. NOT PRIVATE.
 
         A key's weight is a sum over users, taken as normal with its exact mean and variance over
         what users send; what the keys that do not appear cost follows exactly from that. The error
-        of those that do is the exact one of the second stage, averaged over draws of the keys.
+        of those that do is the exact one of the second stage, averaged over draws of the keys,
+        each of which takes two passes over the users.
         """
-        keys, truth = occurring(users)
         if not len(keys):
             return 0.0
-        chance = self.chances(users)
         rng = np.random.default_rng(0)
         least, most = DRAWS
         found = 0.0
@@ -116,30 +115,20 @@ class KeysThenCounts:
             shown = np.flatnonzero(rng.random(len(keys)) < chance)
             domain = Keys.of([keys[int(j)] for j in shown])
             some = len(shown) > 0
-            errors.append(
-                replace(self.counts, domain=domain).error(users).expected if some else 0.0
-            )
+            counts = replace(self.counts, domain=domain) if some else self.counts
+            errors.append(measured(counts, users).error.expected if some else 0.0)
             found += len(shown)
             if number >= most or (number >= least and found >= ENOUGH):
                 break
         return float((1 - chance) @ truth) + math.fsum(errors) / len(errors)
 
-    def chances(self, users: Users) -> Floats:
-        """Compute the probability that each occurring key appears, in byte order. NOT PRIVATE."""
-        d, limit = len(users.vocabulary), self.keys.limit
-        mean, square, total = np.zeros(d), np.zeros(d), np.zeros(d)
+    def weights(self, users: Users) -> dict[str, Array]:
+        """Add up mean and variance of every item's weight over what users send. NOT PRIVATE."""
+        v, limit = users.counts, self.keys.limit
         table = np.array([0, *(weight_of(t) for t in range(1, limit + 1))], dtype=np.float64)
-        for batch in users.chunks(BATCH):
-            v = batch.counts
-            distinct = np.diff(v.indptr)
-            size = np.repeat(distinct, distinct)
-            weight, kept = table[np.minimum(size, limit)], np.minimum(1.0, limit / size)
-            for out, x in (
-                (mean, kept * weight),
-                (square, kept * (1 - kept) * weight**2),
-                (total, v.count.astype(np.float64)),
-            ):
-                out += np.bincount(v.item, x, d)
-        order = users.vocabulary.byte_order
-        here = order[total[order] > 0]
-        return self.keys.chance(mean[here], np.sqrt(square[here]))
+        distinct = np.diff(v.indptr)
+        size = np.repeat(distinct, distinct)
+        weight, kept = table[np.minimum(size, limit)], np.minimum(1.0, limit / size)
+        parts = {"mean": kept * weight, "variance": kept * (1 - kept) * weight**2}
+        d = len(v.vocabulary)
+        return {k: np.bincount(v.item, x, d).astype(np.float64) for k, x in parts.items()}

@@ -29,8 +29,8 @@ import numpy as np
 from fedhist.base.arrays import Array
 from fedhist.base.checks import check_integer
 from fedhist.model.display import Display
-from fedhist.model.error_bounds import ErrorBound
-from fedhist.model.losses import L1, l1
+from fedhist.model.losses import l1
+from fedhist.model.measures import Measure
 from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
@@ -42,18 +42,17 @@ from fedhist.protocols.clip_choice.rule import Choice
 from fedhist.protocols.clip_choice.unbounded import (
     PAPER_GRID,
     BoundTask,
-    bound_probabilities,
     choose_bound,
 )
 from fedhist.protocols.histograms import unbounded_theory as theory
 from fedhist.protocols.histograms.keys_then_counts import KeysThenCounts
 from fedhist.protocols.histograms.random_clip import RandomClip
+from fedhist.protocols.histograms.unbounded_found import KeySums
 from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.displays import HISTOGRAM
 from fedhist.session.curator import Curator
 from fedhist.session.unknown_keys import key_threshold, laplace_key_threshold
 from fedhist.users.batch import Users
-from fedhist.users.keys import Keys
 
 CHOICE_SHARE = 11
 """By default the choice of C gets epsilon / 11: a tenth of what the release gets, as in [1]."""
@@ -69,9 +68,6 @@ RULES = {
 METHODS = ("keys", "sample")
 KEYS_SHARE = 0.4
 """Share of epsilon that says which items appear, where their counts get the rest."""
-
-NEGLIGIBLE = 1e-9
-"""Probability below which a threshold does not count in a predicted error."""
 
 
 @register_protocol
@@ -120,7 +116,8 @@ class UnboundedHistogram(TwoModes, Central):
 
     Error
     -----
-    Per item: what it costs not to release it, or clipping and noise; see :meth:`error`.
+    Per item: what it costs not to release it, or clipping and noise; see
+    :mod:`fedhist.protocols.histograms.unbounded_found`.
 
     Examples
     --------
@@ -318,44 +315,14 @@ class UnboundedHistogram(TwoModes, Central):
 
     # -- evaluation ------------------------------------------------------------------------------
 
-    def error(self, users: Users) -> ErrorBound:
-        """Predict the expected l1 error on a known population. NOT PRIVATE.
-
-        Exact where C is given and no user has more than C tokens. Otherwise the counts that
-        clipping leaves are random, and taken as normal with their exact means and variances; a C
-        that is chosen is averaged over the exact law of the choice. With keys first: what is missed
-        exactly but for the sampling of long records, and the counts' error averaged over some draws
-        of the keys.
-        """
-        if self.by_keys:
-            expected = self.stages.expected(users)
-            return ErrorBound(L1, expected, False, "missed keys, and counts over draws of the rest")
-        if self.clip is not None:
-            clips, probabilities = np.array([float(self.clip)]), np.ones(1)
-        else:
-            clips, probabilities = bound_probabilities(self.task, users)
-        _, truth = theory.occurring(users)
-        expected, exact = 0.0, self.clip is not None
-        for clip, probability in zip(clips, probabilities, strict=True):
-            if probability > NEGLIGIBLE:
-                mean, variance = theory.clipped_moments(users, int(clip))
-                law = self.release_at(int(clip))
-                expected += probability * theory.expected_loss(truth, mean, variance, law)
-                exact = exact and not variance.any()
-        return ErrorBound(L1, float(expected), exact, "E|released - true|; Liu et al. 2023, (8)")
+    def measure(self) -> Measure:
+        """Add up totals of every item, and moments of what is sent of it."""
+        return KeySums(self)
 
     @property
     def estimates(self) -> Truth:
         """The sum of the users' counts."""
         return Truth.TOTAL
-
-    def truth(self, users: Users) -> Array:
-        """Compute the total count of every item that occurs, (k,). NOT PRIVATE."""
-        return theory.occurring(users)[1]
-
-    def support(self, users: Users) -> Keys:
-        """Return the items that occur, in byte order. NOT PRIVATE."""
-        return theory.occurring(users)[0]
 
     def loss(self, value: Array, truth: Array) -> float:
         """Return the l1 distance, in counts."""

@@ -12,15 +12,17 @@ References
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from fedhist.base.arrays import Floats
+from fedhist.base.arrays import Floats, Integers
+from fedhist.protocols.shared.total_loops import add_moments
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
+from fedhist.users.shards import Shard
 
-BATCH = 1 << 15
 NODES = np.linspace(-6.0, 6.0, 49), np.linspace(-6.0, 6.0, 13)
 """Standard scores at which a normal law is evaluated, where it is wide and where it is narrow
 against the noise. Sums over equal steps of 1 are as good as integrals for it: to 1e-8."""
@@ -60,36 +62,40 @@ class KeyRelease:
         return math.sqrt(2) * self.scale
 
 
-def occurring(users: Users) -> tuple[Keys, Floats]:
+def occurring(users: Shard) -> tuple[Keys, Floats]:
     """Return the keys that occur, in byte order, and their total counts. NOT PRIVATE."""
+    vocabulary = users.none.vocabulary
+    total = np.zeros(len(vocabulary))
+    for block in users.blocks():
+        total += item_totals(block)
+    found = in_byte_order(vocabulary, total)
+    return Keys.of([vocabulary[int(j)] for j in found]), total[found]
+
+
+def item_totals(users: Users) -> Floats:
+    """Add up the counts of every item of the vocabulary: (V,). NOT PRIVATE."""
     v = users.counts
-    total = np.zeros(len(v.vocabulary))
-    np.add.at(total, v.item, v.count.astype(np.float64))
-    order = v.vocabulary.byte_order
-    found = order[total[order] > 0]
-    return Keys.of([v.vocabulary[int(j)] for j in found]), total[found]
+    return np.bincount(v.item, v.count, len(v.vocabulary)).astype(np.float64)
 
 
-def clipped_moments(users: Users, clip: int) -> tuple[Floats, Floats]:
-    """Mean and variance of the occurring keys' counts after random clipping. NOT PRIVATE.
+def in_byte_order(vocabulary: Keys, total: Floats) -> Integers:
+    """Say which items of a vocabulary occur: their places, in byte order of the names."""
+    order = vocabulary.byte_order
+    return np.asarray(order[total[order] > 0])
+
+
+def clipped_moments(users: Shard, clips: Sequence[float]) -> tuple[Floats, Floats]:
+    """Mean and variance of every item's count after random clipping: (K, V) each. NOT PRIVATE.
 
     What user i keeps of N_ij tokens is hypergeometric: mean p N_ij and variance
     p (1 - p) N_ij (m_i - N_ij) / (m_i - 1) with p = min(1, C / m_i); users are independent.
     """
-    d = len(users.vocabulary)
-    mean, variance, total = np.zeros(d), np.zeros(d), np.zeros(d)
-    for batch in users.chunks(BATCH):
-        v = batch.counts
-        user = np.repeat(np.arange(len(batch)), np.diff(v.indptr))
-        count = v.count.astype(np.float64)
-        m = np.bincount(user, count, len(batch))[user]
-        p = np.minimum(1.0, clip / np.maximum(m, 1.0))
-        spread = p * (1 - p) * count * (m - count) / np.maximum(m - 1, 1.0)
-        for out, x in ((mean, p * count), (variance, spread), (total, count)):
-            out += np.bincount(v.item, x, d)
-    order = users.vocabulary.byte_order
-    found = order[total[order] > 0]
-    return mean[found], np.maximum(variance[found], 0.0)
+    shape = len(clips), len(users.none.vocabulary)
+    mean, variance = np.zeros(shape), np.zeros(shape)
+    for block in users.blocks():
+        v = block.counts
+        add_moments(v.indptr, v.item, v.count, np.array(clips, dtype=np.float64), mean, variance)
+    return mean, np.maximum(variance, 0.0)
 
 
 def alg3_expected(kept: Floats, truth: Floats, law: KeyRelease) -> Floats:

@@ -102,3 +102,36 @@ def fill_norms(indptr: Any, item: Any, count: Any, places: Any, l1: Floats, l2: 
                 total += c
                 square += c * c
         l1[u], l2[u] = total, math.sqrt(square)
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def add_by_size(
+    indptr: Any, item: Any, count: Any, cell: Any, size: Floats, whole: Floats, share: Floats
+) -> None:
+    """Add up counts, and shares of the user's ``size``, by the user's ``cell``: (cells, V) each."""
+    for u in range(indptr.shape[0] - 1):
+        row, m = cell[u], size[u]
+        for k in range(indptr[u], indptr[u + 1]):
+            c = float(count[k])
+            whole[row, item[k]] += c
+            share[row, item[k]] += c / m
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def add_moments(
+    indptr: Any, item: Any, count: Any, clips: Floats, mean: Floats, variance: Floats
+) -> None:
+    """Add up moments of what random clips leave of every item, (K, V) each.
+
+    What is left of N tokens among m is hypergeometric.
+    """
+    for u in range(indptr.shape[0] - 1):
+        m = 0.0
+        for k in range(indptr[u], indptr[u + 1]):
+            m += float(count[k])
+        for i in range(clips.shape[0]):
+            p = min(1.0, clips[i] / max(m, 1.0))
+            for k in range(indptr[u], indptr[u + 1]):
+                c = float(count[k])
+                mean[i, item[k]] += p * c
+                variance[i, item[k]] += p * (1 - p) * c * (m - c) / max(m - 1, 1.0)

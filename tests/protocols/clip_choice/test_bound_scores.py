@@ -12,7 +12,7 @@ from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols.clip_choice.bound_scores import (
     SCORES,
     bound_scores,
-    clipped_curve,
+    clipped_curves,
     item_cost,
     kept_counts,
     predicted_scores,
@@ -108,7 +108,7 @@ def test_expected_counts_are_those_of_random_clipping():
     row = {"a": 3, "b": 9, "c": 1}
     tokens = np.repeat([0, 1, 2], [3, 9, 1])
     rng = np.random.default_rng(0)
-    _, kept = next(clipped_curve(of([row]), (5,)))
+    kept = clipped_curves(of([row]), (5,)).kept[0]
     draws = np.array([np.bincount(rng.permutation(tokens)[:5], minlength=3) for _ in range(4000)])
     error = 4 * draws.std(axis=0) / math.sqrt(4000)
     assert (np.abs(draws.mean(axis=0) - kept) < error).all()
