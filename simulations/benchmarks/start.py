@@ -20,9 +20,13 @@ CLI = ("-m", "simulations.cli.main")
 TARGETS: dict[str, tuple[float, tuple[str, ...]]] = {
     "import fedhist": (0.3, ("-c", "import fedhist")),
     "fedhist --help": (0.4, (*CLI, "--help")),
-    "quickstart inline": (2.0, (*CLI, "run", "quickstart", "--runtime", "inline")),
+    "quickstart inline": (1.5, (*CLI, "run", "quickstart", "--runtime", "inline")),
 }
 """CPU seconds on that machine, and the process."""
+
+ON_RAY = "quickstart on Ray"
+RAY_SECONDS = 5.0
+"""Wall seconds on two quiet cores: most of it is waiting for Ray's own processes."""
 
 SMALL = ("--nodes", "10", "--population.n_users", "100")
 
@@ -33,6 +37,8 @@ def measure(*, quick: bool = False) -> Result:
     commands = {"numpy": NUMPY, **{name: command for name, (_, command) in TARGETS.items()}}
     if quick:
         commands["quickstart inline"] += SMALL
+    else:
+        commands[ON_RAY] = (*CLI, "run", "quickstart", "--runtime", "ray", "--workers", "2")
     cpu: dict[str, list[float]] = {name: [] for name in commands}
     wall: dict[str, list[float]] = {name: [] for name in commands}
     for turn in range(1 + turns):  # the first fills caches: compiled loops, bytecode, files
@@ -49,9 +55,21 @@ def measure(*, quick: bool = False) -> Result:
             Row(f"{name}: CPU / import numpy", "x", ratio(cpu[name], cpu["numpy"]), at_most=most),
             Row(f"{name}: wall / import numpy", "x", ratio(wall[name], wall["numpy"])),
         ]
+    if ON_RAY in commands:
+        most = RAY_SECONDS / QUIET_NUMPY
+        rows += [
+            Row(f"{ON_RAY}: wall", "s", scaled(wall[ON_RAY], 1.0)),
+            Row(
+                f"{ON_RAY}: wall / import numpy",
+                "x",
+                ratio(wall[ON_RAY], wall["numpy"]),
+                at_most=most,
+            ),
+        ]
     targets = ", ".join(f"{name} {target:g} s" for name, (target, _) in TARGETS.items())
     notes = (
         f"Targets, CPU where import numpy takes {QUIET_NUMPY:g} s: {targets}.",
+        f"On Ray, wall time: {RAY_SECONDS:g} s.",
         "The quickstart writes its folder of results, figure included.",
     )
     return Result("start", f"whole processes, {turns} turns", tuple(rows), notes)
