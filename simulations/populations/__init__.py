@@ -2,54 +2,57 @@
 
 A population is named by its ``kind`` and configured by the fields of its dataclass, which are the
 keys of the ``[population]`` table of a run's configuration. A new kind is one new class and one
-more entry in the tuple below.
+more entry in the table below.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from types import MappingProxyType
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from typing import Any
 
 from fedhist.base.errors import nearest
 from simulations.populations.base import Loaded, Plan, PopulationSpec
-from simulations.populations.density_samples import DensitySamples
-from simulations.populations.events import Events
-from simulations.populations.memory import Memory
-from simulations.populations.paper_iid import PaperIid
-from simulations.populations.paper_non_iid import PaperNonIid
-from simulations.populations.paper_poisson import PaperPoisson
-from simulations.populations.regression import Regression
-from simulations.populations.samples import SampleFile
-from simulations.populations.sentiment140 import Sentiment140
-from simulations.populations.shards import Shards
-from simulations.populations.shared_mean import Coins, Gaussian, RankOne, TwoPoint, Uniform
-from simulations.populations.snap import Snap
-from simulations.populations.zipf import Zipf
 
-KINDS: Mapping[str, type[PopulationSpec]] = MappingProxyType(
+
+class _Kinds(Mapping[str, type[PopulationSpec]]):
+    """Specifications by their kind; each is imported when it is first asked for."""
+
+    def __init__(self, places: Mapping[str, str]) -> None:
+        self._places = places
+
+    def __getitem__(self, kind: str) -> type[PopulationSpec]:
+        file, name = self._places[kind].split(".")
+        spec: type[PopulationSpec] = getattr(import_module(f"{__name__}.{file}"), name)
+        return spec
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+KINDS: Mapping[str, type[PopulationSpec]] = _Kinds(
     {
-        spec.kind: spec
-        for spec in (
-            Events,
-            SampleFile,
-            Memory,
-            Shards,
-            Sentiment140,
-            Snap,
-            Zipf,
-            PaperIid,
-            PaperNonIid,
-            PaperPoisson,
-            Uniform,
-            Gaussian,
-            TwoPoint,
-            Coins,
-            RankOne,
-            Regression,
-            DensitySamples,
-        )
+        "events": "events.Events",
+        "samples": "samples.SampleFile",
+        "memory": "memory.Memory",
+        "shards": "shards.Shards",
+        "sentiment140": "sentiment140.Sentiment140",
+        "snap": "snap.Snap",
+        "zipf": "zipf.Zipf",
+        "paper-iid": "paper_iid.PaperIid",
+        "paper-non-iid": "paper_non_iid.PaperNonIid",
+        "paper-poisson": "paper_poisson.PaperPoisson",
+        "uniform": "shared_mean.Uniform",
+        "gaussian": "shared_mean.Gaussian",
+        "two-point": "shared_mean.TwoPoint",
+        "coins": "shared_mean.Coins",
+        "rank-one": "shared_mean.RankOne",
+        "regression": "regression.Regression",
+        "density": "density_samples.DensitySamples",
     }
 )
 
