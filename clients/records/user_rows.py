@@ -54,11 +54,21 @@ def coordinate_points(samples: Samples, low: float, high: float) -> Floats:
     >>> coordinate_points(Samples(np.array([0, 2]), x), -1.0, 1.0)
     array([[0.5, nan]])
     """
+    points: Floats = _box_means(samples.indptr, samples.values, low, high, False)
+    return points
 
-    def finite(x: Floats) -> Floats:
-        return np.where(np.isinf(x), np.clip(x, low, high), x)
 
-    return finite(_means(samples.indptr, finite(samples.values)))
+def clipped_points(samples: Samples, low: float, high: float) -> Floats:
+    """Average each user's samples, clipped to [low, high], as :func:`coordinate_points` does.
+
+    Examples
+    --------
+    >>> x = np.array([[np.inf, 7.0], [0.0, np.nan]])
+    >>> clipped_points(Samples(np.array([0, 2]), x), -1.0, 1.0)
+    array([[0.5, nan]])
+    """
+    points: Floats = _box_means(samples.indptr, samples.values, low, high, True)
+    return points
 
 
 def user_means(users: Users, low: float, high: float) -> Floats:
@@ -92,6 +102,25 @@ def _means(indptr: Any, values: Any) -> Floats:
                 out[user, j] += values[row, j]
         for j in range(d):
             out[user, j] = out[user, j] / size if size else np.nan
+    return out
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _box_means(indptr: Any, values: Any, low: float, high: float, every: bool) -> Floats:
+    """Average each user's rows, in their order, ``every`` number clipped or infinite ones only."""
+    n, d = len(indptr) - 1, values.shape[1]
+    out = np.zeros((n, d))
+    for user in range(n):
+        size = indptr[user + 1] - indptr[user]
+        for row in range(indptr[user], indptr[user + 1]):
+            for j in range(d):
+                x = values[row, j]
+                if every or np.isinf(x):
+                    x = low if x < low else high if x > high else x
+                out[user, j] += x
+        for j in range(d):
+            x = out[user, j] / size if size else np.nan
+            out[user, j] = (low if x < 0 else high) if np.isinf(x) else x
     return out
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from clients.records.functionals import Coordinates, samples_of
-from clients.records.user_rows import coordinate_points
+from clients.records.user_rows import clipped_points, coordinate_points
 from fedhist.base.arrays import Array, Floats, Integers
 from fedhist.base.checks import check_integer
 from fedhist.channels.catalogue import scalar_channel
@@ -33,7 +33,7 @@ from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocols.baselines.sized_votes import SizedVotes
 from fedhist.protocols.localize.queries import ClippedMean, check_range
 from fedhist.protocols.shared.lower_bounds import ParameterSet
-from fedhist.protocols.shared.mean_target import MeanTarget, clipped
+from fedhist.protocols.shared.mean_target import MeanTarget
 from fedhist.protocols.shared.sample_sizes import PlannedSizes
 from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
@@ -234,7 +234,7 @@ class Dame(MeanTarget, PlannedSizes):
     def clipped_means(self, users: Users) -> Array:
         """Average each user's clipped samples: (n, 1). NOT PRIVATE."""
         low, high = float(self.low), float(self.high)
-        return coordinate_points(clipped(samples_of(users, 1), low, high), low, high)
+        return clipped_points(samples_of(users, 1), low, high)
 
     def sums(self, users: Users) -> Mapping[str, Array]:
         """Count the bins that users vote for, too: last those who do so at random."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 
 from clients.records.functionals import Coordinates, samples_of
-from clients.records.user_rows import coordinate_points
+from clients.records.user_rows import clipped_points, coordinate_points
 from fedhist.base.arrays import Array
 from fedhist.base.checks import check_choice
 from fedhist.model.error_bounds import ErrorBound
@@ -39,7 +39,7 @@ from fedhist.protocols.means.mean_error import Prediction
 from fedhist.protocols.means.mean_steps import Rounds
 from fedhist.protocols.means.results import quadrature
 from fedhist.protocols.shared.lower_bounds import ParameterSet
-from fedhist.protocols.shared.mean_target import PlannedMean, clipped
+from fedhist.protocols.shared.mean_target import PlannedMean
 from fedhist.protocols.shared.seen import Seen
 from fedhist.protocols.shared.shuffles import Batch
 from fedhist.users.batch import Users
@@ -282,7 +282,7 @@ class Mean(TwoModes, PlannedMean, FoldProtocol):
     def clipped_means(self, users: Users) -> Array:
         """Average each user's clipped samples: (n, 1). NOT PRIVATE."""
         low, high = float(self.low), float(self.high)
-        return coordinate_points(clipped(samples_of(users, 1), low, high), low, high)
+        return clipped_points(samples_of(users, 1), low, high)
 
     @classmethod
     def results(cls) -> Sequence[ResultsRow]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 
 from clients.records.functionals import Coordinates, samples_of
-from clients.records.user_rows import coordinate_points
+from clients.records.user_rows import clipped_points, coordinate_points
 from fedhist.base.arrays import Array
 from fedhist.base.search import MOST_USERS, first_true
 from fedhist.model.error_bounds import ErrorBound
@@ -36,7 +36,7 @@ from fedhist.protocols.localize.queries import check_range
 from fedhist.protocols.localize.script import FoldEstimates
 from fedhist.protocols.means.results import fold_row
 from fedhist.protocols.shared.lower_bounds import ParameterSet
-from fedhist.protocols.shared.mean_target import MeanTarget, PlannedMean, clipped
+from fedhist.protocols.shared.mean_target import MeanTarget, PlannedMean
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.means.localize import Plan
@@ -214,7 +214,7 @@ class MeanLinf(PlannedMean, FoldMean):
     def clipped_means(self, users: Users) -> Array:
         """Average each user's clipped samples by coordinate: (n, d). NOT PRIVATE."""
         low, high = float(self.low), float(self.high)
-        return coordinate_points(clipped(samples_of(users, self.dimension), low, high), low, high)
+        return clipped_points(samples_of(users, self.dimension), low, high)
 
     def planned_error(self) -> ErrorBound:
         """Predict the mean squared l2 error by the plan."""

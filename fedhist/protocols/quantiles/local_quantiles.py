@@ -21,6 +21,7 @@ from fedhist.protocols.quantiles.quantiles import Quantiles
 from fedhist.protocols.quantiles.results import local_rows
 from fedhist.protocols.quantiles.search import Search
 from fedhist.protocols.quantiles.theory import RANK_ERROR
+from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
 from fedhist.users.cohort import MAX_SALT
 
@@ -138,26 +139,26 @@ class LocalQuantiles(QuantileTarget):
         warnings = self.warned(plan.error)
         return Estimate.ok(self.grid.midpoints[bins], public=public, warnings=warnings)
 
-    def resolution(self, users: Users) -> float:
+    def resolution_of(self, seen: Seen) -> float:
         """Return the largest share of the users in one bin, and the draw of a cohort. NOT PRIVATE.
 
         The empirical distribution function of so many users, of one number each, is farther off
         with probability 1e-9 only.
         """
-        ranks, method = self.ranks(users), self.plan.method
+        ranks, method = self.ranks(seen), self.plan.method
         least = 1 / method.n_rounds
         if isinstance(method, Search):
             least = float(method.weights.min()) / len(self.levels)
         drawn = math.sqrt(math.log(2e9) / 2 / max(ranks.n * least, 1.0))
         return float(np.diff(ranks.ends, prepend=0.0).max()) + drawn
 
-    def error(self, users: Users) -> ErrorBound:
+    def error_of(self, seen: Seen) -> ErrorBound:
         """Predict the largest rank error from the law of the messages. NOT PRIVATE.
 
         votes: the mean of 200 draws. search: turns are taken as normal, and for several levels
         1,000 ends of the search are drawn.
         """
-        expected = self.plan.method.expected(self.ranks(users))
+        expected = self.plan.method.expected(self.ranks(seen, between=True))
         return ErrorBound(RANK_ERROR, expected, False, "the law of the messages, followed")
 
     @classmethod

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
 
-from fedhist.base.arrays import Array, Floats
+from fedhist.base.arrays import Array, Floats, Integers
 from fedhist.base.checks import check_integer
 from fedhist.base.errors import PopulationError
 from fedhist.base.text import warned
 from fedhist.model.display import Display
 from fedhist.model.measures import Measured
-from fedhist.model.protocol import Estimate, Protocol
+from fedhist.model.protocol import Estimate
 from fedhist.model.truths import Truth
 from fedhist.protocols.quantiles.bin_shares import BinShares
 from fedhist.protocols.quantiles.on_bins import OF
+from fedhist.protocols.quantiles.rank_sums import (
+    Interval,
+    around,
+    bin_cuts,
+    cell_weights,
+    interval_weights,
+    order_statistics,
+    share_below,
+)
 from fedhist.protocols.quantiles.theory import Ranks
 from fedhist.protocols.shared.sample_sizes import resolve_users
+from fedhist.protocols.shared.seen import Seen, SeenProtocol
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.shards import Shard
@@ -29,7 +39,7 @@ LARGE = 0.1
 """Planned error from which on an estimate comes with a warning."""
 
 
-class QuantileTarget(Protocol):
+class QuantileTarget(SeenProtocol):
     """A protocol whose estimate has an entry for each level: the middle of a public bin.
 
     Subclasses are frozen dataclasses with these fields. The truth is of the average user: every
@@ -68,58 +78,81 @@ class QuantileTarget(Protocol):
         """Of samples, each user weighing the same; or of the users' own means."""
         return Truth.AVERAGE_OF_USERS if self.of == OF[0] else Truth.OWN_MEANS
 
-    def ranked(self, users: Users) -> tuple[Floats, Floats]:
-        """Sort the users' numbers: with the share of the users at or below each. NOT PRIVATE."""
+    def numbers(self, users: Users) -> tuple[Integers, Floats, Floats]:
+        """List numbers, the row of the user who holds each, and its weight among that user's."""
         owner, x = self.grid.points(users)
-        if not len(x):
+        return owner, x, 1.0 / np.bincount(owner)[owner]
+
+    def sums(self, users: Users) -> Mapping[str, Array]:
+        """Count who has numbers, and weigh them around the public bins."""
+        owner, x, weight = self.numbers(users)
+        n = np.count_nonzero(np.bincount(owner), keepdims=True)
+        return {"usable": n, "cells": cell_weights(x, weight, self.cuts)}
+
+    @property
+    def cuts(self) -> Floats:
+        """Where the bins end, and around their middles."""
+        return bin_cuts(float(self.low), float(self.high), self.n_bins)
+
+    def quantiles(self, levels: Array, seen: Seen) -> Floats:
+        """Return the users' quantiles themselves, unclipped and unbinned. NOT PRIVATE."""
+        if not seen["usable"][0]:
             raise PopulationError("no user has usable samples; there are no quantiles")
-        order = np.argsort(x, kind="stable")
-        upto = np.cumsum(1.0 / np.bincount(owner)[owner[order]])
-        return x[order], upto / upto[-1]
 
-    def truth(self, users: Users) -> Array:
-        """Return the quantiles themselves, (J,), unclipped and unbinned. NOT PRIVATE."""
-        x, upto = self.ranked(users)
-        at = np.searchsorted(upto, self.positions - 1e-12)
-        return np.asarray(x[np.minimum(at, len(x) - 1)])
+        def count(intervals: Sequence[Interval]) -> Floats:
+            def of(users: Users) -> dict[str, Array]:
+                _, x, weight = self.numbers(users)
+                return {"weights": interval_weights(x, weight, intervals)}
 
-    def rank_errors(self, value: Array, users: Users) -> Floats:
+            return seen.again(of)["weights"]
+
+        return order_statistics(levels, self.cuts, seen["cells"], count)
+
+    def truth_of(self, seen: Seen) -> Array:
+        """Return the quantiles themselves: (J,). NOT PRIVATE."""
+        return self.quantiles(self.positions, seen)
+
+    def rank_errors(self, value: Array, seen: Seen) -> Floats:
         """Measure each level's distance from the ranks of each value, (J, values). NOT PRIVATE.
 
         A value stands for all numbers within 1e-9 of the range: a bin's middle is computed.
         """
-        x, upto = self.ranked(users)
-        cdf, q, near = np.append(0.0, upto), self.positions[:, None], 1e-9 * (self.high - self.low)
-        first = cdf[np.searchsorted(x, value - near, "left")]
-        last = cdf[np.searchsorted(x, value + near, "right")]
+        if not seen["usable"][0]:
+            raise PopulationError("no user has usable samples; there are no quantiles")
+        low, high = around(value, float(self.low), float(self.high))
+        cuts, cells = self.cuts, seen["cells"]
+        if not np.isin(value, self.grid.midpoints).all():  # of another protocol, or of no bins
+            cuts = np.unique(np.concatenate((low, high)))
+
+            def of(users: Users) -> dict[str, Array]:
+                _, x, weight = self.numbers(users)
+                return {"cells": cell_weights(x, weight, cuts)}
+
+            cells = seen.again(of)["cells"]
+        first, last = share_below(low, cuts, cells), share_below(high, cuts, cells)
+        q = self.positions[:, None]
         return np.asarray(np.maximum(np.maximum(first - q, q - last), 0.0))
 
-    def ranks(self, users: Users) -> Ranks:
-        """Say how the users lie over the bins. NOT PRIVATE."""
-        x, upto = self.ranked(users)
-        edges = np.linspace(self.low, self.high, self.n_bins + 1)
-        ends = np.append(np.append(0.0, upto)[np.searchsorted(x, edges[1:-1])], 1.0)
-        n = len(users)
-        unusable = int(self.diagnostics(users)["unusable records"])
-        return Ranks(
-            n - unusable,
-            ends,
-            self.positions,
-            self.rank_errors(self.grid.midpoints, users),
-            unusable / n,
-            self._between(users),
-        )
+    def ranks(self, seen: Seen, *, between: bool = False) -> Ranks:
+        """Say how the users lie over the bins, and how they differ if asked. NOT PRIVATE."""
+        errors = self.rank_errors(self.grid.midpoints, seen)
+        edges = np.linspace(self.low, self.high, self.n_bins + 1)[1:-1]
+        ends = np.append(share_below(edges, self.cuts, seen["cells"]), 1.0)
+        usable, n = int(seen["usable"][0]), seen.n_users
+        apart = self._between(seen) if between else 0.0
+        return Ranks(usable, ends, self.positions, errors, (n - usable) / n, apart)
 
-    def _between(self, users: Users) -> float:
+    def _between(self, seen: Seen) -> float:
         """Compare the variance of the users' own shares below the median with that of all."""
-        owner, x = self.grid.points(users)
-        sizes = np.bincount(owner)
-        weight = 1.0 / sizes[owner]
-        order = np.argsort(x, kind="stable")
-        at = np.searchsorted(np.cumsum(weight[order]), np.count_nonzero(sizes) / 2)
-        below = np.bincount(owner, weight * (x <= x[order[min(int(at), len(x) - 1)]]))[sizes > 0]
-        share = float(below.mean())
-        return float(below.var() / (share * (1 - share))) if 0 < share < 1 else 1.0
+        (median,) = self.quantiles(np.array([0.5]), seen)
+
+        def of(users: Users) -> dict[str, Array]:
+            owner, x, weight = self.numbers(users)
+            below = np.bincount(owner, weight * (x <= median), len(users)).astype(np.float64)
+            return {"below": np.array([below.sum(), np.square(below).sum()])}
+
+        share, square = (seen.again(of)["below"] / int(seen["usable"][0])).tolist()
+        return max(square - share**2, 0.0) / (share * (1 - share)) if 0 < share < 1 else 1.0
 
     @staticmethod
     def warned(planned: float) -> tuple[str, ...]:
@@ -144,12 +177,12 @@ class QuantileTarget(Protocol):
         """Return the largest rank error of the levels. NOT PRIVATE."""
         if estimate.value is None:
             raise ValueError(f"{self.name}: {estimate.status}: {estimate.reason}")
-        return float(self.rank_errors(estimate.value, users.in_memory()).diagonal().max())
+        seen = known if isinstance(known, Seen) else self.seen(users)
+        return float(self.rank_errors(estimate.value, seen).diagonal().max())
 
-    def diagnostics(self, users: Users) -> Mapping[str, float]:
+    def diagnostics_of(self, seen: Seen) -> Mapping[str, float]:
         """Count the users whose record the null record replaces. NOT PRIVATE."""
-        usable = np.unique(self.grid.points(users)[0])
-        return {"unusable records": float(len(users) - len(usable))}
+        return {"unusable records": float(seen.n_users - seen["usable"][0])}
 
     @classmethod
     def resolve(

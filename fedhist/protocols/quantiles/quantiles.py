@@ -25,6 +25,7 @@ from fedhist.protocols.quantiles.quantile_target import QuantileTarget
 from fedhist.protocols.quantiles.results import central_rows
 from fedhist.protocols.quantiles.theory import RANK_ERROR
 from fedhist.protocols.quantiles.tree import MOST_SUMMED, NoisyCurve
+from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
 
 if TYPE_CHECKING:
@@ -172,12 +173,13 @@ seed = 7
         bins = mechanism.draw(summary.sums["shares"], server)
         return Estimate.ok(self.grid.midpoints[bins], warnings=self.warned(choice.error))
 
-    def resolution(self, users: Users) -> float:
+    def resolution_of(self, seen: Seen) -> float:
         """Return the largest share of the users in one bin, and a step. NOT PRIVATE."""
-        total = self.query.draw_summary(users, np.random.default_rng(0)).sums["shares"]
+        rng = np.random.default_rng(0)  # which the answers do not use
+        total = seen.again(lambda users: self.query.draw_summary(users, rng).sums)["shares"]
         return float(total.max() / total.sum()) + 1 / STEPS
 
-    def error(self, users: Users) -> ErrorBound:
+    def error_of(self, seen: Seen) -> ErrorBound:
         """Predict the largest rank error from the mechanism's law. NOT PRIVATE.
 
         em: exact for one level; of several the mean of 1,000 draws of the bins. tree: the mean of
@@ -185,7 +187,7 @@ seed = 7
         """
         mechanism = self.mechanism
         exact = isinstance(mechanism, ExponentialLevels) and len(self.levels) == 1
-        expected = mechanism.expected(self.ranks(users))
+        expected = mechanism.expected(self.ranks(seen))
         return ErrorBound(RANK_ERROR, expected, exact, "the mechanism's law")
 
     @classmethod

@@ -18,7 +18,6 @@ from fedhist.model.truths import Truth
 from fedhist.protocols.shared.lower_bounds import ParameterSet, mean_bounds, planned_sizes
 from fedhist.protocols.shared.seen import Seen, SeenProtocol
 from fedhist.users.batch import Users
-from fedhist.users.columns import Samples
 from fedhist.users.shards import Shard
 
 
@@ -118,8 +117,3 @@ class PlannedMean(MeanTarget):
         """Predict the mean squared l2 error: the plan's, and what clipping to the range costs."""
         planned = self.planned_error()
         return replace(planned, expected=planned.expected + self.clipping_of(seen))
-
-
-def clipped(samples: Samples, low: float, high: float) -> Samples:
-    """Clip every number to [low, high], as the coordinates of a box are; NaN stays."""
-    return replace(samples, values=np.clip(samples.values, low, high))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from typing import Any, get_args
@@ -27,35 +26,13 @@ from fedhist.protocols.shared.central_bounds import central_mean_bounds
 from fedhist.protocols.shared.seen import SeenProtocol
 from fedhist.users.batch import Users
 from fedhist.users.folds import fold_of, salt_of_folds
-from fedhist.users.shards import BLOCK, Shard
+from fedhist.users.shards import Shard
 from server.central_means.noise import COUNTED
 from server.means.lower_bounds import Sizes, coins, two_point_bound
+from tests.protocols.running import Cut
 
 load_builtin()
 NAMES = sorted(n for n, c in own_protocols().items() if issubclass(c, SeenProtocol))
-
-
-@dataclass(frozen=True)
-class Cut(Shard):
-    """Users who come in blocks that end at some of them."""
-
-    users: Users
-    ends: tuple[int, ...]
-
-    def __len__(self) -> int:
-        return len(self.users)
-
-    def slice(self, start: int, stop: int) -> Shard:
-        return self.users.slice(start, stop)
-
-    def blocks(self, size: int = BLOCK) -> Iterator[Users]:
-        edges = (0, *self.ends, len(self.users))
-        for a, b in pairwise(edges):
-            yield self.users.slice(a, b)
-
-    @property
-    def none(self) -> Users:
-        return self.users.none
 
 
 def cuts(users: Users) -> list[Shard]:
