@@ -27,7 +27,10 @@ RETRIES = 20
 """Times that a task is started again where its worker or its machine died."""
 
 THREADS = {v: "1" for v in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
-TASK = {"num_cpus": 1, "runtime_env": {"env_vars": THREADS}}
+"""What workers run with. Not an environment of tasks: Ray starts its workers before they are
+asked for, and would throw those away and start others for tasks with one of their own."""
+
+TASK: dict[str, Any] = {"num_cpus": 1}
 """What a task asks of Ray."""
 
 
@@ -50,10 +53,27 @@ def start_ray(workers: int | None, address: str | None) -> bool:
     quiet = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
     if address:
         _reach(address)
-        _join(address, quiet)
-    else:  # "local": never a cluster of somebody else's that runs on this machine
+        _join(address, quiet | {"runtime_env": {"env_vars": THREADS}})
+        return True
+    with _inherited(THREADS):
+        # "local": never a cluster of somebody else's that runs on this machine
         ray.init(address="local", num_cpus=workers, include_dashboard=False, **quiet)
     return True
+
+
+@contextmanager
+def _inherited(variables: dict[str, str]) -> Iterator[None]:
+    """Set what processes that are started meanwhile find in their environment."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _reach(address: str) -> None:

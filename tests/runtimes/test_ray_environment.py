@@ -1,0 +1,29 @@
+"""What Ray's workers find in their environment, without a Ray."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from simulations.runtimes import ray_start
+
+
+def test_workers_have_one_thread_each_and_this_process_keeps_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By what Ray's processes inherit: a task with an environment waits for a new worker."""
+    found: dict[str, str | None] = {}
+
+    def init(**options: object) -> None:
+        assert "runtime_env" not in options
+        found.update({name: os.environ.get(name) for name in ray_start.THREADS})
+
+    monkeypatch.setattr(ray_start.ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray_start.ray, "init", init)
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    assert ray_start.start_ray(2, None)
+    assert set(found.values()) == {"1"}
+    assert (os.environ["OMP_NUM_THREADS"], os.environ.get("MKL_NUM_THREADS")) == ("4", None)
+    assert "runtime_env" not in ray_start.TASK
