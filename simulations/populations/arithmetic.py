@@ -4,7 +4,7 @@ A synthetic user must have the same bits on every machine. IEEE 754 fixes the re
 sqrt, and of scaling by a power of two, but not that of a library's log or pow, which differ in
 the last bit between processors and versions. Each function here is a fixed sequence of the
 former (compiled without contraction or reordering, which numba does only where it is asked to),
-within some units of the last place of the true value. They take arrays of any shape, as a ufunc.
+within some units of the last place of the true value.
 
 References
 ----------
@@ -15,10 +15,12 @@ References
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit, vectorize
+from numba import njit
+from numpy.typing import ArrayLike
 
 from fedhist.base.arrays import Floats
 
@@ -112,19 +114,29 @@ def outer(p: Any) -> Any:
     return a / b if q >= 0.0 else -a / b
 
 
-@vectorize(cache=True)  # type: ignore[untyped-decorator]
-def exp(x: Any) -> Any:
-    """Return the exponential: 0 below -708, infinity above 709."""
-    return exp1(x)
-
-
-def power(x: Any, y: Any) -> Floats:
-    """Return x to the y, of positive x: relative error some 1e-16 times 1 + |y log x|."""
+def elementwise(loop: Callable[..., None], *arguments: ArrayLike) -> Floats:
+    """Run a compiled loop over the elements of arrays, and numbers, broadcast together."""
     # no ufunc: each is linked anew in every process, which takes ten times what loading a loop does
-    out = np.empty(np.broadcast_shapes(np.shape(x), np.shape(y)))
-    bases, exponents = (np.broadcast_to(a, out.shape).astype(np.float64).ravel() for a in (x, y))
-    _powers(bases, exponents, out.reshape(-1))
+    arrays = [np.asarray(a) for a in arguments]
+    out = np.empty(np.broadcast_shapes(*(a.shape for a in arrays)))
+    loop(*(np.broadcast_to(a, out.shape).ravel() for a in arrays), out.reshape(-1))
     return out
+
+
+def exp(x: Floats) -> Floats:
+    """Return the exponential: 0 below -708, infinity above 709."""
+    return elementwise(_exps, x)
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _exps(x: Floats, out: Floats) -> None:
+    for i in range(len(out)):
+        out[i] = exp1(x[i])
+
+
+def power(x: ArrayLike, y: ArrayLike) -> Floats:
+    """Return x to the y, of positive x: relative error some 1e-16 times 1 + |y log x|."""
+    return elementwise(_powers, np.asarray(x, np.float64), np.asarray(y, np.float64))
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -133,15 +145,19 @@ def _powers(x: Floats, y: Floats, out: Floats) -> None:
         out[i] = exp1(y[i] * log1(x[i]))
 
 
-@vectorize(cache=True)  # type: ignore[untyped-decorator]
-def normal(p: Any) -> Any:
-    """Return the p-quantile of the standard normal law, 0 < p < 1."""
-    return normal1(p)
-
-
-@vectorize(cache=True)  # type: ignore[untyped-decorator]
-def cosine(turns: Any) -> Any:
+def cosine(turns: ArrayLike) -> Floats:
     """Return cos(2 pi turns)."""
+    return elementwise(_cosines, np.asarray(turns, np.float64))
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _cosines(turns: Floats, out: Floats) -> None:
+    for i in range(len(out)):
+        out[i] = _cosine(turns[i])
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _cosine(turns: Any) -> Any:
     x = abs(turns - math.floor(turns + 0.5))  # in [0, 1/2]
     sign = 1.0
     if x > 0.25:

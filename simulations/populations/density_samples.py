@@ -164,10 +164,12 @@ def bump(centre: float, power: int) -> Floats:
     >>> bump(0.0, 1).round(4)
     array([1.    , 0.7071, 0.    ])
     """
-    k = np.arange(1, power + 1)
+    k: Floats = np.arange(1.0, power + 1.0)
     middle = math.comb(2 * power, power)
-    ratio = np.array([math.comb(2 * power, power - j) / middle for j in range(1, power + 1)])
-    theta = np.ones(2 * power + 1)
+    ratio: Floats = np.array(
+        [math.comb(2 * power, power - j) / middle for j in range(1, power + 1)]
+    )
+    theta: Floats = np.ones(2 * power + 1)
     theta[1::2] = math.sqrt(2) * ratio * cosine(k * centre)
     theta[2::2] = math.sqrt(2) * ratio * cosine(k * centre - 0.25)
     return theta

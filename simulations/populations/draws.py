@@ -12,12 +12,20 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit, uint64, vectorize
+from numba import njit, uint64
 from numba.cpython.unsafe.numbers import trailing_zeros
 
 from fedhist.base.arrays import Array, Floats, Integers, Words
 from fedhist.base.hashing import GOLDEN, mix
-from simulations.populations.arithmetic import CENTRAL, central, exp1, log1, normal1, outer
+from simulations.populations.arithmetic import (
+    CENTRAL,
+    central,
+    elementwise,
+    exp1,
+    log1,
+    normal1,
+    outer,
+)
 
 GUIDE = 16, 18
 """Logarithms of the cells of the least and the largest guide into a table: the first for some 1,000
@@ -63,9 +71,7 @@ def _words_kernel(key: Any, first: Any, indptr: Integers, out: Words) -> None:
 
 def unit(word: Words) -> Floats:
     """Return the middle of one of 2^52 cells of (0, 1)."""
-    out = np.empty(np.shape(word))
-    _units(np.ravel(word), out.reshape(-1))
-    return out
+    return elementwise(_units, word)
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -76,13 +82,11 @@ def _units(word: Words, out: Floats) -> None:
 
 def normal_of(drawn: Words) -> Floats:
     """Draw N(0, 1): the quantile at one of 2^52 levels, at most 8.2 in size, to 16 digits."""
-    out = np.empty(drawn.shape)
-    _normal_kernel(np.ascontiguousarray(drawn).reshape(-1), out.reshape(-1))
-    return out
+    return elementwise(_normals, drawn)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _normal_kernel(drawn: Words, out: Floats) -> None:
+def _normals(drawn: Words, out: Floats) -> None:
     for start in range(0, len(drawn), 1024):
         stop = min(start + 1024, len(drawn))
         for i in range(start, stop):  # without branches, which the compiler vectorises
@@ -116,17 +120,27 @@ def _log_gamma(word: Any, shape: Any) -> Any:
                 return log1(d) + of_v + boost
 
 
-@vectorize(cache=True)  # type: ignore[untyped-decorator]
-def gamma_of(word: Any, shape: Any) -> Any:
+def gamma_of(word: Words, shape: float | Floats) -> Floats:
     """Draw Gamma(shape), of mean shape."""
-    return exp1(_log_gamma(word, shape))
+    return elementwise(_gammas, word, shape)
 
 
-@vectorize(cache=True)  # type: ignore[untyped-decorator]
-def beta_of(word: Any, a: Any, b: Any) -> Any:
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _gammas(word: Words, shape: Floats, out: Floats) -> None:
+    for i in range(len(out)):
+        out[i] = exp1(_log_gamma(word[i], shape[i]))
+
+
+def beta_of(word: Words, a: float | Floats, b: float | Floats) -> Floats:
     """Draw Beta(a, b), as the share of one of two gamma variables."""
-    other = mix(uint64(word) ^ uint64(GOLDEN))
-    return 1.0 / (1.0 + exp1(_log_gamma(other, b) - _log_gamma(word, a)))
+    return elementwise(_betas, word, a, b)
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _betas(word: Words, a: Floats, b: Floats, out: Floats) -> None:
+    for i in range(len(out)):
+        other = mix(word[i] ^ uint64(GOLDEN))
+        out[i] = 1.0 / (1.0 + exp1(_log_gamma(other, b[i]) - _log_gamma(word[i], a[i])))
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -141,16 +155,26 @@ def _log_factorial(k: Any) -> Any:
     return (z - 0.5) * log1(z) - z + 0.9189385332046728 + series - log1(below)
 
 
-@vectorize(cache=True)  # type: ignore[untyped-decorator]
-def poisson_of(word: Any, rate: Any) -> Any:
+def poisson_of(word: Words, rate: float | Floats) -> Integers:
     """Draw Poi(rate): by inversion below 10, above by Hoermann's exact rejection (PTRS)."""
+    return elementwise(_poissons, word, rate).astype(np.int64)
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _poissons(word: Words, rate: Floats, out: Floats) -> None:
+    for i in range(len(out)):
+        out[i] = _poisson(word[i], rate[i])
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _poisson(word: Any, rate: Any) -> Any:
     counter = uint64(word)
     rate = min(rate, 2.0**40)  # callers refuse what is larger than a count can be
     if rate < 10.0:
-        u, p, k = _unit(mix(counter + uint64(GOLDEN))), exp1(-rate), 0
+        u, p, k = _unit(mix(counter + uint64(GOLDEN))), exp1(-rate), 0.0
         while u > p and k < 1000:
             u -= p
-            k += 1
+            k += 1.0
             p *= rate / k
         return k
     b = 0.931 + 2.53 * math.sqrt(rate)
@@ -166,12 +190,12 @@ def poisson_of(word: Any, rate: Any) -> Any:
         s = 0.5 - abs(u)
         k = math.floor((2.0 * a / s + b) * u + rate + 0.43)
         if s >= 0.07 and v <= inside:
-            return np.int64(k)
+            return float(k)
         if k < 0 or (s < 0.013 and v > s):
             continue
         here = log1(v * inverse / (a / (s * s) + b))
         if here <= k * of_rate - rate - _log_factorial(k):
-            return np.int64(k)
+            return float(k)
 
 
 # -- items ---------------------------------------------------------------------------------------
