@@ -7,7 +7,7 @@ import gc
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -111,6 +111,7 @@ def run(
     from simulations.config.reading import reading
     from simulations.reporting.targets import check_folder, check_results
     from simulations.runs.config import load_config, prepare
+    from simulations.runs.forecast import Forecast
     from simulations.runs.job import Finished, run_job, summary_of
     from simulations.runs.results import RUN
     from simulations.runs.tables import print_job
@@ -141,19 +142,27 @@ def run(
         check_results()
     with reading(config):
         prepared = prepare(loaded)
-    with terminal.progress_bar() as bar:
-        tasks: dict[int, Any] = {}
+    with terminal.progress_bar("users") as bar:
+        task = bar.add_task("round 1", total=1)
+        at = 0
 
-        def progress(round_index: int, replies: int, expected: int) -> None:
-            if round_index not in tasks:
-                tasks[round_index] = bar.add_task(f"round {round_index + 1}", total=expected)
-            bar.update(tasks[round_index], completed=replies, total=expected)
+        def progress(round_index: int, done: int, of: int) -> None:
+            nonlocal at
+            if round_index != at:
+                at = round_index
+                bar.reset(task, total=of, description=f"round {at + 1}")
+            bar.update(task, completed=done, total=of)
+
+        def foretell(expected: Forecast) -> None:
+            terminal.errors.print(f"expected: {expected}", soft_wrap=True)
 
         def show(finished: Finished) -> None:
             bar.stop()
             print_job(terminal.console, finished)
 
-        finished = run_job(prepared, progress, force=force, show=show)
+        finished = run_job(
+            prepared, progress, force=force, show=show, foretell=None if json_ else foretell
+        )
     terminal.console.print(f"written to {finished.folder}", soft_wrap=True)
     if json_:
         terminal.print_json(summary_of(finished))

@@ -72,20 +72,32 @@ class Stopped(SystemExit):
     """Ctrl-C where the command itself has said what was kept."""
 
 
-def progress_bar() -> Progress:
-    """Return a bar beside the errors, that nobody sees in a file and that leaves no trace."""
+def progress_bar(of: str = "") -> Progress:
+    """Return a bar beside the errors, that nobody sees in a file and that leaves no trace.
+
+    ``of`` names what is counted, if its rate shall be shown.
+    """
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
         Progress,
+        ProgressColumn,
+        Task,
         TextColumn,
         TimeRemainingColumn,
     )
+    from rich.text import Text
 
-    columns = (
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            speed = task.finished_speed or task.speed
+            return Text("" if speed is None else f"{speed:,.0f} {of}/s")
+
+    counted = f"{{task.completed:,.0f}} of {{task.total:,.0f}} {of}"
+    columns: tuple[ProgressColumn, ...] = (
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        *((TextColumn(counted), Rate()) if of else (MofNCompleteColumn(),)),
         TimeRemainingColumn(),
     )
     return Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal)

@@ -16,6 +16,7 @@ from fedhist.session.session import Session, claim
 from simulations.reporting.estimate_files import columns_of
 from simulations.runs.config import Prepared
 from simulations.runs.data_ledger import DataLedger
+from simulations.runs.forecast import Forecast, forecast
 from simulations.runs.options import Outcome
 from simulations.runs.results import (
     Evaluation,
@@ -47,10 +48,12 @@ def run_job(
     *,
     force: bool = False,
     show: Callable[[Finished], None] | None = None,
+    foretell: Callable[[Forecast], None] | None = None,
 ) -> Finished:
     """Run a prepared configuration and write its results, by force over whatever is there.
 
     They can be shown before they are written: the folder's picture takes longer than many a run.
+    What a long run will take is foretold before it, where anybody wants to know.
 
     Raises
     ------
@@ -66,6 +69,11 @@ def run_job(
     check_rows(prepared.protocol, users)
     # options that exclude each other, or the population, are refused before anything is reserved
     check_population(prepared.protocol, users, table.options(adversaries=adversaries))
+    if foretell is not None:
+        options = table.options(adversaries=adversaries, beside=first_pass(prepared.protocol))
+        expected = forecast(prepared.protocol, users, options, table.repeats)
+        if expected is not None:
+            foretell(expected)
     # every repeat is a release of its own; all are reserved before anybody is asked
     book = Reservations(prepared, table.repeats)
     outcomes = []

@@ -1,0 +1,146 @@
+"""How long a run will take and how much memory: one block of users is asked and timed before it."""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from clients.answers import streams
+from fedhist.base.errors import FedhistError
+from fedhist.model.aggregated import Aggregated
+from fedhist.model.protocol import Protocol
+from fedhist.model.query import Query
+from fedhist.session.journal import LOG
+from fedhist.session.session import Session
+from fedhist.users.shards import BLOCK, Shard
+from simulations.runs.options import Options
+from simulations.runs.run import noise_source
+from simulations.runtimes.inline import InlinePopulation
+
+FEW = 200_000
+"""Users and rounds, multiplied, below which nobody is asked before."""
+WARM = 512
+"""Users who are asked first: what is compiled and looked up once is not what the others cost."""
+PROBED = 0.02
+"""Of the whole work, at most: so much is asked before, up to a block."""
+SAID = 5.0
+"""Seconds that a run must be expected to take if anything is to be said."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a run is expected to take.
+
+    Attributes
+    ----------
+    seconds : float
+        At most: a protocol may end before its last round.
+    n_bytes : int
+        Peak of each process that asks users: this one, or every worker.
+    n_users, rounds, processes : int
+    """
+
+    seconds: float
+    n_bytes: int
+    n_users: int
+    rounds: int
+    processes: int
+
+    def __str__(self) -> str:
+        rounds = f" in up to {self.rounds} rounds" if self.rounds > 1 else ""
+        many = f"{self.processes} workers" if self.processes > 1 else "one process"
+        each = " each" if self.processes > 1 else ""
+        return (
+            f"{self.n_users:,} users{rounds}: about {in_words(self.seconds)} in {many}, "
+            f"{self.n_bytes / 2**20:,.0f} MiB{each}"
+        )
+
+
+def in_words(seconds: float) -> str:
+    """Write a duration to two digits.
+
+    >>> in_words(34.4), in_words(400), in_words(20_000)
+    ('34 s', '7 minutes', '5.6 hours')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
+
+
+def forecast(
+    protocol: Protocol, users: Shard, options: Options, repeats: int = 1
+) -> Forecast | None:
+    """Ask a few users the first question of a protocol and foretell what all of them will take.
+
+    Their answers go nowhere. Nothing is foretold of a run of a few seconds, of one that goes on
+    from a journal, of one with adversaries, or of users who cannot be asked: the run says why.
+    """
+    rounds = protocol.max_rounds * repeats
+    total = len(users) * rounds
+    if total < FEW or options.hostile or _goes_on(options):
+        return None
+    try:
+        query = Session(protocol, noise_source(options.noise, 0, protocol)).query
+        if query is None:
+            return None
+        asked = query.query if isinstance(query, Aggregated) else query
+        _asked(asked, users, WARM, options)
+        few = sum(_asked(asked, users, WARM, options)) / WARM
+        if few * total < SAID / 2:
+            return None
+        n = min(BLOCK, len(users), max(WARM, round(PROBED * total)))
+        answering, measuring = (x / n for x in _asked(asked, users, n, options))
+    except (FedhistError, ValueError):
+        return None
+    processes = 1
+    if options.runtime == "ray":
+        processes = options.workers or os.cpu_count() or 1
+    seconds = (answering * rounds + measuring) * len(users) / processes
+    n_bytes = _peak() + _held(asked, users, n, options)
+    return Forecast(seconds, n_bytes, len(users), rounds, processes) if seconds > SAID else None
+
+
+def _goes_on(options: Options) -> bool:
+    return options.journal is not None and (Path(options.journal) / LOG).exists()
+
+
+def _asked(query: Query, users: Shard, n: int, options: Options) -> tuple[float, float]:
+    """Ask the first n users as a run does; returns the seconds of answering and of measuring."""
+    started = time.perf_counter()
+    population = InlinePopulation(
+        [users.slice(0, min(n, len(users)))],
+        options.coins(0),
+        fold=options.fold,
+        aggregate=options.clients == "aggregate",
+        beside=options.beside,
+    )
+    population.ask(query, 0)
+    return time.perf_counter() - started - population.measuring, population.measuring
+
+
+def _held(query: Query, users: Shard, n: int, options: Options) -> int:
+    """Count what grows with the users: rows by user, and reports where nodes do not fold."""
+    per_user = sum(
+        8 * math.prod(k for k in x.shape[1:] if k is not None)
+        for x in query.bounds(1).values()
+        if x.part == "rows"
+    )
+    held = 2 * per_user * len(users)  # two sums while they are added
+    if not options.fold:
+        some = users.slice(0, n).in_memory()
+        report = query.answer(some, streams(some, options.coins(0), ""))
+        parts = (*report.arrays.values(), *report.ragged.values())
+        each = (some.nbytes + sum(a.nbytes for a in parts)) / n
+        held += round(2 * each * len(users) / options.n_nodes(len(users)))
+    return held
+
+
+def _peak() -> int:
+    """Return the most memory that this process has had, in bytes."""
+    found = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return found if sys.platform == "darwin" else 1024 * found

@@ -1,0 +1,108 @@
+"""What a run says before it starts, and that it says nothing where nobody wants to know."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import Command
+
+from fedhist.model.query import Query
+from fedhist.protocols.few_users.few_users_mean import FewUsersMean
+from fedhist.protocols.means.mean import Mean
+from fedhist.session.journal import Journal
+from fedhist.users.batch import Users
+from fedhist.users.shards import Shard
+from simulations.runs import forecast as module
+from simulations.runs.forecast import Forecast, forecast
+from simulations.runs.options import Options
+
+N = 400_000
+USERS = Users.from_samples(np.arange(N, dtype=np.uint64), np.arange(N + 1), np.zeros(N))
+MEAN = Mean.example()
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Everybody takes 100 microseconds to answer and one to be measured; who is asked is noted."""
+    sizes: list[int] = []
+
+    def slow(query: Query, users: Shard, n: int, options: Options) -> tuple[float, float]:
+        sizes.append(n)
+        return 1e-4 * n, 1e-6 * n
+
+    monkeypatch.setattr(module, "_asked", slow)
+    return sizes
+
+
+def test_the_time_is_that_of_all_users_rounds_and_repeats(asked: list[int]) -> None:
+    rounds = MEAN.max_rounds
+    one = forecast(MEAN, USERS, Options())
+    assert one is not None
+    assert (one.n_users, one.rounds, one.processes) == (N, rounds, 1)
+    assert one.seconds == pytest.approx(N * (1e-4 * rounds + 1e-6))
+    assert max(asked) <= 0.02 * N * rounds  # what it costs to know
+    three = forecast(MEAN, USERS, Options(), repeats=3)
+    assert three is not None
+    assert three.seconds == pytest.approx(N * (3e-4 * rounds + 1e-6))
+    shared = forecast(MEAN, USERS, Options(runtime="ray", workers=4))
+    assert shared is not None
+    assert shared.seconds == pytest.approx(one.seconds / 4)
+    assert "4 workers" in str(shared)
+    assert 50 << 20 < one.n_bytes < 100 << 30
+
+
+def test_what_grows_with_the_users_is_in_the_memory(asked: list[int]) -> None:
+    """Rows by user, and the reports of a node that does not fold."""
+    one, reports = (forecast(MEAN, USERS, Options(fold=f)) for f in (True, False))
+    assert one is not None
+    assert reports is not None
+    assert reports.n_bytes - one.n_bytes > 8 * N
+    rows = replace(FewUsersMean.example(), method="large-n", epsilon=16.0)
+    found = forecast(rows, FewUsersMean.example_users(), Options(), repeats=10**6)
+    assert found is not None
+
+
+def test_short_runs_and_those_that_go_on_say_nothing(asked: list[int], tmp_path: Path) -> None:
+    assert forecast(MEAN, USERS.slice(0, 1000), Options()) is None
+    assert asked == []
+    journal = Journal(tmp_path / "journal")
+    journal.append({"kind": "query", "index": 0})
+    journal.close()
+    assert forecast(MEAN, USERS, Options(journal=tmp_path / "journal")) is None
+    assert asked == []
+
+
+def test_who_is_fast_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And who cannot be asked: the run itself says why."""
+    monkeypatch.setattr(module, "SAID", 1e9)
+    assert forecast(MEAN, USERS, Options()) is None
+    others = Users.from_records({f"{i}": {"a": 1} for i in range(300)})
+    monkeypatch.setattr(module, "FEW", 0)
+    monkeypatch.setattr(module, "SAID", 0.0)
+    assert forecast(MEAN, others, Options()) is None
+
+
+def test_words() -> None:
+    told = str(Forecast(400.0, 300 << 20, 10**8, 2, 8))
+    assert told == "100,000,000 users in up to 2 rounds: about 7 minutes in 8 workers, 300 MiB each"
+    assert str(Forecast(9.6, 300 << 20, 10**7, 1, 1)).endswith("about 10 s in one process, 300 MiB")
+
+
+def test_the_command_says_it_on_stderr_and_never_beside_json(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fedhist: Command
+) -> None:
+    monkeypatch.setattr(module, "FEW", 0)
+    monkeypatch.setattr(module, "SAID", 0.0)
+    monkeypatch.chdir(tmp_path)
+    command = ("run", "quickstart", "--runtime", "inline", "--nodes", "1", "--repeats", "2")
+    for more in ((), ("--json",)):
+        said = fedhist(*command, "--population.n_users", "900", *more, "--out", f"out{len(more)}")
+        assert said.status == 0
+        assert ("expected: 900 users in up to 2 rounds" in said.err) == (not more)
+        assert "expected: 900" not in said.out
+        if more:
+            assert json.loads(said.out)["kind"] == "run"
