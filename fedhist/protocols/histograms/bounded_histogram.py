@@ -348,9 +348,8 @@ class BoundedHistogram(DomainHistogram, Central):
             budget = float(p["epsilon"]), float(p.get("delta", cls.delta))
             k = sensitivity_multipliers(adjacency, len(p["domain"]))
             nonneg = bool(p.get("nonneg", cls.nonneg))
-            known = users.in_memory(f"clip = {p['clip']!r}")
             p["clip"], statement = reference_clip(
-                p["clip"], known, p["domain"], budget, k, discrete=grid is not None, nonneg=nonneg
+                p["clip"], users, p["domain"], budget, k, discrete=grid is not None, nonneg=nonneg
             )
             not_private.append(statement)
         if p.get("trust") is not None and grid is None:

@@ -13,14 +13,19 @@ References
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedhist.base.arrays import Floats
 from fedhist.privacy.noise_law import NoiseLaw, expected_l1, noise_per_sensitivity
 from fedhist.protocols.shared.clipped_totals import clipped_curve, totals, user_norms
-from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
+from fedhist.users.shards import Shard
+
+BINS = 1 << 16
+"""Of norms, 3 % wide."""
 
 
 def c_star_laplace(l1_norms: Floats, d: int, epsilon: float, k1: float = 1.0) -> float:
@@ -47,12 +52,15 @@ def c_star_laplace(l1_norms: Floats, d: int, epsilon: float, k1: float = 1.0) ->
     >>> c_star_laplace(np.array([9.0, 1.0, 5.0, 3.0]), d=2, epsilon=1.0)
     5.0
     """
-    if math.isinf(epsilon):
-        return float(l1_norms.max(initial=0.0))
-    rank = math.ceil(k1 * d / epsilon)
+    rank = max(1, rank_of(d, epsilon, k1))
     if rank > len(l1_norms):
         return 0.0
     return float(np.partition(l1_norms, len(l1_norms) - rank)[len(l1_norms) - rank])
+
+
+def rank_of(d: int, epsilon: float, k1: float) -> int:
+    """Return the k of :func:`c_star_laplace`; 0 without noise, where the largest is best."""
+    return math.ceil(k1 * d / epsilon)
 
 
 def c_star_gaussian(l1_norms: Floats, l2_norms: Floats, noise_mass: float) -> float:
@@ -90,14 +98,57 @@ def c_star_gaussian(l1_norms: Floats, l2_norms: Floats, noise_mass: float) -> fl
     return float(v[at]) if at < len(v) else 0.0
 
 
+def c_star(users: Shard, domain: Keys, norm: int, noise_mass: float) -> float:
+    """Find :func:`c_star_gaussian`, or its like in the l1 norm, in two passes. NOT PRIVATE.
+
+    The first one adds slopes up in 2^16 bins of norms; the second one lists the norms, each once,
+    of the bin in which they pass the noise mass.
+
+    Parameters
+    ----------
+    users : Shard
+    domain : Keys
+    norm : {1, 2}
+        In which all slopes are 1, or m_i / v_i.
+    noise_mass : float
+    """
+    sums = np.zeros(BINS)
+    for bins, _, slope in _slopes(users, domain, norm):
+        sums += np.bincount(bins, slope, BINS)
+    passed = np.cumsum(sums[::-1])
+    at = int(np.searchsorted(passed, noise_mass, side="right"))
+    if at == BINS:
+        return 0.0
+    level = noise_mass - (passed[at - 1] if at else 0.0)
+    values, slopes = np.zeros(0), np.zeros(0)
+    for bins, size, slope in _slopes(users, domain, norm):
+        here = bins == BINS - 1 - at
+        values, where = np.unique(np.append(values, size[here]), return_inverse=True)
+        slopes = np.bincount(where, np.append(slopes, slope[here]), len(values))
+    first = int(np.searchsorted(np.cumsum(slopes[::-1]), level, side="right"))
+    return float(values[::-1][min(first, len(values) - 1)])
+
+
+def _slopes(
+    users: Shard, domain: Keys, norm: int
+) -> Iterator[tuple[NDArray[np.int64], Floats, Floats]]:
+    """Walk blocks: bins of the users' norms, the norms, the slopes (0 for no items)."""
+    for block in users.blocks():
+        l1, l2 = user_norms(block, domain)
+        size = l1 if norm == 1 else l2
+        slope = np.divide(l1, size, out=np.zeros_like(size), where=size > 0)
+        # doubles that are not negative are in the order of their bits
+        yield (size.view(np.uint64) >> np.uint64(47)).astype(np.int64), size, slope
+
+
 def best_clip(
-    users: Users, domain: Keys, norm: int, unit: NoiseLaw, nonneg: bool, per_octave: int = 8
+    users: Shard, domain: Keys, norm: int, unit: NoiseLaw, nonneg: bool, per_octave: int = 8
 ) -> tuple[float, float]:
     """Search the threshold with the least expected l1 error on a log grid. NOT PRIVATE.
 
     Parameters
     ----------
-    users : Users
+    users : Shard
     domain : Keys
     norm : {1, 2}
     unit : NoiseLaw
@@ -112,7 +163,8 @@ def best_clip(
     clip, error : float
         The threshold and its exact expected l1 error.
     """
-    largest = float(user_norms(users, domain)[norm - 1].max(initial=0.0))
+    norms = (user_norms(block, domain)[norm - 1] for block in users.blocks())
+    largest = max((float(size.max(initial=0.0)) for size in norms), default=0.0)
     truth = totals(users, domain)
     best = 0.0, float(truth.sum())
     if largest == 0.0:
@@ -131,7 +183,7 @@ def best_clip(
 
 def reference_clip(
     rule: str,
-    users: Users,
+    users: Shard,
     domain: Keys,
     budget: tuple[float, float],
     multipliers: tuple[float, float],
@@ -144,7 +196,7 @@ def reference_clip(
     Parameters
     ----------
     rule : {"c-star", "best"}
-    users : Users
+    users : Shard
     domain : Keys
     budget : (epsilon, delta)
         Of the release; delta = 0 means l1 norms and Laplace noise.
@@ -168,11 +220,12 @@ def reference_clip(
         clip, _ = best_clip(users, domain, 2 if delta else 1, law, nonneg)
         how = "the least expected l1 error on a log grid"
     elif rule == "c-star":
-        l1, l2 = user_norms(users, domain)
         if delta:
-            clip = c_star_gaussian(l1, l2, len(domain) * law.mean_absolute)
-        else:
-            clip = c_star_laplace(l1, len(domain), epsilon, multipliers[0])
+            clip = c_star(users, domain, 2, len(domain) * law.mean_absolute)
+        else:  # as many users may exceed it as one less than the rank
+            clip = c_star(
+                users, domain, 1, max(0, rank_of(len(domain), epsilon, multipliers[0]) - 1)
+            )
         how = "the C* rule (Liu et al. 2023, Section 4.1)"
     else:
         raise ValueError(f'clip must be a number, "c-star" or "best", got {rule!r}')
