@@ -52,15 +52,15 @@ def c_star_laplace(l1_norms: Floats, d: int, epsilon: float, k1: float = 1.0) ->
     >>> c_star_laplace(np.array([9.0, 1.0, 5.0, 3.0]), d=2, epsilon=1.0)
     5.0
     """
-    rank = max(1, rank_of(d, epsilon, k1))
+    rank = rank_of(d, epsilon, k1)
     if rank > len(l1_norms):
         return 0.0
     return float(np.partition(l1_norms, len(l1_norms) - rank)[len(l1_norms) - rank])
 
 
 def rank_of(d: int, epsilon: float, k1: float) -> int:
-    """Return the k of :func:`c_star_laplace`; 0 without noise, where the largest is best."""
-    return math.ceil(k1 * d / epsilon)
+    """Return the k of :func:`c_star_laplace`; 1 without noise, where the largest is best."""
+    return max(1, math.ceil(k1 * d / epsilon))
 
 
 def c_star_gaussian(l1_norms: Floats, l2_norms: Floats, noise_mass: float) -> float:
@@ -120,11 +120,13 @@ def c_star(users: Shard, domain: Keys, norm: int, noise_mass: float) -> float:
     if at == BINS:
         return 0.0
     level = noise_mass - (passed[at - 1] if at else 0.0)
-    values, slopes = np.zeros(0), np.zeros(0)
+    values: Floats = np.zeros(0)
+    slopes: Floats = np.zeros(0)
     for bins, size, slope in _slopes(users, domain, norm):
         here = bins == BINS - 1 - at
         values, where = np.unique(np.append(values, size[here]), return_inverse=True)
-        slopes = np.bincount(where, np.append(slopes, slope[here]), len(values))
+        both = np.append(slopes, slope[here])
+        slopes = np.bincount(where, both, len(values)).astype(np.float64)
     first = int(np.searchsorted(np.cumsum(slopes[::-1]), level, side="right"))
     return float(values[::-1][min(first, len(values) - 1)])
 
@@ -222,10 +224,9 @@ def reference_clip(
     elif rule == "c-star":
         if delta:
             clip = c_star(users, domain, 2, len(domain) * law.mean_absolute)
-        else:  # as many users may exceed it as one less than the rank
-            clip = c_star(
-                users, domain, 1, max(0, rank_of(len(domain), epsilon, multipliers[0]) - 1)
-            )
+        else:
+            rank = rank_of(len(domain), epsilon, multipliers[0])
+            clip = c_star(users, domain, 1, rank - 1)  # so many users may exceed it
         how = "the C* rule (Liu et al. 2023, Section 4.1)"
     else:
         raise ValueError(f'clip must be a number, "c-star" or "best", got {rule!r}')

@@ -205,9 +205,8 @@ def test_c_star_in_two_passes_is_that_of_all_norms_at_once(norm):
         else:
             want = c_star_laplace(l1, mass, 1.0)
             mass -= 1
-        assert [c_star(some, domain, norm, mass) for some in (users, Walked(users, 13))] == [
-            want
-        ] * 2
+        for some in (users, Walked(users, 13)):
+            assert c_star(some, domain, norm, mass) == want
     assert c_star(users.none, domain, norm, 0.5) == 0.0
 
 

@@ -1,0 +1,87 @@
+"""How every protocol is evaluated: by sums of one pass, by more passes, or from all records.
+
+The table of the page on large populations; what it says is counted on the protocols' examples.
+"""
+
+from __future__ import annotations
+
+from walked_users import Walked
+
+from fedhist.model.measures import measured
+from fedhist.model.registry import protocol_class
+
+ONE = "sums, made in the pass in which users answer"
+ERROR = "one more pass for the predicted error"
+ROWS = "one more pass for the predicted error, which keeps a row of at most a million users"
+SEARCH = "some more passes, which look for quantiles"
+DRAWS = "two more passes for each of 4 to 64 draws of keys; or one or two, where a clip is chosen"
+STAGES = "three more passes for the predicted error"
+RECORDS = "all users' records at once: at most a million users"
+
+HOW = {
+    "adaptive-histogram": ERROR,
+    "bounded-histogram": ONE,
+    "box-centre": ROWS,
+    "box-mean": ROWS,
+    "central-density": ONE,
+    "central-mean": ROWS,
+    "cover-select": ONE,
+    "dame": ROWS,
+    "density": ERROR,
+    "distribution": ERROR,
+    "few-users-distribution": RECORDS,
+    "few-users-mean": ONE,
+    "frequency-oracle": ONE,
+    "hadamard-response": ONE,
+    "huber-mean": ROWS,
+    "interval-mean": ROWS,
+    "item-histogram": ONE,
+    "local-distribution": ERROR,
+    "local-histogram": ONE,
+    "local-quantiles": SEARCH,
+    "mean": ROWS,
+    "mean-l2": ERROR,
+    "mean-linf": ONE,
+    "naive-density": ONE,
+    "naive-mean": ONE,
+    "poisson-counts": ONE,
+    "quantiles": SEARCH,
+    "ragged-distribution": STAGES,
+    "sparse-mean": ONE,
+    "unary-encoding": ONE,
+    "unbounded-histogram": DRAWS,
+    "user-level-erm": ONE,
+    "weighted-mean": ERROR,
+}
+"""What the evaluation of a protocol takes, at its usual settings."""
+
+
+def test_how_every_protocol_is_evaluated(protocol_name: str) -> None:
+    cls = protocol_class(protocol_name)
+    how = RECORDS if protocol_name.startswith("throwaway-") else HOW[protocol_name]
+    protocol, users = cls.example(), cls.example_users()
+    assert (protocol.measure() is None) == (how == RECORDS)
+    if how == RECORDS:
+        return
+    walk = Walked(users, 50)
+    blocks = sum(1 for _ in walk.blocks())
+
+    def passes(name: str) -> float:
+        """Count the passes that a part takes."""
+        Walked.made = 0
+        _ = getattr(known, name)
+        return Walked.made / blocks
+
+    Walked.made = 0
+    known = measured(protocol, walk)
+    assert Walked.made == blocks
+    assert passes("diagnostics") == passes("support") == 0
+    truth = passes("truth")
+    assert (truth > 0) == (how == SEARCH)
+    error = passes("error")
+    if how != SEARCH:
+        some = {ONE: {0}, ERROR: {1}, ROWS: {1}, STAGES: {3}, DRAWS: {2 * n for n in range(4, 65)}}
+        assert error in some[how]
+    assert (how == ROWS) == ("rows" in vars(known))
+    assert passes("lower_bounds") <= (how in (ROWS, ERROR))
+    assert passes("resolution") <= (how == SEARCH)
