@@ -17,12 +17,12 @@ from small_requests import result_of, small
 
 from fedhist.model.protocol import Estimate
 from fedhist.protocols.means.mean import Mean
-from fedhist.protocols.shared.clipped_totals import count_table
 from fedhist.users.batch import Users
 from simulations.experiments.heat_maps import write_maps
 from simulations.experiments.local_regret import AREA, SIZES, USERS, LocalCell, cells_of, run
 from simulations.experiments.regret import Measured, measure, protocols_of, square
 from simulations.populations.synthetic import numbered_items
+from tests.protocols.running import count_table
 
 N, T, EPSILON = [1000, 5000], [1, 4, 30, 0], [0.5, 1.0, 2.0, 4.0, 8.0]
 

@@ -116,3 +116,17 @@ def one_sample(rows: ArrayLike) -> Users:
     """Users with one sample each, which stands for the mean of many: (n, d)."""
     x = np.asarray(rows, dtype=np.float64)
     return Users.from_samples(np.arange(1, len(x) + 1), np.arange(len(x) + 1), x)
+
+
+def count_table(users: Users, domain: Keys) -> NDArray[np.float64]:
+    """Hold every user's count of every item of the domain, slowly: (n, d)."""
+    v, at, out = (
+        users.counts,
+        domain.positions(users.vocabulary),
+        np.zeros((len(users), len(domain))),
+    )
+    for u in range(len(users)):
+        for k in range(v.indptr[u], v.indptr[u + 1]):
+            if at[v.item[k]] >= 0:
+                out[u, at[v.item[k]]] += v.count[k]
+    return out

@@ -22,7 +22,6 @@ from fedhist.protocols.distributions.centred_release import (
     combined,
     radius_scores,
 )
-from fedhist.protocols.distributions.known import KnownShares
 from fedhist.protocols.distributions.mechanisms import (
     Additive,
     DistributionTask,
@@ -30,6 +29,7 @@ from fedhist.protocols.distributions.mechanisms import (
     Mechanism,
     Search,
 )
+from fedhist.protocols.shared.distribution_target import SeenShares
 from fedhist.protocols.shared.projected_error import projected_l1
 from fedhist.session.curator import Curator
 from fedhist.users.keys import Keys
@@ -95,24 +95,24 @@ DRAWS, LIKELY = 3, 0.02
 """Centres drawn for a prediction, and the least chance of a radius that it looks at."""
 
 
-def given(task: DistributionTask, known: KnownShares, project: bool) -> float:
+def given(task: DistributionTask, seen: SeenShares, project: bool) -> float:
     """Predict the error on known users. NOT PRIVATE."""
-    mean, _ = known.moments(lambda users: theory.cut_moments(users, task.domain, task.m))
-    return given_centred(centred_task(task), mean / (task.n_users * task.m), known, project)
+    mean, _ = seen.moments(lambda users: theory.cut_moments(users, task.domain, task.m))
+    return given_centred(centred_task(task), mean / (task.n_users * task.m), seen, project)
 
 
-def given_centred(found: CentredTask, shares: Floats, known: KnownShares, project: bool) -> float:
+def given_centred(found: CentredTask, shares: Floats, seen: SeenShares, project: bool) -> float:
     """Predict the error on known users: the rounds without the noise of the offsets. NOT PRIVATE.
 
     Three centres are drawn around the average ``shares`` (k,) that users send; each radius that may
     be selected clips the users' exact offsets. What is left is Gaussian noise around a known bias.
     """
     if not found.selects:
-        return _of_shares(known.truth, shares, found, found.epsilon - found.first, project)
+        return _of_shares(seen.shares, shares, found, found.epsilon - found.first, project)
     rng, scale = np.random.default_rng(2020), found.share_std(found.first) / math.sqrt(2)
     starts = [shares + rng.laplace(0.0, scale, found.k) for _ in range(DRAWS)]
     norms = [CentredNorms(*_frame(found, start), found.radii) for start in starts]
-    above = [q.above(answer) for q, answer in zip(norms, known.answers(norms), strict=True)]
+    above = [q.above(answer) for q, answer in zip(norms, seen.answers(norms), strict=True)]
     scores = [radius_scores(a, int(found.n_users), found.clipped) for a in above]
     chances = [softmax(found.second / 2 * s) for s in scores]
     likely = [(i, int(j)) for i in range(DRAWS) for j in np.flatnonzero(chances[i] > LIKELY)]
@@ -122,12 +122,12 @@ def given_centred(found: CentredTask, shares: Floats, known: KnownShares, projec
         for i, j in likely
         if not found.prefers_shares(stds[i, j])
     }
-    answers = known.answers([*asked.values()]) if asked else []
+    answers = seen.answers([*asked.values()]) if asked else []
     offsets = {
         at: q.spread * (q.unit / found.n_users / (1 - found.lost)) * answer.sums["steps"] + q.centre
         for (at, q), answer in zip(asked.items(), answers, strict=True)
     }
-    one = _of_shares(known.truth, shares, found, found.third, project)
+    one = _of_shares(seen.shares, shares, found, found.third, project)
     first, totals = found.share_std(found.first), np.zeros((DRAWS, 2))
     for i, j in likely:
         error = one
@@ -136,7 +136,7 @@ def given_centred(found: CentredTask, shares: Floats, known: KnownShares, projec
             middle = combined(starts[i], first, offsets[i, j], stds[i, j])
             noise = combined(np.zeros(found.k), first, stds[i, j], stds[i, j])
             law = NoiseLaw("gaussian", 0.0)
-            off = _l1(known.truth, middle - known.truth, noise, law, project)
+            off = _l1(seen.shares, middle - seen.shares, noise, law, project)
             error = alarm * one + (1 - alarm) * off
         totals[i] += chances[i][j] * np.array([error, 1.0])
     return float((totals[:, 0] / totals[:, 1]).mean())

@@ -41,10 +41,10 @@ from fedhist.protocols.distributions import selection as binomial_mechanisms
 from fedhist.protocols.distributions.centred_mechanism import CENTRED
 from fedhist.protocols.distributions.distribution_rows import rows
 from fedhist.protocols.distributions.fit_choice import automatic
-from fedhist.protocols.distributions.known import FromShares, KnownShares
 from fedhist.protocols.distributions.mechanisms import DistributionTask, Learned, Mechanism, Search
 from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.clipped_totals import in_domain
+from fedhist.protocols.shared.distribution_target import DistributionTarget, SeenShares
 from fedhist.protocols.shared.domains import check_domain, with_domain
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
@@ -75,7 +75,7 @@ EXACT = "laplace"
 
 @register_protocol
 @dataclass(frozen=True)
-class Distribution(TwoModes, FromShares, Central):
+class Distribution(TwoModes, DistributionTarget, Central):
     """The distribution over k public symbols that the users' samples come from.
 
     Parameters
@@ -106,7 +106,7 @@ class Distribution(TwoModes, FromShares, Central):
         "paper": the mechanism with its printed budget; ``guarantee`` says what that really spends,
         ``claimed`` what is printed.
     p_max : float
-        PUBLIC upper bound on every symbol's probability, 1 if nothing is known. With m p_max <= 2
+        PUBLIC upper bound on every symbol's probability, 1 if nothing is seen. With m p_max <= 2
         "auto" considers presence, which is best for many rare symbols and blind for frequent ones;
         where it could be best and the bound does not say, a fiftieth of epsilon finds one.
     project : bool
@@ -293,7 +293,7 @@ class Distribution(TwoModes, FromShares, Central):
 
     # -- theory ----------------------------------------------------------------------------------
 
-    def predicted(self, known: KnownShares) -> ErrorBound:
+    def predicted(self, seen: SeenShares) -> ErrorBound:
         """Predict the expected l1 error on a known population. NOT PRIVATE.
 
         For noise on counts, one item and presence exact before the projection; a selection's law
@@ -302,9 +302,9 @@ class Distribution(TwoModes, FromShares, Central):
         """
         mechanism, task = self.chosen, self.task
         if mechanism.given is None:
-            expected = min(mechanism.error(task, known.truth, True), 2.0)
+            expected = min(mechanism.error(task, seen.shares, True), 2.0)
             return ErrorBound(L1, expected, False, f"{mechanism.source}: a bound, not projected")
-        expected = mechanism.given(task, known, self.project)
+        expected = mechanism.given(task, seen, self.project)
         exact = not self.project or math.isinf(self.epsilon)
         source = mechanism.source if exact else f"{mechanism.source}; projected, closed form"
         return ErrorBound(L1, expected, exact, source)

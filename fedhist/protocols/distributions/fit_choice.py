@@ -25,7 +25,6 @@ from fedhist.protocols.distributions import mechanisms as simple
 from fedhist.protocols.distributions.centred_mechanism import CENTRED, ROUNDING, centred_error
 from fedhist.protocols.distributions.centred_release import CLUSTER, HARM, missed
 from fedhist.protocols.distributions.exceedance_counts import ExceedanceCounts
-from fedhist.protocols.distributions.known import KnownShares
 from fedhist.protocols.distributions.mechanisms import (
     Additive,
     DistributionTask,
@@ -47,6 +46,7 @@ from fedhist.protocols.distributions.selection import (
     choose,
     corrected,
 )
+from fedhist.protocols.shared.distribution_target import SeenShares
 from fedhist.session.curator import Curator
 from server.distributions.binomial_grid import MOST_CELLS, pick_eta
 from server.distributions.fit_statistic import (
@@ -353,7 +353,7 @@ def error(task: DistributionTask, p: Floats, pooled: bool) -> float:
     return decide(left, 0.0, 0.0).error(left.task, p, pooled)
 
 
-def given(task: DistributionTask, known: KnownShares, project: bool) -> float:
+def given(task: DistributionTask, seen: SeenShares, project: bool) -> float:
     """Predict the error on known users: of what is decided, over the noise of the statistic.
 
     NOT PRIVATE. The exact statistic of the users (one draw stands for all where some hold more
@@ -361,12 +361,12 @@ def given(task: DistributionTask, known: KnownShares, project: bool) -> float:
     """
     plan, left = FitPlan.of(task.m, task.n_users), options_left(task)
     query = ExceedanceCounts(task.domain, task.m, plan.thresholds)
-    (summary,) = known.answers([query])
+    (summary,) = seen.answers([query])
     below = query.below(summary)
     exact = plan.statistic(below) / STEPS
     largest, rare = math.inf, rare_epsilon(task)
     if sees(task) and _may_be_rare(task):
-        most = float((known.n_users - below[:, 0]).max())
+        most = float((seen.n_users - below[:, 0]).max())
         largest = largest_share(task, most + MARGIN / rare) if rare else task.p_max
     limit = limits(task)[1]
     u = (np.arange(QUANTILES) + 0.5) / QUANTILES - 0.5
@@ -377,7 +377,7 @@ def given(task: DistributionTask, known: KnownShares, project: bool) -> float:
         predict = mechanism.given
         if predict is None:
             raise TypeError(f"{mechanism.name} has no prediction on known users")
-        total += decided.count(mechanism) / QUANTILES * predict(left.task, known, project)
+        total += decided.count(mechanism) / QUANTILES * predict(left.task, seen, project)
     return total
 
 

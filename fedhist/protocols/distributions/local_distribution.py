@@ -45,14 +45,15 @@ from fedhist.protocols.centred.method import METHODS, Method, check_clip_mass
 from fedhist.protocols.centred.script import Opening, centred_mean
 from fedhist.protocols.centred.theory import SIMULATED, Opened, simulated_loss, spread_of
 from fedhist.protocols.distributions.given_users import gaussian_l1
-from fedhist.protocols.distributions.known import AddShares, FromShares, KnownShares
 from fedhist.protocols.distributions.local_results import rows
 from fedhist.protocols.frequency_oracles.frequency_oracle import OracleReports, chosen_kind
 from fedhist.protocols.localize.protocol import FoldProtocol
 from fedhist.protocols.localize.script import FoldEstimates
 from fedhist.protocols.shared.clipped_totals import user_norms
+from fedhist.protocols.shared.distribution_target import DistributionTarget, SeenShares
 from fedhist.protocols.shared.domains import with_domain
 from fedhist.protocols.shared.sample_sizes import resolve_sizes
+from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys, user_ids
@@ -74,7 +75,7 @@ LEAST_HELD = 0.1
 
 @register_protocol
 @dataclass(frozen=True)
-class LocalDistribution(FromShares, FoldProtocol):
+class LocalDistribution(DistributionTarget, FoldProtocol):
     """The distribution over k public symbols, under local differential privacy.
 
     Parameters
@@ -226,7 +227,7 @@ class LocalDistribution(FromShares, FoldProtocol):
 
     @property
     def report_size(self) -> float | None:
-        """A row of a single item is +-1; with several, or some other scale, nothing is known."""
+        """A row of a single item is +-1; with several, or some other scale, nothing is seen."""
         return 1.0 if self.samples_per_user == 1 and self.mean_scale is None else None
 
     @property
@@ -307,7 +308,7 @@ class LocalDistribution(FromShares, FoldProtocol):
             warnings=found.warnings,
         )
 
-    def predicted(self, known: KnownShares) -> ErrorBound:
+    def predicted(self, seen: SeenShares) -> ErrorBound:
         """Predict the expected l1 error. NOT PRIVATE.
 
         By stages from the users' own spread, the projection included. By folds a symbol's estimate
@@ -315,23 +316,23 @@ class LocalDistribution(FromShares, FoldProtocol):
         plan's risk in each row, which is an upper bound, and, in a script of one round, the bias of
         the users without items in the domain. The projection is taken in its closed form.
         """
-        K, p = self.n_folds + 1, known.truth
+        K, p = self.n_folds + 1, seen.shares
         if self.n_folds and not self.uses_folds:
-            return ErrorBound(L1, self._simulated(known), exact=False, source=SIMULATED)
+            return ErrorBound(L1, self._simulated(seen), exact=False, source=SIMULATED)
         deviation = math.sqrt(self.n_folds * self.plan.risk) / K
         bias = np.zeros(len(p))
         if self.plan.n_bins == 1:
-            bias = (1 - known.held / max(known.n_users, 1)) * (1 / K - p)
+            bias = (1 - seen.holding / max(seen.n_users, 1)) * (1 / K - p)
         expected = gaussian_l1(p, bias, deviation, self.project) if self.n_folds else 0.0
         source = (
             "a bound: the plans' risks, as Gaussian errors of rows; rate of Acharya et al. 2023"
         )
         return ErrorBound(L1, expected, exact=False, source=source)
 
-    def _simulated(self, known: KnownShares) -> float:
+    def _simulated(self, seen: SeenShares) -> float:
         """Average the l1 error over simulated stages."""
-        truth = known.truth
-        spread = spread_of(known.walk, known.n_users, CentredShares(self.domain))
+        truth = seen.shares
+        spread = spread_of(seen.walk, seen.n_users, CentredShares(self.domain))
 
         def loss(value: Floats) -> float:
             p = from_sum_zero(value) + 1 / len(truth)
@@ -354,9 +355,9 @@ class LocalDistribution(FromShares, FoldProtocol):
             opened=first,
         )
 
-    def measure(self) -> AddShares:
-        """Add up the users' shares."""
-        return AddShares(self, says_empty=True)
+    def diagnostics_of(self, seen: Seen) -> Mapping[str, float]:
+        """Count the users without items in the domain. NOT PRIVATE."""
+        return {"users without items in the domain": int(seen["sizes"][0])}
 
     @classmethod
     def resolve(

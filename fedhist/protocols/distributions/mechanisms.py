@@ -28,8 +28,8 @@ from fedhist.privacy.noise_law import NoiseLaw
 from fedhist.privacy.shares import ShareNoise
 from fedhist.protocols.distributions import theory
 from fedhist.protocols.distributions.given_users import additive_l1, presence_l1
-from fedhist.protocols.distributions.known import KnownShares
 from fedhist.protocols.shared.central import add_noise
+from fedhist.protocols.shared.distribution_target import SeenShares
 from fedhist.protocols.shared.item_encodings import ItemCounts, OneItem, Presence
 from fedhist.session.curator import Curator
 from fedhist.users.keys import Keys
@@ -114,7 +114,7 @@ class Learned:
 
 
 Search = Generator[Query, Summary, Learned]
-Given = Callable[[DistributionTask, KnownShares, bool], float]
+Given = Callable[[DistributionTask, SeenShares, bool], float]
 """Predicts the l1 error on known users, projected or not."""
 
 
@@ -155,7 +155,7 @@ class Mechanism:
         these numbers at all, and the protocol refuses.
     source : str
         Paper and algorithm.
-    given : callable of (task, known, project) to float, optional
+    given : callable of (task, seen, project) to float, optional
         Expected l1 error against the average of known users' empirical distributions, their sizes
         and the cut to m being taken into account, before the projection to the simplex or after
         it. NOT PRIVATE. None: ``error`` is used.
@@ -272,14 +272,14 @@ class Additive:
             return theory.one_item_error(p, m, n, law, pooled)
         return theory.counts_error(p, m, n, law, pooled)
 
-    def given(self, task: DistributionTask, known: KnownShares, project: bool) -> float:
+    def given(self, task: DistributionTask, seen: SeenShares, project: bool) -> float:
         """Predict the expected l1 error on known users. NOT PRIVATE."""
         law, n, m = self.law(task), task.n_users, self._items(task)
         if self.encoding == "presence":
-            mean, variance = known.moments(lambda u: theory.presence_moments(u, task.domain, m))
-            return presence_l1(known.truth, mean, np.sqrt(variance), m, n, law, CMAX, project)
-        mean, variance = known.moments(lambda u: theory.cut_moments(u, task.domain, m))
-        return additive_l1(known.truth, mean, variance, n * m, law, project)
+            mean, variance = seen.moments(lambda u: theory.presence_moments(u, task.domain, m))
+            return presence_l1(seen.shares, mean, np.sqrt(variance), m, n, law, CMAX, project)
+        mean, variance = seen.moments(lambda u: theory.cut_moments(u, task.domain, m))
+        return additive_l1(seen.shares, mean, variance, n * m, law, project)
 
     def _items(self, task: DistributionTask) -> int:
         """Return how many items a user sends."""

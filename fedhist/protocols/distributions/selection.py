@@ -33,7 +33,6 @@ from fedhist.protocols.distributions import selection_theory as theory_selection
 from fedhist.protocols.distributions import theory as theory_distribution
 from fedhist.protocols.distributions.exceedance_counts import MOST_M, ExceedanceCounts
 from fedhist.protocols.distributions.given_users import chosen_with, selection_l1
-from fedhist.protocols.distributions.known import KnownShares
 from fedhist.protocols.distributions.mechanisms import (
     DistributionTask,
     Given,
@@ -42,6 +41,7 @@ from fedhist.protocols.distributions.mechanisms import (
     Search,
 )
 from fedhist.protocols.distributions.selection_theory import KS_HEIGHT, PHS_HEIGHT
+from fedhist.protocols.shared.distribution_target import SeenShares
 from fedhist.protocols.shared.item_encodings import Presence
 from fedhist.session.curator import Curator
 from server.distributions.binomial_grid import (
@@ -236,14 +236,14 @@ def _error(
 def _given(family: Family, budgets: BudgetsOf) -> Given:
     """Make the prediction on known users: the law of the choices, from the users' own scores."""
 
-    def given(task: DistributionTask, known: KnownShares, project: bool) -> float:
+    def given(task: DistributionTask, seen: SeenShares, project: bool) -> float:
         each = budgets(task).each
         plan = family.build(task.m, pick_eta(task.n_users, each))
         query = ExceedanceCounts(task.domain, task.m, plan.thresholds)
-        (summary,) = known.answers([query])
+        (summary,) = seen.answers([query])
         scores = plan.scores(query.below(summary), task.n_users)
         chances = chosen_with(scores, each / 2)
-        return selection_l1(known.truth, chances, plan.p, project)
+        return selection_l1(seen.shares, chances, plan.p, project)
 
     return given
 

@@ -208,15 +208,6 @@ def _ratio(a: Floats, b: Floats) -> Floats:
 # -- known users: NOT PRIVATE ------------------------------------------------------------------
 
 
-def share_sums(users: Users, domain: Keys) -> tuple[Floats, Floats]:
-    """Add up the users' own shares, (k,), and count each one's items: (n,). NOT PRIVATE."""
-    total, sizes = np.zeros(len(domain)), [np.zeros(0)]
-    for share, size, _, item in _shares(users, domain):
-        total += np.bincount(item, share, len(domain))
-        sizes.append(size)
-    return total, np.concatenate(sizes)
-
-
 def cut_moments(users: Users, domain: Keys, m: int) -> tuple[Floats, Floats]:
     """Mean and variance of the summed counts over the users' draws of m items. NOT PRIVATE.
 

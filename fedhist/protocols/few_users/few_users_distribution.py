@@ -9,25 +9,23 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar, Self, cast
 
 import numpy as np
 
-from clients.bounding.contribution import domain_lookup
-from clients.records.user_rows import share_rows
 from fedhist.base.arrays import Array
 from fedhist.base.errors import PopulationError
-from fedhist.model.error_bounds import ErrorBound, LowerBound
+from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import L1
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow
 from fedhist.protocols.few_users.protocol import FewUsers
 from fedhist.protocols.few_users.user_means import UserShares
-from fedhist.protocols.shared.distribution_target import DistributionTarget
+from fedhist.protocols.shared.distribution_target import DistributionTarget, SeenShares
 from fedhist.protocols.shared.domains import check_domain
-from fedhist.protocols.shared.sample_sizes import Held
+from fedhist.protocols.shared.seen import Seen, rows_at_most
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.distributions.simplex import project_simplex
@@ -118,24 +116,26 @@ class FewUsersDistribution(DistributionTarget, FewUsers):
         """Project to the simplex."""
         return project_simplex(value)
 
-    def error(self, users: Users) -> ErrorBound:
+    @property
+    def most_rows(self) -> int:
+        """As many as there is room for."""
+        return rows_at_most(self.row_dimension)
+
+    def rows(self, users: Users) -> Mapping[str, Array]:
+        """Return what the users answer."""
+        return {"mean": self.answered(users)}
+
+    def predicted(self, seen: SeenShares) -> ErrorBound:
         """Bound the l1 distance from the average of the users' shares."""
-        bound = math.sqrt(self.row_dimension) * self._distance(lambda: (self.answered(users), 1.0))
+        distance = self._distance(lambda: (seen.rows["mean"], seen.times))
         source = "sqrt(d) times the l2 error of the mean; Narayanan et al. 2022, Corollary 8"
-        return ErrorBound(L1, min(2.0, bound), exact=False, source=source)
+        return ErrorBound(L1, min(2.0, math.sqrt(self.row_dimension) * distance), False, source)
 
-    def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:
-        """Bound the l1 error of any protocol under this guarantee. NOT PRIVATE."""
-        return self.bounds_for(Held.of(users))
-
-    def truth(self, users: Users) -> Array:
+    def truth_of(self, seen: Seen) -> Array:
         """Average the users' own shares: (d,). NOT PRIVATE. Users without items do not count."""
-        items = users.counts
-        rows = share_rows(items, domain_lookup(self.domain, items.vocabulary), self.row_dimension)
-        usable = rows.any(axis=1)
-        if not usable.any():
+        if not cast(SeenShares, seen).holding:
             raise PopulationError("no user has an item of the domain; there is no distribution")
-        return np.asarray(rows[usable].mean(axis=0))
+        return super().truth_of(seen)
 
     @classmethod
     def results(cls) -> Sequence[ResultsRow]:

@@ -20,7 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Array, Floats
-from fedhist.protocols.shared.total_loops import add_clipped, add_shares, add_totals, fill_norms
+from fedhist.protocols.shared.total_loops import (
+    add_clipped,
+    add_own_shares,
+    add_shares,
+    add_totals,
+    fill_norms,
+)
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.shards import Shard
@@ -134,6 +140,18 @@ def own_shares(
     for block in users.blocks():
         empty += add_shares(*_columns(block, domain), float(padding), whole, first, second)
     return whole, first, second, empty
+
+
+CLASSES = 66
+"""Of numbers of items: none, one, two to three, four to seven, ..."""
+
+
+def users_shares(users: Users, domain: Keys) -> dict[str, Array]:
+    """Add up users' own shares, and, by class of their numbers of items, users and 1 over these."""
+    shares, sizes = np.zeros(len(domain)), np.zeros(CLASSES, dtype=np.int64)
+    inverse = np.zeros(CLASSES)
+    add_own_shares(*_columns(users, domain), shares, sizes, inverse)
+    return {"shares": shares, "sizes": sizes, "inverse sizes": inverse}
 
 
 def clipped_curve(users: Shard, domain: Keys, clips: Floats, norm: int) -> Floats:

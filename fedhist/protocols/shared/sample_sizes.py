@@ -13,6 +13,7 @@ from fedhist.base.errors import PopulationError
 from fedhist.model.protocol import Protocol
 from fedhist.model.query import Summary
 from fedhist.privacy.guarantee import Adjacency
+from fedhist.protocols.shared.total_loops import fill_held
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.shards import Shard
@@ -24,9 +25,9 @@ def samples_held(users: Users) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Return each user's number of samples; for item counts, the total: (n,) float64."""
     if users.items is None:
         return users.n_items().astype(np.float64)
-    items = users.counts
-    totals = np.concatenate(([0.0], np.cumsum(items.count, dtype=np.float64)))
-    return np.asarray(totals[items.indptr[1:]] - totals[items.indptr[:-1]])
+    totals = np.empty(len(users))
+    fill_held(users.items.indptr, users.items.count, totals)
+    return totals
 
 
 EXACT, FINE, DOUBLINGS = 4096, 64, 52

@@ -168,16 +168,16 @@ class Seeing(Measure):
     """The sums of a block."""
 
     protocol: SeenProtocol
+    kind: type[Seen] = Seen
 
     def of(self, users: Users) -> Summary:
         """Add up the chunks of a block, in their order."""
-        return _by_chunks(
-            users, lambda c: Summary(len(c), {**Held.sums(c), **self.protocol.sums(c)})
-        )
+        found = _by_chunks(users, lambda c: Summary(len(c), self.protocol.sums(c)))
+        return Summary(len(users), {**Held.sums(users), **found.sums})
 
     def finish(self, total: Summary) -> Measured:
         """See them."""
-        return Seen(self.protocol, total)
+        return self.kind(self.protocol, total)
 
 
 def rows_at_most(width: int) -> int:

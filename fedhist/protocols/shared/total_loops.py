@@ -135,3 +135,37 @@ def add_moments(
                 c = float(count[k])
                 mean[i, item[k]] += p * c
                 variance[i, item[k]] += p * (1 - p) * c * (m - c) / max(m - 1, 1.0)
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def add_own_shares(
+    indptr: Any, item: Any, count: Any, places: Any, shares: Floats, sizes: Any, inverse: Floats
+) -> None:
+    """Add up users' own shares by item: (d,); and users, and 1 over their items, by class.
+
+    Class 0 is without items of the domain, j with 2^(j - 1) to 2^j - 1 of them: (classes,) each.
+    """
+    for u in range(indptr.shape[0] - 1):
+        total = 0.0
+        for k in range(indptr[u], indptr[u + 1]):
+            if places[item[k]] >= 0:
+                total += float(count[k])
+        if total == 0:
+            sizes[0] += 1
+            continue
+        j = min(math.frexp(total)[1], sizes.shape[0] - 1)
+        sizes[j] += 1
+        inverse[j] += 1 / total
+        for k in range(indptr[u], indptr[u + 1]):
+            if places[item[k]] >= 0:
+                shares[places[item[k]]] += float(count[k]) / total
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def fill_held(indptr: Any, count: Any, out: Floats) -> None:
+    """Add up every user's counts, of whatever items: (n,)."""
+    for u in range(indptr.shape[0] - 1):
+        total = 0.0
+        for k in range(indptr[u], indptr[u + 1]):
+            total += float(count[k])
+        out[u] = total

@@ -11,7 +11,6 @@ from fedhist.privacy.guarantee import gaussian_multiplier
 from fedhist.privacy.lattice_gaussian import discrete_gaussian_std
 from fedhist.privacy.noise_law import NoiseLaw
 from fedhist.protocols.distributions import theory
-from fedhist.users.keys import Keys
 from server.distributions.simplex import CMAX, presence_to_probability, project_simplex
 from tests.protocols.running import table_users
 
@@ -202,15 +201,6 @@ def test_presence_error_with_laplace_noise(law):
 
 
 # -- known users -----------------------------------------------------------------------------------
-
-
-def test_share_sums():
-    users = table_users(np.array([[2, 2, 0], [0, 0, 5], [0, 0, 0]]))
-    domain = users.vocabulary
-    found = {d: theory.share_sums(users, d) for d in (domain, Keys.of([domain[2], "x"]))}
-    assert [a.tolist() for a in found[domain]] == [[0.5, 0.5, 1.0], [4.0, 5.0, 0.0]]
-    assert [a.tolist() for a in found.popitem()[1]] == [[1.0, 0.0], [0.0, 5.0, 0.0]]
-    assert theory.share_sums(users, Keys.of(["x"]))[0].tolist() == [0.0]
 
 
 def test_moments_of_the_cut_by_enumeration():

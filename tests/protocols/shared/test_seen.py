@@ -32,7 +32,11 @@ from server.means.lower_bounds import Sizes, coins, two_point_bound
 from tests.protocols.running import Cut
 
 load_builtin()
-NAMES = sorted(n for n, c in own_protocols().items() if issubclass(c, SeenProtocol))
+ITEMS = ("distribution",)
+"""Targets about items: see test_seen_shares."""
+NAMES = sorted(
+    n for n, c in own_protocols().items() if issubclass(c, SeenProtocol) and c.target not in ITEMS
+)
 
 
 def cuts(users: Users) -> list[Shard]:

@@ -18,7 +18,6 @@ from fedhist.model.losses import L1
 from fedhist.model.query import Summary
 from fedhist.protocols.distributions.centred_mechanism import given_centred
 from fedhist.protocols.distributions.given_users import chosen_with, presence_l1, selection_l1
-from fedhist.protocols.distributions.known import KnownShares
 from fedhist.protocols.distributions.ragged.average import AverageTask
 from fedhist.protocols.distributions.ragged.choice import (
     Choice,
@@ -37,6 +36,7 @@ from fedhist.protocols.distributions.ragged.own_shares import (
 from fedhist.protocols.distributions.ragged.release import RaggedTask
 from fedhist.protocols.distributions.theory import presence_moments
 from fedhist.protocols.shared.clipped_totals import user_norms
+from fedhist.protocols.shared.distribution_target import SeenShares
 from fedhist.protocols.shared.projected_error import projected_l1
 from fedhist.users.batch import Users
 from server.distributions.fit_statistic import STEPS as FIT_STEPS
@@ -52,33 +52,33 @@ SOURCE = "this project's own: the users' own shares"
 
 
 def predicted_average(
-    choice: Choice, mechanism: str, known: KnownShares, project: bool
+    choice: Choice, mechanism: str, seen: SeenShares, project: bool
 ) -> ErrorBound:
     """Predict the expected l1 error of "frequencies", "centred" or "auto" on known users."""
     task = choice.task
     if mechanism == "frequencies":
-        expected = shares_l1(task, known, project)
+        expected = shares_l1(task, seen, project)
     elif mechanism == "centred":
-        expected = centred_l1(task, known, project)
+        expected = centred_l1(task, seen, project)
     else:
-        expected = _chosen(choice, known, project)
+        expected = _chosen(choice, seen, project)
     exact = mechanism == "frequencies" and not project
     return ErrorBound(L1, expected, exact, SOURCE + ("; projected, closed form" if project else ""))
 
 
-def shares_l1(task: AverageTask, known: KnownShares, project: bool) -> float:
+def shares_l1(task: AverageTask, seen: SeenShares, project: bool) -> float:
     """Predict noise on shares: whoever has none is left out."""
-    law = task.law(max(1, known.held), task.rest)
-    return projected_l1(known.truth, law) if project else len(known.truth) * law.mean_absolute
+    law = task.law(max(1, seen.holding), task.rest)
+    return projected_l1(seen.shares, law) if project else len(seen.shares) * law.mean_absolute
 
 
-def centred_l1(task: AverageTask, known: KnownShares, project: bool) -> float:
+def centred_l1(task: AverageTask, seen: SeenShares, project: bool) -> float:
     """Predict centred shares."""
-    n = task.n_users or max(1, known.held)
-    return given_centred(task.centred(n), known.truth, known, project)
+    n = task.n_users or max(1, seen.holding)
+    return given_centred(task.centred(n), seen.shares, seen, project)
 
 
-def appendix_l1(task: RaggedTask, known: KnownShares, users_std: float, project: bool) -> float:
+def appendix_l1(task: RaggedTask, seen: SeenShares, users_std: float, project: bool) -> float:
     """Predict presence or one selection from m-hat samples of the large users.
 
     Averaged over draws, and over the noise of s-hat, a Laplace law at its middles.
@@ -86,28 +86,28 @@ def appendix_l1(task: RaggedTask, known: KnownShares, users_std: float, project:
     Parameters
     ----------
     task : RaggedTask
-    known : KnownShares
+    seen : SeenShares
     users_std : float
         Of s-hat.
     project : bool
     """
-    kept = float(known.large(task.size))
+    kept = float(seen.large(task.size))
     (step,) = task.steps(kept)
     at = (np.arange(NODES) + 0.5) / NODES - 0.5
     noisy = kept - users_std / math.sqrt(2) * np.sign(at) * np.log(1 - 2 * np.abs(at))
     released = np.maximum(1, np.rint(noisy)).astype(np.int64).tolist()
     if step == "presence":
-        mean, variance = known.moments(partial(_large_presence, task=task))
+        mean, variance = seen.moments(partial(_large_presence, task=task))
         how = task.law, task.cmax, project
         std = np.sqrt(variance)
-        found = [presence_l1(known.truth, mean, std, task.size, s, *how) for s in released]
+        found = [presence_l1(seen.shares, mean, std, task.size, s, *how) for s in released]
         return float(np.mean(found))
     plan, total = task.plan(step, kept), 0.0
     query = RaggedCounts(task.domain, task.size, plan.thresholds)
-    for answer, n in product(known.answers([query], range(DRAWS)), released):
+    for answer, n in product(seen.answers([query], range(DRAWS)), released):
         scores = plan.scores(np.clip(n - query.above(answer), 0, n), n)
         chances = chosen_with(scores, task.epsilon_each / 2)
-        total += selection_l1(known.truth, chances, plan.p, project)
+        total += selection_l1(seen.shares, chances, plan.p, project)
     return total / (DRAWS * NODES)
 
 
@@ -117,58 +117,58 @@ def _large_presence(users: Users, task: RaggedTask) -> tuple[Floats, Floats]:
     return presence_moments(users.take(large), task.domain, task.size)
 
 
-def _chosen(choice: Choice, known: KnownShares, project: bool) -> float:
+def _chosen(choice: Choice, seen: SeenShares, project: bool) -> float:
     """Average over m-hat, and over the outcomes of the tests."""
     if not choice.promising:
-        return shares_l1(choice.task, known, project)
+        return shares_l1(choice.task, seen, project)
     task = choice.median_task(choice.size_epsilon)
     total = weight = 0.0
-    for size, kept, chance in possible_sizes(known.classes(task.classes), task, "em"):
+    for size, kept, chance in possible_sizes(seen.classes(task.classes), task, "em"):
         if chance > LIKELY:
-            total += chance * _given_size(choice, size, kept, known, project)
+            total += chance * _given_size(choice, size, kept, seen, project)
             weight += chance
     if weight > 0.5:
         return total / weight
-    return shares_l1(choice.left(choice.size_epsilon), known, project)
+    return shares_l1(choice.left(choice.size_epsilon), seen, project)
 
 
-def _given_size(choice: Choice, size: int, kept: float, known: KnownShares, project: bool) -> float:
+def _given_size(choice: Choice, size: int, kept: float, seen: SeenShares, project: bool) -> float:
     """Predict what follows a released m-hat, s-hat being taken without noise."""
     spent = [choice.size_epsilon]
     if not choice.selects(size, kept):
-        return _averaged(choice, spent, size, known, project)
-    fine, close, summary = _chances(choice, size, kept, known)
+        return _averaged(choice, spent, size, seen, project)
+    fine, close, summary = _chances(choice, size, kept, seen)
     found = 0.0
     spent.append(choice.fit_epsilon)
     if fine < 1 - LIKELY:
-        found += (1 - fine) * _averaged(choice, spent, size, known, project)
+        found += (1 - fine) * _averaged(choice, spent, size, seen, project)
     spent.append(choice.gap_epsilon)
     if fine * (1 - close) > LIKELY:
-        found += fine * (1 - close) * _averaged(choice, spent, size, known, project)
+        found += fine * (1 - close) * _averaged(choice, spent, size, seen, project)
     if fine * close > LIKELY:
-        found += fine * close * _selected(choice, size, kept, summary, known, project)
+        found += fine * close * _selected(choice, size, kept, summary, seen, project)
     return found
 
 
 def _averaged(
-    choice: Choice, spent: list[float], size: int, known: KnownShares, project: bool
+    choice: Choice, spent: list[float], size: int, seen: SeenShares, project: bool
 ) -> float:
     left = choice.left(*spent)
     way = centred_l1 if choice.centres(left, size) else shares_l1
-    return way(left.of_size(size), known, project)
+    return way(left.of_size(size), seen, project)
 
 
 def _chances(
-    choice: Choice, size: int, kept: float, known: KnownShares
+    choice: Choice, size: int, kept: float, seen: SeenShares
 ) -> tuple[float, float, Summary]:
     """Probability that the fit passes, and that the gap does; and what a selection would see."""
     task, k = choice.task, len(choice.task.domain)
     query = _selection(choice, size, kept)
-    counts, shares = known.answers([query, OwnShares(task.domain, size)])
+    counts, shares = seen.answers([query, OwnShares(task.domain, size)])
     statistic, eta = fit_of(query, counts)
     most = fit_limit(k, round(kept), eta, choice.fit_epsilon)
     fine = _below(most - statistic / FIT_STEPS, 1 / choice.fit_epsilon)
-    scale = gap_sensitivity(known.n_users, k) / choice.gap_epsilon
+    scale = gap_sensitivity(seen.n_users, k) / choice.gap_epsilon
     close = _below(choice.gap_limit(size) * STEPS * kept - gap_steps(shares), scale)
     return fine, close, counts
 
@@ -186,7 +186,7 @@ def _below(room: float, scale: float) -> float:
 
 
 def _selected(
-    choice: Choice, size: int, kept: float, counts: Summary, known: KnownShares, project: bool
+    choice: Choice, size: int, kept: float, counts: Summary, seen: SeenShares, project: bool
 ) -> float:
     """Predict the selection from the users' own scores."""
     task, plan = choice.task, selection_plan(choice, size, kept)
@@ -194,4 +194,4 @@ def _selected(
     exact = rest.touched == len(task.domain)
     scores = selection_scores(_selection(choice, size, kept), counts, plan, kept, exact=exact)
     chances = chosen_with(scores, rest.epsilon_each / 2)
-    return selection_l1(known.truth, chances, plan.p, project)
+    return selection_l1(seen.shares, chances, plan.p, project)

@@ -42,7 +42,6 @@ from fedhist.privacy.guarantee import Adjacency, check_budget, zcdp_rho
 from fedhist.protocols.distributions.centred_counts import MOST_SYMBOLS
 from fedhist.protocols.distributions.centred_mechanism import ROUNDING
 from fedhist.protocols.distributions.distribution import ASSUMPTIONS, NOTHING, Assumption
-from fedhist.protocols.distributions.known import AddShares, FromShares, KnownShares
 from fedhist.protocols.distributions.ragged.average import (
     AverageTask,
     all_answer,
@@ -61,7 +60,9 @@ from fedhist.protocols.distributions.ragged.own_shares import OwnShares
 from fedhist.protocols.distributions.ragged.ragged_results import rows
 from fedhist.protocols.distributions.ragged.release import MOST_SELECTED, RaggedTask, release
 from fedhist.protocols.shared.central import Central
+from fedhist.protocols.shared.distribution_target import DistributionTarget, SeenShares
 from fedhist.protocols.shared.domains import check_domain, with_domain
+from fedhist.protocols.shared.seen import Seen
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -79,7 +80,7 @@ PURE_SHARE = 0.2
 
 @register_protocol
 @dataclass(frozen=True)
-class RaggedDistribution(TwoModes, FromShares, Central):
+class RaggedDistribution(TwoModes, DistributionTarget, Central):
     """Distribution of the users' samples, who have different numbers of them.
 
     Parameters
@@ -318,7 +319,7 @@ class RaggedDistribution(TwoModes, FromShares, Central):
 
     # -- theory ----------------------------------------------------------------------------------
 
-    def predicted(self, known: KnownShares) -> ErrorBound:
+    def predicted(self, seen: SeenShares) -> ErrorBound:
         """Predict the expected l1 error on a known population. NOT PRIVATE.
 
         Presence and selection are averaged over the m-hat that "em" can find; "dyadic" is taken at
@@ -327,16 +328,16 @@ class RaggedDistribution(TwoModes, FromShares, Central):
         if math.isinf(self.epsilon):
             return ErrorBound(L1, 0.0, True, "average of the users' shares, no noise")
         if self.averages:
-            return predicted_average(self.choice, self.mechanism, known, self.project)
+            return predicted_average(self.choice, self.mechanism, seen, self.project)
         total = weight = 0.0
         task = self.median_task
-        for size, kept, chance in possible_sizes(known.classes(task.classes), task, self.median):
+        for size, kept, chance in possible_sizes(seen.classes(task.classes), task, self.median):
             rest, std = self.release_task(size), self.rule.users_std(task, size)
             if len(steps := rest.steps(kept)) == 1:
-                found = appendix_l1(rest, known, std, self.project)
+                found = appendix_l1(rest, seen, std, self.project)
             else:
-                how = steps, kept, known.shared_variance(size), std
-                found = min(2.0, rest.error(known.truth, *how, projected=self.project))
+                how = steps, kept, seen.shared_variance(size), std
+                found = min(2.0, rest.error(seen.shares, *how, projected=self.project))
             total, weight = total + chance * found, weight + chance
         return ErrorBound(L1, total / weight if weight else math.nan, False, self.source)
 
@@ -349,9 +350,9 @@ class RaggedDistribution(TwoModes, FromShares, Central):
             return Truth.AVERAGE_OF_USERS
         return Truth.COMMON
 
-    def measure(self) -> AddShares:
-        """Add up the users' shares; those that are sent are rounded down to 2^-24."""
-        return AddShares(self, resolution=len(self.domain) * 2.0**-23)
+    def resolution_of(self, seen: Seen) -> float:
+        """Shares are rounded down to 2^-24."""
+        return len(self.domain) * 2.0**-23
 
     @classmethod
     def resolve(

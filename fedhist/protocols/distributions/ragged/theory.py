@@ -4,7 +4,7 @@ Of s users some s' have m-hat samples or more; m-hat samples of each are read, a
 samples is not. Errors are expected l1 distances from the average p of the users' own empirical
 distributions. An estimate that is unbiased for i.i.d. samples has the variance V - c p (1 - p)
 around it: V being its variance around the distribution that the samples were drawn from, and c what
-both have in common (:meth:`KnownShares.shared_variance`).
+both have in common (:meth:`SeenShares.shared_variance`).
 
 Shares no code with the estimators.
 

@@ -18,7 +18,6 @@ from fedhist.protocols.distributions.ragged import theory
 from fedhist.protocols.distributions.ragged.ragged_distribution import RaggedDistribution
 from fedhist.protocols.distributions.ragged.release import RaggedTask, release
 from fedhist.protocols.printed.ragged_distribution import RaggedTaskAsPrinted
-from fedhist.protocols.shared.clipped_totals import count_table
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -26,8 +25,8 @@ from fedhist.users.streams import SeededStreams
 from server.distributions.binomial_grid import SENSITIVITY
 from server.noise import SimulatedNoise
 from simulations.runtimes.inline import InlinePopulation
+from tests.protocols.running import count_table, secure
 from tests.protocols.running import result as run
-from tests.protocols.running import secure
 
 REPLACE, ADD = Adjacency.REPLACE_USER, Adjacency.ADD_REMOVE_USER
 ADD_REMOVE: dict[str, Any] = {"adjacency": ADD.value, "n_users": None}

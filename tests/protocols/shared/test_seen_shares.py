@@ -12,14 +12,19 @@ from walked_users import Walked
 from fedhist.model.measures import Measured, measured
 from fedhist.model.query import Summary
 from fedhist.model.trees import Tree
-from fedhist.protocols import Distribution, LocalDistribution, RaggedDistribution
-from fedhist.protocols.distributions.known import EMPTY, FromShares, KnownShares
+from fedhist.protocols import (
+    Distribution,
+    FewUsersDistribution,
+    LocalDistribution,
+    RaggedDistribution,
+)
 from fedhist.protocols.distributions.theory import presence_moments
-from fedhist.protocols.shared.clipped_totals import count_table
+from fedhist.protocols.shared.distribution_target import DistributionTarget, SeenShares
 from fedhist.protocols.shared.lower_bounds import sizes_of
 from fedhist.protocols.shared.sample_sizes import Held, samples_held
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
+from tests.protocols.running import count_table
 
 N, K = 420, 6
 DOMAIN = Keys.of([f"i{j}" for j in range(K)])
@@ -39,7 +44,7 @@ def crowd(sizes: list[int], seed: int) -> Users:
 
 PEOPLE = crowd([1, 3, 20, 64, 5000], 1)
 CENTRAL: dict[str, Any] = {"epsilon": 6.0, "delta": 1e-6, "n_users": N}
-PROTOCOLS: dict[str, FromShares] = {
+PROTOCOLS: dict[str, DistributionTarget] = {
     **{f"distribution {m}": Distribution(DOMAIN, samples_per_user=20, mechanism=m, **CENTRAL)
        for m in ("auto", "laplace", "presence", "ks", "sparse", "centred")},
     **{f"ragged {m}": RaggedDistribution(DOMAIN, m_max=256, mechanism=m, **CENTRAL)
@@ -49,6 +54,10 @@ PROTOCOLS: dict[str, FromShares] = {
         DOMAIN, m_max=64, median="dyadic", mode="paper", **CENTRAL
     ),
     **{f"local {m}": LocalDistribution(DOMAIN, 6.0, N, 20, method=m) for m in ("centred", "folds")},
+    "few users": FewUsersDistribution(domain=DOMAIN, samples_per_user=20, **CENTRAL),
+    "few users, noise": FewUsersDistribution(
+        domain=DOMAIN, samples_per_user=20, method="large-n", **CENTRAL
+    ),
 }  # fmt: skip
 
 
@@ -72,22 +81,23 @@ def test_any_slices_and_blocks_tell_the_same(name: str) -> None:
         for i, (a, b) in enumerate(zip([0, *cuts[:-1]], cuts, strict=True)):
             tree.add(i, measure.of(PEOPLE.slice(a, b)))
         other = measure.finish(tree.total())
+        assert isinstance(other, SeenShares)
         assert other.truth == pytest.approx(whole.truth, rel=1e-12)
-        assert other.classes(9).tolist() == _known(PEOPLE).classes(9).tolist()
+        assert other.classes(9).tolist() == _seen(PEOPLE).classes(9).tolist()
 
 
-def _known(users: Users) -> KnownShares:
+def _seen(users: Users) -> SeenShares:
     found = measured(PROTOCOLS["local folds"], users)
-    assert isinstance(found, KnownShares)
+    assert isinstance(found, SeenShares)
     return found
 
 
 def test_the_sums_by_slow_formulas() -> None:
     counts = count_table(PEOPLE, DOMAIN)
-    sizes, known = counts.sum(axis=1), _known(PEOPLE)
+    sizes, known = counts.sum(axis=1), _seen(PEOPLE)
     some = counts[sizes > 0] / sizes[sizes > 0][:, None]
     assert known.truth == pytest.approx(some.mean(axis=0), rel=1e-12)
-    assert known.diagnostics == {EMPTY: np.count_nonzero(sizes == 0)}
+    assert known.diagnostics == {"users without items in the domain": np.count_nonzero(sizes == 0)}
     edges = [0, 1, 2, 4, 8, 16, np.inf]
     assert known.classes(6).tolist() == np.histogram(sizes, edges)[0].tolist()
     held = sizes[sizes > 0]
@@ -104,14 +114,14 @@ def test_the_sums_by_slow_formulas() -> None:
 
 def test_users_of_one_size_share_what_they_hold() -> None:
     users = Users.from_counts(np.arange(10), np.arange(10), np.zeros(10), np.full(10, 4), DOMAIN)
-    assert _known(users).shared_variance(4) == pytest.approx(1 / 40, rel=1e-12)
+    assert _seen(users).shared_variance(4) == pytest.approx(1 / 40, rel=1e-12)
 
 
 def test_nobody_and_nothing() -> None:
     empty = Users.from_counts(np.arange(3), [0], [K], [2], Keys.of([*DOMAIN, "other"]))
-    assert _known(empty).truth.tolist() == [0.0] * K
-    assert _known(empty).shared_variance(1) == 0.0
-    assert _known(PEOPLE.none).truth.tolist() == [0.0] * K
+    assert _seen(empty).truth.tolist() == [0.0] * K
+    assert _seen(empty).shared_variance(1) == 0.0
+    assert _seen(PEOPLE.none).truth.tolist() == [0.0] * K
 
 
 def test_numbers_of_samples_are_counted_exactly_up_to_4096() -> None:
