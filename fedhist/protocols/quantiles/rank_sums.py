@@ -68,11 +68,14 @@ def numbers_of(keys: Words) -> Floats:
 
 def interval_weights(x: Floats, weight: Floats, intervals: Sequence[Interval]) -> Floats:
     """Add up weights in the cells of some intervals: (intervals, CELLS)."""
-    keys, out = keys_of(x), np.zeros((len(intervals), CELLS))
+    out = np.zeros((len(intervals), CELLS))
     for row, (low, high) in zip(out, intervals, strict=True):
+        ends = numbers_of(np.array([low, high - 1], dtype=np.uint64))
+        some = np.flatnonzero((x >= ends[0]) & (x <= ends[1]))  # the other zero as well
+        keys = keys_of(x[some])
         inside = (keys >= np.uint64(low)) & (keys < np.uint64(high))
         at = (keys[inside] - np.uint64(low)) >> np.uint64(_shift(low, high))
-        row += np.bincount(at.astype(np.int64), weight[inside], CELLS)
+        row += np.bincount(at.astype(np.int64), weight[some[inside]], CELLS)
     return out
 
 
