@@ -250,15 +250,15 @@ def _names(record: object) -> str:
 def pack_array(a: NDArray) -> Array:
     """Serialise an array as ``.npy`` bytes, as ``flwr.app.Array(a)`` does but faster."""
     a = np.asarray(a, order="C")
-    name = _dtype_name(a.dtype)
+    name = _dtype_names(a.dtype)[0]
     if name not in DTYPES:
         raise WireError(f"dtype {a.dtype} cannot travel")
     return Array(name, a.shape, STYPE, _header(a.dtype.str, a.shape) + a.tobytes())
 
 
-@lru_cache(maxsize=256)
-def _dtype_name(dtype: np.dtype[Any]) -> str:
-    return dtype.name
+@lru_cache(maxsize=256)  # NumPy makes them anew each time
+def _dtype_names(dtype: np.dtype[Any]) -> tuple[str, str]:
+    return dtype.name, str(dtype)
 
 
 @lru_cache(maxsize=4096)
@@ -284,7 +284,7 @@ def unpack_array(name: str, packed: Array) -> NDArray:
         raise WireError(f"array {name!r} has {e}") from None
     if len(data) - start != size:
         raise WireError(f"array {name!r} has {len(data) - start} bytes of data, not {size}")
-    if packed.dtype not in (dtype.name, str(dtype)) or tuple(packed.shape) != shape:
+    if packed.dtype not in _dtype_names(dtype) or tuple(packed.shape) != shape:
         said = f"{packed.dtype}{tuple(packed.shape)}"
         raise WireError(f"array {name!r} is {dtype.name}{shape}, the message says {said}")
     a = np.frombuffer(data, dtype=dtype, offset=start).reshape(shape)

@@ -78,7 +78,7 @@ class RunTable(Settings):
     max_users_per_node : int
         Most users that one node has: a reply that stands for more is malformed; 0 names no number.
     timeout : float
-        Seconds to wait for the nodes of a round.
+        Seconds to wait for the nodes of a round; on Ray, for the next reply.
     repeats : int
         Runs with seeds seed, seed + 1, ...; errors are reported with their standard error.
     ray_address : str

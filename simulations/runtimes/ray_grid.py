@@ -210,8 +210,9 @@ class RayGrid(SimulatedGrid):
         gc.disable()  # thousands of small messages, no cycles: walking them all helps nobody
         try:
             while self._start(under_way, messages):
-                replies = self._finished(under_way, timeout=1.0)
-                if not replies and timeout is not None and time.monotonic() > last + timeout:
+                left = np.inf if timeout is None else max(0.0, last + timeout - time.monotonic())
+                replies = self._finished(under_way, timeout=min(1.0, left))
+                if not replies and timeout is not None and left <= 1.0:
                     replies = self._missing(under_way, messages, timeout)
                 elif not replies:
                     self._limit = window(self._workers)  # machines may have come or gone

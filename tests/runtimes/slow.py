@@ -24,7 +24,8 @@ class SlowCounts(ClippedCounts):
     wire_name: ClassVar[str] = "test-slow-counts"
 
     def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
-        Path(os.environ[ANSWERING]).touch()
+        if ANSWERING in os.environ:
+            Path(os.environ[ANSWERING]).touch()
         time.sleep(0.1)
         return super().answer_folded(users, rng)
 

@@ -5,17 +5,22 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord
+import walked_users
+from flwr.app import ArrayRecord, Message
+from ray import cloudpickle
 
 from fedhist import Estimate, Keys, MissingReplies, PopulationError, Protocol, Users
 from fedhist.base.errors import BatchWithheld
+from fedhist.flower.wire import MESSAGE_TYPE, encode_question
+from fedhist.model.measures import first_pass, walked
 from fedhist.model.registry import load_plugin, protocol_class
+from fedhist.model.trees import Tree
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Trust
 from fedhist.privacy.shuffler import Shuffling
@@ -31,10 +36,14 @@ from fedhist.protocols import (
     UnboundedHistogram,
     UserLevelErm,
 )
+from fedhist.session.session import Session
+from fedhist.users.shards import BLOCK
+from server.noise import SimulatedNoise
 from server.strategy import SessionStrategy
 from simulations.runs.run import Options, execute, open_session
+from simulations.runtimes import ray_grid
 from simulations.runtimes.ray_grid import RayGrid
-from simulations.runtimes.ray_start import ray_session
+from simulations.runtimes.ray_start import AHEAD, ray_session, window
 
 pytestmark = pytest.mark.ray
 PLUGIN = str(Path(__file__).with_name("faulty.py"))
@@ -43,6 +52,7 @@ N = 3000
 
 @pytest.fixture(scope="module", autouse=True)
 def one_ray() -> Iterator[None]:
+    cloudpickle.register_pickle_by_value(walked_users)  # workers have no folder of tests
     with ray_session(workers=2):
         yield
 
@@ -305,3 +315,78 @@ def test_a_worker_that_starts_slowly_is_waited_for(shoppers: Users, tmp_path: Pa
     expected = execute(protocol, shoppers, Options(seed=3, nodes=20)).estimate.value
     with RayGrid(shoppers, 20, 3, workers=2, plugins=[str(slow)]) as grid:
         np.testing.assert_array_equal(over(grid, protocol, 3).value, expected)
+
+
+class Otherwise(RayGrid):
+    """Asks in reverse order, and hands the first reply over twice."""
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterator[Message]:
+        replies = iter(super().send_and_receive(list(messages)[::-1], timeout=timeout))
+        first = next(replies)
+        yield from (first, first)
+        yield from replies
+
+
+def test_no_grouping_order_or_repetition_changes_a_digit(
+    shoppers: Users, samplers: Users, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sums and what is measured beside, of users in memory and of those made where they answer."""
+    for _, protocol, users, _ in cases(shoppers, samplers)[::3]:
+        here = execute(protocol, users, Options(seed=5, nodes=50))
+        beside = first_pass(protocol)
+        assert beside is not None
+        total = Tree()
+        for i, node in enumerate(users.split(50)):
+            total.add(i, walked(beside, node))
+        for workers, batch, grid_of in ((1, 16, RayGrid), (2, 1, Otherwise), (2, 16, Otherwise)):
+            monkeypatch.setattr(ray_grid, "BATCH", batch)
+            for there in (users, walked_users.Walked(users, BLOCK)):
+                with grid_of(there, 50, 5, workers=workers, beside=beside) as grid:
+                    found = over(grid, protocol, 5)
+                    measured = grid.beside_total()
+                np.testing.assert_array_equal(found.value, here.estimate.value)
+                assert measured is not None
+                for name, a in total.total().sums.items():
+                    np.testing.assert_array_equal(measured.sums[name], a)
+
+
+def test_messages_are_drawn_some_at_a_time(shoppers: Users) -> None:
+    """No more are made than tasks are under way, whoever reads the replies how slowly."""
+    query = Session(cases(shoppers, shoppers)[0][1], lambda _: SimulatedNoise(1, 0)).query
+    assert query is not None
+    record, drawn, ahead = encode_question(query, 0), 0, 0
+
+    def messages(grid: RayGrid) -> Iterator[Message]:
+        nonlocal drawn
+        for node in grid.get_node_ids():
+            drawn += 1
+            yield Message(record, node, MESSAGE_TYPE)
+
+    with RayGrid(shoppers, N, 5, workers=2) as grid:
+        for read, _ in enumerate(grid.send_and_receive(messages(grid))):
+            ahead = max(ahead, drawn - read)
+        assert drawn == read + 1 == N
+        assert ahead <= (AHEAD * 2 + 1) * ray_grid.BATCH
+        ids = list(grid.push_messages(messages(grid)))
+        got: list[Message] = []
+        while len(got) < N:
+            got += grid.pull_messages(ids)
+        assert sorted(m.metadata.reply_to_message_id for m in got) == sorted(ids)
+
+
+def test_fewer_workers_than_cpus_are_a_limit() -> None:
+    assert [window(workers) for workers in (1, 2, 3, None)] == [1, 4, 4, 4]
+
+
+def test_a_run_in_which_nothing_comes_ends_and_says_who_is_missing(shoppers: Users) -> None:
+    users = shoppers.slice(0, 40)
+    slow = str(Path(__file__).with_name("slow.py"))
+    load_plugin(slow)
+    protocol = protocol_class("test-slow-histogram")(  # type: ignore[call-arg]
+        domain=users.vocabulary, clip=5.0, epsilon=1.0
+    )
+    options = Options(seed=1, nodes=40, runtime="ray", workers=2, plugins=[slow], timeout=0.01)
+    with pytest.raises(MissingReplies, match=r"for 0\.01 s from nodes 0, 1, .* 2 CPUs"):
+        execute(protocol, users, options)
