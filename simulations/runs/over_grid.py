@@ -18,7 +18,6 @@ from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query, Report
 from fedhist.privacy.guarantee import Trust
 from fedhist.session.session import Session
-from fedhist.users.batch import join
 from fedhist.users.shards import Shard
 from server.intake import Intake, Nulls
 from server.strategy import DROPPED, REPLACED, SessionStrategy
@@ -69,7 +68,9 @@ def run_over_grid(
     assigned = None
     if options.hostile:  # who misbehaves is drawn, and made, from all users' records
         assigned = Assigned(tables, users.in_memory("a run with adversaries").split(n_nodes))
-    poisoned = users if assigned is None else join(assigned.nodes)
+    poisoned = users
+    if assigned is not None:  # in their order, by which they are cut into nodes
+        poisoned = assigned.nodes[0].followed_by(assigned.nodes[1:])
     nulls = None
     if options.on_bad_reply == "null":
         nulls = _nulls(users.split(n_nodes), options.coins(seed))

@@ -90,12 +90,13 @@ def equal(a: Summary | Report, b: Summary | Report) -> bool:
 
 
 def test_blocks_of_any_size_on_any_nodes(protocol_name: str) -> None:
+    """And users in any order: those of a plan are not sorted by id."""
     cls = protocol_class(protocol_name)
     protocol, users = cls.example(), cls.example_users()
     many, size = parties(protocol), max(2, len(users) // 23)
     want, integers, _ = asked(protocol, users.split(many or 1))
     for n_nodes in {many} if many else {1, 7} if integers else {1}:
-        found = asked(protocol, Walked(users, size).split(n_nodes))[0]
+        found = asked(protocol, Walked(mixed(users), size).split(n_nodes))[0]
         same(found, want, exact=integers)
     if not (many or integers):
         want = asked(protocol, users.split(3))[0]
@@ -114,6 +115,20 @@ def test_a_node_answers_by_blocks_as_at_once(protocol_name: str, flower_task: No
             found, want = decode_answer(other).body, decode_answer(one).body
             assert not isinstance(want, str)
             assert equal(found, want)
+
+
+def mixed(users: Users) -> Users:
+    return users.take(np.random.default_rng(SEED).permutation(len(users)))
+
+
+@pytest.mark.parametrize("kind", ["dropout", "duplicate", "input-poisoning"])
+def test_the_same_users_misbehave_in_any_order(kind: str, flower_task: None) -> None:
+    users, protocol = LocalHistogram.example_users(), LocalHistogram.example()
+    some = [Adversary(kind, 0.2)]
+    options = Options(seed=1, nodes=3, fold=False, min_replies=1, adversaries=some)
+    want, found = (execute(protocol, u, options) for u in (users, mixed(users)))
+    assert found.adversaries == want.adversaries
+    same(found.estimate, want.estimate)
 
 
 SIZES = [k * BLOCK + more for k in (1, 2) for more in (-1, 0, 1)]
