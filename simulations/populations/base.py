@@ -53,7 +53,7 @@ class Plan:
 
     def loaded(self) -> Loaded:
         """Make or read the users; PopulationError if they are too many to be in memory at once."""
-        users = self.users.in_memory("a study that loads its population")
+        users = self.users.in_memory("loading a population, as studies do (fedhist run does not),")
         return Loaded(**(vars(self) | {"users": users}))
 
     def kept(self, most: int = KEPT_BYTES) -> Plan:

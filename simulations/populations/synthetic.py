@@ -93,9 +93,7 @@ class Synthetic(PopulationSpec):
 
     def load(self) -> Loaded:
         """Make all users at once."""
-        plan = self.plan()
-        told = {f.name: getattr(plan, f.name) for f in fields(plan) if f.name != "users"}
-        return Loaded(plan.users.in_memory(), **told)
+        return self.plan().loaded()
 
     @abstractmethod
     def plan(self) -> Plan:

@@ -15,9 +15,10 @@ from walked_users import Walked
 from fedhist.base.errors import PopulationError
 from fedhist.users import shards
 from simulations.populations import Loaded, Plan, PopulationSpec, population
-from simulations.runs import facts
+from simulations.runs import facts, flower_host
 from simulations.runs.config import Config, config_of, prepare
 from simulations.runs.facts import PLACES, facts_of_run, sampled
+from simulations.runs.flower_host import simulated_node
 from simulations.runs.job import run_job
 
 MADE = {
@@ -137,5 +138,30 @@ def test_who_only_loads_is_a_plan_up_to_the_limit() -> None:
 def test_a_study_refuses_users_who_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = walked(population(**MADE["items"]))
     monkeypatch.setattr(shards, "MOST_IN_MEMORY", 399)
-    with pytest.raises(PopulationError, match=r"a study that loads.*at most 399, got 400"):
+    with pytest.raises(PopulationError, match=r"loading a population.*at most 399, got 400"):
         plan.loaded()
+
+
+def test_a_node_of_flwr_run_makes_its_own_users_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a plan: nobody is made when the node is set up, and nobody else when it answers."""
+    people = population("zipf", n_users=100, d=30, mean_items=8, seed=4)
+    monkeypatch.setattr(flower_host, "population_spec", lambda config: people)
+    planned, whole = walked(people), people.load().users.ids
+    monkeypatch.setattr(type(people), "plan", lambda self: planned)
+    monkeypatch.setattr(Plan, "kept", lambda self: self)
+    file = tmp_path / "run.toml"
+    file.write_text(
+        '[run]\nnodes = 8\nseed = 1\n[protocol]\nname = "bounded-histogram"\n'
+        '[population]\nkind = "zipf"\n'
+    )
+    Walked.made = 0
+    asked = {"config": str(file)}
+    setups = [simulated_node(asked, {"partition-id": i, "num-partitions": 8}) for i in (0, 5)]
+    assert Walked.made == 0
+    ids = [setup.users.public_ids() for setup in setups]
+    assert Walked.made == 2
+    assert [i.tolist() for i in ids] == [whole[:12].tolist(), whole[62:75].tolist()]
+    with pytest.raises(PopulationError, match="has 8 nodes, Flower has 9"):
+        simulated_node(asked, {"partition-id": 0, "num-partitions": 9})
