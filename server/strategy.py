@@ -69,6 +69,8 @@ class SessionStrategy(Strategy):
     ----------
     rounds : list of dict
         Statistics of each round: replies, bytes, seconds. NOT PRIVATE where participation is.
+    recalled : int
+        Nodes of the round under way that were in the sums kept of it, and are not asked again.
 
     Examples
     --------
@@ -106,6 +108,7 @@ class SessionStrategy(Strategy):
         self.on_bad_reply, self.intake, self.masked = on_bad_reply, intake, masked
         self.rounds: list[dict[str, float]] = []
         self.kept_of = kept_of
+        self.recalled = 0
         self._started = 0.0
         self._intake: Intake | None = None
 
@@ -132,6 +135,7 @@ class SessionStrategy(Strategy):
             self._intake.keep(PartialRound(journal, index, digest, self.kept_of), self.n_nodes)
         self.session.asked = True
         missing = [node for node in nodes if not self._intake.is_in(node)]
+        self.recalled = len(nodes) - len(missing)
         return (Message(record, node, MESSAGE_TYPE, group_id=group) for node in missing)
 
     def aggregate_train(

@@ -80,7 +80,7 @@ def run_over_grid(
 
     def report(replies: int, asked: int) -> None:
         if options.progress is not None:
-            done = (n_nodes - asked + replies) * len(users) // n_nodes
+            done = min(strategy.recalled + replies, n_nodes) * len(users) // n_nodes
             options.progress(session.round_index, done, len(users))
 
     with _grid(poisoned, n_nodes, seed, options, report) as grid:
