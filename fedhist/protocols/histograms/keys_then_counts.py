@@ -23,6 +23,7 @@ from fedhist.model.protocol import Estimate, Script
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols.histograms.adaptive_histogram import AdaptiveHistogram
 from fedhist.protocols.histograms.distinct_keys import DistinctKeys
+from fedhist.protocols.shared.total_loops import add_of_users
 from fedhist.session.curator import Curator
 from fedhist.session.weighted_keys import WEIGHT, WeightedKeys, weight_of
 from fedhist.users.batch import Users
@@ -126,9 +127,9 @@ class KeysThenCounts:
         """Add up mean and variance of every item's weight over what users send. NOT PRIVATE."""
         v, limit = users.counts, self.keys.limit
         table = np.array([0, *(weight_of(t) for t in range(1, limit + 1))], dtype=np.float64)
-        distinct = np.diff(v.indptr)
-        size = np.repeat(distinct, distinct)
-        weight, kept = table[np.minimum(size, limit)], np.minimum(1.0, limit / size)
-        parts = {"mean": kept * weight, "variance": kept * (1 - kept) * weight**2}
-        d = len(v.vocabulary)
-        return {k: np.bincount(v.item, x, d).astype(np.float64) for k, x in parts.items()}
+        size = np.diff(v.indptr)
+        weight, kept = table[np.minimum(size, limit)], np.minimum(1.0, limit / np.maximum(size, 1))
+        mean, variance = np.zeros(len(v.vocabulary)), np.zeros(len(v.vocabulary))
+        spread = kept * (1 - kept) * weight**2
+        add_of_users(v.indptr, v.item, kept * weight, spread, mean, variance)
+        return {"mean": mean, "variance": variance}

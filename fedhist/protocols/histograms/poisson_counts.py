@@ -322,13 +322,12 @@ class PoissonCounts(DomainHistogram, Central):
         return Estimate.ok(value, keys=self.domain, stderr=stderr, public=public, warnings=warnings)
 
     def sums(self, users: Users) -> dict[str, Array]:
-        """Add up counts, and what each threshold leaves; users above it if chosen. NOT PRIVATE."""
-        return {**super().sums(users), **clipped_totals.per_item(users, self.domain, self._clips)}
-
-    @property
-    def _clips(self) -> tuple[float, ...]:
-        """What the clip may be."""
-        return self.edges if self._chooses else (float(self.clip or self.clip_max),)
+        """Add up counts, what each threshold leaves, and users above it. NOT PRIVATE."""
+        out = super().sums(users)
+        if self._chooses:
+            return out | clipped_totals.per_item(users, self.domain, self.edges)
+        cap = float(self.clip or self.clip_max)
+        return out | {"kept": clipped_totals.totals(users, self.domain, cap)[None]}
 
     def error_of(self, found: Found) -> ErrorBound:
         """Compute the exact expected l1 error. NOT PRIVATE.
@@ -336,7 +335,8 @@ class PoissonCounts(DomainHistogram, Central):
         One integral over the noise per item, averaged over the thresholds that may be chosen.
         """
         chances = self._chances(found["above"][:, 0]) if self._chooses else np.ones(1)
-        each = zip(chances.tolist(), found["kept"], self._clips, strict=True)
+        clips = self.edges if self._chooses else (self.clip or self.clip_max,)
+        each = zip(chances.tolist(), found["kept"], clips, strict=True)
         expected = sum(p * self._error_at(kept, found.truth, int(c)) for p, kept, c in each if p)
         return ErrorBound(L1, expected, True, "quadrature; Liu et al. 2023, Algorithm 5")
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedhist.base.arrays import Floats, Integers
+from fedhist.protocols.shared.clipped_totals import totals
 from fedhist.protocols.shared.total_loops import add_moments
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -74,8 +75,7 @@ def occurring(users: Shard) -> tuple[Keys, Floats]:
 
 def item_totals(users: Users) -> Floats:
     """Add up the counts of every item of the vocabulary: (V,). NOT PRIVATE."""
-    v = users.counts
-    return np.bincount(v.item, v.count, len(v.vocabulary)).astype(np.float64)
+    return totals(users, users.vocabulary)
 
 
 def in_byte_order(vocabulary: Keys, total: Floats) -> Integers:

@@ -53,7 +53,8 @@ def in_domain(users: Shard, domain: Keys) -> Iterator[tuple[int, NDArray[np.int6
 
 def _columns(block: Users, domain: Keys) -> tuple[Any, Any, Any, Any]:
     v = block.counts
-    return v.indptr, v.item, v.count, _places(domain, v.vocabulary)
+    places = None if domain == v.vocabulary else _places(domain, v.vocabulary)
+    return v.indptr, v.item, v.count, places
 
 
 def user_norms(users: Shard, domain: Keys) -> tuple[Floats, Floats]:

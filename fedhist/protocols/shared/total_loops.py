@@ -2,7 +2,7 @@
 
 They are written apart from those of the client half, so that a prediction can contradict a
 measurement; each has a slow obvious counterpart in the tests. ``places`` says where in the domain
-an item of the vocabulary is, -1 for nowhere.
+an item of the vocabulary is, -1 for nowhere; None: where it is in the vocabulary.
 """
 
 from __future__ import annotations
@@ -10,18 +10,25 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from numba import njit
+from numba import int64, njit, uint64
 
 from fedhist.base.arrays import Floats
+
+
+@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+def _place(places: Any, j: Any) -> Any:
+    return int64(j) if places is None else int64(places[j])
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def add_totals(item: Any, count: Any, places: Any, most: float, out: Floats) -> None:
     """Add up counts by item, each cut at ``most``: (d,)."""
+    cut = most < math.inf
     for k in range(item.shape[0]):
-        j = places[item[k]]
+        j = _place(places, item[k])
         if j >= 0:
-            out[j] += min(float(count[k]), most)
+            c = float(count[k])
+            out[uint64(j)] += most if cut and c > most else c
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -37,22 +44,23 @@ def add_clipped(
     """Add up counts by item, and what of them a clip to (radius, norm, grid) leaves: (d,) each."""
     clip, norm, grid = law
     for u in range(indptr.shape[0] - 1):
+        start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
         size = 0.0
-        for k in range(indptr[u], indptr[u + 1]):
-            if places[item[k]] >= 0:
+        for k in range(start, stop):
+            if _place(places, item[k]) >= 0:
                 c = float(count[k])
                 size += c if norm == 1 else c * c
         size = size if norm == 1 else math.sqrt(size)
         factor = clip / max(max(size, clip), 1e-300)
-        for k in range(indptr[u], indptr[u + 1]):
-            j = places[item[k]]
+        for k in range(start, stop):
+            j = _place(places, item[k])
             if j >= 0:
                 c = float(count[k])
                 part = c * factor
                 if grid > 0:
                     part = grid * math.floor(part / grid * (1 + 2e-15))
-                whole[j] += c
-                kept[j] += part
+                whole[uint64(j)] += c
+                kept[uint64(j)] += part
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -75,19 +83,21 @@ def add_shares(
     """
     empty = 0
     for u in range(indptr.shape[0] - 1):
+        start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
         total = 0.0
-        for k in range(indptr[u], indptr[u + 1]):
-            if places[item[k]] >= 0:
+        for k in range(start, stop):
+            if _place(places, item[k]) >= 0:
                 total += float(count[k])
         empty += total == 0
         total = max(total, padding)
-        for k in range(indptr[u], indptr[u + 1]):
-            j = places[item[k]]
+        for k in range(start, stop):
+            j = _place(places, item[k])
             if j >= 0:
                 c = float(count[k])
-                whole[j] += c
-                first[j] += c / total
-                second[j] += (c / total) ** 2
+                share = c / total
+                whole[uint64(j)] += c
+                first[uint64(j)] += share
+                second[uint64(j)] += share * share
     return empty
 
 
@@ -95,9 +105,10 @@ def add_shares(
 def fill_norms(indptr: Any, item: Any, count: Any, places: Any, l1: Floats, l2: Floats) -> None:
     """Compute the l1 and l2 norms of every user's counts in the domain: (n,) each."""
     for u in range(indptr.shape[0] - 1):
+        start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
         total, square = 0.0, 0.0
-        for k in range(indptr[u], indptr[u + 1]):
-            if places[item[k]] >= 0:
+        for k in range(start, stop):
+            if _place(places, item[k]) >= 0:
                 c = float(count[k])
                 total += c
                 square += c * c
@@ -110,8 +121,9 @@ def add_by_size(
 ) -> None:
     """Add up counts, and shares of the user's ``size``, by the user's ``cell``: (cells, V) each."""
     for u in range(indptr.shape[0] - 1):
+        start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
         row, m = cell[u], size[u]
-        for k in range(indptr[u], indptr[u + 1]):
+        for k in range(start, stop):
             c = float(count[k])
             whole[row, item[k]] += c
             share[row, item[k]] += c / m
@@ -126,12 +138,13 @@ def add_moments(
     What is left of N tokens among m is hypergeometric.
     """
     for u in range(indptr.shape[0] - 1):
+        start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
         m = 0.0
-        for k in range(indptr[u], indptr[u + 1]):
+        for k in range(start, stop):
             m += float(count[k])
         for i in range(clips.shape[0]):
             p = min(1.0, clips[i] / max(m, 1.0))
-            for k in range(indptr[u], indptr[u + 1]):
+            for k in range(start, stop):
                 c = float(count[k])
                 mean[i, item[k]] += p * c
                 variance[i, item[k]] += p * (1 - p) * c * (m - c) / max(m - 1, 1.0)
@@ -146,9 +159,10 @@ def add_own_shares(
     Class 0 is without items of the domain, j with 2^(j - 1) to 2^j - 1 of them: (classes,) each.
     """
     for u in range(indptr.shape[0] - 1):
+        start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
         total = 0.0
-        for k in range(indptr[u], indptr[u + 1]):
-            if places[item[k]] >= 0:
+        for k in range(start, stop):
+            if _place(places, item[k]) >= 0:
                 total += float(count[k])
         if total == 0:
             sizes[0] += 1
@@ -156,8 +170,8 @@ def add_own_shares(
         j = min(math.frexp(total)[1], sizes.shape[0] - 1)
         sizes[j] += 1
         inverse[j] += 1 / total
-        for k in range(indptr[u], indptr[u + 1]):
-            if places[item[k]] >= 0:
+        for k in range(start, stop):
+            if _place(places, item[k]) >= 0:
                 shares[places[item[k]]] += float(count[k]) / total
 
 
@@ -165,7 +179,19 @@ def add_own_shares(
 def fill_held(indptr: Any, count: Any, out: Floats) -> None:
     """Add up every user's counts, of whatever items: (n,)."""
     for u in range(indptr.shape[0] - 1):
+        start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
         total = 0.0
-        for k in range(indptr[u], indptr[u + 1]):
+        for k in range(start, stop):
             total += float(count[k])
         out[u] = total
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def add_of_users(
+    indptr: Any, item: Any, first: Floats, second: Floats, out: Floats, other: Floats
+) -> None:
+    """Add two numbers of every user to each of its items: (V,) each."""
+    for u in range(indptr.shape[0] - 1):
+        for k in range(uint64(indptr[u]), uint64(indptr[u + 1])):
+            out[item[k]] += first[u]
+            other[item[k]] += second[u]
