@@ -241,16 +241,17 @@ class HostileGrid(Grid):
             gains = greedy.any() and query.trust is not Trust.AGGREGATE  # its clip is the most
             yield digest, self._summed(question, users, greedy) if gains else body
             return
-        honest = ~at.of_kind(table, *SILENT, "malformed", "output-poisoning")
+        rows_table = at.table(body.ids)  # the rows of an answer may be in another order
+        honest = ~at.of_kind(rows_table, *SILENT, "malformed", "output-poisoning")
         yield digest, body if honest.all() else take_rows(body, honest)
-        twice = at.of_kind(table, "duplicate")
+        twice = at.of_kind(rows_table, "duplicate")
         if twice.any():
             yield digest, take_rows(body, twice)
         if greedy.any():
             yield digest, self._best(question, users, greedy)
         for number, adversary in enumerate(at.adversaries):
             if adversary.kind == "malformed":
-                rows = np.flatnonzero(table == number)
+                rows = np.flatnonzero(rows_table == number)
                 forms = FORMS if adversary.form == "any" else (adversary.form,)
                 for i, form in enumerate(forms[: len(rows)]):
                     yield digest, malform_report(take_rows(body, rows[i :: len(forms)]), form)

@@ -47,7 +47,7 @@ def phi(j: int, x: Floats) -> Floats:
 
 def test_the_value_is_made_of_the_folds_estimates() -> None:
     """Series, shrinkage and projection by hand; the stderr is that of the series."""
-    users, _ = sample(3000, 100, "two-bumps")
+    users, _ = sample(3000, 100, "two-bumps", seed=12)  # of which shrinking leaves a zero
     x = (np.arange(1024) + 0.5) / 1024
     base = folds(epsilon=2.0, n_users=3000, samples_per_user=100, level=8)
     for mode, shrunk in (("default", True), ("default", False), ("paper", True)):
@@ -135,7 +135,7 @@ def test_error_against_the_density_itself(density: str, radius: float) -> None:
 
 def test_without_projection_the_value_is_the_series() -> None:
     """At the middles of the cells, written out; projected it is what the default returns."""
-    users, _ = sample(3000, 4, "two-bumps")
+    users, _ = sample(3000, 4, "two-bumps", seed=2)  # whose series falls below 0
     protocol = folds(2.0, 3000, 4, level=9, shrink=False)
     value = run(dataclasses.replace(protocol, project=False), users)[0].value
     projected, queries, summaries = run(protocol, users)
