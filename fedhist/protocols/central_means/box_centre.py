@@ -23,6 +23,7 @@ from fedhist.protocols.central_means.bin_queries import ask_radius, distances
 from fedhist.protocols.central_means.box_mean import BoxMean, some_users
 from fedhist.protocols.central_means.protocol import CentralMeans, Steps
 from fedhist.protocols.central_means.theory import Rows
+from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
 from server.central_means.noise import SumNoise
 from server.central_means.radius import RadiusChoice
@@ -159,8 +160,9 @@ class BoxCentre(CentralMeans):
             public=steps.public | {"radius": radius},
         )
 
-    def risk(self, rows: Rows) -> tuple[float, bool]:
+    def risk(self, seen: Seen) -> tuple[float, bool]:
         """Follow the steps."""
+        rows = self.followed(seen)
         rng = np.random.default_rng(20)
         noise, n = self.step_noise, rows.divisor
         first = rows.clipped(self.middle, self.half)

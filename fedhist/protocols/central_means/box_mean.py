@@ -20,8 +20,8 @@ from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.protocols.central_means.protocol import CentralMeans
 from fedhist.protocols.central_means.queries import SummedMeans
-from fedhist.protocols.central_means.theory import Rows
 from fedhist.protocols.shared import trust_rows
+from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
 from server.central_means.noise import STEPS, SumNoise
 
@@ -134,9 +134,9 @@ seed = 7
         """Release the mean over the whole range."""
         return (yield from self.whole(server))
 
-    def risk(self, rows: Rows) -> tuple[float, bool]:
+    def risk(self, seen: Seen) -> tuple[float, bool]:
         """Return noise and clipping."""
-        return self.whole_risk(rows)
+        return self.whole_risk(seen)
 
     @classmethod
     def results(cls) -> Sequence[ResultsRow]:

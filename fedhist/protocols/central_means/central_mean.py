@@ -14,7 +14,7 @@ from fedhist.protocols.central_means.box_centre import BoxCentre
 from fedhist.protocols.central_means.box_mean import BoxMean, some_users
 from fedhist.protocols.central_means.interval_mean import IntervalMean
 from fedhist.protocols.central_means.protocol import CentralMeans
-from fedhist.protocols.central_means.theory import Rows
+from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
 
 if TYPE_CHECKING:
@@ -94,9 +94,9 @@ seed = 7
         """Run the estimator."""
         return (yield from self.chosen.steps(server))
 
-    def risk(self, rows: Rows) -> tuple[float, bool]:
+    def risk(self, seen: Seen) -> tuple[float, bool]:
         """Predict the estimator's error."""
-        return self.chosen.risk(rows)
+        return self.chosen.risk(seen)
 
     @classmethod
     def results(cls) -> Sequence[ResultsRow]:

@@ -26,7 +26,7 @@ from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.protocols.central_means.box_centre import FOLLOWED, drawn_noise
 from fedhist.protocols.central_means.box_mean import BoxMean, some_users
 from fedhist.protocols.central_means.protocol import CentralMeans, Steps
-from fedhist.protocols.central_means.theory import Rows
+from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
 
 if TYPE_CHECKING:
@@ -145,8 +145,9 @@ class HuberMean(CentralMeans):
             public=steps.public | {"radius": self.reach},
         )
 
-    def risk(self, rows: Rows) -> tuple[float, bool]:
+    def risk(self, seen: Seen) -> tuple[float, bool]:
         """Follow the steps."""
+        rows = self.followed(seen)
         rng = np.random.default_rng(20)
         shares = (1 / self.looks,) * self.looks
         noise = self.noise(shares)

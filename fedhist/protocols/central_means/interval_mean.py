@@ -28,6 +28,7 @@ from fedhist.protocols.central_means.bin_queries import MOST_BINS, MeanBins, ask
 from fedhist.protocols.central_means.box_mean import BoxMean, some_users
 from fedhist.protocols.central_means.protocol import CentralMeans, Steps
 from fedhist.protocols.central_means.theory import Rows
+from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
 from server.central_means.medians import (
     BINS,
@@ -162,10 +163,11 @@ class IntervalMean(CentralMeans):
             value, stderr=np.full(self.dimension, std), public=steps.public | {"radius": radius}
         )
 
-    def risk(self, rows: Rows) -> tuple[float, bool]:
+    def risk(self, seen: Seen) -> tuple[float, bool]:
         """Follow the laws of the medians and of the radius."""
         if not self.enough:
-            return self.whole_risk(rows)
+            return self.whole_risk(seen)
+        rows = self.followed(seen)
         rng = np.random.default_rng(20)
         std, total = self.plan.noise.std(), 0.0
         for centre in self._centres(rows, rng):

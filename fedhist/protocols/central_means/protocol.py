@@ -25,9 +25,9 @@ from fedhist.protocols.central_means.queries import (
     SummedMeans,
     means_of,
 )
-from fedhist.protocols.central_means.theory import Rows
+from fedhist.protocols.central_means.theory import Rows, release_risk, shortened
 from fedhist.protocols.shared.central import Central
-from fedhist.protocols.shared.central_bounds import central_mean_bounds, spread_of
+from fedhist.protocols.shared.central_bounds import central_mean_bounds
 from fedhist.protocols.shared.mean_target import MeanTarget
 from fedhist.protocols.shared.sample_sizes import resolve_users
 from fedhist.protocols.shared.seen import Seen, rows_at_most
@@ -200,26 +200,45 @@ class CentralMeans(MeanTarget, Central):
         usable = means[~np.isnan(means).any(axis=1)]
         return Rows(usable, seen.n_users, self.hidden, seen.times)
 
+    def sums(self, users: Users) -> Mapping[str, Array]:
+        """Add up what one release over the whole range takes, too."""
+        means = self.own_means(users)
+        away = means[~np.isnan(means).any(axis=1)] - self.middle
+        return {**super().sums(users), "inside": shortened(away, self.half).sum(axis=0)}
+
     @abstractmethod
-    def risk(self, rows: Rows) -> tuple[float, bool]:
+    def risk(self, seen: Seen) -> tuple[float, bool]:
         """Predict the mean squared l2 error from the users' own means, and say if it is exact."""
 
-    def whole_risk(self, rows: Rows) -> tuple[float, bool]:
+    def whole_risk(self, seen: Seen) -> tuple[float, bool]:
         """Predict that of one release over the whole range."""
-        std = self.noise().std() if self.guarantee.private else 0.0
-        risk = rows.risk(self.middle, self.half, std)
+        usable = int(seen["usable"][0])
+        if not usable:
+            return 0.0, not self.hidden
+        std, n = self.noise().std() if self.guarantee.private else 0.0, seen.n_users
+        n = usable if self.hidden else n
+        truth = seen.truth - self.middle
+        risk = release_risk(seen["inside"] / n, truth, self.half, std / n, hidden=self.hidden)
         return risk, not self.hidden
 
     def error_of(self, seen: Seen) -> ErrorBound:
         """Predict the mean squared l2 error from the users' own means. NOT PRIVATE."""
         found = self.risk if self.guarantee.private else self.whole_risk
-        expected, exact = found(self.followed(seen))
+        expected, exact = found(seen)
         source = "the noise and what the clip takes away, on the mechanisms' own law"
         return ErrorBound(SQUARED_L2, expected, exact, source)
 
     def lower_bounds_of(self, seen: Seen) -> tuple[LowerBound, ...]:
         """Bound the squared l2 error of any protocol on users as far apart. NOT PRIVATE."""
-        apart = min(self.half, spread_of(seen.rows["means"]))
+        if not seen["usable"][0]:
+            return ()
+
+        def apart_of(users: Users) -> Mapping[str, Array]:
+            away = self.own_means(users) - seen.truth
+            return {"square": np.array([np.nansum(np.square(away))])}
+
+        square = float(seen.again(apart_of)["square"][0]) / int(seen["usable"][0])
+        apart = min(self.half, math.sqrt(square))
         n, d = max(seen.n_users, self.n_users), self.dimension
         return tuple(central_mean_bounds(self.guarantee, n, d, apart, SQUARED_L2, 2))
 

@@ -46,20 +46,31 @@ class Rows:
 
     def clipped(self, centre: Floats, radius: float) -> Floats:
         """Clip to radii around a centre and average, without noise: (d,)."""
-        away = self.means - centre
-        size = np.linalg.norm(away, axis=1, keepdims=True)
-        away = away * np.minimum(1.0, radius / np.maximum(size, 1e-300))
+        away = shortened(self.means - centre, radius)
         return np.asarray(centre + away.sum(axis=0) * self.times / self.divisor)
 
     def risk(self, centre: Floats, radius: float, std: float) -> float:
         """Predict the mean squared l2 error of one release with noise of ``std`` radii."""
         if not len(self.means):
             return 0.0
-        d, n = len(centre), self.divisor
-        mean = self.clipped(centre, radius)
-        bias = float(np.square(mean - self.truth).sum())
-        noise = d * (radius * std / n) ** 2
-        if self.hidden:  # the noise on the number of users moves the mean along its own length
-            along = np.square(mean - centre).sum() * (std / COUNTED / n) ** 2
-            noise += along
-        return bias + float(noise)
+        away = self.clipped(centre, radius) - centre
+        return release_risk(
+            away, self.truth - centre, radius, std / self.divisor, hidden=self.hidden
+        )
+
+
+def shortened(away: Floats, radius: float) -> Floats:
+    """Scale rows down to a radius: (n, d)."""
+    size = np.linalg.norm(away, axis=1, keepdims=True)
+    return np.asarray(away * np.minimum(1.0, radius / np.maximum(size, 1e-300)))
+
+
+def release_risk(away: Floats, truth: Floats, radius: float, each: float, *, hidden: bool) -> float:
+    """Predict the mean squared l2 error of a release: both means are measured from its centre.
+
+    ``each`` is the noise in radii, over the number of users that sums are divided by.
+    """
+    noise = len(truth) * (radius * each) ** 2
+    if hidden:  # the noise on the number of users moves the mean along its own length
+        noise += float(np.square(away).sum()) * (each / COUNTED) ** 2
+    return float(np.square(away - truth).sum()) + noise

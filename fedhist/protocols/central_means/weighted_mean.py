@@ -34,7 +34,6 @@ from fedhist.protocols.central_means.bin_queries import MeanBins, SizeBins
 from fedhist.protocols.central_means.box_mean import BoxMean
 from fedhist.protocols.central_means.protocol import CentralMeans, Steps
 from fedhist.protocols.central_means.queries import WeightedMeans, check_spreads, variances
-from fedhist.protocols.central_means.theory import Rows
 from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
 from server.central_means.medians import BINS, IntervalPlan, draw_medians, plan_interval
@@ -202,9 +201,9 @@ class WeightedMean(CentralMeans):
         public = steps.public | {"radius": query.radius, "samples that count, at most": most}
         return Estimate.ok(value, stderr=np.full(self.dimension, std), public=public)
 
-    def risk(self, rows: Rows) -> tuple[float, bool]:
+    def risk(self, seen: Seen) -> tuple[float, bool]:
         """Return that of equal weights, without noise: :meth:`error` knows the sizes."""
-        return self.whole_risk(rows)
+        return self.whole_risk(seen)
 
     def sums(self, users: Users) -> Mapping[str, Array]:
         """Count users by the powers of two of their sizes, too."""

@@ -12,7 +12,6 @@ import math
 
 import numpy as np
 
-from fedhist.base.arrays import Floats
 from fedhist.model.error_bounds import LowerBound
 from fedhist.model.losses import L1
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
@@ -77,18 +76,6 @@ def central_mean_bounds(
         value = (radius * order) ** power
         found.append(LowerBound(loss, value, explicit=False, source=ORDER.format("mean")))
     return found
-
-
-def spread_of(means: Floats) -> float:
-    """Root mean square l2 distance of users' means from their average. NOT PRIVATE.
-
-    >>> spread_of(np.array([[0.0, 1.0], [0.0, 3.0]]))
-    1.0
-    """
-    means = means[~np.isnan(means).any(axis=1)]
-    if not len(means):
-        return 0.0
-    return math.sqrt(float(np.mean(np.sum(np.square(means - means.mean(axis=0)), axis=1))))
 
 
 def quadratic_risk_bounds(

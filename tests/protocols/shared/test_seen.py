@@ -246,6 +246,7 @@ def test_of_many_users_some_are_followed(monkeypatch: pytest.MonkeyPatch) -> Non
         WeightedMean(**line, within=0.1, between=0.1),
         Dame(1.0, n, 200.0, 1),
         MeanL2(1.0, n, 1, 2.0),
+        BoxMean(**line),
     ]
     whole = [p.error(users) for p in protocols]
     monkeypatch.setattr(seen, "MOST_ROWS", 5000)
@@ -254,6 +255,11 @@ def test_of_many_users_some_are_followed(monkeypatch: pytest.MonkeyPatch) -> Non
         some = protocol.error(found)  # type: ignore[arg-type]
         assert some.expected == pytest.approx(all_of_them.expected, rel=0.1)
         assert protocol.seen(found).truth == pytest.approx(protocol.truth(users), rel=1e-12)
-        if not isinstance(protocol, MeanL2 | WeightedMean):  # some in any case, and everybody
+        if isinstance(protocol, BoxMean):
+            assert some.exact
+            assert some.expected == pytest.approx(all_of_them.expected, rel=1e-12)
+        if not isinstance(
+            protocol, MeanL2 | WeightedMean | BoxMean
+        ):  # some in any case, and everybody
             assert some.source.endswith("; sampled: 5,000 of 40,000 users")
             assert not some.exact
