@@ -143,7 +143,8 @@ def run(
     with reading(config):
         prepared = prepare(loaded)
     with terminal.progress_bar("users") as bar:
-        task = bar.add_task("round 1", total=1)
+        here = prepared.plan
+        task = bar.add_task("round 1", total=1 if here is None else len(here.users))
         at = 0
 
         def progress(round_index: int, done: int, of: int) -> None:

@@ -70,8 +70,9 @@ def run(
         "aggregate" draws the sums of local reports from their exact law, without making the
         reports: for sweeps, inline only.
     journal : path, optional
-        Folder that makes the run survive a restart. Without a seed, the users' coins of a round
-        that was not journalled are drawn again: the first answers died with the process, unseen.
+        Folder that makes the run survive a restart, also in the middle of a round, whose sums it
+        keeps at intervals. Without a seed, the coins of users who are in no sum there are drawn
+        again: their first answers died with the process, unseen.
     min_replies : int, optional
         Fewest nodes that must answer; default: all.
 

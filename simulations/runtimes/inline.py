@@ -84,13 +84,18 @@ class InlinePopulation:
         partial = PartialRound(self._journal, round_index, digest, self._of)
         found = intake.keep(partial, len(self.nodes))
         beside = self.beside if self.measured is None and found is None else None
-        tree, done, n_users = Tree(), 0, sum(map(len, self.nodes))
+        tree, done, said, n_users = Tree(), 0, -1, sum(map(len, self.nodes))
+
+        def say(now: int) -> None:
+            nonlocal said
+            if self.progress is not None and now > said:
+                self.progress(round_index, now, n_users)
+            said = now
 
         def told(node: int, steps: Steps) -> None:
             now = done + min(steps.walked * BLOCK, len(self.nodes[node]))
             partial.offer(now / n_users, lambda: state(node, steps))
-            if self.progress is not None:
-                self.progress(round_index, now, n_users)
+            say(now)
 
         def state(node: int, steps: Steps) -> State:
             return replace(intake.state(), at=node, walked=steps.walked, blocks=steps.tree)
@@ -106,8 +111,7 @@ class InlinePopulation:
                 tree.add(i, watched.total)
                 self.measuring += watched.seconds
             done += len(users)
-            if self.progress is not None:
-                self.progress(round_index, done, n_users)
+            say(done)
         self.measured = tree.total() if len(tree) else self.measured
         answered = time.perf_counter()
         summary = intake.total().summary
