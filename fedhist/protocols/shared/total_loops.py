@@ -171,8 +171,9 @@ def add_own_shares(
         sizes[j] += 1
         inverse[j] += 1 / total
         for k in range(start, stop):
-            if _place(places, item[k]) >= 0:
-                shares[places[item[k]]] += float(count[k]) / total
+            at = _place(places, item[k])
+            if at >= 0:
+                shares[uint64(at)] += float(count[k]) / total
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
