@@ -136,7 +136,7 @@ class RayGrid(SimulatedGrid):
                 len(users),
                 n_nodes,
                 users.none.vocabulary if named else None,
-                beside,
+                None if beside is None else ray.put(beside),
                 like,
             )
             self._setup = ray.put(setup)

@@ -18,6 +18,7 @@ from clients.randomizers.scalars import randomize
 from fedhist.base.errors import FedhistError
 from fedhist.base.hashing import digest64
 from fedhist.channels.catalogue import scalar_channel
+from fedhist.model.registry import load_plugin
 from fedhist.users.batch import Users
 from fedhist.users.shards import Shard
 from fedhist.users.streams import SeededStreams
@@ -45,28 +46,36 @@ class Likeness:
         Versions of packages, and digests: of plugin files, of a vote, of the plan's first users.
     plugins : tuple of str
         Paths of the plugin files.
-    probe : Shard or None
-        The first users, if they are made or read where they are asked.
+    probe : ObjectRef or None
+        Of the first users, if they are made or read where they are asked.
     """
 
     facts: Mapping[str, str]
     plugins: tuple[str, ...]
-    probe: Shard | None
+    probe: Any
 
     @classmethod
     def of(cls, plugins: Sequence[str], users: Shard) -> Self:
         """Say what this machine is like."""
-        travel = isinstance(users, Users)
-        probe = None if travel else users.slice(0, min(PROBED, len(users)))
-        return cls(facts_of(plugins, probe), tuple(plugins), probe)
+        facts, probe = facts_of(plugins), None
+        if not isinstance(users, Users):
+            first = users.slice(0, min(PROBED, len(users)))
+            facts, probe = facts | facts_of_users(first), ray.put(first)
+        return cls(facts, tuple(plugins), probe)
 
     def check(self) -> None:
         """Compare the machine that this runs on; FedhistError if it is unlike."""
-        found = facts_of(self.plugins, self.probe)
+        self._compare(facts_of(self.plugins))
+        if self.probe is not None:  # to be made by plugins, perhaps: they are here, as was seen
+            for plugin in self.plugins:
+                load_plugin(plugin)
+            self._compare(facts_of_users(ray.get(self.probe)))
+
+    def _compare(self, found: Mapping[str, str]) -> None:
         unlike = [
-            f"{name} is {found[name]} there and {wanted} here"
-            for name, wanted in self.facts.items()
-            if found[name] != wanted
+            f"{name} is {what} there and {self.facts[name]} here"
+            for name, what in found.items()
+            if self.facts[name] != what
         ]
         if unlike:
             raise FedhistError(
@@ -75,7 +84,7 @@ class Likeness:
             )
 
 
-def facts_of(plugins: Sequence[str], probe: Shard | None) -> dict[str, str]:
+def facts_of(plugins: Sequence[str]) -> dict[str, str]:
     """Say what the machine that this runs on is like."""
     facts = {f"the version of {name}": version(name) for name in PACKAGES}
     for plugin in plugins:
@@ -85,18 +94,19 @@ def facts_of(plugins: Sequence[str], probe: Shard | None) -> dict[str, str]:
     streams = SeededStreams(np.arange(PROBED, dtype=np.uint64), 1, "fedhist.probe")
     votes = randomize(np.linspace(-1.0, 1.0, PROBED), scalar_channel("laplace", 1.0), streams)
     facts["the digest of a vote"] = f"{digest64(votes.tobytes()):016x}"
-    if probe is not None:
-        facts["the digest of the first users"] = f"{_digest(probe.in_memory()):016x}"
     return facts
 
 
-def _digest(users: Users) -> int:
+def facts_of_users(probe: Shard) -> dict[str, str]:
+    """Digest users as the machine makes them that this runs on."""
+    users = probe.in_memory()
     if users.items is not None:
         c = users.items
         arrays = (c.vocabulary.offsets, c.vocabulary.data, c.indptr, c.item, c.count)
     else:
         arrays = (users.reals.indptr, users.reals.values)  # type: ignore[assignment]
-    return digest64(*(a.tobytes() for a in (users.ids, *arrays)))
+    digest = digest64(*(a.tobytes() for a in (users.ids, *arrays)))
+    return {"the digest of the first users": f"{digest:016x}"}
 
 
 def compare(wanted: Likeness) -> None:

@@ -56,8 +56,9 @@ class Setup:
     n_users, n_nodes : int
     vocabulary : Keys or None
         What users in memory hold items of.
-    beside : callable or None
-        Measures users while they answer for the first time. NOT PRIVATE.
+    beside : ObjectRef or None
+        Of a :data:`Beside`, which the plugins may have to be loaded for; it measures users while
+        they answer for the first time. NOT PRIVATE.
     like : Likeness or None
         What a machine must be like; None where all are the driver's.
     """
@@ -69,7 +70,7 @@ class Setup:
     n_users: int
     n_nodes: int
     vocabulary: Keys | None
-    beside: Beside | None
+    beside: Any
     like: Likeness | None
 
 
@@ -180,6 +181,9 @@ class Host:
         for plugin in setup.plugins:
             load_plugin(plugin)
         self._setup, self._policy = setup, policy_of(setup.owner)
+        self._beside: Beside | None = None
+        if setup.beside is not None:
+            self._beside = ray.get(setup.beside)
         self._parts: OrderedDict[str, Part] = OrderedDict()
         self._nodes: dict[int, Node] = {}
         gc.collect()
@@ -220,9 +224,9 @@ class Host:
 
     def watched(self, node: Node) -> tuple[Node, Watched]:
         """Return a node whose users are measured while they answer."""
-        if self._setup.beside is None:
+        if self._beside is None:
             raise ValueError("this run has nothing to measure")
-        users = Watched(node.setup.users, self._setup.beside)
+        users = Watched(node.setup.users, self._beside)
         return self._node(users, node.setup.index), users
 
     def _node(self, users: Shard, index: int) -> Node:
