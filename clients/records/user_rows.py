@@ -33,7 +33,6 @@ def user_points(samples: Samples) -> Floats:
            [nan, nan]])
     """
     points: Floats = _means(samples.indptr, samples.values)
-    points[~np.isfinite(points).all(axis=1)] = np.nan
     return points
 
 
@@ -92,7 +91,7 @@ def user_means(users: Users, low: float, high: float) -> Floats:
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _means(indptr: Any, values: Any) -> Floats:
-    """Average each user's rows, in their order; NaN without any. Overflow gives infinities."""
+    """Average each user's rows, in their order; NaN without any, or where one is not finite."""
     n, d = len(indptr) - 1, values.shape[1]
     out = np.zeros((n, d))
     for user in range(n):
@@ -100,8 +99,12 @@ def _means(indptr: Any, values: Any) -> Floats:
         for row in range(indptr[user], indptr[user + 1]):
             for j in range(d):
                 out[user, j] += values[row, j]
+        finite = size > 0
         for j in range(d):
-            out[user, j] = out[user, j] / size if size else np.nan
+            out[user, j] = out[user, j] / max(size, 1)
+            finite &= np.isfinite(out[user, j])
+        if not finite:
+            out[user] = np.nan
     return out
 
 

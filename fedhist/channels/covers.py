@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numba import njit
 
 from fedhist.base.arrays import Floats, Integers
 from fedhist.base.checks import check_scale, check_within
@@ -149,11 +150,15 @@ class BoxGrid(Cover):
         """Clip every coordinate."""
         return np.clip(points, -self.bound, self.bound)
 
+    def cells(self, points: Floats) -> Integers:
+        """Find the cell of each point in one walk."""
+        at = np.empty(len(points), dtype=np.int64)
+        bound = float(self.bound)
+        _box_cells(points, bound, self.per_axis / (2 * bound), self.per_axis, at)
+        return at
+
     def _number(self, x: Floats) -> Integers:
-        m = self.per_axis
-        place = np.ceil((x + self.bound) * (m / (2 * self.bound))) - 1
-        place = np.clip(place, 0, m - 1).astype(np.int64)
-        return np.asarray(place @ self._weights)
+        return self.cells(x)
 
     @property
     def _weights(self) -> Integers:
@@ -165,3 +170,18 @@ class BoxGrid(Cover):
         """Return the middles of the cubes."""
         place = cells[:, None] // np.maximum(self._weights, 1) % self.per_axis
         return np.asarray((2 * place + 1 - self.per_axis) * (self.bound / self.per_axis))
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _box_cells(points: Floats, bound: float, scale: float, m: int, at: Integers) -> None:
+    """Clip each point to the box and number its cell; -1 for a row with a NaN."""
+    for i in range(len(points)):
+        cell = 0
+        for x in points[i]:
+            if np.isnan(x):
+                cell = -1
+                break
+            inside = min(max(x, -bound), bound)
+            place = math.ceil((inside + bound) * scale) - 1
+            cell = cell * m + min(max(place, 0), m - 1)
+        at[i] = cell

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -37,7 +38,7 @@ from fedhist.protocols.means.cover_theory import (
     least_users,
     plan_cover,
 )
-from fedhist.protocols.means.cover_votes import count_cells, vote_query
+from fedhist.protocols.means.cover_votes import cast_votes, vote_query
 from fedhist.protocols.shared.mean_target import MeanTarget
 from fedhist.protocols.shared.noninteractive import NonInteractive
 from fedhist.protocols.shared.sample_sizes import resolve_users
@@ -45,7 +46,7 @@ from fedhist.protocols.shared.seen import Seen
 from fedhist.protocols.shared.shuffles import Batch
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
-from fedhist.users.shards import Shard
+from fedhist.users.shards import BLOCK, Shard
 from server.means.localize import LEAST_MASS, MOST_FAILURE
 from server.means.lower_bounds import packing_bound
 
@@ -119,6 +120,7 @@ class CoverSelect(MeanTarget, NonInteractive):
     name: ClassVar[str] = "cover-select"
     paper: ClassVar[str] = "Kent, Berrett & Yu, arXiv 2405.11923, Section 2"
     goals: ClassVar[tuple[Goal, ...]] = (Goal(0.02, words="d = 2"),)
+    batch: ClassVar[int] = BLOCK
     epsilon: float
     n_users: int
     dimension: int
@@ -160,7 +162,7 @@ class CoverSelect(MeanTarget, NonInteractive):
         }
         return make[self.geometry]()
 
-    @property
+    @cached_property
     def plan(self) -> CoverPlan:
         """The cover and what the bound says about it; from public numbers only."""
         return plan_cover(self._cover(), self.n_users, self.epsilon, self.per_axis)
@@ -232,7 +234,8 @@ class CoverSelect(MeanTarget, NonInteractive):
 
     def sums(self, users: Users) -> Mapping[str, Array]:
         """Count the votes, too."""
-        return {**super().sums(users), "votes": count_cells(self.plan.cover, users)}
+        own, cover = self.own_means(users), self.plan.cover
+        return {**self.sums_of(own), "votes": cast_votes(cover, cover.cells(own))}
 
     def error_of(self, seen: Seen) -> ErrorBound:
         """Predict the expected squared l_2 distance of the winning centre to the truth.

@@ -37,6 +37,7 @@ from fedhist.privacy.shuffling import Hiding
 from fedhist.protocols.shared.oracle_votes import OracleVotes
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
+from fedhist.users.shards import BLOCK
 from fedhist.users.streams import Streams
 
 _TIES = digest64("fedhist.cell-ties")
@@ -100,10 +101,10 @@ class CoverVotes(LocalQuery):
     def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
         """Vote and count, without keeping the votes; the same bits, so the same counts."""
         tally = BitTally(self.cover.n_cells, 1)
-        for chunk in users.chunks(CHUNK):
-            one_fold = np.zeros(len(chunk), dtype=np.int64)
-            cells = true_cells(self.cover, chunk)
-            add_votes(tally, cells, self.channel, one_fold, rng(chunk))
+        for some in users.chunks(BLOCK):
+            one_fold = np.zeros(len(some), dtype=np.int64)
+            cells = true_cells(self.cover, some)
+            add_votes(tally, cells, self.channel, one_fold, rng(some))
         return Summary(len(users), {"votes": tally.totals()[0]})
 
     def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
@@ -208,7 +209,11 @@ def true_cells(cover: Cover, users: Users) -> Integers:
 def count_cells(cover: Cover, users: Users) -> Integers:
     """Count the users whose mean lies in each cell: (n_cells,) int64."""
     counts = np.zeros(cover.n_cells, dtype=np.int64)
-    for chunk in users.chunks(CHUNK):
-        cells = true_cells(cover, chunk)
-        counts += np.bincount(cells[cells >= 0], minlength=cover.n_cells)
+    for some in users.chunks(BLOCK):
+        counts += cast_votes(cover, true_cells(cover, some))
     return counts
+
+
+def cast_votes(cover: Cover, cells: Integers) -> Integers:
+    """Count the users of each cell, -1 for none: (n_cells,) int64."""
+    return np.bincount(cells + 1, minlength=cover.n_cells + 1)[1:]

@@ -16,7 +16,7 @@ from fedhist.model.error_bounds import ErrorBound, LowerBound
 from fedhist.model.losses import SQUARED_L2, squared_l2
 from fedhist.model.truths import Truth
 from fedhist.protocols.shared.lower_bounds import ParameterSet, mean_bounds, planned_sizes
-from fedhist.protocols.shared.seen import Seen, SeenProtocol
+from fedhist.protocols.shared.seen import Seen, SeenProtocol, sum_of_rows
 from fedhist.users.batch import Users
 from fedhist.users.shards import Shard
 
@@ -51,10 +51,14 @@ class MeanTarget(SeenProtocol):
     def sums(self, users: Users) -> Mapping[str, Array]:
         """Add up the users' own means, clipped ones too, and count who has one."""
         own, clipped = self.own_means(users), self.clipped_means(users)
+        return self.sums_of(own, clipped)
+
+    def sums_of(self, own: Array, clipped: Array | None = None) -> dict[str, Array]:
+        """Add up the users' own means, (n, d), and those of clipped samples."""
         usable = ~np.isnan(own)
         found = {"means": own} if clipped is None else {"means": own, "clipped": clipped}
         return {
-            **{name: np.where(usable, x, 0.0).sum(axis=0) for name, x in found.items()},
+            **{name: sum_of_rows(np.where(usable, x, 0.0)) for name, x in found.items()},
             "usable": usable.sum(axis=0),
             "unusable": np.count_nonzero(~usable.all(axis=1), keepdims=True),
         }

@@ -55,9 +55,10 @@ class Held:
     def sums(users: Users) -> dict[str, Array]:
         """Count a block of users, for the summary of a measure."""
         held = samples_held(users)
-        large = held[held >= EXACT]
+        found = np.bincount(np.minimum(held, EXACT).astype(np.int64), minlength=EXACT + 1)
+        large = held[held >= EXACT] if found[EXACT] else held[:0]
+        found = found[:EXACT]
         beyond = np.minimum(FINE * (np.log2(large) - np.log2(EXACT)), FINE * DOUBLINGS - 1)
-        found = np.bincount(held[held < EXACT].astype(np.int64), minlength=EXACT)
         at = beyond.astype(np.int64)
         more, samples = (np.bincount(at, w, FINE * DOUBLINGS) for w in (None, large))
         counts = np.concatenate((found, more)).astype(np.int64)

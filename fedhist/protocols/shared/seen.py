@@ -10,7 +10,9 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import cast
+from typing import ClassVar, cast
+
+import numpy as np
 
 from fedhist.base.arrays import Array
 from fedhist.base.hashing import digest64
@@ -119,7 +121,15 @@ class Seen(Measured):
 
 
 class SeenProtocol(Protocol):
-    """A protocol whose evaluation needs sums over its users, and rows of some."""
+    """A protocol whose evaluation needs sums over its users, and rows of some.
+
+    Class attributes
+    ----------------
+    batch : int
+        Users that :meth:`sums` gets at a time.
+    """
+
+    batch: ClassVar[int] = CHUNK
 
     @abstractmethod
     def sums(self, users: Users) -> Mapping[str, Array]:
@@ -172,7 +182,9 @@ class Seeing(Measure):
 
     def of(self, users: Users) -> Summary:
         """Add up the chunks of a block, in their order."""
-        found = _by_chunks(users, lambda c: Summary(len(c), self.protocol.sums(c)))
+        found = _by_chunks(
+            users, lambda c: Summary(len(c), self.protocol.sums(c)), self.protocol.batch
+        )
         return Summary(len(users), {**Held.sums(users), **found.sums})
 
     def finish(self, total: Summary) -> Measured:
@@ -185,5 +197,13 @@ def rows_at_most(width: int) -> int:
     return max(1, min(MOST_ROWS, MOST_NUMBERS // width))
 
 
-def _by_chunks(users: Users, of: Callable[[Users], Summary]) -> Summary:
-    return Summary.merge([of(c) for c in users.chunks(CHUNK)] or [of(users)])
+def _by_chunks(users: Users, of: Callable[[Users], Summary], size: int = CHUNK) -> Summary:
+    return Summary.merge([of(c) for c in users.chunks(size)] or [of(users)])
+
+
+def sum_of_rows(rows: Array) -> Array:
+    """Add up rows as batches of :data:`CHUNK` users one after the other do, to the last bit."""
+    total = rows[:CHUNK].sum(axis=0)
+    for start in range(CHUNK, len(rows), CHUNK):
+        total = total + rows[start : start + CHUNK].sum(axis=0)
+    return np.asarray(total)
