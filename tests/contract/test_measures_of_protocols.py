@@ -30,7 +30,7 @@ HOW = {
     "dame": ROWS,
     "density": ERROR,
     "distribution": ERROR,
-    "few-users-distribution": RECORDS,
+    "few-users-distribution": ONE,
     "few-users-mean": ONE,
     "frequency-oracle": ONE,
     "hadamard-response": ONE,
