@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections.abc import Iterator
@@ -100,6 +101,7 @@ def _join(address: str, options: dict[str, Any]) -> None:
         else:
             joined.set_result(None)
 
+    logging.getLogger("ray").setLevel(logging.ERROR)  # it would warn of the thread
     Thread(target=join, daemon=True).start()
     try:
         joined.result(timeout=JOINED_SECONDS)
