@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from fedhist.base.arrays import Array
 from fedhist.base.errors import PopulationError
@@ -82,7 +82,16 @@ class Measured(ABC):
 
 
 class Measure(ABC):
-    """How a protocol's users are added up for its evaluation; pickles, as workers make it."""
+    """How a protocol's users are added up for its evaluation; pickles, as workers make it.
+
+    Class attributes
+    ----------------
+    finds_keys : bool
+        Whether the domain is unbounded: :attr:`Measured.support` names the truth's entries, and
+        those of an estimate are told apart by their keys.
+    """
+
+    finds_keys: ClassVar[bool] = False
 
     @abstractmethod
     def of(self, users: Users) -> Summary:
@@ -232,13 +241,19 @@ def measured(protocol: Protocol, users: Shard, total: Summary | None = None) -> 
     PopulationError
         If the protocol needs all records at once, and they are too many.
     """
-    step: Measure | Measured | None = protocol.measure()
-    if step is None:
+    first = protocol.measure()
+    if first is None:
         check_rows(protocol, users)
         return Records(protocol, users.in_memory(f"the truth of {protocol.name}"))
+    step: Measure | Measured = first
     while isinstance(step, Measure):
         step = step.finish(total if total is not None else walked(step.of, users))
         total = None
+    if type(step).support is not Measured.support and not first.finds_keys:
+        # a session would keep the order of keys, which may tell what is private
+        raise TypeError(
+            f"{type(step).__name__} has a support: {type(first).__name__}.finds_keys must be True"
+        )
     object.__setattr__(step, "users", users)
     return step
 

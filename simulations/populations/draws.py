@@ -271,9 +271,9 @@ def urn_kernel(key: Any, first: Any, indptr: Integers, concentration: float, val
 def _urn(counter: Any, concentration: float, row: Any) -> None:
     for i in range(1, len(row)):
         counter += uint64(GOLDEN)
-        before = int(_unit(mix(counter)) * (concentration + i))
-        if before < i:
-            row[i] = row[before]
+        before = _unit(mix(counter)) * (concentration + i)
+        if before < i:  # compared as it is: beyond 2^63 there is no integer of it
+            row[i] = row[int(before)]
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]

@@ -242,8 +242,8 @@ def log_uniform(uniforms: Floats, sizes: Sizes) -> Integers:
     if not isinstance(sizes, tuple):
         return np.full(len(uniforms), sizes, dtype=np.int64)
     lo, hi = sizes
-    grown = np.floor(lo * power((hi + 1) / lo, uniforms)).astype(np.int64)
-    return np.asarray(np.clip(grown, lo, hi))
+    grown = np.floor(lo * power((hi + 1) / lo, uniforms))
+    return np.clip(grown, lo, min(hi, MOST)).astype(np.int64)  # MOST is refused
 
 
 def samples_told(n_users: int, sizes: Sizes) -> str:

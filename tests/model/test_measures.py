@@ -17,6 +17,7 @@ from fedhist.model.protocol import Estimate
 from fedhist.model.query import Summary
 from fedhist.protocols import BoundedHistogram
 from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 from simulations.runs.options import Options
 from simulations.runs.run import execute
 
@@ -86,6 +87,26 @@ def test_a_second_pass_where_the_first_asks_for_one() -> None:
     first = walked(Above().of, USERS)
     assert measured(averse(), Walked(USERS, 7), first).truth.tolist() == [slow(USERS)]
     assert Walked.made == 3 * -(-len(USERS) // 7)
+
+
+class FoundKeys(Found):
+    @property
+    def support(self) -> Keys:
+        return Keys.of(["a"])
+
+
+class Finding(Above):
+    def finish(self, total: Summary) -> Measured:
+        return FoundKeys(total.sums["events"])
+
+
+def test_who_finds_keys_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session sorts them by that: in which order they were found is private."""
+    monkeypatch.setattr(Averse, "measure", lambda self: Finding())
+    with pytest.raises(TypeError, match=r"FoundKeys has a support: Finding.finds_keys"):
+        measured(averse(), USERS)
+    monkeypatch.setattr(Finding, "finds_keys", True)
+    assert measured(averse(), USERS).support == Keys.of(["a"])
 
 
 def test_users_are_measured_while_they_are_walked() -> None:

@@ -136,7 +136,7 @@ def slow_item(weights: np.ndarray, step: int) -> int:
 
 
 @pytest.mark.parametrize("d", [1, 5, 64, 5000])
-@pytest.mark.parametrize("concentration", [0.0, 2.0])
+@pytest.mark.parametrize("concentration", [0.0, 2.0, 1e25])
 def test_items_are_counted_as_drawn(d: int, concentration: float) -> None:
     """Against one draw after the other; 5,000 items need two levels of the bitmap."""
     weights, sizes = 1.0 / np.arange(1.0, d + 1), np.array([0, 3, 40, 1])
@@ -292,6 +292,15 @@ def test_too_many_draws_of_a_user() -> None:
     for kind, fields in (("zipf", {"d": 5, "tail": math.inf}), ("paper-iid", {})):
         with pytest.raises(PopulationError, match=r"fewer than 2\^32"):
             population(kind, n_users=2, mean_items=1e12, **fields).load()
+    with pytest.raises(PopulationError, match=r"fewer than 2\^32"):
+        population("uniform", n_users=9, samples_per_user=[1, 10**40]).load()
+
+
+def test_who_is_hardly_concentrated_repeats_nobody() -> None:
+    """Beyond 2^63 the draw that would be repeated has no 64-bit number."""
+    more: dict[str, Any] = {"n_users": 50, "samples_per_user": 20, "users": "dirichlet"}
+    values = population("density", **more, concentration=1e25).load().users.reals.values
+    assert len(np.unique(values)) == values.size
 
 
 def test_heavy_tails_are_exact_far_out() -> None:

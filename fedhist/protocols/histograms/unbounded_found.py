@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -32,6 +32,7 @@ CELLS = 1 << 24
 class KeySums(Measure):
     """Totals of every item, and moments of what is sent of it."""
 
+    finds_keys: ClassVar[bool] = True
     protocol: UnboundedHistogram
 
     def of(self, users: Users) -> Summary:
