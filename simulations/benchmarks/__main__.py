@@ -12,8 +12,8 @@ from simulations.benchmarks.running import measure
 def main(task: str) -> None:
     """Run one benchmark and write its result as JSON."""
     body = json.loads(task)
-    result = measure(body["name"], quick=body["quick"], rivals=body["rivals"])
-    Path(body["out"]).write_text(json.dumps(result.to_json()))
+    out = Path(body.pop("out"))
+    out.write_text(json.dumps(measure(**body).to_json()))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ MODULES = {
     "messages": "messages",
     "million-users": "million",
     "votes": "votes",
-    "scaling": "scaling",
+    "scale": "scale",
     "kernels": "kernels",
     "hashed": "hashed",
     "randclip": "randclip",
@@ -43,12 +43,12 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 PACKAGES = ("fedhist", "flwr", "ray", "numpy", "numba")
 
 
-def measure(name: str, *, quick: bool = False, rivals: str = "") -> Result:
+def measure(name: str, *, quick: bool = False, rivals: str = "", full: bool = False) -> Result:
     """Run one benchmark in this process; see :func:`run_benchmarks`."""
     module = import_module(f"simulations.benchmarks.{MODULES[check_name(name)]}")
     logging.getLogger("flwr").setLevel(logging.WARNING)
-    place = {"folder": rivals} if name == "votes" else {}
-    result: Result = module.measure(quick=quick, **place)
+    more: dict[str, dict[str, Any]] = {"votes": {"folder": rivals}, "scale": {"full": full}}
+    result: Result = module.measure(quick=quick, **more.get(name, {}))
     return without_targets(result) if quick else result
 
 
@@ -60,7 +60,7 @@ def without_targets(result: Result) -> Result:
 
 
 def run_benchmarks(
-    names: Sequence[str] = (), *, quick: bool = False, rivals: str = ""
+    names: Sequence[str] = (), *, quick: bool = False, rivals: str = "", full: bool = False
 ) -> Iterator[tuple[Result, dict[str, Any]]]:
     """Run benchmarks one after the other.
 
@@ -72,6 +72,8 @@ def run_benchmarks(
         Small sizes, to see that it works; the targets are for the full sizes.
     rivals : str
         Folder of the other libraries' environment (benchmark "votes"); default: .venv-bench.
+    full : bool
+        10^9 users, and three raylets (benchmark "scale").
 
     Yields
     ------
@@ -82,27 +84,30 @@ def run_benchmarks(
     Raises
     ------
     ValueError
-        For an unknown name.
+        For an unknown name, and for a run that is quick and full.
     RuntimeError
         If a benchmark breaks off.
     """
+    if quick and full:
+        raise ValueError("a run of benchmarks is quick or full, not both")
     for name in [check_name(n) for n in (names or NAMES)]:
         before = os.getloadavg()[0]
-        result = _in_child(name, quick, rivals)
+        result = _in_child({"name": name, "quick": quick, "rivals": rivals, "full": full})
         yield result, machine() | {"load_before": before, "load_after": os.getloadavg()[0]}
 
 
-def _in_child(name: str, quick: bool, rivals: str) -> Result:
+def _in_child(asked: dict[str, Any]) -> Result:
     """Start a fresh interpreter: thread counts are read when NumPy loads, and memory is its own."""
     environment = os.environ | dict.fromkeys(THREADS, "1")
     with tempfile.TemporaryDirectory(prefix="fedhist-bench-") as folder:
         out = Path(folder) / "result.json"
-        task = json.dumps({"name": name, "quick": quick, "rivals": rivals, "out": str(out)})
+        task = json.dumps(asked | {"out": str(out)})
         child = subprocess.run(
             [sys.executable, "-m", "simulations.benchmarks", task], env=environment, check=False
         )
         if child.returncode or not out.exists():
-            raise RuntimeError(f"the benchmark {name!r} broke off with status {child.returncode}")
+            what = f"the benchmark {asked['name']!r}"
+            raise RuntimeError(f"{what} broke off with status {child.returncode}")
         return Result.from_json(json.loads(out.read_text()))
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields
 from functools import cached_property, lru_cache
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -62,12 +62,27 @@ class Synthetic(PopulationSpec):
 
     def key(self, purpose: str) -> np.uint64:
         """Return the key of the words for a purpose: of the kind and all fields not at default."""
-        told = [
-            (f.name, getattr(self, f.name))
-            for f in fields(self)
-            if f.default is MISSING or getattr(self, f.name) != f.default
-        ]
-        return np.uint64(digest64("fedhist.synthetic", FORMAT, self.kind, repr(told), purpose))
+        if purpose not in self._keys:
+            told = [
+                (f.name, getattr(self, f.name))
+                for f in fields(self)
+                if f.default is MISSING or getattr(self, f.name) != f.default
+            ]
+            words_of = "fedhist.synthetic", FORMAT, self.kind, repr(told), purpose
+            self._keys[purpose] = np.uint64(digest64(*words_of))
+        return self._keys[purpose]
+
+    @cached_property
+    def _keys(self) -> dict[str, np.uint64]:
+        return {}
+
+    @cached_property
+    def nobody(self) -> Users:
+        """No users of the kind: thousands of nodes ask for them."""
+        return self.make(0, 0)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # nothing that was cached
 
     def ids(self, first: int, n: int) -> Words:
         """Return the ids of users first, ..., first + n - 1: a bijection of their numbers."""
@@ -119,24 +134,21 @@ class Made(Shard):
 
     def slice(self, start: int, stop: int) -> Made:
         """Return users start to stop of these; none is made."""
-        return replace(self, start=self.start + start, stop=self.start + stop)
+        return Made(self.spec, self.start + start, self.start + stop)
 
     def blocks(self, size: int = BLOCK) -> Iterator[Users]:
         """Make the users, ``size`` at a time."""
         for first in range(self.start, self.stop, size):
             yield self.spec.make(first, min(size, self.stop - first))
 
-    @cached_property
+    @property
     def none(self) -> Users:
         """No users of the same kind."""
-        return self.spec.make(0, 0)
+        return self.spec.nobody
 
     def public_ids(self) -> Words:
         """Return the users' ids; nothing else of them is made."""
         return self.spec.ids(self.start, len(self))
-
-    def __reduce__(self) -> tuple[type[Made], tuple[Synthetic, int, int]]:
-        return Made, (self.spec, self.start, self.stop)  # nothing that was cached
 
 
 def numbered_ids(first: int, n: int, key: int | np.uint64 = 0) -> Words:

@@ -30,11 +30,10 @@ from simulations.benchmarks import (
     randclip,
     rivals,
     running,
-    scaling,
     votes,
 )
 from simulations.benchmarks.measuring import Result, Row, Spread, in_turns, ratio
-from simulations.benchmarks.populations import samplers, shoppers
+from simulations.benchmarks.populations import shoppers
 from simulations.benchmarks.repeated import RepeatedCounts
 from simulations.benchmarks.report import print_report, save_results
 from simulations.cli.main import cli
@@ -177,22 +176,6 @@ def test_the_numpy_form_of_the_votes_has_the_same_channel() -> None:
     # 128 means of 40,000 Bernoulli draws, each within 5.5 deviations: false alarm below 5e-6
     assert np.abs(plain - expected).max() < 5.5 * np.sqrt(flip * (1 - flip) / n)
     assert np.abs(ours - expected).max() < 5.5 * np.sqrt(flip * (1 - flip) / n)
-
-
-def test_asking_in_parts_asks_everybody() -> None:
-    users = samplers(100)
-    seen: list[int] = []
-
-    class Counting(type(votes.QUERY)):  # type: ignore[misc]
-        def answer_folded(self, users: object, rng: object) -> Summary:
-            seen.append(len(users))  # type: ignore[arg-type]
-            return Summary(len(users))  # type: ignore[arg-type]
-
-    q = votes.QUERY
-    scaling.asked_in_parts(Counting(q.functional, q.n_bins, q.epsilon), users, 30)()
-    assert seen == [30, 30, 30, 10]
-    result = scaling.measure(quick=True)
-    assert len(result.rows) == 6
 
 
 def test_calls_in_this_process_answer_every_message() -> None:

@@ -1,0 +1,214 @@
+"""One run of the benchmark of scale, in a process of its own: its time and its memory.
+
+``python -m simulations.benchmarks.scale_run '{"what": ..., "runtime": ..., "n_users": ...}'``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from clients.answers import fold_node
+from fedhist.model.measures import first_pass, measured
+from fedhist.model.protocol import Protocol
+from fedhist.session.codec import query_digest
+from fedhist.session.session import Session
+from fedhist.users.shards import BLOCK, Shard
+from simulations.benchmarks import memory
+from simulations.runs.config import Config, RunTable, prepare
+from simulations.runs.run import Options, execute, noise_source
+
+WORKERS = 2
+RAYLETS = 3
+SEED = 1
+PHASED = 16
+"""Blocks that are made, answered and measured one phase at a time."""
+
+WORKER = re.compile("ray::(?!.*Agent)")
+"""What Ray's workers call themselves; agents of its own look alike."""
+
+PROTOCOLS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "histogram": (
+        {"name": "bounded-histogram", "clip": 10, "epsilon": 1.0, "delta": 1e-6},
+        {"kind": "zipf", "d": 1000, "mean_items": 50, "tail": math.inf},
+    ),
+    "votes": (
+        {"name": "cover-select", "epsilon": 1.0, "per_axis": 16},
+        {"kind": "gaussian", "samples_per_user": 1, "mean": 0.3, "spread": 0.05, "low": -1.0},
+    ),
+}
+"""A central and a local protocol, and their users: the tables of a configuration."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is run: a protocol of :data:`PROTOCOLS`, "inline", on "ray" or "raylets", for whom."""
+
+    what: str
+    runtime: str
+    n_users: int
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a run took.
+
+    Attributes
+    ----------
+    seconds : float
+        Wall time of asking and evaluating; what is imported, compiled and started came before.
+    cpu : float
+        Seconds of all processes meanwhile.
+    driver : int
+        Peak memory of this process, in bytes.
+    workers : list of int
+        Peak memory of each worker.
+    everything : int
+        The sum over these and Ray's own processes.
+    phases : dict of str to float
+        Seconds of CPU a user, by phase; inline only.
+    """
+
+    seconds: float
+    cpu: float
+    driver: int
+    workers: list[int] = field(default_factory=list)
+    everything: int = 0
+    phases: dict[str, float] = field(default_factory=dict)
+
+
+def seen(case: Case) -> Seen:
+    """Run a case in this process."""
+    protocol, population = PROTOCOLS[case.what]
+    users = {**population, "n_users": case.n_users}
+    prepared = prepare(Config("scale", RunTable(), protocol, users), lambda spec: spec.plan())
+    plan = prepared.plan
+    if plan is None:
+        raise ValueError("the users are elsewhere")
+    with _runtime(case.runtime) as how:
+        options = Options(seed=SEED, beside=first_pass(prepared.protocol), **how)
+        ask(prepared.protocol, plan.users.slice(0, min(case.n_users, 2 * BLOCK)), options)
+        before, started = cpu_times(), time.perf_counter()
+        ask(prepared.protocol, plan.users, options)
+        seconds = time.perf_counter() - started
+        cpu = sum(after - before.get(pid, 0.0) for pid, after in cpu_times().items())
+        peaks = {pid: memory.status(pid).get("VmHWM", 0) for pid in family()}
+        workers = [peak for pid, peak in peaks.items() if WORKER.match(command(pid))]
+    phases = {} if workers else by_phase(prepared.protocol, plan.users)
+    return Seen(seconds, cpu, peaks[os.getpid()], workers, sum(peaks.values()), phases)
+
+
+def ask(protocol: Protocol, users: Shard, options: Options) -> None:
+    """Run a protocol and evaluate it, users being measured as they answer."""
+    total = execute(protocol, users, options).measured
+    if total is None:
+        raise RuntimeError("the users were not measured as they answered")
+    known = measured(protocol, users, total)
+    _ = known.truth, known.error
+
+
+def by_phase(protocol: Protocol, users: Shard) -> dict[str, float]:
+    """Return seconds of CPU that a user takes to be made, to answer and to be measured."""
+    query = Session(protocol, noise_source("simulated", SEED, protocol)).query
+    beside = first_pass(protocol)
+    if query is None or beside is None:
+        raise ValueError(f"{protocol.name} asks or measures nobody")
+    digest, spent, n = query_digest(query, 0), dict.fromkeys(("make", "answer", "measure"), 0.0), 0
+    last = time.process_time()
+    for block in users.slice(0, min(len(users), PHASED * BLOCK)).blocks():
+        times = [last, time.process_time()]
+        fold_node(query, block, SEED, digest)
+        times.append(time.process_time())
+        beside(block)
+        times.append(time.process_time())
+        for phase, (a, b) in zip(spent, pairwise(times), strict=True):
+            spent[phase] += b - a
+        n, last = n + len(block), times[-1]
+    return {phase: x / n for phase, x in spent.items()}
+
+
+@contextmanager
+def _runtime(name: str) -> Iterator[dict[str, Any]]:
+    """Start what a run needs; yields the options that say so."""
+    if name == "inline":
+        yield {}
+        return
+    from simulations.runtimes.ray_start import ray_session
+
+    if name == "ray":
+        with ray_session(WORKERS):
+            yield {"runtime": "ray", "workers": WORKERS}
+        return
+    from ray.cluster_utils import Cluster
+
+    head = {"num_cpus": 0, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    try:
+        for _ in range(RAYLETS):
+            cluster.add_node(num_cpus=1)
+        with ray_session(RAYLETS, cluster.address):
+            yield {"runtime": "ray", "workers": RAYLETS, "ray_address": cluster.address}
+    finally:
+        cluster.shutdown()
+
+
+# -- processes, from Linux's /proc ---------------------------------------------------------------
+
+
+def family() -> list[int]:
+    """Return this process and all that descend from it."""
+    parents = {pid: int(found[1]) for pid, found in _stats().items()}
+    mine, new = [os.getpid()], [os.getpid()]
+    while new:
+        new = [pid for pid, parent in parents.items() if parent in new]
+        mine += new
+    return mine
+
+
+def cpu_times() -> dict[int, float]:
+    """Return the seconds of CPU that each of the family has used."""
+    stats, tick = _stats(), os.sysconf("SC_CLK_TCK")
+    return {p: (int(stats[p][11]) + int(stats[p][12])) / tick for p in family() if p in stats}
+
+
+def command(pid: int) -> str:
+    """Return how a process calls itself; empty if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _stats() -> dict[int, list[str]]:
+    """Return what /proc/PID/stat says after the name, by process."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = path.read_text()
+        except OSError:
+            continue  # it has ended
+        found[int(path.parent.name)] = text.rpartition(")")[2].split()
+    return found
+
+
+def main(task: str) -> None:
+    """Run a case and write what was seen as JSON."""
+    body = json.loads(task)
+    logging.getLogger("flwr").setLevel(logging.WARNING)
+    out = Path(body.pop("out"))
+    out.write_text(json.dumps(asdict(seen(Case(**body)))))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

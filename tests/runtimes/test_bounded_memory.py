@@ -1,0 +1,88 @@
+"""Runs hold a plan, a block and sums: nothing grows with the users, and nobody loads them."""
+
+from __future__ import annotations
+
+import math
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedhist.model.measures import first_pass, measured
+from fedhist.users.batch import Users
+from fedhist.users.shards import BLOCK, Shard
+from simulations.benchmarks.scale import GROWTH, seen
+from simulations.benchmarks.scale_run import PROTOCOLS, Case
+from simulations.populations.synthetic import Made, Synthetic
+from simulations.runs.config import Config, Prepared, RunTable, prepare
+from simulations.runs.job import run_job
+from simulations.runs.run import Options, execute
+
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "zipf": ("histogram", {"d": 20, "mean_items": 6, "tail": math.inf}),
+    "gaussian": ("votes", {"samples_per_user": 1, "mean": 0.3, "spread": 0.05}),
+    "two-point": ("votes", {"samples_per_user": [1, 4], "mean": 0.3, "spread": 0.05}),
+}
+
+
+def prepared(kind: str, n_users: int, out: object = "", **more: Any) -> Prepared:
+    what, fields = KINDS[kind]
+    table = RunTable(runtime="inline", seed=2, out=str(out))
+    users = {"kind": kind, "n_users": n_users, **fields, **more}
+    return prepare(Config("bounded", table, PROTOCOLS[what][0], users), lambda spec: spec.plan())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_plan_whose_load_raises_is_run_evaluated_and_written(
+    kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    loaded = run_job(prepared(kind, 500, tmp_path / "a"))
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("users were asked for at once")
+
+    monkeypatch.setattr(Synthetic, "load", refuse)
+    monkeypatch.setattr(Shard, "in_memory", refuse)
+    monkeypatch.setattr(Made, "public_ids", refuse)
+    walked = run_job(prepared(kind, 500, tmp_path / "b"))
+    assert walked.evaluation is not None
+    a, b = (done.outcomes[0].estimate.value for done in (loaded, walked))
+    assert np.array_equal(np.asarray(a), np.asarray(b))
+    assert (tmp_path / "b").is_dir()
+
+
+def peak_of(kind: str, n_users: int, **options: Any) -> int:
+    """Return the most bytes that Python and NumPy held beside what was there before the run."""
+    made = prepared(kind, n_users)
+    assert made.plan is not None
+    users, protocol = made.plan.users, made.protocol
+    tracemalloc.start()
+    try:
+        done = execute(protocol, users, Options(seed=1, beside=first_pass(protocol), **options))
+        known = measured(protocol, users, done.measured)
+        _ = known.truth, known.error, known.diagnostics
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("kind", ["zipf", "gaussian"])
+@pytest.mark.parametrize("more", [{}, {"nodes": 3}])
+def test_peak_memory_is_that_of_a_block(kind: str, more: dict[str, Any]) -> None:
+    peak_of(kind, BLOCK, **more)  # what is looked up and compiled once
+    few, many = (peak_of(kind, n, **more) for n in (3 * BLOCK, 9 * BLOCK))
+    block = next(prepared(kind, 3 * BLOCK).plan.users.blocks())  # type: ignore[union-attr]
+    assert isinstance(block, Users)
+    assert many - few < 0.2 * (block.nbytes + block.ids.nbytes)
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.parametrize("runtime", ["inline", "ray"])
+@pytest.mark.parametrize("what", PROTOCOLS)
+def test_no_process_grows_with_the_users(what: str, runtime: str) -> None:
+    few, many = (seen(Case(what, runtime, n)) for n in (10**6, 4 * 10**6))
+    peaks = [(x.driver, max(x.workers, default=0)) for x in (few, many)]
+    assert all(b - a < 1e6 * GROWTH for a, b in zip(*peaks, strict=True))
+    assert len(many.workers) >= (2 if runtime == "ray" else 0)
