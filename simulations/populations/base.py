@@ -91,6 +91,8 @@ class PopulationSpec(Settings, ABC):
 
     table: ClassVar[str] = "population"
     kind: ClassVar[str]
+    format: ClassVar[int] = 0
+    """Raised whenever a specification gives other users than it did."""
 
     @abstractmethod
     def load(self) -> Loaded:

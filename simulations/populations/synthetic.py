@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields
 from functools import cached_property, lru_cache
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -33,9 +33,6 @@ from simulations.populations.draws import (
     words,
 )
 
-FORMAT = 1
-"""Of the generators; raised whenever a specification gives other users than it did."""
-
 MOST = 1 << 32
 """Users of a population, and draws of a user: what the words' counter has room for."""
 
@@ -49,6 +46,7 @@ Leading = Finite | tuple[Finite, ...]
 class Synthetic(PopulationSpec):
     """A population whose users are functions of the specification and of their number."""
 
+    format: ClassVar[int] = 1
     n_users: int
 
     def __post_init__(self) -> None:
@@ -68,7 +66,7 @@ class Synthetic(PopulationSpec):
                 for f in fields(self)
                 if f.default is MISSING or getattr(self, f.name) != f.default
             ]
-            words_of = "fedhist.synthetic", FORMAT, self.kind, repr(told), purpose
+            words_of = "fedhist.synthetic", self.format, self.kind, repr(told), purpose
             self._keys[purpose] = np.uint64(digest64(*words_of))
         return self._keys[purpose]
 

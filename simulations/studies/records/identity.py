@@ -17,10 +17,14 @@ from simulations.reporting.json_files import plain
 
 
 def population_identity(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the table [population] with files named by their contents, not by their paths."""
+    """Return the table [population] with files named by their contents, not by their paths.
+
+    The format of a kind's users stands beside it: under another one they are others.
+    """
     spec = KINDS.get(str(table["kind"]))
     hints = get_type_hints(spec) if spec is not None else {}
-    return {
+    made = {"format": spec.format} if spec is not None and spec.format else {}
+    return made | {
         k: file_digest(v) if isinstance(v, str) and Path in get_args(hints.get(k)) else plain(v)
         for k, v in table.items()
     }
