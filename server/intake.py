@@ -246,12 +246,13 @@ class Intake:
         if source in self._refused or source in self._stopped or self._has(source):
             raise WireError(f"node {self._index[source]} answered twice")
         self.query.check_part(summary)
-        self._check_room(summary)
         if summary.ids is not None:
             if (summary.ids[1:] <= summary.ids[:-1]).any():
                 raise WireError("rows of users must be in the order of their ids, each once")
             if self._seen.has(summary.ids).any():
                 raise WireError(f"{ELSEWHERE}, or names its users")
+        self._check_room(summary)  # the last: it notes the sizes of what is added
+        if summary.ids is not None:
             self._seen.add(summary.ids)
         self.add(self._index[source], summary, source)
         return True

@@ -132,6 +132,11 @@ class Journal:
         """Whether the run has ended: going on from here draws and asks nothing."""
         return self.find("ended", 0) is not None
 
+    @property
+    def drawn_name(self) -> str:
+        """What names the run wherever its folder is; empty before the journal is claimed."""
+        return str((self.find("run", 0) or {}).get("name", ""))
+
     # -- released values -----------------------------------------------------------------------
 
     def release(self, index: int, label: str, value: Array) -> None:
@@ -164,12 +169,16 @@ class Journal:
     # -- summaries -----------------------------------------------------------------------------
 
     def keep_local(self, index: int, summary: Summary) -> None:
-        """Journal a local-DP summary: it is private as it is."""
+        """Journal a summary that is private as it is.
+
+        The sums of its round so far are deleted before: of few nodes, or of few of a shuffled
+        batch, they may tell what the whole does not.
+        """
+        self.drop_partial()
         arrays = {k: array_to_json(v) for k, v in summary_arrays(summary).items()}
         self.append(
             {"kind": "summary", "index": index, "n_users": summary.n_users, "arrays": arrays}
         )
-        self.drop_partial()
 
     def keep_exact(self, index: int, summary: Summary) -> None:
         """Keep an exact central summary until :meth:`forget_exact`; journal its shapes only.
@@ -213,12 +222,14 @@ class Journal:
         Not in memory, and not where something drawn from the round is written already.
         """
         if self._folder is not None and not self._drawn_from(index):
+            self._partial = index  # first: what fails while it is written is deleted, too
             write_private(self._partial_file(index), body)
-            self._partial = index
 
     def partial(self, index: int) -> bytes | None:
         """Return what was kept of a round under way, or None."""
-        return self._partial_file(index).read_bytes() if self._partial == index else None
+        if self._partial != index or not self._partial_file(index).exists():
+            return None
+        return self._partial_file(index).read_bytes()
 
     def drop_partial(self) -> None:
         """Delete what is kept of a round under way: its summary is kept, or is of no use."""

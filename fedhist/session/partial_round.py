@@ -6,6 +6,7 @@ What is kept may be exact. It lies in the journal's folder as exact summaries do
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -19,13 +20,15 @@ from fedhist.model.trees import Tree
 from fedhist.session.codec import array_from_json, array_to_json, summary_arrays, summary_of_arrays
 from fedhist.session.journal import Journal
 
-FORMAT = 1
+FORMAT = 2
 EVERY = 15.0
 """Seconds between two writes, at least."""
 COST = 20
 """So many times what a write took pass before the next: keeping costs 5 % at most."""
 SHARE = 0.01
 """Of the round, that must be new."""
+SEAL = 64
+"""Characters of the hash that what is kept begins with."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,8 @@ class PartialRound:
     """
 
     def __init__(self, journal: Journal, index: int, digest: str, of: str) -> None:
-        self._journal, self._index, self._digest, self._of = journal, index, digest, of
+        self._journal, self._index, self._digest = journal, index, digest
+        self._of = f"{journal.drawn_name} {of}"
         self._share, self._pause, self._last = 0.0, EVERY, time.monotonic()
 
     def offer(self, share: float, state: Callable[[], State]) -> None:
@@ -78,17 +82,18 @@ class PartialRound:
         if time.monotonic() - self._last < self._pause or share - self._share < SHARE:
             return
         started = time.monotonic()
-        self._journal.keep_partial(self._index, json.dumps(self._body(state())).encode())
+        text = json.dumps(self._body(state())).encode()
+        self._journal.keep_partial(self._index, _sealed(text) + text)
         self._last = time.monotonic()
         self._share, self._pause = share, max(EVERY, COST * (self._last - started))
 
     def found(self) -> State | None:
-        """Return what was kept of this very round, asked of the same users; else None."""
+        """Return what this run kept of this very round, of the same users, unaltered; else None."""
         raw = self._journal.partial(self._index)
-        if raw is None:
+        if raw is None or raw[:SEAL] != _sealed(raw[SEAL:]):
             return None
         try:
-            body = json.loads(raw)
+            body = json.loads(raw[SEAL:])
             if [body[k] for k in ("format", "digest", "of")] != [FORMAT, self._digest, self._of]:
                 return None
             edges = np.array(body["done"], dtype=np.int64).reshape(-1, 2).tolist()
@@ -122,6 +127,10 @@ class PartialRound:
             "walked": state.walked,
             "blocks": _parts(state.blocks),
         }
+
+
+def _sealed(text: bytes) -> bytes:
+    return hashlib.sha256(text).hexdigest().encode()
 
 
 def _parts(tree: Tree) -> list[list[Any]]:

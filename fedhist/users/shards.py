@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from itertools import pairwise
@@ -11,6 +12,7 @@ import numpy as np
 
 from fedhist.base.arrays import Words
 from fedhist.base.errors import PopulationError
+from fedhist.base.hashing import digest64
 
 if TYPE_CHECKING:
     from fedhist.users.batch import Users
@@ -56,6 +58,11 @@ class Shard(ABC):
     @abstractmethod
     def none(self) -> Users:
         """No users of the same kind: with the vocabulary of items, or the dimension of samples."""
+
+    @property
+    def digest(self) -> int:
+        """64-bit digest of who they are and of their records, or of how these are made."""
+        return digest64(pickle.dumps(self))
 
     def public_ids(self) -> Words:
         """Return the users' public ids in their order: (n,) uint64."""

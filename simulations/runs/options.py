@@ -12,6 +12,7 @@ from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query, Summary
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
+from fedhist.users.shards import Shard
 from simulations.adversaries import Adversary
 
 Runtime = Literal["inline", "ray"]
@@ -152,10 +153,12 @@ class Options:
             )
         return count
 
-    def kept_of(self, n_users: int) -> str:
-        """Name who is asked and how, for what is kept of a round under way."""
-        how = (self.n_nodes(n_users), n_users, self.seed, self.noise, self.fold, self.clients)
-        return " ".join(map(str, how))
+    def kept_of(self, users: Shard) -> str:
+        """Name who is asked and how, for what a journal keeps of a round under way."""
+        if self.journal is None:
+            return ""
+        how = (self.n_nodes(len(users)), self.seed, self.noise, self.fold, self.clients)
+        return f"{len(users)} {users.digest:016x} " + " ".join(map(str, how))
 
     def coins(self, seed: int) -> int | None:
         """Return the seed of the users' coins; None, system entropy, with secure noise."""

@@ -75,7 +75,7 @@ def run_over_grid(
     if options.on_bad_reply == "null":
         nulls = _nulls(users.split(n_nodes), options.coins(seed))
     # what adversaries have done is counted as they do it: such a run begins its rounds anew
-    kept_of = None if options.hostile else options.kept_of(len(users))
+    kept_of = None if options.hostile else options.kept_of(users)
     strategy = strategy_of(session, n_nodes, options, nulls, kept_of)
 
     def report(replies: int, asked: int) -> None:

@@ -232,7 +232,7 @@ def _run_inline(
         progress=options.progress,
         beside=options.beside,
         journal=session.journal,
-        kept_of=options.kept_of(len(users)),
+        kept_of=options.kept_of(users),
     )
 
     def ask(query: Query, round_index: int) -> Summary:

@@ -124,17 +124,45 @@ def test_a_killed_run_goes_on_from_its_blocks(protocol: Protocol, nodes: int, fo
 
 
 def test_who_is_asked_otherwise_is_asked_anew(folder: Path) -> None:
-    """Another number of nodes, another seed, and a file that cannot be read."""
-    for change in ({"nodes": 2}, {"seed": 5}, None):
+    """Another number of nodes, another seed, a file that cannot be read, and one with a changed sum."""
+    for change in ({"nodes": 2}, {"seed": 5}, None, "altered"):
         here = folder.with_name(str(change))
         with pytest.raises(Killed):
             ran(COUNTS, here, 1)
         (file,) = here.glob("partial-*")
         if change is None:
             file.write_bytes(b'{"format": 1, "digest"')
-        got, told = ran(COUNTS, here, **(change or {}))
+        elif change == "altered":
+            raw = file.read_bytes()
+            file.write_bytes(raw.replace(b'"n_bytes": 0', b'"n_bytes": 7'))
+            assert file.read_bytes() != raw
+        otherwise = change if isinstance(change, dict) else {}
+        got, told = ran(COUNTS, here, **otherwise)
         assert told[0] == BLOCK
-        assert bits(got) == bits(ran(COUNTS, None, **(change or {}))[0])
+        assert bits(got) == bits(ran(COUNTS, None, **otherwise)[0])
+
+
+def test_other_users_of_the_same_number_are_all_asked(folder: Path) -> None:
+    """One of them has another record; those whose numbers were in the sums are asked again."""
+    users = users_of(COUNTS)
+    rows = np.arange(N)
+    others = Users.from_counts(users.ids, rows, rows % 3, np.ones(N, dtype=int), ITEMS)
+    with pytest.raises(Killed):
+        ran(COUNTS, folder, 1)
+    assert [*folder.glob("partial-*")]
+    got = execute(COUNTS, others, Options(seed=4, journal=folder)).estimate
+    assert bits(got) == bits(execute(COUNTS, others, Options(seed=4)).estimate)
+
+
+def test_sums_of_another_run_are_not_gone_on_from(folder: Path) -> None:
+    """Two runs that ask the same: what one has kept is none of the other's."""
+    other = folder.with_name("other")
+    for here in (folder, other):
+        with pytest.raises(Killed):
+            ran(COUNTS, here, 1)
+    (file,) = folder.glob("partial-*")
+    (other / file.name).write_bytes(file.read_bytes())
+    assert ran(COUNTS, other)[1][0] == BLOCK
 
 
 def test_by_sigkill(folder: Path) -> None:
@@ -267,6 +295,45 @@ def test_an_exact_partial_sum_outlives_no_release(folder: Path) -> None:
     journal.keep_local(1, summary)
     assert files() == []
     journal.close()
+
+
+@pytest.mark.parametrize("kind", ["local", "exact"])
+def test_sums_of_a_round_are_gone_before_its_summary_is_written(kind: str, folder: Path) -> None:
+    """Those of few nodes under aggregate trust, or of few of a batch, tell more than the whole."""
+    journal, left = Journal(folder), []
+    journal.append({"kind": "query", "index": 0, "digest": "d"})
+    journal.keep_partial(0, b"{}")
+    append, journal_line = Journal.append, {"local": "summary", "exact": "release"}[kind]
+
+    def watched(self: Journal, line: dict[str, Any]) -> None:
+        if line["kind"] == journal_line:
+            left.append([f.name for f in folder.glob("[ep]*-*")])
+        append(self, line)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Journal, "append", watched)
+        getattr(journal, f"keep_{kind}")(0, Summary(1, {"x": np.ones(1)}))
+        journal.release(0, "x", np.ones(1))
+    assert left == [[]]
+
+
+def test_sums_whose_writing_fails_half_way_outlive_no_release(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    """The file is there, and forcing its folder to disk fails."""
+    journal = Journal(folder)
+    journal.append({"kind": "query", "index": 0, "digest": "d"})
+
+    def failing(path: Path, data: bytes) -> None:
+        path.write_bytes(data)
+        raise OSError("input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fedhist.session.journal.write_private", failing)
+        with pytest.raises(OSError, match="input/output"):
+            journal.keep_partial(0, b"{}")
+    journal.release(0, "x", np.ones(1))
+    assert not [*folder.glob("partial-*")]
 
 
 def test_what_no_round_goes_on_from_is_deleted_when_the_journal_is_opened(folder: Path) -> None:
