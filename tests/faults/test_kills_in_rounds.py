@@ -124,7 +124,7 @@ def test_a_killed_run_goes_on_from_its_blocks(protocol: Protocol, nodes: int, fo
 
 
 def test_who_is_asked_otherwise_is_asked_anew(folder: Path) -> None:
-    """Another number of nodes, another seed, a file that cannot be read, and one with a changed sum."""
+    """Other nodes, another seed, a file that cannot be read, and one with a changed number."""
     for change in ({"nodes": 2}, {"seed": 5}, None, "altered"):
         here = folder.with_name(str(change))
         with pytest.raises(Killed):
