@@ -293,7 +293,7 @@ class Query(ABC):
         blocks, whose sums add up as a tree. The result must equal folding the answers chunk by
         chunk, bit for bit.
         """
-        parts = [self.fold(self.answer(c, rng(c))) for c in users.chunks(CHUNK)]
+        parts = [self.fold(self.answer(c, rng(c))) for c in users.blocks(CHUNK)]
         if not parts:
             parts = [self.fold(self.answer(users, rng(users)))]
         return Summary.merge(parts)

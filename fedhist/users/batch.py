@@ -319,14 +319,10 @@ class Users(Shard):
         inside = cohort.contains(self.ids)
         return self if inside.all() else self.take(np.flatnonzero(inside))
 
-    def chunks(self, size: int) -> Iterator[Users]:
-        """Walk batches of at most ``size`` users."""
+    def blocks(self, size: int = BLOCK) -> Iterator[Users]:
+        """Walk the users in order, at most ``size`` at a time."""
         for start in range(0, len(self), size):
             yield self.slice(start, min(start + size, len(self)))
-
-    def blocks(self, size: int = BLOCK) -> Iterator[Users]:
-        """Walk batches of at most ``size`` users."""
-        return self.chunks(size)
 
     @property
     def none(self) -> Users:

@@ -60,7 +60,7 @@ def measure(*, quick: bool = False) -> Result:
 def ours(users: Users) -> int:
     """Sample every chunk's rows; returns the number of entries."""
     total = 0
-    for chunk in users.chunks(CHUNK):
+    for chunk in users.blocks(CHUNK):
         words = SeededStreams(chunk.ids, 1, "bench").words(1)[:, 0]
         total += len(random_clip(chunk.counts, CLIP, words)[1])
     return total

@@ -607,7 +607,7 @@ def test_answer_folded_equals_folding_chunk_by_chunk(
             digest = query_digest(query, number)
             for users in (many, small, small.slice(0, 0)):
                 fused = query.answer_folded(users, lambda b, d=digest: streams(b, SEED, d))
-                chunks = list(users.chunks(CHUNK)) or [users]
+                chunks = list(users.blocks(CHUNK)) or [users]
                 parts = [query.fold(answer(query, c, number)) for c in chunks]
                 assert_same_summary(fused, Summary.merge(parts))
                 query.check_summary(fused)

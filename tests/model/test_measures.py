@@ -75,7 +75,7 @@ def averse() -> Averse:
 
 
 def slow(users: Users) -> float:
-    sizes = [float(u.counts.count.sum()) for u in users.chunks(1)]
+    sizes = [float(u.counts.count.sum()) for u in users.blocks(1)]
     return sum(s for s in sizes if s > sum(sizes) / len(sizes))
 
 

@@ -111,7 +111,7 @@ def test_any_blocks_and_slices_are_the_file_in_memory(
     assert len(users) == n
     for size in (1, 7, GROUP, 50, n - 1, n, n + 1, 1 << 16):
         blocks = list(users.blocks(size))
-        assert [len(b) for b in blocks] == [len(b) for b in want.chunks(size)]
+        assert [len(b) for b in blocks] == [len(b) for b in want.blocks(size)]
         same(users.none.followed_by(blocks), want)
     cuts = [0, 0, 1, 2, GROUP, GROUP + 1, 100, n - 1, n, n]
     for a, b in pairwise(cuts):

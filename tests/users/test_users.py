@@ -78,7 +78,7 @@ def test_views(make: object) -> None:
         together = join(nodes[::-1])
         assert together.ids.tolist() == ids
         assert _rows(together) == whole
-    assert [len(c) for c in users.chunks(8)] == [8, 8, 4]
+    assert [len(c) for c in users.blocks(8)] == [8, 8, 4]
     assert users.slice(2, 12).slice(3, 5).ids.tolist() == ids[5:7]
     assert _rows(users.slice(2, 12).slice(3, 5)) == {i: whole[i] for i in ids[5:7]}
     assert len(users.slice(4, 4)) == 0

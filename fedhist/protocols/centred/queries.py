@@ -94,7 +94,7 @@ class RadiusVotes(OracleVotes):
         """Bin of every user, (n,) int64; -1 for one without a usable vector."""
         found = [
             distances(self.part.vectors(some) - self.centre)
-            for some in users.chunks(at_once(self.part))
+            for some in users.blocks(at_once(self.part))
         ]
         distance = np.concatenate([np.zeros(0), *found])
         bins = len(self.edges) - np.searchsorted(self.edges[::-1], distance)
@@ -186,7 +186,7 @@ class RankReports(LocalQuery):
             streams = SeededStreams(chunk.ids, key, "aggregate")
             return self.fold(self._answer(chunk, streams, every=False))
 
-        parts = [folded(chunk) for chunk in users.chunks(CHUNK)]
+        parts = [folded(chunk) for chunk in users.blocks(CHUNK)]
         return Summary.merge(parts or [folded(users)])
 
     def _answer(self, users: Users, rng: Streams, every: bool) -> Report:
@@ -194,7 +194,7 @@ class RankReports(LocalQuery):
         if len(users) <= rows:
             return self._answer_some(users, rng, every)
         found, stop = [], 0
-        for some in users.chunks(rows):
+        for some in users.blocks(rows):
             start, stop = stop, stop + len(some)
             own = self._answer_some(some, RowStreams(rng, start, stop), every)
             found.append(own.arrays["points"])

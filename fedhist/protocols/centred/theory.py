@@ -81,7 +81,7 @@ def spread_of(walk: Walk, n_users: int, part: VectorPart) -> Spread:
 
     def of(block: Users) -> Summary:
         total, held = np.zeros(d), 0
-        for chunk in block.chunks(CHUNK):
+        for chunk in block.blocks(CHUNK):
             rows = part.vectors(chunk)
             usable = ~np.isnan(rows[:, 0])
             total += rows[usable].sum(axis=0)

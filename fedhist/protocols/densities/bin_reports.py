@@ -64,7 +64,7 @@ class BinReports(OracleVotes):
         """Bin of one sample of each user, chunk by chunk: (n,) int64."""
         found = [
             self._bins(chunk, rng.integers(1 << 64, size=len(chunk), dtype=np.uint64))
-            for chunk in users.chunks(CHUNK)
+            for chunk in users.blocks(CHUNK)
         ]
         return np.concatenate([np.zeros(0, np.int64), *found])
 

@@ -205,7 +205,7 @@ class CentredCounts(FramedShares):
     def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
         """Scale and add up; integers, so bit-identical to folding the answers."""
         total = np.zeros(len(self.domain), dtype=np.int64)
-        for chunk in users.chunks(CHUNK):
+        for chunk in users.blocks(CHUNK):
             add_scaled_rows(self.rows(chunk, rng(chunk)), self.frame, self.radius, total)
         return Summary(len(users), {"steps": total})
 

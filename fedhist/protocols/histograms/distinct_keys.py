@@ -64,7 +64,7 @@ class DistinctKeys(Query):
         """Sample and add up by vocabulary position; strings only for the items that are sent."""
         vocabulary = users.vocabulary
         total = np.zeros(len(vocabulary), dtype=np.int64)
-        for chunk in users.chunks(CHUNK):
+        for chunk in users.blocks(CHUNK):
             indptr, item, _ = self._sample(chunk.counts, rng(chunk))
             np.add.at(total, item, self._weights(indptr))
         order = vocabulary.byte_order

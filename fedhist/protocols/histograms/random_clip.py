@@ -74,7 +74,7 @@ class RandomClip(Query):
         vocabulary = users.vocabulary
         total = np.zeros(len(vocabulary), dtype=np.int64)
         held = np.zeros(len(vocabulary), dtype=np.bool_) if self.raw_support else None
-        for chunk in users.chunks(CHUNK):
+        for chunk in users.blocks(CHUNK):
             add_random_clip(chunk.counts, self.clip, _words(rng(chunk)), total, held)
         order = vocabulary.byte_order
         found = order[(total if held is None else held)[order] > 0]

@@ -125,7 +125,7 @@ class BinVotes(LocalQuery):
         """Vote and count, without keeping the votes; the same bits, so the same counts."""
         k = self.functional.n_folds
         tally = BitTally(self.n_bins, k)
-        for chunk in users.chunks(CHUNK):
+        for chunk in users.blocks(CHUNK):
             fold = self._fold(chunk.ids)
             add_votes(tally, self._wanted(chunk, fold), self.channel, fold, rng(chunk))
         sizes = fold_sizes(users.ids, self.fold_salt, k)

@@ -101,7 +101,7 @@ class CoverVotes(LocalQuery):
     def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
         """Vote and count, without keeping the votes; the same bits, so the same counts."""
         tally = BitTally(self.cover.n_cells, 1)
-        for some in users.chunks(BLOCK):
+        for some in users.blocks(BLOCK):
             one_fold = np.zeros(len(some), dtype=np.int64)
             cells = true_cells(self.cover, some)
             add_votes(tally, cells, self.channel, one_fold, rng(some))
@@ -179,7 +179,7 @@ class CellReports(OracleVotes):
 
     def true_symbols(self, users: Users, rng: np.random.Generator) -> Integers:
         """Find every user's cell, chunk by chunk: (n,) int64."""
-        found = [true_cells(self.cover, chunk) for chunk in users.chunks(CHUNK)]
+        found = [true_cells(self.cover, chunk) for chunk in users.blocks(CHUNK)]
         return np.concatenate([np.zeros(0, np.int64), *found])
 
     # -- server half
@@ -209,7 +209,7 @@ def true_cells(cover: Cover, users: Users) -> Integers:
 def count_cells(cover: Cover, users: Users) -> Integers:
     """Count the users whose mean lies in each cell: (n_cells,) int64."""
     counts = np.zeros(cover.n_cells, dtype=np.int64)
-    for some in users.chunks(BLOCK):
+    for some in users.blocks(BLOCK):
         counts += cast_votes(cover, true_cells(cover, some))
     return counts
 

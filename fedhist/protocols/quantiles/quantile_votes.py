@@ -85,6 +85,6 @@ def bins_drawn(query: OnBins, users: Users, rng: np.random.Generator) -> Integer
     """Find the bin of one number of each user, what is drawn from another source: (n,) int64."""
     found = [
         query.one_bin(chunk, rng.integers(1 << 64, size=len(chunk), dtype=np.uint64))
-        for chunk in users.chunks(CHUNK)
+        for chunk in users.blocks(CHUNK)
     ]
     return np.concatenate([np.zeros(0, np.int64), *found])

@@ -43,7 +43,7 @@ def _places(domain: Keys, vocabulary: Keys) -> NDArray[np.int64]:
 def in_domain(users: Shard, domain: Keys) -> Iterator[tuple[int, NDArray[np.int64], Floats]]:
     """Walk batches of users: (number of users, flat user * d + item, counts), domain only."""
     d = len(domain)
-    for batch in (batch for block in users.blocks() for batch in block.chunks(BATCH)):
+    for batch in users.blocks(BATCH):
         v = batch.counts
         user = np.repeat(np.arange(len(batch)), np.diff(v.indptr))
         item = _places(domain, v.vocabulary)[v.item]

@@ -88,7 +88,7 @@ class ItemEncoding(Query):
     def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
         """Cut and add up; integers, so bit-identical to folding the answers."""
         total = np.zeros(len(self.domain), dtype=np.int64)
-        for chunk in users.chunks(CHUNK):
+        for chunk in users.blocks(CHUNK):
             self.add(chunk.counts, cut_words(rng(chunk)), total)
         return Summary(len(users), {self.part: total})
 

@@ -76,7 +76,7 @@ class OracleVotes(LocalQuery):
         """Count symbols once for the whole block: there may be more than users in a chunk."""
         if not isinstance(self.channel, SymbolOracle):
             return super().answer_folded(users, rng)
-        found = [self.answer(c, rng(c)).arrays[self.sent] for c in users.chunks(CHUNK)]
+        found = [self.answer(c, rng(c)).arrays[self.sent] for c in users.blocks(CHUNK)]
         return self._count(np.concatenate([np.zeros(0, np.uint32), *found]))
 
     def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:

@@ -198,7 +198,7 @@ def rows_at_most(width: int) -> int:
 
 
 def _by_chunks(users: Users, of: Callable[[Users], Summary], size: int = CHUNK) -> Summary:
-    return Summary.merge([of(c) for c in users.chunks(size)] or [of(users)])
+    return Summary.merge([of(c) for c in users.blocks(size)] or [of(users)])
 
 
 def sum_of_rows(rows: Array) -> Array:

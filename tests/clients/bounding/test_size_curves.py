@@ -124,7 +124,7 @@ def test_the_vocabulary_is_only_a_dictionary(more):
         for a, b in zip(found[1:], want[1:], strict=True):
             assert np.array_equal(a, b)
     total = {k: np.zeros(len(grid), np.int64) for k in want[0]}
-    for batch in users.chunks(7):
+    for batch in users.blocks(7):
         keys, shares, _, _ = size_curves(batch.counts, grid)
         for key, row in zip(keys, shares, strict=True):
             total[key] += row

@@ -141,7 +141,7 @@ def test_numbers_of_samples_are_counted_exactly_up_to_4096() -> None:
 
 
 def test_counts_of_blocks_add_up() -> None:
-    blocks = [Summary(len(b), Held.sums(b)) for b in PEOPLE.chunks(41)]
+    blocks = [Summary(len(b), Held.sums(b)) for b in PEOPLE.blocks(41)]
     found, whole = Held.read(Summary.merge(blocks)), Held.of(PEOPLE)
     assert (found.n_users, found.users.tolist()) == (N, whole.users.tolist())
     assert found.samples == pytest.approx(whole.samples, rel=1e-12)
