@@ -14,10 +14,11 @@ import pytest
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols import PoissonCounts, UnboundedHistogram
 from fedhist.protocols.clip_choice.bound_scores import (
-    predicted_scores,
+    clipped_curves,
     printed_range,
     release_levels,
     score_range,
+    scores_of_curves,
 )
 from fedhist.protocols.clip_choice.unbounded import BoundTask, bound_probabilities
 from fedhist.protocols.histograms.random_clip import RandomClip
@@ -143,13 +144,17 @@ def users_of(rows):
     )
 
 
+def union_at(users, grid, levels):
+    return scores_of_curves("union", clipped_curves(users, grid), levels)
+
+
 def test_the_score_of_algorithm_4_moves_by_two_c_m_minus_c():
     """Below the paper's 5 C_m / 2 (and its 3 C_m in Corollary 5.3); attained."""
     grid, c_m = (1, 2, 4), 4
     levels = release_levels(grid, 1.0, 0.1, ZERO, printed=True)
     rows = list(itertools.product(range(7), repeat=2))
     base = [(9, 0), (9, 0)]
-    v = np.array([predicted_scores("union", users_of([*base, r]), grid, levels) for r in rows])
+    v = np.array([union_at(users_of([*base, r]), grid, levels) for r in rows])
     change = np.abs(v - v[0])  # the first row is empty: zeroed out, added or removed
     exact = 2 * c_m - np.array(grid)
     assert (change.max(axis=0) <= exact + 1e-9).all()
@@ -187,7 +192,7 @@ def test_the_upper_bound_of_theorem_5_2_leaves_out_rare_items_released_by_chance
     loss = float(alg3_expected(one, one, law).sum())
     assert loss == pytest.approx(7 / 8 + (1 + math.log(4)) / 8, rel=1e-12)
     levels = release_levels((clip,), epsilon, delta, ZERO, printed=True)
-    bound = predicted_scores("union", users_of([(1,)]), (clip,), levels)[0]
+    bound = union_at(users_of([(1,)]), (clip,), levels)[0]
     assert bound == 1.0
     assert loss > 1.17 * bound
 

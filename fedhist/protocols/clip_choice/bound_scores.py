@@ -241,11 +241,6 @@ def clipped_curves(users: Shard, grid: Grid) -> Curves:
     return Curves(above, lost, kept)
 
 
-def predicted_scores(score: str, users: Shard, grid: Grid, levels: tuple[Floats, Floats]) -> Floats:
-    """Evaluate a score at every threshold. NOT PRIVATE."""
-    return scores_of_curves(score, clipped_curves(users, grid), levels)
-
-
 def scores_of_curves(score: str, found: Curves, levels: tuple[Floats, Floats]) -> Floats:
     """Evaluate a score at every threshold, from what is lost and left there. NOT PRIVATE."""
     cost = [

@@ -26,7 +26,6 @@ from fedhist.protocols.shared.clipped_totals import (
     clipped_at,
     clipped_curve,
     totals,
-    user_norms,
 )
 from fedhist.users.keys import Keys
 from fedhist.users.shards import Shard
@@ -40,25 +39,21 @@ NEGLIGIBLE = 1e-12
 """Thresholds that are chosen with a smaller probability are left out of a mixture."""
 
 
-def tail_sums(users: Shard, domain: Keys, edges: Floats, norm: int, radius: float) -> Floats:
+def tails_of(l1: Floats, l2: Floats, edges: Floats, norm: int, radius: float) -> Floats:
     """Compute S(C), the sum over users with norm > C of min(slope, radius), (K,). NOT PRIVATE.
 
     Parameters
     ----------
-    users : Shard
-    domain : Keys
+    l1, l2 : (n,) float64
+        The users' norms.
     edges : (K,) float64
         Increasing thresholds C, in counts.
     norm : {1, 2}
     radius : float
         Bound on the slope ||N||_1 / ||N||_norm, rounded down to 2^-20 of it; 0 counts users.
-    """
-    return tails_of(*user_norms(users, domain), edges, norm, radius)
 
-
-def tails_of(l1: Floats, l2: Floats, edges: Floats, norm: int, radius: float) -> Floats:
-    """Compute :func:`tail_sums` from the users' l1 and l2 norms, (K,). NOT PRIVATE.
-
+    Examples
+    --------
     >>> tails_of(np.array([4.0, 2.0]), np.array([4.0, 2.0]), np.array([1.0, 3.0]), 2, 1.0)
     array([2., 1.])
     """

@@ -63,16 +63,6 @@ class KeyRelease:
         return math.sqrt(2) * self.scale
 
 
-def occurring(users: Shard) -> tuple[Keys, Floats]:
-    """Return the keys that occur, in byte order, and their total counts. NOT PRIVATE."""
-    vocabulary = users.none.vocabulary
-    total = np.zeros(len(vocabulary))
-    for block in users.blocks():
-        total += item_totals(block)
-    found = in_byte_order(vocabulary, total)
-    return Keys.of([vocabulary[int(j)] for j in found]), total[found]
-
-
 def item_totals(users: Users) -> Floats:
     """Add up the counts of every item of the vocabulary: (V,). NOT PRIVATE."""
     return totals(users, users.vocabulary)

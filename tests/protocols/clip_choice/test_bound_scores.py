@@ -15,10 +15,10 @@ from fedhist.protocols.clip_choice.bound_scores import (
     clipped_curves,
     item_cost,
     kept_counts,
-    predicted_scores,
     printed_range,
     release_levels,
     score_range,
+    scores_of_curves,
     user_sizes,
 )
 from fedhist.users.batch import Users
@@ -70,7 +70,9 @@ def test_three_ways_to_a_score(score, grid, seed):
     rng = np.random.default_rng(seed)
     t, b = rng.uniform(1, 900, len(grid)), rng.uniform(0, 9, len(grid))
     want = obvious(score, rows, grid, t, b)
-    np.testing.assert_allclose(predicted_scores(score, of(rows), grid, (t, b)), want, rtol=1e-12)
+    np.testing.assert_allclose(
+        scores_of_curves(score, clipped_curves(of(rows), grid), (t, b)), want, rtol=1e-12
+    )
     # shares are rounded down: below 2^-30 C per user and item
     found = collected(score, of(rows), grid, (t, b))
     np.testing.assert_allclose(found, want, rtol=1e-12, atol=150 * grid[-1] / 2**30)
@@ -96,7 +98,9 @@ def test_scores_of_nobody():
     users = Users.from_records({"a": {}, "b": {}})
     for score in SCORES:
         assert collected(score, users, (1, 5), (np.ones(2), np.ones(2))).tolist() == [0, 0]
-        assert predicted_scores(score, users, (1, 5), (np.ones(2), np.ones(2))).tolist() == [0, 0]
+        assert scores_of_curves(
+            score, clipped_curves(users, (1, 5)), (np.ones(2), np.ones(2))
+        ).tolist() == [0, 0]
     assert user_sizes(users).tolist() == [0, 0]
     empty = np.zeros(0, dtype=np.int64)  # what an empty merge looks like
     zeros = np.zeros(2, dtype=np.int64)

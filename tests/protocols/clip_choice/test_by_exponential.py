@@ -13,7 +13,8 @@ from fedhist.privacy.guarantee import Adjacency
 from fedhist.privacy.ledger import Ledger
 from fedhist.protocols.clip_choice.catalogue import AIMS, RULES
 from fedhist.protocols.clip_choice.rule import ThresholdTask
-from fedhist.protocols.clip_choice.theory import em_probabilities, tail_sums
+from fedhist.protocols.clip_choice.theory import em_probabilities, tails_of
+from fedhist.protocols.shared.clipped_totals import user_norms
 from fedhist.protocols.shared.contributions import safe_rank
 from fedhist.session.curator import Curator
 from fedhist.session.journal import Journal
@@ -70,7 +71,7 @@ def law(name, public, users):
 
 def predicted(name, public, users):
     aim = AIMS[name](public)
-    tails = tail_sums(users, public.domain, public.grid, public.norm, aim.radius)
+    tails = tails_of(*user_norms(users, public.domain), public.grid, public.norm, aim.radius)
     before = -1.5 * np.log(public.grid) if aim.light else 0.0
     return em_probabilities(tails, aim.level, aim.sensitivity, public.epsilon, aim.interval, before)
 

@@ -11,9 +11,10 @@ import pytest
 from fedhist.base.errors import WireError
 from fedhist.model.query import Report
 from fedhist.protocols.clip_choice.by_exponential import slope_aim
-from fedhist.protocols.clip_choice.theory import tail_sums
+from fedhist.protocols.clip_choice.theory import tails_of
 from fedhist.protocols.clip_choice.two_norms import NormHistograms, norm_law
 from fedhist.protocols.histograms.adaptive_histogram import AdaptiveHistogram
+from fedhist.protocols.shared.clipped_totals import user_norms
 from fedhist.users.keys import Keys
 from tests.protocols.running import result, streams, table_users, zipf_table
 
@@ -21,7 +22,10 @@ from tests.protocols.running import result, streams, table_users, zipf_table
 def law(protocol, users):
     """Weights of all outcomes (norm, C), in one vector."""
     tasks = protocol.task_in(1), protocol.task_in(2)
-    tails = [tail_sums(users, protocol.domain, t.grid, t.norm, slope_aim(t).radius) for t in tasks]
+    tails = [
+        tails_of(*user_norms(users, protocol.domain), t.grid, t.norm, slope_aim(t).radius)
+        for t in tasks
+    ]
     return tasks, np.concatenate(norm_law(*tasks, tuple(tails)))
 
 

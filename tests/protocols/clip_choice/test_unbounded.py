@@ -13,7 +13,7 @@ from fedhist.base.errors import WireError
 from fedhist.model.query import Keyed, Report, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from fedhist.privacy.ledger import Ledger
-from fedhist.protocols.clip_choice.bound_scores import predicted_scores
+from fedhist.protocols.clip_choice.bound_scores import clipped_curves, scores_of_curves
 from fedhist.protocols.clip_choice.size_curves import SizeCurves
 from fedhist.protocols.clip_choice.unbounded import (
     PAPER_GRID,
@@ -162,7 +162,7 @@ def test_the_printed_mechanism_is_two_and_a_half_times_as_flat():
     printed = replace(PRINTED, grid=grid, adjacency=REPLACE)
     p = law(printed, users)
     # the exact range at 2 / 5 of epsilon has the same weights, if only the levels are the printed
-    score = predicted_scores("union", users, grid, printed.levels(grid))
+    score = scores_of_curves("union", clipped_curves(users, grid), printed.levels(grid))
     w = np.exp(-0.4 * printed.epsilon * (score - score.min()) / (2 * 20))
     np.testing.assert_allclose(p, w / w.sum(), rtol=1e-6)
 
@@ -205,7 +205,9 @@ def test_the_adaptive_end_leaves_less_noise():
     """On users far below clip_max the private upper end pays: expected score over the least."""
     users = PaperNonIid(n_users=20_000, d=50, mean_items=20.0, seed=2).load().users
     fixed = BoundTask(1500, "ramp", "exact", False, 0.1, 0.1, 1 / 40_000, ZERO)
-    score = predicted_scores("ramp", users, fixed.thresholds, fixed.levels(fixed.thresholds))
+    score = scores_of_curves(
+        "ramp", clipped_curves(users, fixed.thresholds), fixed.levels(fixed.thresholds)
+    )
     flat = replace(fixed, score="union", range="paper")
     excess = [
         float(bound_probabilities(t, users)[1] @ score - score.min()) / score.min()
@@ -309,7 +311,7 @@ def test_folding_is_bit_identical(users, size):
     want = QUERY.answer_folded(users, streams)
     QUERY.check_summary(want)
     parts = []
-    for batch in users.chunks(size):
+    for batch in users.blocks(size):
         report = QUERY.answer(batch, streams(batch))
         QUERY.check(report)
         parts.append(QUERY.fold(report))

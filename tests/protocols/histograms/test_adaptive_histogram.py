@@ -11,10 +11,11 @@ from fedhist.privacy.noise_law import expected_l1
 from fedhist.protocols.clip_choice.budget import domain_share
 from fedhist.protocols.clip_choice.catalogue import AIMS, RULES
 from fedhist.protocols.clip_choice.ratio_debiasing import ratio
-from fedhist.protocols.clip_choice.theory import em_probabilities, mixture_l1, tail_sums
+from fedhist.protocols.clip_choice.theory import em_probabilities, mixture_l1, tails_of
 from fedhist.protocols.histograms.adaptive_histogram import AdaptiveHistogram
 from fedhist.protocols.histograms.bounded_histogram import BoundedHistogram
 from fedhist.protocols.histograms.reference_clips import best_clip
+from fedhist.protocols.shared.clipped_totals import user_norms
 from fedhist.protocols.shared.contributions import TotalContribution
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -235,7 +236,7 @@ def test_raised_level_helps():
     )
     assert p.task.mass < AIMS["em-slope-point"](p.task).level
     clips = p.task.grid
-    tails = tail_sums(users, p.domain, clips, 2, p.radius)
+    tails = tails_of(*user_norms(users, p.domain), clips, 2, p.radius)
     as_is = em_probabilities(tails, p.task.mass, p.radius, p.task.epsilon)
     laws = [p.at(c).noise for c in clips]
     blind = mixture_l1(users, p.domain, clips, as_is, laws, 2, True)

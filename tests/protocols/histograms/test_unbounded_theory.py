@@ -13,12 +13,20 @@ from fedhist.protocols.histograms.unbounded_theory import (
     alg3_expected,
     clipped_moments,
     expected_loss,
-    occurring,
+    in_byte_order,
+    item_totals,
 )
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 
 CASES = list(itertools.product([0.4, 3.0, 20.0], [-4.0, 1.0, 5.0, 40.0], [0, 1, 4, 60], [0, 3, 70]))
+
+
+def occurring(users):
+    """Keys that occur, in byte order, and their totals."""
+    total = item_totals(users)
+    found = in_byte_order(users.vocabulary, total)
+    return Keys.of([users.vocabulary[int(j)] for j in found]), total[found]
 
 
 @pytest.mark.parametrize("raw", [False, True])
