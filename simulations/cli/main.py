@@ -82,7 +82,7 @@ def run(
     ] = None,
     runtime: Annotated[str | None, typer.Option(help="inline or ray.")] = None,
     nodes: Annotated[int | None, typer.Option(help="Flower nodes.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Ray workers.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Most Ray tasks at a time.")] = None,
     ray_address: RayAddress = None,
     seed: Annotated[
         int | None, typer.Option(help="Makes the run reproducible; -1 draws one.")

@@ -38,7 +38,8 @@ Force = Annotated[bool, typer.Option("--force", help="Replace what is there, wha
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results.")]
 Show = Annotated[bool, typer.Option("--show", help="Show the file and run nothing.")]
 Workers = Annotated[
-    int | None, typer.Option("--workers", min=0, help="Ray workers; 0 runs in this process.")
+    int | None,
+    typer.Option("--workers", min=0, help="Most Ray tasks at a time; 0 runs in this process."),
 ]
 RayAddress = Annotated[str | None, typer.Option("--ray-address", help="Join this Ray cluster.")]
 

@@ -64,7 +64,7 @@ class RunTable(Settings):
     nodes : int
         Flower nodes; 0 takes the runtime's default.
     workers : int
-        Ray actors; 0 takes all cores.
+        Most Ray tasks at a time; 0 takes all CPUs.
     seed : int
         The simulation's seed; -1 draws one.
     noise : {"simulated", "secure"}

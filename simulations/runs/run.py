@@ -62,7 +62,7 @@ def run(
         2,000 for Ray, the parties under aggregate trust. Integer-valued protocols give the same
         estimate for any number, under other trust.
     workers : int, optional
-        Ray actors; default: all cores.
+        Most Ray tasks at a time; default: the CPUs that Ray has.
     noise : {"simulated", "secure"}
         Grade of the Curator's noise and of the users' coins: seeded, or system entropy through
         exact integer samplers. Protocols that have none for their noise refuse.
