@@ -96,6 +96,10 @@ def _means(indptr: Any, values: Any) -> Floats:
     out = np.zeros((n, d))
     for user in range(n):
         size = indptr[user + 1] - indptr[user]
+        if size == 1 and d == 1:  # users of one number are the many
+            x = values[indptr[user], 0]
+            out[user, 0] = x + 0.0 if np.isfinite(x) else np.nan  # of -0, too, the sum is 0
+            continue
         for row in range(indptr[user], indptr[user + 1]):
             for j in range(d):
                 out[user, j] += values[row, j]

@@ -175,13 +175,15 @@ class BoxGrid(Cover):
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _box_cells(points: Floats, bound: float, scale: float, m: int, at: Integers) -> None:
     """Clip each point to the box and number its cell; -1 for a row with a NaN."""
-    for i in range(len(points)):
+    for i in range(points.shape[0]):
         cell = 0
-        for x in points[i]:
+        for j in range(points.shape[1]):
+            x = points[i, j]
             if np.isnan(x):
                 cell = -1
                 break
-            inside = min(max(x, -bound), bound)
-            place = math.ceil((inside + bound) * scale) - 1
-            cell = cell * m + min(max(place, 0), m - 1)
+            x = bound if x > bound else -bound if x < -bound else x
+            place = int(np.ceil((x + bound) * scale)) - 1
+            place = m - 1 if place >= m else 0 if place < 0 else place
+            cell = cell * m + place
         at[i] = cell

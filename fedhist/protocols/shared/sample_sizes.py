@@ -54,9 +54,10 @@ class Held:
     @staticmethod
     def sums(users: Users) -> dict[str, Array]:
         """Count a block of users, for the summary of a measure."""
-        held = samples_held(users)
-        found = np.bincount(np.minimum(held, EXACT).astype(np.int64), minlength=EXACT + 1)
-        large = held[held >= EXACT] if found[EXACT] else held[:0]
+        held = users.n_items() if users.items is None else samples_held(users)
+        few = np.minimum(held, EXACT).astype(np.int64, copy=False)
+        found = np.bincount(few, minlength=EXACT + 1)
+        large = held[held >= EXACT].astype(np.float64) if found[EXACT] else np.zeros(0)
         found = found[:EXACT]
         beyond = np.minimum(FINE * (np.log2(large) - np.log2(EXACT)), FINE * DOUBLINGS - 1)
         at = beyond.astype(np.int64)
