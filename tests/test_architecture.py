@@ -81,6 +81,12 @@ def test_files_are_short() -> None:
     assert {f: n for f, n in lengths.items() if n > MOST_LINES} == {}
 
 
+def test_no_two_test_files_have_one_name() -> None:
+    """There are no packages in tests/: pytest would not collect the second of them."""
+    names = [f.name for f in Path(__file__).parent.rglob("test_*.py")]
+    assert not {n for n in names if names.count(n) > 1}
+
+
 def test_nothing_is_unpickled_or_evaluated() -> None:
     forbidden = {"pickle.loads", "pickle.load", "eval", "exec", "marshal.loads", "dill.loads"}
     for where, node in found(ast.Call):
