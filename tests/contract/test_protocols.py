@@ -10,7 +10,9 @@ import dataclasses
 import json
 import math
 import shutil
+from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -227,28 +229,43 @@ MORE: dict[str, list[dict[str, Any]]] = {
 }
 
 
+@cache
+def configured(name: str) -> list[Protocol]:
+    """The example of a protocol, and its further configurations."""
+    example: Any = protocol_class(name).example()
+    return [example, *(dataclasses.replace(example, **c) for c in MORE.get(name, []))]
+
+
 @pytest.fixture
 def example(protocol_name: str) -> Protocol:
-    return protocol_class(protocol_name).example()
+    return configured(protocol_name)[0]
+
+
+@cache
+def example_users(name: str) -> Users:
+    return protocol_class(name).example_users()
 
 
 @pytest.fixture
 def users(protocol_name: str) -> Users:
-    return protocol_class(protocol_name).example_users()
+    return example_users(protocol_name)
 
 
 @pytest.fixture
-def configurations(protocol_name: str, example: Protocol) -> list[Protocol]:
-    return [example, *(dataclasses.replace(example, **c) for c in MORE.get(protocol_name, []))]
+def configurations(protocol_name: str) -> list[Protocol]:
+    return list(configured(protocol_name))
 
 
 def noise(index: int) -> SimulatedNoise:
     return SimulatedNoise(SEED, index)
 
 
+Seen = list[tuple[Query, int, Summary]]
+
+
 def walk(
     protocol: Protocol, users: Users, *, nodes: int = 1, seed: int = SEED, fold: bool = True
-) -> tuple[Estimate, list[tuple[Query, int, Summary]]]:
+) -> tuple[Estimate, Seen]:
     """Run a protocol and keep what was asked and answered."""
     session = Session(protocol, lambda i: SimulatedNoise(seed, i))
     population = InlinePopulation(users.split(nodes), seed, fold=fold)
@@ -262,8 +279,21 @@ def walk(
     return session.estimate, seen
 
 
-def queries_of(protocol: Protocol, users: Users) -> list[tuple[Query, int]]:
-    return [(q, i) for q, i, _ in walk(protocol, users)[1]]
+@cache
+def walked(name: str, number: int) -> tuple[Estimate, Seen]:
+    """One configuration's run on one node: made once, for all the laws that look at it."""
+    return walk(configured(name)[number], example_users(name))
+
+
+def walks(name: str) -> Iterator[tuple[Protocol, Estimate, Seen]]:
+    """Every configuration, its estimate, and what was asked and answered (a copy for each law)."""
+    for number, protocol in enumerate(configured(name)):
+        estimate, seen = walked(name, number)
+        yield protocol, estimate, [(q, i, Summary.merge([s])) for q, i, s in seen]
+
+
+def queries_of(name: str) -> list[tuple[Query, int]]:
+    return [(q, i) for q, i, _ in walked(name, 0)[1]]
 
 
 def answer(query: Query, users: Users, number: int, seed: int = SEED) -> Report:
@@ -303,7 +333,7 @@ def assert_same_summary(a: Summary, b: Summary, *, exact: bool = True) -> None:
         assert close(a.rows[name], b.rows[name]), name
 
 
-def integer_valued(seen: list[tuple[Query, int, Summary]]) -> bool:
+def integer_valued(seen: Seen) -> bool:
     return all(
         a.dtype.kind in "iub"
         for _, _, s in seen
@@ -360,7 +390,7 @@ def test_exact_without_noise(protocol_name: str, configurations: list[Protocol])
 
     But for what the protocol itself says: one that works on bins, say, is off by part of a bin.
     """
-    users = protocol_class(protocol_name).example_users()
+    users = example_users(protocol_name)
     for protocol in configurations:
         open_ended = dataclasses.replace(protocol, epsilon=math.inf)  # type: ignore[type-var]
         estimate = walk(open_ended, users)[0]
@@ -395,17 +425,21 @@ def test_a_mean_of_zero_counts_and_an_infinite_sample_does_not_spread(name: str)
         assert protocol.truth(with_one_more(infinite * np.nan)) == pytest.approx(truth, rel=1e-9)
 
 
-def test_same_seed_same_estimate(protocol_name: str, configurations: list[Protocol]) -> None:
+def test_same_seed_same_estimate(protocol_name: str) -> None:
+    """Users, protocol and run are made anew for the second time."""
     users = protocol_class(protocol_name).example_users()
-    for protocol in configurations:
-        first, again = walk(protocol, users)[0], walk(protocol, users)[0]
+    anew = configured.__wrapped__(protocol_name)
+    for protocol, (_, first, _) in zip(anew, walks(protocol_name), strict=True):
+        again = walk(protocol, users)[0]
         assert_same_estimate(first, again)
         assert first.public == again.public
 
 
-def test_different_seeds_different_randomness(example: Protocol, users: Users) -> None:
+def test_different_seeds_different_randomness(
+    protocol_name: str, example: Protocol, users: Users
+) -> None:
     """Local: the reports differ. Central: what is released differs (for one of three seeds)."""
-    query, number = queries_of(example, users)[0]
+    query, number = queries_of(protocol_name)[0]
     if query.trust is Trust.LOCAL:
         chosen = users.select(query.cohort)
         a, b = answer(query, chosen, number, 1), answer(query, chosen, number, 2)
@@ -421,11 +455,9 @@ def test_different_seeds_different_randomness(example: Protocol, users: Users) -
         assert len(releases) > 1
 
 
-def test_spends_what_it_declares(protocol_name: str, configurations: list[Protocol]) -> None:
+def test_spends_what_it_declares(protocol_name: str) -> None:
     """The ledger's total is at most the guarantee, and in the default mode 0.99 of it at least."""
-    users = protocol_class(protocol_name).example_users()
-    for number, protocol in enumerate(configurations):
-        estimate = walk(protocol, users)[0]
+    for number, (protocol, estimate, _) in enumerate(walks(protocol_name)):
         assert estimate.ledger is not None
         promised = protocol.guarantee
         total = estimate.ledger.spent(promised.delta).epsilon
@@ -441,7 +473,7 @@ def test_an_empty_record_changes_nothing_where_a_protocol_says_so(
 
     Under every adjacency that a configuration can be had with; and n is not among what is public.
     """
-    users = protocol_class(protocol_name).example_users()
+    users = example_users(protocol_name)
     ids = np.array([(1 << 64) - 1], dtype=np.uint64)
     if users.items is None:
         nobody = Users.from_samples(ids, np.array([0, 0]), users.reals.values[:0])
@@ -450,9 +482,11 @@ def test_an_empty_record_changes_nothing_where_a_protocol_says_so(
         items = dataclasses.replace(users.counts, indptr=np.array([0, 0]), **none)
         nobody = Users(ids, items=items)
     more = join([users, nobody])
+    known = {id(protocol): estimate for protocol, estimate, _ in walks(protocol_name)}
     for protocol in [*configurations, *under_adjacencies(configurations)]:
         if protocol.null_safe:
-            without, within = walk(protocol, users)[0], walk(protocol, more)[0]
+            without = known.get(id(protocol)) or walk(protocol, users)[0]
+            within = walk(protocol, more)[0]
             assert_same_estimate(without, within)
             assert without.public == within.public
             assert float(len(users)) not in without.public.values()
@@ -473,14 +507,13 @@ def under_adjacencies(configurations: list[Protocol]) -> list[Protocol]:
     return found
 
 
-def test_max_rounds(protocol_name: str, configurations: list[Protocol]) -> None:
-    users = protocol_class(protocol_name).example_users()
-    for protocol in configurations:
-        assert 1 <= len(walk(protocol, users)[1]) <= protocol.max_rounds
+def test_max_rounds(protocol_name: str) -> None:
+    for protocol, _, seen in walks(protocol_name):
+        assert 1 <= len(seen) <= protocol.max_rounds
 
 
-def test_local_scripts_ask_local_queries(example: Protocol, users: Users) -> None:
-    for query, _ in queries_of(example, users):
+def test_local_scripts_ask_local_queries(protocol_name: str, example: Protocol) -> None:
+    for query, _ in queries_of(protocol_name):
         if example.guarantee.trust is Trust.LOCAL:
             assert query.trust is Trust.LOCAL
         assert (query.release.epsilon > 0) == (query.trust is Trust.LOCAL)
@@ -512,12 +545,10 @@ def larger_record(users: Users, row: int) -> Users:
     return Users.from_samples(users.ids, indptr, np.concatenate(parts))
 
 
-def test_a_row_depends_on_its_user_alone(
-    protocol_name: str, configurations: list[Protocol]
-) -> None:
-    users = protocol_class(protocol_name).example_users()
-    for protocol in configurations:
-        for query, number in queries_of(protocol, users):
+def test_a_row_depends_on_its_user_alone(protocol_name: str) -> None:
+    users = example_users(protocol_name)
+    for _, _, seen in walks(protocol_name):
+        for query, number, _ in seen:
             whole = answer(query, users, number)
             rows = {int(u): whole.row(i) for i, u in enumerate(whole.ids)}
             n = len(users)
@@ -538,12 +569,10 @@ def test_a_row_depends_on_its_user_alone(
                     assert_same_arrays(changed.row(i), rows[int(u)])
 
 
-def test_an_honest_report_passes_the_check(
-    protocol_name: str, configurations: list[Protocol]
-) -> None:
-    users = protocol_class(protocol_name).example_users()
-    for protocol in configurations:
-        for query, number in queries_of(protocol, users):
+def test_an_honest_report_passes_the_check(protocol_name: str) -> None:
+    users = example_users(protocol_name)
+    for _, _, seen in walks(protocol_name):
+        for query, number, _ in seen:
             for batch in (users, users.slice(0, 1), users.slice(0, 0)):
                 query.check(answer(query, batch, number))
             query.check(answer(query, larger_record(users, 5), number))
@@ -552,10 +581,10 @@ def test_an_honest_report_passes_the_check(
 # -- folding and packing ---------------------------------------------------------------------------
 
 
-def test_fold_is_additive(protocol_name: str, configurations: list[Protocol]) -> None:
-    users = protocol_class(protocol_name).example_users()
-    for protocol in configurations:
-        for query, number, summary in walk(protocol, users)[1]:
+def test_fold_is_additive(protocol_name: str) -> None:
+    users = example_users(protocol_name)
+    for _, _, seen in walks(protocol_name):
+        for query, number, summary in seen:
             chosen = users.select(query.cohort)
             n = len(chosen)
             exact = integer_valued([(query, number, summary)]) or not summary.sums
@@ -566,14 +595,12 @@ def test_fold_is_additive(protocol_name: str, configurations: list[Protocol]) ->
                 assert_same_summary(Summary.merge(parts[::-1]), summary, exact=exact)
 
 
-def test_a_node_with_nobody_in_the_cohort_adds_nothing(
-    protocol_name: str, configurations: list[Protocol]
-) -> None:
+def test_a_node_with_nobody_in_the_cohort_adds_nothing(protocol_name: str) -> None:
     """On each of the three ways to a summary; the aggregate path is for simulations."""
-    users = protocol_class(protocol_name).example_users()
+    users = example_users(protocol_name)
     nobody = users.slice(0, 0)
-    for protocol in configurations:
-        for query, number, summary in walk(protocol, users)[1]:
+    for _, _, seen in walks(protocol_name):
+        for query, number, summary in seen:
             digest = query_digest(query, number)
             ways = [
                 query.fold(answer(query, nobody, number)),
@@ -595,15 +622,13 @@ def repeat_users(users: Users, times: int) -> Users:
     return join(copies)
 
 
-def test_answer_folded_equals_folding_chunk_by_chunk(
-    protocol_name: str, configurations: list[Protocol]
-) -> None:
+def test_answer_folded_equals_folding_chunk_by_chunk(protocol_name: str) -> None:
     """Bit for bit, also over more than one chunk."""
-    small = protocol_class(protocol_name).example_users()
+    small = example_users(protocol_name)
     many = repeat_users(small, CHUNK // len(small) + 2)
     assert len(many) > CHUNK
-    for protocol in configurations:
-        for query, number in queries_of(protocol, small)[:2]:
+    for _, _, seen in walks(protocol_name):
+        for query, number, _ in seen[:2]:
             digest = query_digest(query, number)
             for users in (many, small, small.slice(0, 0)):
                 fused = query.answer_folded(users, lambda b, d=digest: streams(b, SEED, d))
@@ -618,12 +643,11 @@ def test_packing_does_not_matter(protocol_name: str, configurations: list[Protoc
 
     A node for each user where the example, or the first of the other kind, is asked.
     """
-    users = protocol_class(protocol_name).example_users()
+    users = example_users(protocol_name)
     kinds = set()
-    for protocol in configurations:
-        one, seen = walk(protocol, users)
+    for protocol, one, seen in walks(protocol_name):
         exact = integer_valued(seen)
-        for nodes in (2, 7) if exact in kinds else (2, 7, len(users)):
+        for nodes in (7,) if exact in kinds else (7, len(users)):
             many = walk(protocol, users, nodes=nodes)[0]
             assert_same_estimate(one, many, exact=exact)
         kinds.add(exact)
@@ -639,10 +663,10 @@ def test_packing_does_not_matter(protocol_name: str, configurations: list[Protoc
         assert kinds == {True, False}
 
 
-def test_server_side_folding_agrees(protocol_name: str, configurations: list[Protocol]) -> None:
-    users = protocol_class(protocol_name).example_users()
-    for protocol in configurations:
-        folded, seen = walk(protocol, users, nodes=3)
+def test_server_side_folding_agrees(protocol_name: str) -> None:
+    """Reports of three nodes, and the sums of one."""
+    users = example_users(protocol_name)
+    for protocol, folded, seen in walks(protocol_name):
         unfolded = walk(protocol, users, nodes=3, fold=False)[0]
         assert_same_estimate(folded, unfolded, exact=integer_valued(seen))
 
@@ -662,10 +686,10 @@ def travel(record: RecordDict) -> RecordDict:
     return RecordDict({"fedhist": head, "fedhist.arrays": arrays})
 
 
-def test_query_survives_the_wire(protocol_name: str, configurations: list[Protocol]) -> None:
-    users = protocol_class(protocol_name).example_users()
-    for protocol in configurations:
-        for query, number in queries_of(protocol, users):
+def test_query_survives_the_wire(protocol_name: str) -> None:
+    users = example_users(protocol_name)
+    for _, _, seen in walks(protocol_name):
+        for query, number, _ in seen:
             for fold in (True, False):
                 question = decode_question(travel(encode_question(query, number, fold=fold)))
                 assert (question.round_index, question.fold) == (number, fold)
@@ -683,10 +707,10 @@ def test_query_survives_the_wire(protocol_name: str, configurations: list[Protoc
             assert_same_arrays(dict(here.ragged), dict(there.ragged))
 
 
-def test_answers_survive_the_wire(protocol_name: str, configurations: list[Protocol]) -> None:
-    users = protocol_class(protocol_name).example_users()
-    for protocol in configurations:
-        for query, number, summary in walk(protocol, users)[1]:
+def test_answers_survive_the_wire(protocol_name: str) -> None:
+    users = example_users(protocol_name)
+    for _, _, seen in walks(protocol_name):
+        for query, number, summary in seen:
             digest = query_digest(query, number)
             got = decode_answer(travel(encode_answer(summary, 3, digest)))
             assert (got.node, got.digest) == (3, digest)
@@ -719,9 +743,9 @@ def test_query_holds_no_seed_and_no_users(example: Protocol, users: Users) -> No
             setattr(query, dataclasses.fields(query)[0].name, None)
 
 
-def test_fields_of_another_type_are_refused(example: Protocol, users: Users) -> None:
+def test_fields_of_another_type_are_refused(protocol_name: str) -> None:
     """Each field in turn gets values of other types: WireError, or the same query again."""
-    for query, _ in queries_of(example, users)[:2]:
+    for query, _ in queries_of(protocol_name)[:2]:
         text, arrays = encode_fields(query)
         scalars = json.loads(text)
         types = get_type_hints(type(query))
@@ -788,12 +812,9 @@ def corruptions(query: Query, summary: Summary) -> list[Summary]:
     return bad
 
 
-def test_corrupted_summaries_are_refused(
-    protocol_name: str, configurations: list[Protocol]
-) -> None:
-    users = protocol_class(protocol_name).example_users()
-    for protocol in configurations:
-        for query, _, summary in walk(protocol, users)[1][:2]:
+def test_corrupted_summaries_are_refused(protocol_name: str) -> None:
+    for _, _, seen in walks(protocol_name):
+        for query, _, summary in seen[:2]:
             query.check_summary(summary)
             found = corruptions(query, summary)
             assert len(found) >= 4
@@ -878,7 +899,7 @@ def test_replay_from_every_prefix(
     What is journalled is never drawn again. Configurations beside the example are cut after every
     third line, each from another one on, and after the last.
     """
-    users = protocol_class(protocol_name).example_users()
+    users = example_users(protocol_name)
     for number, protocol in enumerate(configurations):
         folder = tmp_path / f"whole-{number}"
         estimate, asked, exact_files = journalled_run(protocol, users, folder)
