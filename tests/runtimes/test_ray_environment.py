@@ -6,18 +6,24 @@ import os
 
 import pytest
 
+from fedhist.users.shards import BLOCK
 from simulations.runtimes import ray_start
 
 
 def test_workers_have_one_thread_each_and_this_process_keeps_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """By what Ray's processes inherit: a task with an environment waits for a new worker."""
+    """By what Ray's processes inherit: a task with an environment waits for a new worker.
+
+    What they free stays theirs: a block's arrays are not asked for anew.
+    """
     found: dict[str, str | None] = {}
 
     def init(**options: object) -> None:
         assert "runtime_env" not in options
         found.update({name: os.environ.get(name) for name in ray_start.THREADS})
+        heap = {name: int(os.environ[name]) for name in ray_start.HEAP}
+        assert min(heap.values()) > 8 * BLOCK
 
     monkeypatch.setattr(ray_start.ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray_start.ray, "init", init)
