@@ -123,13 +123,33 @@ class Manifest:
             vocabulary = found.pop("vocabulary")
             entry = None if vocabulary is None else FileEntry(**vocabulary)
             manifest = cls(**found, shards=shards, vocabulary=entry)
+            manifest.check()
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, PopulationError):
                 raise
             raise PopulationError(f"{path} cannot be read: {error}") from None
-        if not manifest.shards or manifest.what not in ("items", "samples"):
-            raise PopulationError(f"{path} describes no shards")
         return manifest
+
+    def check(self) -> None:
+        """Raise ValueError for a field that ``fedhist shard`` does not write."""
+        of_items = self.what == "items"
+        files = [*self.shards, *([] if self.vocabulary is None else [self.vocabulary])]
+        numbers = [self.vocabulary_digest, self.dimension, *self.dropped.values()]
+        numbers += [number for file in files for number in (file.rows, file.size)]
+        names = [self.title, *(text for file in files for text in (file.name, file.blake2b))]
+        if not self.shards or self.what not in ("items", "samples"):
+            raise ValueError(f"it describes no shards, what = {self.what!r}")
+        for name in names:
+            if not isinstance(name, str):
+                raise ValueError(f"{name!r} is no text")
+        for number in numbers:
+            if type(number) is not int or number < 0:
+                raise ValueError(f"{number!r} is no natural number")
+        for file in files:
+            if file.name != Path(file.name).name:
+                raise ValueError(f"{file.name!r} is no file of the folder")
+        if (self.vocabulary is not None) != of_items or (self.dimension == 0) != of_items:
+            raise ValueError(f"{self.what} of dimension {self.dimension}, {self.vocabulary=}")
 
 
 # -- reading -------------------------------------------------------------------------------------
@@ -277,6 +297,9 @@ def _opened(folder: Folder, file: Checked, number: int) -> tuple[Any, list[int]]
     told = opened.schema_arrow.metadata or {}
     if told.get(b"vocabulary") != str(folder.vocabulary_digest).encode():
         raise PopulationError(f"{path} is of another vocabulary than its folder")
+    dimension = str(folder.dimension).encode()
+    if told.get(b"dimension", dimension) != dimension:
+        raise PopulationError(f"{path} has samples of another dimension than its folder")
     about = opened.metadata
     sizes = [about.row_group(i).num_rows for i in range(about.num_row_groups)]
     edges = [0, *np.cumsum(sizes, dtype=np.int64).tolist()]
@@ -346,7 +369,8 @@ def write_shard(path: Path, users: Users, vocabulary_digest: int) -> FileEntry:
         columns["values"] = _as_lists(users.reals.indptr * x.shape[1], x.reshape(-1))
     # no nulls, and lz4: quicker to read than zstd, for a tenth more bytes
     names = [pa.field(name, a.type, nullable=False) for name, a in columns.items()]
-    told = {"vocabulary": str(vocabulary_digest)}
+    dimension = 0 if users.samples is None else users.samples.values.shape[1]
+    told = {"vocabulary": str(vocabulary_digest), "dimension": str(dimension)}
     table = pa.table(list(columns.values()), pa.schema(names, told))
     pq.write_table(table, path, row_group_size=BLOCK, compression="lz4")
     return FileEntry.of(path, len(users))

@@ -44,7 +44,7 @@ from simulations.config.reading import (
 )
 from simulations.populations import KINDS, Plan, PopulationSpec, population
 from simulations.runs.facts import budget_doubts, facts_of_run
-from simulations.runs.run import Options
+from simulations.runs.run import Options, check_held
 from simulations.runs.trust import check_remote, check_trust, with_trust
 
 CHOICE = {"protocol": "name", "population": "kind"}
@@ -334,6 +334,7 @@ def prepare(config: Config, load: Callable[[PopulationSpec], Plan] | None = None
     else:
         spec = population_spec(config)
         plan = spec.plan().kept() if load is None else load(spec)
+        check_held(len(plan.users), config.run.options(adversaries=config.adversaries))
         if "domain" in required(cls) - given.keys() and plan.domain is None:
             raise ValueError(
                 f"{cls.name} needs a public domain: give population.domain=FILE (one item per "
@@ -341,8 +342,7 @@ def prepare(config: Config, load: Callable[[PopulationSpec], Plan] | None = None
             )
         resolved, notes = cls.resolve(given, plan.users, plan.domain)
     check_keys(resolved, parameters(cls), f"parameter of {cls.name}")
-    missing = sorted(required(cls) - resolved.keys())
-    if missing:
+    if missing := sorted(required(cls) - resolved.keys()):
         raise ValueError(
             f"{cls.name} needs {', '.join(missing)}: give --set protocol.{missing[0]}=... "
             f"(fedhist protocols {cls.name} says what it is)"

@@ -128,12 +128,18 @@ def check_population(protocol: Protocol, users: Shard, options: Options) -> int:
     if len(users) == 0:
         raise ValueError("the population is empty: there are no users to ask")
     n_nodes = for_protocol(options, protocol).n_nodes(len(users))
+    check_held(len(users), options)
+    return n_nodes
+
+
+def check_held(n_users: int, options: Options) -> None:
+    """Refuse what needs users in memory, if they are too many: no user is made to find that."""
     if options.hostile:
         what = "a run with adversaries" if options.adversaries else "run.checks = false"
-        check_in_memory(len(users), what)
+        check_in_memory(n_users, what)
     elif not options.fold:
-        check_in_memory(-(-len(users) // n_nodes), 'each node with run.fold = "server"')
-    return n_nodes
+        each = -(-n_users // options.n_nodes(n_users))
+        check_in_memory(each, 'each node with run.fold = "server"')
 
 
 def for_protocol(options: Options, protocol: Protocol) -> Options:

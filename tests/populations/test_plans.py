@@ -142,6 +142,30 @@ def test_a_study_refuses_users_who_are_too_many(monkeypatch: pytest.MonkeyPatch)
         plan.loaded()
 
 
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"adversary": [{"kind": "dropout", "fraction": 0.1}]}, "a run with adversaries needs"),
+        ({"checks": False}, r"run\.checks = false needs"),
+        ({"fold": "server", "nodes": 2}, r'each node with run\.fold = "server" needs'),
+    ],
+)
+def test_what_holds_users_is_refused_before_anybody_is_made(
+    more: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even where the protocol's own settings are found by walking all users."""
+    tables = config("mean").to_dict()
+    tables["run"] |= {name: value for name, value in more.items() if name != "adversary"}
+    tables |= {name: value for name, value in more.items() if name == "adversary"}
+    planned = walked(population(**MADE["samples"]))
+    monkeypatch.setattr(Plan, "kept", lambda self: planned)
+    monkeypatch.setattr(shards, "MOST_IN_MEMORY", 199)
+    Walked.made = 0
+    with pytest.raises(PopulationError, match=message):
+        prepare(config_of(tables, "test", "test"))
+    assert Walked.made == 0
+
+
 def test_a_node_of_flwr_run_makes_its_own_users_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -255,6 +255,15 @@ def test_damage_is_named(folder: Path) -> None:
         ({"shards": manifest["shards"][:3]}, "is not shard 1 of 3"),
         ({"format": 1}, "format 1, this fedhist reads 2"),
         ({"vocabulary_digest": 5}, "another vocabulary"),
+        ({"vocabulary_digest": "5"}, "'5' is no natural number"),
+        ({"vocabulary": None}, "items of dimension 0"),
+        ({"what": "samples"}, "samples of dimension 0"),
+        ({"dimension": 2}, "items of dimension 2"),
+        ({"title": 5}, "5 is no text"),
+        ({"shards": [manifest["shards"][0] | {"rows": "1"}]}, "'1' is no natural number"),
+        ({"shards": [manifest["shards"][0] | {"rows": -1}]}, "-1 is no natural number"),
+        ({"shards": [manifest["shards"][0] | {"name": None}]}, "None is no text"),
+        ({"shards": [manifest["shards"][0] | {"name": "../x"}]}, "'../x' is no file of the folder"),
     ]:
         (folder / MANIFEST).write_text(json.dumps(manifest | change))
         assert message in said(folder)
@@ -263,6 +272,17 @@ def test_damage_is_named(folder: Path) -> None:
     (folder / MANIFEST).unlink()
     assert "nothing, or unfinished" in said(folder)
     assert "is no folder" in said(folder / "x")
+
+
+def test_samples_of_another_dimension(tmp_path: Path) -> None:
+    """Two coordinates are not read as two samples."""
+    table = tmp_path / "t.csv"
+    table.write_text("user,x,y\na,0.5,1\na,2,3\nb,4,5\n")
+    form = TableFormat(separator=",")
+    shard(Sources(paths=(str(table),), user="user", value=("x", "y"), form=form), tmp_path / "o")
+    manifest = json.loads((tmp_path / "o" / MANIFEST).read_text())
+    (tmp_path / "o" / MANIFEST).write_text(json.dumps(manifest | {"dimension": 1}))
+    assert "samples of another dimension than its folder" in said(tmp_path / "o")
 
 
 def test_a_shard_of_another_folder(folder: Path, events: Path, tmp_path: Path) -> None:
