@@ -17,7 +17,6 @@ from fedhist.channels.symbol_oracles import SymbolOracle
 from fedhist.model.display import Display
 from fedhist.model.error_bounds import ErrorBound, LowerBound
 from fedhist.model.losses import SQUARED_L2, squared_l2
-from fedhist.model.measures import Measure, Measured
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Summary
 from fedhist.model.results import ResultsRow, within
@@ -37,11 +36,12 @@ from fedhist.protocols.shared.noninteractive_error import (
     unary_noise,
 )
 from fedhist.protocols.shared.oracle_votes import OracleVotes
-from fedhist.protocols.shared.sample_sizes import Held
+from fedhist.protocols.shared.seen import Seen, SeenProtocol
 from fedhist.protocols.shared.shuffles import Batch
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys, user_ids
+from fedhist.users.shards import BLOCK
 from fedhist.users.streams import Streams
 from server.distributions.simplex import project_simplex
 
@@ -144,7 +144,7 @@ class OneVote(NonInteractive, OnDomain):
 
 
 @dataclass(frozen=True)
-class OneItemOracle(OneVote):
+class OneItemOracle(SeenProtocol, OneVote):
     """A distribution over a public domain from one item of each user.
 
     Subclasses are the frequency oracles; they say which query asks for the item. Under shuffle
@@ -153,6 +153,7 @@ class OneItemOracle(OneVote):
 
     target: ClassVar[str] = "distribution"
     display: ClassVar[Display | None] = DISTRIBUTION
+    batch: ClassVar[int] = BLOCK
 
     epsilon: float
     domain: Keys
@@ -183,9 +184,40 @@ class OneItemOracle(OneVote):
         """One item of every user: their own shares, nothing for a user without items."""
         return Truth.ONE_ITEM
 
-    def measure(self) -> Measure:
-        """Add up users' own shares, and how many items they hold."""
-        return OwnShares(self)
+    def sums(self, users: Users) -> Mapping[str, Array]:
+        """Add up users' own shares of the symbols, and the squares of these. NOT PRIVATE."""
+        _, share, square, empty = own_shares(users, self.domain)
+        return {"share": share, "square": square, "empty": np.array([empty])}
+
+    def truth_of(self, seen: Seen) -> Array:
+        """Average the users' own shares, zero for a user without items: (k,). NOT PRIVATE.
+
+        It is the distribution of one item of a random user, drawn uniformly from its own; it adds
+        up to the share of users who have an item of the domain.
+        """
+        if not seen.n_users:
+            raise PopulationError("there are no users, hence no distribution")
+        return seen["share"] / seen.n_users
+
+    def error_of(self, seen: Seen) -> ErrorBound:
+        """Predict the squared l2 distance: exact, or a bound after a projection. NOT PRIVATE.
+
+        Projecting onto a convex set that holds the truth brings every point nearer to it; the
+        simplex holds the truth where every user has an item of the domain.
+        """
+        p1, p2 = (float(seen[name].sum()) for name in ("share", "square"))
+        mse = oracle_mse(self.query.noise, seen.n_users, len(self.domain), p1, p2)
+        source = f"{self.paper}; the variance of one report a user, summed over users and symbols"
+        source += "; a bound, as it is projected" if self.project else ""
+        return ErrorBound(SQUARED_L2, mse, exact=not self.project, source=source)
+
+    def diagnostics_of(self, seen: Seen) -> Mapping[str, float]:
+        """Count the users who have no item of the domain. NOT PRIVATE."""
+        return {"users without items": float(seen["empty"][0])}
+
+    def lower_bounds_of(self, seen: Seen) -> tuple[LowerBound, ...]:
+        """Bound the squared l2 error of any local protocol. NOT PRIVATE."""
+        return share_bounds(self.guarantee, seen.held, (0.0, 0.0), SQUARED_L2, 2)
 
     def loss(self, value: Array, truth: Array) -> float:
         """Squared l2 distance."""
@@ -219,64 +251,3 @@ class OneItemOracle(OneVote):
         ids = user_ids(Keys.range(n))
         count = rng.integers(1, 9, n)
         return Users.from_counts(ids, np.arange(n), item, count, cls.example().domain)
-
-
-@dataclass(frozen=True)
-class OwnShares(Measure):
-    """Users' own shares of the symbols, and the squares of these."""
-
-    protocol: OneItemOracle
-
-    def of(self, users: Users) -> Summary:
-        """Add up a block."""
-        _, share, square, empty = own_shares(users, self.protocol.domain)
-        sums = {"share": share, "square": square, "empty": np.array([empty])}
-        return Summary(len(users), {**sums, **Held.sums(users)})
-
-    def finish(self, total: Summary) -> Measured:
-        """Read the sums."""
-        return Found(self.protocol, total)
-
-
-@dataclass(frozen=True)
-class Found(Measured):
-    """The sums over all users. NOT PRIVATE."""
-
-    protocol: OneItemOracle
-    total: Summary
-
-    @property
-    def truth(self) -> Array:
-        """The average of the users' own shares, zero for a user without items: (k,).
-
-        It is the distribution of one item of a random user, drawn uniformly from its own; it adds
-        up to the share of users who have an item of the domain.
-        """
-        if not self.total.n_users:
-            raise PopulationError("there are no users, hence no distribution")
-        return self.total.sums["share"] / self.total.n_users
-
-    @property
-    def error(self) -> ErrorBound:
-        """The squared l2 distance: exact, or an upper bound after a projection.
-
-        Projecting onto a convex set that holds the truth brings every point nearer to it; the
-        simplex holds the truth where every user has an item of the domain.
-        """
-        p, n = self.protocol, self.total.n_users
-        p1, p2 = (float(self.total.sums[name].sum()) for name in ("share", "square"))
-        mse = oracle_mse(p.query.noise, n, len(p.domain), p1, p2)
-        source = f"{p.paper}; the variance of one report a user, summed over users and symbols"
-        source += "; a bound, as it is projected" if p.project else ""
-        return ErrorBound(SQUARED_L2, mse, exact=not p.project, source=source)
-
-    @property
-    def diagnostics(self) -> Mapping[str, float]:
-        """Users who have no item of the domain."""
-        return {"users without items": float(self.total.sums["empty"][0])}
-
-    @property
-    def lower_bounds(self) -> tuple[LowerBound, ...]:
-        """The squared l2 error of any local protocol."""
-        held = Held.read(self.total)
-        return share_bounds(self.protocol.guarantee, held, (0.0, 0.0), SQUARED_L2, 2)
