@@ -2,7 +2,8 @@
 
 Strategy and Message are Flower's own, unchanged, and nodes answer as they do behind the ClientApp;
 only the transport is ours. Ray starts a task again whose worker or machine died. What the guard has
-to remember is held here, so a spent budget stays spent and a repeated query gets the same answer.
+to remember is held here, so a spent budget stays spent and a repeated query gets the same answer;
+an answer that a guard gave before it knew of another one is thrown away, and asked for again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby, islice, pairwise
 from operator import length_hint
 from secrets import token_hex
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import ray
@@ -64,8 +65,17 @@ MOST_NAMED = 5
 NOTHING = Kept()
 NO_KEYS = Keys.of([])
 
-UnderWay = dict[Any, list[Message]]
-"""The messages of every task that has not returned yet."""
+
+class Batch(NamedTuple):
+    """Messages of a task, what each one's node remembered, and whether its users are measured."""
+
+    messages: list[Message]
+    kept: list[Kept]
+    measure: bool
+
+
+UnderWay = dict[Any, Batch]
+"""Every task that has not returned yet."""
 
 
 class RayGrid(SimulatedGrid):
@@ -244,10 +254,16 @@ class RayGrid(SimulatedGrid):
             found = list(islice(messages, self._batch()))
             if not found:
                 break
-            for (part, measure), group in groupby(found, self._place):
-                batch = list(group)
-                under_way[self._sent(part, batch, measure=measure)] = batch
+            self._send(under_way, found)
         return bool(under_way)
+
+    def _send(self, under_way: UnderWay, messages: list[Message]) -> None:
+        """Start a task for every run of messages that have a part and a measure in common."""
+        for (part, measure), group in groupby(messages, self._placed):
+            batch = list(group)
+            kept = [self._kept.get(self.index_of(m), NOTHING) for m in batch]
+            sent = Batch(batch, kept, measure)
+            under_way[self._sent(part, sent)] = sent
 
     def _batch(self) -> int:
         """Return how many messages a task gets: few of many users, or with large replies."""
@@ -256,27 +272,26 @@ class RayGrid(SimulatedGrid):
         for_all = -(-self.n_nodes // (2 * self._limit))
         return max(1, min(BATCH, by_users, by_bytes, for_all))
 
-    def _place(self, message: Message) -> tuple[int, bool]:
-        """Return the part that holds a node, and whether its users are still to be measured."""
-        index = self.index_of(message)
-        measure = self._measured is not None and not self._measured[index]
+    def _placed(self, message: Message) -> tuple[int, bool]:
+        """Return the part that holds a node, and whether its users are measured now: once."""
+        index, measure = self.index_of(message), False
+        if self._measured is not None and not self._measured[index]:
+            self._measured[index] = measure = True
         return bisect_right(self._firsts, index) - 1, measure
 
-    def _sent(self, part: int, batch: list[Message], *, measure: bool) -> Any:
+    def _sent(self, part: int, batch: Batch) -> Any:
         """Start a task; what all its messages say travels once a round, and not with each."""
-        first, content = batch[0].content, None
-        if all(m.content is first for m in batch):
+        first, content = batch.messages[0].content, None
+        if all(m.content is first for m in batch.messages):
             if self._content[0] is not first:
                 self._content = first, ray.put(first)
             content = self._content[1]
         asked = []
-        for message in batch:
-            index = self.index_of(message)
+        for message, kept in zip(batch.messages, batch.kept, strict=True):
             own = None if content is not None else message.content
-            asked.append(Asked(index, own, self._kept.get(index, NOTHING)))
-            if measure and self._measured is not None:
-                self._measured[index] = True
-        return self._answer.remote(Task(self._setup, self._parts[part], content, asked, measure))
+            asked.append(Asked(self.index_of(message), own, kept))
+        task = Task(self._setup, self._parts[part], content, asked, batch.measure)
+        return self._answer.remote(task)
 
     def _finished(self, under_way: UnderWay, timeout: float) -> list[Message]:
         """Take in a task that has returned, if one does in time: its replies."""
@@ -286,11 +301,16 @@ class RayGrid(SimulatedGrid):
         answers, batch = self._returned(done[0], under_way), under_way.pop(done[0])
         self._pids.add(answers.pid)
         self._beside.join(answers.beside)
-        replies = []
-        for message, (body, kept) in zip(batch, answers.replies, strict=True):
+        replies, again = [], []
+        for message, before, (body, kept) in zip(*batch[:2], answers.replies, strict=True):
+            index = self.index_of(message)
+            if self._kept.get(index, NOTHING) != before:  # its guard has not seen what is answered
+                again.append(message)
+                continue
             if kept is not None:  # most nodes remember the same
-                self._kept[self.index_of(message)] = self._same.setdefault(kept, kept)
+                self._kept[index] = self._same.setdefault(kept, kept)
             replies.append(Message(body, reply_to=message))
+        self._send(under_way, again)
         if isinstance(body, RecordDict):
             self._reply_bytes = max(1, answer_bytes(body))
         return replies
@@ -303,7 +323,7 @@ class RayGrid(SimulatedGrid):
         except ray.exceptions.RayTaskError as e:
             raise (e.cause if isinstance(e.cause, FedhistError | ValueError) else e) from None
         except ray.exceptions.RayError as e:
-            lost = len(under_way[ref])
+            lost = len(under_way[ref].messages)
             why = f"workers died {RETRIES} times at these: is there enough memory? ({e})"
             raise MissingReplies(self.n_nodes, self.n_nodes - lost, {why: lost}) from e
         return answers
@@ -312,7 +332,7 @@ class RayGrid(SimulatedGrid):
         self, under_way: UnderWay, messages: Iterator[Message], timeout: float
     ) -> list[Message]:
         """Give up the tasks under way and what waits; say in each reply what is missing."""
-        left = [*chain.from_iterable(under_way.values()), *messages]
+        left = [*chain.from_iterable(b.messages for b in under_way.values()), *messages]
         self._give_up(under_way)
         nodes = [str(self.index_of(m)) for m in left]
         more = f" and {len(nodes) - MOST_NAMED} more" if len(nodes) > MOST_NAMED else ""
@@ -329,8 +349,8 @@ class RayGrid(SimulatedGrid):
     def _give_up(self, under_way: UnderWay) -> None:
         for ref, batch in under_way.items():
             ray.cancel(ref)
-            if self._measured is not None:
-                for message in batch:
+            if self._measured is not None and batch.measure:
+                for message in batch.messages:
                     self._measured[self.index_of(message)] = False
         under_way.clear()
 

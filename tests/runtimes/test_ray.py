@@ -17,7 +17,7 @@ from ray import cloudpickle
 
 from fedhist import Estimate, Keys, MissingReplies, PopulationError, Protocol, Users
 from fedhist.base.errors import BatchWithheld
-from fedhist.flower.wire import MESSAGE_TYPE, encode_question
+from fedhist.flower.wire import MESSAGE_TYPE, decode_answer, encode_question
 from fedhist.model.measures import first_pass, walked
 from fedhist.model.registry import load_plugin, protocol_class
 from fedhist.model.trees import Tree
@@ -280,6 +280,34 @@ def test_spent_budget_stays_spent_after_a_kill(shoppers: Users) -> None:
         central = BoundedHistogram(domain=users.vocabulary, clip=1.0, epsilon=1.0)
         with pytest.raises(MissingReplies, match="trusts none"):
             over(grid, central, 1)
+
+
+def test_two_questions_at_once_do_not_spend_a_budget_twice(shoppers: Users) -> None:
+    """A node's guard hears of each after the other, though no worker remembers the first."""
+    owner = {"trust": "local", "epsilon": 1.0}
+    questions = []
+    for epsilon in (0.8, 0.7):
+        query = Session(faulty(epsilon=epsilon), lambda _: SimulatedNoise(1, 0)).query
+        assert query is not None
+        questions.append(encode_question(query, 0))
+    beside = first_pass(BoundedHistogram(domain=shoppers.vocabulary, clip=1.0, epsilon=1.0))
+    with RayGrid(shoppers, 20, 1, workers=2, owner=owner, plugins=[PLUGIN], beside=beside) as grid:
+        nodes = list(grid.get_node_ids())
+        messages = [Message(q, node, MESSAGE_TYPE) for node in nodes for q in questions]
+        bodies = [decode_answer(m.content).body for m in grid.send_and_receive(messages)]
+        assert sorted("budget is spent" in b for b in bodies if isinstance(b, str)) == [True] * 20
+        assert len(bodies) == 40
+        assert all(len(grid.guard_lines(i)) == 1 for i in range(20))
+        total = grid.beside_total()
+        assert total is not None
+        # who was measured stays so where a later round is given up
+        later = iter(grid.send_and_receive(messages))
+        next(later)
+        later.close()  # type: ignore[attr-defined]
+        assert grid.beside_total() is not None
+        again = grid.beside_total()
+        assert again is not None
+        assert all(np.array_equal(a, again.sums[name]) for name, a in total.sums.items())
 
 
 def test_a_client_that_raises_is_counted(shoppers: Users) -> None:
