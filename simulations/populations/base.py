@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from fedhist.base.arrays import Floats
 from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -168,15 +169,21 @@ def most_frequent(users: Shard, d: int) -> Keys:
         If the users have fewer than ``d`` different items.
     """
     vocabulary = users.none.vocabulary
-    totals = np.zeros(len(vocabulary))
-    for block in users.blocks():
-        items = block.counts
-        totals += np.bincount(items.item, weights=items.count, minlength=len(vocabulary))
+    totals = item_totals(users)
     if np.count_nonzero(totals) < d:
         raise PopulationError(f"top = {d}, but there are {np.count_nonzero(totals)} items")
     ranked = vocabulary.byte_order
     chosen = ranked[np.sort(np.argsort(-totals[ranked], kind="stable")[:d])]
     return Keys.of(vocabulary[int(j)] for j in chosen)
+
+
+def item_totals(users: Shard) -> Floats:
+    """Add up every item's events: (size of the vocabulary,). NOT PRIVATE."""
+    d = len(users.none.vocabulary)
+    out = np.zeros(d)
+    for block in users.blocks():
+        out += np.bincount(block.counts.item, weights=block.counts.count, minlength=d)
+    return out
 
 
 def read_domain(path: Path) -> Keys:

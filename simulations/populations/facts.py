@@ -16,7 +16,7 @@ from fedhist.base.arrays import Array, Floats, Integers
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.shards import Shard
-from simulations.populations.base import Plan
+from simulations.populations.base import Plan, item_totals
 
 if TYPE_CHECKING:
     import polars as pl
@@ -70,15 +70,6 @@ class Similar:
     events: float = 0.0
     examples: tuple[tuple[str, ...], ...] = ()
     split: tuple[str, str] | None = None
-
-
-def item_totals(users: Shard) -> Floats:
-    """Add up every item's events: (size of the vocabulary,)."""
-    d = len(users.none.vocabulary)
-    out = np.zeros(d)
-    for batch in users.blocks():
-        out += np.bincount(batch.counts.item, weights=batch.counts.count, minlength=d)
-    return out
 
 
 def inside_of(users: Users, domain: Keys) -> Array:

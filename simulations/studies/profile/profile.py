@@ -12,13 +12,12 @@ import numpy as np
 from fedhist.base.arrays import Floats
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols.shared.sample_sizes import samples_held
-from simulations.populations.base import Loaded
+from simulations.populations.base import Loaded, item_totals
 from simulations.populations.facts import (
     Outside,
     Similar,
     facts_of,
     inside_of,
-    item_totals,
     outside_domain,
     outside_range,
     owners,

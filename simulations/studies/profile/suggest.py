@@ -26,7 +26,8 @@ from fedhist.protocols.histograms.reference_clips import c_star_gaussian, c_star
 from fedhist.users.batch import Users
 from fedhist.users.columns import Samples
 from fedhist.users.keys import Keys
-from simulations.populations.facts import item_totals, owners
+from simulations.populations.base import item_totals
+from simulations.populations.facts import owners
 
 DIGITS = 3
 FEW = 0.1
