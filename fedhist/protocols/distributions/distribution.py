@@ -106,7 +106,7 @@ class Distribution(TwoModes, DistributionTarget, Central):
         "paper": the mechanism with its printed budget; ``guarantee`` says what that really spends,
         ``claimed`` what is printed.
     p_max : float
-        PUBLIC upper bound on every symbol's probability, 1 if nothing is seen. With m p_max <= 2
+        PUBLIC upper bound on every symbol's probability, 1 if nothing is known. With m p_max <= 2
         "auto" considers presence, which is best for many rare symbols and blind for frequent ones;
         where it could be best and the bound does not say, a fiftieth of epsilon finds one.
     project : bool

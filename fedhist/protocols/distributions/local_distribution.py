@@ -227,7 +227,7 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
 
     @property
     def report_size(self) -> float | None:
-        """A row of a single item is +-1; with several, or some other scale, nothing is seen."""
+        """A row of a single item is +-1; with several, or some other scale, nothing is known."""
         return 1.0 if self.samples_per_user == 1 and self.mean_scale is None else None
 
     @property

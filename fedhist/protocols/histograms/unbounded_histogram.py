@@ -116,8 +116,7 @@ class UnboundedHistogram(TwoModes, Central):
 
     Error
     -----
-    Per item: what it costs not to release it, or clipping and noise; see
-    :mod:`fedhist.protocols.histograms.unbounded_found`.
+    Per item: what it costs not to release it, or clipping and noise.
 
     Examples
     --------
