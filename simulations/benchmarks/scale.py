@@ -39,8 +39,8 @@ def measure(*, quick: bool = False, full: bool = False) -> Result:
             rows += rows_of(f"{what}, {RUNTIMES[runtime]}", found, MICROSECONDS[what])
         rows += [Row(f"{what}: {name}", "ns", one(1e9 * x)) for name, x in phases.items()]
     notes = (
-        "CPU: time of all processes, Ray's own too, over the users, from the first message on; "
-        "other programs on the machine cost wall time and less of this.",
+        "Seconds: wall time. CPU: time of all processes, Ray's own too, over the users, from the "
+        "first message on; other programs on the machine cost wall time and less of this.",
         "Phases: CPU time of one thread over 16 blocks, each made, answered and measured.",
         "Memory: VmHWM at the end; the driver, the largest worker, and all processes with Ray's "
         "own, which count shared pages several times. What grows is from the smallest size on.",
@@ -55,7 +55,7 @@ def rows_of(name: str, found: dict[int, Seen], microseconds: float) -> Iterator[
     for n, x in found.items():
         label = f"{name}, {in_power(n)}"
         target = 1e3 * microseconds if x.workers and n == JUDGED else None
-        yield Row(f"{label}: wall", "s", one(x.seconds))
+        yield Row(label, "s", one(x.seconds))
         yield Row("  CPU a user", "ns", one(1e9 * x.cpu / n), at_most=target)
         yield Row("  driver", "MB", one(x.driver / 1e6))
         if x.workers:
