@@ -279,10 +279,11 @@ class Gaussian(_Spread):
     def _clipped(self) -> Mapping[str, int]:
         each = self.samples_per_user
         most = (each[1] if isinstance(each, tuple) else each) * self.dimension
-        probed = min(self.n_users, max(1, PROBED // most))
-        step, n = max(1, AT_ONCE // most), 0
-        for first in range(0, probed, step):
-            _, values = self._drawn(first, min(step, probed - first))
+        step, probed, seen, n = max(1, AT_ONCE // most), 0, 0, 0
+        while probed < self.n_users and seen < PROBED:
+            some = min(step, self.n_users - probed)
+            _, values = self._drawn(probed, some)
             n += int(np.count_nonzero((values < self.low) | (values > self.high)))
+            probed, seen = probed + some, seen + values.size
         of = "" if probed == self.n_users else f", of the first {probed:,} users"
         return {f"values clipped to the range{of}": n} if n else {}

@@ -15,7 +15,7 @@ import pytest
 import scipy.stats
 
 from fedhist.users.batch import Users
-from simulations.populations import population
+from simulations.populations import population, shared_mean
 from simulations.populations.synthetic import numbered_items
 
 SMALL = [
@@ -174,6 +174,24 @@ def test_clipped_gaussians_are_stated() -> None:
     assert abs((np.abs(x) == 1).mean() - p) < 7 * math.sqrt(p / 20_000)
     wide = population("gaussian", **options, low=-50, high=50).load()
     assert wide.dropped == {}
+
+
+@pytest.mark.parametrize("sizes", [200, (1, 4000)])
+def test_clipped_values_are_counted_in_full_or_of_users_who_are_named(
+    sizes: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = population("gaussian", n_users=1500, samples_per_user=sizes, spread=0.5)
+    plan = spec.plan()
+    x = plan.users.in_memory().reals.values
+    assert len(x) > shared_mean.AT_ONCE  # in several draws
+    assert plan.dropped == {"values clipped to the range": int((np.abs(x) == 1).sum())}
+    monkeypatch.setattr(shared_mean, "PROBED", 1 << 12)
+    monkeypatch.setattr(shared_mean, "AT_ONCE", 1 << 12)
+    ((told, n),) = spec.plan().dropped.items()
+    first = int(told.split("the first ")[1].split(" ")[0].replace(",", ""))
+    seen = plan.users.slice(0, first).in_memory().reals.values
+    assert 1 <= first < 1500
+    assert n == (np.abs(seen) == 1).sum()
 
 
 @pytest.mark.parametrize(
