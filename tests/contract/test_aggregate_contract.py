@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
+from itertools import islice
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pytest
-from test_protocols import MORE, assert_same_estimate
+from test_protocols import MORE, assert_same_estimate, example_users
 
 from clients.answers import fold_node
 from fedhist.base.errors import FedhistError, MissingReplies
@@ -45,6 +48,7 @@ def has_field(name: str) -> bool:
     return "trust" in parameters(cls) and Aggregation in get_args(get_type_hints(cls)["trust"])
 
 
+@cache
 def shared(name: str) -> list[Protocol]:
     """Return the configurations of the contract that can be had under aggregate trust."""
     found: list[Protocol] = []
@@ -87,6 +91,19 @@ def walk(protocol: Protocol, users: Users, seed: int = 20) -> tuple[Estimate, Se
     return Session(protocol, nothing).run(population.ask), population
 
 
+@cache
+def walked(name: str, number: int) -> tuple[Estimate, Seen]:
+    """One configuration's run, made once for all the laws that look at it."""
+    return walk(shared(name)[number], example_users(name))
+
+
+def walks(name: str) -> Iterator[tuple[Protocol, Estimate, list[tuple[Query, int, Summary]]]]:
+    """Every configuration, its estimate, and what was asked and answered (a copy for each law)."""
+    for number, protocol in enumerate(shared(name)):
+        estimate, population = walked(name, number)
+        yield protocol, estimate, [(q, i, Summary.merge([s])) for q, i, s in population.seen]
+
+
 @pytest.fixture(params=[name for name in own_protocols() if has_field(name)])
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
@@ -94,12 +111,12 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def users(name: str) -> Users:
-    return protocol_class(name).example_users()
+    return example_users(name)
 
 
 @pytest.fixture
 def configurations(name: str) -> list[Protocol]:
-    return shared(name)
+    return list(shared(name))
 
 
 def test_a_protocol_can_be_aggregated_or_says_why_not(protocol_name: str) -> None:
@@ -115,25 +132,24 @@ def test_the_guarantee_states_the_premise(configurations: list[Protocol]) -> Non
         assert dataclasses.replace(protocol, trust=None).guarantee.trust is Trust.CENTRAL  # type: ignore[call-arg]
 
 
-def test_nobody_but_the_nodes_draws(configurations: list[Protocol], users: Users) -> None:
+def test_nobody_but_the_nodes_draws(name: str, users: Users) -> None:
     """The same seed gives the same estimate, another one another; the Curator has no noise."""
-    for protocol in configurations:
-        estimate, population = walk(protocol, users)
+    for protocol, estimate, seen in walks(name):
         assert estimate.status == "ok", estimate.reason
         assert estimate.value is not None
         assert_same_estimate(estimate, walk(protocol, users)[0])
-        sums = [s.sums for _, _, s in population.seen]
+        sums = [s.sums for _, _, s in seen]
         other = [s.sums for _, _, s in walk(protocol, users, 21)[1].seen]
         assert any((a[k] != b[k]).any() for a, b in zip(sums, other, strict=True) for k in a)
-        for query, _, summary in population.seen:
+        for query, _, summary in seen:
             assert isinstance(query, Aggregated)
             assert summary.linear
             assert all(a.dtype == np.int64 for a in summary.sums.values())
 
 
-def test_it_spends_what_it_declares(configurations: list[Protocol], users: Users) -> None:
-    for protocol in configurations:
-        ledger = walk(protocol, users)[0].ledger
+def test_it_spends_what_it_declares(name: str) -> None:
+    for protocol, estimate, _ in walks(name):
+        ledger = estimate.ledger
         assert ledger is not None
         promised = protocol.guarantee
         total = ledger.spent(promised.delta).epsilon
@@ -163,20 +179,18 @@ def test_messages_give_the_same_bits(configurations: list[Protocol], users: User
         assert_same_estimate(run_over_grid(session, users, 10, seed, options).estimate, here)
 
 
-def test_what_is_asked_travels(configurations: list[Protocol], users: Users) -> None:
-    for protocol in configurations:
-        for query, number, summary in walk(protocol, users)[1].seen:
+def test_what_is_asked_travels(name: str) -> None:
+    for _, _, seen in walks(name):
+        for query, number, summary in seen:
             found = decode_question(encode_question(query, number)).query
             assert query_digest(found, number) == query_digest(query, number)
             assert isinstance(found, Aggregated)
             found.check_summary(summary)
 
 
-def test_every_node_adds_a_share_and_a_quorum_is_needed(
-    configurations: list[Protocol], users: Users
-) -> None:
-    for protocol in configurations:
-        query, number, _ = walk(protocol, users)[1].seen[0]
+def test_every_node_adds_a_share_and_a_quorum_is_needed(name: str, users: Users) -> None:
+    for _, _, seen in walks(name):
+        query, number, _ = seen[0]
         assert isinstance(query, Aggregated)
         digest = query_digest(query, number)
         nodes = [u.select(query.cohort) for u in users.split(WHO.parties)]
@@ -199,18 +213,17 @@ def test_every_node_adds_a_share_and_a_quorum_is_needed(
                     intake.total(10)
 
 
-def test_a_journal_goes_on_wherever_it_stops(configurations: list[Protocol], users: Users) -> None:
+def test_a_journal_goes_on_wherever_it_stops(name: str, users: Users) -> None:
     """After every round; what was answered is not asked again."""
-    for protocol in configurations[:2]:
-        estimate, population = walk(protocol, users)
-        for stop in range(len(population.seen) + 1):
+    for protocol, estimate, seen in islice(walks(name), 2):
+        for stop in range(len(seen) + 1):
             journal = Journal()
             first = Session(protocol, nothing, journal)
-            for query, number, _ in population.seen[:stop]:
+            for query, number, _ in seen[:stop]:
                 first.advance(InlinePopulation(users.split(10), 20).ask(query, number))
             again, rest = Session(protocol, nothing, journal), Seen(users, 20)
             assert_same_estimate(again.run(rest.ask) if again.query else again.estimate, estimate)  # type: ignore[arg-type]
-            assert len(rest.seen) == len(population.seen) - stop
+            assert len(rest.seen) == len(seen) - stop
 
 
 def test_noise_is_what_more_shares_than_needed_make(

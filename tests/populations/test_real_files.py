@@ -38,12 +38,15 @@ def test_lastfm() -> None:
         for row in csv.DictReader(file, delimiter="\t"):
             slow[row["userID"]][row["artistID"]] += int(row["weight"])
     ids = dict(zip(user_ids(Keys.of(slow)).tolist(), slow, strict=True))
+    words = list(items.vocabulary)
     for k, user in enumerate(users.ids.tolist()):
         row = slice(items.indptr[k], items.indptr[k + 1])
-        names = [items.vocabulary[int(j)] for j in items.item[row]]
+        names = [words[j] for j in items.item[row]]
         assert dict(zip(names, items.count[row].tolist(), strict=True)) == slow[ids[user]]
         assert names == sorted(names)
-    plays: Counter[str] = sum(slow.values(), Counter())
+    plays: Counter[str] = Counter()
+    for counts in slow.values():
+        plays.update(counts)
     ranked = sorted(plays, key=lambda item: (-plays[item], item))[:100]
     assert list(loaded.domain or ()) == sorted(ranked)
 
