@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
+import numpy as np
+
 from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -96,7 +98,11 @@ class Memory(ItemDomain):
             raise PopulationError("top and domain are about items; these users hold real samples")
         if found.domain is not None and (self.top is not None or self.domain is not None):
             raise PopulationError("the domain is given already: top has no meaning beside it")
-        loaded = self.bounded(found.users, "data in memory", {})
+        users = found.users
+        if self.max_users is not None and self.max_users < len(users):
+            # they may stand in an order that tells of their data
+            users = users.take(np.sort(np.argsort(users.ids)[: self.max_users]))
+        loaded = self.bounded(users, "data in memory", {})
         if found.domain is None:
             return loaded
         title = f"{loaded.title}, {len(found.domain):,} items"

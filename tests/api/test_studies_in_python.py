@@ -225,6 +225,15 @@ def test_help_and_completion_know_the_keys_of_the_files() -> None:
     assert "data" not in inspect.signature(fh.Study.compare).parameters
 
 
+def test_some_users_in_memory_are_chosen_by_their_ids() -> None:
+    """Whoever stands first may be whoever has most."""
+    backwards = USERS.take(np.arange(40)[::-1])
+    held = hold(backwards)
+    some = population(**held.table, max_users=7).load().users
+    assert sorted(some.ids.tolist()) == USERS.ids[:7].tolist()
+    assert np.array_equal(population(**held.table, max_users=99).load().users.ids, backwards.ids)
+
+
 def test_users_in_memory_are_there_while_they_are_held() -> None:
     users = fh.Users.from_records({"ann": {"tea": 2}, "bob": {"rye": 1}})
     held = hold(users)
