@@ -229,7 +229,6 @@ class Intake:
             If all of it is refused, for one reason.
         """
         source = node if source is None else source
-        self._index.setdefault(source, node)
         if digest != self.digest and isinstance(body, Report):
             self._leave_out({OTHER_QUERY: body.n_users})
             return False
@@ -239,12 +238,13 @@ class Intake:
             raise WireError(
                 f"a reply for {body.n_users} users; a node has {self.max_users} at most"
             )
+        node = self._index.get(source, node)  # as it claimed with what was used first
         use = self._use_report if isinstance(body, Report) else self._use_sum
-        return use(source, body)  # type: ignore[arg-type]
+        return use(source, node, body)  # type: ignore[arg-type]
 
-    def _use_sum(self, source: int, summary: Summary) -> bool:
+    def _use_sum(self, source: int, node: int, summary: Summary) -> bool:
         if source in self._refused or source in self._stopped or self._has(source):
-            raise WireError(f"node {self._index[source]} answered twice")
+            raise WireError(f"node {node} answered twice")
         self.query.check_part(summary)
         if summary.ids is not None:
             if (summary.ids[1:] <= summary.ids[:-1]).any():
@@ -254,7 +254,7 @@ class Intake:
         self._check_room(summary)  # the last: it notes the sizes of what is added
         if summary.ids is not None:
             self._seen.add(summary.ids)
-        self.add(self._index[source], summary, source)
+        self.add(node, summary, source)
         return True
 
     def _check_room(self, summary: Summary) -> None:
@@ -270,15 +270,16 @@ class Intake:
                 raise WireError(f"a sum of {size} does not fit into 64 bits with the others")
         self._sums.update(sizes)
 
-    def _use_report(self, source: int, report: Report) -> bool:
+    def _use_report(self, source: int, node: int, report: Report) -> bool:
         if self._has(source) and source not in self._used:
-            raise WireError(f"node {self._index[source]} answered twice")
+            raise WireError(f"node {node} answered twice")
         good, reasons = sift(self.query, report)
         if reasons and self.on_bad_reply == "stop":
             self._stopped.add(source)
         if reasons and (self.on_bad_reply == "stop" or not report.n_users):
             raise WireError(next(iter(reasons)))
         self._leave_out(reasons)
+        self._index.setdefault(source, node)
         self._refused.setdefault(source, []).append(report.ids[~good])
         fresh = good & ~self._seen.has(report.ids)
         own = np.isin(report.ids, np.concatenate([report.ids[:0], *self._used.get(source, [])]))

@@ -161,9 +161,14 @@ def run(
             bar.stop()
             print_job(terminal.console, finished)
 
-        finished = run_job(
-            prepared, progress, force=force, show=show, foretell=None if json_ else foretell
-        )
+        try:
+            told = None if json_ else foretell
+            finished = run_job(prepared, progress, force=force, show=show, foretell=told)
+        except KeyboardInterrupt as e:
+            if not (written := getattr(e, "__notes__", [])):
+                raise
+            terminal.errors.print(f"interrupted; {written[0]}", soft_wrap=True)
+            raise terminal.Stopped(terminal.INTERRUPTED) from None
     terminal.console.print(f"written to {finished.folder}", soft_wrap=True)
     if json_:
         terminal.print_json(summary_of(finished))

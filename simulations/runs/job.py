@@ -101,8 +101,11 @@ def run_job(
     try:
         if show is not None:
             show(finished)
-    finally:  # budget is spent: nothing is lost where nobody can be shown anything any more
+    except BaseException as e:  # budget is spent: nothing is lost where nobody can be shown it
         write_results(prepared, outcomes, evaluation, str(folder), force=force)
+        e.add_note(f"written to {folder}")
+        raise
+    write_results(prepared, outcomes, evaluation, str(folder), force=force)
     return finished
 
 

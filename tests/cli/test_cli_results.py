@@ -194,6 +194,20 @@ def test_an_interrupt_while_writing_leaves_nothing_and_keeps_what_was_there(
     assert {p.name: p.read_bytes() for p in Path("out").iterdir()} == before
 
 
+def test_an_interrupt_while_results_are_shown_says_where_they_are(
+    run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("simulations.runs.tables.print_job", interrupt)
+    answer = run("--out", "out")
+    assert answer.status == 130
+    assert "nothing was written" not in answer.err
+    assert "written to" in answer.err
+    assert nothing_but(tmp_path, "out")
+
+
 def test_an_earlier_result_is_replaced_whole(run: Command) -> None:
     assert run("--out", "out").status == 0
     assert run("--set", "protocol.ending=failed", "--out", "out").status == 4

@@ -69,6 +69,15 @@ def test_the_sum_is_that_of_the_tree_over_indices(first: int, kind: type[Intake]
 
 
 @pytest.mark.parametrize("first", [FIRST, 0])
+def test_what_is_refused_leaves_no_trace(first: int) -> None:
+    """Not even the index that it claims: its sender's next answer has its own place."""
+    honest = [(FIRST + i, i, counts(i)) for i in range(8)]
+    bad = [(FIRST + i, 30 - i, Summary(3, {"counts": np.array([np.nan, 1.0])})) for i in range(8)]
+    want, got = taken(honest, first), taken([*bad, *honest], first)
+    assert got.summary.sums["counts"].tobytes() == want.summary.sums["counts"].tobytes()
+
+
+@pytest.mark.parametrize("first", [FIRST, 0])
 def test_who_claims_an_index_changes_nothing_by_when_it_comes(first: int) -> None:
     """Two strangers claim index 1, one of them an id below all, and one claims a free index."""
     honest = [(FIRST + i, i, counts(i)) for i in range(3)]
