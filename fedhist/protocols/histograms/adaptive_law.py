@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -62,6 +63,7 @@ def _tails(p: AdaptiveHistogram, found: Found, norm: int) -> Floats:
     return steps
 
 
+@lru_cache(maxsize=8)  # asked for by every block of users
 def _aims(p: AdaptiveHistogram) -> dict[int, tuple[ThresholdTask, Aim]]:
     """Return what is looked for, in each norm."""
     tasks = {norm: p.task_in(norm) for norm in p.norms}
