@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from fedhist.model.error_bounds import ErrorBound as ErrorBound
     from fedhist.model.measures import Measure as Measure
     from fedhist.model.measures import Measured as Measured
+    from fedhist.model.measures import measured as measured
     from fedhist.model.protocol import Estimate as Estimate
     from fedhist.model.protocol import Protocol as Protocol
     from fedhist.model.protocol import Script as Script
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
     from simulations.api.studies import results as results
     from simulations.api.studies import sweep as sweep
     from simulations.api.study import Study as Study
+    from simulations.populations import population as population
     from simulations.runs.run import run as run
     from simulations.runtimes.deployment import Loopback as Loopback
 else:

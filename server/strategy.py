@@ -233,6 +233,8 @@ class SessionStrategy(Strategy):
                 result.train_metrics_clientapp[number] = self.ask_under_masks(query, grid, timeout)
                 continue
             messages = self.configure_train(number, initial_arrays, config, grid)
+            if not getattr(grid, "walks_once", False):
+                messages = list(messages)  # Flower's own grids walk them twice
             replies = grid.send_and_receive(messages, timeout=timeout)
             _, metrics = self.aggregate_train(number, replies)
             if metrics is not None:

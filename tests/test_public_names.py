@@ -21,9 +21,9 @@ Measure Measured MissingReplies PopulationError Protocol Query Release Report Re
 SeededStreams Shard
 Streams Study Summary Trust Truth UnaryChannel Users WireError __version__ approximate audit
 bin_indices check_budget compare coordinate_points decide density_of draw_item draw_subset
-flip_probability integer_threshold key_threshold plan profile pure randomize register_protocol
-register_query results run scalar_channel scalar_law sweep unary_law unary_votes unit_interval
-user_means zcdp_rho
+flip_probability integer_threshold key_threshold measured plan population profile pure randomize
+register_protocol register_query results run scalar_channel scalar_law sweep unary_law unary_votes
+unit_interval user_means zcdp_rho
 """
 PROTOCOLS = """
 AdaptiveHistogram BoundedHistogram CentralDensity CoverSelect Dame Density Distribution

@@ -35,6 +35,10 @@ Walk = Callable[[Callable[[Users], Summary]], Summary]
 """Adds up over all users what a function says of a block of them."""
 
 
+TOLD = ("truth", "error", "support", "resolution", "diagnostics", "lower_bounds")
+"""What is asked of users, by the names of a protocol's methods."""
+
+
 class Measured(ABC):
     """What evaluation knows of a population; each part is computed when it is asked for.
 
@@ -222,8 +226,21 @@ def walked(of: Callable[[Users], Summary], users: Shard) -> Summary:
 
 def first_pass(protocol: Protocol) -> Callable[[Users], Summary] | None:
     """Return what to measure of users while they answer; None where all are needed at once."""
-    measure = protocol.measure()
+    measure = None if by_records(protocol) else protocol.measure()
     return None if measure is None else measure.of
+
+
+def by_records(protocol: Protocol) -> bool:
+    """Say whether evaluation needs all users' records at once.
+
+    That is: there is no measure, or a class derived from the one that has it says otherwise what
+    the measure tells.
+    """
+    if protocol.measure() is None:
+        return True
+    classes = type(protocol).__mro__
+    measuring = next(i for i, cls in enumerate(classes) if "measure" in vars(cls))
+    return any(name in vars(cls) for cls in classes[:measuring] for name in TOLD)
 
 
 def measured(protocol: Protocol, users: Shard, total: Summary | None = None) -> Measured:
@@ -241,10 +258,17 @@ def measured(protocol: Protocol, users: Shard, total: Summary | None = None) -> 
     PopulationError
         If the protocol needs all records at once, and they are too many.
     """
-    first = protocol.measure()
-    if first is None:
+    if by_records(protocol):
         check_rows(protocol, users)
         return Records(protocol, users.in_memory(f"the truth of {protocol.name}"))
+    return by_measure(protocol, users, total)
+
+
+def by_measure(protocol: Protocol, users: Shard, total: Summary | None = None) -> Measured:
+    """Measure users by the protocol's measure, as in :func:`measured`."""
+    first = protocol.measure()
+    if first is None:
+        return Unmeasured()
     step: Measure | Measured = first
     while isinstance(step, Measure):
         step = step.finish(total if total is not None else walked(step.of, users))
@@ -260,7 +284,7 @@ def measured(protocol: Protocol, users: Shard, total: Summary | None = None) -> 
 
 def check_rows(protocol: Protocol, users: Shard) -> None:
     """Refuse to evaluate a protocol that needs all records at once on too many users."""
-    if protocol.measure() is None and len(users) > MOST_ROWS:
+    if by_records(protocol) and len(users) > MOST_ROWS:
         raise PopulationError(
             f"the truth of {protocol.name} needs all users' records at once: at most "
             f"{MOST_ROWS:,} users, got {len(users):,}"

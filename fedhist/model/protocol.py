@@ -15,7 +15,7 @@ from fedhist.base.html import entries, in_html, settings
 from fedhist.base.text import one_line
 from fedhist.model.display import Display
 from fedhist.model.error_bounds import ErrorBound, LowerBound
-from fedhist.model.measures import Measure, Measured, Unmeasured, measured
+from fedhist.model.measures import Measure, Measured, by_measure, measured
 from fedhist.model.query import Query, Summary
 from fedhist.model.results import Goal, ResultsRow
 from fedhist.model.truths import Truth
@@ -245,7 +245,8 @@ class Protocol(ABC):
         """Say how users are added up block by block for truth, prediction and diagnostics.
 
         None, the default: :meth:`truth` and :meth:`error` need all records at once. A protocol that
-        has a measure overrides neither of them, nor what else is asked of users below.
+        has a measure overrides neither of them, nor what else is asked of users below; where a
+        class derived from it does, all records are needed again.
         """
         return None
 
@@ -266,7 +267,7 @@ class Protocol(ABC):
 
     def _measured(self, users: Users) -> Measured:
         """Measure users; without a measure, say what their records tell all at once."""
-        return Unmeasured() if self.measure() is None else measured(self, users)
+        return by_measure(self, users)
 
     def support(self, users: Users) -> Keys | None:
         """Return the keys of the entries of :meth:`truth`, where the domain is unbounded.

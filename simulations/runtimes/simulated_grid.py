@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, ClassVar
 
 from flwr.app import Error, Message, RecordDict
 from flwr.serverapp import Grid
@@ -32,7 +32,14 @@ class SimulatedGrid(Grid):
     ----------
     n_nodes : int
     progress : callable, optional
+
+    Class attributes
+    ----------------
+    walks_once : bool
+        Whether messages may be made as they are sent; Flower's own grids walk them twice.
     """
+
+    walks_once: ClassVar[bool] = True
 
     def __init__(self, n_nodes: int, progress: Progress | None = None) -> None:
         self.n_nodes, self.progress = n_nodes, progress

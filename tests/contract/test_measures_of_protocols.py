@@ -5,10 +5,16 @@ The table of the page on large populations; what it says is counted on the proto
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import numpy as np
 from walked_users import Walked
 
-from fedhist.model.measures import measured
+from fedhist.base.arrays import Array
+from fedhist.model.measures import by_records, first_pass, measured
 from fedhist.model.registry import protocol_class
+from fedhist.protocols import BoundedHistogram
+from fedhist.users.batch import Users
 
 ONE = "sums, made in the pass in which users answer"
 BOUNDS = "one more pass for the lower bounds"
@@ -61,7 +67,7 @@ def test_how_every_protocol_is_evaluated(protocol_name: str) -> None:
     cls = protocol_class(protocol_name)
     how = RECORDS if protocol_name.startswith("throwaway-") else HOW[protocol_name]
     protocol, users = cls.example(), cls.example_users()
-    assert (protocol.measure() is None) == (how == RECORDS)
+    assert (protocol.measure() is None) == by_records(protocol) == (how == RECORDS)
     if how == RECORDS:
         return
     walk = Walked(users, 50)
@@ -87,3 +93,21 @@ def test_how_every_protocol_is_evaluated(protocol_name: str) -> None:
     assert (how == ROWS) == ("rows" in vars(known))
     assert passes("lower_bounds") <= (how in (BOUNDS, ROWS, ERROR))
     assert passes("resolution") <= (how == SEARCH)
+
+
+def test_a_derived_class_that_says_otherwise_is_asked() -> None:
+    """What it does not say itself still comes from the measure."""
+
+    @dataclass(frozen=True)
+    class Halved(BoundedHistogram):
+        def truth(self, users: Users) -> Array:
+            return super().truth(users) / 2
+
+    usual = BoundedHistogram.example()
+    halved, users = Halved(**vars(usual)), usual.example_users()
+    assert by_records(halved)
+    assert not by_records(usual)
+    assert first_pass(halved) is None
+    known = measured(halved, users)
+    assert np.array_equal(known.truth, usual.truth(users) / 2)
+    assert known.error == usual.error(users)

@@ -34,8 +34,8 @@ def protocol_files(name: str) -> dict[str, str]:
 
     Examples
     --------
-    >>> list(protocol_files("my-count"))
-    ['my_count.py', 'test_my_count.py', 'my_count.toml']
+    >>> list(protocol_files("an-example"))
+    ['an_example.py', 'test_an_example.py', 'an_example.toml']
     """
     if not FORM.fullmatch(name):
         raise ValueError(
