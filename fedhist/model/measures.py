@@ -259,7 +259,7 @@ def measured(protocol: Protocol, users: Shard, total: Summary | None = None) -> 
         If the protocol needs all records at once, and they are too many.
     """
     if by_records(protocol):
-        check_rows(protocol, users)
+        check_rows(protocol, len(users))
         return Records(protocol, users.in_memory(f"the truth of {protocol.name}"))
     return by_measure(protocol, users, total)
 
@@ -282,10 +282,10 @@ def by_measure(protocol: Protocol, users: Shard, total: Summary | None = None) -
     return step
 
 
-def check_rows(protocol: Protocol, users: Shard) -> None:
+def check_rows(protocol: Protocol, n_users: int) -> None:
     """Refuse to evaluate a protocol that needs all records at once on too many users."""
-    if by_records(protocol) and len(users) > MOST_ROWS:
+    if by_records(protocol) and n_users > MOST_ROWS:
         raise PopulationError(
             f"the truth of {protocol.name} needs all users' records at once: at most "
-            f"{MOST_ROWS:,} users, got {len(users):,}"
+            f"{MOST_ROWS:,} users, got {n_users:,}"
         )

@@ -107,10 +107,15 @@ class PopulationSpec(Settings, ABC):
         PopulationError
             If the kind cannot, and is asked for more users than are held in memory at once.
         """
-        n_users = getattr(self, "n_users", None)
-        if isinstance(n_users, int):
-            check_in_memory(n_users, f"a population of kind {self.kind!r}, which has no plan,")
+        if self.stated is not None:
+            check_in_memory(self.stated, f"a population of kind {self.kind!r}, which has no plan,")
         return self.load()
+
+    @property
+    def stated(self) -> int | None:
+        """How many users there are, where that is known before any is made or read."""
+        n_users = getattr(self, "n_users", None)
+        return n_users if isinstance(n_users, int) else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -119,6 +119,12 @@ class Shards(ItemDomain):
         """Read all users."""
         return self.plan().loaded()
 
+    @property
+    def stated(self) -> int:
+        """How many users there are, by the folder's manifest."""
+        n_users = Manifest.read(Path(self.path)).n_users
+        return min(n_users, self.max_users or n_users)
+
     def plan(self) -> Plan:
         """Check all files that are needed; users are read by blocks, by increasing id.
 

@@ -66,7 +66,7 @@ def run_job(
             "the population is remote: its users are asked by a deployment (flwr run), not here"
         )
     users = prepared.plan.users
-    check_rows(prepared.protocol, users)
+    check_rows(prepared.protocol, len(users))
     # options that exclude each other, or the population, are refused before anything is reserved
     check_population(prepared.protocol, users, table.options(adversaries=adversaries))
     if foretell is not None:

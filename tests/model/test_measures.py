@@ -162,12 +162,12 @@ def test_all_records_at_once_are_refused_above_a_limit(monkeypatch: pytest.Monke
     p, users = BoundedHistogram.example(), USERS
     protocol = Rows(p.domain, epsilon=1.0, clip=3.0)
     monkeypatch.setattr(measures, "MOST_ROWS", len(users))
-    check_rows(protocol, users)
+    check_rows(protocol, len(users))
     monkeypatch.setattr(measures, "MOST_ROWS", len(users) - 1)
     for call in (check_rows, measured):
         with pytest.raises(PopulationError, match=f"bounded-histogram needs all.*got {len(users)}"):
             call(protocol, users)  # type: ignore[operator]
-    check_rows(averse(), USERS)
+    check_rows(averse(), len(USERS))
 
 
 def test_a_loss_takes_what_was_measured() -> None:

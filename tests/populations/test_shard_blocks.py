@@ -60,6 +60,9 @@ def forget() -> None:
     _forget()
 
 
+MOST: tuple[dict[str, Any], ...] = ({}, {"max_users": 10}, {"max_users": 10**9})
+
+
 def _forget() -> None:
     for cache in ("_check_bytes", "_none", "_opened", "_row_group"):
         getattr(shard_files, cache).cache_clear()
@@ -148,6 +151,8 @@ def test_a_slice_is_small_and_reads_what_it_needs(data: Path, read: list[int]) -
     for part in whole.slice(4 * GROUP, 6 * GROUP).split(2 * GROUP):  # a user on each node
         assert len(part.in_memory()) == 1
     assert read == [3, 4, 5]
+    stated = [population("shards", path=data / "items40", **m).stated for m in MOST]
+    assert stated == [len(plan(data, "items40", **m).users) for m in MOST]
     some = plan(data, "items40", max_users=10).users
     assert len(some) == 10
     assert len(some.files) < 5  # type: ignore[attr-defined]

@@ -23,6 +23,9 @@ import pytest
 from commands import Answer, Command
 from rich.console import Console
 
+from fedhist.base.errors import PopulationError
+from fedhist.model import measures
+from fedhist.model.registry import protocol_class
 from simulations.studies.records.cells import Cell, Record, run_cell
 from simulations.studies.records.filters import select
 from simulations.studies.records.settings_table import print_summary
@@ -552,6 +555,32 @@ def test_a_parameter_that_is_missing(write: Write) -> None:
         load_sweep(path)
     path.write_text(path.read_text().replace("seeds = 2", "protocol.epsilon = [1, 2]"))
     assert len(load_sweep(path).cells) == 2
+
+
+def test_more_users_than_cells_may_hold_are_refused_before_any(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By what a specification or a folder says; a file is read where its records are needed."""
+    text = write("[sweep]\npopulation.n_users = [60, 20_000_000]\n")
+    told = r"test-noted on a population of kind 'zipf': a cell .* at most 10,000,000, got 20,000,0"
+    with pytest.raises(PopulationError, match=told):
+        load_sweep(text)
+    few = write("[sweep]\n")
+    load_sweep(few)  # and the plugin
+    monkeypatch.setattr(protocol_class("test-noted"), "measure", lambda self: None)
+    monkeypatch.setattr(measures, "MOST_ROWS", 60)
+    assert len(load_sweep(few).cells) == 1
+    told = "test-noted on a population of kind 'zipf': the truth of test-noted needs .* got 61"
+    with pytest.raises(PopulationError, match=told):
+        load_sweep(few, ["population.n_users=61"])
+    (tmp_path / "d.csv").write_text("user,item\n" + "".join(f"{u},tea\n" for u in range(61)))
+    data = ["population.kind=events", f"population.path={tmp_path / 'd.csv'}", "population.top=1"]
+    data += ["population.user=user", "population.item=item"]
+    with pytest.raises(
+        PopulationError, match=r"of kind 'events': the truth of test-noted .* got 6"
+    ):
+        load_sweep(few, data)
+    assert load_sweep(few, [*data, "population.max_users=60"]).cells
 
 
 def test_two_labels_for_the_same_cells(write: Write) -> None:

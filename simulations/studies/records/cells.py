@@ -378,7 +378,7 @@ def load_once(tables: Mapping[str, Any], spec: PopulationSpec) -> Loaded:
     """Load a population once per process; the ones used last are kept."""
     name = canonical(population_identity(tables))
     if name not in _cache:
-        _cache[name] = spec.load()
+        _cache[name] = spec.plan().loaded()
     _cache.move_to_end(name)
     while len(_cache) > 1 and (
         len(_cache) > MOST_POPULATIONS or sum(p.users.nbytes for p in _cache.values()) > MOST_BYTES

@@ -50,7 +50,7 @@ def measure(prepared: Prepared, users: Users, asked: str = "") -> dict[str, Any]
     dict
         The fields of a :class:`~simulations.studies.records.cells.Record` that a run settles.
     """
-    check_rows(prepared.protocol, users)
+    check_rows(prepared.protocol, len(users))
     queries: list[Query] = []
     run, hostile = prepared.config.run, prepared.config.adversaries
     options = run.options(

@@ -21,13 +21,13 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, get_args
 
-from fedhist.base.errors import FedhistError, nearest
-from fedhist.model.registry import load_builtin, load_plugin, parameters, protocol_class
+from fedhist.base.errors import nearest
+from fedhist.model.registry import load_builtin, load_plugin, protocol_class
 from fedhist.privacy.guarantee import Trust
 from simulations.adversaries import Adversary, override_adversary, rows_of
 from simulations.config.named_files import builtin_names, settings_text
@@ -38,21 +38,19 @@ from simulations.config.reading import (
     Table,
     Tables,
     as_table,
-    check_keys,
-    converted,
     hints,
     read,
     reading,
-    required,
 )
 from simulations.populations import KINDS
 from simulations.reporting.json_files import canonical
-from simulations.runs.config import RunTable, config_of, parse_tables, population_spec
+from simulations.runs.config import RunTable, config_of, parse_tables
 from simulations.runs.trust import with_trust
 from simulations.studies.records.adjacency import with_common
-from simulations.studies.records.cells import NOT_OF_A_CELL, Cell, prepare_cell
+from simulations.studies.records.cells import NOT_OF_A_CELL, Cell
 from simulations.studies.records.labels import Seeds, labelled, seeds_of
 from simulations.studies.records.levels import KEY, OF_NATIVE, at_word, levels_of, premise_keys
+from simulations.studies.sweep.checks import check_cells
 
 FOLDER = "sweeps"
 NOT_HERE = ("repeats", "ledger", "journal", "out")
@@ -60,8 +58,6 @@ NOT_HERE = ("repeats", "ledger", "journal", "out")
 
 TRUST = "protocol.trust"
 MOST_CELLS = 1_000_000
-
-REFUSALS = (ValueError, TypeError, KeyError, FedhistError)
 
 Setting = Mapping[str, Any]
 """Values by "table.key"."""
@@ -181,8 +177,7 @@ def sweep_of(tables: dict[str, Any], source: str | Path, name: str) -> Sweep:
             raise ValueError(f"{cells[cell.key].label!r} and {named!r} are the same cells")
     if not cells:
         raise ValueError(f"no protocol of the sweep has such a level of trust: {'; '.join(left)}")
-    _check_populations(cells.values())
-    _check_protocols(cells.values(), [k for k in settings[0] if k.startswith("protocol.")])
+    check_cells(cells.values(), [k for k in settings[0] if k.startswith("protocol.")])
     return Sweep(name, base.run, _by_population(cells.values()), tuple(left))
 
 
@@ -297,63 +292,6 @@ def with_values(tables: Mapping[str, Any], setting: Setting) -> dict[str, Any]:
             out["population"][key] = str(Path(value).absolute())
     out["run"]["plugins"] = [str(Path(p).absolute()) for p in out["run"].get("plugins", ())]
     return out
-
-
-def _check_populations(cells: Iterable[Cell]) -> None:
-    """Refuse parameters that no population takes, before anything is run."""
-    seen = set()
-    for cell in cells:
-        text = canonical(cell.population)
-        if text not in seen:
-            seen.add(text)
-            population_spec(cell.config)
-
-
-def _check_protocols(cells: Iterable[Cell], axes: Sequence[str]) -> None:
-    """Refuse keys that a protocol does not know or misses, and values that it never takes.
-
-    Each table is built once, on its protocol's own example. What fails there and, in the same
-    words, on the first of its own populations is refused before anything is run; what only a
-    population can say is left to the cells.
-    """
-    first: dict[str, Cell] = {}
-    for cell in cells:
-        first.setdefault(canonical(cell.protocol), cell)
-    for cell in first.values():
-        reason = _refusal(cell.protocol)
-        if not reason:
-            continue
-        try:
-            prepare_cell(cell)
-        except REFUSALS as e:
-            if str(e) == reason:
-                named = [k for k in axes if k.partition(".")[2] in reason] or axes
-                at = [f"{k} = {cell.protocol[k.partition('.')[2]]!r}" for k in named]
-                raise ValueError(f"{', '.join(at) or cell.label}: {reason}") from None
-
-
-def _refusal(table: Setting) -> str:
-    """Say why a protocol cannot be built on its own example; empty if it can."""
-    cls = protocol_class(str(table["name"]))
-    try:
-        given = with_trust(cls, {k: v for k, v in table.items() if k != "name"}, None)
-    except REFUSALS as e:
-        return str(e)
-    users = cls.example_users()
-    domain = users.vocabulary if "domain" in parameters(cls) else None
-    try:
-        resolved, _ = cls.resolve(given, users, domain)
-    except REFUSALS as e:
-        return str(e)
-    # keys that resolve replaces are no parameters
-    check_keys(given.keys() & resolved.keys(), parameters(cls), f"parameter of {cls.name}")
-    for key in sorted(required(cls) - resolved.keys()):
-        raise ValueError(f"{cls.name} needs {key}: give protocol.{key} or an axis of it")
-    try:
-        cls(**converted(cls, resolved, "protocol"))
-    except REFUSALS as e:
-        return str(e)
-    return ""
 
 
 def _by_population(cells: Iterable[Cell]) -> tuple[Cell, ...]:
