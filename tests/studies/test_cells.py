@@ -12,7 +12,7 @@ import pytest
 
 from fedhist import Estimate, Keys
 from fedhist.model.registry import protocol_class, protocols
-from simulations.populations import Loaded
+from simulations.populations import Loaded, Plan
 from simulations.populations.zipf import Zipf
 from simulations.reporting.json_files import canonical
 from simulations.runs.run import Options, execute
@@ -154,13 +154,13 @@ def test_the_same_cell_gives_the_same_loss_after_any_other() -> None:
 
 def test_a_population_is_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     loads: list[int] = []
-    load = Zipf.load
+    loaded = Plan.loaded
 
-    def counted(self: Zipf) -> Loaded:
-        loads.append(self.seed)
-        return load(self)
+    def counted(self: Plan) -> Loaded:
+        loads.append(self.users.spec.seed)  # type: ignore[attr-defined]
+        return loaded(self)
 
-    monkeypatch.setattr(Zipf, "load", counted)
+    monkeypatch.setattr(Plan, "loaded", counted)
     for population_seed in (3, 4):
         for seed in range(3):
             run_cell(cell({"epsilon": 1.0 + seed}, {"seed": population_seed}, {"seed": seed}))
