@@ -9,27 +9,23 @@ import typer
 
 from simulations.cli import completion, terminal
 from simulations.cli.options import (
-    Count,
-    Data,
+    NO_FILE,
+    DataFile,
     Force,
-    Item,
     Json,
     Plugin,
     RayAddress,
     Set,
     Show,
-    Top,
-    User,
-    Value,
     Workers,
-    data_overrides,
+    spread,
 )
 from simulations.cli.outputs import Digits, Outs, Width, outputs
 
 
 def register(cli: typer.Typer) -> None:
     """Add the command to the command line."""
-    cli.command()(compare)
+    cli.command()(spread(compare))
 
 
 def compare(
@@ -41,12 +37,7 @@ def compare(
         ),
     ] = None,
     set_: Set = None,
-    data: Data = None,
-    user: User = None,
-    item: Item = None,
-    count: Count = None,
-    value: Value = None,
-    top: Top = None,
+    data: DataFile = NO_FILE,
     plugin: Plugin = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Runs of every protocol.")] = None,
     fractions: Annotated[
@@ -86,7 +77,7 @@ def compare(
     if show:
         terminal.console.out(comparison_text(config)[0], end="")
         return
-    overrides = data_overrides(data, user, item, count, value, top, plugin)
+    overrides = data.overrides(plugin)
     overrides += [*(set_ or ()), *([] if seeds is None else [f"compare.seeds={seeds}"])]
     if fractions is not None:
         overrides.append(f"compare.fractions=[{fractions}]")

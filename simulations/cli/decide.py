@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from simulations.cli import completion, terminal
-from simulations.cli.options import (
-    Count,
-    Data,
-    Force,
-    Item,
-    Json,
-    Out,
-    Plugin,
-    Set,
-    Show,
-    Top,
-    User,
-    Value,
-    data_overrides,
-)
+from simulations.cli.options import NO_FILE, DataFile, Force, Json, Out, Plugin, Set, Show, spread
 from simulations.config.named_files import toml_value
 
 
 def register(cli: typer.Typer) -> None:
     """Add the command to the command line."""
-    cli.command()(decide)
+    cli.command()(spread(decide))
 
 
 def decide(
@@ -40,12 +27,7 @@ def decide(
             autocompletion=completion.decisions,
         ),
     ] = None,
-    data: Data = None,
-    user: User = None,
-    item: Item = None,
-    count: Count = None,
-    value: Value = None,
-    top: Top = None,
+    data: DataFile = NO_FILE,
     target: Annotated[
         str | None,
         typer.Option(help="histogram, distribution, mean or quantiles; of a plugin, its own."),
@@ -94,8 +76,8 @@ def decide(
         question_text,
     )
 
-    if source is None and data is not None:
-        source, data = str(data), None
+    if source is None and data.path is not None:
+        source, data = str(data.path), replace(data, path=None)
     if source is None:
         from simulations.cli.lists import print_decisions
 
@@ -109,13 +91,13 @@ def decide(
         terminal.console.out(question_text(source)[0] if study else "", end="")
         return
     if not study:
-        if data is not None:
+        if data.path is not None:
             raise ValueError(f"the data are {source}: --data is for a study in its place")
-        data = file
-        check_columns(data, user, item, value)
-    overrides = data_overrides(data, user, item, count, value, top, plugin)
+        data = replace(data, path=file)
+        check_columns(file, data.user, data.item, data.value)
+    overrides = data.overrides(plugin)
     asked = {
-        "target": target or (None if study or value is None else "mean"),
+        "target": target or (None if study or data.value is None else "mean"),
         "error": error,
         "epsilon": epsilon,
         "delta": delta,

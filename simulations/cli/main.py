@@ -29,19 +29,15 @@ from simulations.cli import start as cli_start
 from simulations.cli import sweep as cli_sweep
 from simulations.cli.audit import audit
 from simulations.cli.options import (
-    Count,
-    Data,
+    NO_FILE,
+    DataFile,
     Force,
-    Item,
     Json,
     Plugin,
     RayAddress,
     Set,
-    Top,
-    User,
-    Value,
-    data_overrides,
     dotted,
+    spread,
 )
 from simulations.config.named_files import toml_value
 
@@ -66,6 +62,7 @@ def top(
 
 
 @cli.command(context_settings=ANY_OPTION)
+@spread
 def run(
     ctx: typer.Context,
     config: Annotated[
@@ -93,12 +90,7 @@ def run(
     force: Force = False,
     ledger: Annotated[str | None, typer.Option(help="Ledger file of the data set.")] = None,
     plugin: Plugin = None,
-    data: Data = None,
-    user: User = None,
-    item: Item = None,
-    count: Count = None,
-    value: Value = None,
-    top: Top = None,
+    data: DataFile = NO_FILE,
     json_: Json = False,
 ) -> None:
     """Run CONFIG, a .toml file or a built-in configuration (see fedhist configs).
@@ -116,7 +108,7 @@ def run(
     from simulations.runs.results import RUN
     from simulations.runs.tables import print_job
 
-    overrides = data_overrides(data, user, item, count, value, top, plugin)
+    overrides = data.overrides(plugin)
     plain = {
         "protocol.epsilon": epsilon,
         "protocol.delta": delta,

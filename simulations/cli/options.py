@@ -1,14 +1,17 @@
 """Options that commands share, each written once, and what they override in a configuration.
 
-A command takes ``data: Data = None`` and so on for those that it has, and hands the values to
-:func:`data_overrides`.
+A command takes ``set_: Set = None`` and so on for those that it has. Those of a file of data go
+together: ``data: DataFile = NO_FILE``, of which :func:`spread` makes options.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -44,38 +47,70 @@ Workers = Annotated[
 RayAddress = Annotated[str | None, typer.Option("--ray-address", help="Join this Ray cluster.")]
 
 
-def data_overrides(
-    data: Path | None = None,
-    user: str | None = None,
-    item: str | None = None,
-    count: str | None = None,
-    value: str | None = None,
-    top: int | None = None,
-    plugin: Sequence[Path] | None = None,
-) -> list[str]:
-    """Return the overrides that make a file the population and load plugins.
+@dataclass(frozen=True)
+class DataFile:
+    """The options of a file of data, in place of the population that a configuration names."""
 
-    Raises
-    ------
-    ValueError
-        For columns without a file, and for a column of items beside one of real samples.
-    """
-    plugins = [str(p.resolve()) for p in plugin or ()]
-    loaded = [f"run.plugins={toml_value(plugins)}"] if plugins else []
-    given = columns_given(data, user=user, item=item, count=count, value=value, top=top)
-    if data is None:
-        return loaded
-    if value is not None:
-        for name in given.keys() & {"item", "count", "top"}:
-            raise ValueError(f"--{name} is of items, --value of real samples: give one of the two")
-    kind = "samples" if value is not None else "events"
-    found = {"path": str(data), **given}
-    return [
-        "run.nodes=0",  # the configuration's number of nodes belongs to its own population
-        f"population.kind={toml_value(kind)}",
-        *(f"population.{k}={toml_value(v)}" for k, v in found.items()),
-        *loaded,
-    ]
+    path: Data = None
+    user: User = None
+    item: Item = None
+    count: Count = None
+    value: Value = None
+    top: Top = None
+
+    def overrides(self, plugin: Sequence[Path] | None = None) -> list[str]:
+        """Return the overrides that make the file the population and load plugins.
+
+        Raises
+        ------
+        ValueError
+            For columns without a file, and for a column of items beside one of real samples.
+        """
+        plugins = [str(p.resolve()) for p in plugin or ()]
+        loaded = [f"run.plugins={toml_value(plugins)}"] if plugins else []
+        columns = asdict(self)
+        given = columns_given(columns.pop("path"), **columns)
+        if self.path is None:
+            return loaded
+        if self.value is not None:
+            for name in given.keys() & {"item", "count", "top"}:
+                raise ValueError(
+                    f"--{name} is of items, --value of real samples: give one of the two"
+                )
+        kind = "samples" if self.value is not None else "events"
+        found = {"path": str(self.path), **given}
+        return [
+            "run.nodes=0",  # the configuration's number of nodes belongs to its own population
+            f"population.kind={toml_value(kind)}",
+            *(f"population.{k}={toml_value(v)}" for k, v in found.items()),
+            *loaded,
+        ]
+
+
+NO_FILE = DataFile()
+
+
+def spread(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command one option for each field of the parameters that are dataclasses."""
+    hints = get_type_hints(command, include_extras=True)
+    groups = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    shown: list[inspect.Parameter] = []
+    for p in inspect.signature(command).parameters.values():
+        if p.name not in groups:
+            shown.append(p.replace(annotation=hints[p.name]))
+            continue
+        own = get_type_hints(groups[p.name], include_extras=True)
+        of = {f.name: (f.default, own[f.name]) for f in fields(groups[p.name])}
+        shown += [p.replace(name=n, default=d, annotation=a) for n, (d, a) in of.items()]
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        for name, kind in groups.items():
+            given[name] = kind(**{f.name: given.pop(f.name) for f in fields(kind)})  # type: ignore[operator]
+        command(**given)
+
+    run.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    return run
 
 
 def columns_given(data: Path | None, **columns: str | int | None) -> dict[str, str | int]:

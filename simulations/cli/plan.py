@@ -8,26 +8,14 @@ from typing import Annotated
 import typer
 
 from simulations.cli import completion, terminal
-from simulations.cli.options import (
-    Count,
-    Data,
-    Force,
-    Item,
-    Json,
-    Plugin,
-    Set,
-    Top,
-    User,
-    Value,
-    data_overrides,
-)
+from simulations.cli.options import NO_FILE, DataFile, Force, Json, Plugin, Set, spread
 from simulations.cli.outputs import Columns, Digits, Outs, Width, outputs
 from simulations.config.named_files import toml_value
 
 
 def register(cli: typer.Typer) -> None:
     """Add the command to the command line."""
-    cli.command()(plan)
+    cli.command()(spread(plan))
 
 
 def plan(
@@ -43,12 +31,7 @@ def plan(
         str | None, typer.Option(help="n_users (default), samples_per_user or epsilon.")
     ] = None,
     set_: Set = None,
-    data: Data = None,
-    user: User = None,
-    item: Item = None,
-    count: Count = None,
-    value: Value = None,
-    top: Top = None,
+    data: DataFile = NO_FILE,
     plugin: Plugin = None,
     protocols: Annotated[
         str | None, typer.Option(help="Protocols to plan instead, with commas between.")
@@ -111,7 +94,7 @@ def plan(
         "verify": verify or None,
         "seeds": seeds,
     }
-    overrides = data_overrides(data, user, item, count, value, top, plugin)
+    overrides = data.overrides(plugin)
     overrides += [f"plan.{k}={toml_value(v)}" for k, v in given.items() if v is not None]
     found = None if config is None else load_plan(config, [*overrides, *(set_ or ())])
     target = None if found is None else found[1].error

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from simulations.cli import completion, terminal
-from simulations.cli.options import (
-    Count,
-    Data,
-    Force,
-    Item,
-    Json,
-    Plugin,
-    Set,
-    Top,
-    User,
-    Value,
-    data_overrides,
-)
+from simulations.cli.options import NO_FILE, DataFile, Force, Json, Plugin, Set, spread
 from simulations.cli.outputs import Columns, Digits, Outs, Width, outputs
 from simulations.config.named_files import toml_value
 
 
 def register(cli: typer.Typer) -> None:
     """Add the command to the command line."""
-    cli.command()(profile)
+    cli.command()(spread(profile))
 
 
 def profile(
@@ -38,12 +27,7 @@ def profile(
             autocompletion=completion.populations,
         ),
     ] = None,
-    data: Data = None,
-    user: User = None,
-    item: Item = None,
-    count: Count = None,
-    value: Value = None,
-    top: Top = None,
+    data: DataFile = NO_FILE,
     domain: Annotated[
         Path | None, typer.Option("--domain", help="The items that are counted, one a line.")
     ] = None,
@@ -74,16 +58,17 @@ def profile(
     from simulations.studies.profile.tables import print_profile
 
     Budget.of(epsilon, delta, adjacency)  # before the file is read
-    file, data = (data, None) if file is None else (file, data)
+    if file is None:
+        file, data = data.path, replace(data, path=None)
     if file is None:
         raise ValueError("say what to profile: a data file, a .toml file, or a configuration")
     saved = outputs(out, Profile.kind, columns=columns, digits=digits, width=width, force=force)
     is_data = file.suffix != ".toml" and (file.suffix != "" or file.exists())
     if is_data:
-        if data is not None:
+        if data.path is not None:
             raise ValueError(f"the data are {file}: --data is for a configuration in its place")
-        data = file
-    overrides = data_overrides(data, user, item, count, value, top)
+        data = replace(data, path=file)
+    overrides = data.overrides()
     overrides += [] if domain is None else [f"population.domain={toml_value(str(domain))}"]
     for path in plugin or ():
         load_plugin(path)

@@ -13,20 +13,16 @@ import typer
 from fedhist.base.errors import nearest
 from simulations.cli import completion, terminal
 from simulations.cli.options import (
-    Count,
-    Data,
+    NO_FILE,
+    DataFile,
     Force,
-    Item,
     Json,
     Plugin,
     RayAddress,
     Set,
     Show,
-    Top,
-    User,
-    Value,
     Workers,
-    data_overrides,
+    spread,
 )
 from simulations.cli.outputs import Columns, Digits, Outs, Width, outputs
 
@@ -39,7 +35,7 @@ FORMATS = (".parquet", ".csv")
 
 def register(cli: typer.Typer) -> None:
     """Add the commands of the studies to the command line."""
-    cli.command()(sweep)
+    cli.command()(spread(sweep))
     cli.command()(results)
 
 
@@ -52,12 +48,7 @@ def sweep(
         ),
     ] = None,
     set_: Set = None,
-    data: Data = None,
-    user: User = None,
-    item: Item = None,
-    count: Count = None,
-    value: Value = None,
-    top: Top = None,
+    data: DataFile = NO_FILE,
     plugin: Plugin = None,
     out: Annotated[
         list[Path] | None,
@@ -100,7 +91,7 @@ def sweep(
     if show:
         terminal.console.out(sweep_text(config)[0], end="")
         return
-    overrides = data_overrides(data, user, item, count, value, top, plugin)
+    overrides = data.overrides(plugin)
     loaded = load_sweep(config, [*overrides, *(set_ or ())])
     stores = [p for p in out or () if p.suffix in ENDINGS]
     if len(stores) > 1:
