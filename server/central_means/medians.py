@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 BINS = 4096
 """Bins over the range, where no scale is given."""
 
-MOST_SHARE, LEAST_SHARE = 0.15, 0.03
+MOST_SHARE, LEAST_SHARE = 0.15, 0.01
 """Of the budget that the medians of all coordinates get."""
 
 SPARE = 1.2
@@ -29,10 +29,15 @@ SPARE = 1.2
 WRONG = 0.01
 """Probability of a median far off that the floor allows."""
 
-RADIUS_USERS = 400.0
-"""The radius is drawn with so many units of epsilon in all users together, within its shares."""
+RADIUS_USERS = 500.0
+"""The radius is drawn with so many units of epsilon in all users together, within its shares: one
+user in twenty far away then counts 25, which :mod:`~server.central_means.radius` sees."""
 
-RADIUS_SHARES = 0.05, 0.15
+RADIUS_SHARES = 0.08, 0.2
+"""Of epsilon. Far users whom the draw does not see cost much more than a twelfth of the budget."""
+
+RHO_SHARES = 0.05, 0.15
+"""The same of rho, of which an exponential mechanism needs the square of its epsilon only."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,7 @@ def plan_interval(
     if delta and dimension > 1 and not counted:
         rho = zcdp_rho(epsilon, delta)
         first = min(max(wanted[0] ** 2 * dimension / (8 * rho), LEAST_SHARE), MOST_SHARE)
+        low, high = RHO_SHARES
         second = 0.0 if scale_known else min(max(wanted[1] ** 2 / (8 * rho), low), high)
         noise = sum_noise(
             epsilon, delta, dimension, adjacency,

@@ -1,8 +1,14 @@
 """How far most users are from a centre: a private radius for a clip; all from public numbers.
 
 Few users outside a small radius are worth more than nobody outside a large one. The exponential
-mechanism weighs both: a radius r has the weight r^-4, times exp(-epsilon) for every user beyond it,
-the first 4 / epsilon of them being free.
+mechanism weighs both: a radius r has the weight r^-5, times exp(-epsilon) for every user beyond it,
+the first 3 / epsilon of them being free.
+
+What it cannot see: k users at the distance D from the others, who are within r, are left out as a
+rule where epsilon k < 5 ln(D / r) + 3, and the mean is then off by k D / n. No mechanism sees them
+all. One that adds at most a share x to the noise of radius r, where nobody is far away, draws D
+with a probability of at most x (r / D)^2 there, hence of exp(epsilon k) times that with k far
+users: it misses them where epsilon k < 2 ln(D / r) + ln(1 / x).
 """
 
 from __future__ import annotations
@@ -19,10 +25,11 @@ from fedhist.privacy.adjacency import ONE_COUNT
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
 
-DECAY = 4.0
-"""A radius twice as large has a sixteenth of the weight: the noise on what it clips doubles."""
+DECAY = 5.0
+"""A radius twice as large has 1 / 32 of the weight: all those larger than the smallest one that
+holds everybody raise the mean square of the noise by 27 %."""
 
-FREE = 4.0
+FREE = 3.0
 """Users beyond the radius that cost nothing, times epsilon."""
 
 SPARE = 5.0
@@ -44,7 +51,7 @@ class RadiusChoice:
     Privacy
     -------
     epsilon-DP under every adjacency, and epsilon-bounded-range. The score of a radius is minus the
-    number of users beyond it, less 4 / epsilon, where that is positive. One user's record, added,
+    number of users beyond it, less 3 / epsilon, where that is positive. One user's record, added,
     removed, emptied or replaced, changes these numbers by at most 1, and all of them in one
     direction: who is beyond a radius is beyond the smaller ones. Weights exp(epsilon score) then
     change by factors in [1, e^epsilon] or all in [e^-epsilon, 1], and so does their sum; a factor

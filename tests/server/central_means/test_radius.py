@@ -65,11 +65,32 @@ def test_the_law_of_the_prediction_is_that_of_the_counts() -> None:
 
 
 def test_weights_in_fractions() -> None:
-    """Two users beyond the smallest radius cost nothing below 4 / epsilon = 5 of them."""
+    """Two users beyond the smallest radius cost nothing below 3 / epsilon = 3.75 of them.
+
+    Squares of weights are r^-10, r = 2^(j/2); the mean square of r under r^-5 on an endless grid is
+    (1 - 2^-2.5) / (1 - 2^-1.5), 27 % more than that of the smallest.
+    """
     p = law(counts_of((0, 0, 0, 4, 4)))
-    exact = [Fraction(1), *(Fraction(1, 2 ** (2 * j)) for j in range(1, K))]  # r^-4, r = 2^(j/2)
-    assert DECAY == 4.0
-    assert p == pytest.approx([float(x / sum(exact)) for x in exact], rel=1e-9)
+    squares = [Fraction(1, 2 ** (5 * j)) for j in range(K)]
+    assert DECAY == 5.0
+    assert (p / p[0]) ** 2 == pytest.approx([float(x) for x in squares], rel=1e-9)
+    r = 2 ** (np.arange(200) / 2)
+    assert (r**-3).sum() / (r**-5).sum() == pytest.approx((1 - 2**-2.5) / (1 - 2**-1.5))
+    assert round((1 - 2**-2.5) / (1 - 2**-1.5), 2) == 1.27
+
+
+@pytest.mark.parametrize("k", [10, 20, 40, 80])
+def test_far_users_are_seen_from_the_stated_number_on(k: int) -> None:
+    """k users at 1, the others within 2^-8: drawn as epsilon k passes 5 ln(D / r) + 3, not before.
+
+    No mechanism draws 1 there with more than exp(epsilon k) times its probability without them.
+    """
+    choice = RadiusChoice(1.0, 2.0**-8, 0.5)
+    near = np.full(400, 2.0**-9)
+    without, found = choice.law(near), choice.law(np.append(near, np.ones(k)))
+    assert found[-1] <= math.exp(choice.epsilon * k) * without[-1] * (1 + 1e-9)
+    least = DECAY * math.log(2.0**8) + choice.epsilon * choice.free
+    assert (found[-1] > 0.5) == (choice.epsilon * k > least)
 
 
 def test_with_enough_users_an_empty_radius_is_next_to_never_drawn() -> None:
@@ -129,7 +150,7 @@ def test_the_plan_spends_its_budget() -> None:
     basic, _, noise = cost(1, 500)
     assert basic == pytest.approx(1.0)
     assert noise.rho == 0
-    assert cost(1, 100_000)[2].epsilon == pytest.approx(0.92)
+    assert cost(1, 100_000)[2].epsilon == pytest.approx(0.91)  # .01 and .08 for the choices
     _, rho, noise = cost(50, 5000)
     assert rho == pytest.approx(zcdp_rho(1.0, 1e-6))
     assert noise.rho > 0
