@@ -70,6 +70,14 @@ class Measured(ABC):
         return None
 
     @property
+    def one_in(self) -> int:
+        """Of so many keys about one is in :attr:`support`; then losses are so many times theirs.
+
+        More than 1 where keys are too many: see :mod:`fedhist.users.key_sample`.
+        """
+        return 1
+
+    @property
     def resolution(self) -> float:
         """The loss that is left without noise, beyond rounding, at most."""
         return 0.0

@@ -21,6 +21,7 @@ from fedhist.model.results import Goal, ResultsRow
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Guarantee
 from fedhist.users.batch import Users
+from fedhist.users.key_sample import in_sample
 from fedhist.users.keys import Keys
 from fedhist.users.shards import Shard
 
@@ -115,8 +116,10 @@ class Estimate:
         """Report that the budget is spent and there is no value."""
         return cls("failed", reason=reason, **details)
 
-    def over(self, keys: Keys) -> Self:
+    def over(self, keys: Keys, one_in: int = 1) -> Self:
         """Return the same estimate with an entry for every key of ``keys``; 0 if not released.
+
+        Where ``keys`` are of a sample of 1 in so many, the others are left out.
 
         Raises
         ------
@@ -126,14 +129,16 @@ class Estimate:
         if self.value is None or self.keys is None:
             raise ValueError(f"an estimate with values by key is needed, got {self.status}")
         at = keys.positions(self.keys)
-        if (at < 0).any():
-            raise ValueError(f"{self.keys[int(np.argmin(at))]!r} is not among {keys}")
+        mine = in_sample(self.keys, one_in) if one_in > 1 else np.ones(len(at), dtype=np.bool_)
+        if (at[mine] < 0).any():
+            missing = self.keys[int(np.flatnonzero(mine & (at < 0))[0])]
+            raise ValueError(f"{missing!r} is not among {keys}")
 
         def spread(a: Array | None) -> Array | None:
             if a is None:
                 return None
             out = np.zeros(len(keys), dtype=a.dtype)
-            out[at] = a
+            out[at[mine]] = a[mine]
             return out
 
         return replace(self, keys=keys, value=spread(self.value), stderr=spread(self.stderr))
@@ -307,8 +312,9 @@ class Protocol(ABC):
             raise ValueError(f"{self.name}: {estimate.status}: {estimate.reason}")
         known = measured(self, users) if known is None else known
         keys = known.support
-        value = (estimate if keys is None else estimate.over(keys)).value
-        return self.loss(np.asarray(value), known.truth if truth is None else truth)
+        value = (estimate if keys is None else estimate.over(keys, known.one_in)).value
+        loss = self.loss(np.asarray(value), known.truth if truth is None else truth)
+        return known.one_in * loss
 
     def resolution(self, users: Users) -> float:
         """Bound the loss that is left without noise, beyond rounding. NOT PRIVATE.

@@ -148,6 +148,17 @@ class Keys(Sequence[str]):
         find = self._index.get
         return np.fromiter((find(s, -1) for s in others), dtype=np.int32, count=len(others))
 
+    def take(self, places: NDArray[np.int64]) -> Keys:
+        """Return the keys at some places, each at most once, in that order.
+
+        >>> list(Keys.of(["a", "bc", ""]).take(np.array([2, 1])))
+        ['', 'bc']
+        """
+        sizes = np.diff(self.offsets)[places]
+        offsets = np.append(0, np.cumsum(sizes))
+        shift = np.repeat(self.offsets[:-1][places] - offsets[:-1], sizes)
+        return Keys.known(offsets, self.data[np.arange(offsets[-1]) + shift])
+
     @cached_property
     def byte_order(self) -> NDArray[np.int64]:
         """Positions sorted by the keys' bytes: the order in which a user's items are kept."""

@@ -49,12 +49,25 @@ class Evaluation:
     losses : (repeats,) float
     bound : ErrorBound
         What theory predicts, in the same loss.
+    one_in : int
+        Of so many items about one is in the support; losses are estimated from them.
     """
 
     truth: Array
     support: Keys | None
     losses: Array
     bound: ErrorBound
+    one_in: int = 1
+
+    @property
+    def sampled(self) -> str:
+        """What is to be said beside truth and losses; empty where all items are told apart."""
+        return f"sampled 1 in {self.one_in}" if self.one_in > 1 else ""
+
+    @property
+    def total(self) -> float:
+        """Sum of the truth's sizes over all entries."""
+        return self.one_in * float(np.abs(self.truth).sum())
 
     @property
     def mean(self) -> float:
@@ -76,7 +89,7 @@ def evaluate(prepared: Prepared, outcomes: Sequence[Outcome]) -> Evaluation | No
         return None
     protocol, users = prepared.protocol, prepared.plan.users
     losses = np.array([protocol.loss_of(e, users, known=known) for e in found])
-    return Evaluation(known.truth, known.support, losses, known.error)
+    return Evaluation(known.truth, known.support, losses, known.error, known.one_in)
 
 
 def folder_for(name: str, out: str) -> Path:
@@ -127,17 +140,18 @@ def write_results(
             write_estimate(part, first.estimate, about, raw=prepared.config.run.raw_csv)
             from simulations.reporting.figures import draw_estimate
 
-            shown, truth = first.estimate, None
+            shown, truth, told = first.estimate, None, prepared.not_private
             if evaluation is not None:
                 truth = evaluation.truth
                 if evaluation.support is not None:
-                    shown = shown.over(evaluation.support)
+                    shown = shown.over(evaluation.support, evaluation.one_in)
+                told += (f"items {evaluation.sampled}",) if evaluation.sampled else ()
             draw_estimate(
                 shown,
                 truth,
                 prepared.protocol,
                 part / "figure.png",
-                not_private=prepared.not_private,
+                not_private=told,
             )
     return target
 

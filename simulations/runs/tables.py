@@ -127,11 +127,11 @@ def _error_in_words(finished: Finished) -> str:
     several = len(e.losses) > 1
     plus = f" ± {e.standard_error:.3g} in {len(e.losses)} runs" if several else " in this run"
     kind = "exact formula" if e.bound.exact else "theory"
-    total = float(np.abs(e.truth).sum())
-    share = f", {e.mean / total:.2%} of the total" if e.bound.loss == "l1" and total else ""
+    share = f", {e.mean / e.total:.2%} of the total" if e.bound.loss == "l1" and e.total else ""
+    sampled = f"; items {e.sampled}" if e.sampled else ""
     return (
         f"{e.bound.loss} {e.mean:.4g}{plus}{share}\n"
-        f"{e.bound.loss} {e.bound.expected:.4g} expected ({kind}); NOT PRIVATE"
+        f"{e.bound.loss} {e.bound.expected:.4g} expected ({kind}); NOT PRIVATE{sampled}"
     )
 
 
@@ -141,7 +141,7 @@ def hint(e: Evaluation, estimate: Estimate) -> str:
     Noise, if it is half of the error, and else what was cut away; where a standard error is not
     known, whether theory foresaw it. NOT PRIVATE.
     """
-    total = float(np.abs(e.truth).sum())
+    total = e.total
     if e.bound.loss != "l1":
         return ""
     if total == 0:
@@ -160,7 +160,8 @@ def hint(e: Evaluation, estimate: Estimate) -> str:
     spread = np.broadcast_to(estimate.stderr, np.shape(estimate.value))
     if math.sqrt(2 / math.pi) * float(np.sum(spread)) < e.mean / 2:
         if e.support is not None and estimate.keys is not None:
-            there = float(np.abs(e.truth)[e.support.positions(estimate.keys)].sum())
+            at = e.support.positions(estimate.keys)
+            there = e.one_in * float(np.abs(e.truth)[at[at >= 0]].sum())
             if total - there > e.mean / 2:
                 return (
                     "most of the counts are those of items that were not released: more users or "
@@ -185,11 +186,12 @@ def _estimate_table(finished: Finished) -> Table:
     if estimate.stderr is not None:
         columns[1] = (NORMAL * np.broadcast_to(estimate.stderr, value.shape)).tolist()
     if evaluation is not None:
-        truth = np.atleast_1d(evaluation.truth)
-        if evaluation.support and keys:
-            truth = truth[evaluation.support.positions(keys)]
-        columns.append(truth.tolist())
-        names.append("truth (NOT PRIVATE)")
+        truth = np.atleast_1d(evaluation.truth).tolist()
+        if evaluation.support is not None and keys:
+            at = evaluation.support.positions(keys)
+            truth = [truth[i] if i >= 0 else "" for i in at.tolist()]
+        columns.append(truth)
+        names.append(", ".join(x for x in ("truth (NOT PRIVATE)", evaluation.sampled) if x))
     protocol = finished.prepared.protocol
     places = protocol.positions
 

@@ -10,6 +10,7 @@ import pytest
 from commands import Command
 
 from fedhist.protocols import BoundedHistogram
+from fedhist.users import key_sample
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from simulations.populations import Loaded
@@ -17,6 +18,7 @@ from simulations.runs.facts import budget_doubts, facts_for, facts_of_run
 from simulations.studies.compare.config import load_comparison
 from simulations.studies.compare.run import run_comparison
 from simulations.studies.compare.setup import set_up
+from simulations.studies.records.cells import Cell, run_cell
 
 COMPARISON = """
 [compare]
@@ -65,6 +67,36 @@ def test_a_run_says_what_falls_outside(fedhist: Command, files: Path) -> None:
     body = json.loads((files / "out" / "metrics.json").read_text())
     assert len(body["warnings"]) == 2
     assert body["NOT PRIVATE"]["facts"][0].startswith("22% of events")
+
+
+def test_a_run_and_a_cell_say_that_items_are_sampled(
+    fedhist: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside the error, the truth, and the prediction; what all items lose is estimated."""
+    monkeypatch.setattr(key_sample, "MOST_KEYS", 39)
+    monkeypatch.setattr(key_sample, "ONE_IN", 3)
+    protocol = {"name": "unbounded-histogram", "epsilon": math.inf, "delta": 1e-3, "clip": 1}
+    people = {"kind": "zipf", "n_users": 300, "d": 40, "mean_items": 1, "tail": math.inf}
+    cell = Cell(protocol, people, {"seed": 1})
+    record = run_cell(cell)
+    assert record.status == "ok", record.reason
+    assert record.warnings == ("items of truth and errors: sampled 1 in 3 (NOT PRIVATE)",)
+    assert record.entries % 3 == 0
+    assert record.loss == record.losses["l1"] == 0.0
+    assert record.trivial["all zeros"]["l1"] == pytest.approx(300, rel=0.5)
+    lines = [f"{k} = {json.dumps(v) if v != math.inf else 'inf'}" for k, v in protocol.items()]
+    more = [f"{k} = {json.dumps(v) if v != math.inf else 'inf'}" for k, v in people.items()]
+    text = ["[protocol]", *lines, "[population]", *more, "[run]", 'runtime = "inline"', "seed = 1"]
+    (tmp_path / "keys.toml").write_text("\n".join(text))
+    answer = fedhist("run", "keys.toml", "--out", "out")
+    assert answer.status == 0, answer.err
+    said = " ".join(answer.out.split())
+    assert "NOT PRIVATE; items sampled 1 in 3" in said
+    assert "NOT PRIVATE items sampled 1 in: 3" in said
+    assert "truth (NOT PRIVATE), sampled 1 in 3" in said
+    secret = json.loads((tmp_path / "out" / "metrics.json").read_text())["NOT PRIVATE"]
+    assert secret["prediction"].endswith("; sampled 1 in 3")
+    assert secret["diagnostics"] == {"items sampled 1 in": 3.0}
 
 
 def test_a_comparison_as_an_object_says_it(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:

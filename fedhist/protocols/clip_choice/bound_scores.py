@@ -241,9 +241,15 @@ def clipped_curves(users: Shard, grid: Grid) -> Curves:
     return Curves(above, lost, kept)
 
 
-def scores_of_curves(score: str, found: Curves, levels: tuple[Floats, Floats]) -> Floats:
-    """Evaluate a score at every threshold, from what is lost and left there. NOT PRIVATE."""
+def scores_of_curves(
+    score: str, found: Curves, levels: tuple[Floats, Floats], one_in: int = 1
+) -> Floats:
+    """Evaluate a score at every threshold, from what is lost and left there. NOT PRIVATE.
+
+    What is left may be of 1 in so many items only.
+    """
     cost = [
-        item_cost(score, kept, t, b).sum() for kept, t, b in zip(found.kept, *levels, strict=True)
+        one_in * item_cost(score, kept, t, b).sum()
+        for kept, t, b in zip(found.kept, *levels, strict=True)
     ]
     return np.asarray(lost_weight(score) * found.lost + cost)

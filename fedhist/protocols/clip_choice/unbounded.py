@@ -206,11 +206,12 @@ def choose_bound(task: BoundTask, server: Curator) -> Search:
     return Choice(float(clip), warnings, public)
 
 
-def bound_probabilities(task: BoundTask, users: Shard) -> tuple[Floats, Floats]:
+def bound_probabilities(task: BoundTask, users: Shard, one_in: int = 1) -> tuple[Floats, Floats]:
     """Compute the exact distribution of the choice on a known population. NOT PRIVATE.
 
     Over the upper end and the choice below it; scores come from the users themselves, not from the
-    sums that the protocol collects.
+    sums that the protocol collects; where only 1 in so many items is told apart, and the last one
+    stands for all others, what items cost is so many times what these do.
 
     Returns
     -------
@@ -222,7 +223,9 @@ def bound_probabilities(task: BoundTask, users: Shard) -> tuple[Floats, Floats]:
     """
     grid = task.thresholds
     found = scores.clipped_curves(users, grid)
-    score = scores.scores_of_curves(task.score, found, task.levels(grid))
+    if one_in > 1:
+        found = replace(found, kept=found.kept[:, :-1])
+    score = scores.scores_of_curves(task.score, found, task.levels(grid), one_in)
     return np.array(grid, dtype=np.float64), choice_law(task, found.above, score)
 
 

@@ -114,7 +114,7 @@ class KeysThenCounts:
         errors = []
         for number in count(1):
             shown = np.flatnonzero(rng.random(len(keys)) < chance)
-            domain = Keys.of([keys[int(j)] for j in shown])
+            domain = keys.take(shown)
             some = len(shown) > 0
             counts = replace(self.counts, domain=domain) if some else self.counts
             errors.append(measured(counts, users).error.expected if some else 0.0)

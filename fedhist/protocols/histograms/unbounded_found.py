@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
@@ -16,6 +17,7 @@ from fedhist.model.query import Summary
 from fedhist.protocols.clip_choice.unbounded import bound_probabilities
 from fedhist.protocols.histograms import unbounded_theory as theory
 from fedhist.users.batch import Users
+from fedhist.users.key_sample import Sampled, one_in, told_apart
 from fedhist.users.keys import Keys
 
 if TYPE_CHECKING:
@@ -36,7 +38,8 @@ class KeySums(Measure):
     protocol: UnboundedHistogram
 
     def of(self, users: Users) -> Summary:
-        """Add up a block: (V,) each, over the vocabulary."""
+        """Add up a block: (V,) each, over the vocabulary, or the sample of it."""
+        users = told_apart(users)
         p, sums = self.protocol, {"whole": theory.item_totals(users)}
         if p.by_keys:
             sums |= p.stages.weights(users)
@@ -52,26 +55,43 @@ class KeySums(Measure):
 
 @dataclass(frozen=True)
 class FoundKeys(Measured):
-    """The sums over all users. NOT PRIVATE."""
+    """The sums over all users, for the items that are told apart. NOT PRIVATE."""
 
     protocol: UnboundedHistogram
     total: Summary
 
     @cached_property
+    def one_in(self) -> int:
+        """Of so many items about one is told apart."""
+        return one_in(self.users.none.vocabulary)
+
+    @cached_property
+    def _told_apart(self) -> Sampled:
+        """The users, by the items that are told apart."""
+        return Sampled(self.users)
+
+    @cached_property
     def _places(self) -> Integers:
         """Where the items that occur are in the vocabulary, in byte order."""
-        return theory.in_byte_order(self.users.none.vocabulary, self.total.sums["whole"])
+        total = self.total.sums["whole"]
+        if self.one_in > 1:
+            total = np.append(total[:-1], 0.0)  # the last stands for all that are not sampled
+        return theory.in_byte_order(self._told_apart.none.vocabulary, total)
 
     @cached_property
     def support(self) -> Keys:
         """The items that occur, in byte order."""
-        vocabulary = self.users.none.vocabulary
-        return Keys.of([vocabulary[int(j)] for j in self._places])
+        return self._told_apart.none.vocabulary.take(self._places)
 
     @property
     def truth(self) -> Array:
         """The total count of every item that occurs, (k,)."""
         return self["whole"]
+
+    @property
+    def diagnostics(self) -> Mapping[str, float]:
+        """Say that items are sampled."""
+        return {"items sampled 1 in": float(self.one_in)} if self.one_in > 1 else {}
 
     def __getitem__(self, name: str) -> Floats:
         """Return one of the sums, of the items that occur: (k,)."""
@@ -85,27 +105,50 @@ class FoundKeys(Measured):
         clipping leaves are random, and taken as normal with their exact means and variances; a C
         that is chosen is averaged over the exact law of the choice, by more passes over the users.
         With keys first: what is missed exactly but for the sampling of long records, and the
-        counts' error averaged over some draws of the keys.
+        counts' error averaged over some draws of the keys. Where items are sampled, that of all is
+        so many times that of the sample; with keys first it is that of all items.
         """
         p, source = self.protocol, "E|released - true|; Liu et al. 2023, (8)"
+        sampled = f"; sampled 1 in {self.one_in}" if self.one_in > 1 else ""
         if p.by_keys:
-            chance = p.stages.keys.chance(self["mean"], np.sqrt(self["variance"]))
-            expected = p.stages.expected(self.users, self.support, self.truth, chance)
-            return ErrorBound(L1, expected, False, "missed keys, and counts over draws of the rest")
+            expected = self._of_stages() if sampled else self._at_stages(self.support, self)
+            source = "missed keys, and counts over draws of the rest"
+            return ErrorBound(L1, expected, False, source)
         if p.clip is not None:
             expected = self._expected(p.clip, self["mean"], self["variance"])
-            return ErrorBound(L1, float(expected), not self["variance"].any(), source)
-        clips, probabilities = bound_probabilities(p.task, self.users)
+            exact = not sampled and not self["variance"].any()
+            return ErrorBound(L1, expected, exact, source + sampled)
+        clips, probabilities = bound_probabilities(p.task, self._told_apart, self.one_in)
         likely = np.flatnonzero(probabilities > NEGLIGIBLE)
         expected, step = 0.0, max(1, CELLS // max(1, len(self.total.sums["whole"])))
         for start in range(0, len(likely), step):
             some = likely[start : start + step]
-            moments = theory.clipped_moments(self.users, clips[some].tolist())
+            moments = theory.clipped_moments(self._told_apart, clips[some].tolist())
             for i, mean, variance in zip(some, *moments, strict=True):
                 here = mean[self._places], variance[self._places]
                 expected += probabilities[i] * self._expected(int(clips[i]), *here)
-        return ErrorBound(L1, float(expected), False, source)
+        return ErrorBound(L1, expected, False, source + sampled)
 
     def _expected(self, clip: int, mean: Floats, variance: Floats) -> float:
         law = self.protocol.release_at(clip)
-        return theory.expected_loss(self.truth, mean, variance, law)
+        return float(self.one_in * theory.expected_loss(self.truth, mean, variance, law))
+
+    def _of_stages(self) -> float:
+        """Predict the error with keys first from all keys: a user's counts are clipped together.
+
+        One array of each sum over the whole vocabulary is held, and no tree of them.
+        """
+        none = self.users.none
+        sums = {"whole": theory.item_totals(none), **self.protocol.stages.weights(none)}
+        for block in self.users.blocks():
+            sums["whole"] += theory.item_totals(block)
+            for name, found in self.protocol.stages.weights(block).items():
+                sums[name] += found
+        there = np.flatnonzero(sums["whole"])
+        keys = none.vocabulary.take(there)
+        return self._at_stages(keys, {name: x[there] for name, x in sums.items()})
+
+    def _at_stages(self, keys: Keys, sums: Mapping[str, Floats] | FoundKeys) -> float:
+        stages = self.protocol.stages
+        chance = stages.keys.chance(sums["mean"], np.sqrt(sums["variance"]))
+        return stages.expected(self.users, keys, sums["whole"], chance)

@@ -143,7 +143,7 @@ def _loss(
     wanted = answer.loss.removeprefix("relative ")
     if known.error.loss == wanted:
         return protocol.loss_of(estimate, users, known=known)
-    return distances(estimate, known.truth, known.support)[wanted]
+    return distances(estimate, known.truth, known.support, known.one_in)[wanted]
 
 
 def _given(loaded: Loaded, spec: PopulationSpec) -> Loaded:

@@ -87,6 +87,8 @@ def measure(prepared: Prepared, users: Users, asked: str = "") -> dict[str, Any]
             + ("all users" if e.cohort is None else f"{e.cohort.share:.3g} of the users")
             for e in estimate.ledger.entries
         )
+    if measured is not None and measured.sampled:
+        out["warnings"] += (f"items of truth and errors: {measured.sampled} (NOT PRIVATE)",)
     return out | found
 
 
@@ -95,7 +97,7 @@ def _measured(
 ) -> dict[str, Any]:
     """Hold an estimate against the truth, in all losses, beside the answers that need no data."""
     protocol, plan = prepared.protocol, prepared.plan
-    own = distances(estimate, measured.truth, measured.support)
+    own = distances(estimate, measured.truth, measured.support, measured.one_in)
     loss, bound = measured.mean, measured.bound
     out: dict[str, Any] = {
         "loss_name": bound.loss,
@@ -104,31 +106,32 @@ def _measured(
         "predicted_source": bound.source,
     }
     truth, keys, losses = measured.truth, measured.support, own
-    known = prepared.known
+    known, one_in = prepared.known, measured.one_in
     users = here = None if plan is None else plan.users.in_memory("a cell")
     if asked and plan is not None and here is not None and known is not None:
         exact, users = exact_of(Truth(asked), protocol, here, plan.domain, known)
         truth, keys = exact.value, exact.keys
+        one_in = one_in if keys is measured.support else 1
         mine = Exact.of(protocol, known).over(keys).value
         known = known if users is here else None
         value = over(np.asarray(estimate.value, dtype=np.float64), estimate.keys, keys)
         estimate = Estimate.ok(value, keys=keys)
-        losses = norms(value, truth)
+        losses = norms(value, truth, one_in)
         off = _loss(protocol, Estimate.ok(mine, keys=keys), users, truth, known)
-        out |= {"asked": asked, "off": {bound.loss: off, **norms(mine, truth)}}
+        out |= {"asked": asked, "off": {bound.loss: one_in * off, **norms(mine, truth, one_in)}}
         out["own_losses"] = {bound.loss: loss, **own}
-        loss = _loss(protocol, estimate, users, truth, known)
+        loss = one_in * _loss(protocol, estimate, users, truth, known)
     trivial = {
-        name: {bound.loss: _loss(protocol, Estimate.ok(x, keys=keys), users, truth, known)}
-        | norms(x, truth)
+        name: {bound.loss: one_in * _loss(protocol, Estimate.ok(x, keys=keys), users, truth, known)}
+        | norms(x, truth, one_in)
         for name, x in trivial_answers(protocol, truth).items()
     }
-    final = (estimate if keys is None else estimate.over(keys)).value
+    final = (estimate if keys is None else estimate.over(keys, one_in)).value
     return out | {
         "loss": loss,
         "losses": losses,
         "trivial": trivial,
-        "entries": int(np.size(truth)),
+        "entries": one_in * int(np.size(truth)),
         "items": {} if final is None or not of_items(protocol) else item_measures(final, truth),
         "bias": _bias(protocol, estimate, truth),
     }
@@ -156,20 +159,26 @@ def _bias(protocol: Protocol, estimate: Estimate, truth: Array) -> float | None:
         return float(np.mean(np.asarray(value, dtype=np.float64) - truth))
 
 
-def distances(estimate: Estimate, truth: Array, support: Keys | None) -> dict[str, float]:
+def distances(
+    estimate: Estimate, truth: Array, support: Keys | None, one_in: int = 1
+) -> dict[str, float]:
     """Measure an estimate's distance from the truth entry by entry, in the usual norms."""
-    value = (estimate if support is None else estimate.over(support)).value
+    value = (estimate if support is None else estimate.over(support, one_in)).value
     if value is None or np.shape(value) != np.shape(truth):
         return {}
-    return norms(np.asarray(value, dtype=np.float64), truth)
+    return norms(np.asarray(value, dtype=np.float64), truth, one_in)
 
 
-def norms(value: Array, truth: Array) -> dict[str, float]:
-    """Measure the distance of two vectors in the usual norms."""
+def norms(value: Array, truth: Array, one_in: int = 1) -> dict[str, float]:
+    """Measure the distance of two vectors in the usual norms.
+
+    Of entries of which only 1 in so many is there, that of all is estimated; the largest gap is
+    that of those.
+    """
     gap = np.abs(value - truth).ravel()
-    square = float(np.square(gap).sum())  # in one order, whatever the threads of BLAS
+    square = one_in * float(np.square(gap).sum())  # in one order, whatever the threads of BLAS
     return {
-        L1: float(gap.sum()),
+        L1: one_in * float(gap.sum()),
         L2: math.sqrt(square),
         SQUARED_L2: square,
         "linf": float(gap.max(initial=0.0)),

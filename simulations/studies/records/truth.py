@@ -224,6 +224,10 @@ def exact_of(
     known = measured(protocol, users) if known is None else known
     if of_items(protocol):
         keys = domain or known.support or getattr(protocol, "domain", None)
+        if keys is known.support and known.one_in > 1 and truth is not own:
+            raise ValueError(
+                f"{truth.value!r} needs all items; they are sampled 1 in {known.one_in}"
+            )
         if isinstance(keys, Keys) and truth in known_truths(protocol):
             shares = protocol.value_range == (0.0, 1.0)
             return Exact(_of_items(truth, users, keys, shares=shares), keys), users

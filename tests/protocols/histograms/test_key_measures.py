@@ -17,6 +17,7 @@ from fedhist.protocols import UnboundedHistogram
 from fedhist.protocols.clip_choice.bound_scores import item_cost, lost_weight
 from fedhist.protocols.clip_choice.unbounded import choice_law
 from fedhist.protocols.histograms.unbounded_theory import expected_loss
+from fedhist.users import key_sample
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 
@@ -43,9 +44,14 @@ def moments(table: np.ndarray, clip: float) -> tuple[np.ndarray, np.ndarray]:
     return (p * table).sum(axis=0), variance.sum(axis=0)
 
 
-def slow(protocol: UnboundedHistogram, table: np.ndarray) -> float:
-    """Mix the errors over the law of the choice, one threshold at a time."""
-    truth = table.sum(axis=0)
+def slow(
+    protocol: UnboundedHistogram,
+    table: np.ndarray,
+    some: slice | np.ndarray = slice(None),
+    times: int = 1,
+) -> float:
+    """Mix the errors over the law of the choice, one threshold at a time; of some items."""
+    truth = table.sum(axis=0)[some]
     if protocol.clip is not None:
         clips, law = [protocol.clip], np.ones(1)
     else:
@@ -53,13 +59,15 @@ def slow(protocol: UnboundedHistogram, table: np.ndarray) -> float:
         clips, m = list(task.thresholds), table.sum(axis=1)
         lost = np.array([np.maximum(np.minimum(m, clips[-1]) - c, 0).sum() for c in clips])
         cost = [
-            item_cost(task.score, moments(table, c)[0], t, b).sum()
+            times * item_cost(task.score, moments(table, c)[0][some], t, b).sum()
             for c, t, b in zip(clips, *task.levels(tuple(clips)), strict=True)
         ]
         above = np.array([(m > c).sum() for c in clips])
         law = choice_law(task, above, lost_weight(task.score) * lost + cost)
     return sum(
-        q * expected_loss(truth, *moments(table, c), protocol.release_at(c))
+        times
+        * q
+        * expected_loss(truth, *(x[some] for x in moments(table, c)), protocol.release_at(c))
         for c, q in zip(clips, law, strict=True)
         if q > 1e-9
     )
@@ -108,6 +116,58 @@ def test_keys_first_are_the_same_in_any_slices() -> None:
     at = list(found[0].support or ()).index("rye")
     want = table.sum() - table[:, at].sum() + abs(3.0 - table[:, at].sum())
     assert protocol.loss_of(one, Walked(users, 7), known=found[0]) == want
+
+
+def many_keys(n: int = 200, d: int = 60) -> tuple[Users, np.ndarray, list[str]]:
+    """Users of sixty items, whose names are in byte order."""
+    rng = np.random.default_rng(3)
+    table = rng.poisson(rng.exponential(1.0, (n, 1)) * rng.exponential(0.5, d))
+    table[:, 11] = 0
+    user, item = np.nonzero(table)
+    names = sorted((f"item {'é' * (j % 3)}{j}" for j in range(d)), key=str.encode)
+    users = Users.from_counts(
+        user_ids(Keys.range(n)), user, item, table[user, item], Keys.of(names)
+    )
+    return users, table.astype(float), names
+
+
+@pytest.mark.parametrize("protocol", [*CASES, UnboundedHistogram(4.0, 1e-3)])
+def test_of_too_many_keys_a_sample_is_told_apart(
+    protocol: UnboundedHistogram, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a hash of the key alone: exactly, whatever the blocks; sums over all are scaled."""
+    users, table, names = many_keys()
+    whole = measured(protocol, users)
+    exact, keys = whole.error.expected, whole.support
+    monkeypatch.setattr(key_sample, "MOST_KEYS", 60)
+    assert measured(protocol, users).one_in == 1
+    monkeypatch.setattr(key_sample, "MOST_KEYS", 59)
+    monkeypatch.setattr(key_sample, "ONE_IN", 4)
+    held = table.sum(axis=0)
+    mine = np.array([bool(key_sample.in_sample(Keys.of([x]), 4)[0]) for x in names]) & (held > 0)
+    assert 5 < mine.sum() < 25
+    everything = Estimate.ok(held[held > 0] + 2.0, keys=keys)
+    for known in ways(protocol, users):
+        assert (known.one_in, known.diagnostics) == (4, {"items sampled 1 in": 4.0})
+        assert list(known.support or ()) == [x for x, a in zip(names, mine, strict=True) if a]
+        assert known.truth.tolist() == held[mine].tolist()
+        if protocol.by_keys:
+            assert known.error.expected == pytest.approx(exact, rel=1e-12)
+        else:
+            want = slow(protocol, table, mine, 4)
+            assert known.error.expected == pytest.approx(want, rel=1e-12)
+            assert known.error.source.endswith("sampled 1 in 4")
+            assert not known.error.exact
+        assert protocol.loss_of(everything, users, known=known) == 4 * 2.0 * mine.sum()
+
+
+def test_a_key_that_nobody_has_is_an_error_in_the_sample_too() -> None:
+    keys = Keys.of(["a", "b"])
+    share = next(n for n in range(2, 99) if key_sample.in_sample(keys, n).tolist() == [True, False])
+    one = Estimate.ok(np.array([1.0, 2.0]), keys=keys)
+    assert one.over(Keys.of(["a", "c"]), share).value == pytest.approx([1.0, 0.0])
+    with pytest.raises(ValueError, match="'a' is not among"):
+        one.over(Keys.of(["c"]), share)
 
 
 def test_nobody_has_anything() -> None:
